@@ -1,0 +1,67 @@
+"""Which modules are compiled, and how to run them interpreted.
+
+Each module named here is an ordinary Python file with Cython annotations. The build compiles it;
+the same file also runs interpreted as its reference twin. `FEEDHANDLER_PURE=1` in the environment
+makes every import take the interpreted file; `load_interpreted` gives a test the twin beside the
+compiled module, in one process.
+
+`setup.py` reads the two tables below without importing the package, so this file imports only
+the standard library.
+"""
+
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+
+#: Pure-Python mode: module name to source file, relative to the checkout.
+PURE_MODE: dict[str, str] = {
+    "feedhandler.codecs.scanner": "feedhandler/codecs/scanner.py",
+}
+
+#: Modules that need C headers and so exist compiled only.
+COMPILED_ONLY: dict[str, str] = {
+}
+
+
+def _source_of(name: str) -> str:
+    """The path of a pure-mode module's Python file."""
+    package_folder = os.path.dirname(os.path.abspath(__file__))
+    return os.path.join(os.path.dirname(package_folder), PURE_MODE[name])
+
+
+class _InterpretedFinder(importlib.abc.MetaPathFinder):
+    """Finds the `.py` of a compiled module before the extension beside it is seen."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if name not in PURE_MODE:
+            return None
+        return importlib.util.spec_from_file_location(name, _source_of(name))
+
+
+def prefer_interpreted() -> None:
+    """Make every later import of a pure-mode module take its Python file."""
+    if not any(isinstance(finder, _InterpretedFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _InterpretedFinder())
+
+
+def load_interpreted(name: str) -> ModuleType:
+    """The interpreted twin of compiled module `name`, as a module object of its own.
+
+    Modules that it imports come as they are loaded already (compiled, unless told otherwise).
+    Raises `KeyError` for a module that is not in `PURE_MODE`.
+    """
+    twin_name = name + "__interpreted"
+    if twin_name in sys.modules:
+        return sys.modules[twin_name]
+    spec = importlib.util.spec_from_file_location(twin_name, _source_of(name))
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[twin_name] = module
+    spec.loader.exec_module(module)
+    return module
