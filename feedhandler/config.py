@@ -1,0 +1,457 @@
+"""The gateway's configuration: one frozen object from one TOML file.
+
+`load_config(path)` reads, checks and returns a `Config`, or raises `ConfigError` with the file,
+the line, the key and what is wrong with it. Everything is checked here, once; no other module
+checks a setting again. Names end in their unit. Every setting has a default except what only the
+operator can know: the channels and their lines. `to_toml(config)` writes the effective
+configuration back, and what it writes loads to an equal object.
+
+Whether a port is free or a group can be joined shows when the gateway runs, not here.
+"""
+
+import datetime
+import difflib
+import ipaddress
+import re
+import tomllib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct, field
+
+from feedhandler.codecs.errors import ConfigError
+from feedhandler.config_text import KeyLines, KeyPath, parse_path, path_text, toml_value
+
+#: A channel with more lines than this is a mistake in the file: exchanges send two.
+MAX_LINES = 8
+#: Channels one process may carry: beyond it, shard by service over processes.
+MAX_CHANNELS = 256
+
+_Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_\-]{1,64}$")]
+_Bytes = Annotated[int, Meta(ge=4096, le=2**32)]
+_Microseconds = Annotated[int, Meta(ge=0, le=3_600_000_000)]
+
+
+def _setting(description: str, **bounds: Any) -> Meta:
+    """One line for the operator, and the bounds that the value must keep."""
+    return Meta(description=description, **bounds)
+
+
+class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[gateway]`: what the process is, and what holds for all its channels."""
+
+    name: Annotated[_Name, _setting("names the gateway in logs and statistics")] = "gateway"
+    feed: Annotated[
+        str, _setting("a built-in feed (see `feedhandler feeds`), or a description's path (.toml)")
+    ] = "euronext-utp-md"
+    interface: Annotated[
+        str, _setting("where lines are joined unless they say otherwise: a name or an address")
+    ] = "127.0.0.1"
+    loop: Annotated[Literal["uvloop", "asyncio"], _setting("the event loop: uvloop or asyncio")] = (
+        "uvloop"
+    )
+    trading_day: Annotated[
+        str, _setting("the day in tags and times: auto, or yyyy-mm-dd for a replayed session")
+    ] = "auto"
+    symbols: Annotated[
+        Literal["index", "name"],
+        _setting("symbols in routing keys: index, or name once reference data is known"),
+    ] = "index"
+
+    @property
+    def trading_date(self) -> datetime.date | None:
+        """The configured trading day; None where it follows the clock in the feed's zone."""
+        return None if self.trading_day == "auto" else datetime.date.fromisoformat(self.trading_day)
+
+
+class ArbitrationConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[arbitration]`: how long to wait for the other line, and how much to hold meanwhile."""
+
+    gap_wait_us: Annotated[
+        _Microseconds, _setting("a hole is announced lost after this long without either line")
+    ] = 10_000
+    start_wait_us: Annotated[
+        _Microseconds, _setting("the first packets are held this long, to start at the lowest")
+    ] = 10_000
+    hold_packets: Annotated[
+        int, _setting("packets held behind a hole; also the largest forward jump", ge=1, le=2**20)
+    ] = 4096
+    compare_packets: Annotated[
+        int, _setting("window of packets in which A's and B's bytes are compared", ge=0, le=2**20)
+    ] = 4096
+    silent_us: Annotated[
+        _Microseconds, _setting("a line without a packet for this long is reported silent")
+    ] = 3_000_000
+    resync_us: Annotated[
+        _Microseconds, _setting("packets outside the window for this long start the stream anew")
+    ] = 1_000_000
+
+
+class ReceiveConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[receive]`: the receive thread and what it hands over through."""
+
+    ring_bytes: Annotated[_Bytes, _setting("hand-over ring to the event loop; a power of two")] = (
+        8 * 2**20
+    )
+    socket_buffer_bytes: Annotated[
+        _Bytes, _setting("receive buffer asked of the kernel, per line")
+    ] = 8 * 2**20
+    batch_packets: Annotated[int, _setting("packets taken per system call", ge=1, le=1024)] = 64
+    cpu: Annotated[
+        int, _setting("processor the receive thread is pinned to; -1 for none", ge=-1, le=4095)
+    ] = -1
+
+
+class AmqpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[amqp]`: the embedded node and its bounds."""
+
+    listen: Annotated[str, _setting("host:port subscribers connect to; port 0 picks one")] = (
+        "127.0.0.1:5672"
+    )
+    queue_bytes: Annotated[
+        _Bytes, _setting("waiting bytes per subscriber; one that overruns it is detached")
+    ] = 8 * 2**20
+    max_connections: Annotated[int, _setting("connections at a time", ge=1, le=100_000)] = 1000
+    max_links: Annotated[int, _setting("receiving links at a time", ge=1, le=1_000_000)] = 10_000
+    max_frame_bytes: Annotated[
+        int, _setting("largest AMQP frame, offered and accepted", ge=512, le=2**24)
+    ] = 65_536
+    batch_max_bytes: Annotated[
+        int, _setting("largest body of an `as=batch` message", ge=1500, le=2**24)
+    ] = 65_536
+    idle_timeout_ms: Annotated[
+        int, _setting("a peer silent for this long is dropped; 0 for never", ge=0, le=86_400_000)
+    ] = 30_000
+    max_symbols: Annotated[
+        int, _setting("symbols remembered for routing and names", ge=1, le=100_000_000)
+    ] = 1_000_000
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """`listen` as host and port."""
+        return split_address(self.listen)
+
+
+class StatsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[stats]`: the statistics bus."""
+
+    bind: Annotated[
+        str, _setting("ZeroMQ PUB endpoint such as tcp://127.0.0.1:5571; empty for none")
+    ] = ""
+    interval_ms: Annotated[int, _setting("time between snapshots", ge=10, le=3_600_000)] = 1000
+
+
+class LineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[[channel.line]]`: one multicast line."""
+
+    name: Annotated[_Name, _setting("names the line in statistics: A, B")]
+    group: Annotated[str, _setting("the multicast group")]
+    port: Annotated[int, _setting("the UDP port", ge=1, le=65535)]
+    interface: Annotated[str, _setting("name or address; empty: the gateway's")] = ""
+    source: Annotated[
+        str, _setting("only from this sender (source-specific multicast); empty: any")
+    ] = ""
+
+
+class ChannelConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[[channel]]`: one sequence-number space and the lines that carry it."""
+
+    service: Annotated[int, _setting("the service, second word of keys", ge=0, le=65535)]
+    lines: Annotated[tuple[LineConfig, ...], Meta(min_length=1, max_length=MAX_LINES)] = field(
+        name="line"
+    )
+
+
+class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The whole configuration; made by `load_config`, `parse_config` or `loopback_config`."""
+
+    gateway: GatewaySettings = GatewaySettings()
+    arbitration: ArbitrationConfig = ArbitrationConfig()
+    receive: ReceiveConfig = ReceiveConfig()
+    amqp: AmqpConfig = AmqpConfig()
+    stats: StatsConfig = StatsConfig()
+    channels: Annotated[tuple[ChannelConfig, ...], Meta(min_length=1, max_length=MAX_CHANNELS)] = (
+        field(name="channel")
+    )
+
+    def interface_of(self, line: LineConfig) -> str:
+        """Where `line` is joined: its own interface, or the gateway's."""
+        return line.interface or self.gateway.interface
+
+
+class _Wrong(Exception):
+    """A check failed: the key, why, and the remedy."""
+
+    def __init__(self, path: KeyPath, reason: str, hint: str = "") -> None:
+        super().__init__(reason)
+        self.path, self.reason, self.hint = path, reason, hint
+
+
+def load_config(path: str | Path) -> Config:
+    """The checked configuration in file `path`. Raises `ConfigError` naming file, line and key."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path}: not UTF-8 text", "a configuration is a TOML file") from None
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        hint = "docs/gateway.toml is an example to start from"
+        raise ConfigError(f"{path}: {reason}", hint) from None
+    return parse_config(text, str(path))
+
+
+def parse_config(text: str, source: str = "configuration") -> Config:
+    """The checked configuration in `text`; `source` names it in errors."""
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        reason, _, place = str(error).partition(" (at line ")
+        line = place.partition(",")[0] if place else str(text.count("\n") + 1)
+        raise ConfigError(
+            f"{source}:{line}: not TOML: {reason[:1].lower()}{reason[1:]}",
+            "a configuration is a TOML file; text wants quotes",
+        ) from None
+    try:
+        _refuse_unknown(values, Config, ())
+        config = _convert(values)
+        for check in (_check_gateway, _check_bounds, _check_channels):
+            check(config)
+    except _Wrong as wrong:
+        line_number = KeyLines(text)[wrong.path]
+        place = path_text(wrong.path) + ": " if wrong.path else ""
+        raise ConfigError(f"{source}:{line_number}: {place}{wrong.reason}", wrong.hint) from None
+    return config
+
+
+def loopback_config(
+    feed: str = "euronext-utp-md",
+    services: Iterable[int] = range(101, 108),
+    listen: str = "127.0.0.1:0",
+    **sections: Any,
+) -> Config:
+    """A configuration for `services` over loopback, as `feedhandler exchange` sends them.
+
+    Line A of service s is 239.101.1.(s-100):(30000+s), line B 239.101.2.(s-100):(31000+s).
+    `sections` replace whole sections: `stats=StatsConfig(...)`, `arbitration=...`.
+    """
+    channels = tuple(
+        ChannelConfig(service=service, lines=tuple(loopback_lines(service))) for service in services
+    )
+    sections.setdefault("gateway", GatewaySettings(feed=feed))
+    sections.setdefault("amqp", AmqpConfig(listen=listen))
+    return Config(channels=channels, **sections)
+
+
+def loopback_lines(service: int) -> Iterator[LineConfig]:
+    """The simulated exchange's lines A and B of `service` (101..355)."""
+    for number, name in enumerate("AB", start=1):
+        group = f"239.101.{number}.{service - 100}"
+        yield LineConfig(name=name, group=group, port=29_000 + 1000 * number + service)
+
+
+def split_address(text: str) -> tuple[str, int]:
+    """`host:port` or `[v6]:port` as host and port. Raises `ValueError` for anything else."""
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if bracketed:
+        host = host[1:-1]
+    plain_colons = ":" in host and not bracketed
+    if not colon or not host or plain_colons or not re.fullmatch(r"[0-9]{1,5}", port):
+        raise ValueError(f"{text!r} is not host:port")
+    if int(port) > 65535:
+        raise ValueError(f"port {port} is above 65535")
+    return host, int(port)
+
+
+def to_toml(config: Config, comments: bool = False) -> str:
+    """The effective configuration, defaults included, as TOML; with each setting's meaning."""
+    parts = []
+    for section in ("gateway", "arbitration", "receive", "amqp", "stats"):
+        parts.append(_table_text(f"[{section}]", getattr(config, section), comments))
+    for number, channel in enumerate(config.channels):
+        explain = comments and number == 0
+        parts.append(_table_text("[[channel]]", channel, explain))
+        for position, line in enumerate(channel.lines):
+            parts.append(_table_text("[[channel.line]]", line, explain and position == 0))
+    return "\n".join(parts)
+
+
+def _table_text(header: str, table: Struct, comments: bool) -> str:
+    lines = [header]
+    for name, description in _described(type(table)):
+        value = getattr(table, name)
+        if isinstance(value, tuple):
+            continue
+        if comments and description:
+            lines.append(f"# {description}")
+        lines.append(f"{name} = {toml_value(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def _described(table: type[Struct]) -> Iterator[tuple[str, str]]:
+    """Each field of `table` with its one-line description."""
+    for item in msgspec.structs.fields(table):
+        notes = [note for note in getattr(item.type, "__metadata__", ()) if isinstance(note, Meta)]
+        yield item.name, next((note.description for note in notes if note.description), "")
+
+
+def _refuse_unknown(values: Any, table: type[Struct], path: KeyPath) -> None:
+    """Raise for a key that `table` has not, with the nearest one that it has."""
+    if not isinstance(values, dict):
+        return
+    known = {item.encode_name: item for item in msgspec.structs.fields(table)}
+    for key, value in values.items():
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            what = "keys here" if path else "tables"
+            hint = f"did you mean {near[0]}?" if near else f"{what}: {', '.join(known)}"
+            raise _Wrong((*path, key), "unknown key", hint)
+        inner, many = _TABLES.get(key, (None, False))
+        if inner is None:
+            continue
+        if not many:
+            _refuse_unknown(value, inner, (*path, key))
+        elif isinstance(value, list):
+            for index, item in enumerate(value):
+                _refuse_unknown(item, inner, (*path, key, index))
+
+
+#: Which key holds a table, and whether it holds many. No two tables share a key.
+_TABLES: dict[str, tuple[type[Struct], bool]] = {
+    "gateway": (GatewaySettings, False),
+    "arbitration": (ArbitrationConfig, False),
+    "receive": (ReceiveConfig, False),
+    "amqp": (AmqpConfig, False),
+    "stats": (StatsConfig, False),
+    "channel": (ChannelConfig, True),
+    "line": (LineConfig, True),
+}
+
+_KINDS = {
+    "int": "an integer",
+    "str": "text in quotes",
+    "bool": "true or false",
+    "float": "a number",
+    "array": "an array of tables",
+    "object": "a table",
+}
+
+
+def _convert(values: dict[str, Any]) -> Config:
+    """Types and bounds; msgspec's words put into an operator's."""
+    gateway = values.get("gateway")
+    if isinstance(gateway, dict) and isinstance(gateway.get("trading_day"), datetime.date):
+        gateway["trading_day"] = gateway["trading_day"].isoformat()
+    try:
+        return msgspec.convert(values, Config)
+    except msgspec.ValidationError as error:
+        reason, _, place = str(error).partition(" - at `")
+        path = parse_path(place.rstrip("`"))
+        if missing := re.match(r"Object missing required field `(.+)`", reason):
+            header = "[[channel.line]]" if "line" in path else "[[channel]]"
+            key = missing[1]
+            hint = f"add it below {header}"
+            if key in ("channel", "line"):
+                hint = f"add a [[{'channel' if key == 'channel' else 'channel.line'}]] table"
+            raise _Wrong((*path, key), "missing", hint) from None
+        raise _Wrong(path, _plain_words(reason, path), _allowed(path)) from None
+
+
+def _plain_words(reason: str, path: KeyPath) -> str:
+    """msgspec's `Expected `int`, got `str`` as `wants an integer, got text in quotes`."""
+    if "matching regex" in reason:
+        return "wants 1 to 64 letters, digits, _ or -"
+    if bound := re.match(r"Expected `int` (>=|<=|<|>) (-?\d+)", reason):
+        return f"wants an integer {bound[1]} {bound[2]}"
+    if length := re.match(r"Expected `array` of length (>=|<=) (\d+)", reason):
+        return f"wants {'at least' if length[1] == '>=' else 'at most'} {length[2]} of them"
+    reason = re.sub(r"`(\w+)`", lambda kind: _KINDS.get(kind[1], kind[1]), reason)
+    return re.sub("^Expected", "wants", reason).replace("Invalid enum value", "cannot be")
+
+
+def _allowed(path: KeyPath) -> str:
+    """The choices of a key that has few."""
+    if path[:1] == ("gateway",):
+        return {"loop": "uvloop or asyncio", "symbols": "index or name"}.get(str(path[-1]), "")
+    return ""
+
+
+def _check_gateway(config: Config) -> None:
+    day = config.gateway.trading_day
+    try:
+        config.gateway.trading_date  # noqa: B018 - raises for what is no date
+    except ValueError:
+        raise _Wrong(
+            ("gateway", "trading_day"), f"{day!r} is no date", "auto, or yyyy-mm-dd"
+        ) from None
+    if not config.gateway.interface:
+        raise _Wrong(("gateway", "interface"), "empty", "an interface's name or address: eth1")
+    if not config.gateway.feed:
+        raise _Wrong(("gateway", "feed"), "empty", "`feedhandler feeds` lists the built-in ones")
+
+
+def _check_bounds(config: Config) -> None:
+    ring = config.receive.ring_bytes
+    if ring & (ring - 1):
+        nearest = 1 << ring.bit_length()
+        hint = f"the next larger one is {nearest}"
+        raise _Wrong(("receive", "ring_bytes"), f"{ring} is not a power of two", hint)
+    try:
+        config.amqp.address  # noqa: B018 - raises for what is no address
+    except ValueError as error:
+        raise _Wrong(("amqp", "listen"), str(error), "for example 127.0.0.1:5672") from None
+    bind = config.stats.bind
+    if bind and not re.fullmatch(r"tcp://[^:/]+:\d{1,5}|tcp://\[[^\]]+\]:\d{1,5}|ipc://.+", bind):
+        hint = "for example tcp://127.0.0.1:5571"
+        raise _Wrong(("stats", "bind"), f"{bind!r} is no ZeroMQ endpoint", hint)
+
+
+def _check_channels(config: Config) -> None:
+    seen_services: dict[int, int] = {}
+    for number, channel in enumerate(config.channels):
+        path: KeyPath = ("channel", number)
+        if channel.service in seen_services:
+            first = seen_services[channel.service]
+            reason = f"service {channel.service} is channel[{first}] already"
+            raise _Wrong((*path, "service"), reason, "one channel for each service")
+        seen_services[channel.service] = number
+        _check_lines(channel, path)
+
+
+def _check_lines(channel: ChannelConfig, path: KeyPath) -> None:
+    names: set[str] = set()
+    addresses: dict[tuple[str, int, str], str] = {}
+    for number, line in enumerate(channel.lines):
+        here: KeyPath = (*path, "line", number)
+        if line.name in names:
+            raise _Wrong((*here, "name"), f"a second line {line.name!r} in this channel")
+        names.add(line.name)
+        _check_group(line, here)
+        address = (line.group, line.port, line.source)
+        if address in addresses:
+            reason = f"{line.group}:{line.port} is line {addresses[address]!r} already"
+            raise _Wrong((*here, "group"), reason, "each line has a group or port of its own")
+        addresses[address] = line.name
+
+
+def _check_group(line: LineConfig, here: KeyPath) -> None:
+    """The group is IPv4 multicast, the source (if any) an IPv4 host."""
+    try:
+        group = ipaddress.IPv4Address(line.group)
+    except ValueError:
+        raise _Wrong(
+            (*here, "group"), f"{line.group!r} is no IPv4 address", "for example 239.101.1.4"
+        ) from None
+    if not group.is_multicast:
+        hint = "multicast groups are 224.0.0.0 to 239.255.255.255"
+        raise _Wrong((*here, "group"), f"{line.group} is no multicast group", hint)
+    if not line.source:
+        return
+    try:
+        source = ipaddress.IPv4Address(line.source)
+    except ValueError:
+        raise _Wrong((*here, "source"), f"{line.source!r} is no IPv4 address") from None
+    if source.is_multicast:
+        raise _Wrong((*here, "source"), f"{line.source} is a group", "the sender's own address")

@@ -1,0 +1,199 @@
+"""The configuration file: what is accepted, and how what is not is reported."""
+
+import contextlib
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from feedhandler.codecs.errors import ConfigError
+from feedhandler.config import (
+    AmqpConfig,
+    Config,
+    StatsConfig,
+    load_config,
+    loopback_config,
+    parse_config,
+    to_toml,
+)
+from feedhandler.config_text import KeyLines
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+CHANNEL = """
+[[channel]]
+service = 104
+
+[[channel.line]]
+name = "A"
+group = "239.101.1.4"
+port = 30104
+"""
+
+
+def refusal(text: str) -> str:
+    """The error's text, which must be one line."""
+    with pytest.raises(ConfigError) as caught:
+        parse_config(text, "gw.toml")
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_a_channel_with_one_line_is_all_that_must_be_said() -> None:
+    config = parse_config(CHANNEL)
+    assert config.gateway.loop == "uvloop"
+    assert config.gateway.trading_date is None
+    assert config.amqp.address == ("127.0.0.1", 5672)
+    assert [channel.service for channel in config.channels] == [104]
+    line = config.channels[0].lines[0]
+    assert (line.name, line.group, line.port) == ("A", "239.101.1.4", 30104)
+    assert config.interface_of(line) == "127.0.0.1"
+
+
+def test_a_lines_own_interface_goes_before_the_gateways() -> None:
+    config = parse_config(CHANNEL + 'interface = "eth3"\n')
+    assert config.interface_of(config.channels[0].lines[0]) == "eth3"
+
+
+def test_the_printed_configuration_loads_to_the_same_object() -> None:
+    config = loopback_config(stats=StatsConfig(bind="tcp://127.0.0.1:5571"))
+    assert parse_config(to_toml(config)) == config
+    assert parse_config(to_toml(config, comments=True)) == config
+
+
+def test_loopback_addresses_are_those_of_the_simulated_exchange() -> None:
+    config = loopback_config()
+    assert [channel.service for channel in config.channels] == list(range(101, 108))
+    quotes = config.channels[3]
+    assert [(line.name, line.group, line.port) for line in quotes.lines] == [
+        ("A", "239.101.1.4", 30104),
+        ("B", "239.101.2.4", 31104),
+    ]
+
+
+def test_the_configuration_is_frozen() -> None:
+    config = parse_config(CHANNEL)
+    with pytest.raises(AttributeError):
+        config.gateway.name = "other"  # type: ignore[misc]
+
+
+def test_the_example_in_the_docs_is_accepted() -> None:
+    config = load_config(CHECKOUT / "docs" / "gateway.toml")
+    assert [channel.service for channel in config.channels] == list(range(101, 108))
+
+
+def test_the_reference_in_the_docs_names_every_setting() -> None:
+    reference = (CHECKOUT / "docs" / "configuration.md").read_text()
+    for section in msgspec.structs.fields(Config):
+        if section.name != "channels":
+            for item in msgspec.structs.fields(type(section.default)):
+                assert f"`{item.name}`" in reference, f"{section.name}.{item.name}"
+
+
+def test_a_trading_day_may_be_text_or_a_toml_date() -> None:
+    for written in ('"2026-11-20"', "2026-11-20"):
+        config = parse_config(f"[gateway]\ntrading_day = {written}\n{CHANNEL}")
+        assert config.gateway.trading_date is not None
+        assert config.gateway.trading_date.isoformat() == "2026-11-20"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("[gatewey]\n" + CHANNEL, "gw.toml:1: gatewey: unknown key (did you mean gateway?)"),
+        ("\n[amqp]\nqueue_byte = 1\n" + CHANNEL, "gw.toml:3: amqp.queue_byte: unknown key (did"),
+        ('[amqp]\nqueue_bytes = "8"\n' + CHANNEL, "gw.toml:2: amqp.queue_bytes: wants an integer"),
+        ("[amqp]\nqueue_bytes = 1\n" + CHANNEL, "gw.toml:2: amqp.queue_bytes: wants an integer >="),
+        ("[receive]\nring_bytes = 5000\n" + CHANNEL, "gw.toml:2: receive.ring_bytes: 5000 is not"),
+        ('[gateway]\nloop = "trio"\n' + CHANNEL, "gw.toml:2: gateway.loop: cannot be 'trio' (uvl"),
+        ('[gateway]\ntrading_day = "x"\n' + CHANNEL, "gw.toml:2: gateway.trading_day: 'x' is no"),
+        ('[gateway]\nname = "a b"\n' + CHANNEL, "gw.toml:2: gateway.name: wants 1 to 64 letters"),
+        ('[gateway]\nfeed = ""\n' + CHANNEL, "gw.toml:2: gateway.feed: empty"),
+        ('[gateway]\ninterface = ""\n' + CHANNEL, "gw.toml:2: gateway.interface: empty"),
+        ('[amqp]\nlisten = "5672"\n' + CHANNEL, "gw.toml:2: amqp.listen: '5672' is not host:port"),
+        ('[amqp]\nlisten = "h:99999"\n' + CHANNEL, "gw.toml:2: amqp.listen: port 99999 is above"),
+        ('[stats]\nbind = "5571"\n' + CHANNEL, "gw.toml:2: stats.bind: '5571' is no ZeroMQ"),
+        ("gateway = 3\n" + CHANNEL, "gw.toml:1: gateway: wants a table"),
+        ("[channel]\nservice = 1\n", "gw.toml:1: channel: wants an array of tables, got a table"),
+        ("", "gw.toml:1: channel: missing (add a [[channel]] table)"),
+        ("[[channel]]\nservice = 1\n", "gw.toml:1: channel[0].line: missing (add a [[channel.lin"),
+        (CHANNEL.replace("port", "prt"), "gw.toml:8: channel[0].line[0].prt: unknown key (did"),
+        (CHANNEL.replace("239.", "10."), "gw.toml:7: channel[0].line[0].group: 10.101.1.4 is no"),
+        (CHANNEL.replace("239.101", "x"), "gw.toml:7: channel[0].line[0].group: 'x.1.4' is no IP"),
+        (CHANNEL.replace("30104", "0"), "gw.toml:8: channel[0].line[0].port: wants an integer >="),
+        (CHANNEL + 'source = "me"\n', "gw.toml:9: channel[0].line[0].source: 'me' is no IPv4"),
+        (CHANNEL + 'source = "239.1.1.1"\n', "gw.toml:9: channel[0].line[0].source: 239.1.1.1 is"),
+        (CHANNEL + CHANNEL, "gw.toml:11: channel[1].service: service 104 is channel[0] already"),
+        ("[amqp\n", "gw.toml:1: not TOML: "),
+        ("[gateway]\nname = gateway\n", "gw.toml:2: not TOML: "),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_line_and_key(text: str, expected: str) -> None:
+    assert refusal(text).startswith(expected)
+
+
+def test_a_missing_key_is_reported_at_its_table() -> None:
+    text = CHANNEL.replace('group = "239.101.1.4"\n', "")
+    assert refusal(text).startswith("gw.toml:5: channel[0].line[0].group: missing (add it below")
+
+
+def test_two_lines_of_a_channel_may_not_share_name_or_address() -> None:
+    line = CHANNEL[CHANNEL.index("[[channel.line]]") :]
+    assert "channel[0].line[1].name: a second line 'A'" in refusal(CHANNEL + line)
+    assert "line[1].group: 239.101.1.4:30104 is line 'A'" in refusal(
+        CHANNEL + line.replace('"A"', '"B"')
+    )
+
+
+def test_more_lines_than_any_exchange_sends_are_refused() -> None:
+    line = CHANNEL[CHANNEL.index("[[channel.line]]") :]
+    many = "".join(
+        line.replace('"A"', f'"L{n}"').replace("30104", str(30200 + n)) for n in range(8)
+    )
+    assert "wants at most 8 of them" in refusal(CHANNEL + many)
+
+
+@pytest.mark.parametrize("kind", ["missing", "folder", "binary"])
+def test_a_file_that_cannot_be_read_is_one_clear_line(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "gw.toml"
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "binary":
+        path.write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert str(caught.value).startswith(f"{path}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_line_numbers_hold_for_inline_tables_and_long_strings() -> None:
+    text = 'a = """\nb = 1\n"""\nb = 2\n[[t]]\nx = 1\n[[t]]\nx = 2\n[t.u]\ny = {z = 1}\n'
+    lines = KeyLines(text)
+    assert lines[("b",)] == 4
+    assert lines[("t", 1, "x")] == 8
+    assert lines[("t", 1, "u", "y", "z")] == 10
+    assert lines[("t", 7)] == 1
+
+
+@given(
+    listen=st.integers(0, 65535).map(lambda port: f"[::1]:{port}"),
+    queue_bytes=st.integers(4096, 2**32),
+    name=st.from_regex(r"\A[A-Za-z0-9_\-]{1,64}\Z"),
+)
+def test_any_settings_survive_printing_and_loading(
+    listen: str, queue_bytes: int, name: str
+) -> None:
+    config = loopback_config(amqp=AmqpConfig(listen=listen, queue_bytes=queue_bytes))
+    config = msgspec.structs.replace(
+        config, gateway=msgspec.structs.replace(config.gateway, name=name)
+    )
+    assert parse_config(to_toml(config)) == config
+
+
+@given(st.text())
+def test_any_text_is_either_a_configuration_or_a_config_error(text: str) -> None:
+    with contextlib.suppress(ConfigError):
+        parse_config(text)
