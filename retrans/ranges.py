@@ -1,0 +1,150 @@
+"""Sets of sequence numbers, kept as merged ranges.
+
+Losses come in runs, so what is missing, requested, announced or held is a handful of ranges
+even when it is a hundred thousand packets. A `RangeSet` holds them sorted, disjoint and merged:
+[3, 5] and [6, 9] are one range, [3, 9]. Both ends belong to a range, as in a retransmission
+request.
+
+It is bounded. A set that would hold more than `limit` ranges joins the two neighbours with the
+narrowest hole between them and counts the numbers it took in on the way as `widened`. So a full
+set claims too much, never too little: whoever announces losses from it stays honest, and whoever
+needs exactness checks that `widened` is zero.
+
+It knows nothing of services, time or what the numbers count; the caller keeps one set for each
+sequence-number space.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+
+from feedhandler.codecs.errors import UsageError
+
+#: Ranges a set may hold: at 100 bytes a range well under a megabyte for each channel.
+RANGES_MAX = 4096
+
+
+class RangeSet:
+    """A bounded set of whole numbers, kept as sorted ranges `(first, last)`, both included."""
+
+    __slots__ = ("_firsts", "_lasts", "limit", "widened")
+
+    def __init__(self, ranges: Iterable[tuple[int, int]] = (), limit: int = RANGES_MAX) -> None:
+        if limit < 1:
+            raise UsageError(f"a range set cannot be limited to {limit} ranges", "use 1 or more")
+        self._firsts: list[int] = []
+        self._lasts: list[int] = []
+        self.limit = limit
+        #: Numbers that were taken in without being added, because the set was full.
+        self.widened = 0
+        for first, last in ranges:
+            self.add(first, last)
+
+    def add(self, first: int, last: int) -> None:
+        """Take in `first` to `last`, both included; raises `UsageError` for an empty range."""
+        _check(first, last)
+        # Every range that overlaps the new one or touches it is swallowed by it.
+        low = bisect_left(self._lasts, first - 1)
+        high = bisect_right(self._firsts, last + 1)
+        if low < high:
+            first = min(first, self._firsts[low])
+            last = max(last, self._lasts[high - 1])
+        self._firsts[low:high] = [first]
+        self._lasts[low:high] = [last]
+        while len(self._firsts) > self.limit:
+            self._join_nearest()
+
+    def discard(self, first: int, last: int) -> None:
+        """Take out `first` to `last`, both included, whether or not they are in the set.
+
+        Splitting a range may fill the set; then the narrowest hole is taken in again.
+        """
+        _check(first, last)
+        low = bisect_left(self._lasts, first)
+        high = bisect_right(self._firsts, last)
+        if low >= high:
+            return
+        kept: list[tuple[int, int]] = []
+        if self._firsts[low] < first:
+            kept.append((self._firsts[low], first - 1))
+        if self._lasts[high - 1] > last:
+            kept.append((last + 1, self._lasts[high - 1]))
+        self._firsts[low:high] = [begin for begin, _ in kept]
+        self._lasts[low:high] = [end for _, end in kept]
+        while len(self._firsts) > self.limit:
+            self._join_nearest()
+
+    def discard_below(self, number: int) -> None:
+        """Forget every number less than `number`."""
+        if self._firsts and self._firsts[0] < number:
+            self.discard(self._firsts[0], number - 1)
+
+    def clear(self) -> None:
+        """Forget every number; `widened` stays, as a counter does."""
+        self._firsts.clear()
+        self._lasts.clear()
+
+    def missing_in(self, first: int, last: int) -> list[tuple[int, int]]:
+        """The ranges inside `first` to `last` that are not in the set, in order."""
+        _check(first, last)
+        holes: list[tuple[int, int]] = []
+        for begin, end in self.within(first, last):
+            if begin > first:
+                holes.append((first, begin - 1))
+            first = end + 1
+        if first <= last:
+            holes.append((first, last))
+        return holes
+
+    def within(self, first: int, last: int) -> list[tuple[int, int]]:
+        """The parts of the set that lie inside `first` to `last`, in order."""
+        _check(first, last)
+        low = bisect_left(self._lasts, first)
+        high = bisect_right(self._firsts, last)
+        return [
+            (max(first, self._firsts[at]), min(last, self._lasts[at])) for at in range(low, high)
+        ]
+
+    def covers(self, first: int, last: int) -> bool:
+        """Whether every number from `first` to `last` is in the set."""
+        _check(first, last)
+        at = bisect_left(self._lasts, last)
+        return at < len(self._firsts) and self._firsts[at] <= first
+
+    @property
+    def total(self) -> int:
+        """How many numbers the set holds."""
+        return sum(self._lasts) - sum(self._firsts) + len(self._firsts)
+
+    def __contains__(self, number: int) -> bool:
+        at = bisect_left(self._lasts, number)
+        return at < len(self._firsts) and self._firsts[at] <= number
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(list(zip(self._firsts, self._lasts, strict=True)))
+
+    def __len__(self) -> int:
+        """How many ranges the set holds (`total` counts the numbers)."""
+        return len(self._firsts)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, RangeSet):
+            return NotImplemented
+        return self._firsts == other._firsts and self._lasts == other._lasts
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"RangeSet({list(self)})"
+
+    def _join_nearest(self) -> None:
+        """Make one range of the two neighbours with the narrowest hole between them."""
+        holes = [begin - end - 1 for begin, end in zip(self._firsts[1:], self._lasts, strict=False)]
+        at = holes.index(min(holes))
+        self.widened += holes[at]
+        del self._firsts[at + 1]
+        del self._lasts[at]
+
+
+def _check(first: int, last: int) -> None:
+    if first > last:
+        raise UsageError(f"the range {first} to {last} is empty", "give the lower number first")

@@ -1,0 +1,105 @@
+"""Range sets against a plain set of numbers."""
+
+import itertools
+import random
+
+import pytest
+
+from feedhandler.codecs.errors import UsageError
+from feedhandler.retrans.ranges import RangeSet
+
+
+def numbers(ranges: RangeSet) -> set[int]:
+    return {number for first, last in ranges for number in range(first, last + 1)}
+
+
+def test_ranges_that_touch_or_overlap_become_one():
+    ranges = RangeSet([(3, 5), (6, 9), (20, 20)])
+    assert list(ranges) == [(3, 9), (20, 20)]
+    ranges.add(8, 19)
+    assert list(ranges) == [(3, 20)]
+    assert ranges.total == 18
+
+
+def test_a_range_taken_out_of_the_middle_leaves_both_ends():
+    ranges = RangeSet([(1, 10)])
+    ranges.discard(4, 6)
+    assert list(ranges) == [(1, 3), (7, 10)]
+    ranges.discard_below(3)
+    assert list(ranges) == [(3, 3), (7, 10)]
+    ranges.discard_below(3)
+    ranges.discard(100, 200)
+    assert list(ranges) == [(3, 3), (7, 10)]
+
+
+def test_what_is_missing_inside_a_window_is_told_in_order():
+    ranges = RangeSet([(3, 4), (8, 12)])
+    assert ranges.missing_in(1, 10) == [(1, 2), (5, 7)]
+    assert ranges.missing_in(3, 4) == []
+    assert ranges.missing_in(12, 14) == [(13, 14)]
+    assert ranges.within(4, 9) == [(4, 4), (8, 9)]
+
+
+def test_an_empty_range_and_a_senseless_limit_are_refused():
+    with pytest.raises(UsageError, match="empty"):
+        RangeSet([(5, 4)])
+    with pytest.raises(UsageError, match="limited"):
+        RangeSet(limit=0)
+
+
+def test_a_full_set_claims_too_much_and_says_how_much():
+    ranges = RangeSet([(1, 1), (4, 4), (10, 10)], limit=3)
+    ranges.add(100, 100)
+    assert list(ranges) == [(1, 4), (10, 10), (100, 100)]
+    assert ranges.widened == 2
+    ranges.discard(2, 3)
+    assert len(ranges) == 3
+    assert {1, 4, 10, 100} <= numbers(ranges)
+    ranges.clear()
+    assert not ranges
+    assert ranges.total == 0
+
+
+def test_sets_with_the_same_ranges_are_equal():
+    assert RangeSet([(1, 2), (3, 4)]) == RangeSet([(1, 4)])
+    assert RangeSet([(1, 2)]) != RangeSet([(1, 3)])
+    assert RangeSet() != []
+    assert repr(RangeSet([(1, 2)])) == "RangeSet([(1, 2)])"
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_any_mix_of_changes_equals_a_plain_set(seed):
+    print(f"seed {seed}: pytest tests/unit/test_ranges.py -k 'plain_set and {seed}'")
+    rng = random.Random(seed)
+    ranges, plain = RangeSet(), set()
+    for _ in range(300):
+        first = rng.randrange(120)
+        last = first + rng.randrange(12)
+        if rng.random() < 0.6:
+            ranges.add(first, last)
+            plain |= set(range(first, last + 1))
+        else:
+            ranges.discard(first, last)
+            plain -= set(range(first, last + 1))
+        window = range(first, last + 1)
+        assert numbers(ranges) == plain
+        assert ranges.total == len(plain)
+        assert ranges.covers(first, last) == (set(window) <= plain)
+        assert all((number in ranges) == (number in plain) for number in range(140))
+        missing = {n for a, b in ranges.missing_in(first, last) for n in range(a, b + 1)}
+        assert missing == set(window) - plain
+    ends = list(ranges)
+    assert all(end + 1 < begin for (_, end), (begin, _) in itertools.pairwise(ends))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_bounded_set_never_forgets_a_number_and_never_holds_more_ranges(seed):
+    print(f"seed {seed}")
+    rng = random.Random(seed)
+    ranges, plain = RangeSet(limit=5), set()
+    for _ in range(100):
+        first = rng.randrange(1000)
+        ranges.add(first, first + rng.randrange(5))
+        plain |= {first}
+        assert len(ranges) <= 5
+        assert plain <= numbers(ranges)
