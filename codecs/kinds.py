@@ -1,0 +1,51 @@
+"""The scanner's small integers as enumerations, for code that is not compiled.
+
+`PacketKind` and `Reject` name what `feedhandler.codecs.scanner` counts in plain integers; a test
+holds the two together. `REJECT_TEXT` says each reason in words, for counters and reports.
+"""
+
+from enum import IntEnum
+
+
+class PacketKind(IntEnum):
+    """What a packet is for."""
+
+    DATA = 0
+    """carries market messages and advances the sequence"""
+    HEARTBEAT = 1
+    """says that the line lives; does not advance the sequence"""
+    RESET = 2
+    """the sequence starts anew"""
+    CONTROL = 3
+    """requests and answers of recovery; no messages"""
+
+
+class Reject(IntEnum):
+    """What is wrong with a packet; 0 where nothing is."""
+
+    FINE = 0
+    TRUNCATED = 1
+    LENGTH_MISMATCH = 2
+    COUNT_MISMATCH = 3
+    MESSAGE_SHORT = 4
+    MESSAGE_OVERRUN = 5
+    UNKNOWN_PACKET_TYPE = 6
+    WRONG_CONSTANT = 7
+    CONTROL_SHORT = 8
+    COMPRESSED = 9
+    INDEX_FULL = 10
+
+
+REJECT_TEXT: dict[Reject, str] = {
+    Reject.FINE: "nothing wrong",
+    Reject.TRUNCATED: "fewer bytes than the packet header needs",
+    Reject.LENGTH_MISMATCH: "the header's length differs from the size of the datagram",
+    Reject.COUNT_MISMATCH: "the packet does not end after the number of messages it names",
+    Reject.MESSAGE_SHORT: "a message's size is too small for its own header",
+    Reject.MESSAGE_OVERRUN: "a message reaches past the packet's end",
+    Reject.UNKNOWN_PACKET_TYPE: "a packet type that the feed's description does not know",
+    Reject.WRONG_CONSTANT: "a constant header field (version, protocol) has another value",
+    Reject.CONTROL_SHORT: "a control packet's body is shorter than its layout",
+    Reject.COMPRESSED: "the body is compressed and must be inflated first",
+    Reject.INDEX_FULL: "more messages than the index has room for",
+}

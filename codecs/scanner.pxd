@@ -1,0 +1,101 @@
+# What other compiled modules may use of the scanner. The meaning of each name stands in scanner.py.
+
+cpdef enum:
+    DATA = 0
+    HEARTBEAT = 1
+    RESET = 2
+    CONTROL = 3
+    UNKNOWN_KIND = 255
+
+cpdef enum:
+    FINE = 0
+    TRUNCATED = 1
+    LENGTH_MISMATCH = 2
+    COUNT_MISMATCH = 3
+    MESSAGE_SHORT = 4
+    MESSAGE_OVERRUN = 5
+    UNKNOWN_PACKET_TYPE = 6
+    WRONG_CONSTANT = 7
+    CONTROL_SHORT = 8
+    COMPRESSED = 9
+    INDEX_FULL = 10
+
+
+cdef class FeedTable:
+    cdef public bint big_endian, counts_messages, heartbeat_when_empty, type_in_packet
+    cdef public int header_size, heartbeat_adds
+    cdef public int length_at, length_size, length_add
+    cdef public int kind_at, kind_size
+    cdef public int type_at, type_size
+    cdef public int sequence_at, sequence_size
+    cdef public int session_at, session_size
+    cdef public int service_at, service_size
+    cdef public int flags_at, flags_size
+    cdef public int count_at, count_size
+    cdef public int time_at, time_size, time_ns_at
+    cdef public int reset_at, reset_size
+    cdef public int constant_count
+    cdef public int message_header_size
+    cdef public int message_length_at, message_length_size, message_length_add
+    cdef public int message_type_at, message_type_size
+    cdef public int slot_count
+    cdef public unsigned long long no_symbol
+    cdef int constant_at[4]
+    cdef int constant_size[4]
+    cdef unsigned long long constant_value[4]
+    cdef unsigned char kinds[65536]
+    cdef unsigned char slots[65536]
+    cdef unsigned short control_sizes[65536]
+    cdef unsigned char compressed[256]
+    cdef int symbol_at[256]
+    cdef int symbol_size[256]
+    cdef unsigned char symbol_big[256]
+    cdef unsigned int least_size[256]
+
+
+cdef class PacketHeader:
+    cdef public unsigned long long sequence
+    cdef public unsigned long long next_sequence
+    cdef public unsigned long long session
+    cdef public unsigned long long send_time
+    cdef public unsigned int service
+    cdef public unsigned int length
+    cdef public unsigned int body
+    cdef public int packet_type, kind, flags, count
+
+
+cdef class MessageIndex:
+    cdef public unsigned short[::1] types
+    cdef public unsigned long long[::1] symbols
+    cdef public unsigned int[::1] offsets
+    cdef public unsigned int[::1] sizes
+    cdef public unsigned long long[::1] sequences
+    cdef public Py_ssize_t count, capacity, unknown, short
+
+
+cpdef int frame_length(
+    FeedTable table, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size
+) except -1 nogil
+cpdef int parse_header(
+    FeedTable table, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size,
+    PacketHeader out
+) except -1 nogil
+cpdef int check_messages(
+    FeedTable table, const unsigned char[::1] data, Py_ssize_t start, PacketHeader header
+) except -1 nogil
+cpdef int scan_messages(
+    FeedTable table, const unsigned char[::1] data, Py_ssize_t start, PacketHeader header,
+    MessageIndex out
+) except -1 nogil
+cpdef int scan_packets(
+    FeedTable table, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size,
+    PacketHeader header, MessageIndex out
+) except -1 nogil
+cpdef int scan_datagrams(
+    FeedTable table, const unsigned char[::1] data, const long long[::1] starts,
+    const unsigned int[::1] sizes, PacketHeader header, MessageIndex out,
+    unsigned long long[::1] rejects
+) except -1 nogil
+cpdef int patch_header(
+    FeedTable table, unsigned char[::1] data, Py_ssize_t start, unsigned int length, int count
+) except -1 nogil

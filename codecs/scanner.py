@@ -1,0 +1,573 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
+"""The scanner: from a packet's bytes to its header fields and to where its messages lie.
+
+One scanner walks the packets of every feed. What differs between feeds (field places, byte order,
+what a length includes, what a sequence number counts, where a message keeps its symbol) stands in
+a `FeedTable`, which `feedhandler.codecs.loader` builds from a feed description.
+
+Promises: never reads outside `data[start:start + size]`; answers every packet with exactly one
+`Reject` (0, `FINE`, where nothing is wrong) and never raises for what a peer sent; allocates
+nothing per packet. The compiled module and this very file, interpreted, agree on every input.
+Message *contents* are not looked at, but for the type and the symbol: unknown types pass.
+
+Reject reasons (`feedhandler.codecs.kinds.Reject` says the same to Python code):
+
+FINE                 nothing wrong
+TRUNCATED            fewer bytes than the packet header (or than a reset's next number) needs
+LENGTH_MISMATCH      the header's length field disagrees with the size of the datagram
+COUNT_MISMATCH       the packet ends before or after the number of messages its header names
+MESSAGE_SHORT        a message's size is too small for the message header itself
+MESSAGE_OVERRUN      a message reaches past the packet's end
+UNKNOWN_PACKET_TYPE  the kind field has a value that the description does not know
+WRONG_CONSTANT       a field that must be constant (version, protocol) has another value
+CONTROL_SHORT        a control packet's body is shorter than its layout
+COMPRESSED           the body is compressed: inflate it before looking for messages
+INDEX_FULL           more messages than the index has room for; the caller's doing, not the peer's
+"""
+
+import cython
+import numpy
+
+if not cython.compiled:
+    DATA, HEARTBEAT, RESET, CONTROL = range(4)
+    #: What `FeedTable.kinds` holds for a value that the description does not name.
+    UNKNOWN_KIND = 255
+    (
+        FINE,
+        TRUNCATED,
+        LENGTH_MISMATCH,
+        COUNT_MISMATCH,
+        MESSAGE_SHORT,
+        MESSAGE_OVERRUN,
+        UNKNOWN_PACKET_TYPE,
+        WRONG_CONSTANT,
+        CONTROL_SHORT,
+        COMPRESSED,
+        INDEX_FULL,
+    ) = range(11)
+
+#: The symbol of a message that has none.
+NO_SYMBOL = 0xFFFF_FFFF_FFFF_FFFF
+#: Reject reasons, `FINE` included: how long an array of counters by reason must be.
+REJECT_COUNT = 11
+#: Constant header fields a description may name (IEX-TP has two).
+CONSTANTS_MAX = 4
+#: Message types a description may lay out; slot 0 stands for every unknown type.
+SLOTS_MAX = 255
+#: The numbers of messages an index is made for where nothing else is said: a u16 count's reach.
+INDEX_CAPACITY = 65_535
+
+
+class FeedTable:
+    """A feed description in the form that the scanner walks.
+
+    `x_at` and `x_size` are a header field's offset from the packet's start and its size in bytes;
+    size 0 means that the feed has no such field and it reads as 0. The small arrays are written by
+    the methods below, one entry at a time.
+    """
+
+    def __init__(self) -> None:
+        self.big_endian = self.counts_messages = False
+        self.heartbeat_when_empty = self.type_in_packet = False
+        self.header_size = self.heartbeat_adds = 0
+        self.length_at = self.length_size = self.length_add = 0
+        self.kind_at = self.kind_size = self.type_at = self.type_size = 0
+        self.sequence_at = self.sequence_size = self.session_at = self.session_size = 0
+        self.service_at = self.service_size = self.flags_at = self.flags_size = 0
+        self.count_at = self.count_size = 0
+        self.time_at = self.time_size = 0
+        self.time_ns_at = -1
+        self.reset_at = self.reset_size = 0
+        self.constant_count = 0
+        self.message_header_size = self.message_length_at = self.message_length_size = 0
+        self.message_length_add = self.message_type_at = self.message_type_size = 0
+        self.slot_count = 1
+        self.no_symbol = NO_SYMBOL
+        if not cython.compiled:
+            self.constant_at = [0] * CONSTANTS_MAX
+            self.constant_size = [0] * CONSTANTS_MAX
+            self.constant_value = [0] * CONSTANTS_MAX
+            self.kinds = bytearray(65536)
+            self.slots = bytearray(65536)
+            self.control_sizes = [0] * 65536
+            self.compressed = bytearray(256)
+            self.symbol_at = [0] * 256
+            self.symbol_size = [0] * 256
+            self.symbol_big = bytearray(256)
+            self.least_size = [0] * 256
+        for value in range(65536):
+            self.kinds[value] = UNKNOWN_KIND
+            self.slots[value] = 0
+            self.control_sizes[value] = 0
+        for value in range(256):
+            self.compressed[value] = 0
+            self.symbol_at[value] = self.symbol_size[value] = self.symbol_big[value] = 0
+            self.least_size[value] = 0
+
+    def set_constant(self, at: int, size: int, value: int) -> None:
+        """Demand `value` of the header field of `size` bytes at `at`."""
+        if self.constant_count >= CONSTANTS_MAX:
+            raise ValueError(f"more than {CONSTANTS_MAX} constant header fields")
+        self.constant_at[self.constant_count] = at
+        self.constant_size[self.constant_count] = size
+        self.constant_value[self.constant_count] = value
+        self.constant_count += 1
+
+    def set_kind(self, value: cython.ushort, kind: cython.uchar) -> None:
+        """Packets whose kind field holds `value` are of `kind` (DATA, HEARTBEAT, ...)."""
+        self.kinds[value] = kind
+
+    def set_control(self, packet_type: cython.ushort, body_size: cython.ushort) -> None:
+        """Packets of `packet_type` have a body of at least `body_size` bytes and no messages."""
+        self.control_sizes[packet_type] = body_size
+
+    def set_compressed(self, flags: cython.uchar) -> None:
+        """A packet with messages and this delivery flag has a compressed body."""
+        self.compressed[flags] = 1
+
+    def set_type(
+        self,
+        message_type: cython.ushort,
+        symbol_at: cython.int,
+        symbol_size: cython.int,
+        symbol_is_text: cython.bint,
+        least_size: cython.uint,
+    ) -> None:
+        """Messages of `message_type` keep their symbol at `symbol_at` (from the message's first
+        byte), `symbol_size` bytes long (0: they have none), and are at least `least_size` long.
+        Text has no byte order: it is read as it stands."""
+        if self.slot_count > SLOTS_MAX:
+            raise ValueError(f"more than {SLOTS_MAX} message types")
+        self.slots[message_type] = self.slot_count
+        self.symbol_at[self.slot_count] = symbol_at
+        self.symbol_size[self.slot_count] = symbol_size
+        self.symbol_big[self.slot_count] = symbol_is_text or self.big_endian
+        self.least_size[self.slot_count] = least_size
+        self.slot_count += 1
+
+
+class PacketHeader:
+    """What a packet's header says, as integers; written by `parse_header`, reused at will.
+
+    sequence       as on the wire
+    next_sequence  the number after this packet: sequence + 1, or + count where the feed counts
+                   messages. Heartbeat: the number expected next, where the feed tells it, else 0.
+                   Reset: the number that the following packet will carry. Control: 0.
+    session        0 where the header has none
+    send_time      raw, as on the wire (seconds * 10**9 + nanoseconds where there are two fields)
+    service        0 where the header has none
+    length         bytes of the whole packet, from its length field
+    body           offset of the first byte after the header, from the packet's start
+    packet_type    the type (or kind) field; 0 where the header has none
+    kind           DATA, HEARTBEAT, RESET or CONTROL
+    flags          the delivery flag; 0 where the header has none
+    count          messages in the packet
+    """
+
+    def __init__(self) -> None:
+        self.sequence = self.next_sequence = self.session = self.send_time = 0
+        self.service = self.length = self.body = 0
+        self.packet_type = self.kind = self.flags = self.count = 0
+
+
+class MessageIndex:
+    """Where the messages of one packet, or of many, lie: preallocated arrays, entries 0..count-1.
+
+    types      u16  message type
+    symbols    u64  the symbol: an index, or up to 8 text bytes read big-endian as they stand
+                    (padding included); `NO_SYMBOL` where the type has none or the message is short
+    offsets    u32  first byte of the message (its size field, where it has one), from `start`
+    sizes      u32  bytes of the whole message
+    sequences  u64  the message's own number where the feed counts messages, else the packet's
+
+    `unknown` counts messages of types that the description does not lay out, `short` those that
+    are shorter than their layout. Both are in the index like any other. `capacity` is at most
+    2**32 - 1.
+    """
+
+    def __init__(self, capacity: cython.Py_ssize_t = 65_535) -> None:
+        self.capacity = capacity
+        self.count = self.unknown = self.short = 0
+        # memoryviews, not arrays: their items are Python integers in the interpreted twin too.
+        self.types = memoryview(numpy.zeros(capacity, numpy.uint16))
+        self.symbols = memoryview(numpy.zeros(capacity, numpy.uint64))
+        self.offsets = memoryview(numpy.zeros(capacity, numpy.uint32))
+        self.sizes = memoryview(numpy.zeros(capacity, numpy.uint32))
+        self.sequences = memoryview(numpy.zeros(capacity, numpy.uint64))
+
+    def clear(self) -> None:
+        """Forget the entries and the counts."""
+        self.count = self.unknown = self.short = 0
+
+    def arrays(self) -> dict[str, numpy.ndarray]:
+        """Numpy views (no copies) of the entries in use, by name."""
+        return {
+            name: numpy.asarray(getattr(self, name))[: self.count]
+            for name in ("types", "symbols", "offsets", "sizes", "sequences")
+        }
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def _u16(
+    data: cython.const_uchar[::1], at: cython.Py_ssize_t, big: cython.bint
+) -> cython.uint:
+    if big:
+        return (cython.cast(cython.uint, data[at]) << 8) | data[at + 1]
+    return (cython.cast(cython.uint, data[at + 1]) << 8) | data[at]
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def _u32(
+    data: cython.const_uchar[::1], at: cython.Py_ssize_t, big: cython.bint
+) -> cython.uint:
+    if big:
+        return (
+            (cython.cast(cython.uint, data[at]) << 24)
+            | (cython.cast(cython.uint, data[at + 1]) << 16)
+            | (cython.cast(cython.uint, data[at + 2]) << 8)
+            | data[at + 3]
+        )
+    return (
+        (cython.cast(cython.uint, data[at + 3]) << 24)
+        | (cython.cast(cython.uint, data[at + 2]) << 16)
+        | (cython.cast(cython.uint, data[at + 1]) << 8)
+        | data[at]
+    )
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def _read(
+    data: cython.const_uchar[::1],
+    at: cython.Py_ssize_t,
+    size: cython.int,
+    big: cython.bint,
+) -> cython.ulonglong:
+    """The unsigned integer of `size` bytes (0..8) at `at`; of 0 bytes: 0."""
+    if size == 2:
+        return _u16(data, at, big)
+    if size == 4:
+        return _u32(data, at, big)
+    value: cython.ulonglong = 0
+    place: cython.int
+    for place in range(size):
+        value = (value << 8) | data[at + (place if big else size - 1 - place)]
+    return value
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def _write(
+    data: cython.uchar[::1],
+    at: cython.Py_ssize_t,
+    size: cython.int,
+    big: cython.bint,
+    value: cython.ulonglong,
+) -> cython.int:
+    place: cython.int
+    for place in range(size):
+        data[at + (size - 1 - place if big else place)] = value & 0xFF
+        value >>= 8
+    return 0
+
+
+def frame_length(table, data, start, size):  # type: ignore[no-untyped-def]
+    """The whole length of the packet that begins at `start`, from its length field; 0 while
+    `size` is too small to hold that field. For cutting a TCP stream into packets."""
+    if size < table.length_at + table.length_size or start < 0 or start + size > data.shape[0]:
+        return 0
+    big: cython.bint = table.big_endian
+    return (
+        cython.cast(cython.int, _read(data, start + table.length_at, table.length_size, big))
+        + table.length_add
+    )
+
+
+def parse_header(table, data, start, size, out):  # type: ignore[no-untyped-def]
+    """Read the header of the packet `data[start:start + size]` into `out`; returns a `Reject`.
+
+    `out` is complete only where the answer is FINE. The messages are not looked at:
+    `check_messages` or `scan_messages` does that.
+    """
+    big: cython.bint = table.big_endian
+    place: cython.int
+    if start < 0 or size < table.header_size or start + size > data.shape[0]:
+        return TRUNCATED
+    out.length = (
+        cython.cast(cython.uint, _read(data, start + table.length_at, table.length_size, big))
+        + table.length_add
+    )
+    if out.length != size:
+        return LENGTH_MISMATCH
+    for place in range(table.constant_count):
+        if (
+            _read(data, start + table.constant_at[place], table.constant_size[place], big)
+            != table.constant_value[place]
+        ):
+            return WRONG_CONSTANT
+    out.body = table.header_size
+    out.sequence = _read(data, start + table.sequence_at, table.sequence_size, big)
+    out.session = _read(data, start + table.session_at, table.session_size, big)
+    out.service = cython.cast(
+        cython.uint, _read(data, start + table.service_at, table.service_size, big)
+    )
+    out.flags = cython.cast(
+        cython.int, _read(data, start + table.flags_at, table.flags_size, big)
+    )
+    out.count = cython.cast(
+        cython.int, _read(data, start + table.count_at, table.count_size, big)
+    )
+    out.packet_type = cython.cast(
+        cython.int, _read(data, start + table.type_at, table.type_size, big)
+    )
+    out.send_time = _read(data, start + table.time_at, table.time_size, big)
+    if table.time_ns_at >= 0:
+        out.send_time = out.send_time * 1_000_000_000 + _u32(data, start + table.time_ns_at, big)
+    return _classify(table, data, start, out)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def _classify(
+    table: FeedTable,
+    data: cython.const_uchar[::1],
+    start: cython.Py_ssize_t,
+    out: PacketHeader,
+) -> cython.int:
+    """Set `out.kind` and `out.next_sequence`."""
+    big: cython.bint = table.big_endian
+    out.kind = DATA
+    if table.kind_size:
+        out.kind = table.kinds[
+            cython.cast(
+                cython.ushort, _read(data, start + table.kind_at, table.kind_size, big)
+            )
+        ]
+        if out.kind == UNKNOWN_KIND:
+            return UNKNOWN_PACKET_TYPE
+    if out.count == 0 and table.heartbeat_when_empty and out.kind == DATA:
+        out.kind = HEARTBEAT
+    if out.kind == HEARTBEAT:
+        out.next_sequence = 0
+        if table.heartbeat_adds >= 0:
+            out.next_sequence = out.sequence + table.heartbeat_adds
+    elif out.kind == CONTROL:
+        out.next_sequence = 0
+    elif out.kind == RESET and table.reset_size:
+        if out.length < cython.cast(cython.uint, table.reset_at + table.reset_size):
+            return TRUNCATED
+        out.next_sequence = _read(data, start + table.reset_at, table.reset_size, big)
+    elif table.counts_messages:
+        out.next_sequence = out.sequence + out.count
+    else:
+        out.next_sequence = out.sequence + 1
+    if not cython.compiled:
+        out.next_sequence &= 0xFFFF_FFFF_FFFF_FFFF  # C wraps by itself
+    return FINE
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def _check_body(table: FeedTable, header: PacketHeader) -> cython.int:
+    """What can be said of a packet's body before its messages are walked: -2 means walk it."""
+    if header.kind == CONTROL or (header.kind == RESET and table.reset_size):
+        if header.length - header.body < table.control_sizes[header.packet_type & 0xFFFF]:
+            return CONTROL_SHORT
+        return FINE
+    if header.count and table.compressed[header.flags & 0xFF]:
+        return COMPRESSED
+    return -2
+
+
+def check_messages(table, data, start, header):  # type: ignore[no-untyped-def]
+    """Walk the messages of a packet whose header `parse_header` found FINE; returns a `Reject`.
+
+    FINE means: exactly `header.count` messages, ending exactly at the packet's end. Control
+    packets, and resets that carry their number in the body, hold no messages: there the body must
+    be as long as its layout.
+    """
+    verdict: cython.int = _check_body(table, header)
+    if verdict != -2:
+        return verdict
+    big: cython.bint = table.big_endian
+    at: cython.Py_ssize_t = start + header.body
+    end: cython.Py_ssize_t = start + header.length
+    least: cython.Py_ssize_t = table.message_header_size
+    size: cython.Py_ssize_t
+    place: cython.int
+    if start < 0 or end > data.shape[0]:
+        return TRUNCATED
+    for place in range(header.count):
+        if end - at < least:
+            return COUNT_MISMATCH if at == end else MESSAGE_OVERRUN
+        size = cython.cast(
+            cython.Py_ssize_t,
+            _read(data, at + table.message_length_at, table.message_length_size, big),
+        )
+        size += table.message_length_add
+        if size < least:
+            return MESSAGE_SHORT
+        if size > end - at:
+            return MESSAGE_OVERRUN
+        at += size
+    return FINE if at == end else COUNT_MISMATCH
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def _fill(
+    table: FeedTable,
+    data: cython.const_uchar[::1],
+    start: cython.Py_ssize_t,
+    base: cython.Py_ssize_t,
+    header: PacketHeader,
+    out: MessageIndex,
+) -> cython.int:
+    """Append the packet's messages to `out`, offsets counted from `base`. On a reject nothing is
+    appended (entries beyond `out.count` are scratch)."""
+    verdict: cython.int = _check_body(table, header)
+    if verdict != -2:
+        return verdict
+    big: cython.bint = table.big_endian
+    at: cython.Py_ssize_t = start + header.body
+    end: cython.Py_ssize_t = start + header.length
+    least: cython.Py_ssize_t = table.message_header_size
+    entry: cython.Py_ssize_t = out.count
+    unknown: cython.Py_ssize_t = 0
+    short: cython.Py_ssize_t = 0
+    sequence: cython.ulonglong = header.sequence
+    step: cython.ulonglong = 1 if table.counts_messages else 0
+    message_type: cython.ushort = cython.cast(cython.ushort, header.packet_type & 0xFFFF)
+    size: cython.Py_ssize_t
+    place: cython.int
+    slot: cython.int
+    if start < 0 or end > data.shape[0]:
+        return TRUNCATED
+    if header.count > out.capacity - entry:
+        return INDEX_FULL
+    for place in range(header.count):
+        if end - at < least:
+            return COUNT_MISMATCH if at == end else MESSAGE_OVERRUN
+        size = cython.cast(
+            cython.Py_ssize_t,
+            _read(data, at + table.message_length_at, table.message_length_size, big),
+        )
+        size += table.message_length_add
+        if size < least:
+            return MESSAGE_SHORT
+        if size > end - at:
+            return MESSAGE_OVERRUN
+        if not table.type_in_packet:
+            message_type = cython.cast(
+                cython.ushort,
+                _read(data, at + table.message_type_at, table.message_type_size, big),
+            )
+        slot = table.slots[message_type]
+        out.types[entry] = message_type
+        out.offsets[entry] = cython.cast(cython.uint, at - base)
+        out.sizes[entry] = cython.cast(cython.uint, size)
+        out.sequences[entry] = sequence
+        if size < table.least_size[slot]:
+            short += 1
+        if slot == 0:
+            unknown += 1
+        if table.symbol_size[slot] == 0 or size < table.symbol_at[slot] + table.symbol_size[slot]:
+            out.symbols[entry] = table.no_symbol
+        else:
+            out.symbols[entry] = _read(
+                data, at + table.symbol_at[slot], table.symbol_size[slot], table.symbol_big[slot]
+            )
+        sequence += step
+        entry += 1
+        at += size
+    if at != end:
+        return COUNT_MISMATCH
+    out.count = entry
+    out.unknown += unknown
+    out.short += short
+    return FINE
+
+
+def scan_messages(table, data, start, header, out):  # type: ignore[no-untyped-def]
+    """`check_messages`, and every message's type, symbol, offset, size and number into `out`,
+    which is emptied first. Offsets count from `start`. Returns a `Reject`; on any but FINE `out`
+    stays empty."""
+    out.count = out.unknown = out.short = 0
+    return _fill(table, data, start, start, header, out)
+
+
+def scan_packets(table, data, start, size, header, out):  # type: ignore[no-untyped-def]
+    """Scan the packets that stand back to back in `data[start:start + size]`, appending to `out`;
+    offsets count from the beginning of `data`.
+
+    Returns FINE at the end of the bytes, or the first packet's `Reject`: what came before it is in
+    `out`, and `header` holds the packet it happened in.
+    """
+    at: cython.Py_ssize_t = start
+    end: cython.Py_ssize_t = start + size
+    verdict: cython.int
+    length: cython.Py_ssize_t
+    if start < 0 or end > data.shape[0]:
+        return TRUNCATED
+    while at < end:
+        length = frame_length(table, data, at, end - at)
+        if length < table.header_size or length > end - at:
+            return TRUNCATED
+        verdict = parse_header(table, data, at, length, header)
+        if verdict == FINE:
+            verdict = _fill(table, data, at, 0, header, out)
+        if verdict != FINE:
+            return verdict
+        at += length
+    return FINE
+
+
+def scan_datagrams(table, data, starts, sizes, header, out, rejects):  # type: ignore[no-untyped-def]
+    """Scan the datagrams `data[starts[i]:starts[i] + sizes[i]]`, appending to `out`; offsets count
+    from the beginning of `data`. A bad packet is counted in `rejects[reason]` and left out, a good
+    one in `rejects[FINE]`.
+
+    Returns how many datagrams were dealt with: all of them, or fewer where `out` became full.
+    """
+    place: cython.Py_ssize_t
+    verdict: cython.int
+    for place in range(starts.shape[0]):
+        verdict = parse_header(table, data, starts[place], sizes[place], header)
+        if verdict == FINE:
+            verdict = _fill(table, data, starts[place], 0, header, out)
+            if verdict == INDEX_FULL:
+                return cython.cast(cython.int, place)
+        rejects[verdict] += 1
+    return cython.cast(cython.int, starts.shape[0])
+
+
+def patch_header(table, data, start, length, count):  # type: ignore[no-untyped-def]
+    """Write `length` (of the whole packet) and `count` of messages into the header at `start`: a
+    thinned packet keeps its header, with length and count of what is left. Returns a `Reject`
+    (TRUNCATED where the header does not fit into `data`)."""
+    if start < 0 or start + table.header_size > data.shape[0]:
+        return TRUNCATED
+    _write(
+        data,
+        start + table.length_at,
+        table.length_size,
+        table.big_endian,
+        length - table.length_add,
+    )
+    _write(data, start + table.count_at, table.count_size, table.big_endian, count)
+    return FINE
