@@ -19,11 +19,18 @@ from types import ModuleType
 
 #: Pure-Python mode: module name to source file, relative to the checkout.
 PURE_MODE: dict[str, str] = {
+    "feedhandler.amqp.framing": "feedhandler/amqp/framing.py",
+    "feedhandler.amqp.fanout": "feedhandler/amqp/fanout.py",
+    "feedhandler.amqp.inbox": "feedhandler/amqp/inbox.py",
+    "feedhandler.histogram": "feedhandler/histogram.py",
+    "feedhandler.ingest.ring": "feedhandler/ingest/ring.py",
+    "feedhandler.replay.pcap": "feedhandler/replay/pcap.py",
     "feedhandler.codecs.scanner": "feedhandler/codecs/scanner.py",
 }
 
 #: Modules that need C headers and so exist compiled only.
 COMPILED_ONLY: dict[str, str] = {
+    "feedhandler.amqp.proton": "feedhandler/amqp/proton.pyx",
 }
 
 

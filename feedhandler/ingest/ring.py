@@ -1,0 +1,361 @@
+"""The hand-over ring: one producer (a receive thread), one consumer (the event loop).
+
+A byte ring of power-of-two capacity. A record is eight 64-bit words in the machine's byte order
+and then the payload, padded to eight bytes; it never wraps: where the end of the ring is too near,
+a PAD record fills it (of a PAD only the first word is valid, for it may be eight bytes long).
+
+    w0  record size in bytes, header and padding included (u32) | kind << 32 | channel << 48
+    w1  payload length (u32) | line << 32 (u8) | flags << 40 (u8) | message count << 48 (u16)
+    w2  sequence                      w3  next sequence
+    w4  received_ns                   w5  session
+    w6  skip (u32) | offset of the first message in the payload << 32
+    w7  auxiliary
+
+| kind | says | w2 | w3 | w7 |
+|---|---|---|---|---|
+| PACKET | the next packet; flags is its `PacketKind`, `skip` its leading messages that were \
+delivered before | its sequence | the sequence after it | raw send time |
+| GAP | this range was lost on every line | first missing | one past the last | `GapCause` |
+| RESET | a new numbering begins | 0 | the number the next packet carries | `ResetCause` |
+| START | the stream was joined here | first sequence | the same | 0 |
+| LINE_SILENT, LINE_BACK | `line` fell silent, or came back | expected | expected | 0 |
+| MISMATCH | `line` showed other message bytes than the first copy; may precede the packet | \
+sequence | next sequence | 0 |
+
+`received_ns` is the kernel's stamp of the packet (CLOCK_REALTIME); in the other kinds it is the
+stamp of the latest packet that the channel had seen.
+
+The producer writes at `head` and shows a whole batch at once by `publish` (atomic release). The
+consumer reads from `tail` to `published`, releases what it has read, and before it sleeps calls
+`arm`: only then does the next `publish` ask for a wake-up. In that way the eventfd is written
+once per sleep and not once per batch.
+
+Promises: records come out in the order written, whole, each once; a record that does not fit is
+refused (`write_*` return 0) and nothing is overwritten. Left to others: waking and sleeping.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.feedhandler.ingest.atomics import (
+        exchange,
+        fence,
+        load_acquire,
+        store_release,
+    )
+    from cython.cimports.libc.string import memcpy
+else:
+    PAD, PACKET, GAP, RESET, START, LINE_SILENT, LINE_BACK, MISMATCH = range(8)
+    HEADER_WORDS = 8
+    HEADER_BYTES = 64
+
+#: Smallest ring: a few of the largest UDP datagrams.
+CAPACITY_MIN = 1 << 18
+#: Default: 16,000 packets of 336 bytes; a larger one only adds cache misses.
+CAPACITY_DEFAULT = 1 << 23
+#: Record sizes are u32 words, so positions inside the ring must be as well.
+CAPACITY_MAX = 1 << 31
+
+
+class RecordKind(IntEnum):
+    """What a record says; the numbers stand in the ring."""
+
+    PAD = 0
+    PACKET = 1
+    GAP = 2
+    RESET = 3
+    START = 4
+    LINE_SILENT = 5
+    LINE_BACK = 6
+    MISMATCH = 7
+
+
+class GapCause(IntEnum):
+    """Why a range was given up (w7 of a GAP record)."""
+
+    DEADLINE = 1  # every line had gap_wait_us to bring it
+    HOLD_FULL = 2  # no room to hold more packets behind it
+    JUMP = 3  # a jump beyond the window was confirmed
+    RESET = 4  # the numbering ended with the range still missing
+
+
+class ResetCause(IntEnum):
+    """What began the new numbering (w7 of a RESET record)."""
+
+    PACKET = 1  # the feed's own sequence reset packet
+    SESSION = 2  # a new session id in the packet header
+    RESYNC = 3  # the only living line went on somewhere else
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One record, for tests and tools; fields as in the table above."""
+
+    kind: RecordKind
+    channel: int
+    line: int
+    flags: int
+    count: int
+    sequence: int
+    next_sequence: int
+    received_ns: int
+    session: int
+    skip: int
+    body: int
+    auxiliary: int
+    payload: bytes
+
+
+@cython.final
+@cython.cclass
+class Ring:
+    """The ring over `capacity` bytes, a power of two from `CAPACITY_MIN` to `CAPACITY_MAX`."""
+
+    def __init__(self, capacity: int = CAPACITY_DEFAULT) -> None:
+        if capacity & (capacity - 1) or not CAPACITY_MIN <= capacity <= CAPACITY_MAX:
+            raise ValueError(
+                f"ring capacity {capacity} is not a power of two in {CAPACITY_MIN}..{CAPACITY_MAX}"
+            )
+        memory = memoryview(bytearray(capacity))
+        self.data = memory
+        self.words = memory.cast("Q")
+        self.capacity = capacity
+        self.mask = capacity - 1
+        self.head = 0
+        self.seen_tail = 0
+        self.published_bytes = 0
+        self.tail_bytes = 0
+        self.asleep = 1  # a consumer that has not begun is woken by the first batch
+
+    @property
+    def published(self) -> int:
+        """Position up to which the consumer may read, in bytes since the start."""
+        return self.readable()
+
+    @property
+    def tail(self) -> int:
+        """Position up to which the consumer has read, in bytes since the start."""
+        if cython.compiled:
+            return load_acquire(cython.address(self.tail_bytes))
+        else:
+            return self.tail_bytes
+
+    # -- producer ---------------------------------------------------------------------------
+
+    def refresh_room(self):
+        """Look at the consumer's position again; the free bytes."""
+        if cython.compiled:
+            self.seen_tail = load_acquire(cython.address(self.tail_bytes))
+        else:
+            self.seen_tail = self.tail_bytes
+        return self.capacity - (self.head - self.seen_tail)
+
+    def room(self):
+        """Free bytes; what a record may take is less by up to its own size (see `reserve`)."""
+        return self.refresh_room()
+
+    @cython.locals(offset=cython.ulonglong, to_end=cython.ulonglong, need=cython.ulonglong)
+    def reserve(self, size):
+        """Offset of `size` contiguous free bytes (a multiple of eight), or -1.
+
+        Where they do not fit before the end of the ring, that rest is padded away first.
+        """
+        offset = self.head & self.mask
+        to_end = self.capacity - offset
+        need = size if to_end >= cython.cast(cython.ulonglong, size) else to_end + size
+        if need > self.capacity - (self.head - self.seen_tail) and need > self.refresh_room():
+            return -1
+        if to_end < cython.cast(cython.ulonglong, size):
+            self.words[offset >> 3] = to_end | (cython.cast(cython.ulonglong, PAD) << 32)
+            self.head += to_end
+            offset = 0
+        return offset
+
+    @cython.locals(size=cython.Py_ssize_t, offset=cython.Py_ssize_t, word=cython.Py_ssize_t)
+    def write_packet(
+        self, channel, line, flags, count, sequence, next_sequence, received_ns, session,
+        skip, body, auxiliary, data, start, length,
+    ):  # fmt: skip
+        """Write one PACKET record; 1, or 0 when there is no room for it."""
+        if start < 0 or length < 0 or start + length > data.shape[0]:
+            raise IndexError("packet outside its buffer")
+        size = HEADER_BYTES + ((length + 7) & ~7)
+        offset = self.reserve(size)
+        if offset < 0:
+            return 0
+        word = offset >> 3
+        self.words[word] = (
+            cython.cast(cython.ulonglong, size)
+            | (cython.cast(cython.ulonglong, PACKET) << 32)
+            | (cython.cast(cython.ulonglong, channel) << 48)
+        )
+        self.words[word + 1] = (
+            cython.cast(cython.ulonglong, length)
+            | (cython.cast(cython.ulonglong, line & 0xFF) << 32)
+            | (cython.cast(cython.ulonglong, flags & 0xFF) << 40)
+            | (cython.cast(cython.ulonglong, count & 0xFFFF) << 48)
+        )
+        self.words[word + 2] = sequence
+        self.words[word + 3] = next_sequence
+        self.words[word + 4] = received_ns
+        self.words[word + 5] = session
+        self.words[word + 6] = skip | (cython.cast(cython.ulonglong, body) << 32)
+        self.words[word + 7] = auxiliary
+        if length > 0:
+            if cython.compiled:
+                memcpy(
+                    cython.address(self.data[offset + HEADER_BYTES]),
+                    cython.address(data[start]),
+                    length,
+                )
+            else:
+                begin = offset + HEADER_BYTES
+                self.data[begin : begin + length] = data[start : start + length]
+        self.head += size
+        return 1
+
+    @cython.locals(offset=cython.Py_ssize_t, word=cython.Py_ssize_t)
+    def write_mark(
+        self, kind, channel, line, sequence, next_sequence, received_ns, session, auxiliary
+    ):
+        """Write one record without payload; 1, or 0 when there is no room for it."""
+        offset = self.reserve(HEADER_BYTES)
+        if offset < 0:
+            return 0
+        word = offset >> 3
+        self.words[word] = (
+            cython.cast(cython.ulonglong, HEADER_BYTES)
+            | (cython.cast(cython.ulonglong, kind) << 32)
+            | (cython.cast(cython.ulonglong, channel) << 48)
+        )
+        self.words[word + 1] = cython.cast(cython.ulonglong, line & 0xFF) << 32
+        self.words[word + 2] = sequence
+        self.words[word + 3] = next_sequence
+        self.words[word + 4] = received_ns
+        self.words[word + 5] = session
+        self.words[word + 6] = 0
+        self.words[word + 7] = auxiliary
+        self.head += HEADER_BYTES
+        return 1
+
+    def put(
+        self,
+        kind: int,
+        *,
+        channel: int = 0,
+        line: int = 0,
+        flags: int = 0,
+        count: int = 0,
+        sequence: int = 0,
+        next_sequence: int = 0,
+        received_ns: int = 0,
+        session: int = 0,
+        skip: int = 0,
+        body: int = 0,
+        auxiliary: int = 0,
+        payload: bytes = b"",
+    ) -> bool:
+        """Write one record from Python (for tests and tools); False when there is no room."""
+        if kind == RecordKind.PACKET:
+            return bool(
+                self.write_packet(
+                    channel,
+                    line,
+                    flags,
+                    count,
+                    sequence,
+                    next_sequence,
+                    received_ns,
+                    session,
+                    skip,
+                    body,
+                    auxiliary,
+                    memoryview(payload),
+                    0,
+                    len(payload),
+                )  # fmt: skip
+            )
+        return bool(
+            self.write_mark(
+                kind, channel, line, sequence, next_sequence, received_ns, session, auxiliary
+            )
+        )
+
+    def publish(self):
+        """Show everything written so far; 1 when the consumer sleeps and must be woken."""
+        if cython.compiled:
+            store_release(cython.address(self.published_bytes), self.head)
+            fence()
+            if load_acquire(cython.address(self.asleep)) == 0:
+                return 0
+            return cython.cast(cython.int, exchange(cython.address(self.asleep), 0))
+        else:
+            self.published_bytes = self.head
+            waking = self.asleep
+            self.asleep = 0
+            return waking
+
+    # -- consumer ---------------------------------------------------------------------------
+
+    def readable(self):
+        """Position up to which records may be read."""
+        if cython.compiled:
+            return load_acquire(cython.address(self.published_bytes))
+        else:
+            return self.published_bytes
+
+    def release(self, position):
+        """Give the bytes before `position` back to the producer."""
+        if cython.compiled:
+            store_release(cython.address(self.tail_bytes), position)
+        else:
+            self.tail_bytes = position
+
+    def arm(self):
+        """Ask to be woken by the next batch. False when one came already: read on, don't sleep."""
+        if cython.compiled:
+            exchange(cython.address(self.asleep), 1)
+            if self.readable() == self.tail_bytes:
+                return True
+            exchange(cython.address(self.asleep), 0)
+            return False
+        else:
+            self.asleep = int(self.published_bytes == self.tail_bytes)
+            return bool(self.asleep)
+
+    def drain(self) -> list[Event]:
+        """Read and release everything published, as objects (for tests and tools)."""
+        position = self.tail
+        end = self.readable()
+        events = []
+        while position < end:
+            offset = position & self.mask
+            first = self.words[offset >> 3]
+            if (first >> 32) & 0xFFFF != RecordKind.PAD:
+                events.append(self._event(offset))
+            position += first & 0xFFFFFFFF
+        self.release(position)
+        return events
+
+    def _event(self, offset: int) -> Event:
+        """The record at `offset` as an object."""
+        w = [self.words[(offset >> 3) + i] for i in range(HEADER_WORDS)]
+        begin = offset + HEADER_BYTES
+        return Event(
+            kind=RecordKind((w[0] >> 32) & 0xFFFF),
+            channel=w[0] >> 48,
+            line=(w[1] >> 32) & 0xFF,
+            flags=(w[1] >> 40) & 0xFF,
+            count=w[1] >> 48,
+            sequence=w[2],
+            next_sequence=w[3],
+            received_ns=w[4],
+            session=w[5],
+            skip=w[6] & 0xFFFFFFFF,
+            body=w[6] >> 32,
+            auxiliary=w[7],
+            payload=bytes(self.data[begin : begin + (w[1] & 0xFFFFFFFF)]),
+        )
