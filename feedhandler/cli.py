@@ -1,0 +1,391 @@
+"""The command line: arguments in, work out.
+
+Each command only reads its arguments and answers with the work to do, a function of a module in
+`feedhandler/ops`. `main` runs that work outside the argument parser, so that errors, signals and
+exit codes are handled in one place (`feedhandler.ops.console`). Modules of commands are imported
+when a command is chosen: `--help` stays fast.
+"""
+
+import sys
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from feedhandler.ops import arguments
+from feedhandler.ops.console import ExitCode, complain, run_guarded, terminate_like_interrupt
+
+#: What a command answers with: the work, which answers with the exit code.
+Work = Callable[[], int]
+
+EXIT_CODES = """
+\b
+Exit codes:
+  0   done as asked; also after Ctrl-C or SIGTERM
+  1   ran, and found something wrong (loss unannounced, a damaged file, a failed check)
+  2   wrong arguments, configuration or input file
+  3   the other side could not be reached, refused, or ended it
+  70  a fault of this program; FEEDHANDLER_DEBUG=1 shows where
+"""
+
+app = typer.Typer(
+    name="feedhandler",
+    help="Two multicast lines in, one ordered AMQP 1.0 stream out.\n" + EXIT_CODES,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+config_app = typer.Typer(help="Check or print a configuration.", rich_markup_mode=None)
+app.add_typer(config_app, name="config")
+
+
+class Loop(StrEnum):
+    """Event loops that the gateway runs on."""
+
+    uvloop = "uvloop"
+    asyncio = "asyncio"
+
+
+class Granularity(StrEnum):
+    """How finely a subscriber wants it."""
+
+    packet = "packet"
+    batch = "batch"
+    message = "message"
+
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same session.", min=0)]
+FeedName = Annotated[str, typer.Option(help="A built-in feed, or a description's path.")]
+
+
+def _share(default_help: str) -> Any:
+    return typer.Option(parser=arguments.share, metavar="SHARE", help=default_help)
+
+
+def _line(letter: str) -> Any:
+    return typer.Option(
+        parser=arguments.line_address, metavar="GROUP:PORT", help=f"Where line {letter} goes."
+    )
+
+
+@app.command()
+def demo(
+    seconds: Annotated[float, typer.Option(help="How long the exchange sends.", min=1)] = 20.0,
+    rate: Annotated[
+        float, typer.Option(help="Packets a second, all services together.", min=1)
+    ] = 4000.0,
+    loss: Annotated[float, _share("Loss on each line, independent: 2% or 0.02.")] = 0.02,
+    seed: Seed = 1,
+    loop: Annotated[Loop, typer.Option(help="The gateway's event loop.")] = Loop.uvloop,
+    as_json: Json = False,
+) -> Work:
+    """Show the main job on this machine.
+
+    Exchange, gateway and three subscribers run as separate processes, with a live table per
+    service; at the end every subscriber's stream is held against the exchange's own list of what
+    it sent.
+
+    \b
+    Examples:
+      feedhandler demo
+      feedhandler demo --seconds 60 --loss 5%
+      feedhandler demo --loop asyncio --json
+    """
+    from feedhandler.ops import demo as ops
+
+    options = ops.Options(
+        seconds=seconds, rate=rate, loss=loss, seed=seed, loop=loop.value, as_json=as_json
+    )
+    return lambda: ops.run(options)
+
+
+@app.command()
+def run(
+    config: Annotated[Path, typer.Argument(help="The gateway's TOML file.")],
+) -> Work:
+    """Run a gateway.
+
+    Ctrl-C or SIGTERM end it: what was received is still delivered.
+
+    \b
+    Examples:
+      feedhandler config check gateway.toml && feedhandler run gateway.toml
+    """
+    from feedhandler.ops import run as ops
+
+    return lambda: ops.run(config)
+
+
+@app.command()
+def exchange(
+    seconds: Annotated[float, typer.Option(help="How long to send; 0: until Ctrl-C.", min=0)] = 0.0,
+    rate: Annotated[
+        float, typer.Option(help="Packets a second, all services together.", min=1)
+    ] = 4000.0,
+    loss: Annotated[float, _share("Loss on each line, independent.")] = 0.0,
+    loss_a: Annotated[float | None, _share("Loss on line A alone.")] = None,
+    loss_b: Annotated[float | None, _share("Loss on line B alone.")] = None,
+    seed: Seed = 1,
+    interface: Annotated[
+        str, typer.Option(help="Where to send: a name or an address.")
+    ] = "127.0.0.1",
+    ledger: Annotated[
+        Path | None, typer.Option(help="Write the list of what was sent to this file.")
+    ] = None,
+    as_json: Json = False,
+) -> Work:
+    """Send a simulated UTP-MD session.
+
+    Services 101 to 107 on lines A and B: line A of service s is 239.101.1.(s-100):(30000+s),
+    line B is 239.101.2.(s-100):(31000+s).
+
+    \b
+    Examples:
+      feedhandler exchange --loss 2%
+      feedhandler exchange --seconds 60 --rate 10000 --seed 7 --ledger sent.ledger
+    """
+    from feedhandler.ops import exchange as ops
+
+    options = ops.Options(
+        seconds=seconds,
+        rate=rate,
+        loss_a=loss if loss_a is None else loss_a,
+        loss_b=loss if loss_b is None else loss_b,
+        seed=seed,
+        interface=interface,
+        ledger=ledger,
+        as_json=as_json,
+    )
+    return lambda: ops.run(options)
+
+
+@app.command()
+def replay(
+    capture: Annotated[Path, typer.Argument(help="pcap or pcapng, plain or gzipped.")],
+    line_a: Annotated[arguments.LineAddress, _line("A")],
+    line_b: Annotated[arguments.LineAddress | None, _line("B")] = None,
+    feed: FeedName = "euronext-utp-md",
+    speed: Annotated[
+        str, typer.Option(help="1 (the capture's pace), 100x, 40mbps, 5000pps or flat.")
+    ] = "1",
+    loss: Annotated[float, _share("Loss on each line, independent.")] = 0.0,
+    loss_a: Annotated[float | None, _share("Loss on line A alone.")] = None,
+    loss_b: Annotated[float | None, _share("Loss on line B alone.")] = None,
+    duplicate: Annotated[float, _share("Packets sent twice, on each line.")] = 0.0,
+    reorder: Annotated[float, _share("Packets sent late, on each line.")] = 0.0,
+    delay_b_us: Annotated[int, typer.Option(help="Line B lags behind A.", min=0)] = 0,
+    spare_shared: Annotated[bool, typer.Option(help="Never lose on B what was lost on A.")] = False,
+    seed: Seed = 1,
+    interface: Annotated[
+        str, typer.Option(help="Where to send: a name or an address.")
+    ] = "127.0.0.1",
+    as_json: Json = False,
+) -> Work:
+    """Send a capture to a line A and a line B.
+
+    With losses, duplicates, reordering and delay if asked; the same seed, the same losses.
+
+    \b
+    Examples:
+      feedhandler replay day.pcap.gz --feed iex-deep --line-a 239.1.1.1:5001 --line-b 239.1.2.1:5002
+      feedhandler replay day.pcap --line-a 239.1.1.1:5001 --speed 100x --loss 5% --spare-shared
+    """
+    from feedhandler.ops import replay as ops
+
+    options = ops.Options(
+        capture=capture,
+        feed=feed,
+        lines=(line_a,) if line_b is None else (line_a, line_b),
+        speed=arguments.speed(speed),
+        losses=(loss if loss_a is None else loss_a, loss if loss_b is None else loss_b),
+        duplicate=duplicate,
+        reorder=reorder,
+        delay_b_us=delay_b_us,
+        spare_shared=spare_shared,
+        seed=seed,
+        interface=interface,
+        as_json=as_json,
+    )
+    return lambda: ops.run(options)
+
+
+@app.command()
+def decode(
+    capture: Annotated[Path, typer.Argument(help="pcap or pcapng, plain or gzipped.")],
+    feed: FeedName = "euronext-utp-md",
+    service: Annotated[int | None, typer.Option(help="Only this service.", min=0)] = None,
+    symbol: Annotated[str | None, typer.Option(help="Only this symbol.")] = None,
+    types: Annotated[
+        str | None, typer.Option(help="Only these message types: 230,240 or Q,T.")
+    ] = None,
+    limit: Annotated[int, typer.Option(help="Stop after so many messages; 0: all.", min=0)] = 0,
+    day: Annotated[
+        str | None, typer.Option(help="Trading day, yyyy-mm-dd; else the capture's own.")
+    ] = None,
+    as_json: Json = False,
+) -> Work:
+    """Print every message of a capture.
+
+    \b
+    Examples:
+      feedhandler decode day.pcap.gz --feed iex-deep --limit 20
+      feedhandler decode day.pcap --types 230,240 --symbol 10616 --json | jq .price
+    """
+    from feedhandler.ops import decode as ops
+
+    options = ops.Options(
+        capture=capture,
+        feed=feed,
+        service=service,
+        symbol=symbol,
+        types=arguments.words(types),
+        limit=limit,
+        day=arguments.date(day),
+        as_json=as_json,
+    )
+    return lambda: ops.run(options)
+
+
+@app.command()
+def subscribe(
+    url: Annotated[str, typer.Argument(help="The node: amqp://host:5672.")],
+    pattern: Annotated[str, typer.Argument(help="A key; * is one word, # any number of words.")],
+    granularity: Annotated[
+        Granularity, typer.Option("--as", help="One AMQP message per what.")
+    ] = Granularity.message,
+    types: Annotated[str | None, typer.Option(help="Only these message types.")] = None,
+    count: Annotated[int, typer.Option(help="Stop after so many; 0: never.", min=0)] = 0,
+    stamp: Annotated[
+        bool, typer.Option(help="Latency since the gateway's kernel receive stamp.")
+    ] = False,
+    day: Annotated[
+        str | None, typer.Option(help="Trading day for times, yyyy-mm-dd; else the tag's own.")
+    ] = None,
+    as_json: Json = False,
+) -> Work:
+    """Print what a gateway publishes, until Ctrl-C.
+
+    \b
+    Examples:
+      feedhandler subscribe amqp://127.0.0.1:5672 euronext.104
+      feedhandler subscribe amqp://127.0.0.1:5672 'euronext.*.10616' --types 230,240
+      feedhandler subscribe amqp://127.0.0.1:5672 'euronext.#' --as packet --json --count 100
+    """
+    from feedhandler.ops import subscribe as ops
+
+    options = ops.Options(
+        url=url,
+        pattern=pattern,
+        granularity=granularity.value,
+        types=arguments.words(types),
+        count=count,
+        stamp=stamp,
+        day=arguments.date(day),
+        as_json=as_json,
+    )
+    return lambda: ops.run(options)
+
+
+@app.command()
+def feeds(
+    name: Annotated[str | None, typer.Argument(help="A feed: its messages and fields.")] = None,
+    as_json: Json = False,
+) -> Work:
+    """List feeds, or the messages of one.
+
+    \b
+    Examples:
+      feedhandler feeds
+      feedhandler feeds iex-deep
+    """
+    from feedhandler.ops import feeds as ops
+
+    return lambda: ops.run(name, as_json)
+
+
+@app.command()
+def doctor(
+    config: Annotated[Path | None, typer.Argument(help="A gateway's TOML file.")] = None,
+    interface: Annotated[
+        str | None, typer.Option(help="The interface the lines arrive on.")
+    ] = None,
+    as_json: Json = False,
+) -> Work:
+    """Check what a feed host needs.
+
+    Each finding that is not ok says how to mend it.
+
+    \b
+    Examples:
+      feedhandler doctor
+      feedhandler doctor gateway.toml
+      feedhandler doctor --interface eth1 --json
+    """
+    from feedhandler.ops import doctor as ops
+
+    return lambda: ops.run(config, interface, as_json)
+
+
+@config_app.command("check")
+def config_check(
+    config: Annotated[Path, typer.Argument(help="The gateway's TOML file.")],
+) -> Work:
+    """Say ok, or which line is wrong and why.
+
+    \b
+    Examples:
+      feedhandler config check gateway.toml
+    """
+    from feedhandler.ops import config as ops
+
+    return lambda: ops.check(config)
+
+
+@config_app.command("show")
+def config_show(
+    config: Annotated[Path | None, typer.Argument(help="Without one: an example.")] = None,
+    comments: Annotated[bool, typer.Option(help="Say what each setting means.")] = False,
+) -> Work:
+    """Print the configuration in force, defaults included, as TOML.
+
+    \b
+    Examples:
+      feedhandler config show gateway.toml
+      feedhandler config show --comments > gateway.toml
+    """
+    from feedhandler.ops import config as ops
+
+    return lambda: ops.show(config, comments)
+
+
+def main() -> None:
+    """The `feedhandler` command: exits with one of `ExitCode`."""
+    terminate_like_interrupt()
+    sys.exit(run_guarded(lambda: dispatch(sys.argv[1:])))
+
+
+def dispatch(words: list[str]) -> int:
+    """Parse `words`, do the work, return its exit code."""
+    parser = typer.main.get_command(app)
+    try:
+        answer = parser.main(words or ["--help"], prog_name="feedhandler", standalone_mode=False)
+    except Exception as error:
+        # Every parser's complaint has this method; which class it is depends on typer's version.
+        if not hasattr(error, "format_message"):
+            raise
+        complain(_sentence(error.format_message()), _help_hint(error))
+        return ExitCode.USAGE
+    return answer() if callable(answer) else int(answer or 0)
+
+
+def _sentence(message: str) -> str:
+    """A parser's message in the style of ours: lower case first, no full stop."""
+    return message[:1].lower() + message[1:].rstrip(".")
+
+
+def _help_hint(error: Any) -> str:
+    context = getattr(error, "ctx", None)
+    return f"see `{context.command_path if context else 'feedhandler'} --help`"

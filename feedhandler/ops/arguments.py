@@ -1,0 +1,89 @@
+"""Arguments that want more reading than a number: shares, addresses, speeds, days, lists.
+
+Each function takes the text as typed and raises `typer.BadParameter` where it makes no sense.
+"""
+
+import datetime
+import ipaddress
+import re
+from typing import Literal
+
+import typer
+from msgspec import Struct
+
+from feedhandler.config import split_address
+
+
+class Speed(Struct, frozen=True):
+    """How fast to replay: `times` the capture's pace, `bits` or `packets` a second, or `flat`."""
+
+    kind: Literal["times", "bits", "packets", "flat"]
+    value: float = 1.0
+
+
+class LineAddress(Struct, frozen=True):
+    """Where a line goes."""
+
+    group: str
+    port: int
+
+
+def share(text: str | float) -> float:
+    """`5%` or `0.05` as 0.05; a default that is a number already passes too."""
+    text = str(text)
+    try:
+        value = float(text.rstrip("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no share: write 5% or 0.05") from None
+    if not 0 <= value <= 1:
+        raise typer.BadParameter(f"{text} is not between 0% and 100%")
+    return value
+
+
+def line_address(text: str) -> LineAddress:
+    """`239.1.1.1:5001` as group and port."""
+    try:
+        host, port = split_address(text)
+        group = ipaddress.IPv4Address(host)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not GROUP:PORT, such as 239.1.1.1:5001") from None
+    if not group.is_multicast or not port:
+        raise typer.BadParameter(f"{text} is no multicast group (224.0.0.0 to 239.255.255.255)")
+    return LineAddress(host, port)
+
+
+_SPEED = re.compile(r"(?P<value>\d+(\.\d+)?)(?P<unit>x|pps|kpps|kbps|mbps|gbps)?")
+_UNITS: dict[str, tuple[Literal["times", "bits", "packets"], float]] = {
+    "x": ("times", 1),
+    "pps": ("packets", 1),
+    "kpps": ("packets", 1e3),
+    "kbps": ("bits", 1e3),
+    "mbps": ("bits", 1e6),
+    "gbps": ("bits", 1e9),
+}
+
+
+def speed(text: str) -> Speed:
+    """`1`, `100x`, `40mbps`, `5000pps` or `flat`."""
+    if text == "flat":
+        return Speed("flat")
+    match = _SPEED.fullmatch(text.lower())
+    if not match or float(match["value"]) <= 0:
+        raise typer.BadParameter(f"speed {text!r}: write 1, 100x, 40mbps, 5000pps or flat")
+    kind, factor = _UNITS[match["unit"] or "x"]
+    return Speed(kind, float(match["value"]) * factor)
+
+
+def date(text: str | None) -> datetime.date | None:
+    """`2026-11-20` as a date."""
+    if text is None:
+        return None
+    try:
+        return datetime.date.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no day: write yyyy-mm-dd") from None
+
+
+def words(text: str | None) -> tuple[str, ...]:
+    """`230,240` as its words."""
+    return tuple(word for word in (text or "").replace(" ", "").split(",") if word)

@@ -1,0 +1,154 @@
+"""What the commands share: exit codes, one-line errors, JSON lines, signals that mean "finish".
+
+Results go to stdout, everything else (progress, warnings, errors) to stderr, so that a command's
+output can be piped. A reader that goes away (`| head`) ends a command quietly.
+"""
+
+import asyncio
+import enum
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
+
+
+class ExitCode(enum.IntEnum):
+    """What a command's exit code tells; Ctrl-C and SIGTERM end a command with `OK`."""
+
+    OK = 0  #: done as asked
+    FOUND = 1  #: ran, and found something wrong: loss unannounced, a damaged file, a failed check
+    USAGE = 2  #: wrong arguments, configuration or input file; nothing was done
+    PEER = 3  #: the other side could not be reached, refused, or ended it
+    BUG = 70  #: a fault of this program (EX_SOFTWARE); FEEDHANDLER_DEBUG=1 shows the traceback
+
+
+#: Width of tables where stdout is no terminal and so tells none.
+PIPE_WIDTH = 160
+
+
+def stderr_console() -> Console:
+    """Where progress and warnings go."""
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def stdout_console() -> Console:
+    """Where tables go; wide enough not to fold where stdout is no terminal."""
+    width = None if sys.stdout.isatty() else PIPE_WIDTH
+    return Console(highlight=False, width=width)
+
+
+def complain(message: str, hint: str = "") -> None:
+    """One line on stderr: what went wrong, and the remedy in brackets."""
+    text = f"{message} ({hint})" if hint else message
+    print(f"feedhandler: {' '.join(text.split())}", file=sys.stderr, flush=True)
+
+
+def print_json(value: Any) -> None:
+    """One JSON object on a line of its own; dates and the like as their text."""
+    sys.stdout.write(json.dumps(value, default=_json_fallback, ensure_ascii=False) + "\n")
+
+
+def _json_fallback(value: Any) -> Any:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value).hex()
+    return str(value)
+
+
+@contextmanager
+def progress(title: str, total: float | None, unit: str = "") -> Iterator[Callable[..., None]]:
+    """A bar on stderr where that is a terminal; yields `update(completed=..., total=...)`."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:,.0f}" + (f" {unit}" if unit else "")),
+        TimeElapsedColumn(),
+    )
+    console = stderr_console()
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as bar:
+        task = bar.add_task(title, total=total)
+        yield lambda **changes: bar.update(task, **changes)
+
+
+def run_guarded(work: Callable[[], int | None]) -> int:
+    """Run a command's work; whatever it raises becomes one line and an exit code."""
+    try:
+        code = work()
+        sys.stdout.flush()
+        return int(code or ExitCode.OK)
+    except KeyboardInterrupt:
+        return ExitCode.OK
+    except BrokenPipeError:
+        _forget_stdout()
+        return ExitCode.OK
+    except Exception as error:
+        if os.environ.get("FEEDHANDLER_DEBUG") == "1":
+            raise
+        return report(error)
+
+
+def report(error: Exception) -> int:
+    """One line for `error`, and the exit code that goes with it."""
+    if isinstance(error, FeedhandlerError):
+        complain(error.message, error.hint)
+        if isinstance(error, ConfigError | UsageError):
+            return ExitCode.USAGE
+        return ExitCode.PEER if isinstance(error, PeerError) else ExitCode.FOUND
+    if isinstance(error, ConnectionError | TimeoutError):
+        complain(str(error) or type(error).__name__)
+        return ExitCode.PEER
+    if isinstance(error, OSError) and error.strerror:
+        place = f"{error.filename}: " if error.filename else ""
+        complain(f"{place}{error.strerror[:1].lower()}{error.strerror[1:]}")
+        return ExitCode.USAGE
+    complain(
+        f"internal error: {type(error).__name__}: {error}",
+        "please report it; FEEDHANDLER_DEBUG=1 shows where it happened",
+    )
+    return ExitCode.BUG
+
+
+def _forget_stdout() -> None:
+    """Point stdout at nothing, so that the interpreter's last flush cannot fail."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, sys.stdout.fileno())
+    os.close(nothing)
+
+
+def terminate_like_interrupt() -> None:
+    """Make SIGTERM do what Ctrl-C does in a command without an event loop."""
+
+    def interrupt(_number: int, _frame: Any) -> None:
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
+    # A shell starts background jobs with SIGINT ignored; a command still ends in order on it.
+    signal.signal(signal.SIGINT, interrupt)
+
+
+def run_async(
+    main: Callable[[asyncio.Event], Coroutine[Any, Any, int]], loop_kind: str = "asyncio"
+) -> int:
+    """Run `main(stop)` in an event loop of `loop_kind`; SIGINT and SIGTERM set `stop`."""
+
+    async def with_signals() -> int:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, stop.set)
+        return await main(stop)
+
+    if loop_kind == "uvloop":
+        import uvloop
+
+        return uvloop.run(with_signals())
+    return asyncio.run(with_signals())

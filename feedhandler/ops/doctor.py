@@ -1,0 +1,222 @@
+"""`feedhandler doctor`: does this host have what a feed gateway needs, and how to mend it.
+
+Each check is a function that returns one or more `Check`s; none changes anything on the host, and
+none needs privileges. `fail` means that a gateway will not work here, `warn` that it will lose
+packets, time or comfort under load.
+"""
+
+import importlib.util
+import os
+import resource
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+from msgspec import Struct, structs
+
+from feedhandler._compiled import COMPILED_ONLY, PURE_MODE
+from feedhandler.config import Config, load_config, loopback_config
+from feedhandler.ops import host
+from feedhandler.ops.console import ExitCode, print_json, stdout_console
+
+#: A core for the receive thread, one for the event loop.
+CPUS_WANTED = 2
+#: Descriptors beside connections and lines: files, pipes, the loop's own.
+SPARE_DESCRIPTORS = 64
+#: A clock that may be off by more makes latencies of feed packets meaningless.
+CLOCK_ERROR_US_MAX = 10_000
+
+
+class Check(Struct, frozen=True):
+    """One finding: what was looked at, how it stands, what was seen, how to mend it."""
+
+    name: str
+    status: Literal["ok", "warn", "fail"]
+    found: str
+    remedy: str = ""
+
+
+def run(path: Path | None, interface: str | None, as_json: bool) -> int:
+    """Look at everything and print it; `FOUND` where anything fails."""
+    config = load_config(path) if path else loopback_config()
+    if interface:
+        gateway = structs.replace(config.gateway, interface=interface)
+        config = structs.replace(config, gateway=gateway)
+    checks = list(all_checks(config, is_default=path is None))
+    if as_json:
+        for check in checks:
+            print_json(structs.asdict(check))
+    else:
+        _print_table(checks)
+    failed = any(check.status == "fail" for check in checks)
+    return ExitCode.FOUND if failed else ExitCode.OK
+
+
+def all_checks(config: Config, is_default: bool = False) -> Iterator[Check]:
+    """Every check for `config`; the ports of a default configuration are not looked at."""
+    yield from check_modules()
+    yield check_cpus()
+    yield from check_receive_buffer(config.receive.socket_buffer_bytes)
+    lines = [(channel, line) for channel in config.channels for line in channel.lines]
+    for interface in sorted({config.interface_of(line) for _, line in lines}):
+        yield from check_interface(interface)
+    if not is_default:
+        for channel, line in lines:
+            yield check_join(
+                f"{channel.service}.{line.name}",
+                (line.group, line.port),
+                config.interface_of(line),
+                line.source,
+            )
+        yield check_port(config.amqp.address)
+    yield check_clock()
+    yield check_privileges()
+    yield check_descriptors(config.amqp.max_connections + len(lines) + SPARE_DESCRIPTORS)
+
+
+def check_modules() -> Iterator[Check]:
+    """The compiled modules are compiled."""
+    interpreted, missing = [], []
+    for name in [*PURE_MODE, *COMPILED_ONLY]:
+        spec = importlib.util.find_spec(name)
+        if spec is None:
+            missing.append(name)
+        elif not (spec.origin or "").endswith(".so"):
+            interpreted.append(name)
+    if missing:
+        yield Check("compiled modules", "fail", f"missing: {', '.join(missing)}", "make build")
+    elif interpreted:
+        found = f"{len(interpreted)} run interpreted, far slower: {', '.join(interpreted)}"
+        remedy = "make build"
+        if os.environ.get("FEEDHANDLER_PURE"):
+            remedy = "unset FEEDHANDLER_PURE"
+        yield Check("compiled modules", "warn", found, remedy)
+    else:
+        yield Check("compiled modules", "ok", f"all {len(PURE_MODE) + len(COMPILED_ONLY)} compiled")
+
+
+def check_cpus() -> Check:
+    """The receive thread and the event loop have a core each."""
+    count = len(os.sched_getaffinity(0))
+    if count < CPUS_WANTED:
+        remedy = "give it two cores: one receives, one publishes"
+        return Check("processors", "warn", f"{count} usable", remedy)
+    return Check("processors", "ok", f"{count} usable")
+
+
+def check_receive_buffer(wanted_bytes: int) -> Iterator[Check]:
+    """A socket really gets the receive buffer that is configured."""
+    granted = host.granted_receive_buffer(wanted_bytes)
+    found = f"{granted:,} of {wanted_bytes:,} bytes granted"
+    if granted < wanted_bytes:
+        remedy = f"sysctl -w net.core.rmem_max={wanted_bytes}"
+        yield Check("receive buffer", "warn", found, remedy)
+    else:
+        yield Check("receive buffer", "ok", found)
+
+
+def check_interface(interface: str) -> Iterator[Check]:
+    """The interface exists, is up, does multicast, and a datagram sent there comes back."""
+    label = f"interface {interface}"
+    state = host.interface_state(interface)
+    if state is None:
+        remedy = f"one of: {', '.join(host.interface_names())}"
+        yield Check(label, "fail", "no such interface", remedy)
+        return
+    if not state.is_up:
+        yield Check(label, "fail", f"{state.name} is down", f"ip link set {state.name} up")
+        return
+    if not (state.is_multicast or state.is_loopback):
+        remedy = f"ip link set {state.name} multicast on"
+        yield Check(label, "fail", f"{state.name} does no multicast", remedy)
+        return
+    yield Check(label, "ok", f"{state.name}, {state.address or 'no IPv4 address'}, up")
+    if host.strict_reverse_path(state.name) and not state.is_loopback:
+        found = "strict reverse path filter: senders off this subnet are dropped"
+        remedy = f"sysctl -w net.ipv4.conf.{state.name}.rp_filter=2"
+        yield Check(f"{label} filter", "warn", found, remedy)
+    yield _self_test(label, state.address)
+
+
+def _self_test(label: str, address: str) -> Check:
+    name = f"multicast on {label.removeprefix('interface ')}"
+    try:
+        result = host.multicast_self_test(address)
+    except OSError as error:
+        remedy = "ip route add 239.0.0.0/8 dev INTERFACE, or a firewall rule for it"
+        return Check(name, "fail", f"joining or sending failed: {error.strerror}", remedy)
+    if result is None:
+        remedy = "allow UDP to 239.0.0.0/8 and IGMP in the firewall"
+        return Check(name, "fail", "a datagram sent to a joined group did not come back", remedy)
+    if not result.has_kernel_stamp:
+        found = "joined and received, but without a kernel time stamp"
+        return Check(name, "warn", found, "latencies will include scheduling; use a newer kernel")
+    return Check(name, "ok", f"joined, received after {result.elapsed_us:,} us, kernel time stamp")
+
+
+def check_join(label: str, address: tuple[str, int], interface: str, source: str) -> Check:
+    """One configured line can be joined."""
+    place = f"{address[0]}:{address[1]}" + (f" from {source}" if source else "")
+    try:
+        host.try_join(address, interface, source)
+    except OSError as error:
+        remedy = f"is {interface} the right interface? see its line above"
+        return Check(f"line {label}", "fail", f"{place}: {error.strerror or error}", remedy)
+    return Check(f"line {label}", "ok", f"{place} can be joined")
+
+
+def check_port(address: tuple[str, int]) -> Check:
+    """The AMQP port is free."""
+    name = f"AMQP port {address[1]}"
+    try:
+        host.try_listen(address)
+    except OSError as error:
+        found = f"{address[0]}:{address[1]}: {error.strerror or error}"
+        return Check(name, "fail", found, "end what listens there, or change amqp.listen")
+    return Check(name, "ok", "free")
+
+
+def check_clock() -> Check:
+    """The clock is steered, and fine enough for nanosecond stamps."""
+    resolution_ns = round(time.clock_getres(time.CLOCK_REALTIME) * 1e9)
+    clock = host.clock_state()
+    if clock is None:
+        found = f"resolution {resolution_ns} ns; the kernel does not tell whether it is steered"
+        return Check("clock", "warn", found, "see whether chronyd or ptp4l runs on the host")
+    if not clock.is_synchronised:
+        found = f"not synchronised, resolution {resolution_ns} ns"
+        return Check("clock", "warn", found, "run chronyd, or ptp4l with phc2sys")
+    found = f"synchronised to within {clock.error_us_max:,} us, resolution {resolution_ns} ns"
+    if clock.error_us_max > CLOCK_ERROR_US_MAX:
+        return Check("clock", "warn", found, "a nearer time server, or PTP")
+    return Check("clock", "ok", found)
+
+
+def check_privileges() -> Check:
+    """May the receive buffer exceed net.core.rmem_max? Not required."""
+    if host.has_net_admin():
+        return Check("privileges", "ok", "CAP_NET_ADMIN: receive buffers may exceed rmem_max")
+    return Check("privileges", "ok", "no CAP_NET_ADMIN; not needed where rmem_max suffices")
+
+
+def check_descriptors(wanted: int) -> Check:
+    """There are descriptors enough for every line and connection."""
+    limit, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    found = f"limit {limit:,}, wanted {wanted:,}"
+    if limit != resource.RLIM_INFINITY and limit < wanted:
+        where = "ulimit -n" if hard == resource.RLIM_INFINITY or hard >= wanted else "LimitNOFILE="
+        return Check("file descriptors", "warn", found, f"{where} {wanted}")
+    return Check("file descriptors", "ok", found)
+
+
+def _print_table(checks: list[Check]) -> None:
+    console = stdout_console()
+    colours = {"ok": "green", "warn": "yellow", "fail": "bold red"}
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        colour = colours[check.status]
+        console.print(f"[{colour}]{check.status:<4}[/]  {check.name:<{width}}  ", end="")
+        console.print(check.found, markup=False, soft_wrap=True)
+        if check.remedy:
+            console.print(f"      {'':<{width}}  -> {check.remedy}", markup=False, soft_wrap=True)

@@ -1,0 +1,203 @@
+"""What the kernel tells about this host, asked the way a gateway will ask it. Linux only.
+
+Every function answers a question and leaves nothing behind; `OSError` comes through where the
+kernel's refusal is the answer.
+"""
+
+import ctypes
+import fcntl
+import ipaddress
+import socket
+import struct
+import time
+from pathlib import Path
+
+from msgspec import Struct
+
+# From <linux/sockios.h>, <net/if.h>, <asm-generic/socket.h>, <linux/in.h>, <sys/timex.h>.
+_SIOCGIFFLAGS = 0x8913
+_SIOCGIFADDR = 0x8915
+_IFF_UP, _IFF_LOOPBACK, _IFF_MULTICAST = 0x1, 0x8, 0x1000
+_SO_RCVBUFFORCE = 33
+_SO_TIMESTAMPNS = 35
+_IP_ADD_SOURCE_MEMBERSHIP = 39
+_STA_UNSYNC = 0x40
+_CAP_NET_ADMIN = 12
+
+#: Administratively scoped (RFC 2365), and none of the simulated exchange's.
+SELF_TEST_GROUP = "239.101.255.254"
+SELF_TEST_TIMEOUT_S = 1.0
+
+
+class InterfaceState(Struct, frozen=True):
+    """A network interface as the kernel describes it."""
+
+    name: str
+    address: str
+    is_up: bool
+    is_loopback: bool
+    is_multicast: bool
+
+
+class SelfTest(Struct, frozen=True):
+    """A datagram went out and came back."""
+
+    elapsed_us: int
+    has_kernel_stamp: bool
+
+
+class ClockState(Struct, frozen=True):
+    """What the kernel knows of the clock's steering."""
+
+    is_synchronised: bool
+    error_us_max: int
+
+
+def interface_names() -> list[str]:
+    """All interfaces of this network namespace."""
+    return [name for _, name in socket.if_nameindex()]
+
+
+def interface_state(interface: str) -> InterfaceState | None:
+    """The state of the interface with this name or IPv4 address; None where there is none."""
+    for name in interface_names():
+        address = interface_address(name)
+        if interface in (name, address) or _on_loopback(interface, address):
+            flags = struct.unpack_from("H", _ask(_SIOCGIFFLAGS, name), 16)[0]
+            return InterfaceState(
+                name=name,
+                address=address,
+                is_up=bool(flags & _IFF_UP),
+                is_loopback=bool(flags & _IFF_LOOPBACK),
+                is_multicast=bool(flags & _IFF_MULTICAST),
+            )
+    return None
+
+
+def _on_loopback(wanted: str, address: str) -> bool:
+    """All of 127/8 lies on the loopback interface, whatever address it shows."""
+    return wanted.startswith("127.") and address.startswith("127.")
+
+
+def interface_address(name: str) -> str:
+    """The interface's first IPv4 address, or an empty string."""
+    try:
+        return socket.inet_ntoa(_ask(_SIOCGIFADDR, name)[20:24])
+    except OSError:
+        return ""
+
+
+def _ask(request: int, name: str) -> bytes:
+    """One `ifreq` answered by the kernel."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
+        return fcntl.ioctl(asker, request, struct.pack("256s", name.encode()[:15]))
+
+
+def granted_receive_buffer(wanted_bytes: int) -> int:
+    """How much of a receive buffer of `wanted_bytes` a socket gets, by force where allowed."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, wanted_bytes)
+        except PermissionError:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, wanted_bytes)
+        # The kernel doubles what is asked, for its own bookkeeping, and tells the double.
+        return probe.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
+
+
+def strict_reverse_path(name: str) -> bool:
+    """Does the kernel drop packets whose source it would not route back this way?"""
+    values = []
+    for scope in ("all", name):
+        try:
+            path = Path("/proc/sys/net/ipv4/conf") / scope / "rp_filter"
+            values.append(int(path.read_text()))
+        except (OSError, ValueError):
+            continue
+    return max(values, default=0) == 1
+
+
+def multicast_self_test(address: str) -> SelfTest | None:
+    """Join a group at interface `address`, send one datagram there; None if it never comes."""
+    with (
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver,
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
+    ):
+        receiver.bind((SELF_TEST_GROUP, 0))
+        receiver.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+        _join(receiver, SELF_TEST_GROUP, address, "")
+        receiver.settimeout(SELF_TEST_TIMEOUT_S)
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(address))
+        sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 0)
+        token = struct.pack("<QQ", time.time_ns(), id(sender))
+        started_ns = time.monotonic_ns()
+        sender.sendto(token, (SELF_TEST_GROUP, receiver.getsockname()[1]))
+        while (time.monotonic_ns() - started_ns) < SELF_TEST_TIMEOUT_S * 1e9:
+            try:
+                data, ancillary, _, _ = receiver.recvmsg(64, 128)
+            except TimeoutError:
+                return None
+            if data == token:
+                elapsed_us = (time.monotonic_ns() - started_ns) // 1000
+                return SelfTest(
+                    elapsed_us, any(kind == _SO_TIMESTAMPNS for _, kind, _ in ancillary)
+                )
+    return None
+
+
+def try_join(address: tuple[str, int], interface: str, source: str) -> None:
+    """Join and leave one line's group, as the gateway will. Raises `OSError` if that fails."""
+    state = interface_state(interface)
+    if state is None or not state.address:
+        raise OSError(0, f"no interface {interface} with an IPv4 address")
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(address)
+        _join(probe, address[0], state.address, source)
+
+
+def _join(receiver: socket.socket, group: str, address: str, source: str) -> None:
+    parts = [socket.inet_aton(group), socket.inet_aton(address)]
+    option = socket.IP_ADD_MEMBERSHIP
+    if source:
+        parts.append(ipaddress.IPv4Address(source).packed)
+        option = _IP_ADD_SOURCE_MEMBERSHIP
+    receiver.setsockopt(socket.IPPROTO_IP, option, b"".join(parts))
+
+
+def try_listen(address: tuple[str, int]) -> None:
+    """Listen and stop listening. Raises `OSError` if the port is taken or the host is not here."""
+    family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
+    with socket.socket(family, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind(address)
+        probe.listen(1)
+
+
+class _Timex(ctypes.Structure):
+    """`struct timex` of <sys/timex.h>, as far as it is read here, then room for the rest."""
+
+    _fields_ = (
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("freq", ctypes.c_long),
+        ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("rest", ctypes.c_byte * 256),
+    )
+
+
+def clock_state() -> ClockState | None:
+    """Is the clock steered, and how far may it be off? None where the kernel does not tell."""
+    answer = _Timex()
+    if ctypes.CDLL(None, use_errno=True).adjtimex(ctypes.byref(answer)) < 0:
+        return None
+    return ClockState(not answer.status & _STA_UNSYNC, answer.maxerror)
+
+
+def has_net_admin() -> bool:
+    """Does this process hold CAP_NET_ADMIN?"""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("CapEff:"):
+            return bool(int(line.split()[1], 16) >> _CAP_NET_ADMIN & 1)
+    return False

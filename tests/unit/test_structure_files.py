@@ -1,0 +1,172 @@
+"""What must be in the tree, and how long files and functions may grow."""
+
+import ast
+import re
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from feedhandler._compiled import COMPILED_ONLY, PURE_MODE
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+FOLDERS = ("codecs", "retrans", "replay", "feedhandler", "tests", "bench")
+
+FILE_LINES_MAX = 700
+FUNCTION_LINES_MAX = 70
+
+
+def python_files() -> list[Path]:
+    """Every Python and Cython file of the project, once."""
+    found = {
+        path.resolve()
+        for folder in FOLDERS
+        for suffix in ("*.py", "*.pyx")
+        for path in (CHECKOUT / folder).rglob(suffix)
+    }
+    return sorted(found)
+
+
+def test_no_file_outgrows_a_readers_patience() -> None:
+    long = {path.name: len(path.read_text().splitlines()) for path in python_files()}
+    assert not {name: lines for name, lines in long.items() if lines > FILE_LINES_MAX}
+
+
+def test_no_function_outgrows_a_screen() -> None:
+    long = []
+    for path in python_files():
+        if path.suffix != ".py":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            lines = (node.end_lineno or 0) - node.lineno + 1
+            if lines > FUNCTION_LINES_MAX:
+                long.append(f"{path.relative_to(CHECKOUT)}:{node.lineno} {node.name}: {lines}")
+    assert not long
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    silent = [
+        str(path.relative_to(CHECKOUT))
+        for path in python_files()
+        if path.suffix == ".py"
+        and path.read_text().strip()
+        and not ast.get_docstring(ast.parse(path.read_text()))
+    ]
+    assert not silent
+
+
+@pytest.mark.parametrize(("name", "source"), {**PURE_MODE, **COMPILED_ONLY}.items())
+def test_every_compiled_module_has_its_source(name: str, source: str) -> None:
+    assert (CHECKOUT / source).is_file()
+    assert source.rpartition(".")[0].replace("/", ".") == name
+    assert source.endswith(".py") == (name in PURE_MODE)
+
+
+def test_every_make_target_that_the_documents_name_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (CHECKOUT / "Makefile").read_text(), re.MULTILINE))
+    for document in ("README.md", "ARCHITECTURE.md"):
+        named = re.findall(r"`make ([a-z-]+)", (CHECKOUT / document).read_text())
+        assert named
+        assert set(named) <= targets, document
+
+
+def test_the_readme_starts_with_the_two_commands() -> None:
+    head = (CHECKOUT / "README.md").read_text()[:1500]
+    assert "make demo" in head
+    assert "make test" in head
+
+
+def test_every_file_that_the_documents_name_exists() -> None:
+    for document in ("README.md", "ARCHITECTURE.md"):
+        text = (CHECKOUT / document).read_text()
+        for target in re.findall(r"\]\(([^)#:]+)\)", text):
+            assert (CHECKOUT / target).exists(), f"{document}: {target}"
+        for path in re.findall(r"`((?:codecs|retrans|replay|feedhandler)/[\w/.]+\.\w+)`", text):
+            assert (CHECKOUT / path).exists(), f"{document}: {path}"
+
+
+def test_ci_runs_the_readmes_test_command_and_the_checks() -> None:
+    script = CHECKOUT / ".ci" / "run"
+    assert script.stat().st_mode & stat.S_IXUSR
+    text = script.read_text()
+    assert "set -euo pipefail" in text
+    assert "export FEEDHANDLER_REQUIRE" in text
+    assert re.search(r"^make test$", text, re.MULTILINE)
+    assert re.search(r"^make check$", text, re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    """The compose file, parsed."""
+    return yaml.safe_load((CHECKOUT / "docker-compose.yml").read_text())
+
+
+#: The keys of a service that the file uses; one more is a typing error until it stands here.
+SERVICE_KEYS = {
+    "build",
+    "image",
+    "command",
+    "ports",
+    "restart",
+    "stop_grace_period",
+    "network_mode",
+    "depends_on",
+    "volumes",
+    "healthcheck",
+}
+
+
+def test_the_compose_file_has_what_it_promises(compose: dict[str, Any]) -> None:
+    assert set(compose) == {"services"}
+    assert set(compose["services"]) == {"exchange", "gateway", "subscriber", "rabbitmq"}
+    assert compose["services"]["rabbitmq"]["image"].startswith("rabbitmq:4")
+
+
+def test_every_compose_service_is_well_formed(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    for name, service in services.items():
+        assert set(service) <= SERVICE_KEYS, name
+        assert "image" in service or "build" in service
+        for other in service.get("depends_on", []):
+            assert other in services
+        mode = service.get("network_mode", "")
+        if mode.startswith("service:"):
+            assert mode.removeprefix("service:") in services
+            assert "ports" not in service, f"{name}: ports belong to the namespace's owner"
+        for volume in service.get("volumes", []):
+            assert (CHECKOUT / volume.split(":")[0]).exists()
+
+
+def test_multicast_stays_in_one_network_namespace(compose: dict[str, Any]) -> None:
+    for name in ("gateway", "subscriber"):
+        assert compose["services"][name]["network_mode"] == "service:exchange"
+
+
+def test_compose_commands_are_commands_of_ours(compose: dict[str, Any]) -> None:
+    text = (CHECKOUT / "feedhandler" / "cli.py").read_text()
+    for service in compose["services"].values():
+        if service["image"].startswith("feedhandler"):
+            assert f"def {service['command'][0]}(" in text
+
+
+def test_every_image_that_is_ours_is_built_by_one_service(compose: dict[str, Any]) -> None:
+    ours = {s["image"] for s in compose["services"].values() if "feedhandler" in s["image"]}
+    built = {s["image"] for s in compose["services"].values() if "build" in s}
+    assert ours == built
+
+
+def test_the_dockerfile_builds_in_one_stage_and_runs_in_another() -> None:
+    text = (CHECKOUT / "Dockerfile").read_text()
+    assert len(re.findall(r"^FROM python:3\.11-slim", text, re.MULTILINE)) == 2
+    assert re.search(r"^USER ", text, re.MULTILINE)
+
+
+def test_the_licence_is_apache_2() -> None:
+    text = (CHECKOUT / "LICENSE").read_text()
+    assert "Apache License" in text
+    assert "Version 2.0, January 2004" in text
+    assert "END OF TERMS AND CONDITIONS" in text

@@ -1,0 +1,116 @@
+"""Which way imports point, and which modules stay free of I/O and clocks."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+#: Each room, and the rooms that it may import besides itself.
+ROOMS = {
+    "codecs": (),
+    "retrans": ("codecs",),
+    "replay": ("codecs", "retrans"),
+    "feedhandler": ("codecs", "retrans", "replay"),
+}
+
+#: Plain state machines and codecs: fed with bytes and with the time as an argument.
+CORES = (
+    "codecs/scanner.py",
+    "codecs/feed.py",
+    "codecs/loader.py",
+    "codecs/description.py",
+    "codecs/layouts.py",
+    "codecs/prices.py",
+    "codecs/times.py",
+    "codecs/kinds.py",
+    "codecs/errors.py",
+    "retrans/ranges.py",
+    "replay/pcap.py",
+    "replay/book.py",
+    "replay/inject.py",
+    "replay/ledger.py",
+    "feedhandler/config.py",
+    "feedhandler/config_text.py",
+    "feedhandler/ingest/arbitration.py",
+    "feedhandler/ingest/ring.py",
+    "feedhandler/amqp/routing.py",
+    "feedhandler/amqp/symbols.py",
+    "feedhandler/amqp/framing.py",
+)
+#: What a core never imports: the world outside, and the clock.
+WORLD = {"socket", "asyncio", "time", "threading", "proton", "cproton", "uvloop", "zmq", "select"}
+
+LINKS = {"codecs": "../codecs", "replay": "../replay", "retrans": "../retrans"}
+
+
+def imported(path: Path) -> set[str]:
+    """Full names of what a module imports, `from a import b` as `a.b` too."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text(), str(path))):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are by full name"
+            names.add(str(node.module))
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return {name.replace("cython.cimports.", "") for name in names}
+
+
+def pyx_imports(path: Path) -> set[str]:
+    """As `imported`, for Cython's own syntax, which `ast` does not read."""
+    names: set[str] = set()
+    for line in path.read_text().splitlines():
+        words = line.split()
+        if len(words) > 1 and words[0] in ("import", "cimport", "from"):
+            names.add(words[1])
+    return names
+
+
+def room_of(name: str) -> str | None:
+    """The room that an import reaches into; None for what lies outside the project."""
+    parts = name.split(".")
+    if parts[0] != "feedhandler":
+        assert parts[0] not in ("retrans", "replay"), f"{name}: rooms are below feedhandler"
+        return None
+    inner = parts[1] if len(parts) > 1 else ""
+    return inner if inner in ROOMS else "feedhandler"
+
+
+def modules(room: str) -> list[Path]:
+    """Every module of a room, links not followed."""
+    found = []
+    for pattern in ("*.py", "*.pyx", "*.pxd"):
+        for path in sorted((CHECKOUT / room).rglob(pattern)):
+            inside = path.relative_to(CHECKOUT / room).parts[0]
+            if room != "feedhandler" or inside not in LINKS:
+                found.append(path)
+    return found
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_imports_point_one_way(room: str) -> None:
+    allowed = {room, *ROOMS[room]}
+    for path in modules(room):
+        names = imported(path) if path.suffix == ".py" else pyx_imports(path)
+        for name in names:
+            # The compiled table at the root belongs to no room: it imports the library only.
+            if name.startswith("feedhandler._compiled") or name == "feedhandler":
+                continue
+            target = room_of(name)
+            assert target is None or target in allowed, f"{path} imports {name}"
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_cores_know_no_socket_loop_thread_or_clock(core: str) -> None:
+    for name in imported(CHECKOUT / core):
+        assert name.split(".")[0] not in WORLD, f"{core} imports {name}"
+
+
+@pytest.mark.parametrize(("link", "target"), LINKS.items())
+def test_the_rooms_are_linked_below_feedhandler(link: str, target: str) -> None:
+    path = CHECKOUT / "feedhandler" / link
+    assert path.is_symlink()
+    assert str(path.readlink()) == target
+    assert (path / "__init__.py").exists()
