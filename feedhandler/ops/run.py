@@ -34,7 +34,8 @@ async def serve(config: Config, stop: asyncio.Event) -> int:
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise ConfigError(
-                f"{config.amqp.listen}: already in use", "end what listens there, or change amqp.listen"
+                f"{config.amqp.listen}: already in use",
+                "end what listens there, or change amqp.listen",
             ) from None
         raise
     return 0

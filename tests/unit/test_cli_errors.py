@@ -1,0 +1,104 @@
+"""Exit codes and one-line errors, whatever a command's work raises."""
+
+import errno
+
+import pytest
+
+from feedhandler import cli
+from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
+from feedhandler.ops.console import ExitCode, run_guarded
+
+COMMANDS = [
+    "demo",
+    "run",
+    "exchange",
+    "replay",
+    "decode",
+    "subscribe",
+    "feeds",
+    "doctor",
+    "config check",
+    "config show",
+]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (ConfigError("wrong"), ExitCode.USAGE),
+        (UsageError("wrong", "do right"), ExitCode.USAGE),
+        (PeerError("gone"), ExitCode.PEER),
+        (FeedhandlerError("odd"), ExitCode.FOUND),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), ExitCode.PEER),
+        (FileNotFoundError(errno.ENOENT, "No such file", "x.pcap"), ExitCode.USAGE),
+        (OSError(errno.EADDRINUSE, "Address already in use"), ExitCode.USAGE),
+        (ValueError("a bug\nin two lines"), ExitCode.BUG),
+    ],
+)
+def test_an_error_is_one_line_and_an_exit_code(
+    error: Exception, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work() -> int:
+        raise error
+
+    assert run_guarded(work) == code
+    text = capsys.readouterr().err
+    assert text.startswith("feedhandler: ")
+    assert text.count("\n") == 1
+
+
+def test_an_interrupt_is_an_orderly_end() -> None:
+    def work() -> int:
+        raise KeyboardInterrupt
+
+    assert run_guarded(work) == ExitCode.OK
+
+
+def test_a_bug_shows_its_traceback_only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    def work() -> int:
+        raise ValueError("a bug")
+
+    monkeypatch.setenv("FEEDHANDLER_DEBUG", "1")
+    with pytest.raises(ValueError, match="a bug"):
+        run_guarded(work)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.dispatch([*command.split(), "--help"]) == ExitCode.OK
+    text = capsys.readouterr().out
+    assert "Examples:" in text
+    assert f"feedhandler {command}" in text
+
+
+def test_no_arguments_show_the_commands_and_the_exit_codes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert cli.dispatch([]) == ExitCode.OK
+    text = capsys.readouterr().out
+    for command in COMMANDS:
+        assert command.split()[0] in text
+    assert "Exit codes:" in text
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["nope"], "no such command 'nope' (see `feedhandler --help`)"),
+        (["demo", "--lose", "1"], "no such option: --lose"),
+        (["demo", "--loss", "x"], "'x' is no share: write 5% or 0.05"),
+        (["config", "check"], "missing argument"),
+        (["replay", "x.pcap", "--line-a", "1.2.3.4:5"], "1.2.3.4:5 is no multicast group"),
+        (["replay", "x.pcap", "--line-a", "239.1.1.1:5", "--speed", "fast"], "speed 'fast'"),
+        (["decode", "x.pcap", "--day", "today"], "'today' is no day"),
+        (["subscribe", "amqp://127.0.0.1", "k", "--as", "book"], "--as"),
+        (["demo", "--seconds", "0"], "--seconds"),
+    ],
+)
+def test_wrong_arguments_are_one_line_and_exit_code_2(
+    words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.dispatch(words) == ExitCode.USAGE
+    text = capsys.readouterr().err
+    assert expected in text
+    assert text.count("\n") == 1
