@@ -75,8 +75,8 @@ def _line(letter: str) -> Any:
 def demo(
     seconds: Annotated[float, typer.Option(help="How long the exchange sends.", min=1)] = 20.0,
     rate: Annotated[
-        float, typer.Option(help="Packets a second, all services together.", min=1)
-    ] = 4000.0,
+        float, typer.Option(help="Messages a second, all services together.", min=1)
+    ] = 20_000.0,
     loss: Annotated[float, _share("Loss on each line, independent: 2% or 0.02.")] = 0.02,
     seed: Seed = 1,
     loop: Annotated[Loop, typer.Option(help="The gateway's event loop.")] = Loop.uvloop,
@@ -123,8 +123,8 @@ def run(
 def exchange(
     seconds: Annotated[float, typer.Option(help="How long to send; 0: until Ctrl-C.", min=0)] = 0.0,
     rate: Annotated[
-        float, typer.Option(help="Packets a second, all services together.", min=1)
-    ] = 4000.0,
+        float, typer.Option(help="Messages a second, all services together.", min=1)
+    ] = 20_000.0,
     loss: Annotated[float, _share("Loss on each line, independent.")] = 0.0,
     loss_a: Annotated[float | None, _share("Loss on line A alone.")] = None,
     loss_b: Annotated[float | None, _share("Loss on line B alone.")] = None,
@@ -145,7 +145,7 @@ def exchange(
     \b
     Examples:
       feedhandler exchange --loss 2%
-      feedhandler exchange --seconds 60 --rate 10000 --seed 7 --ledger sent.ledger
+      feedhandler exchange --seconds 60 --rate 50000 --seed 7 --ledger sent.ledger
     """
     from feedhandler.ops import exchange as ops
 
@@ -199,7 +199,7 @@ def replay(
         capture=capture,
         feed=feed,
         lines=(line_a,) if line_b is None else (line_a, line_b),
-        speed=arguments.speed(speed),
+        pace=arguments.pace(speed),
         losses=(loss if loss_a is None else loss_a, loss if loss_b is None else loss_b),
         duplicate=duplicate,
         reorder=reorder,

@@ -23,6 +23,7 @@ from msgspec import Meta, Struct, field
 
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.config_text import KeyLines, KeyPath, parse_path, path_text, toml_value
+from feedhandler.ingest.settings import ArbitrationSettings
 
 #: A channel with more lines than this is a mistake in the file: exchanges send two.
 MAX_LINES = 8
@@ -31,7 +32,21 @@ MAX_CHANNELS = 256
 
 _Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_\-]{1,64}$")]
 _Bytes = Annotated[int, Meta(ge=4096, le=2**32)]
-_Microseconds = Annotated[int, Meta(ge=0, le=3_600_000_000)]
+
+#: `[arbitration]` is the ingest package's own `ArbitrationSettings`; this is each in one line.
+ARBITRATION_MEANING = {
+    "gap_wait_us": "a hole is announced lost after this long without either line",
+    "start_wait_us": "packets are held this long at the start, to begin at the lowest number",
+    "hold_packets": "packets held behind a hole at most",
+    "packet_bytes_max": "longest datagram taken; longer ones are dropped and counted",
+    "max_jump": "widest forward jump that needs no confirmation; 0: by hold_packets",
+    "quarantine_packets": "packets beyond the window that wait for confirmation at most",
+    "compare_packets": "latest packets whose bytes are compared between the lines",
+    "silent_us": "a line without a packet for this long is reported silent",
+    "resync_us": "nothing fitted for this long: one line alone may move the channel",
+    "resync_run_packets": "consecutive packets by which one line alone moves the channel",
+    "epoch_window_us": "how long after a reset the other line's older packets are expected",
+}
 
 
 def _setting(description: str, **bounds: Any) -> Meta:
@@ -64,29 +79,6 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     def trading_date(self) -> datetime.date | None:
         """The configured trading day; None where it follows the clock in the feed's zone."""
         return None if self.trading_day == "auto" else datetime.date.fromisoformat(self.trading_day)
-
-
-class ArbitrationConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[arbitration]`: how long to wait for the other line, and how much to hold meanwhile."""
-
-    gap_wait_us: Annotated[
-        _Microseconds, _setting("a hole is announced lost after this long without either line")
-    ] = 10_000
-    start_wait_us: Annotated[
-        _Microseconds, _setting("the first packets are held this long, to start at the lowest")
-    ] = 10_000
-    hold_packets: Annotated[
-        int, _setting("packets held behind a hole; also the largest forward jump", ge=1, le=2**20)
-    ] = 4096
-    compare_packets: Annotated[
-        int, _setting("window of packets in which A's and B's bytes are compared", ge=0, le=2**20)
-    ] = 4096
-    silent_us: Annotated[
-        _Microseconds, _setting("a line without a packet for this long is reported silent")
-    ] = 3_000_000
-    resync_us: Annotated[
-        _Microseconds, _setting("packets outside the window for this long start the stream anew")
-    ] = 1_000_000
 
 
 class ReceiveConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -168,7 +160,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole configuration; made by `load_config`, `parse_config` or `loopback_config`."""
 
     gateway: GatewaySettings = GatewaySettings()
-    arbitration: ArbitrationConfig = ArbitrationConfig()
+    arbitration: ArbitrationSettings = ArbitrationSettings()
     receive: ReceiveConfig = ReceiveConfig()
     amqp: AmqpConfig = AmqpConfig()
     stats: StatsConfig = StatsConfig()
@@ -294,7 +286,11 @@ def _described(table: type[Struct]) -> Iterator[tuple[str, str]]:
     """Each field of `table` with its one-line description."""
     for item in msgspec.structs.fields(table):
         notes = [note for note in getattr(item.type, "__metadata__", ()) if isinstance(note, Meta)]
-        yield item.name, next((note.description for note in notes if note.description), "")
+        own = next((note.description for note in notes if note.description), "")
+        yield (
+            item.name,
+            own or (ARBITRATION_MEANING.get(item.name, "") if table is ArbitrationSettings else ""),
+        )
 
 
 def _refuse_unknown(values: Any, table: type[Struct], path: KeyPath) -> None:
@@ -321,7 +317,7 @@ def _refuse_unknown(values: Any, table: type[Struct], path: KeyPath) -> None:
 #: Which key holds a table, and whether it holds many. No two tables share a key.
 _TABLES: dict[str, tuple[type[Struct], bool]] = {
     "gateway": (GatewaySettings, False),
-    "arbitration": (ArbitrationConfig, False),
+    "arbitration": (ArbitrationSettings, False),
     "receive": (ReceiveConfig, False),
     "amqp": (AmqpConfig, False),
     "stats": (StatsConfig, False),
@@ -356,6 +352,9 @@ def _convert(values: dict[str, Any]) -> Config:
             if key in ("channel", "line"):
                 hint = f"add a [[{'channel' if key == 'channel' else 'channel.line'}]] table"
             raise _Wrong((*path, key), "missing", hint) from None
+        key, _, rest = reason.partition(" must be ")
+        if rest and key in ArbitrationSettings.__struct_fields__:
+            raise _Wrong((*path, key), f"must be {rest}") from None
         raise _Wrong(path, _plain_words(reason, path), _allowed(path)) from None
 
 

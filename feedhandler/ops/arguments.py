@@ -6,19 +6,15 @@ Each function takes the text as typed and raises `typer.BadParameter` where it m
 import datetime
 import ipaddress
 import re
-from typing import Literal
+from typing import TYPE_CHECKING
 
 import typer
 from msgspec import Struct
 
 from feedhandler.config import split_address
 
-
-class Speed(Struct, frozen=True):
-    """How fast to replay: `times` the capture's pace, `bits` or `packets` a second, or `flat`."""
-
-    kind: Literal["times", "bits", "packets", "flat"]
-    value: float = 1.0
+if TYPE_CHECKING:
+    from feedhandler.replay.pace import Pace
 
 
 class LineAddress(Struct, frozen=True):
@@ -52,26 +48,14 @@ def line_address(text: str) -> LineAddress:
     return LineAddress(host, port)
 
 
-_SPEED = re.compile(r"(?P<value>\d+(\.\d+)?)(?P<unit>x|pps|kpps|kbps|mbps|gbps)?")
-_UNITS: dict[str, tuple[Literal["times", "bits", "packets"], float]] = {
-    "x": ("times", 1),
-    "pps": ("packets", 1),
-    "kpps": ("packets", 1e3),
-    "kbps": ("bits", 1e3),
-    "mbps": ("bits", 1e6),
-    "gbps": ("bits", 1e9),
-}
+def pace(text: str) -> "Pace":
+    """`1`, `100x`, `40mbps`, `5000pps` or `flat` as the player's pace."""
+    from feedhandler.replay.pace import parse_pace
 
-
-def speed(text: str) -> Speed:
-    """`1`, `100x`, `40mbps`, `5000pps` or `flat`."""
-    if text == "flat":
-        return Speed("flat")
-    match = _SPEED.fullmatch(text.lower())
-    if not match or float(match["value"]) <= 0:
-        raise typer.BadParameter(f"speed {text!r}: write 1, 100x, 40mbps, 5000pps or flat")
-    kind, factor = _UNITS[match["unit"] or "x"]
-    return Speed(kind, float(match["value"]) * factor)
+    folded = text.strip().lower()
+    if re.fullmatch(r"\d+(\.\d+)?", folded):
+        folded += "x"
+    return parse_pace("max" if folded == "flat" else folded)
 
 
 def date(text: str | None) -> datetime.date | None:

@@ -5,8 +5,10 @@ import datetime
 import pytest
 import typer
 
+from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import arguments
-from feedhandler.ops.arguments import LineAddress, Speed
+from feedhandler.ops.arguments import LineAddress
+from feedhandler.replay.pace import Pace, PaceKind
 
 
 @pytest.mark.parametrize(
@@ -23,25 +25,24 @@ def test_what_is_no_share_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "speed"),
+    ("text", "pace"),
     [
-        ("1", Speed("times", 1)),
-        ("100x", Speed("times", 100)),
-        ("0.5x", Speed("times", 0.5)),
-        ("40mbps", Speed("bits", 40e6)),
-        ("1Gbps", Speed("bits", 1e9)),
-        ("5000pps", Speed("packets", 5000)),
-        ("flat", Speed("flat")),
+        ("1", Pace(PaceKind.ORIGINAL, 1)),
+        ("100x", Pace(PaceKind.ORIGINAL, 100)),
+        ("0.5x", Pace(PaceKind.ORIGINAL, 0.5)),
+        ("40mbps", Pace(PaceKind.FRAME_BITS, 40e6)),
+        ("5000pps", Pace(PaceKind.PACKETS, 5000)),
+        ("flat", Pace(PaceKind.FLAT_OUT)),
     ],
 )
-def test_a_speed_is_a_factor_a_rate_or_flat(text: str, speed: Speed) -> None:
-    assert arguments.speed(text) == speed
+def test_a_speed_is_a_factor_a_rate_or_flat(text: str, pace: Pace) -> None:
+    assert arguments.pace(text) == pace
 
 
-@pytest.mark.parametrize("text", ["fast", "0", "0x", "-1x", "5 pps", "", "1e3"])
+@pytest.mark.parametrize("text", ["fast", "0", "0x", "-1x", "", "1e3"])
 def test_what_is_no_speed_is_refused(text: str) -> None:
-    with pytest.raises(typer.BadParameter):
-        arguments.speed(text)
+    with pytest.raises(UsageError):
+        arguments.pace(text)
 
 
 def test_a_line_address_is_a_group_and_a_port() -> None:

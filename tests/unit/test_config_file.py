@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.config import (
+    ARBITRATION_MEANING,
     AmqpConfig,
     Config,
     StatsConfig,
@@ -19,6 +20,7 @@ from feedhandler.config import (
     to_toml,
 )
 from feedhandler.config_text import KeyLines
+from feedhandler.ingest.settings import ArbitrationSettings
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -93,6 +95,10 @@ def test_the_reference_in_the_docs_names_every_setting() -> None:
                 assert f"`{item.name}`" in reference, f"{section.name}.{item.name}"
 
 
+def test_every_arbitration_setting_has_its_meaning() -> None:
+    assert list(ARBITRATION_MEANING) == list(ArbitrationSettings.__struct_fields__)
+
+
 def test_a_trading_day_may_be_text_or_a_toml_date() -> None:
     for written in ('"2026-11-20"', "2026-11-20"):
         config = parse_config(f"[gateway]\ntrading_day = {written}\n{CHANNEL}")
@@ -115,6 +121,11 @@ def test_a_trading_day_may_be_text_or_a_toml_date() -> None:
         ('[gateway]\ninterface = ""\n' + CHANNEL, "gw.toml:2: gateway.interface: empty"),
         ('[amqp]\nlisten = "5672"\n' + CHANNEL, "gw.toml:2: amqp.listen: '5672' is not host:port"),
         ('[amqp]\nlisten = "h:99999"\n' + CHANNEL, "gw.toml:2: amqp.listen: port 99999 is above"),
+        (
+            "[arbitration]\n\nhold_packets = 0\n" + CHANNEL,
+            "gw.toml:3: arbitration.hold_packets: mu",
+        ),
+        ('[arbitration]\nsilent_us = ""\n' + CHANNEL, "gw.toml:2: arbitration.silent_us: wants an"),
         ('[stats]\nbind = "5571"\n' + CHANNEL, "gw.toml:2: stats.bind: '5571' is no ZeroMQ"),
         ("gateway = 3\n" + CHANNEL, "gw.toml:1: gateway: wants a table"),
         ("[channel]\nservice = 1\n", "gw.toml:1: channel: wants an array of tables, got a table"),
