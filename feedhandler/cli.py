@@ -225,6 +225,12 @@ def decode(
     day: Annotated[
         str | None, typer.Option(help="Trading day, yyyy-mm-dd; else the capture's own.")
     ] = None,
+    names: Annotated[
+        bool, typer.Option("--names", help="Symbols by name, once reference data told it.")
+    ] = False,
+    control: Annotated[
+        bool, typer.Option("--control", help="Heartbeats, resets and control packets too.")
+    ] = False,
     as_json: Json = False,
 ) -> Work:
     """Print every message of a capture.
@@ -244,6 +250,8 @@ def decode(
         types=arguments.words(types),
         limit=limit,
         day=arguments.date(day),
+        names=names,
+        control=control,
         as_json=as_json,
     )
     return lambda: ops.run(options)

@@ -1,0 +1,23 @@
+"""Captures as the commands open them: what is no capture is the caller's mistake."""
+
+from pathlib import Path
+
+from feedhandler.codecs.errors import PeerError, UsageError
+from feedhandler.ops.console import complain
+from feedhandler.replay.capture import Capture
+
+
+def open_capture(path: Path) -> Capture:
+    """The capture at `path`. Raises `UsageError` for what is missing or is no capture."""
+    try:
+        return Capture(path)
+    except PeerError as error:
+        raise UsageError(error.message, error.hint) from None
+
+
+def complain_if_cut(capture: Capture) -> bool:
+    """Say where the capture was cut short; was it?"""
+    if capture.truncation is None:
+        return False
+    complain(f"{capture.path}: {capture.truncation}", "all before it was read")
+    return True

@@ -1,0 +1,157 @@
+"""`feedhandler decode`: every message of a capture, for a reader or for a program.
+
+Packets that are not of the feed are counted by reason and reported once, at the end.
+"""
+
+import datetime
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import msgspec
+from msgspec import Struct
+
+from feedhandler.codecs import Feed
+from feedhandler.codecs.feed import BadPacket
+from feedhandler.ops.captures import complain_if_cut, open_capture
+from feedhandler.ops.console import ExitCode, complain, progress
+from feedhandler.ops.feeds import open_feed
+from feedhandler.replay.capture import Capture, Datagram
+
+#: Keys that every line has of its own in the table view; the others follow as `key=value`.
+_LEADING = ("captured_ns", "seq", "service", "type", "name", "symbol")
+#: What stands for the type where a packet carries no messages.
+_CONTROL = ("heartbeat", "reset", "control")
+#: How many packets between two looks at the progress bar.
+PROGRESS_PACKETS = 5000
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What to decode, what of it to show, and how."""
+
+    capture: Path
+    feed: str
+    service: int | None = None
+    symbol: str | None = None
+    types: tuple[str, ...] = ()
+    limit: int = 0
+    day: datetime.date | None = None
+    names: bool = False
+    control: bool = False
+    as_json: bool = False
+
+
+def run(options: Options) -> int:
+    """Decode; `FOUND` where the capture is cut short or holds packets that are not the feed's."""
+    feed = open_feed(options.feed)
+    decoder = Decoder(feed, options)
+    capture = open_capture(options.capture)
+    write_line = _json_line if options.as_json else _text_line
+    shown = 0
+    with progress(f"decoding {capture.path.name}", total=1.0) as advance:
+        for message in decoder.messages(_watched(capture, advance)):
+            sys.stdout.write(write_line(message))
+            shown += 1
+            if shown == options.limit:
+                return ExitCode.OK
+    cut = complain_if_cut(capture)
+    for reason, count in decoder.rejected.items():
+        complain(f"{count:,} datagrams are no {feed.name} packets: {reason}", "see --feed")
+    return ExitCode.FOUND if cut or decoder.rejected else ExitCode.OK
+
+
+class Decoder:
+    """Datagrams in, the messages that were asked for out, as dicts."""
+
+    def __init__(self, feed: Feed, options: Options) -> None:
+        self.rejected: Counter[str] = Counter()
+        self._feed = feed
+        self._options = options
+        self._types = {feed.type_label(feed.type_code(label)) for label in options.types}
+        self._zone = ZoneInfo(feed.zone)
+        self._names: dict[int, str] = {}
+        self._scales: dict[int, int] = {}
+
+    def messages(self, datagrams: Iterator[Datagram]) -> Iterator[dict[str, Any]]:
+        """Every wanted message, with the time at which it was captured."""
+        for datagram in datagrams:
+            day = self._options.day or self._day_of(datagram.time_ns)
+            try:
+                found = self._feed.to_dicts(datagram.payload, day, scales=self._scales)
+            except BadPacket as error:
+                self.rejected[error.reason.name.lower()] += 1
+                continue
+            for message in found:
+                self._learn(message)
+                if self._wanted(message):
+                    yield {"captured_ns": datagram.time_ns, **self._named(message)}
+
+    def _day_of(self, time_ns: int) -> datetime.date:
+        return datetime.datetime.fromtimestamp(time_ns // 10**9, self._zone).date()
+
+    def _learn(self, message: dict[str, Any]) -> None:
+        """Keep the name and the price scale that a reference message tells."""
+        reference = self._feed.reference
+        if reference is None or message["type"] != self._feed.type_label(reference.code):
+            return
+        symbol = message.get(reference.index.name)
+        if not isinstance(symbol, int):
+            return
+        parts = [str(message.get(field.name) or "") for field in reference.name]
+        if any(parts):
+            self._names[symbol] = reference.separator.join(part for part in parts if part)
+        if reference.scale is not None:
+            self._scales[symbol] = int(message[reference.scale.name])
+
+    def _wanted(self, message: dict[str, Any]) -> bool:
+        options = self._options
+        if message["type"] in _CONTROL and not options.control:
+            return False
+        if self._types and message["type"] not in self._types:
+            return False
+        if options.service is not None and message["service"] != options.service:
+            return False
+        if options.symbol is None:
+            return True
+        return options.symbol in (message["symbol"], self._name_of(message))
+
+    def _name_of(self, message: dict[str, Any]) -> str | None:
+        symbol = message["symbol"]
+        return self._names.get(int(symbol)) if symbol and symbol.isdigit() else None
+
+    def _named(self, message: dict[str, Any]) -> dict[str, Any]:
+        if self._options.names and (name := self._name_of(message)):
+            message["symbol"] = name
+        return message
+
+
+def _watched(capture: Capture, advance: Any) -> Iterator[Datagram]:
+    """The capture's datagrams, moving the progress bar along."""
+    for number, datagram in enumerate(capture):
+        if number % PROGRESS_PACKETS == 0:
+            advance(completed=capture.share_done)
+        yield datagram
+
+
+def _json_line(message: dict[str, Any]) -> str:
+    return msgspec.json.encode(message).decode() + "\n"
+
+
+def _text_line(message: dict[str, Any]) -> str:
+    captured = datetime.datetime.fromtimestamp(message["captured_ns"] // 10**9, datetime.UTC)
+    fields = " ".join(f"{key}={_shown(value)}" for key, value in message.items()
+                      if key not in _LEADING)  # fmt: skip
+    return (
+        f"{captured:%H:%M:%S}.{message['captured_ns'] % 10**9:09} {message['service']:>5} "
+        f"{message['seq']:>9} {message['type']:>9} {message['name']:<24} "
+        f"{message['symbol'] or '-':<10} {fields}\n"
+    )
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{len(value)}]"
+    return "''" if value == "" else str(value)

@@ -1,0 +1,100 @@
+"""`feedhandler feeds`: the built-in feeds, or the messages and fields of one."""
+
+from rich.table import Table
+
+from feedhandler.codecs import Feed, list_feeds, load_feed
+from feedhandler.codecs.layouts import Layout
+from feedhandler.ops.console import ExitCode, print_json, stdout_console
+
+
+def open_feed(name_or_path: str) -> Feed:
+    """The feed, or a `ConfigError` that names the known ones."""
+    return load_feed(name_or_path)
+
+
+def run(name: str | None, as_json: bool) -> int:
+    """List the feeds, or show one."""
+    if name is None:
+        feeds = [load_feed(each) for each in list_feeds()]
+        if as_json:
+            for feed in feeds:
+                print_json(feed.describe())
+        else:
+            _print_list(feeds)
+    elif as_json:
+        _print_json_messages(open_feed(name))
+    else:
+        _print_feed(open_feed(name))
+    return ExitCode.OK
+
+
+def _print_list(feeds: list[Feed]) -> None:
+    table = Table(box=None, pad_edge=False)
+    for heading in ("name", "key", "messages", "sequence counts", "byte order", "what it is"):
+        table.add_column(heading)
+    for feed in feeds:
+        told = feed.describe()
+        table.add_row(
+            feed.name,
+            feed.key,
+            str(told["messages"]),
+            told["sequence_counts"],
+            feed.byte_order,
+            feed.title,
+        )
+    stdout_console().print(table)
+
+
+def _print_feed(feed: Feed) -> None:
+    console = stdout_console()
+    for key, value in feed.describe().items():
+        console.print(f"{key:<18} {value}", markup=False)
+    for layout in _layouts(feed):
+        console.print()
+        console.print(f"{layout.label}  {_heading(layout)}", markup=False, style="bold")
+        table = Table(box=None, pad_edge=False)
+        for heading in ("offset", "size", "field", "on the wire", "meaning"):
+            table.add_column(heading, justify="right" if heading in ("offset", "size") else "left")
+        blocks = [layout] if layout.group is None else [layout, layout.group]
+        for block in blocks:
+            prefix = "" if block is layout else f"{block.name}[]."
+            for field in block.named:
+                kind = "text" if field.kind == "c" else f"{field.kind}{8 * field.size}"
+                meaning = field.doc
+                if field.price is not None:
+                    meaning = f"price, decimals in {field.price}" + (f"; {meaning}" * bool(meaning))
+                table.add_row(
+                    str(field.at),
+                    str(field.size),
+                    prefix + field.name,
+                    f"{field.wire} {kind}",
+                    meaning,
+                )
+        console.print(table)
+
+
+def _heading(layout: Layout) -> str:
+    title = f": {layout.title}" if layout.title else ""
+    return f"{layout.name}{title}, {layout.size} bytes"
+
+
+def _layouts(feed: Feed) -> list[Layout]:
+    return [layout for ways in feed.layouts.values() for layout in ways]
+
+
+def _print_json_messages(feed: Feed) -> None:
+    """One object a message layout."""
+    for layout in _layouts(feed):
+        print_json(
+            {
+                "feed": feed.name,
+                "type": layout.label,
+                "name": layout.name,
+                "size": layout.size,
+                "symbol": layout.symbol or None,
+                "fields": [
+                    {"name": field.name, "wire": field.wire, "at": field.at, "size": field.size}
+                    for field in layout.named
+                ],
+            }
+        )
