@@ -1,0 +1,581 @@
+"""A feed: everything its description says, ready to decode and encode packets.
+
+`Feed.table` drives the compiled scanner; the methods here are the convenient side for tools, tests,
+generators and whoever reads a message at a time. `load_feed` (in `loader`) makes feeds.
+
+Prices in encoding: an `int` is the wire integer; a `Price`, `Decimal`, `float` or text is scaled by
+the message's own scale. Times: the raw wire fields are what is encoded.
+"""
+
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date
+from types import ModuleType
+from typing import Any
+
+import msgspec
+
+from feedhandler.codecs import scanner
+from feedhandler.codecs.description import FeedDescription
+from feedhandler.codecs.errors import PeerError, UsageError
+from feedhandler.codecs.kinds import REJECT_TEXT, PacketKind, Reject
+from feedhandler.codecs.layouts import (
+    Block,
+    Field,
+    Layout,
+    Record,
+    UnknownMessage,
+    record_values,
+)
+from feedhandler.codecs.times import UNIT_NS, TimeContext, day_start_ns
+
+#: Largest body that a compressed packet may inflate to: what a u16 packet length can still tell.
+INFLATED_SIZE_MAX = 65_535 - 16
+
+_KINDS = {kind.name.lower(): kind for kind in PacketKind}
+
+
+class BadPacket(PeerError):
+    """A packet that cannot be read; `reason` says why."""
+
+    def __init__(self, reason: Reject, where: str = "packet") -> None:
+        super().__init__(f"{where}: {REJECT_TEXT[reason]}", "the sender's bytes are at fault")
+        self.reason = reason
+
+
+class Reference(msgspec.Struct, frozen=True):
+    """Which message names symbols, and where: `read` takes a name straight from its bytes."""
+
+    code: int
+    """the message type, as `MessageIndex.types` has it"""
+    index: Field
+    name: tuple[Field, ...]
+    separator: str
+    scale: Field | None
+    byte_order: str
+    least_size: int
+    """messages shorter than this tell nothing"""
+
+    def read(self, message: bytes | memoryview) -> tuple[int, str] | None:
+        """(symbol, name) of a whole reference message, or None where it is too short or nameless.
+        The name's parts are joined by the separator: `AIRF.XPAR`."""
+        if len(message) < self.least_size:
+            return None
+        parts = [_stripped(message, field) for field in self.name]
+        name = self.separator.join(part for part in parts if part)
+        return (self._integer(message, self.index), name) if name else None
+
+    def read_scale(self, message: bytes | memoryview) -> int | None:
+        """Decimal places of the symbol's prices, where reference data tells them."""
+        if self.scale is None or len(message) < self.least_size:
+            return None
+        return self._integer(message, self.scale)
+
+    def _integer(self, message: bytes | memoryview, field: Field) -> int:
+        data = message[field.at : field.at + field.size]
+        return int.from_bytes(data, "big" if self.byte_order == "big" else "little")
+
+
+def _stripped(message: bytes | memoryview, field: Field) -> str:
+    data = bytes(message[field.at : field.at + field.size])
+    return data.split(b"\0", 1)[0].strip(b" ").decode("latin-1")
+
+
+class Packet(msgspec.Struct):
+    """A decoded packet. `header` has every header field by name, as on the wire; `messages` are
+    records, or `UnknownMessage` where a message could not be decoded; `sequences` are the
+    messages' numbers (their own where the feed counts messages, else the packet's); `control` is
+    the body of a control or reset packet. `send_time_ns` is None where the day is not known."""
+
+    kind: PacketKind
+    sequence: int
+    next_sequence: int
+    session: int
+    service: int
+    flags: int
+    send_time: int
+    send_time_ns: int | None
+    header: dict[str, Any]
+    messages: list[Any]
+    types: list[int | str]
+    symbols: list[int]
+    sequences: list[int]
+    control: Record | None = None
+
+
+class Feed:
+    """One feed. Shared and read-only: its methods keep no state between calls.
+
+    name, title, key, number, zone, byte_order   as described
+    table       the compiled scanner's `FeedTable`
+    layouts     message type (integer) to its layouts, by ascending size
+    controls    packet type to the layout of a control packet's body
+    reference   which message names symbols; None where the feed has none
+    """
+
+    def __init__(
+        self,
+        description: FeedDescription,
+        table_of: Callable[[ModuleType], scanner.FeedTable],
+        header: Block,
+        layouts: dict[int, list[Layout]],
+        controls: dict[int, Layout],
+        reference: Reference | None,
+    ) -> None:
+        self.description = description
+        self.name = description.name
+        self.title = description.title
+        self.key = description.key
+        self.number = description.number
+        self.zone = description.zone
+        self.byte_order = description.byte_order
+        self.first_sequence = description.packet.sequence.first
+        self.counts_messages = description.packet.sequence.counts == "messages"
+        self.max_packet_size = description.packet.max_size
+        self.header = header
+        self.layouts = layouts
+        self.controls = controls
+        self.reference = reference
+        self.table_of = table_of
+        self.table = table_of(scanner)
+        self._by_name = {layout.name: layout for ways in layouts.values() for layout in ways}
+        self._text_symbols = any(
+            layout.symbol and layout.by_name[layout.symbol].kind == "c"
+            for layout in self._by_name.values()
+        )
+        self._scratch: list[tuple[scanner.PacketHeader, scanner.MessageIndex]] = []
+        self._send_unit_ns = UNIT_NS[description.packet.send_time.unit]
+
+    # -- what there is --------------------------------------------------------------------------
+
+    @property
+    def message_types(self) -> dict[int | str, list[Layout]]:
+        """Layouts by message type as written in the description (number, or one character)."""
+        return {ways[0].label: ways for ways in self.layouts.values()}
+
+    def type_label(self, code: int) -> int | str:
+        """A message type as people write it: `230`, or `P` where types are characters."""
+        ways = self.layouts.get(code)
+        if ways:
+            return ways[0].label
+        return chr(code) if self._labels_are_text and 32 < code < 127 else code
+
+    def type_code(self, label: int | str) -> int:
+        """The integer of a message type given as number, character or digits. Raises `UsageError`
+        for what can be none."""
+        if isinstance(label, int):
+            return label
+        if label.isdigit() and not (self._labels_are_text and len(label) == 1):
+            return int(label)
+        if len(label) == 1 and self._labels_are_text:
+            return ord(label)
+        raise UsageError(f"{label!r} is no message type of {self.name}", self._types_hint())
+
+    @property
+    def _labels_are_text(self) -> bool:
+        return any(isinstance(ways[0].label, str) for ways in self.layouts.values())
+
+    def _types_hint(self) -> str:
+        return "its types are " + ", ".join(str(label) for label in self.message_types)
+
+    def layout(self, type: int | str, size: int | None = None) -> Layout:
+        """The layout of a message type (or of a layout's own name). Of several, the one for a
+        message of `size` bytes: the largest that is not longer; without `size` the shortest.
+
+        Raises `UsageError` for an unknown type, and where `size` is below every layout.
+        """
+        if isinstance(type, str) and type in self._by_name:
+            return self._by_name[type]
+        ways = self.layouts.get(self.type_code(type))
+        if not ways:
+            raise UsageError(f"{self.name} has no message type {type!r}", self._types_hint())
+        if size is None:
+            return ways[0]
+        fitting = [layout for layout in ways if layout.size <= size]
+        if not fitting:
+            raise UsageError(f"message {type} has at least {ways[0].size} bytes, not {size}")
+        return fitting[-1]
+
+    def describe(self) -> dict[str, Any]:
+        """The feed in a nutshell, JSON-ready."""
+        packet = self.description.packet
+        return {
+            "name": self.name,
+            "title": self.title,
+            "key": self.key,
+            "number": self.number,
+            "zone": self.zone,
+            "byte_order": self.byte_order,
+            "sequence_counts": packet.sequence.counts,
+            "heartbeat_sequence": packet.sequence.heartbeat,
+            "header_bytes": packet.header_size,
+            "messages": len(self.layouts),
+            "layouts": len(self._by_name),
+            "controls": len(self.controls),
+            "source": self.description.source,
+        }
+
+    # -- symbols --------------------------------------------------------------------------------
+
+    def symbol_name(self, symbol: int) -> str | None:
+        """A symbol as the scanner gives it, in words: its index in decimal, or its text without
+        padding; None for `NO_SYMBOL`."""
+        if symbol == scanner.NO_SYMBOL:
+            return None
+        if self._text_symbols:
+            return symbol.to_bytes(8, "big").strip(b"\0 ").decode("latin-1")
+        return str(symbol)
+
+    def symbol_text(self, symbol: int) -> str:
+        """The symbol as a word of a routing key: like `symbol_name`, dots and blanks replaced by
+        `_`; `-` for a message that has none."""
+        name = self.symbol_name(symbol)
+        return name.replace(".", "_").replace(" ", "_") if name else "-"
+
+    # -- decoding -------------------------------------------------------------------------------
+
+    def decode_packet(
+        self,
+        data: bytes,
+        day: date | None = None,
+        *,
+        scales: Mapping[int, int] | None = None,
+    ) -> Packet:
+        """Everything in one packet. Compressed bodies are inflated (at most `INFLATED_SIZE_MAX`).
+
+        `day` is the trading day that times since midnight belong to. `scales` gives decimal
+        places by symbol, for feeds that tell them in reference data only.
+        Raises `BadPacket` where the scanner rejects the packet.
+        """
+        header, index = self._scratch.pop() if self._scratch else self._new_scratch()
+        try:
+            return self._decode(bytes(data), header, index, day, scales or {})
+        finally:
+            self._scratch.append((header, index))
+
+    def _new_scratch(self) -> tuple[scanner.PacketHeader, scanner.MessageIndex]:
+        return scanner.PacketHeader(), scanner.MessageIndex()
+
+    def _decode(
+        self,
+        data: bytes,
+        header: scanner.PacketHeader,
+        index: scanner.MessageIndex,
+        day: date | None,
+        scales: Mapping[int, int],
+    ) -> Packet:
+        verdict = scanner.parse_header(self.table, data, 0, len(data), header)
+        if verdict == Reject.FINE:
+            verdict = scanner.scan_messages(self.table, data, 0, header, index)
+            if verdict == Reject.COMPRESSED:
+                data, flags = self.inflate(data), header.flags
+                verdict = scanner.parse_header(self.table, data, 0, len(data), header)
+                header.flags = 0  # the flag says compressed; the body is so no more
+                verdict = verdict or scanner.scan_messages(self.table, data, 0, header, index)
+                header.flags = flags
+        if verdict != Reject.FINE:
+            raise BadPacket(Reject(verdict))
+        midnight = None if day is None else day_start_ns(day, self.zone)
+        packet = self._packet(data, header, midnight)
+        context = TimeContext(midnight, packet.send_time_ns)
+        for place in range(index.count):
+            code, symbol = index.types[place], index.symbols[place]
+            packet.types.append(self.type_label(code))
+            packet.symbols.append(symbol)
+            packet.sequences.append(index.sequences[place])
+            scale = {"reference": scales.get(symbol)}
+            packet.messages.append(
+                self._message(data, code, index.offsets[place], index.sizes[place], context, scale)
+            )
+        return packet
+
+    def _packet(
+        self, data: bytes, header: scanner.PacketHeader, midnight: int | None
+    ) -> Packet:
+        context = TimeContext(midnight)
+        values = self.header.values(data, 0, context, {})
+        control = None
+        layout = self.controls.get(header.packet_type)
+        if layout is not None and header.kind in (PacketKind.CONTROL, PacketKind.RESET):
+            size = header.length - header.body
+            control = layout.decode(data, header.body, size, context, {})
+        return Packet(
+            kind=PacketKind(header.kind),
+            sequence=header.sequence,
+            next_sequence=header.next_sequence,
+            session=header.session,
+            service=header.service,
+            flags=header.flags,
+            send_time=header.send_time,
+            send_time_ns=self.send_time_ns(header.send_time, midnight),
+            header=dict(zip(self.header.by_name, values, strict=True)),
+            messages=[],
+            types=[],
+            symbols=[],
+            sequences=[],
+            control=control,
+        )
+
+    def _message(
+        self,
+        data: bytes,
+        code: int,
+        at: int,
+        size: int,
+        context: TimeContext,
+        scales: Mapping[str, int | None],
+    ) -> Record | UnknownMessage:
+        chosen = None
+        for layout in self.layouts.get(code, ()):
+            if layout.size <= size:
+                chosen = layout
+        if chosen is not None:
+            return chosen.decode(data, at, size, context, scales)
+        reason = "shorter than its layout" if code in self.layouts else "unknown message type"
+        return UnknownMessage(self.type_label(code), data[at : at + size], reason)
+
+    def decode_message(
+        self,
+        message: bytes,
+        *,
+        type: int | str | None = None,
+        day: date | None = None,
+        scale: int | None = None,
+    ) -> Record | UnknownMessage:
+        """The record of one whole message. `type` is needed only where the packet header tells the
+        message type. `scale`: decimal places of prices that only reference data could tell."""
+        table = self.table
+        if table.type_in_packet:
+            if type is None:
+                raise UsageError(f"{self.name} messages do not tell their type", "give `type`")
+            code = self.type_code(type)
+        else:
+            place = slice(table.message_type_at, table.message_type_at + table.message_type_size)
+            code = int.from_bytes(message[place], self._int_order)
+        midnight = None if day is None else day_start_ns(day, self.zone)
+        context = TimeContext(midnight)
+        return self._message(bytes(message), code, 0, len(message), context, {"reference": scale})
+
+    def send_time_ns(self, send_time: int, midnight_ns: int | None) -> int | None:
+        """A header's raw send time as nanoseconds since 1970; None where it counts from a midnight
+        that is not known."""
+        given = self.description.packet.send_time
+        if given.nanoseconds:
+            return send_time
+        if given.since == "epoch":
+            return send_time * self._send_unit_ns
+        return None if midnight_ns is None else midnight_ns + send_time * self._send_unit_ns
+
+    def inflate(self, data: bytes) -> bytes:
+        """The packet with its compressed body inflated and its length patched.
+
+        Raises `BadPacket` where the body is no zlib stream or inflates to more than
+        `INFLATED_SIZE_MAX`.
+        """
+        table = self.table
+        inflater = zlib.decompressobj()
+        try:
+            body = inflater.decompress(data[table.header_size :], INFLATED_SIZE_MAX)
+        except zlib.error as error:
+            raise BadPacket(Reject.COMPRESSED, "compressed packet") from error
+        if inflater.unconsumed_tail:
+            raise BadPacket(Reject.LENGTH_MISMATCH, "inflated packet")
+        packet = bytearray(data[: table.header_size] + body)
+        size = table.count_size
+        count = int.from_bytes(packet[table.count_at : table.count_at + size], self._int_order)
+        scanner.patch_header(table, packet, 0, len(packet), count)
+        return bytes(packet)
+
+    def to_dicts(
+        self,
+        data: bytes,
+        day: date | None = None,
+        *,
+        names: Mapping[int, str] | None = None,
+        scales: Mapping[int, int] | None = None,
+    ) -> list[dict[str, Any]]:
+        """The messages of a packet as JSON-ready dicts: `seq`, `service`, `type`, `name` (of the
+        layout), `symbol` (its name where `names` has it), then the fields. A heartbeat, reset or
+        control packet gives one dict whose `type` is its kind. Raises `BadPacket`."""
+        packet = self.decode_packet(data, day, scales=scales)
+        if packet.kind != PacketKind.DATA and not packet.messages:
+            return [self._control_dict(packet)]
+        return [
+            self._message_dict(packet, place, names or {}) for place in range(len(packet.messages))
+        ]
+
+    def _message_dict(
+        self, packet: Packet, place: int, names: Mapping[int, str]
+    ) -> dict[str, Any]:
+        symbol, message = packet.symbols[place], packet.messages[place]
+        plain = {
+            "seq": packet.sequences[place],
+            "service": packet.service,
+            "type": packet.types[place],
+            "name": message.layout.name if isinstance(message, Record) else "unknown",
+        }
+        return {
+            **plain,
+            **message.to_dict(),
+            "symbol": names.get(symbol) or self.symbol_name(symbol),
+        }
+
+    def _control_dict(self, packet: Packet) -> dict[str, Any]:
+        return {
+            "seq": packet.sequence,
+            "service": packet.service,
+            "type": packet.kind.name.lower(),
+            "name": packet.control.layout.name if packet.control else packet.kind.name.lower(),
+            "symbol": None,
+            **(packet.control.to_dict() if packet.control else {}),
+        }
+
+    # -- encoding -------------------------------------------------------------------------------
+
+    @property
+    def _int_order(self) -> Any:
+        return self.byte_order
+
+    def encode_message(
+        self,
+        type: int | str | Record,
+        /,
+        *,
+        scale: int | None = None,
+        **fields: Any,
+    ) -> bytes:
+        """One whole message, its own header included. `type` is a message type, a layout's name
+        (where a type has two layouts, the type alone means the shortest), or a record; `fields`
+        are by attribute name, the missing ones 0 or blank.
+
+        Raises `UsageError` for an unknown type or field and for values that do not fit.
+        """
+        if isinstance(type, Record):
+            layout = type.layout
+            if not isinstance(layout, Layout):
+                raise UsageError(f"{layout.name} is no message", "encode the message it is part of")
+            fields = {**record_values(type), **fields}
+        else:
+            layout = self.layout(type)
+        message = layout.encode(fields, {"reference": scale})
+        table = self.table
+        length = len(message) - table.message_length_add
+        size = table.message_length_size
+        at = table.message_length_at
+        if length >= 1 << 8 * size:
+            raise UsageError(f"{layout.name}: {len(message)} bytes are too many for one message")
+        message[at : at + size] = length.to_bytes(size, self._int_order)
+        if not table.type_in_packet:
+            at, size = table.message_type_at, table.message_type_size
+            message[at : at + size] = layout.code.to_bytes(size, self._int_order)
+        return bytes(message)
+
+    def encode_control(self, packet_type: int, **fields: Any) -> bytes:
+        """The body of a control packet, for `encode_packet(kind="control", body=...)`."""
+        layout = self.controls.get(packet_type)
+        if layout is None:
+            raise UsageError(
+                f"{self.name} has no control packet {packet_type}",
+                f"it has {', '.join(map(str, self.controls))}",
+            )
+        return bytes(layout.encode(fields, {}))
+
+    def encode_packet(
+        self,
+        *,
+        sequence: int = 0,
+        messages: Sequence[bytes] = (),
+        service: int = 0,
+        send_time: int = 0,
+        kind: str | PacketKind = "data",
+        flags: int | None = None,
+        session: int = 0,
+        packet_type: int | None = None,
+        body: bytes = b"",
+        next_sequence: int | None = None,
+        count: int | None = None,
+        header: Mapping[str, Any] | None = None,
+    ) -> bytes:
+        """One whole packet.
+
+        `messages` are whole messages; `body` is a control packet's body instead (for a reset whose
+        body carries the next number it is made from `next_sequence`, by default the number after
+        `sequence`). `send_time` is the raw number, with two fields seconds * 10**9 + nanoseconds.
+        `packet_type` is the kind field's value, by default the first that the description lists
+        for `kind`. `header` sets further header fields by name. `count` overrides the number of
+        messages (for packets whose body is compressed).
+        """
+        kind = _KINDS[kind] if isinstance(kind, str) else kind
+        packet = self.description.packet
+        if kind == PacketKind.RESET and self.table.reset_size and not body:
+            body = self._reset_body(sequence + 1 if next_sequence is None else next_sequence)
+        body = body + b"".join(messages)
+        values: dict[str, Any] = dict(packet.constants)
+        values.update(self._send_time_fields(send_time))
+        for name, value in [
+            (packet.length.field, self.table.header_size + len(body) - packet.length.add),
+            (packet.sequence.field, sequence),
+            (packet.count, len(messages) if count is None else count),
+            (packet.service, service),
+            (packet.session, session),
+            (packet.flags, flags),
+        ]:
+            if name and value is not None:
+                values[name] = value
+        if packet.kind is not None:
+            values[packet.kind.field] = self._packet_type(kind, packet_type)
+        named = {self._header_name(name): value for name, value in values.items()}
+        named.update(header or {})
+        return self.header.pack(named, {}) + body
+
+    def _packet_type(self, kind: PacketKind, packet_type: int | None) -> int:
+        if packet_type is not None:
+            return packet_type
+        assert self.description.packet.kind is not None
+        listed = getattr(self.description.packet.kind, kind.name.lower())
+        if not listed:
+            raise UsageError(f"{self.name} has no {kind.name.lower()} packets")
+        return int(listed[0])
+
+    def _header_name(self, name: str) -> str:
+        for field in self.header.named:
+            if name in (field.wire, field.name):
+                return field.name
+        return name
+
+    def _send_time_fields(self, send_time: int) -> dict[str, int]:
+        given = self.description.packet.send_time
+        if not given.nanoseconds:
+            return {given.field: send_time}
+        return {
+            given.field: send_time // 1_000_000_000,
+            given.nanoseconds: send_time % 1_000_000_000,
+        }
+
+    def _reset_body(self, next_sequence: int) -> bytes:
+        packet = self.description.packet
+        assert packet.kind is not None
+        for code in packet.kind.reset:
+            if code in self.controls:
+                name = self._control_name(self.controls[code], packet.reset_next)
+                return self.encode_control(code, **{name: next_sequence})
+        raise UsageError(f"{self.name} has no reset packet")
+
+    @staticmethod
+    def _control_name(layout: Layout, name: str) -> str:
+        return next(f.name for f in layout.named if name in (f.wire, f.name))
+
+
+def pack_messages(messages: Iterable[bytes], room: int) -> list[list[bytes]]:
+    """Messages in order, cut into runs of at most `room` bytes and 255 messages, as packets hold
+    them. A message longer than `room` makes a run of its own."""
+    runs: list[list[bytes]] = []
+    used = room + 1
+    for message in messages:
+        if used + len(message) > room or len(runs[-1]) == 255:
+            runs.append([])
+            used = 0
+        runs[-1].append(message)
+        used += len(message)
+    return runs
+

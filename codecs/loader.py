@@ -1,0 +1,483 @@
+"""From a description file to a working `Feed`: checks that its parts fit, builds what runs.
+
+`description` has checked the structure (keys, types of values). Here every statement is held
+against the others: fields that overlap or leave their message, names that name nothing, types that
+come twice, scales without a field. The first contradiction ends the loading with a `ConfigError`
+that names file, key and reason. `list_feeds` and `load_feed` find the descriptions that come with
+the package (`codecs/feeds/*.toml`).
+"""
+
+import re
+from functools import lru_cache
+from keyword import iskeyword
+from pathlib import Path
+from types import ModuleType
+from typing import NoReturn
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from feedhandler.codecs.description import (
+    FeedDescription,
+    FieldDescription,
+    GroupDescription,
+    LayoutDescription,
+    TimeDescription,
+    read_description,
+)
+from feedhandler.codecs.errors import ConfigError
+from feedhandler.codecs.feed import Feed, Reference
+from feedhandler.codecs.kinds import PacketKind
+from feedhandler.codecs.layouts import INTEGER_TYPES, Block, Field, Layout
+from feedhandler.codecs.scanner import FeedTable
+from feedhandler.codecs.times import UNIT_NS, TimeReader, time_reader
+
+FEEDS_FOLDER = Path(__file__).parent / "feeds"
+
+#: Largest whole message or packet that a u16 length can tell, with room for what it excludes.
+SIZE_MAX = 65_575
+_WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z]+[0-9]*")
+_IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
+#: Names that records, or the JSON objects made of them, use for other things.
+_RESERVED_NAMES = {"type", "seq", "service", "name", "layout", "wire", "to_dict"}
+
+
+def snake_case(wire_name: str) -> str:
+    """`SourceTimeMicroSecs` to `source_time_micro_secs`; snake_case stays as it is."""
+    return "_".join(word.lower() for word in _WORD.findall(wire_name))
+
+
+class _Builder:
+    """Checks one description and builds its parts. Every refusal goes through `refuse`."""
+
+    def __init__(self, path: Path, description: FeedDescription) -> None:
+        self.path = path
+        self.description = description
+        self.byte_order = description.byte_order
+
+    def refuse(self, key: str, reason: str) -> NoReturn:
+        raise ConfigError(f"{self.path}: {key}: {reason}", "codecs/FORMAT.md tells every key")
+
+    def feed(self) -> Feed:
+        description = self.description
+        self._check_names()
+        header = self._block("packet", "header", description.packet.header_size,
+                             description.packet.fields, 0)
+        layouts = self._layouts()
+        controls = self._controls()
+
+        def table_of(module: ModuleType) -> FeedTable:
+            return self.table(module, header, layouts, controls)
+
+        return Feed(description, table_of, header, layouts, controls, self._reference(layouts))
+
+    def _check_names(self) -> None:
+        description = self.description
+        if not _IDENTIFIER.fullmatch(description.name.replace("-", "_")):
+            self.refuse("name", f"{description.name!r} must be lower-case words with hyphens")
+        if not _IDENTIFIER.fullmatch(description.key.replace("-", "_")):
+            self.refuse("key", f"{description.key!r} must be lower-case words with hyphens")
+        if not 0 < description.number < 65_536:
+            self.refuse("number", f"{description.number} is not within 1..65535")
+        try:
+            ZoneInfo(description.zone)
+        except (KeyError, ValueError, OSError):
+            self.refuse("zone", f"{description.zone!r} is not a time zone of the tz database")
+
+    # -- fields ---------------------------------------------------------------------------------
+
+    def _field(self, key: str, given: FieldDescription) -> Field:
+        """One field, its type understood."""
+        where = f"{key}.{given.name or given.type}"
+        kind, size = given.type[:1], given.type[1:]
+        if given.type in INTEGER_TYPES:
+            width = int(size) // 8
+        elif kind in "cx" and (size or "1").isdigit() and int(size or "1") > 0:
+            width = int(size or "1")
+        else:
+            self.refuse(where, f"unknown type {given.type!r}: u8..u64, i8..i64, cN or xN")
+        name = given.rename or snake_case(given.name)
+        if kind != "x" and (not _IDENTIFIER.fullmatch(name) or iskeyword(name)):
+            self.refuse(where, f"{name!r} cannot be an attribute: give a name with `as`")
+        if name in _RESERVED_NAMES and kind != "x":
+            self.refuse(where, f"{name!r} is reserved: give another name with `as`")
+        if given.at < 0:
+            self.refuse(where, f"offset {given.at} is negative")
+        if given.price is not None and kind not in "ui":
+            self.refuse(where, "only an integer can be a price")
+        price = given.price if isinstance(given.price, int | None) else snake_case(given.price)
+        return Field(
+            name=name,
+            wire=given.name,
+            at=given.at,
+            size=width,
+            kind=kind,
+            price=price,
+            values=given.values,
+            pad=given.pad or self.description.pad,
+            doc=given.doc,
+        )
+
+    def _fields(
+        self, key: str, given: list[FieldDescription], begin: int, size: int
+    ) -> list[Field]:
+        """Fields in the order of their offsets, none overlapping, all within [begin, size)."""
+        fields = sorted((self._field(key, field) for field in given), key=lambda field: field.at)
+        at = begin
+        names: set[str] = set()
+        for field in fields:
+            where = f"{key}.{field.wire or 'reserved'}"
+            if field.at < at:
+                self.refuse(where, f"begins at {field.at}, inside what ends at {at}")
+            at = field.at + field.size
+            if at > size:
+                self.refuse(where, f"ends at {at}, outside the {size} bytes of {key}")
+            if field.kind != "x":
+                if field.name in names:
+                    self.refuse(where, f"the name {field.name!r} comes twice")
+                names.add(field.name)
+        return fields
+
+    def _check_prices(self, key: str, fields: list[Field], outer: list[Field]) -> None:
+        integers = {field.name for field in [*fields, *outer] if field.kind in "ui"}
+        for field in fields:
+            if isinstance(field.price, str):
+                if field.price == "reference":
+                    if not (self.description.reference and self.description.reference.scale):
+                        self.refuse(f"{key}.{field.wire}", "no reference.scale is described")
+                elif field.price not in integers:
+                    self.refuse(
+                        f"{key}.{field.wire}", f"its scale {field.price!r} is no integer field"
+                    )
+            elif field.price is not None and not 0 <= field.price <= 18:
+                self.refuse(f"{key}.{field.wire}", f"a scale of {field.price} is not within 0..18")
+
+    def _block(
+        self, key: str, name: str, size: int, given: list[FieldDescription], begin: int
+    ) -> Block:
+        if not 0 <= size <= SIZE_MAX:
+            self.refuse(f"{key}.size", f"{size} is not within 0..{SIZE_MAX}")
+        fields = self._fields(key, given, begin, size)
+        self._check_prices(key, fields, [])
+        return Block(name, size, fields, self.byte_order)
+
+    # -- layouts --------------------------------------------------------------------------------
+
+    def code(self, key: str, label: int | str) -> int:
+        """A message type as the integer that the wire carries."""
+        if isinstance(label, str):
+            if len(label) != 1 or ord(label) > 255:
+                self.refuse(key, f"type {label!r} must be a number or one character")
+            return ord(label)
+        if not 0 <= label <= 65_535:
+            self.refuse(key, f"type {label} is not within 0..65535")
+        return label
+
+    def _layouts(self) -> dict[int, list[Layout]]:
+        """Layouts by type, each type's sorted by size."""
+        layouts: dict[int, list[Layout]] = {}
+        names: set[str] = set()
+        begin = self.description.message.header_size
+        for given in self.description.messages:
+            key = f"messages[{given.type}]"
+            layout = self._layout(key, given, begin)
+            others = layouts.setdefault(layout.code, [])
+            if any(other.size == layout.size for other in others):
+                self.refuse(key, f"type {given.type} with {given.size} bytes comes twice")
+            if layout.name in names:
+                self.refuse(key, f"the name {layout.name!r} comes twice")
+            if others and not _same_symbol(others[0], layout):
+                self.refuse(key, "the layouts of one type must keep their symbol in one place")
+            names.add(layout.name)
+            others.append(layout)
+            others.sort(key=lambda each: each.size)
+        if not layouts:
+            self.refuse("messages", "no message is described")
+        return layouts
+
+    def _controls(self) -> dict[int, Layout]:
+        kind = self.description.packet.kind
+        known = set(kind.control + kind.reset + kind.heartbeat) if kind else set()
+        controls: dict[int, Layout] = {}
+        for given in self.description.controls:
+            key = f"controls[{given.type}]"
+            layout = self._layout(key, given, 0)
+            if layout.code not in known:
+                self.refuse(key, "its type is not listed under packet.kind as control, reset or heartbeat")
+            if layout.code in controls:
+                self.refuse(key, f"type {given.type} comes twice")
+            controls[layout.code] = layout
+        return controls
+
+    def _layout(self, key: str, given: LayoutDescription, begin: int) -> Layout:
+        if not _IDENTIFIER.fullmatch(given.name):
+            self.refuse(f"{key}.name", f"{given.name!r} must be snake_case")
+        if not begin <= given.size <= SIZE_MAX:
+            self.refuse(f"{key}.size", f"{given.size} is not within {begin}..{SIZE_MAX}")
+        fields = self._fields(key, given.fields, begin, given.size)
+        self._check_prices(key, fields, [])
+        symbol = self._symbol(key, given, fields)
+        return Layout(
+            given.name,
+            given.size,
+            fields,
+            self.byte_order,
+            code=self.code(key, given.type),
+            label=given.type,
+            title=given.title,
+            doc=given.doc,
+            symbol=symbol,
+            times=self._times(fields),
+            group=self._group(key, given.group, fields) if given.group else None,
+            group_at=given.group.at if given.group else 0,
+        )
+
+    def _symbol(self, key: str, given: LayoutDescription, fields: list[Field]) -> str:
+        if not given.symbol:
+            return ""
+        for field in fields:
+            if given.symbol in (field.wire, field.name):
+                if field.kind not in "uc" or field.size > 8:
+                    self.refuse(f"{key}.symbol", "must be unsigned, or text of at most 8 bytes")
+                return field.name
+        self.refuse(f"{key}.symbol", f"{given.symbol!r} names no field")
+
+    def _group(self, key: str, given: GroupDescription, outer: list[Field]) -> Block:
+        key = f"{key}.group"
+        if not _IDENTIFIER.fullmatch(given.name) or given.name in {f.name for f in outer}:
+            self.refuse(f"{key}.name", f"{given.name!r} must be snake_case and not a field")
+        if given.size <= 0:
+            self.refuse(f"{key}.size", "must be positive")
+        end = max((field.at + field.size for field in outer), default=0)
+        if given.at < end:
+            self.refuse(f"{key}.at", f"{given.at} lies inside the fields before it, end {end}")
+        fields = self._fields(key, given.fields, 0, given.size)
+        self._check_prices(key, fields, outer)
+        return Block(given.name, given.size, fields, self.byte_order)
+
+    def _times(self, fields: list[Field]) -> list[tuple[str, TimeReader]]:
+        """The first rule of each name whose fields the layout has."""
+        named = [field for field in fields if field.kind != "x"]
+        positions = {field.wire: i for i, field in enumerate(named) if field.kind == "u"}
+        times: dict[str, TimeReader] = {}
+        for place, rule in enumerate(self.description.times):
+            parts = _time_parts(rule)
+            if not parts:
+                self.refuse(f"times[{place}]", "names no field")
+            if not _IDENTIFIER.fullmatch(rule.name):
+                self.refuse(f"times[{place}].name", f"{rule.name!r} must be snake_case")
+            if all(field in positions for field, _ in parts) and rule.name not in times:
+                if rule.name in {field.name for field in named}:
+                    self.refuse(f"times[{place}].name", f"{rule.name!r} is a field's name")
+                times[rule.name] = time_reader(
+                    rule.since, [(positions[field], unit) for field, unit in parts]
+                )
+        return list(times.items())
+
+    def _reference(self, layouts: dict[int, list[Layout]]) -> Reference | None:
+        given = self.description.reference
+        if given is None:
+            return None
+        code = self.code("reference.type", given.type)
+        if code not in layouts:
+            self.refuse("reference.type", f"message {given.type} is not described")
+        layout = layouts[code][0]
+        fields = {field.wire: field for field in layout.named}
+        for key, name in [
+            ("index", given.index),
+            *(("name", name) for name in given.name),
+            *([("scale", given.scale)] if given.scale else []),
+        ]:
+            if name not in fields:
+                self.refuse(f"reference.{key}", f"{name!r} is no field of message {given.type}")
+        return Reference(
+            code=code,
+            index=fields[given.index],
+            name=tuple(fields[name] for name in given.name),
+            separator=given.separator,
+            scale=fields[given.scale] if given.scale else None,
+            byte_order=self.byte_order,
+            least_size=layout.size,
+        )
+
+    # -- the scanner's table --------------------------------------------------------------------
+
+    def table(
+        self,
+        module: ModuleType,
+        header: Block,
+        layouts: dict[int, list[Layout]],
+        controls: dict[int, Layout],
+    ) -> FeedTable:
+        """The `FeedTable` of scanner `module` (compiled, or its interpreted twin)."""
+        table = module.FeedTable()
+        packet = self.description.packet
+        table.big_endian = self.byte_order == "big"
+        table.header_size = packet.header_size
+        table.counts_messages = packet.sequence.counts == "messages"
+        table.heartbeat_adds = {"next": 0, "last": 1, "none": -1}[packet.sequence.heartbeat]
+        table.heartbeat_when_empty = packet.heartbeat_when_empty
+        self._place(table, header, "length", packet.length.field, 4)
+        table.length_add = packet.length.add
+        self._place(table, header, "sequence", packet.sequence.field, 8)
+        self._place(table, header, "session", packet.session, 8)
+        self._place(table, header, "service", packet.service, 4)
+        self._place(table, header, "flags", packet.flags, 1)
+        self._place(table, header, "count", packet.count, 2)
+        self._place(table, header, "time", packet.send_time.field, 8)
+        if packet.send_time.nanoseconds:
+            key = "packet.send_time.nanoseconds"
+            field = self._header_field(header, key, packet.send_time.nanoseconds)
+            if field.size != 4 or packet.send_time.unit != "s":
+                self.refuse(key, "must be a u32 beside a field in seconds")
+            table.time_ns_at = field.at
+        for name, value in packet.constants.items():
+            field = self._header_field(header, f"packet.constants.{name}", name)
+            table.set_constant(field.at, field.size, value)
+        for flags in packet.compressed_flags:
+            table.set_compressed(flags)
+        self._kinds(table, header, controls)
+        self._messages(table, layouts)
+        return table
+
+    def _header_field(self, header: Block, key: str, name: str) -> Field:
+        for field in header.named:
+            if name in (field.wire, field.name):
+                if field.kind != "u":
+                    self.refuse(key, f"{name!r} must be an unsigned integer")
+                return field
+        self.refuse(key, f"{name!r} names no field of the packet header")
+
+    def _place(self, table: object, header: Block, role: str, name: str, widest: int) -> None:
+        if not name:
+            return
+        field = self._header_field(header, f"packet.{role}", name)
+        if field.size > widest:
+            self.refuse(f"packet.{role}", f"{name!r} is wider than {widest} bytes")
+        setattr(table, f"{role}_at", field.at)
+        setattr(table, f"{role}_size", field.size)
+
+    def _kinds(
+        self, table: FeedTable, header: Block, controls: dict[int, Layout]
+    ) -> None:
+        kind = self.description.packet.kind
+        if kind is None:
+            if not self.description.packet.heartbeat_when_empty:
+                self.refuse("packet.kind", "needed unless heartbeat_when_empty is true")
+            return
+        self._place(table, header, "kind", kind.field, 2)
+        self._place(table, header, "type", kind.field, 2)
+        seen: set[int] = set()
+        for name in PacketKind:
+            for value in getattr(kind, name.name.lower()):
+                if value in seen or not 0 <= value < 1 << 8 * table.kind_size:
+                    self.refuse(
+                        f"packet.kind.{name.name.lower()}", f"{value} is out of range or twice"
+                    )
+                seen.add(value)
+                table.set_kind(value, name)
+        if not kind.data:
+            self.refuse("packet.kind.data", "no value is named")
+        for code, layout in controls.items():
+            table.set_control(code, layout.size)
+        self._reset(table, controls)
+
+    def _reset(self, table: FeedTable, controls: dict[int, Layout]) -> None:
+        packet = self.description.packet
+        if not packet.reset_next:
+            return
+        assert packet.kind is not None
+        for code in packet.kind.reset:
+            for field in controls[code].named if code in controls else ():
+                if packet.reset_next in (field.wire, field.name) and field.kind == "u":
+                    table.reset_at = packet.header_size + field.at
+                    table.reset_size = field.size
+        if not table.reset_size:
+            self.refuse("packet.reset_next", f"{packet.reset_next!r} is no field of a reset's body")
+
+    def _messages(
+        self, table: FeedTable, layouts: dict[int, list[Layout]]
+    ) -> None:
+        message = self.description.message
+        length = self._field("message.length", _named(message.length, "length"))
+        if length.kind != "u" or length.size > 4 or length.at + length.size > message.header_size:
+            self.refuse("message.length", "must be u8, u16 or u32 within message.header_size")
+        table.message_header_size = message.header_size
+        table.message_length_at = length.at
+        table.message_length_size = length.size
+        table.message_length_add = message.length_add
+        if message.type is None:
+            if self.description.packet.kind is None:
+                self.refuse("message.type", "without it packet.kind must tell the message type")
+            table.type_in_packet = True
+        else:
+            kind = self._field("message.type", _named(message.type, "code"))
+            if kind.kind not in "uc" or kind.size > 2:
+                self.refuse("message.type", "must be u8, u16 or c1")
+            if kind.at + kind.size > message.header_size:
+                self.refuse("message.type", "lies outside message.header_size")
+            table.message_type_at = kind.at
+            table.message_type_size = kind.size
+        for code, ways in layouts.items():
+            symbol = ways[0].by_name.get(ways[0].symbol)
+            table.set_type(
+                code,
+                symbol.at if symbol else 0,
+                symbol.size if symbol else 0,
+                symbol is not None and symbol.kind == "c",
+                ways[0].size,
+            )
+
+
+def _named(given: FieldDescription, name: str) -> FieldDescription:
+    return msgspec.structs.replace(given, name=name)
+
+
+def _same_symbol(one: Layout, other: Layout) -> bool:
+    first, second = one.by_name.get(one.symbol), other.by_name.get(other.symbol)
+    if first is None or second is None:
+        return first is second
+    return (first.at, first.size, first.kind) == (second.at, second.size, second.kind)
+
+
+def _time_parts(rule: TimeDescription) -> list[tuple[str, int]]:
+    """(field, nanoseconds a unit) of each part that a time rule names."""
+    named = [
+        (rule.seconds, UNIT_NS["s"]),
+        (rule.milliseconds, UNIT_NS["ms"]),
+        (rule.microseconds, UNIT_NS["us"]),
+        (rule.nanoseconds, UNIT_NS["ns"]),
+    ]
+    return [(field, unit) for field, unit in named if field]
+
+
+def list_feeds() -> list[str]:
+    """Names of the feeds that come with the package, in alphabetical order."""
+    return sorted(path.stem for path in FEEDS_FOLDER.glob("*.toml"))
+
+
+def load_feed(name_or_path: str | Path) -> Feed:
+    """The feed of that name (see `list_feeds`), or of the description file at that path.
+
+    A feed of the package is loaded once and shared: treat it as read-only. Raises `ConfigError` for an unknown
+    name (naming the known ones) and for a wrong description (naming file, key and reason).
+    """
+    text = str(name_or_path)
+    if not text.endswith(".toml"):
+        path = FEEDS_FOLDER / f"{text}.toml"
+        if "/" in text or not path.is_file():
+            raise ConfigError(
+                f"unknown feed {text!r}",
+                f"known feeds: {', '.join(list_feeds())}; or give the path of a .toml file",
+            )
+        return _load_own(path)
+    return _load(Path(name_or_path))
+
+
+@lru_cache(maxsize=64)
+def _load_own(path: Path) -> Feed:
+    return _load(path)
+
+
+def _load(path: Path) -> Feed:
+    return _Builder(path, read_description(path)).feed()

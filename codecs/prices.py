@@ -1,0 +1,75 @@
+"""Prices as feeds carry them: an integer and the number of its decimal places.
+
+A `Price` is exact; turn it into a `float`, a `Decimal` or text where that is wanted. `to_raw` goes
+the other way and refuses to round.
+"""
+
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+
+from feedhandler.codecs.errors import UsageError
+
+#: Decimal places above which a scale is nonsense rather than a price (a u8 could say 255).
+SCALE_MAX = 18
+
+
+class Price(msgspec.Struct, frozen=True, order=False):
+    """`raw` / 10**`scale`, exactly. `scale` is None where only reference data that has not been
+    seen could tell it; such a price has no value yet, only its `raw` integer.
+
+    Two prices are equal when integer and scale are: as on the wire, not as numbers.
+    """
+
+    raw: int
+    scale: int | None
+
+    @property
+    def known(self) -> bool:
+        """Whether the scale is known."""
+        return self.scale is not None
+
+    @property
+    def decimal(self) -> Decimal:
+        """The exact value. Raises `UsageError` while the scale is unknown."""
+        return Decimal(self.raw).scaleb(-self._scale())
+
+    def __float__(self) -> float:
+        """The nearest float (correctly rounded). Raises `UsageError` while the scale is unknown."""
+        return self.raw / 10 ** self._scale()
+
+    def __str__(self) -> str:
+        return f"{self.decimal:f}" if self.known else f"{self.raw} (scale unknown)"
+
+    def _scale(self) -> int:
+        if self.scale is None:
+            raise UsageError(
+                f"the scale of price {self.raw} is not known",
+                "decode the feed's reference data first, or use `raw`",
+            )
+        return self.scale
+
+
+def to_raw(value: Any, scale: int | None, what: str) -> int:
+    """The wire integer of a price given as an int (the wire integer itself), a `Price`, or a
+    `Decimal`, float or text (scaled by 10**`scale`).
+
+    Raises `UsageError`, naming field `what`, where the value has more decimals than the scale.
+    """
+    if isinstance(value, int):
+        return value
+    if isinstance(value, Price):
+        if value.scale == scale or value.scale is None:
+            return value.raw
+        value = value.decimal
+    if scale is None:
+        raise UsageError(
+            f"{what}: no scale is known for {value}", "give the wire integer instead"
+        )
+    exact = Decimal(str(value)).scaleb(scale)
+    if exact != exact.to_integral_value():
+        raise UsageError(
+            f"{what}: {value} has more than {scale} decimals", "raise the scale code or round first"
+        )
+    return int(exact)

@@ -1,0 +1,77 @@
+"""From wire times to integer nanoseconds since 1970 UTC.
+
+Feeds count from midnight in the exchange's own zone, from 1970, or only within the second in which
+the packet was sent. A time since midnight needs the trading day; without one it stays unknown
+(None). On a day with a change of clocks, wire times are taken as time elapsed since midnight.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import date, datetime, timedelta
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+SECOND_NS = 1_000_000_000
+UNIT_NS = {"s": SECOND_NS, "ms": 1_000_000, "us": 1_000, "ns": 1}
+
+_EPOCH = date(1970, 1, 1)
+
+
+@lru_cache(maxsize=1024)
+def day_start_ns(day: date, zone: str) -> int:
+    """Nanoseconds since 1970 UTC at which `day` begins in `zone` (a tz database name)."""
+    midnight = datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(zone))
+    offset = midnight.utcoffset() or timedelta(0)
+    days = (day - _EPOCH).days
+    return (days * 86_400 - int(offset.total_seconds())) * SECOND_NS
+
+
+def day_of(time_ns: int, zone: str) -> date:
+    """The day in `zone` that the moment `time_ns` belongs to."""
+    return datetime.fromtimestamp(time_ns // SECOND_NS, ZoneInfo(zone)).date()
+
+
+class TimeContext:
+    """What a message's time may depend on: the day's beginning and the packet's send time."""
+
+    __slots__ = ("day_start_ns", "send_ns")
+
+    def __init__(self, day_start_ns: int | None = None, send_ns: int | None = None) -> None:
+        self.day_start_ns = day_start_ns
+        self.send_ns = send_ns
+
+
+#: Turns a message's raw values and a context into a full time, or None where it cannot be known.
+TimeReader = Callable[[Sequence[int], TimeContext], int | None]
+
+
+def time_reader(since: str, parts: Sequence[tuple[int, int]]) -> TimeReader:
+    """A reader that adds up `parts`, pairs of (position among the raw values, nanoseconds a unit),
+    to what `since` names: `midnight`, `epoch` or `send_second`.
+
+    `send_second`: the parts are less than a second and belong to the last moment at or before the
+    packet's send time that has them, so the event lies within the second before it was sent.
+    """
+
+    def total(values: Sequence[int]) -> int:
+        return sum(values[position] * unit for position, unit in parts)
+
+    def from_midnight(values: Sequence[int], context: TimeContext) -> int | None:
+        start = context.day_start_ns
+        return None if start is None else start + total(values)
+
+    def from_epoch(values: Sequence[int], context: TimeContext) -> int | None:
+        return total(values)
+
+    def from_send_second(values: Sequence[int], context: TimeContext) -> int | None:
+        sent = context.send_ns
+        if sent is None:
+            return None
+        within = total(values)
+        second = sent - sent % SECOND_NS
+        return second + within if within <= sent % SECOND_NS else second + within - SECOND_NS
+
+    return {
+        "midnight": from_midnight,
+        "epoch": from_epoch,
+        "send_second": from_send_second,
+    }[since]
