@@ -167,7 +167,9 @@ def replay(
     capture: Annotated[Path, typer.Argument(help="pcap or pcapng, plain or gzipped.")],
     line_a: Annotated[arguments.LineAddress, _line("A")],
     line_b: Annotated[arguments.LineAddress | None, _line("B")] = None,
-    feed: FeedName = "euronext-utp-md",
+    feed: Annotated[
+        str | None, typer.Option(help="Refuse a capture that is not of this feed.")
+    ] = None,
     speed: Annotated[
         str, typer.Option(help="1 (the capture's pace), 100x, 40mbps, 5000pps or flat.")
     ] = "1",

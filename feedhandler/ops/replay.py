@@ -1,0 +1,116 @@
+"""`feedhandler replay`: a capture's datagrams onto a line A and a line B."""
+
+import dataclasses
+import itertools
+from pathlib import Path
+
+from msgspec import Struct
+
+from feedhandler.codecs import BadPacket, UsageError
+from feedhandler.ops.arguments import LineAddress
+from feedhandler.ops.captures import complain_if_cut, open_capture
+from feedhandler.ops.console import ExitCode, print_json, progress
+from feedhandler.ops.feeds import open_feed
+from feedhandler.replay.capture import Capture
+from feedhandler.replay.inject import LineFaults
+from feedhandler.replay.pace import Pace
+from feedhandler.replay.player import Player, PlayProgress, PlayResult
+from feedhandler.replay.sender_lines import MulticastLine
+
+#: How many datagrams are looked at to tell whether a capture is of the feed.
+PROBE_DATAGRAMS = 100
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What to send where, how fast, and what goes wrong on the way."""
+
+    capture: Path
+    lines: tuple[LineAddress, ...]
+    pace: Pace
+    losses: tuple[float, float]
+    feed: str | None = None
+    duplicate: float = 0.0
+    reorder: float = 0.0
+    delay_b_us: int = 0
+    spare_shared: bool = False
+    seed: int = 1
+    interface: str = "127.0.0.1"
+    as_json: bool = False
+
+
+def run(options: Options) -> int:
+    """Play to the end and print the account; `FOUND` where the capture is cut short."""
+    capture = open_capture(options.capture)
+    if options.feed is not None:
+        _refuse_foreign(capture, options.feed)
+    player = Player(
+        capture,
+        list(_lines(options)),
+        pace=options.pace,
+        seed=options.seed,
+        spare_shared=options.spare_shared,
+    )
+    with progress(f"replaying {capture.path.name}", total=1.0) as advance:
+
+        def on_progress(state: PlayProgress) -> None:
+            advance(completed=state.share_done)
+
+        result = player.run(on_progress)
+    _print_account(result, options)
+    return ExitCode.FOUND if complain_if_cut(capture) else ExitCode.OK
+
+
+def _lines(options: Options) -> list[MulticastLine]:
+    """The lines with their faults; B alone may lag."""
+    made = []
+    for number, address in enumerate(options.lines):
+        faults = LineFaults(
+            loss=options.losses[number],
+            duplicate=options.duplicate,
+            reorder=options.reorder,
+            delay_us=options.delay_b_us if number else 0,
+        )
+        groups = (address.group, address.port)
+        made.append(MulticastLine("AB"[number], groups, options.interface, faults))
+    return made
+
+
+def _refuse_foreign(capture: Capture, feed_name: str) -> None:
+    """Raise `UsageError` where none of the first datagrams is a packet of the feed."""
+    feed = open_feed(feed_name)
+    reasons = set()
+    for datagram in itertools.islice(capture, PROBE_DATAGRAMS):
+        try:
+            feed.decode_packet(datagram.payload)
+        except BadPacket as error:
+            reasons.add(error.reason.name.lower())
+        else:
+            return
+    if reasons:
+        raise UsageError(
+            f"{capture.path}: none of the first datagrams is a {feed.name} packet "
+            f"({', '.join(sorted(reasons))})",
+            "see --feed",
+        )
+
+
+def _print_account(result: PlayResult, options: Options) -> None:
+    if options.as_json:
+        account = dataclasses.asdict(result)
+        account["truncation"] = str(result.truncation) if result.truncation else None
+        print_json({"capture": str(options.capture), "seed": options.seed, **account})
+        return
+    seconds = result.duration_ns / 1e9
+    rate = result.datagrams / seconds if seconds else 0.0
+    print(
+        f"replay: {result.datagrams:,} datagrams in {seconds:,.2f} s ({rate:,.0f}/s), "
+        f"seed {options.seed}"
+    )
+    for line in result.lines:
+        extras = ""
+        if line.duplicated or line.reordered:
+            extras = f", {line.duplicated:,} sent twice, {line.reordered:,} reordered"
+        print(f"  line {line.name}: {line.sent:,} sent, {line.dropped:,} dropped{extras}")
+    if result.behind:
+        late_ms = result.lateness_max_ns / 1e6
+        print(f"  behind schedule: {result.behind:,} sends, the latest by {late_ms:,.1f} ms")
