@@ -89,7 +89,7 @@ def test_no_arguments_show_the_commands_and_the_exit_codes(
         (["demo", "--loss", "x"], "'x' is no share: write 5% or 0.05"),
         (["config", "check"], "missing argument"),
         (["replay", "x.pcap", "--line-a", "1.2.3.4:5"], "1.2.3.4:5 is no multicast group"),
-        (["replay", "x.pcap", "--line-a", "239.1.1.1:5", "--speed", "fast"], "speed 'fast'"),
+        (["replay", "x.pcap", "--line-a", "239.1.1.1:5", "--speed", "fast"], "'fast' is no pace"),
         (["decode", "x.pcap", "--day", "today"], "'today' is no day"),
         (["subscribe", "amqp://127.0.0.1", "k", "--as", "book"], "--as"),
         (["demo", "--seconds", "0"], "--seconds"),
@@ -98,7 +98,7 @@ def test_no_arguments_show_the_commands_and_the_exit_codes(
 def test_wrong_arguments_are_one_line_and_exit_code_2(
     words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert cli.dispatch(words) == ExitCode.USAGE
+    assert run_guarded(lambda: cli.dispatch(words)) == ExitCode.USAGE
     text = capsys.readouterr().err
     assert expected in text
     assert text.count("\n") == 1

@@ -1,0 +1,148 @@
+"""Each command as an operator runs it: help, mistakes, and nothing ever but one clear line."""
+
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+CONFIG = CHECKOUT / "docs" / "gateway.toml"
+
+COMMANDS = [
+    "demo",
+    "run",
+    "exchange",
+    "replay",
+    "decode",
+    "subscribe",
+    "feeds",
+    "doctor",
+    "config check",
+    "config show",
+]
+
+
+def feedhandler(*words: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+    """Run the command to its end."""
+    return subprocess.run(
+        [sys.executable, "-m", "feedhandler", *words],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+    )
+
+
+def refused(*words: str, code: int = 2) -> str:
+    """The one line with which the command refuses, with exit code 2 and no traceback."""
+    done = feedhandler(*words)
+    assert done.returncode == code, done
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("feedhandler: ")
+    assert done.stderr.count("\n") == 1
+    return done.stderr
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_shows_examples(command: str) -> None:
+    done = feedhandler(*command.split(), "--help")
+    assert done.returncode == 0
+    assert "Examples:" in done.stdout
+    assert f"feedhandler {command}" in done.stdout
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_unknown_option_is_one_line(command: str) -> None:
+    assert "--no-such-option" in refused(*command.split(), "--no-such-option")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["run", "missing.toml"],
+        ["config", "check", "missing.toml"],
+        ["config", "show", "missing.toml"],
+        ["doctor", "missing.toml"],
+        ["decode", "missing.pcap"],
+        ["replay", "missing.pcap", "--line-a", "239.190.9.1:5001"],
+    ],
+)
+def test_a_missing_file_is_named(words: list[str]) -> None:
+    assert "missing." in refused(*words)
+
+
+@pytest.mark.parametrize("command", ["decode", "replay"])
+def test_a_file_that_is_no_capture_is_refused(command: str) -> None:
+    words = [command, str(CONFIG)]
+    if command == "replay":
+        words += ["--line-a", "239.190.9.1:5001"]
+    assert "is not a capture" in refused(*words)
+
+
+@pytest.mark.parametrize("command", ["decode", "replay"])
+def test_an_empty_file_is_no_capture(command: str, tmp_path: Path) -> None:
+    path = tmp_path / "empty.pcap"
+    path.touch()
+    words = [command, str(path)]
+    if command == "replay":
+        words += ["--line-a", "239.190.9.1:5001"]
+    assert "is not a capture" in refused(*words)
+
+
+def test_an_unknown_feed_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+    for words in (["feeds", "nope"], ["decode", "x.pcap", "--feed", "nope"]):
+        assert "euronext-utp-md" in refused(*words)
+    path = tmp_path / "gw.toml"
+    path.write_text(CONFIG.read_text().replace("euronext-utp-md", "nope"))
+    for words in (["run", str(path)], ["config", "check", str(path)]):
+        assert "unknown feed 'nope'" in refused(*words)
+
+
+def test_a_wrong_configuration_is_refused_with_its_line(tmp_path: Path) -> None:
+    path = tmp_path / "gw.toml"
+    path.write_text("[gateway]\nnaem = 'x'\n")
+    for words in (["run", str(path)], ["config", "check", str(path)], ["doctor", str(path)]):
+        assert f"{path}:2: gateway.naem: unknown key (did you mean name?)" in refused(*words)
+
+
+def test_a_port_in_use_is_refused(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        path = tmp_path / "gw.toml"
+        path.write_text(
+            CONFIG.read_text().replace(":5672", f":{port}").replace("tcp://127.0.0.1:5571", "")
+        )
+        assert f"127.0.0.1:{port}" in refused("run", str(path))
+
+
+def test_a_group_that_cannot_be_joined_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "gw.toml"
+    text = CONFIG.read_text().replace('interface = "127.0.0.1"', 'interface = "no-such-card"')
+    path.write_text(text.replace(":5672", ":0").replace("tcp://127.0.0.1:5571", ""))
+    assert "no-such-card" in refused("run", str(path))
+
+
+def test_a_replay_through_an_interface_that_is_not_here_is_refused(captures: Path) -> None:
+    capture = next((captures / "iex").glob("*.pcap.gz"))
+    words = ["replay", str(capture), "--line-a", "239.190.9.1:5001"]
+    assert "'no-such-card'" in refused(*words, "--interface", "no-such-card")
+
+
+def test_a_capture_of_another_feed_is_refused(captures: Path) -> None:
+    capture = next((captures / "iex").glob("*.pcap.gz"))
+    words = ["replay", str(capture), "--line-a", "239.190.9.1:5001"]
+    assert "none of the first datagrams" in refused(*words, "--feed", "euronext-utp-md")
+
+
+def test_a_node_that_cannot_be_reached_is_exit_code_3() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    assert f"127.0.0.1:{port}" in refused(
+        "subscribe", f"amqp://127.0.0.1:{port}", "euronext.#", "--count", "1", code=3
+    )
+
+
+def test_a_url_that_is_none_is_refused() -> None:
+    assert "127.0.0.1" in refused("subscribe", "http://127.0.0.1", "euronext.#")
