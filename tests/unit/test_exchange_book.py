@@ -1,0 +1,109 @@
+"""The limit order book: priority, levels, matching."""
+
+import random
+
+import pytest
+
+from feedhandler.codecs.errors import PeerError
+from feedhandler.replay.book import BUY, NO_ROW, SELL, Book, Row
+
+
+def book_of(*orders: tuple[str, int, int, int]) -> Book:
+    book = Book()
+    for key, side, price, volume in orders:
+        book.add(key, side, price, volume)
+    return book
+
+
+def test_rows_are_best_first_with_volume_and_number_of_orders():
+    book = book_of(("a", BUY, 10, 5), ("b", BUY, 12, 1), ("c", BUY, 12, 2), ("d", SELL, 15, 7))
+    assert book.row(BUY, 1) == Row(12, 3, 2)
+    assert book.row(BUY, 2) == Row(10, 5, 1)
+    assert book.row(BUY, 3) == NO_ROW
+    assert book.row(SELL, 1) == Row(15, 7, 1)
+    assert not book.crossed()
+
+
+def test_an_order_that_shrinks_keeps_its_place_and_one_that_grows_or_moves_loses_it():
+    book = book_of(("a", SELL, 10, 5), ("b", SELL, 10, 5))
+    book.modify("a", 10, 3)
+    assert [order.key for order, _, _ in book.match(BUY, 10, 1, 9)] == ["a"]
+    book.modify("a", 10, 8)
+    assert [order.key for order, _, _ in book.match(BUY, 10, 1, 9)] == ["b"]
+    book.modify("b", 11, 4)
+    assert book.row(SELL, 1) == Row(10, 8, 1)
+    assert book.row(SELL, 2) == Row(11, 4, 1)
+
+
+def test_an_incoming_order_trades_best_price_first_and_stops_at_its_limit():
+    book = book_of(("a", BUY, 9, 5), ("b", BUY, 10, 5), ("c", BUY, 10, 5), ("d", BUY, 7, 5))
+    fills = [(order.key, level.volume, filled) for order, level, filled in
+             book.match(SELL, 9, 100, 9)]  # fmt: skip
+    assert fills == [("b", 5, 5), ("c", 0, 5), ("a", 0, 5)]
+    assert book.row(BUY, 1) == Row(7, 5, 1)
+
+
+def test_matching_stops_at_its_bound():
+    book = book_of(*((str(n), SELL, 10, 1) for n in range(5)))
+    assert len(list(book.match(BUY, 10, 100, 2))) == 2
+    assert len(book.orders) == 3
+
+
+def test_what_a_feed_could_not_have_said_is_refused():
+    book = book_of(("a", BUY, 10, 5))
+    for wrong in (
+        lambda: book.add("a", BUY, 10, 5),
+        lambda: book.add("b", BUY, 10, 0),
+        lambda: book.modify("c", 10, 5),
+        lambda: book.modify("a", 10, 0),
+        lambda: book.remove("c"),
+    ):
+        with pytest.raises(PeerError):
+            wrong()
+    book.clear()
+    assert book.row(BUY, 1) == NO_ROW
+    assert not book.orders
+
+
+def test_a_crossed_book_says_so():
+    assert book_of(("a", BUY, 10, 5), ("b", SELL, 10, 5)).crossed()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_levels_always_add_up_whatever_happens(seed):
+    print(f"seed {seed}: pytest tests/unit/test_exchange_book.py -k 'add_up and {seed}'")
+    rng = random.Random(seed)
+    book, plain, number = Book(), {}, 0
+    for _ in range(400):
+        draw = rng.random()
+        side, price, volume = rng.choice((BUY, SELL)), rng.randrange(90, 110), rng.randrange(1, 9)
+        if draw < 0.5:
+            for order, _, filled in book.match(side, price, volume, 50):
+                volume -= filled
+                left = plain.pop(order.key)[2] - filled
+                if left:
+                    plain[order.key] = (order.side, order.price, left)
+            if volume:
+                number += 1
+                book.add(number, side, price, volume)
+                plain[number] = (side, price, volume)
+        elif plain:
+            key = rng.choice(sorted(plain))
+            if draw < 0.7:
+                book.remove(key)
+                del plain[key]
+            else:
+                own, old_price, old_volume = plain[key]
+                book.modify(key, old_price, max(1, old_volume - 1))
+                plain[key] = (own, old_price, max(1, old_volume - 1))
+        assert not book.crossed()
+        assert {order.key for order in book.orders} == plain.keys() == book.by_key.keys()
+        assert all(order is book.orders[order.slot] for order in book.orders)
+        for side in (BUY, SELL):
+            levels = {}
+            for own, at, left in plain.values():
+                if own == side:
+                    total, count = levels.get(at, (0, 0))
+                    levels[at] = (total + left, count + 1)
+            rows = [(at, *levels[at]) for at in sorted(levels, reverse=side == BUY)]
+            assert book.side(side).top(100) == rows
