@@ -21,15 +21,21 @@ from types import ModuleType
 PURE_MODE: dict[str, str] = {
     "feedhandler.amqp.framing": "feedhandler/amqp/framing.py",
     "feedhandler.amqp.fanout": "feedhandler/amqp/fanout.py",
+    "feedhandler.amqp.outlet": "feedhandler/amqp/outlet.py",
+    "feedhandler.amqp.symbols": "feedhandler/amqp/symbols.py",
     "feedhandler.amqp.inbox": "feedhandler/amqp/inbox.py",
     "feedhandler.histogram": "feedhandler/histogram.py",
     "feedhandler.ingest.ring": "feedhandler/ingest/ring.py",
+    "feedhandler.ingest.fingerprint": "feedhandler/ingest/fingerprint.py",
+    "feedhandler.ingest.hold": "feedhandler/ingest/hold.py",
+    "feedhandler.ingest.arbitration": "feedhandler/ingest/arbitration.py",
     "feedhandler.replay.pcap": "feedhandler/replay/pcap.py",
     "feedhandler.codecs.scanner": "feedhandler/codecs/scanner.py",
 }
 
 #: Modules that need C headers and so exist compiled only.
 COMPILED_ONLY: dict[str, str] = {
+    "feedhandler.replay.sender": "feedhandler/replay/sender.pyx",
     "feedhandler.amqp.proton": "feedhandler/amqp/proton.pyx",
 }
 

@@ -1,0 +1,159 @@
+"""When each datagram leaves: speeds as absolute schedules.
+
+A `Pace` says how fast, a `Schedule` turns the datagrams of a stream, chunk after chunk, into due
+times in nanoseconds after the start. Every due time is computed from the start of the stream,
+never from the datagram before, so that no rounding adds up however long the stream is. Sans-IO.
+
+Speeds: the capture's own pace or a multiple of it, bits a second, datagrams a second, or flat
+out. Bits are counted either over the UDP payloads alone, or over Ethernet frames as a capture
+shows them: 14 bytes Ethernet, 20 bytes IPv4 and 8 bytes UDP header around the payload, at least
+60 bytes, without preamble, check sequence and gap. tcpreplay's `--mbps` counts the same bytes.
+
+*Flat out has no flow control.* UDP cannot slow a sender down: a receiver that falls behind loses
+datagrams. `packets_max` puts a ceiling on any speed, spreading bursts instead of pausing them.
+"""
+
+import dataclasses
+import enum
+import re
+from typing import Any
+
+import numpy as np
+
+from feedhandler.codecs.errors import UsageError
+
+#: Ethernet, IPv4 and UDP header around a payload, and the shortest frame, in bytes.
+FRAME_OVERHEAD_BYTES = 42
+FRAME_BYTES_MIN = 60
+
+Array = np.ndarray[Any, Any]
+
+
+class PaceKind(enum.Enum):
+    """What `Pace.value` counts."""
+
+    ORIGINAL = "times the original pace"
+    PAYLOAD_BITS = "UDP payload bits a second"
+    FRAME_BITS = "Ethernet frame bits a second"
+    PACKETS = "datagrams a second"
+    FLAT_OUT = "flat out"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Pace:
+    """A speed: `value` counts what `kind` says; `packets_max` a second is the ceiling, 0: none."""
+
+    kind: PaceKind = PaceKind.ORIGINAL
+    value: float = 1.0
+    packets_max: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.value < float("inf") or not 0 <= self.packets_max < float("inf"):
+            raise UsageError(f"a pace of {self.value} is none", "give a number above 0")
+
+    @property
+    def has_schedule(self) -> bool:
+        """Whether each datagram has a time of its own, which it can miss or be delayed from."""
+        return self.kind is not PaceKind.FLAT_OUT or self.packets_max > 0
+
+    def __str__(self) -> str:
+        ceiling = f", at most {self.packets_max:,g} datagrams/s" if self.packets_max else ""
+        if self.kind is PaceKind.FLAT_OUT:
+            return self.kind.value + ceiling
+        return f"{self.value:,g} {self.kind.value}{ceiling}"
+
+
+_UNITS = {
+    "x": (PaceKind.ORIGINAL, 1),
+    "pps": (PaceKind.PACKETS, 1),
+    "kpps": (PaceKind.PACKETS, 1_000),
+    "mpps": (PaceKind.PACKETS, 1_000_000),
+    "bps": (PaceKind.FRAME_BITS, 1),
+    "kbps": (PaceKind.FRAME_BITS, 1_000),
+    "mbps": (PaceKind.FRAME_BITS, 1_000_000),
+    "gbps": (PaceKind.FRAME_BITS, 1_000_000_000),
+}
+
+
+def parse_pace(text: str, packets_max: float = 0.0) -> Pace:
+    """A pace from text: `1x`, `100x`, `40mbps` (Ethernet frame bits), `40mbps-payload`,
+    `10000pps`, `original` or `max`. Raises `UsageError`."""
+    folded = text.strip().lower()
+    if folded in ("max", "flat-out"):
+        return Pace(PaceKind.FLAT_OUT, packets_max=packets_max)
+    if folded == "original":
+        return Pace(packets_max=packets_max)
+    match = re.fullmatch(r"([0-9_]*\.?[0-9]+) ?(x|[kmg]?[bp]ps)(-payload)?", folded)
+    unit = _UNITS.get(match[2]) if match else None
+    if match is None or unit is None or (match[3] and unit[0] is not PaceKind.FRAME_BITS):
+        raise UsageError(
+            f"'{text}' is no pace", "give 1x, 100x, 40mbps, 40mbps-payload, 10000pps or max"
+        )
+    kind, factor = unit
+    if match[3]:
+        kind = PaceKind.PAYLOAD_BITS
+    return Pace(kind, float(match[1]) * factor, packets_max)
+
+
+class Schedule:
+    """The due times of one stream at one pace."""
+
+    def __init__(self, pace: Pace) -> None:
+        self.pace = pace
+        self._first_ns: int | None = None
+        self._bits = 0
+        self._packets = 0
+        self._last_due_ns = 0
+        # The greatest due time minus position / packets_max so far: see `_cap`.
+        self._slack_ns = -np.inf
+
+    def due_ns(self, time_ns: Array, length: Array) -> Array:
+        """Due times (int64 ns after the start, never falling) of the next datagrams.
+
+        `time_ns` int64: their times in the capture; `length`: their payload bytes.
+        """
+        count = len(time_ns)
+        if not count:
+            return np.empty(0, np.int64)
+        due = self._at_pace(np.asarray(time_ns, np.int64), np.asarray(length, np.int64))
+        if self.pace.packets_max:
+            due = self._cap(due)
+        # Captures are not always sorted; what is behind leaves with the one before it.
+        due = np.maximum(np.maximum.accumulate(due), self._last_due_ns)
+        self._packets += count
+        self._last_due_ns = int(due[-1])
+        return due
+
+    def _at_pace(self, time_ns: Array, length: Array) -> Array:
+        kind, value = self.pace.kind, self.pace.value
+        if kind is PaceKind.ORIGINAL:
+            if self._first_ns is None:
+                self._first_ns = int(time_ns[0])
+            elapsed = time_ns - self._first_ns
+            return elapsed if value == 1.0 else np.rint(elapsed / value).astype(np.int64)
+        if kind is PaceKind.PACKETS:
+            return self._position(len(time_ns), value)
+        if kind is PaceKind.FLAT_OUT:
+            return np.zeros(len(time_ns), np.int64)
+        if kind is PaceKind.FRAME_BITS:
+            length = np.maximum(length + FRAME_OVERHEAD_BYTES, FRAME_BYTES_MIN)
+        ends = self._bits + np.cumsum(length * 8)
+        starts = ends - length * 8
+        self._bits = int(ends[-1])
+        return np.rint(starts * (1e9 / value)).astype(np.int64)
+
+    def _position(self, count: int, per_second: float) -> Array:
+        """When each datagram would leave at so many a second. A double holds a day's
+        nanoseconds with 11 bits to spare, so rounding stays below a nanosecond."""
+        positions = np.arange(self._packets, self._packets + count)
+        return np.rint(positions * (1e9 / per_second)).astype(np.int64)
+
+    def _cap(self, due: Array) -> Array:
+        """At most `packets_max` a second: each at least one gap behind the one before.
+
+        That is due'[i] = max over j <= i of (due[j] + (i - j) * gap), computed from the start.
+        """
+        steady = self._position(len(due), self.pace.packets_max)
+        slack = np.maximum(np.maximum.accumulate(due - steady), self._slack_ns)
+        self._slack_ns = float(slack[-1])
+        return (steady + slack).astype(np.int64)

@@ -1,0 +1,433 @@
+"""Playing a stream of datagrams onto multicast lines: mapping, faults, pace, progress.
+
+A `Player` takes a capture, or any iterable of `(time_ns, payload)`, and sends it to one or more
+lines. On the way each datagram is mapped to its channel (by the capture's own group, by a field
+of the payload or by a function), gets its time from the pace, and meets the faults of each line.
+
+Two threads do the work: one reads ahead and prepares blocks (numpy, a few blocks at most), the
+other sends them without the GIL; one thread serves all lines, so A and B stay together. Memory is
+bounded by the chunk size and by what delays and reordering hold back (`HELD_BYTES_MAX`).
+
+Sending is UDP: *nothing slows the player down for a receiver*. Flat out, a receiver gets as much
+as its socket buffer holds and loses the rest; `Pace.packets_max` is the remedy.
+"""
+
+import asyncio
+import dataclasses
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from feedhandler.codecs.errors import UsageError
+from feedhandler.replay.capture import Capture, Truncation
+from feedhandler.replay.inject import Injector, LineSends
+from feedhandler.replay.pace import Pace, Schedule
+from feedhandler.replay.player_source import Chunk, Key, chunks_of
+from feedhandler.replay.sender import Progress, Sender
+from feedhandler.replay.sender_lines import NO_DESTINATION, MulticastLine, OpenLines, open_lines
+
+#: Blocks prepared ahead of the sender.
+PREFETCH_BLOCKS = 4
+#: From the first block being ready to the first datagram, so that it is not late already.
+START_LEAD_NS = 1_000_000
+#: Payload bytes that delays and reordering may hold back.
+HELD_BYTES_MAX = 256 << 20
+#: How often the reading thread looks for a stop while the sender is busy.
+STOP_POLL_S = 0.05
+#: How often progress is reported.
+PROGRESS_INTERVAL_S = 0.25
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlayProgress:
+    """How far a run is. `datagrams_per_second` is over the time since the last look, summed over
+    lines; `left_ns` is an estimate, None while there is nothing to estimate from."""
+
+    elapsed_ns: int
+    sent: int
+    payload_bytes: int
+    datagrams_per_second: float
+    share_done: float
+    left_ns: int | None
+    lateness_max_ns: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class LineTotals:
+    """One line's account. After a complete run `sent` = `datagrams` - `dropped` + `duplicated`."""
+
+    name: str
+    datagrams: int
+    sent: int
+    dropped: int
+    duplicated: int
+    reordered: int
+    spared: int
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PlayResult:
+    """A run's account.
+
+    `datagrams` read from the source, of which `unmapped` belong to no line's channel; `behind`
+    counts sends more than a millisecond late; `complete` is False after a stop.
+    """
+
+    lines: list[LineTotals]
+    datagrams: int
+    unmapped: int
+    payload_bytes: int
+    duration_ns: int
+    lateness_max_ns: int
+    behind: int
+    no_buffers: int
+    complete: bool
+    truncation: Truncation | None = None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Block:
+    """Sends in their final order, as `Sender.send_block` takes them, and how far they reach."""
+
+    buffers: list[Array]
+    # buffer_of, offsets, lengths, destinations, due_ns
+    columns: tuple[Array, Array, Array, Array, Array]
+    share_done: float
+
+
+@dataclasses.dataclass(slots=True)
+class _Sends:
+    """Sends of all lines together, not yet ordered."""
+
+    due_ns: Array
+    turn: Array
+    index: Array
+    line: Array
+
+    def take(self, which: Array) -> "_Sends":
+        return _Sends(self.due_ns[which], self.turn[which], self.index[which], self.line[which])
+
+
+def _gather(held: _Sends | None, planned: list[LineSends]) -> _Sends:
+    """What was held back and what each line adds, in one."""
+    lines = [np.full(len(sends), number, np.int64) for number, sends in enumerate(planned)]
+    before = [held] if held is not None else []
+    return _Sends(
+        np.concatenate([*(b.due_ns for b in before), *(s.due_ns for s in planned)]),
+        np.concatenate([*(b.turn for b in before), *(s.turn for s in planned)]),
+        np.concatenate([*(b.index for b in before), *(s.index for s in planned)]),
+        np.concatenate([*(b.line for b in before), *lines]),
+    )
+
+
+class _Preparer:
+    """Turns chunks of the source into blocks for the sender."""
+
+    def __init__(self, lines: OpenLines, injector: Injector, pace: Pace, delay_min_ns: int) -> None:
+        self.datagrams = 0
+        self.unmapped = 0
+        self._table = lines.table
+        self._injector = injector
+        self._schedule = Schedule(pace)
+        self._delay_min_ns = delay_min_ns
+        self._chunks: list[tuple[int, Chunk]] = []  # first datagram's number, chunk
+        self._held: _Sends | None = None
+        self._next_index = 0
+
+    def block(self, chunk: Chunk) -> _Block:
+        """The sends that `chunk` makes possible."""
+        self.datagrams += len(chunk.time_ns)
+        present = [row[chunk.channel] != NO_DESTINATION for row in self._table]
+        for line, mask in enumerate(present):
+            mask &= chunk.channel >= 0
+            if chunk.only_line is not None:
+                mask &= (chunk.only_line < 0) | (chunk.only_line == line)
+        self.unmapped += int((~np.logical_or.reduce(present)).sum())
+        due_ns = self._schedule.due_ns(chunk.time_ns, chunk.length)
+        self._chunks.append((self._next_index, chunk))
+        self._next_index += len(chunk.time_ns)
+        whole = all(mask.all() for mask in present)
+        planned = self._injector.plan(due_ns, None if whole else present)
+        # Nothing that comes later leaves before the last of this chunk would, plus the delay.
+        horizon_ns = int(due_ns[-1]) + self._delay_min_ns if len(due_ns) else 0
+        return self._release(_gather(self._held, planned), horizon_ns, chunk.share_done)
+
+    def last_block(self) -> _Block:
+        """What faults have held back until the end."""
+        sends = _gather(self._held, self._injector.finish())
+        return self._release(sends, np.iinfo(np.int64).max, 1.0)
+
+    def _release(self, sends: _Sends, horizon_ns: int, share_done: float) -> _Block:
+        """Order what is due up to the horizon; hold the rest."""
+        ready = sends.due_ns <= horizon_ns
+        if ready.all():
+            self._held = None
+        else:
+            self._held = sends.take(~ready)
+            sends = sends.take(ready)
+        # By time, then by the stream's order: within a line neither ever falls.
+        sends = sends.take(np.lexsort((sends.line, sends.turn, sends.due_ns)))
+        block = self._locate(sends, share_done)
+        self._forget()
+        return block
+
+    def _locate(self, sends: _Sends, share_done: float) -> _Block:
+        """Where each send's payload lies and where it goes."""
+        firsts = np.array([first for first, _ in self._chunks], np.int64)
+        buffer_of = np.searchsorted(firsts, sends.index, side="right") - 1
+        count = len(sends.index)
+        offsets, lengths = np.empty(count, np.uint32), np.empty(count, np.uint32)
+        channel = np.empty(count, np.int64)
+        for number, (first, chunk) in enumerate(self._chunks):
+            here = np.flatnonzero(buffer_of == number) if len(firsts) > 1 else slice(None)
+            place = sends.index[here] - first
+            offsets[here] = chunk.offset[place]
+            lengths[here] = chunk.length[place]
+            channel[here] = chunk.channel[place]
+        columns = (
+            buffer_of.astype(np.uint32),
+            offsets,
+            lengths,
+            self._table[sends.line, channel],
+            sends.due_ns,
+        )
+        return _Block([chunk.data for _, chunk in self._chunks], columns, share_done)
+
+    def _forget(self) -> None:
+        """Let go of chunks that nothing refers to any more. Raises `UsageError` at the bound."""
+        oldest = self._injector.oldest_held
+        if self._held is not None:
+            oldest = min(oldest, int(self._held.index.min()))
+        while self._chunks and self._chunks[0][0] + len(self._chunks[0][1].time_ns) <= oldest:
+            self._chunks.pop(0)
+        if sum(len(chunk.data) for _, chunk in self._chunks) > HELD_BYTES_MAX:
+            raise UsageError(
+                f"delay and reordering hold more than {HELD_BYTES_MAX >> 20} MiB back",
+                "lower the delay or the pace",
+            )
+
+
+class Player:
+    """One run of a source onto lines; see the module's text.
+
+    `source`: a `Capture`, or an iterable of `Datagram`, `(time_ns, payload)` or
+    `(time_ns, payload, line name)` in rising time. `key`: how a datagram finds its channel where
+    lines have several groups: None for the capture's own `(group, port)`, a `PayloadField`, or a
+    function of the payload. `seed` and `spare_shared` are the `Injector`'s.
+    Raises `ConfigError` or `UsageError` for lines that cannot be opened.
+    """
+
+    def __init__(
+        self,
+        source: Capture | Iterable[Any],
+        lines: Sequence[MulticastLine],
+        *,
+        key: Key = None,
+        pace: Pace | None = None,
+        seed: int = 0,
+        spare_shared: bool = False,
+    ) -> None:
+        pace = pace or Pace()
+        self._paced = pace.has_schedule
+        if not self._paced and any(line.faults.shifts_time for line in lines):
+            raise UsageError("flat out there is no time to delay", "give a pace, or no delay")
+        self._source = source
+        self._lines = list(lines)
+        self._key = key
+        self._open = open_lines(lines)
+        self._sender = Sender(self._open.destinations)
+        self._injector = Injector([line.faults for line in lines], seed, spare_shared)
+        delay_min_ns = min(line.faults.delay_us for line in lines) * 1_000
+        self._preparer = _Preparer(self._open, self._injector, pace, delay_min_ns)
+        self._blocks: queue.Queue[_Block | BaseException | None] = queue.Queue(PREFETCH_BLOCKS)
+        self._threads: list[threading.Thread] = []
+        self._ended = threading.Event()
+        self._error: BaseException | None = None
+        self._complete = False
+        self._anchor_ns = self._end_ns = 0
+        # Of the block that is being sent: sends before it, in it; share done before and after.
+        self._reach = (0, 0, 0.0, 0.0)
+        self._last_look = (0, 0)
+
+    def start(self) -> None:
+        """Start the run in the background. A player runs once."""
+        if self._threads:
+            raise UsageError("this player has run already", "make a new one")
+        for work, name in ((self._read, "replay-read"), (self._send, "replay-send")):
+            self._threads.append(threading.Thread(target=work, name=name, daemon=True))
+            self._threads[-1].start()
+
+    def stop(self) -> None:
+        """End the run early: within 10 ms nothing more is sent. From any thread."""
+        self._sender.stop()
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Whether the run has ended, after waiting for it at most so long."""
+        return self._ended.wait(timeout_s)
+
+    def run(
+        self,
+        on_progress: Callable[[PlayProgress], object] | None = None,
+        interval_s: float = PROGRESS_INTERVAL_S,
+    ) -> PlayResult:
+        """Run to the end, in this thread's time. An interrupt stops the run and is raised."""
+        self.start()
+        try:
+            while not self.wait(interval_s):
+                if on_progress is not None:
+                    on_progress(self.progress())
+        finally:
+            self.stop()
+            self.wait()
+        return self.result()
+
+    async def play(
+        self,
+        on_progress: Callable[[PlayProgress], object] | None = None,
+        interval_s: float = PROGRESS_INTERVAL_S,
+    ) -> PlayResult:
+        """Run to the end without blocking the event loop. Cancelling stops the run."""
+        self.start()
+        try:
+            while not await asyncio.to_thread(self.wait, interval_s):
+                if on_progress is not None:
+                    on_progress(self.progress())
+        finally:
+            self.stop()
+            self.wait()
+        return self.result()
+
+    def progress(self) -> PlayProgress:
+        """How far the run is, at this moment."""
+        counts = self._sender.progress
+        lateness_max_ns, _ = self._lateness()
+        now_ns = self._end_ns or time.monotonic_ns()
+        elapsed_ns = max(0, now_ns - self._anchor_ns) if self._anchor_ns else 0
+        sent = int(counts[Progress.SENT])
+        before, size, share_before, share_after = self._reach
+        part = min(1.0, (sent - before) / size) if size else 1.0
+        share = share_before + (share_after - share_before) * part
+        (last_ns, last_sent), self._last_look = self._last_look, (elapsed_ns, sent)
+        rate = (sent - last_sent) * 1e9 / (elapsed_ns - last_ns) if elapsed_ns > last_ns else 0.0
+        left_ns = round(elapsed_ns * (1 - share) / share) if share and elapsed_ns else None
+        return PlayProgress(
+            elapsed_ns=elapsed_ns,
+            sent=sent,
+            payload_bytes=int(counts[Progress.BYTES]),
+            datagrams_per_second=rate,
+            share_done=share,
+            left_ns=left_ns,
+            lateness_max_ns=lateness_max_ns,
+        )
+
+    def _lateness(self) -> tuple[int, int]:
+        """The greatest lateness in ns, and sends behind schedule; flat out has no schedule."""
+        if not self._paced:
+            return 0, 0
+        counts = self._sender.progress
+        return int(counts[Progress.LATENESS_MAX_NS]), int(counts[Progress.BEHIND])
+
+    def result(self) -> PlayResult:
+        """The account of an ended run. Raises what ended it, where that was an error."""
+        if not self._ended.is_set():
+            raise UsageError("the run has not ended", "wait for it")
+        if self._error is not None:
+            raise self._error
+        counts = self._sender.progress
+        lateness_max_ns, behind = self._lateness()
+        return PlayResult(
+            lines=self._line_totals(),
+            datagrams=self._preparer.datagrams,
+            unmapped=self._preparer.unmapped,
+            payload_bytes=int(counts[Progress.BYTES]),
+            duration_ns=self._end_ns - self._anchor_ns,
+            lateness_max_ns=lateness_max_ns,
+            behind=behind,
+            no_buffers=int(counts[Progress.NO_BUFFERS]),
+            complete=self._complete,
+            truncation=getattr(self._source, "truncation", None),
+        )
+
+    def _line_totals(self) -> list[LineTotals]:
+        line_of = np.array(self._open.line_of_destination())
+        sent_by = self._sender.sent_by_destination
+        return [
+            LineTotals(
+                name=line.name,
+                datagrams=counts.datagrams,
+                sent=int(sent_by[line_of == number].sum()),
+                dropped=counts.dropped,
+                duplicated=counts.duplicated,
+                reordered=counts.reordered,
+                spared=counts.spared,
+            )
+            for number, (line, counts) in enumerate(
+                zip(self._lines, self._injector.counts, strict=True)
+            )
+        ]
+
+    def _prepared(self) -> Iterator[_Block]:
+        names = [line.name for line in self._lines]
+        for chunk in chunks_of(self._source, self._key, self._open.channels, names):
+            yield self._preparer.block(chunk)
+        yield self._preparer.last_block()
+
+    def _read(self) -> None:
+        """The reading thread: blocks into the queue, then None, or the error that ended it."""
+        try:
+            for block in self._prepared():
+                if not self._put(block):
+                    return
+            self._put(None)
+        except BaseException as error:
+            self._put(error)
+
+    def _put(self, item: _Block | BaseException | None) -> bool:
+        while not self._sender.stopped:
+            try:
+                self._blocks.put(item, timeout=STOP_POLL_S)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def _send(self) -> None:
+        """The sending thread: everything in the queue, then the end."""
+        try:
+            self._send_blocks()
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._sender.stop()
+            self._threads[0].join()
+            self._end_ns = time.monotonic_ns()
+            self._anchor_ns = self._anchor_ns or self._end_ns
+            self._open.close()
+            self._ended.set()
+
+    def _send_blocks(self) -> None:
+        sent = 0
+        share = 0.0
+        while not self._sender.stopped:
+            try:
+                block = self._blocks.get(timeout=STOP_POLL_S)
+            except queue.Empty:
+                continue
+            if block is None:
+                self._complete = True
+                return
+            if isinstance(block, BaseException):
+                raise block
+            self._anchor_ns = self._anchor_ns or time.monotonic_ns() + START_LEAD_NS
+            count = len(block.columns[0])
+            self._reach = (sent, count, share, block.share_done)
+            done = self._sender.send_block(block.buffers, *block.columns, self._anchor_ns)
+            sent, share = sent + done, block.share_done
+            if done < count:
+                return
