@@ -1,0 +1,157 @@
+"""Child processes that end with their parent, and say why when they end early.
+
+A `Child` is started with a command, watched line by line, and stopped with SIGTERM. `Family` holds
+several: leaving it stops all of them, however it is left. A child lives in a session of its own,
+so that Ctrl-C in a terminal reaches the parent alone, which then stops the children in order; and
+the kernel sends it SIGTERM should the parent die without doing so.
+"""
+
+import asyncio
+import contextlib
+import ctypes
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import Self
+
+from feedhandler.codecs.errors import FeedhandlerError
+
+#: How long a child may take to drain after SIGTERM before it is killed.
+DRAIN_TIMEOUT_S = 15.0
+#: Last lines of a child's stderr that are kept, to say why it ended.
+ERROR_LINES = 20
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
+
+
+class ChildEnded(FeedhandlerError):
+    """A child ended before it should have."""
+
+
+class Child:
+    """One process: its lines of output, its end."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
+        self.name = name
+        self.process = process
+        self.errors: deque[str] = deque(maxlen=ERROR_LINES)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def watch(
+        self, on_line: Callable[[str], None] | None, on_error: Callable[[str], None] | None
+    ) -> None:
+        """Call `on_line` for each line of stdout, `on_error` for each of stderr."""
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+
+        def keep(line: str) -> None:
+            self.errors.append(line)
+            if on_error is not None:
+                on_error(line)
+
+        for stream, use in ((self.process.stdout, on_line), (self.process.stderr, keep)):
+            self._tasks.append(asyncio.create_task(_each_line(stream, use)))
+
+    async def wait(self) -> int:
+        """The exit code, once the process has ended and all its output was seen."""
+        code = await self.process.wait()
+        await asyncio.gather(*self._tasks)
+        return code
+
+    async def stop(self) -> int:
+        """SIGTERM, and SIGKILL where that is not heeded in time; the exit code."""
+        with contextlib.suppress(ProcessLookupError):
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return await asyncio.wait_for(self.wait(), DRAIN_TIMEOUT_S)
+        except TimeoutError:
+            with contextlib.suppress(ProcessLookupError):
+                self.process.kill()
+            return await self.wait()
+
+    def failure(self) -> ChildEnded:
+        """Why the child ended, as an error."""
+        code = self.process.returncode
+        how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+        last = next((line for line in reversed(self.errors) if line.strip()), "")
+        last = last.removeprefix("feedhandler: ")
+        return ChildEnded(f"the {self.name} ended early ({how})" + (f": {last}" if last else ""))
+
+
+async def _each_line(stream: asyncio.StreamReader, use: Callable[[str], None] | None) -> None:
+    while line := await stream.readline():
+        if use is not None:
+            use(line.decode(errors="replace").rstrip("\n"))
+
+
+def _end_with_parent() -> None:
+    """Runs in the child before the command: SIGTERM when the parent is gone."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class Family:
+    """Children that are stopped together, the last started first."""
+
+    def __init__(self) -> None:
+        self.children: list[Child] = []
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for child in reversed(self.children):
+            if child.process.returncode is None:
+                await child.stop()
+
+    async def start(
+        self,
+        name: str,
+        *words: str,
+        on_line: Callable[[str], None] | None = None,
+        on_error: Callable[[str], None] | None = None,
+    ) -> Child:
+        """Start `python WORDS...` as a child called `name`."""
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *words,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            start_new_session=True,
+            preexec_fn=_end_with_parent,
+        )
+        child = Child(name, process)
+        child.watch(on_line, on_error)
+        self.children.append(child)
+        return child
+
+    async def until(self, happened: asyncio.Event, timeout_s: float, what: str) -> None:
+        """Wait for `happened`. Raises `ChildEnded` if a child fails first or time runs out."""
+        waiting = asyncio.create_task(happened.wait())
+        ends = {asyncio.create_task(child.process.wait()): child for child in self._running()}
+        try:
+            async with asyncio.timeout(timeout_s):
+                while not waiting.done():
+                    pending = [waiting, *(task for task in ends if not task.done())]
+                    await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                    await self._raise_for_failed([ends[task] for task in ends if task.done()])
+        except TimeoutError:
+            raise ChildEnded(f"{what}: nothing happened within {timeout_s:g} s") from None
+        finally:
+            for task in (waiting, *ends):
+                task.cancel()
+
+    def _running(self) -> list[Child]:
+        return [child for child in self.children if child.process.returncode is None]
+
+    async def _raise_for_failed(self, ended: list[Child]) -> None:
+        for child in ended:
+            if await child.wait() != 0:
+                raise child.failure()

@@ -1,0 +1,163 @@
+"""The demo's live table: what each service carries, from two snapshots of the statistics bus.
+
+A snapshot is what the gateway publishes: counters since its start. `Rates` turns a sequence of
+them into rows; `LiveView` redraws a table on a terminal, `PlainView` prints a line now and then.
+"""
+
+import time
+from typing import Any, Protocol
+
+from msgspec import Struct
+from rich.live import Live
+from rich.table import Table
+
+from feedhandler.ops.console import stdout_console
+
+#: A plain line this often, where stdout is no terminal.
+PLAIN_INTERVAL_S = 5.0
+
+
+class Row(Struct, frozen=True):
+    """One service, at one moment; rates are since the snapshot before."""
+
+    service: int
+    packets_per_second: float
+    messages_per_second: float
+    from_a: int
+    from_b: int
+    duplicates: int
+    gaps: int
+    lost: int
+    p50_ns: int
+    p99_ns: int
+
+
+class Rates:
+    """Rows from snapshots."""
+
+    def __init__(self) -> None:
+        self._before: dict[int, tuple[int, int, int]] = {}
+
+    def rows(self, snapshot: dict[str, Any]) -> list[Row]:
+        """One row a service, in order."""
+        now_ns = int(snapshot["time_ns"])
+        return [self._row(now_ns, channel) for channel in snapshot["channels"]]
+
+    def _row(self, now_ns: int, channel: dict[str, Any]) -> Row:
+        service, packets, messages = (channel[key] for key in ("service", "packets", "messages"))
+        then_ns, packets_then, messages_then = self._before.get(
+            service, (now_ns, packets, messages)
+        )
+        self._before[service] = (now_ns, packets, messages)
+        seconds = (now_ns - then_ns) / 1e9 or 1.0
+        lines = channel["lines"]
+        latency = channel["latency_ns"]
+        return Row(
+            service=service,
+            packets_per_second=(packets - packets_then) / seconds,
+            messages_per_second=(messages - messages_then) / seconds,
+            from_a=lines.get("A", {}).get("first", 0),
+            from_b=lines.get("B", {}).get("first", 0),
+            duplicates=sum(line["duplicates"] for line in lines.values()),
+            gaps=channel["gaps"],
+            lost=channel["lost"],
+            p50_ns=latency["p50"],
+            p99_ns=latency["p99"],
+        )
+
+
+class View(Protocol):
+    """Something that shows rows as they come."""
+
+    def show(self, rows: list[Row]) -> None:
+        """Show the newest rows."""
+
+    def close(self) -> None:
+        """The last rows were shown."""
+
+
+def make_view(is_terminal: bool) -> View:
+    """A live table on a terminal, else plain lines."""
+    return LiveView() if is_terminal else PlainView()
+
+
+class LiveView:
+    """A table that is redrawn in place."""
+
+    def __init__(self) -> None:
+        self._live = Live(console=stdout_console(), auto_refresh=False)
+        self._live.start()
+
+    def show(self, rows: list[Row]) -> None:
+        """Redraw."""
+        self._live.update(table(rows), refresh=True)
+
+    def close(self) -> None:
+        """Leave the last table on the screen."""
+        self._live.stop()
+
+
+class PlainView:
+    """The table every few seconds, where nothing can be redrawn."""
+
+    def __init__(self) -> None:
+        self._due = time.monotonic() + PLAIN_INTERVAL_S
+        self._rows: list[Row] = []
+
+    def show(self, rows: list[Row]) -> None:
+        """Print when it is time to."""
+        self._rows = rows
+        if time.monotonic() >= self._due:
+            self._due += PLAIN_INTERVAL_S
+            self._print()
+
+    def close(self) -> None:
+        """Nothing is left to print: the summary follows."""
+
+    def _print(self) -> None:
+        for row in self._rows:
+            print(
+                f"service {row.service}: {row.packets_per_second:,.0f} packets/s, "
+                f"{row.messages_per_second:,.0f} messages/s, {row.from_a:,} from A, "
+                f"{row.from_b:,} from B, {row.duplicates:,} duplicates, {row.gaps:,} gaps, "
+                f"latency p50 {milliseconds(row.p50_ns)} p99 {milliseconds(row.p99_ns)}",
+                flush=True,
+            )
+
+
+def table(rows: list[Row]) -> Table:
+    """The rows as a table, with a sum below."""
+    made = Table(box=None, pad_edge=False)
+    for heading in (
+        *("service", "packets/s", "messages/s", "from A", "from B", "duplicates", "gaps", "lost"),
+        *("p50", "p99"),
+    ):
+        made.add_column(heading, justify="right")
+    for row in rows:
+        made.add_row(
+            str(row.service),
+            f"{row.packets_per_second:,.0f}",
+            f"{row.messages_per_second:,.0f}",
+            *(f"{n:,}" for n in (row.from_a, row.from_b, row.duplicates, row.gaps, row.lost)),
+            milliseconds(row.p50_ns),
+            milliseconds(row.p99_ns),
+        )
+    made.add_section()
+    made.add_row(
+        "all",
+        f"{sum(row.packets_per_second for row in rows):,.0f}",
+        f"{sum(row.messages_per_second for row in rows):,.0f}",
+        *(
+            f"{sum(getattr(row, name) for row in rows):,}"
+            for name in ("from_a", "from_b", "duplicates", "gaps", "lost")
+        ),
+        "",
+        "",
+        style="bold",
+    )
+    return made
+
+
+def milliseconds(ns: float) -> str:
+    """`0.24 ms`."""
+    return f"{ns / 1e6:,.2f} ms"
