@@ -1,0 +1,76 @@
+"""A batch of received packets, decoded into columns.
+
+What `Subscriber.batches()` yields: the bytes of everything one read brought, in order, scanned
+once, and each message type's fields as numpy arrays or an Arrow record batch, all in compiled
+code.
+"""
+
+from collections import Counter
+from functools import cached_property
+from typing import Any
+
+from feedhandler.amqp.inbox import Inbox, Message, built_in_feed, day_of
+from feedhandler.codecs import PeerError
+from feedhandler.codecs.scanner import MessageIndex, PacketHeader, scan_packets
+
+#: A message takes at least this many bytes in any feed: bounds the index made for a batch.
+MESSAGE_BYTES_MIN = 4
+
+
+class Batch:
+    """Bodies one behind the other.
+
+    data      their bytes
+    parts     (start in data, size, the gateway's receive stamp or 0) of each AMQP body
+    quality   the quality messages that precede these data
+    day       trading day of the data, yyyymmdd (0 where unknown)
+    """
+
+    def __init__(self, feed: Any, grain: str, quality: list[Message]) -> None:
+        self.feed = feed
+        self.grain = grain
+        self.quality = [note.quality for note in quality]
+        self.data = bytearray()
+        self.parts: list[tuple[int, int, int]] = []
+        self.day = 0
+
+    def identify(self, inbox: Inbox) -> None:
+        """Learn from the tags which feed and day the data are of."""
+        self.day = inbox.day
+        if self.feed is None and self.parts:
+            self.feed = built_in_feed(inbox.feed_number)
+
+    @cached_property
+    def index(self) -> MessageIndex:
+        """Type, symbol, offset and size of every market message in `data`.
+
+        Raises PeerError where the bodies are no packets of the feed.
+        """
+        capacity = max(1, len(self.data) // MESSAGE_BYTES_MIN)
+        index = MessageIndex(capacity)
+        if self.grain == "message" and not self.feed.table.type_in_packet:
+            self.feed.index_messages(self.data, [part[:2] for part in self.parts], index)
+            return index
+        verdict = scan_packets(
+            self.feed.table, self.data, 0, len(self.data), PacketHeader(), index
+        )
+        if verdict:
+            raise PeerError(f"a body is no packet of {self.feed.name} (reject {verdict})")
+        return index
+
+    def __len__(self) -> int:
+        """Market messages in the batch."""
+        return int(self.index.count)
+
+    def types(self) -> dict[int | str, int]:
+        """How many messages there are of each type."""
+        counts = Counter(self.index.arrays()["types"].tolist())
+        return {self.feed.type_label(code): count for code, count in counts.items()}
+
+    def columns(self, message_type: int | str) -> dict[str, Any]:
+        """All fields of one message type as numpy arrays, one row a message, by field name."""
+        return self.feed.columns(message_type).decode(self.data, self.index, day_of(self.day))
+
+    def arrow(self, message_type: int | str) -> Any:
+        """The same as a pyarrow RecordBatch."""
+        return self.feed.columns(message_type).arrow(self.data, self.index, day_of(self.day))

@@ -1,0 +1,31 @@
+from feedhandler.amqp.framing cimport Reader
+
+
+cdef class Message:
+    cdef readonly str key
+    cdef readonly bytes body
+    cdef readonly bytes tag
+    cdef readonly str content
+    cdef readonly unsigned int day
+    cdef readonly unsigned int feed_number
+    cdef readonly unsigned int service
+    cdef readonly unsigned long long sequence
+    cdef readonly int number
+    cdef readonly long long received_ns
+    cdef readonly long long group_sequence
+    cdef readonly object feed
+
+
+cdef class Inbox:
+    cdef Reader reader
+    cdef readonly object feed
+    cdef readonly long long expected
+    cdef readonly unsigned long long messages
+    cdef readonly unsigned long long malformed
+    cdef readonly unsigned int day
+    cdef readonly unsigned int feed_number
+    cdef bytes last_content
+    cdef str last_content_text
+    cdef Message _message(self, const unsigned char[::1] data)
+    cdef bint _in_sequence(self)
+    cdef str _content(self, const unsigned char[::1] data)

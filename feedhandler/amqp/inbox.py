@@ -1,0 +1,306 @@
+"""Received AMQP messages as Python objects, and as batches of packets for the columns.
+
+What it is for: the subscriber's hot path. One call turns everything that one read brought into
+`Message` objects, or gathers the packets' bytes for a `Batch`; both check that the link's
+group-sequence has no hole.
+
+What it leaves to others: sockets and credit (`subscriber`), what the bytes mean (the codecs,
+asked only when a `Message` is).
+"""
+
+import datetime
+import functools
+from typing import Any
+
+import cython
+import msgspec
+
+if cython.compiled:
+    from cython.cimports.feedhandler.amqp.framing import Reader, read_uint
+else:
+    from feedhandler.amqp.framing import Reader, read_uint
+
+from feedhandler.amqp import framing
+from feedhandler.codecs.errors import PeerError, UsageError
+from feedhandler.codecs.loader import list_feeds, load_feed
+from feedhandler.codecs.scanner import frame_length
+
+_TAG_BYTES = cython.declare(cython.Py_ssize_t, framing.TAG_BYTES)
+_WHOLE = cython.declare(cython.int, framing.WHOLE_PACKET)
+
+
+@cython.cfunc
+def _slice(
+    data: cython.const_uchar[::1], start: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> bytes:
+    """`data[start : start + size]` as bytes of its own."""
+    if start < 0 or size < 0 or start + size > len(data):
+        raise IndexError("slice outside the buffer")
+    if size == 0:
+        return b""
+    if cython.compiled:
+        return cython.cast(cython.p_char, cython.address(data[start]))[:size]
+    return bytes(data[start : start + size])
+
+
+@cython.cclass
+class Message:
+    """One received AMQP message.
+
+    key             routing key (the message's subject)
+    body            the exchange's bytes: a packet, packets one after another, or one message
+    content         "packet", "batch", "message" or "quality"
+    tag             18 bytes: day, feed, service, sequence, message number
+    day             trading day, yyyymmdd
+    service         service number
+    sequence        the packet's sequence number (also as `seq`)
+    number          the message's place in its packet, from 0; 0xFFFF for a whole packet
+    received_ns     the gateway's kernel receive stamp, ns since 1970; 0 unless asked `stamp`
+    group_sequence  consecutive per link
+    """
+
+    @property
+    def seq(self) -> int:
+        """The packet's sequence number."""
+        return self.sequence
+
+    @property
+    def quality(self) -> dict[str, Any] | None:
+        """What a quality message says, None for all others."""
+        return msgspec.json.decode(self.body) if self.content == "quality" else None
+
+    @property
+    def type(self) -> int | str:
+        """The market message's type as the feed writes it, for `message` content."""
+        return self._one()[0]
+
+    @property
+    def symbol(self) -> str:
+        """The last word of the routing key, for `message` content: the symbol, or "-"."""
+        return self.key.rpartition(".")[2] if self.content == "message" else ""
+
+    @property
+    def own_sequence(self) -> int:
+        """The market message's own number where the feed counts messages, else the packet's."""
+        if self.content == "message" and feed_of(self).counts_messages:
+            return self.sequence + self.number
+        return self.sequence
+
+    def record(self) -> Any:
+        """The market message as the codecs' record, for `message` content."""
+        return self._one()[1]
+
+    def packets(self) -> list[Any]:
+        """The decoded packets of a `packet` or `batch` body."""
+        if self.content not in ("packet", "batch"):
+            raise UsageError(f"a {self.content} body holds no packets")
+        feed = feed_of(self)
+        return [feed.decode_packet(data, self.date) for data in split_packets(feed, self.body)]
+
+    def records(self) -> list[Any]:
+        """The records of every market message in the body, whatever the content."""
+        if self.content == "message":
+            return [self.record()]
+        return [record for packet in self.packets() for record in packet.messages]
+
+    @property
+    def date(self) -> datetime.date | None:
+        """The trading day of the tag; None where there is none."""
+        return day_of(self.day)
+
+    def _one(self) -> tuple[int | str, Any]:
+        """Type and record of a `message` body."""
+        if self.content != "message":
+            raise UsageError(
+                f"a {self.content} body is not one market message", "use records(), or as=message"
+            )
+        feed = feed_of(self)
+        table = feed.table
+        if table.type_in_packet:
+            packet = feed.decode_packet(self.body, self.date)
+            return packet.types[0], packet.messages[0]
+        place = slice(table.message_type_at, table.message_type_at + table.message_type_size)
+        code = int.from_bytes(self.body[place], feed.byte_order)
+        return feed.type_label(code), feed.decode_message(self.body, day=self.date)
+
+    def __repr__(self) -> str:
+        return f"<{self.content} {self.key} {self.sequence}.{self.number} {len(self.body)} bytes>"
+
+
+def day_of(number: int) -> datetime.date | None:
+    """A tag's trading day (yyyymmdd) as a date; None for no day."""
+    try:
+        return datetime.date(number // 10_000, number // 100 % 100, number % 100)
+    except ValueError:
+        return None
+
+
+def feed_of(message: Message) -> Any:
+    """The feed a message belongs to: the subscriber's own choice, or the built-in one by number.
+
+    Raises UsageError where no built-in feed has the number.
+    """
+    return message.feed if message.feed is not None else built_in_feed(message.feed_number)
+
+
+@functools.cache
+def built_in_feed(number: int) -> Any:
+    """The built-in feed whose tags carry `number`."""
+    for name in list_feeds():
+        feed = load_feed(name)
+        if feed.number == number:
+            return feed
+    raise UsageError(
+        f"no built-in feed has the number {number}", "give the description: subscribe(feed=...)"
+    )
+
+
+def split_packets(feed: Any, data: bytes) -> list[bytes]:
+    """Cut a batch body into its packets by their length fields.
+
+    Raises PeerError where the bytes do not end with a packet's end.
+    """
+    packets = []
+    at = 0
+    while at < len(data):
+        size = frame_length(feed.table, data, at, len(data) - at)
+        if size <= 0 or at + size > len(data):
+            raise PeerError(f"batch body breaks off at byte {at} of {len(data)}")
+        packets.append(data[at : at + size])
+        at += size
+    return packets
+
+
+@cython.cclass
+class Inbox:
+    """Reads what a receiving link gathered; `feed` overrides the tag's feed number."""
+
+    def __init__(self, feed: Any = None) -> None:
+        self.reader = Reader()
+        self.feed = feed
+        self.expected = -1
+        self.messages = 0
+        self.malformed = 0
+        self.day = 0
+        self.feed_number = 0
+        self.last_content = b""
+        self.last_content_text = ""
+
+    def read(self, data: cython.const_uchar[::1], bounds: cython.longlong[::1], count: int) -> list:
+        """The `count` messages at `data[bounds[i] : bounds[i + 1]]`.
+
+        Raises PeerError where one is malformed or the group-sequence has a hole.
+        """
+        found: list = []
+        i: cython.Py_ssize_t
+        total: cython.Py_ssize_t = count
+        for i in range(total):
+            if not self.reader.parse(data, bounds[i], bounds[i + 1]):
+                self.malformed += 1
+                raise PeerError("a message is no AMQP message with one data section")
+            if not self._in_sequence():
+                raise PeerError(
+                    f"the link's group-sequence jumped to {self.reader.group_sequence}: "
+                    "messages were lost between node and subscriber"
+                )
+            found.append(self._message(data))
+        self.messages += total
+        return found
+
+    def gather(
+        self,
+        data: cython.const_uchar[::1],
+        bounds: cython.longlong[::1],
+        first: cython.Py_ssize_t,
+        count: cython.Py_ssize_t,
+        target: bytearray,
+        starts: list,
+    ) -> int:
+        """Append the bodies of messages `first` .. to `target` until a quality message.
+
+        Returns how many were taken. Each body's (start in target, size, receive stamp) is
+        appended to `starts`. Raises as `read` does.
+        """
+        i: cython.Py_ssize_t
+        for i in range(first, count):
+            if not self.reader.parse(data, bounds[i], bounds[i + 1]):
+                self.malformed += 1
+                raise PeerError("a message is no AMQP message with one data section")
+            if self._content(data) == "quality":
+                return i - first
+            if not self._in_sequence():
+                raise PeerError(
+                    f"the link's group-sequence jumped to {self.reader.group_sequence}: "
+                    "messages were lost between node and subscriber"
+                )
+            if self.reader.tag_size == _TAG_BYTES:
+                self.day = cython.cast(cython.uint, read_uint(data, self.reader.tag_at, 4))
+                self.feed_number = cython.cast(
+                    cython.uint, read_uint(data, self.reader.tag_at + 4, 2)
+                )
+            starts.append((len(target), self.reader.body_size, self.reader.received_ns))
+            target += _slice(data, self.reader.body_at, self.reader.body_size)
+            self.messages += 1
+        return count - first
+
+    def quality_at(
+        self, data: cython.const_uchar[::1], bounds: cython.longlong[::1], place: cython.Py_ssize_t
+    ) -> Message | None:
+        """Message `place` where it is a quality message, else None. Raises as `read` does."""
+        if not self.reader.parse(data, bounds[place], bounds[place + 1]):
+            raise PeerError("a message is no AMQP message with one data section")
+        if self._content(data) != "quality":
+            return None
+        if not self._in_sequence():
+            raise PeerError("the link's group-sequence has a hole before a quality message")
+        self.messages += 1
+        return self._message(data)
+
+    @cython.cfunc
+    def _in_sequence(self) -> cython.bint:
+        """Whether this message is the one after the last; a broker may carry no number at all."""
+        got: cython.longlong = self.reader.group_sequence
+        fits: cython.bint = got < 0 or self.expected < 0 or got == self.expected
+        if got >= 0:
+            self.expected = (got + 1) & 0xFFFF_FFFF
+        return fits
+
+    @cython.cfunc
+    def _content(self, data: cython.const_uchar[::1]) -> str:
+        """The short name of the message's content type."""
+        content: bytes = _slice(data, self.reader.content_at, self.reader.content_size)
+        if content != self.last_content:
+            self.last_content = content
+            text = content.decode("ascii", "replace").rpartition(".")[2]
+            self.last_content_text = text.partition("+")[0]
+        return self.last_content_text
+
+    @cython.cfunc
+    def _message(self, data: cython.const_uchar[::1]) -> Message:
+        """The message that the reader stands on."""
+        message: Message = Message.__new__(Message)
+        reader: Reader = self.reader
+        at: cython.Py_ssize_t = reader.tag_at
+        message.content = self._content(data) if reader.content_at >= 0 else ""
+        message.key = (
+            _slice(data, reader.subject_at, reader.subject_size).decode()
+            if reader.subject_at >= 0
+            else ""
+        )
+        message.body = _slice(data, reader.body_at, reader.body_size)
+        message.feed = self.feed
+        message.received_ns = reader.received_ns
+        message.group_sequence = reader.group_sequence
+        if reader.tag_size == _TAG_BYTES:
+            message.tag = _slice(data, at, _TAG_BYTES)
+            message.day = cython.cast(cython.uint, read_uint(data, at, 4))
+            message.feed_number = cython.cast(cython.uint, read_uint(data, at + 4, 2))
+            message.service = cython.cast(cython.uint, read_uint(data, at + 6, 2))
+            message.sequence = read_uint(data, at + 8, 8)
+            message.number = cython.cast(cython.int, read_uint(data, at + 16, 2))
+        else:
+            message.tag = b""
+            message.day = message.feed_number = message.service = 0
+            message.sequence = 0
+            message.number = _WHOLE
+        return message

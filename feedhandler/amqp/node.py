@@ -1,0 +1,350 @@
+"""The embedded AMQP 1.0 node: listens, accepts links, feeds them.
+
+What it is for: any AMQP 1.0 client connects, attaches a receiving link whose source address is a
+key or pattern (`routing`), and receives. The node owns the sockets; protocol state is the
+engine's (`proton`), what a link gets is the fan-out's.
+
+What it promises: one client's slowness, overrun or nonsense ends that client's link or
+connection and touches nobody else; no call blocks; connections and links are bounded; `stop`
+sends what waits, says goodbye and is done within its time-out.
+
+It runs on uvloop and on asyncio alike, by `add_reader` and `add_writer` on plain sockets: both
+loops' own streams would copy each message once more and wake Python for it.
+"""
+
+import asyncio
+import contextlib
+import errno
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from feedhandler.amqp import proton
+from feedhandler.amqp.fanout import Fanout
+from feedhandler.amqp.outlet import Outlet, Peer
+from feedhandler.amqp.quality import QualityState
+from feedhandler.amqp.routing import AddressError, parse_address
+from feedhandler.codecs.errors import ConfigError
+
+#: Bytes of the ring delivered before sockets are served again: about a millisecond's work.
+PUMP_BYTES_MAX = 1 << 18
+#: How often idle connections are looked at.
+TICK_SECONDS = 1.0
+#: Connections waiting to be accepted.
+BACKLOG = 128
+#: Send buffer asked of the kernel for each connection: a hand-over's worth, so that a subscriber
+#: that is merely scheduled late does not stop the writer.
+SEND_BUFFER_BYTES = 1 << 20
+
+
+@dataclass(slots=True)
+class NodeCounts:
+    """What the node has seen since it began."""
+
+    connections_opened: int = 0
+    connections_refused: int = 0
+    connections_failed: int = 0
+    links_opened: int = 0
+    links_refused: int = 0
+    links_overrun: int = 0
+
+
+class NodeConnection(Peer):
+    """One client's connection."""
+
+    def __init__(self, node: "Node", sock: socket.socket) -> None:
+        super().__init__(node.fanout.dirty_peers)
+        self.node = node
+        self.sock = sock
+        self.outlets: dict[proton.Link, Outlet] = {}
+        self.writing = False
+        self.gone = False
+        self.engine = proton.Connection(
+            sock.fileno(),
+            server=True,
+            container=node.container,
+            max_frame_bytes=node.settings.max_frame_bytes,
+            idle_timeout_ms=node.settings.idle_timeout_ms,
+        )
+        node.loop.add_reader(sock.fileno(), self.on_readable)
+
+    # -- from the event loop ----------------------------------------------------------------
+
+    def on_readable(self) -> None:
+        """The client sent something: credit, outcomes, links, its goodbye."""
+        ended = self.engine.receive() < 0
+        self.work()
+        if ended:
+            self.end()
+
+    def on_writable(self) -> None:
+        """The socket takes bytes again."""
+        self.work()
+
+    def work(self) -> None:
+        """Act upon the engine's events and write, until neither brings anything new.
+
+        Writing frees room in the engine, which lets queued messages follow, which are written:
+        it ends because each round needs messages that waited, or the socket stops it.
+        """
+        self.dirty = False
+        while not self.gone:
+            for kind, link in self.engine.events():
+                self._handle(kind, link)
+            if self.overruns:
+                self._detach_overruns()
+            if self.gone:
+                return
+            state = self.engine.flush()
+            if state != 0:
+                self._wait_writable(state)
+                return
+            self._stop_waiting()
+            if not self.dirty and not self._drain():
+                break
+            self.dirty = False
+        if self.engine.closed:
+            self.end()
+
+    def _drain(self) -> bool:
+        """Let waiting messages into the engine; whether any went."""
+        for outlet in self.outlets.values():
+            if outlet.queued_bytes or outlet.has_open_batch():
+                outlet.drain()
+        return self.dirty
+
+    def _wait_writable(self, state: int) -> None:
+        if state < 0:
+            self.end()
+        elif not self.writing:
+            self.writing = True
+            self.node.loop.add_writer(self.sock.fileno(), self.on_writable)
+
+    def _stop_waiting(self) -> None:
+        if self.writing:
+            self.writing = False
+            self.node.loop.remove_writer(self.sock.fileno())
+
+    # -- protocol events --------------------------------------------------------------------
+
+    def _handle(self, kind: int, link: proton.Link | None) -> None:
+        if kind == proton.LINK_FLOW:
+            outlet = self.outlets.get(link)
+            if outlet is not None:
+                outlet.drain()
+                if not outlet.queued_bytes:
+                    link.drained()
+        elif kind == proton.LINK_REMOTE_OPEN:
+            self._attach(link)
+        elif kind in (proton.LINK_REMOTE_CLOSE, proton.LINK_REMOTE_DETACH):
+            if link is not None:
+                self._detach(link)
+                link.close()
+        elif kind == proton.CONNECTION_REMOTE_OPEN:
+            self.engine.open()
+        elif kind == proton.CONNECTION_REMOTE_CLOSE:
+            self.engine.close()
+        elif kind == proton.TRANSPORT_ERROR:
+            self.node.counts.connections_failed += 1
+
+    def _attach(self, link: proton.Link) -> None:
+        """A client wants to receive: read the address, join the fan-out, tell the quality."""
+        node = self.node
+        try:
+            if isinstance(link, proton.ReceiverLink):
+                raise AddressError("this node takes no messages", "amqp:not-allowed")
+            if node.links >= node.settings.max_links:
+                raise AddressError("too many links", "amqp:resource-limit-exceeded")
+            subscription = parse_address(link.source_address, node.message_type)
+        except AddressError as refusal:
+            node.counts.links_refused += 1
+            link.refuse(refusal.condition, refusal.message)
+            return
+        link.open()
+        outlet = Outlet(
+            self, link, subscription, node.settings.queue_bytes, node.settings.batch_max_bytes
+        )
+        self.outlets[link] = outlet
+        node.links += 1
+        node.counts.links_opened += 1
+        node.fanout.add(outlet)
+        for stream in node.fanout.streams:
+            if outlet in stream.concerned:
+                body = node.qualities[stream.index].attached(stream.next_sequence or None)
+                node.fanout.quality(stream, body, [outlet])
+
+    def _detach(self, link: proton.Link) -> None:
+        outlet = self.outlets.pop(link, None)
+        if outlet is not None:
+            self.node.fanout.remove(outlet)
+            self.node.links -= 1
+
+    def _detach_overruns(self) -> None:
+        """Give up the links whose queue overran; the connection and its other links stay."""
+        for outlet in self.overruns:
+            link = outlet.sender
+            if link not in self.outlets:
+                continue
+            self._detach(link)
+            self.node.counts.links_overrun += 1
+            link.close(
+                "amqp:resource-limit-exceeded",
+                f"more than {outlet.queue_bytes_max} bytes waited for this link",
+            )
+        self.overruns.clear()
+
+    # -- the end ----------------------------------------------------------------------------
+
+    def waiting(self) -> bool:
+        """Whether messages or frames still have to go out."""
+        return self.writing or any(
+            outlet.queued_bytes or outlet.has_open_batch() for outlet in self.outlets.values()
+        )
+
+    def close(self, condition: str = "", description: str = "") -> None:
+        """Say goodbye; the socket closes when the client answers or `end` is called."""
+        if not self.gone:
+            self.engine.close(condition, description)
+            self.work()
+
+    def end(self) -> None:
+        """Close the socket and forget the client."""
+        if self.gone:
+            return
+        self.gone = True
+        for link in list(self.outlets):
+            self._detach(link)
+        self.node.loop.remove_reader(self.sock.fileno())
+        self._stop_waiting()
+        self.sock.close()
+        self.node.connections.discard(self)
+        self.node.check_idle()
+
+
+class Node:
+    """The listening node.
+
+    `settings` are the configuration's `[amqp]` table; `qualities[i]` belongs to stream i;
+    `message_type` turns a word of `types=` into a number.
+    """
+
+    def __init__(
+        self,
+        fanout: Fanout,
+        settings: object,
+        qualities: list[QualityState],
+        message_type: Callable[[str], int],
+        container: str,
+    ) -> None:
+        self.fanout = fanout
+        self.settings = settings
+        self.qualities = qualities
+        self.message_type = message_type
+        self.container = container
+        self.counts = NodeCounts()
+        self.connections: set[NodeConnection] = set()
+        self.links = 0
+        self.loop: asyncio.AbstractEventLoop
+        self._listener: socket.socket | None = None
+        self._ticker: asyncio.TimerHandle | None = None
+        self._idle: asyncio.Event | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where the node listens: host and port."""
+        assert self._listener is not None
+        host, port = self._listener.getsockname()[:2]
+        return host, port
+
+    def start(self) -> None:
+        """Listen. Raises ConfigError where the address cannot be had."""
+        self.loop = asyncio.get_running_loop()
+        host, port = self.settings.address
+        try:
+            self._listener = socket.create_server((host, port), backlog=BACKLOG)
+        except (OSError, OverflowError) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise ConfigError(
+                f"amqp.listen: cannot listen on {host}:{port}: {reason}",
+                "another process has it; choose a free port"
+                if getattr(error, "errno", None) == errno.EADDRINUSE
+                else "choose an address of this machine",
+            ) from None
+        self._listener.setblocking(False)
+        self.loop.add_reader(self._listener.fileno(), self._accept)
+        self._tick()
+
+    def _accept(self) -> None:
+        """Take the clients that wait."""
+        assert self._listener is not None
+        for _ in range(BACKLOG):
+            try:
+                sock, _address = self._listener.accept()
+            except OSError:  # nobody waits any more, or that one has left
+                return
+            if len(self.connections) >= self.settings.max_connections:
+                self.counts.connections_refused += 1
+                sock.close()
+                continue
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+            self.counts.connections_opened += 1
+            self.connections.add(NodeConnection(self, sock))
+
+    def _tick(self) -> None:
+        """Let every connection see the time: idle peers end, our own empty frames go out."""
+        now_ms = time.monotonic_ns() // 1_000_000
+        for connection in list(self.connections):
+            connection.engine.tick(now_ms)
+            connection.work()
+        self._ticker = self.loop.call_later(TICK_SECONDS, self._tick)
+
+    def pump(self) -> bool:
+        """Deliver a share of what the ring holds, and write it out; True when more waits."""
+        more = self.fanout.pump(PUMP_BYTES_MAX)
+        self.flush()
+        self.fanout.note_latency(time.time_ns())
+        return more
+
+    def flush(self) -> None:
+        """Write to every connection that has something new."""
+        peers = list(self.fanout.dirty_peers)
+        self.fanout.dirty_peers.clear()
+        for peer in peers:
+            if peer.writing:  # the socket is full: `on_writable` goes on
+                peer.dirty = False
+                if peer.overruns:
+                    peer._detach_overruns()
+                continue
+            peer.work()
+
+    async def stop(self, seconds: float) -> None:
+        """Stop listening, drain for at most `seconds`, say goodbye, close."""
+        if self._listener is None:
+            return
+        self.loop.remove_reader(self._listener.fileno())
+        self._listener.close()
+        self._listener = None
+        deadline = self.loop.time() + seconds
+        for connection in list(self.connections):
+            connection.work()
+        while any(c.waiting() for c in self.connections) and self.loop.time() < deadline:
+            await asyncio.sleep(0.005)
+        self._idle = asyncio.Event()
+        for connection in list(self.connections):
+            connection.close("amqp:connection:forced", "the gateway stops")
+        self.check_idle()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), max(0.0, deadline - self.loop.time()))
+        for connection in list(self.connections):
+            connection.end()
+        if self._ticker is not None:
+            self._ticker.cancel()
+
+    def check_idle(self) -> None:
+        """Tell a waiting `stop` once the last connection is gone."""
+        if self._idle is not None and not self.connections:
+            self._idle.set()

@@ -1,0 +1,50 @@
+from feedhandler.amqp.framing cimport Frame, Template
+from feedhandler.amqp.proton cimport SenderLink
+
+
+cdef class Peer:
+    cdef public bint dirty
+    cdef public list dirty_peers
+    cdef readonly list overruns
+    cdef void touch(self)
+
+
+cdef class Batch:
+    cdef Frame frame
+    cdef bint is_open
+
+
+cdef class Outlet:
+    cdef readonly Peer peer
+    cdef readonly SenderLink sender
+    cdef readonly object subscription
+    cdef readonly int grain
+    cdef readonly bint stamp
+    cdef readonly bint any_type
+    cdef unsigned char[::1] types
+    cdef readonly object queue
+    cdef readonly Py_ssize_t queued_bytes
+    cdef readonly Py_ssize_t queue_bytes_max
+    cdef readonly Py_ssize_t batch_bytes_max
+    cdef readonly bint overrun
+    cdef readonly unsigned int group_sequence
+    cdef unsigned short[::1] selected
+    cdef Py_ssize_t selected_count
+    cdef dict batches
+    cdef list open_batches
+    cdef readonly unsigned long long sent
+    cdef readonly unsigned long long sent_bytes
+    cdef readonly unsigned long long waited
+    cdef readonly Py_ssize_t queued_bytes_high
+    cpdef bint wants_type(self, int message_type)
+    cpdef int select(self, Py_ssize_t number)
+    cpdef int deliver(self, Frame frame)
+    cpdef int batch(
+        self, int stream, Template template, unsigned long long sequence, long long received_ns,
+        const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size)
+    cpdef int close_batch(self, int stream)
+    cpdef bint has_open_batch(self)
+    cpdef int settle_batches(self)
+    cpdef int drain(self)
+    cdef int _close(self, Batch batch)
+    cdef int _enqueue(self, Frame frame)

@@ -1,0 +1,230 @@
+"""One subscriber's side of the fan-out: its credit, its bounded queue, its open batches.
+
+What it promises: messages leave in the order they were delivered to it; none is sent without the
+subscriber's credit; what waits never exceeds `queue_bytes_max`, and a subscriber that lets it
+overrun is marked (`overrun`), gets nothing more, and is detached by the node. No outlet waits for
+another.
+
+`Peer` is the connection an outlet sends on; it is put on a list once something waits in its
+engine, so that a hand-over ends with one write a connection.
+"""
+
+from collections import deque
+
+import cython
+import numpy
+
+if cython.compiled:
+    from cython.cimports.feedhandler.amqp.framing import Frame, Template
+    from cython.cimports.feedhandler.amqp.proton import SenderLink
+else:
+    from feedhandler.amqp.framing import Frame, Template
+    from feedhandler.amqp.proton import SenderLink
+
+from feedhandler.amqp.framing import WHOLE_PACKET
+
+#: What a queued message costs beside its bytes: the object around them and its place in the queue.
+QUEUE_ENTRY_BYTES = 64
+_ENTRY_BYTES = cython.declare(cython.Py_ssize_t, QUEUE_ENTRY_BYTES)
+_WHOLE = cython.declare(cython.uint, WHOLE_PACKET)
+
+#: The largest UDP payload: room that a batch needs beyond its limit for the packet that passes it.
+PACKET_BYTES_MAX = 65_535
+#: Room for a message's sections before its body; a routing key is at most a few hundred bytes.
+SECTIONS_BYTES_MAX = 4096
+#: Messages a packet can hold in any feed (the count field has at most 16 bits).
+MESSAGES_MAX = 65_535
+
+
+@cython.cclass
+class Peer:
+    """A connection; `dirty_peers` is the list it is on when `dirty`.
+
+    `overruns` are its outlets that have just been given up.
+    """
+
+    def __init__(self, dirty_peers: list) -> None:
+        self.dirty = False
+        self.dirty_peers = dirty_peers
+        self.overruns = []
+
+    @cython.cfunc
+    def touch(self) -> cython.void:
+        """Something waits in the engine: have it written at the end of the hand-over."""
+        if not self.dirty:
+            self.dirty = True
+            self.dirty_peers.append(self)
+
+
+@cython.cclass
+class Batch:
+    """The batch message that one outlet is filling from one service's packets."""
+
+    def __init__(self, bytes_max: int) -> None:
+        self.frame = Frame(bytes_max + PACKET_BYTES_MAX + SECTIONS_BYTES_MAX)
+        self.is_open = False
+
+
+@cython.cclass
+class Outlet:
+    """A link that receives what `subscription` asks for, over `sender`."""
+
+    def __init__(
+        self,
+        peer: Peer,
+        sender: SenderLink,
+        subscription: object,
+        queue_bytes_max: int,
+        batch_bytes_max: int,
+    ) -> None:
+        self.peer = peer
+        self.sender = sender
+        self.subscription = subscription
+        self.grain = subscription.grain
+        self.stamp = subscription.stamp
+        self.any_type = subscription.types is None
+        allowed = bytearray(65536 if subscription.types is not None else 1)
+        for message_type in subscription.types or ():
+            allowed[message_type] = 1
+        self.types = allowed
+        self.queue = deque()
+        self.queued_bytes = 0
+        self.queue_bytes_max = queue_bytes_max
+        self.batch_bytes_max = batch_bytes_max
+        self.overrun = False
+        self.group_sequence = 0
+        self.selected = memoryview(numpy.zeros(MESSAGES_MAX, numpy.uint16))
+        self.selected_count = 0
+        self.batches = {}
+        self.open_batches = []
+        self.sent = 0
+        self.sent_bytes = 0
+        self.waited = 0
+        self.queued_bytes_high = 0
+
+    @cython.ccall
+    def wants_type(self, message_type: cython.int) -> cython.bint:
+        """Whether the link takes messages of this type."""
+        return self.any_type or self.types[message_type] != 0
+
+    @cython.ccall
+    def select(self, number: cython.Py_ssize_t) -> cython.int:
+        """Choose one message of the packet in hand; the count chosen so far."""
+        self.selected[self.selected_count] = number
+        self.selected_count += 1
+        return self.selected_count
+
+    @cython.ccall
+    def deliver(self, frame: Frame) -> cython.int:
+        """Send the finished message, or queue it behind what waits."""
+        if self.overrun:
+            return 0
+        frame.number(self.group_sequence)
+        self.group_sequence += 1
+        if not cython.compiled:
+            self.group_sequence &= 0xFFFF_FFFF  # C wraps by itself
+        if self.queued_bytes == 0 and self.sender.ready():
+            self.sender.send(frame.data, 0, frame.used)
+            self.sent += 1
+            self.sent_bytes += frame.used
+            self.peer.touch()
+        else:
+            self._enqueue(frame)
+        return 0
+
+    @cython.cfunc
+    def _enqueue(self, frame: Frame) -> cython.int:
+        """Let a message wait; past the bound the link is given up and its queue freed."""
+        self.waited += 1
+        self.queued_bytes += frame.used + _ENTRY_BYTES
+        if self.queued_bytes > self.queue_bytes_max:
+            self.overrun = True
+            self.queue.clear()
+            self.batches.clear()
+            self.open_batches.clear()
+            self.peer.overruns.append(self)
+            self.peer.touch()
+            return 0
+        if self.queued_bytes > self.queued_bytes_high:
+            self.queued_bytes_high = self.queued_bytes
+        self.queue.append(frame.snapshot())
+        return 0
+
+    @cython.ccall
+    def drain(self) -> cython.int:
+        """Send what waits, as far as credit and the engine allow; called when either grew."""
+        data: bytes
+        size: cython.Py_ssize_t
+        while self.queue and self.sender.ready():
+            data = self.queue.popleft()
+            size = len(data)
+            self.sender.send(data, 0, size)
+            self.queued_bytes -= size + _ENTRY_BYTES
+            self.sent += 1
+            self.sent_bytes += size
+            self.peer.touch()
+        if self.open_batches:
+            self.settle_batches()
+        return 0
+
+    @cython.ccall
+    def batch(
+        self,
+        stream: cython.int,
+        template: Template,
+        sequence: cython.ulonglong,
+        received_ns: cython.longlong,
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        size: cython.Py_ssize_t,
+    ) -> cython.int:
+        """Add a packet to the batch of its service (`stream`), and send one that is full."""
+        batch: Batch
+        if self.overrun:
+            return 0
+        batch = self.batches.get(stream)
+        if batch is None:
+            batch = Batch(self.batch_bytes_max)
+            self.batches[stream] = batch
+        if batch.is_open and batch.frame.used + size > self.batch_bytes_max:
+            self._close(batch)
+            if self.overrun:
+                return 0
+        if not batch.is_open:
+            batch.frame.begin(template, sequence, _WHOLE, received_ns)
+            batch.is_open = True
+            self.open_batches.append(batch)
+        batch.frame.append(data, start, size)
+        return 0
+
+    @cython.cfunc
+    def _close(self, batch: Batch) -> cython.int:
+        """Finish an open batch and hand it on."""
+        batch.is_open = False
+        self.open_batches.remove(batch)
+        batch.frame.finish(0)
+        self.deliver(batch.frame)
+        return 0
+
+    @cython.ccall
+    def close_batch(self, stream: cython.int) -> cython.int:
+        """Finish the open batch of one service, ahead of a quality message about it."""
+        batch: Batch = self.batches.get(stream)
+        if batch is not None and batch.is_open:
+            self._close(batch)
+        return 0
+
+    @cython.ccall
+    def has_open_batch(self) -> cython.bint:
+        """Whether packets wait in a batch."""
+        return len(self.open_batches) > 0
+
+    @cython.ccall
+    def settle_batches(self) -> cython.int:
+        """At the end of a hand-over: send what was gathered.
+
+        Without credit a batch stays open and grows, up to its limit: as many packets as wait.
+        """
+        while self.open_batches and self.queued_bytes == 0 and self.sender.ready():
+            self._close(self.open_batches[0])
+        return 0

@@ -1,0 +1,47 @@
+"""C view of the engine for the fan-out and the subscriber."""
+
+cdef class Connection:
+    cdef void *connection
+    cdef void *transport
+    cdef void *collector
+    cdef readonly int fd
+    cdef readonly bint server
+    cdef readonly dict links
+    cdef readonly bint broken
+    cdef public object owner
+    cpdef Py_ssize_t receive(self) except -2
+    cpdef int flush(self) except -2
+    cpdef list events(self)
+    cdef object _link_of(self, void *link)
+    cdef void _take(self, object link)
+
+
+cdef class Link:
+    cdef void *link
+    cdef void *session
+    cdef readonly Connection connection
+    cdef readonly str name
+    cdef public object owner
+    cdef _bind(self, Connection connection, void *link)
+    cdef int _on_delivery(self, void *delivery) except -1
+
+
+cdef class SenderLink(Link):
+    cdef unsigned long long next_tag
+    cdef readonly bint settled
+    cdef readonly Py_ssize_t unsettled
+    cdef readonly unsigned long long accepted
+    cdef readonly unsigned long long refused
+    cpdef bint ready(self)
+    cpdef int credit(self)
+    cpdef int send(self, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size) except -1
+
+
+cdef class ReceiverLink(Link):
+    cdef readonly bytearray arena
+    cdef readonly bytearray bounds
+    cdef readonly Py_ssize_t used
+    cdef readonly Py_ssize_t count
+    cdef Py_ssize_t bounds_capacity
+    cpdef flow(self, int credit)
+    cpdef clear(self)

@@ -1,0 +1,174 @@
+"""Which messages a link wants: keys, patterns and the address that carries them.
+
+A routing key is `<feed>.<service>` for a packet and `<feed>.<service>.<symbol>` for a market
+message; a message without symbol has `-` there. A pattern is a key in which `*` stands for one
+word and `#` for any number of words, none included: without wildcards the source paper's direct
+exchange, with them its topic exchange (paper, section 4).
+
+An address is `<pattern>[,<pattern>...][?as=packet|batch|message][&types=...][&quality=0]
+[&stamp=1]`. `snapshot` and `from` are known words of the address whose service this node does not
+offer; they are refused as such, and anything else as an invalid field.
+
+No I/O, no engine: text in, decisions out.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
+
+from feedhandler.codecs.errors import UsageError
+
+#: Longest address, and most patterns in one: both only guard against nonsense.
+ADDRESS_CHARS_MAX = 4096
+PATTERNS_MAX = 256
+
+#: The word that stands for a symbol nobody named: it matches wildcards only.
+ANY_SYMBOL = "\0"
+#: The word of a message that has no symbol.
+NO_SYMBOL_WORD = "-"
+#: The first word of addresses that are reserved for durable queues.
+RESERVED_WORD = "queue"
+
+
+class Grain(IntEnum):
+    """What one AMQP message holds."""
+
+    PACKET = 0
+    BATCH = 1
+    MESSAGE = 2
+
+
+class AddressError(UsageError):
+    """An address that cannot be served; `condition` is the AMQP error to answer with."""
+
+    def __init__(self, message: str, condition: str = "amqp:invalid-field") -> None:
+        super().__init__(message)
+        self.condition = condition
+
+
+@lru_cache(maxsize=65536)
+def matches(pattern: tuple[str, ...], words: tuple[str, ...]) -> bool:
+    """Whether the pattern's words match the key's."""
+    if not pattern:
+        return not words
+    first = pattern[0]
+    if first == "#":
+        return any(matches(pattern[1:], words[skip:]) for skip in range(len(words) + 1))
+    if not words or (first != "*" and first != words[0]):
+        return False
+    return matches(pattern[1:], words[1:])
+
+
+@dataclass(frozen=True, slots=True)
+class Subscription:
+    """What a link asked for. `types` is None for all message types."""
+
+    patterns: tuple[tuple[str, ...], ...]
+    grain: Grain = Grain.PACKET
+    types: frozenset[int] | None = None
+    quality: bool = True
+    stamp: bool = False
+
+    def wants_service(self, feed: str, service: str) -> bool:
+        """Whether it takes all of the service: every packet, whatever its symbols."""
+        return any(
+            matches(pattern, (feed, service)) or matches(pattern, (feed, service, ANY_SYMBOL))
+            for pattern in self.patterns
+        )
+
+    def wants_symbol(self, feed: str, service: str, symbol: str) -> bool:
+        """Whether it takes the messages of this symbol."""
+        return any(
+            matches(pattern, (feed, service)) or matches(pattern, (feed, service, symbol))
+            for pattern in self.patterns
+        )
+
+    def concerns(self, feed: str, service: str) -> bool:
+        """Whether any key of the service could match."""
+        return any(_could_match(pattern, (feed, service)) for pattern in self.patterns)
+
+    @property
+    def only_key(self) -> str:
+        """The one key it names exactly, or "" where it has wildcards or several patterns."""
+        if len(self.patterns) != 1 or {"*", "#"} & set(self.patterns[0]):
+            return ""
+        return ".".join(self.patterns[0])
+
+
+def _could_match(pattern: tuple[str, ...], service_key: tuple[str, str]) -> bool:
+    """Whether the pattern matches the service's key, or the key of some symbol in it."""
+    if matches(pattern, service_key):
+        return True
+    symbols = {word for word in pattern if word not in "*#"} | {ANY_SYMBOL}
+    return any(matches(pattern, (*service_key, symbol)) for symbol in symbols)
+
+
+def parse_address(address: str, message_type: Callable[[str], int]) -> Subscription:
+    """Read a source address. `message_type` turns a word of `types` into a type's number.
+
+    Raises AddressError, with the AMQP condition to answer.
+    """
+    if not address or len(address) > ADDRESS_CHARS_MAX:
+        raise AddressError("an address is a routing key or pattern, such as euronext.104")
+    text, _, query = address.partition("?")
+    patterns = tuple(_pattern(part) for part in text.split(","))
+    if len(patterns) > PATTERNS_MAX:
+        raise AddressError(f"more than {PATTERNS_MAX} patterns in one address")
+    options = _options(query)
+    grain = Grain.PACKET
+    if (name := options.pop("as", None)) is not None:
+        if name not in ("packet", "batch", "message"):
+            raise AddressError(f"as={name}: it is packet, batch or message")
+        grain = Grain[name.upper()]
+    types = None
+    if (listed := options.pop("types", None)) is not None:
+        types = frozenset(_type(word, message_type) for word in listed.split(","))
+    quality = _flag(options, "quality", True)
+    stamp = _flag(options, "stamp", False)
+    for known in ("snapshot", "from"):
+        if known in options:
+            raise AddressError(f"{known}= is not offered by this node", "amqp:not-implemented")
+    if options:
+        raise AddressError(
+            f"unknown key {next(iter(options))!r}: known are as, types, quality, stamp"
+        )
+    return Subscription(patterns, grain, types, quality, stamp)
+
+
+def _pattern(text: str) -> tuple[str, ...]:
+    """The words of one pattern."""
+    words = tuple(text.split("."))
+    if not all(words):
+        raise AddressError(f"pattern {text!r} has an empty word")
+    if words[0] == RESERVED_WORD:
+        raise AddressError("addresses that start with 'queue.' are reserved", "amqp:not-found")
+    for word in words:
+        if len(word) > 1 and ("*" in word or "#" in word):
+            raise AddressError(f"pattern {text!r}: a wildcard stands for whole words")
+    return words
+
+
+def _options(query: str) -> dict[str, str]:
+    """`key=value` pairs of an address."""
+    options: dict[str, str] = {}
+    for part in filter(None, query.split("&")):
+        key, equals, value = part.partition("=")
+        if not equals or key in options:
+            raise AddressError(f"{part!r} is no single key=value")
+        options[key] = value
+    return options
+
+
+def _type(word: str, message_type: Callable[[str], int]) -> int:
+    try:
+        return message_type(word)
+    except (ValueError, KeyError, UsageError):
+        raise AddressError(f"types={word}: no such message type") from None
+
+
+def _flag(options: dict[str, str], key: str, default: bool) -> bool:
+    value = options.pop(key, "1" if default else "0")
+    if value not in ("0", "1"):
+        raise AddressError(f"{key}={value}: it is 0 or 1")
+    return value == "1"

@@ -1,0 +1,69 @@
+"""A bounded map from a symbol (u64) to a small number: the routing cache's table.
+
+Open addressing with linear probing in two flat arrays: one cache line a look-up, no objects.
+Half of the places at most are taken; the table doubles until `count_max` symbols are known, and
+then says so: what happens at the bound is the caller's policy.
+"""
+
+import cython
+import numpy
+
+_FIRST_SIZE = 1024
+#: Fibonacci hashing: the odd number nearest to 2**64 divided by the golden ratio.
+_SPREAD = cython.declare(cython.ulonglong, 11400714819323198485)
+
+
+@cython.cclass
+class SymbolMap:
+    """Symbol to number (>= 0), for at most `count_max` symbols."""
+
+    def __init__(self, count_max: int) -> None:
+        self.count_max = count_max
+        self._allocate(_FIRST_SIZE)
+
+    def _allocate(self, size: int) -> None:
+        self.keys = memoryview(numpy.zeros(size, numpy.uint64))
+        self.values = memoryview(numpy.full(size, -1, numpy.int32))
+        self.mask = size - 1
+        self.count = 0
+
+    @cython.locals(slot=cython.Py_ssize_t, spread=cython.ulonglong)
+    def _slot(self, key):
+        """Where the key is, or the free place where it would go."""
+        spread = key * _SPREAD
+        if not cython.compiled:
+            spread &= (1 << 64) - 1
+        slot = (spread >> 32) & self.mask
+        while self.values[slot] >= 0 and self.keys[slot] != key:
+            slot = (slot + 1) & self.mask
+        return slot
+
+    def get(self, key):
+        """The symbol's number, or -1."""
+        return self.values[self._slot(key)]
+
+    @cython.locals(slot=cython.Py_ssize_t)
+    def put(self, key, value):
+        """Remember the symbol's number; False when `count_max` symbols are known already."""
+        slot = self._slot(key)
+        if self.values[slot] < 0:
+            if self.count >= self.count_max:
+                return False
+            self.keys[slot] = key
+            self.count += 1
+        self.values[slot] = value
+        if self.count * 2 > self.mask:
+            self._grow()
+        return True
+
+    def _grow(self) -> None:
+        """Twice the places."""
+        keys, values = self.keys, self.values
+        self._allocate(2 * (self.mask + 1))
+        for slot in range(len(keys)):
+            if values[slot] >= 0:
+                self.put(keys[slot], values[slot])
+
+    def clear(self) -> None:
+        """Forget all symbols."""
+        self._allocate(_FIRST_SIZE)
