@@ -269,10 +269,13 @@ def subscribe(
     types: Annotated[str | None, typer.Option(help="Only these message types.")] = None,
     count: Annotated[int, typer.Option(help="Stop after so many; 0: never.", min=0)] = 0,
     stamp: Annotated[
-        bool, typer.Option(help="Latency since the gateway's kernel receive stamp.")
+        bool, typer.Option("--stamp", help="Latency since the gateway's kernel stamp.")
     ] = False,
-    day: Annotated[
-        str | None, typer.Option(help="Trading day for times, yyyy-mm-dd; else the tag's own.")
+    quality: Annotated[
+        bool, typer.Option("--quality", help="Quality messages as lines of the stream.")
+    ] = False,
+    feed: Annotated[
+        str | None, typer.Option(help="The description's path, where it is no built-in feed.")
     ] = None,
     as_json: Json = False,
 ) -> Work:
@@ -293,7 +296,8 @@ def subscribe(
         types=arguments.words(types),
         count=count,
         stamp=stamp,
-        day=arguments.date(day),
+        quality=quality,
+        feed=feed,
         as_json=as_json,
     )
     return lambda: ops.run(options)

@@ -1,0 +1,157 @@
+"""`feedhandler subscribe`: what a gateway publishes, for a reader or for a program.
+
+One line a market message, whatever the granularity of the subscription. Quality messages go to
+stderr, as they concern the reader rather than the data; with `--quality` they are lines of the
+stream, in their place in it.
+"""
+
+import asyncio
+import contextlib
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+import feedhandler
+from feedhandler.amqp.inbox import Message, feed_of, split_packets
+from feedhandler.ops.console import ExitCode, complain, run_async
+from feedhandler.ops.feeds import open_feed
+
+#: What was printed reaches a reading program this soon, even when little is printed.
+FLUSH_INTERVAL_S = 0.05
+#: Keys that every line has of its own in the table view; the others follow as `key=value`.
+_LEADING = ("key", "seq", "service", "type", "name", "symbol")
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """Where to attach, to what, and what to print."""
+
+    url: str
+    pattern: str
+    granularity: str = "message"
+    types: tuple[str, ...] = ()
+    count: int = 0
+    stamp: bool = False
+    quality: bool = False
+    feed: str | None = None
+    as_json: bool = False
+
+
+def run(options: Options) -> int:
+    """Print until `count`, until told to stop, or until the gateway ends it."""
+    return run_async(lambda stop: _until_stopped(options, stop), "uvloop")
+
+
+async def _until_stopped(options: Options, stop: asyncio.Event) -> int:
+    printing = asyncio.create_task(_print_messages(options, stop))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({printing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if not printing.done():
+        printing.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await printing
+        return ExitCode.OK
+    await printing
+    return ExitCode.OK
+
+
+async def _print_messages(options: Options, stop: asyncio.Event) -> None:
+    feed = open_feed(options.feed) if options.feed else None
+    output = Output(stop)
+    printed = 0
+    async with feedhandler.subscribe(
+        options.url,
+        options.pattern,
+        as_=options.granularity,
+        types=options.types or None,
+        stamp=options.stamp,
+        feed=feed,
+    ) as messages:
+        async for message in messages:
+            for line in lines_of(message, options):
+                output.write(_json_line(line) if options.as_json else _text_line(line))
+                printed += line["type"] != "quality"
+                if printed == options.count:
+                    return
+
+
+class Output:
+    """stdout, flushed soon after something was written; a reader that is gone sets `stop`."""
+
+    def __init__(self, stop: asyncio.Event) -> None:
+        self._stop = stop
+        self._loop = asyncio.get_running_loop()
+        self._due = False
+
+    def write(self, line: str) -> None:
+        """Write now, flush within `FLUSH_INTERVAL_S`."""
+        sys.stdout.write(line)
+        if not self._due:
+            self._due = True
+            self._loop.call_later(FLUSH_INTERVAL_S, self._flush)
+
+    def _flush(self) -> None:
+        self._due = False
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            self._stop.set()
+
+
+def lines_of(message: Message, options: Options) -> Iterator[dict[str, Any]]:
+    """What to print of one AMQP message: a dict for each market message in it."""
+    if message.content == "quality":
+        if options.quality:
+            yield {"key": message.key, "seq": None, "type": "quality", "symbol": None,
+                   "name": "quality", **(message.quality or {})}  # fmt: skip
+        else:
+            _note_quality(message)
+        return
+    stamps: dict[str, int] = {}
+    if options.stamp:
+        latency_us = (time.time_ns() - message.received_ns) // 1000
+        stamps = {"received_ns": message.received_ns, "latency_us": latency_us}
+    for fields in _market_messages(message):
+        yield {"key": message.key, **stamps, **fields}
+
+
+def _market_messages(message: Message) -> Iterator[dict[str, Any]]:
+    feed = feed_of(message)
+    if message.content == "message":
+        record = message.record()
+        layout = getattr(record, "layout", None)
+        yield {
+            "seq": message.own_sequence,
+            "service": message.service,
+            "type": message.type,
+            "name": layout.name if layout else "unknown",
+            **record.to_dict(),
+            "symbol": None if message.symbol == "-" else message.symbol,
+        }
+        return
+    for packet in split_packets(feed, message.body):
+        for fields in feed.to_dicts(packet, message.date):
+            yield {**fields, "service": message.service}
+
+
+def _note_quality(message: Message) -> None:
+    told = message.quality or {}
+    lost = ", ".join(f"{first}..{last}" for first, last in told.get("lost", [])[-8:])
+    complain(
+        f"quality of {message.key.removesuffix('.quality')}: {told.get('state')} "
+        f"({told.get('reason')})" + (f", lost {lost}" if lost else "")
+    )
+
+
+def _json_line(line: dict[str, Any]) -> str:
+    return msgspec.json.encode(line).decode() + "\n"
+
+
+def _text_line(line: dict[str, Any]) -> str:
+    fields = " ".join(f"{key}={value}" for key, value in line.items() if key not in _LEADING)
+    sequence = "" if line["seq"] is None else line["seq"]
+    return f"{line['key']:<24} {sequence:>9} {line['type']:>7} {line['name']:<20} {fields}\n"
