@@ -28,15 +28,15 @@ cdef class Ring:
     cdef unsigned long long padding_4[8]
 
     # producer
-    cdef unsigned long long refresh_room(self) noexcept nogil
-    cdef Py_ssize_t reserve(self, Py_ssize_t size) except -2 nogil
-    cdef int write_packet(
+    cpdef unsigned long long refresh_room(self) noexcept nogil
+    cpdef Py_ssize_t reserve(self, Py_ssize_t size) except -2 nogil
+    cpdef int write_packet(
         self, int channel, int line, int flags, int count,
         unsigned long long sequence, unsigned long long next_sequence,
         unsigned long long received_ns, unsigned long long session,
         unsigned int skip, unsigned int body, unsigned long long auxiliary,
         const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t length) except -1 nogil
-    cdef int write_mark(
+    cpdef int write_mark(
         self, int kind, int channel, int line,
         unsigned long long sequence, unsigned long long next_sequence,
         unsigned long long received_ns, unsigned long long session,
@@ -44,6 +44,6 @@ cdef class Ring:
     cpdef unsigned long long room(self) noexcept nogil
     cpdef int publish(self) noexcept nogil
     # consumer
-    cdef unsigned long long readable(self) noexcept nogil
-    cdef void release(self, unsigned long long position) noexcept nogil
+    cpdef unsigned long long readable(self) noexcept nogil
+    cpdef void release(self, unsigned long long position) noexcept nogil
     cpdef bint arm(self) noexcept nogil

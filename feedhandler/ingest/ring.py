@@ -276,7 +276,7 @@ class Ring:
                     memoryview(payload),
                     0,
                     len(payload),
-                )  # fmt: skip
+                )
             )
         return bool(
             self.write_mark(

@@ -1,0 +1,89 @@
+"""Every counter of the product: its name, its one-line meaning, and its place in an array.
+
+A scope (a line, a channel) is one enumeration; a member's value is the column that the compiled
+core increments in a numpy array of unsigned 64-bit integers, one row per line or channel. The
+metrics, the console view and the documentation are made from these enumerations and from nothing
+else. `feedhandler/ingest/columns.pxd` repeats the columns for C; a test holds the two together.
+"""
+
+from enum import IntEnum
+
+import numpy
+
+
+class Counter(IntEnum):
+    """A column with its meaning."""
+
+    meaning: str
+
+    def __new__(cls, column: int, meaning: str = "") -> "Counter":
+        member = int.__new__(cls, column)
+        member._value_ = column
+        member.meaning = meaning
+        return member
+
+
+class LineCounter(Counter):
+    """One line: one socket on one multicast group."""
+
+    PACKETS = 0, "datagrams received"
+    BYTES = 1, "bytes received"
+    WON = 2, "packets published from this line: its copy came first"
+    DUPLICATES = 3, "packets that had been seen before"
+    LATE = 4, "packets that came after their range had been announced lost; never published"
+    STALE = 5, "packets of an earlier numbering, an earlier session, or from before the start"
+    HEARTBEATS = 6, "heartbeats"
+    CONTROL = 7, "control packets that do not belong on a line; ignored"
+    QUARANTINED = 8, "packets that jumped beyond the window and wait for confirmation"
+    HELD = 9, "packets held because an earlier one was missing"
+    REFUSED = 10, "packets given up because neither ring nor hold had room"
+    FOREIGN_SOURCE = 11, "datagrams from another sender than the configured one"
+    UNCONFIGURED_SERVICE = 12, "packets of a service that no channel is configured for"
+    OVERSIZE = 13, "datagrams longer than packet_bytes_max"
+    KERNEL_DROPS = 14, "datagrams the kernel dropped because the socket's buffer was full"
+    SILENCES = 15, "times the line fell silent"
+    MISMATCHES = 16, "packets whose message bytes differ from the other line's copy"
+    TRUNCATED = 17, "rejected: fewer bytes than the packet header needs"
+    LENGTH_MISMATCH = 18, "rejected: the header's length differs from the datagram's size"
+    COUNT_MISMATCH = 19, "rejected: the packet does not end after the number of messages it names"
+    MESSAGE_SHORT = 20, "rejected: a message's size is too small for its own header"
+    MESSAGE_OVERRUN = 21, "rejected: a message reaches past the packet's end"
+    UNKNOWN_PACKET_TYPE = 22, "rejected: a packet type the feed's description does not know"
+    WRONG_CONSTANT = 23, "rejected: a constant header field has another value"
+    CONTROL_SHORT = 24, "rejected: a control packet's body is shorter than its layout"
+    COMPRESSED = 25, "rejected: a compressed body, which has no place on a live line"
+    INDEX_FULL = 26, "rejected: more messages than an index has room for"
+
+
+class ChannelCounter(Counter):
+    """One channel: one space of sequence numbers."""
+
+    PACKETS = 0, "packets published"
+    MESSAGES = 1, "messages published"
+    BYTES = 2, "bytes published"
+    GAPS = 3, "ranges announced lost on every line"
+    LOST = 4, "sequence numbers in those ranges (packets or messages, as the feed counts)"
+    STARTS = 5, "times the stream was joined"
+    RESETS = 6, "new numberings by the feed's sequence reset packet"
+    SESSIONS = 7, "new numberings by a new session id"
+    RESYNCS = 8, "times one line alone convinced the channel to go on somewhere else"
+    JUMPS = 9, "jumps beyond the window that were confirmed"
+    MISMATCHES = 10, "packets whose message bytes differ between the lines"
+    HOLD_HIGH = 11, "most packets held at once"
+    HOLD_FULL = 12, "times the earliest gap was announced early because the hold was full"
+    RING_FULL = 13, "times a record had to wait because the ring had no room"
+    EVICTED = 14, "quarantined packets pushed out by later ones"
+
+
+#: Counters that hold a highest value and must not be summed.
+HIGH_WATER = frozenset({ChannelCounter.HOLD_HIGH})
+
+
+def counter_array(scope: type[Counter], rows: int) -> numpy.ndarray:
+    """Zeroed counters of `rows` lines or channels: uint64, shape (rows, columns of `scope`)."""
+    return numpy.zeros((rows, len(scope)), numpy.uint64)
+
+
+def as_dict(scope: type[Counter], row: numpy.ndarray) -> dict[str, int]:
+    """One row by name in lower case (`{"packets": 12, ...}`)."""
+    return {member.name.lower(): int(row[member]) for member in scope}

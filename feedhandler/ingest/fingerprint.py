@@ -1,0 +1,138 @@
+"""Fingerprints of message bytes, and the window in which the lines' copies are compared.
+
+A fingerprint is a fast 64-bit digest over little-endian words in four independent lanes. It tells
+different bytes from equal ones by accident only with a chance of about 2**-64; it is no defence
+against somebody who builds a collision on purpose.
+"""
+
+import cython
+import numpy
+
+if cython.compiled:
+    from cython.cimports.feedhandler.ingest.atomics import load_word
+else:
+    UNKNOWN, SAME, DIFFERENT = range(3)
+
+    def load_word(chunk: memoryview) -> int:
+        """Eight bytes as a little-endian word."""
+        return int.from_bytes(chunk, "little")
+
+
+#: Odd multipliers below 2**63 (C keeps larger literals as Python objects), one per lane.
+FACTOR_1 = cython.declare(cython.ulonglong, 0x1E3779B97F4A7C15)
+FACTOR_2 = cython.declare(cython.ulonglong, 0x3F58476D1CE4E5B9)
+FACTOR_3 = cython.declare(cython.ulonglong, 0x14D049BB133111EB)
+FACTOR_4 = cython.declare(cython.ulonglong, 0x2127599BF4325C37)
+MASK_64 = (1 << 64) - 1
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _mix(
+    lane: cython.ulonglong, word: cython.ulonglong, factor: cython.ulonglong
+) -> cython.ulonglong:
+    """One word into a lane; the shift lets high bits reach the low ones again."""
+    lane = (lane ^ word) * factor
+    if not cython.compiled:
+        lane &= MASK_64
+    return lane ^ (lane >> 29)
+
+
+@cython.locals(
+    at=cython.Py_ssize_t,
+    end=cython.Py_ssize_t,
+    shift=cython.int,
+    lane_1=cython.ulonglong,
+    lane_2=cython.ulonglong,
+    lane_3=cython.ulonglong,
+    lane_4=cython.ulonglong,
+    tail=cython.ulonglong,
+)
+def fingerprint(data, start, length):
+    """Digest of `data[start:start + length]`; raises IndexError when that is outside."""
+    if start < 0 or length < 0 or start + length > data.shape[0]:
+        raise IndexError("fingerprint outside the buffer")
+    lane_1 = length + 1
+    lane_2 = 2
+    lane_3 = 3
+    lane_4 = 4
+    at = start
+    end = start + length
+    while end - at >= 32:
+        if cython.compiled:
+            lane_1 = _mix(lane_1, load_word(cython.address(data[at])), FACTOR_1)
+            lane_2 = _mix(lane_2, load_word(cython.address(data[at + 8])), FACTOR_2)
+            lane_3 = _mix(lane_3, load_word(cython.address(data[at + 16])), FACTOR_3)
+            lane_4 = _mix(lane_4, load_word(cython.address(data[at + 24])), FACTOR_4)
+        else:
+            lane_1 = _mix(lane_1, load_word(data[at : at + 8]), FACTOR_1)
+            lane_2 = _mix(lane_2, load_word(data[at + 8 : at + 16]), FACTOR_2)
+            lane_3 = _mix(lane_3, load_word(data[at + 16 : at + 24]), FACTOR_3)
+            lane_4 = _mix(lane_4, load_word(data[at + 24 : at + 32]), FACTOR_4)
+        at += 32
+    while end - at >= 8:
+        if cython.compiled:
+            lane_1 = _mix(lane_1, load_word(cython.address(data[at])), FACTOR_2)
+        else:
+            lane_1 = _mix(lane_1, load_word(data[at : at + 8]), FACTOR_2)
+        at += 8
+    tail = 0
+    shift = 0
+    while at < end:
+        tail |= cython.cast(cython.ulonglong, data[at]) << shift
+        shift += 8
+        at += 1
+    lane_1 = _mix(lane_1, tail, FACTOR_3)
+    lane_2 = _mix(lane_2, lane_1, FACTOR_4)
+    lane_3 = _mix(lane_3, lane_2, FACTOR_1)
+    return _mix(lane_4, lane_3, FACTOR_2)
+
+
+def fingerprint_of(data: bytes) -> int:
+    """`fingerprint` of a whole byte string, callable from Python."""
+    return fingerprint(memoryview(data), 0, len(data))
+
+
+@cython.final
+@cython.cclass
+class CompareWindow:
+    """Fingerprints of the latest packets by sequence number, in a table of fixed size.
+
+    A number's place is its remainder, so consecutive numbers never push each other out before the
+    window (a power of two, at least `capacity` numbers) has passed.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        size = 1 << max(capacity - 1, 1).bit_length()
+        self.entries = memoryview(numpy.zeros(2 * size, numpy.uint64))
+        self.mask = size - 1
+
+    @cython.locals(place=cython.ulonglong)
+    def remember(self, sequence, fingerprint):
+        """Keep the first copy's fingerprint. (Keys are the number plus one: 0 is an empty place.)"""
+        place = (sequence & self.mask) * 2
+        self.entries[place] = sequence + 1
+        self.entries[place + 1] = fingerprint
+        return 0
+
+    @cython.locals(place=cython.ulonglong)
+    def compare(self, sequence, fingerprint):
+        """SAME, DIFFERENT (told once per number), or UNKNOWN: no longer, or never, in the window."""
+        place = (sequence & self.mask) * 2
+        if self.entries[place] != sequence + 1:
+            return UNKNOWN
+        if self.entries[place + 1] == fingerprint:
+            return SAME
+        self.entries[place] = 0
+        return DIFFERENT
+
+    @cython.locals(place=cython.ulonglong)
+    def clear(self):
+        """Forget everything: a new numbering begins."""
+        place = 0
+        while place <= self.mask:
+            self.entries[place * 2] = 0
+            place += 1
+        return 0

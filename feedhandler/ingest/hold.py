@@ -1,0 +1,187 @@
+"""Packets that must wait: their bytes in a preallocated slab, and the order of those held.
+
+`PacketPool` owns a fixed number of slots; a slot is a row of words (the header fields that are
+needed later, the instants, the fingerprint) and room for one packet's bytes. Free slots are a
+stack, so that only as much memory is ever touched as was needed at once. `Hold` is the sequence
+of slots that wait behind a hole, ordered by sequence number; nearly every insertion is an append.
+
+Promises: nothing is allocated after construction; a packet that finds no free slot, or is longer
+than a slot, is refused (-1). Left to the arbiter: what happens then.
+"""
+
+import cython
+import numpy
+
+if cython.compiled:
+    from cython.cimports.libc.string import memcpy
+else:
+    (
+        SEQUENCE,
+        NEXT,
+        RECEIVED,
+        SESSION,
+        SEND_TIME,
+        LENGTH,
+        BODY,
+        LINE,
+        COUNT,
+        KIND,
+        NOTICED,
+        FINGERPRINT,
+    ) = range(12)
+    SLOT_WORDS = 12
+
+
+@cython.final
+@cython.cclass
+class PacketPool:
+    """`slots` packets of at most `slot_bytes` bytes each."""
+
+    def __init__(self, slots: int, slot_bytes: int) -> None:
+        self.words = memoryview(numpy.zeros(slots * SLOT_WORDS, numpy.uint64))
+        # zeros() maps pages lazily: an unused slab costs address space, not memory.
+        self.slab = memoryview(numpy.zeros(slots * slot_bytes, numpy.uint8))
+        self.free = memoryview(numpy.arange(slots - 1, -1, -1, dtype=numpy.int32))
+        self.free_count = slots
+        self.slot_bytes = slot_bytes
+
+    @cython.locals(slot=cython.Py_ssize_t, word=cython.Py_ssize_t, length=cython.Py_ssize_t)
+    def take(self, line, header, data, start, received_ns, noticed_ns, fingerprint):
+        """Copy a packet into a free slot; the slot, or -1 when none is free or it is too long.
+
+        A heartbeat has nothing to copy: its slot stands for the number it names.
+        """
+        length = header.length
+        if header.kind == HEARTBEAT_KIND:
+            length = 0
+        if self.free_count == 0 or length > self.slot_bytes:
+            return -1
+        if start < 0 or start + length > data.shape[0]:
+            raise IndexError("packet outside its buffer")
+        self.free_count -= 1
+        slot = self.free[self.free_count]
+        word = slot * SLOT_WORDS
+        self.words[word + SEQUENCE] = header.sequence
+        self.words[word + NEXT] = header.next_sequence
+        self.words[word + RECEIVED] = received_ns
+        self.words[word + SESSION] = header.session
+        self.words[word + SEND_TIME] = header.send_time
+        self.words[word + LENGTH] = length
+        self.words[word + BODY] = header.body
+        self.words[word + LINE] = line
+        self.words[word + COUNT] = header.count
+        self.words[word + KIND] = header.kind
+        self.words[word + NOTICED] = noticed_ns
+        self.words[word + FINGERPRINT] = fingerprint
+        if length > 0:
+            if cython.compiled:
+                memcpy(
+                    cython.address(self.slab[slot * self.slot_bytes]),
+                    cython.address(data[start]),
+                    length,
+                )
+            else:
+                begin = slot * self.slot_bytes
+                self.slab[begin : begin + length] = data[start : start + length]
+        return slot
+
+    def give_back(self, slot):
+        """The slot is free again."""
+        self.free[self.free_count] = slot
+        self.free_count += 1
+        return 0
+
+    def word(self, slot, which):
+        """One word of a slot."""
+        return self.words[slot * SLOT_WORDS + which]
+
+
+#: `PacketKind.HEARTBEAT`; C cannot take it from the enumeration.
+HEARTBEAT_KIND = cython.declare(cython.int, 1)
+
+
+@cython.final
+@cython.cclass
+class Hold:
+    """Slots ordered by sequence number, at most `capacity` of them."""
+
+    def __init__(self, pool: PacketPool, capacity: int) -> None:
+        size = 1 << max(capacity - 1, 1).bit_length()
+        self.pool = pool
+        self.order = memoryview(numpy.zeros(size, numpy.int32))
+        self.mask = size - 1
+        self.head = 0
+        self.count = 0
+        self.capacity = capacity
+
+    def lowest(self):
+        """The slot with the lowest number, or -1."""
+        return self.order[self.head] if self.count else -1
+
+    def highest(self):
+        """The slot with the highest number, or -1."""
+        return self.order[(self.head + self.count - 1) & self.mask] if self.count else -1
+
+    @cython.locals(
+        low=cython.Py_ssize_t, high=cython.Py_ssize_t, middle=cython.Py_ssize_t,
+        slot=cython.Py_ssize_t,
+    )  # fmt: skip
+    def contains(self, sequence, next_sequence):
+        """Is a packet held that begins at `sequence` and reaches at least to `next_sequence`?"""
+        low = 0
+        high = self.count
+        while low < high:
+            middle = (low + high) >> 1
+            slot = self.order[(self.head + middle) & self.mask]
+            if self.pool.words[slot * SLOT_WORDS + SEQUENCE] < sequence:
+                low = middle + 1
+            else:
+                high = middle
+        while low < self.count:
+            slot = self.order[(self.head + low) & self.mask]
+            if self.pool.words[slot * SLOT_WORDS + SEQUENCE] != sequence:
+                return False
+            if self.pool.words[slot * SLOT_WORDS + NEXT] >= next_sequence:
+                return True
+            low += 1
+        return False
+
+    @cython.locals(
+        at=cython.Py_ssize_t, other=cython.Py_ssize_t, sequence=cython.ulonglong,
+        noticed=cython.ulonglong,
+    )  # fmt: skip
+    def insert(self, slot):
+        """Put a slot in its place; 1, or 0 when the hold is full.
+
+        The hole before the new packet was noticed when the packet behind it came, if there is
+        one: NOTICED never falls from slot to slot, and the first slot's is the age of the
+        earliest hole.
+        """
+        if self.count >= self.capacity:
+            return 0
+        sequence = self.pool.words[slot * SLOT_WORDS + SEQUENCE]
+        at = self.count
+        while at > 0:
+            other = self.order[(self.head + at - 1) & self.mask]
+            if self.pool.words[other * SLOT_WORDS + SEQUENCE] <= sequence:
+                break
+            self.order[(self.head + at) & self.mask] = other
+            noticed = self.pool.words[other * SLOT_WORDS + NOTICED]
+            if noticed < self.pool.words[slot * SLOT_WORDS + NOTICED]:
+                self.pool.words[slot * SLOT_WORDS + NOTICED] = noticed
+            at -= 1
+        self.order[(self.head + at) & self.mask] = slot
+        self.count += 1
+        return 1
+
+    def drop_lowest(self):
+        """Take the lowest slot out and free it."""
+        self.pool.give_back(self.order[self.head])
+        self.head = (self.head + 1) & self.mask
+        self.count -= 1
+        return 0
+
+    def take_highest(self):
+        """Take the highest slot out without freeing it; the slot."""
+        self.count -= 1
+        return self.order[(self.head + self.count) & self.mask]

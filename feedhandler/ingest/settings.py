@@ -1,0 +1,62 @@
+"""What an operator may set about arbitration, with the reasons for the defaults."""
+
+import msgspec
+
+
+class ArbitrationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of one channel's arbitration; times in microseconds, sizes as named."""
+
+    gap_wait_us: int = 10_000
+    """how long a missing packet may still come, from the instant the hole was noticed; more than
+    the usual skew of the two lines, less than a subscriber minds waiting"""
+
+    start_wait_us: int = 10_000
+    """how long to look for the lowest number when joining a stream in its middle"""
+
+    hold_packets: int = 4096
+    """most packets held behind a hole; a tenth of a second of a busy service"""
+
+    packet_bytes_max: int = 2048
+    """longest datagram: an Ethernet frame of 1,500 bytes and some air; up to 65,535 for others"""
+
+    max_jump: int = 0
+    """widest forward jump in sequence numbers that needs no confirmation; 0: `hold_packets`, times
+    64 where the feed counts messages (a full packet carries about that many)"""
+
+    quarantine_packets: int = 64
+    """most packets beyond the window that wait for confirmation; the oldest gives way"""
+
+    compare_packets: int = 4096
+    """latest packets whose message bytes are compared between the lines"""
+
+    silent_us: int = 3_000_000
+    """a line is silent when nothing came for so long; feeds send heartbeats every second or two"""
+
+    resync_us: int = 1_000_000
+    """how long nothing may have fitted before one line alone may move the channel elsewhere"""
+
+    resync_run_packets: int = 8
+    """consecutive packets by which one line alone moves the channel"""
+
+    epoch_window_us: int = 5_000_000
+    """how long after a sequence reset the other line's copy of it, and packets from before it, may
+    still come; ten times the widest skew seen between lines"""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work; raises ValueError (msgspec turns it into its own error)."""
+        for name, least, most in (
+            ("gap_wait_us", 0, 60_000_000),
+            ("start_wait_us", 0, 60_000_000),
+            ("hold_packets", 1, 1 << 20),
+            ("packet_bytes_max", 64, 65_535),
+            ("max_jump", 0, 1 << 32),
+            ("quarantine_packets", 1, 4096),
+            ("compare_packets", 1, 1 << 20),
+            ("silent_us", 1_000, 3_600_000_000),
+            ("resync_us", 1_000, 3_600_000_000),
+            ("resync_run_packets", 2, 4096),
+            ("epoch_window_us", 0, 3_600_000_000),
+        ):
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise ValueError(f"{name} must be from {least} to {most}, not {value}")

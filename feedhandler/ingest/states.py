@@ -1,0 +1,138 @@
+"""The state machine of one channel's arbitration, as a table.
+
+A channel is in one of five states:
+
+JOINING      no number is expected yet: packets are collected for a moment, to start at the lowest
+FLOWING      everything up to `expected` is published, nothing is known to be missing
+WAITING      something is missing; packets behind the hole are held, and each hole has a deadline
+BLOCKED      the ring lacked room; packets are held and written as soon as there is some
+RENUMBERING  a reset or new session waits for ring room; until then nothing new is taken
+
+What comes in is judged by its number alone, against `expected` (and `first`, the feed's first
+number, while joining):
+
+OLD    everything in it was expected before          NEXT   it begins at, or spans, `expected`
+AHEAD  beyond, but within the window of `max_jump`   JUMP   beyond the window
+
+A heartbeat's number is the one that the next packet will carry; for it NEXT says that the line
+agrees with us, AHEAD that packets at the end of a burst were lost. While joining everything is
+AHEAD, but what begins at `first` is NEXT: then there is nothing to wait for.
+
+The table says what is done; the state that follows is what is true afterwards (something held or
+known to be missing: WAITING; ring full: BLOCKED; and so on). Sequence resets, new sessions and
+packets from before a reset are sorted out before the table is asked: see `arbitration.py`.
+"""
+
+from enum import IntEnum
+
+
+class State(IntEnum):
+    """Where the channel stands."""
+
+    JOINING = 0
+    FLOWING = 1
+    WAITING = 2
+    BLOCKED = 3
+    RENUMBERING = 4
+
+
+class Input(IntEnum):
+    """What came, judged by its number."""
+
+    OLD = 0
+    NEXT = 1
+    AHEAD = 2
+    JUMP = 3
+    HEARTBEAT_OLD = 4
+    HEARTBEAT_NEXT = 5
+    HEARTBEAT_AHEAD = 6
+    HEARTBEAT_JUMP = 7
+
+
+class Action(IntEnum):
+    """What is done about it."""
+
+    NOTHING = 0  # the line lives, no more
+    AGREE = 1  # the line expects the same number: the numbering is alive
+    START = 2  # join the stream here
+    HINT = 3  # remember the number as one the stream may be joined at
+    PUBLISH = 4  # write it to the ring, then whatever it releases
+    HOLD = 5  # keep it until the hole before it is closed or given up
+    DROP = 6  # count as duplicate, late or stale; compare with the first copy
+    REVEAL = 7  # everything before the heartbeat's number is missing: the deadline runs
+    QUARANTINE = 8  # believe it only when confirmed
+    REFUSE = 9  # count it: there is no room
+
+
+class Verdict(IntEnum):
+    """What became of a packet; the answer of `Arbiter.receive`."""
+
+    HEARD = 0
+    PUBLISHED = 1
+    HELD = 2
+    DUPLICATE = 3
+    LATE = 4
+    STALE = 5
+    QUARANTINED = 6
+    REFUSED = 7
+    RENUMBERED = 8
+
+
+_HEARTBEATS = (
+    Input.HEARTBEAT_OLD,
+    Input.HEARTBEAT_NEXT,
+    Input.HEARTBEAT_AHEAD,
+    Input.HEARTBEAT_JUMP,
+)
+_AFTER_START = {
+    Input.OLD: Action.DROP,
+    Input.NEXT: Action.PUBLISH,
+    Input.AHEAD: Action.HOLD,
+    Input.JUMP: Action.QUARANTINE,
+    Input.HEARTBEAT_OLD: Action.NOTHING,
+    Input.HEARTBEAT_NEXT: Action.AGREE,
+    Input.HEARTBEAT_AHEAD: Action.REVEAL,
+    Input.HEARTBEAT_JUMP: Action.QUARANTINE,
+}
+
+#: (state, input) -> action, every pair.
+TABLE: dict[State, dict[Input, Action]] = {
+    State.JOINING: {
+        Input.OLD: Action.HOLD,
+        Input.NEXT: Action.START,
+        Input.AHEAD: Action.HOLD,
+        Input.JUMP: Action.HOLD,
+        Input.HEARTBEAT_OLD: Action.NOTHING,
+        Input.HEARTBEAT_NEXT: Action.START,
+        Input.HEARTBEAT_AHEAD: Action.HINT,
+        Input.HEARTBEAT_JUMP: Action.HINT,
+    },
+    State.FLOWING: _AFTER_START,
+    State.WAITING: _AFTER_START,
+    # The ring is full: what comes next in order has to wait like the rest.
+    State.BLOCKED: {**_AFTER_START, Input.NEXT: Action.HOLD},
+    State.RENUMBERING: {
+        **{what: Action.REFUSE for what in Input},
+        **{what: Action.NOTHING for what in _HEARTBEATS},
+    },
+}
+
+#: Inputs per state in the flat form of the table.
+INPUTS = len(Input)
+
+
+def flat_table() -> bytes:
+    """The table as bytes: the action of (state, input) at state * INPUTS + input."""
+    return bytes(TABLE[state][what] for state in State for what in Input)
+
+
+# The same as plain integers, for the core; `states.pxd` repeats them for C.
+(JOINING, FLOWING, WAITING, BLOCKED, RENUMBERING) = (int(state) for state in State)
+(NOTHING, AGREE, START, HINT, PUBLISH, HOLD, DROP, REVEAL, QUARANTINE, REFUSE) = (
+    int(action) for action in Action
+)
+(OLD, NEXT, AHEAD, JUMP) = (int(what) for what in Input if what not in _HEARTBEATS)
+HEARTBEAT_INPUTS = int(Input.HEARTBEAT_OLD)
+(HEARD, PUBLISHED, HELD, DUPLICATE, LATE, STALE, QUARANTINED, REFUSED, RENUMBERED) = (
+    int(verdict) for verdict in Verdict
+)
