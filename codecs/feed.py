@@ -289,9 +289,7 @@ class Feed:
             )
         return packet
 
-    def _packet(
-        self, data: bytes, header: scanner.PacketHeader, midnight: int | None
-    ) -> Packet:
+    def _packet(self, data: bytes, header: scanner.PacketHeader, midnight: int | None) -> Packet:
         context = TimeContext(midnight)
         values = self.header.values(data, 0, context, {})
         control = None
@@ -404,9 +402,7 @@ class Feed:
             self._message_dict(packet, place, names or {}) for place in range(len(packet.messages))
         ]
 
-    def _message_dict(
-        self, packet: Packet, place: int, names: Mapping[int, str]
-    ) -> dict[str, Any]:
+    def _message_dict(self, packet: Packet, place: int, names: Mapping[int, str]) -> dict[str, Any]:
         symbol, message = packet.symbols[place], packet.messages[place]
         plain = {
             "seq": packet.sequences[place],
@@ -578,4 +574,3 @@ def pack_messages(messages: Iterable[bytes], room: int) -> list[list[bytes]]:
         runs[-1].append(message)
         used += len(message)
     return runs
-

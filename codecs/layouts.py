@@ -12,7 +12,7 @@ tuples of element records.
 
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import msgspec
 
@@ -188,9 +188,10 @@ class Block:
             members.append((self.group_name, tuple, ()))
         members.extend((name, int | None, None) for name, _ in self.times)
         title = "".join(word.capitalize() for word in self.name.split("_"))
-        return msgspec.defstruct(
+        record = msgspec.defstruct(
             title, members, bases=(Record,), namespace={"layout": self}, gc=bool(self.group_name)
         )
+        return cast(type[Record], record)
 
     def values(
         self, data: bytes, at: int, context: TimeContext, scales: Mapping[str, int | None]

@@ -61,8 +61,9 @@ class _Builder:
     def feed(self) -> Feed:
         description = self.description
         self._check_names()
-        header = self._block("packet", "header", description.packet.header_size,
-                             description.packet.fields, 0)
+        header = self._block(
+            "packet", "header", description.packet.header_size, description.packet.fields, 0
+        )
         layouts = self._layouts()
         controls = self._controls()
 
@@ -203,7 +204,9 @@ class _Builder:
             key = f"controls[{given.type}]"
             layout = self._layout(key, given, 0)
             if layout.code not in known:
-                self.refuse(key, "its type is not listed under packet.kind as control, reset or heartbeat")
+                self.refuse(
+                    key, "packet.kind does not list its type as control, reset or heartbeat"
+                )
             if layout.code in controls:
                 self.refuse(key, f"type {given.type} comes twice")
             controls[layout.code] = layout
@@ -317,7 +320,7 @@ class _Builder:
         table.counts_messages = packet.sequence.counts == "messages"
         table.heartbeat_adds = {"next": 0, "last": 1, "none": -1}[packet.sequence.heartbeat]
         table.heartbeat_when_empty = packet.heartbeat_when_empty
-        self._place(table, header, "length", packet.length.field, 4)
+        self._place(table, header, "length", packet.length.field, 2)
         table.length_add = packet.length.add
         self._place(table, header, "sequence", packet.sequence.field, 8)
         self._place(table, header, "session", packet.session, 8)
@@ -328,8 +331,8 @@ class _Builder:
         if packet.send_time.nanoseconds:
             key = "packet.send_time.nanoseconds"
             field = self._header_field(header, key, packet.send_time.nanoseconds)
-            if field.size != 4 or packet.send_time.unit != "s":
-                self.refuse(key, "must be a u32 beside a field in seconds")
+            if field.size != 4 or table.time_size > 4 or packet.send_time.unit != "s":
+                self.refuse(key, "must be a u32 beside a u32 in seconds")
             table.time_ns_at = field.at
         for name, value in packet.constants.items():
             field = self._header_field(header, f"packet.constants.{name}", name)
@@ -357,9 +360,7 @@ class _Builder:
         setattr(table, f"{role}_at", field.at)
         setattr(table, f"{role}_size", field.size)
 
-    def _kinds(
-        self, table: FeedTable, header: Block, controls: dict[int, Layout]
-    ) -> None:
+    def _kinds(self, table: FeedTable, header: Block, controls: dict[int, Layout]) -> None:
         kind = self.description.packet.kind
         if kind is None:
             if not self.description.packet.heartbeat_when_empty:
@@ -395,9 +396,7 @@ class _Builder:
         if not table.reset_size:
             self.refuse("packet.reset_next", f"{packet.reset_next!r} is no field of a reset's body")
 
-    def _messages(
-        self, table: FeedTable, layouts: dict[int, list[Layout]]
-    ) -> None:
+    def _messages(self, table: FeedTable, layouts: dict[int, list[Layout]]) -> None:
         message = self.description.message
         length = self._field("message.length", _named(message.length, "length"))
         if length.kind != "u" or length.size > 4 or length.at + length.size > message.header_size:
@@ -459,8 +458,9 @@ def list_feeds() -> list[str]:
 def load_feed(name_or_path: str | Path) -> Feed:
     """The feed of that name (see `list_feeds`), or of the description file at that path.
 
-    A feed of the package is loaded once and shared: treat it as read-only. Raises `ConfigError` for an unknown
-    name (naming the known ones) and for a wrong description (naming file, key and reason).
+    A feed of the package is loaded once and shared: treat it as read-only. Raises `ConfigError`
+    for an unknown name (naming the known ones) and for a wrong description (naming file, key and
+    reason).
     """
     text = str(name_or_path)
     if not text.endswith(".toml"):

@@ -64,9 +64,7 @@ def to_raw(value: Any, scale: int | None, what: str) -> int:
             return value.raw
         value = value.decimal
     if scale is None:
-        raise UsageError(
-            f"{what}: no scale is known for {value}", "give the wire integer instead"
-        )
+        raise UsageError(f"{what}: no scale is known for {value}", "give the wire integer instead")
     exact = Decimal(str(value)).scaleb(scale)
     if exact != exact.to_integral_value():
         raise UsageError(

@@ -70,7 +70,10 @@ cdef class MessageIndex:
     cdef public unsigned int[::1] offsets
     cdef public unsigned int[::1] sizes
     cdef public unsigned long long[::1] sequences
-    cdef public Py_ssize_t count, capacity, unknown, short
+    cdef public unsigned int[::1] firsts
+    cdef public unsigned int[::1] services
+    cdef public unsigned long long[::1] send_times
+    cdef public Py_ssize_t count, packets, capacity, unknown, short
 
 
 cpdef int frame_length(

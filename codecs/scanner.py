@@ -180,6 +180,12 @@ class MessageIndex:
     sizes      u32  bytes of the whole message
     sequences  u64  the message's own number where the feed counts messages, else the packet's
 
+    Of the packets that brought them (those with messages only), entries 0..packets-1:
+
+    firsts      u32  entry of the packet's first message
+    services    u32  the header's service
+    send_times  u64  the header's send time, raw
+
     `unknown` counts messages of types that the description does not lay out, `short` those that
     are shorter than their layout. Both are in the index like any other. `capacity` is at most
     2**32 - 1.
@@ -187,17 +193,20 @@ class MessageIndex:
 
     def __init__(self, capacity: cython.Py_ssize_t = 65_535) -> None:
         self.capacity = capacity
-        self.count = self.unknown = self.short = 0
+        self.count = self.packets = self.unknown = self.short = 0
         # memoryviews, not arrays: their items are Python integers in the interpreted twin too.
         self.types = memoryview(numpy.zeros(capacity, numpy.uint16))
         self.symbols = memoryview(numpy.zeros(capacity, numpy.uint64))
         self.offsets = memoryview(numpy.zeros(capacity, numpy.uint32))
         self.sizes = memoryview(numpy.zeros(capacity, numpy.uint32))
         self.sequences = memoryview(numpy.zeros(capacity, numpy.uint64))
+        self.firsts = memoryview(numpy.zeros(capacity, numpy.uint32))
+        self.services = memoryview(numpy.zeros(capacity, numpy.uint32))
+        self.send_times = memoryview(numpy.zeros(capacity, numpy.uint64))
 
     def clear(self) -> None:
         """Forget the entries and the counts."""
-        self.count = self.unknown = self.short = 0
+        self.count = self.packets = self.unknown = self.short = 0
 
     def arrays(self) -> dict[str, numpy.ndarray]:
         """Numpy views (no copies) of the entries in use, by name."""
@@ -211,9 +220,7 @@ class MessageIndex:
 @cython.inline
 @cython.nogil
 @cython.exceptval(-1, check=True)
-def _u16(
-    data: cython.const_uchar[::1], at: cython.Py_ssize_t, big: cython.bint
-) -> cython.uint:
+def _u16(data: cython.const_uchar[::1], at: cython.Py_ssize_t, big: cython.bint) -> cython.uint:
     if big:
         return (cython.cast(cython.uint, data[at]) << 8) | data[at + 1]
     return (cython.cast(cython.uint, data[at + 1]) << 8) | data[at]
@@ -223,9 +230,7 @@ def _u16(
 @cython.inline
 @cython.nogil
 @cython.exceptval(-1, check=True)
-def _u32(
-    data: cython.const_uchar[::1], at: cython.Py_ssize_t, big: cython.bint
-) -> cython.uint:
+def _u32(data: cython.const_uchar[::1], at: cython.Py_ssize_t, big: cython.bint) -> cython.uint:
     if big:
         return (
             (cython.cast(cython.uint, data[at]) << 24)
@@ -280,10 +285,10 @@ def _write(
     return 0
 
 
-def frame_length(table, data, start, size):  # type: ignore[no-untyped-def]
+def frame_length(table, data, start, size):
     """The whole length of the packet that begins at `start`, from its length field; 0 while
     `size` is too small to hold that field. For cutting a TCP stream into packets."""
-    if size < table.length_at + table.length_size or start < 0 or start + size > data.shape[0]:
+    if size < table.length_at + table.length_size or start < 0 or start + size > len(data):
         return 0
     big: cython.bint = table.big_endian
     return (
@@ -292,7 +297,7 @@ def frame_length(table, data, start, size):  # type: ignore[no-untyped-def]
     )
 
 
-def parse_header(table, data, start, size, out):  # type: ignore[no-untyped-def]
+def parse_header(table, data, start, size, out):
     """Read the header of the packet `data[start:start + size]` into `out`; returns a `Reject`.
 
     `out` is complete only where the answer is FINE. The messages are not looked at:
@@ -300,7 +305,7 @@ def parse_header(table, data, start, size, out):  # type: ignore[no-untyped-def]
     """
     big: cython.bint = table.big_endian
     place: cython.int
-    if start < 0 or size < table.header_size or start + size > data.shape[0]:
+    if start < 0 or size < table.header_size or start + size > len(data):
         return TRUNCATED
     out.length = (
         cython.cast(cython.uint, _read(data, start + table.length_at, table.length_size, big))
@@ -320,12 +325,8 @@ def parse_header(table, data, start, size, out):  # type: ignore[no-untyped-def]
     out.service = cython.cast(
         cython.uint, _read(data, start + table.service_at, table.service_size, big)
     )
-    out.flags = cython.cast(
-        cython.int, _read(data, start + table.flags_at, table.flags_size, big)
-    )
-    out.count = cython.cast(
-        cython.int, _read(data, start + table.count_at, table.count_size, big)
-    )
+    out.flags = cython.cast(cython.int, _read(data, start + table.flags_at, table.flags_size, big))
+    out.count = cython.cast(cython.int, _read(data, start + table.count_at, table.count_size, big))
     out.packet_type = cython.cast(
         cython.int, _read(data, start + table.type_at, table.type_size, big)
     )
@@ -350,9 +351,7 @@ def _classify(
     out.kind = DATA
     if table.kind_size:
         out.kind = table.kinds[
-            cython.cast(
-                cython.ushort, _read(data, start + table.kind_at, table.kind_size, big)
-            )
+            cython.cast(cython.ushort, _read(data, start + table.kind_at, table.kind_size, big))
         ]
         if out.kind == UNKNOWN_KIND:
             return UNKNOWN_PACKET_TYPE
@@ -392,7 +391,7 @@ def _check_body(table: FeedTable, header: PacketHeader) -> cython.int:
     return -2
 
 
-def check_messages(table, data, start, header):  # type: ignore[no-untyped-def]
+def check_messages(table, data, start, header):
     """Walk the messages of a packet whose header `parse_header` found FINE; returns a `Reject`.
 
     FINE means: exactly `header.count` messages, ending exactly at the packet's end. Control
@@ -407,10 +406,9 @@ def check_messages(table, data, start, header):  # type: ignore[no-untyped-def]
     end: cython.Py_ssize_t = start + header.length
     least: cython.Py_ssize_t = table.message_header_size
     size: cython.Py_ssize_t
-    place: cython.int
-    if start < 0 or end > data.shape[0]:
+    if start < 0 or end > len(data):
         return TRUNCATED
-    for place in range(header.count):
+    for _ in range(header.count):
         if end - at < least:
             return COUNT_MISMATCH if at == end else MESSAGE_OVERRUN
         size = cython.cast(
@@ -453,65 +451,92 @@ def _fill(
     sequence: cython.ulonglong = header.sequence
     step: cython.ulonglong = 1 if table.counts_messages else 0
     message_type: cython.ushort = cython.cast(cython.ushort, header.packet_type & 0xFFFF)
+    length_at: cython.int = table.message_length_at
+    length_size: cython.int = table.message_length_size
+    length_add: cython.int = table.message_length_add
+    type_at: cython.int = table.message_type_at
+    type_size: cython.int = table.message_type_size
+    no_symbol: cython.ulonglong = table.no_symbol
+    symbol: cython.ulonglong
+    place: cython.Py_ssize_t
     size: cython.Py_ssize_t
-    place: cython.int
     slot: cython.int
-    if start < 0 or end > data.shape[0]:
+    symbol_at: cython.int
+    symbol_size: cython.int
+    if start < 0 or end > len(data):
         return TRUNCATED
     if header.count > out.capacity - entry:
         return INDEX_FULL
-    for place in range(header.count):
+    for _ in range(header.count):
         if end - at < least:
             return COUNT_MISMATCH if at == end else MESSAGE_OVERRUN
-        size = cython.cast(
-            cython.Py_ssize_t,
-            _read(data, at + table.message_length_at, table.message_length_size, big),
-        )
-        size += table.message_length_add
+        # Every feed so far has u16 sizes, and all but one u16 types and u32 symbols: those are
+        # read in place, the rest by `_read`.
+        if length_size == 2:
+            size = _u16(data, at + length_at, big)
+        else:
+            size = cython.cast(cython.Py_ssize_t, _read(data, at + length_at, length_size, big))
+        size += length_add
         if size < least:
             return MESSAGE_SHORT
         if size > end - at:
             return MESSAGE_OVERRUN
-        if not table.type_in_packet:
-            message_type = cython.cast(
-                cython.ushort,
-                _read(data, at + table.message_type_at, table.message_type_size, big),
-            )
+        if type_size == 2:
+            message_type = cython.cast(cython.ushort, _u16(data, at + type_at, big))
+        elif type_size:
+            message_type = data[at + type_at]
         slot = table.slots[message_type]
+        symbol_size = table.symbol_size[slot]
+        symbol_at = table.symbol_at[slot]
+        if symbol_size == 0 or size < symbol_at + symbol_size:
+            symbol = no_symbol
+        elif symbol_size == 4:
+            place = at + symbol_at
+            if table.symbol_big[slot]:
+                symbol = (
+                    (cython.cast(cython.uint, data[place]) << 24)
+                    | (cython.cast(cython.uint, data[place + 1]) << 16)
+                    | (cython.cast(cython.uint, data[place + 2]) << 8)
+                    | data[place + 3]
+                )
+            else:
+                symbol = _u32(data, place, False)
+        else:
+            symbol = _read(data, at + symbol_at, symbol_size, table.symbol_big[slot])
         out.types[entry] = message_type
+        out.symbols[entry] = symbol
         out.offsets[entry] = cython.cast(cython.uint, at - base)
         out.sizes[entry] = cython.cast(cython.uint, size)
         out.sequences[entry] = sequence
-        if size < table.least_size[slot]:
-            short += 1
-        if slot == 0:
-            unknown += 1
-        if table.symbol_size[slot] == 0 or size < table.symbol_at[slot] + table.symbol_size[slot]:
-            out.symbols[entry] = table.no_symbol
-        else:
-            out.symbols[entry] = _read(
-                data, at + table.symbol_at[slot], table.symbol_size[slot], table.symbol_big[slot]
-            )
+        short += size < table.least_size[slot]
+        unknown += slot == 0
         sequence += step
+        if not cython.compiled:
+            sequence &= 0xFFFF_FFFF_FFFF_FFFF  # C wraps by itself
         entry += 1
         at += size
     if at != end:
         return COUNT_MISMATCH
+    if header.count:
+        out.firsts[out.packets] = cython.cast(cython.uint, out.count)
+        out.services[out.packets] = header.service
+        out.send_times[out.packets] = header.send_time
+        out.packets += 1
     out.count = entry
     out.unknown += unknown
     out.short += short
     return FINE
 
 
-def scan_messages(table, data, start, header, out):  # type: ignore[no-untyped-def]
+def scan_messages(table, data, start, header, out):
     """`check_messages`, and every message's type, symbol, offset, size and number into `out`,
     which is emptied first. Offsets count from `start`. Returns a `Reject`; on any but FINE `out`
     stays empty."""
-    out.count = out.unknown = out.short = 0
+    out.count = out.packets = out.unknown = out.short = 0
     return _fill(table, data, start, start, header, out)
 
 
-def scan_packets(table, data, start, size, header, out):  # type: ignore[no-untyped-def]
+def scan_packets(table, data, start, size, header, out):
     """Scan the packets that stand back to back in `data[start:start + size]`, appending to `out`;
     offsets count from the beginning of `data`.
 
@@ -522,7 +547,7 @@ def scan_packets(table, data, start, size, header, out):  # type: ignore[no-unty
     end: cython.Py_ssize_t = start + size
     verdict: cython.int
     length: cython.Py_ssize_t
-    if start < 0 or end > data.shape[0]:
+    if start < 0 or end > len(data):
         return TRUNCATED
     while at < end:
         length = frame_length(table, data, at, end - at)
@@ -537,7 +562,7 @@ def scan_packets(table, data, start, size, header, out):  # type: ignore[no-unty
     return FINE
 
 
-def scan_datagrams(table, data, starts, sizes, header, out, rejects):  # type: ignore[no-untyped-def]
+def scan_datagrams(table, data, starts, sizes, header, out, rejects):
     """Scan the datagrams `data[starts[i]:starts[i] + sizes[i]]`, appending to `out`; offsets count
     from the beginning of `data`. A bad packet is counted in `rejects[reason]` and left out, a good
     one in `rejects[FINE]`.
@@ -546,21 +571,21 @@ def scan_datagrams(table, data, starts, sizes, header, out, rejects):  # type: i
     """
     place: cython.Py_ssize_t
     verdict: cython.int
-    for place in range(starts.shape[0]):
+    for place in range(len(starts)):
         verdict = parse_header(table, data, starts[place], sizes[place], header)
         if verdict == FINE:
             verdict = _fill(table, data, starts[place], 0, header, out)
             if verdict == INDEX_FULL:
                 return cython.cast(cython.int, place)
         rejects[verdict] += 1
-    return cython.cast(cython.int, starts.shape[0])
+    return cython.cast(cython.int, len(starts))
 
 
-def patch_header(table, data, start, length, count):  # type: ignore[no-untyped-def]
+def patch_header(table, data, start, length, count):
     """Write `length` (of the whole packet) and `count` of messages into the header at `start`: a
     thinned packet keeps its header, with length and count of what is left. Returns a `Reject`
     (TRUNCATED where the header does not fit into `data`)."""
-    if start < 0 or start + table.header_size > data.shape[0]:
+    if start < 0 or start + table.header_size > len(data):
         return TRUNCATED
     _write(
         data,
