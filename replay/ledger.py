@@ -1,0 +1,204 @@
+"""Ledgers: an exchange's list of every message it sent, a subscriber's of every one it got.
+
+A ledger is a file of fixed records, written as the session goes and read back as one numpy array;
+`ledger_check` holds one against the other. A message is known by where it travelled (service,
+packet sequence number, its place in the packet) and by a 64-bit BLAKE2 hash of its bytes, so a
+ledger proves content without keeping it. Beside messages a subscriber notes what it was told:
+where its stream starts, and which ranges are announced lost.
+
+A packet that reaches a subscriber may have been thinned to the messages it asked for, so its
+messages are numbered by their place in what was delivered (`PACKED`); a message delivered alone
+carries its place in the exchange's packet (`MESSAGE`), as everything sent does.
+
+Records are appended in the order of events, `BUFFER_RECORDS` at a time. A ledger that was cut
+short (the writer was killed) reads up to its last whole record.
+"""
+
+import struct
+from enum import IntEnum
+from hashlib import blake2b
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from feedhandler.codecs import Feed
+from feedhandler.codecs.errors import ConfigError, PeerError, UsageError
+from feedhandler.codecs.kinds import PacketKind, Reject
+from feedhandler.codecs.scanner import (
+    NO_SYMBOL,
+    MessageIndex,
+    PacketHeader,
+    parse_header,
+    scan_messages,
+)
+
+#: One record; see `RecordKind` for what the fields mean in each kind.
+RECORD = np.dtype(
+    [
+        ("sequence", "<u8"),
+        ("symbol", "<u8"),
+        ("hash", "<u8"),
+        ("service", "<u2"),
+        ("number", "<u2"),
+        ("type", "<u2"),
+        ("kind", "u1"),
+        ("reserved", "u1"),
+    ]
+)
+#: Records kept in memory before they are written: 128 KiB.
+BUFFER_RECORDS = 4096
+
+_MAGIC, _VERSION = b"FHLEDGER", 1
+_FILE_HEADER = struct.Struct("<8sHH20s")
+_PACK = struct.Struct("<QQ8sHHHBx").pack
+_NO_HASH = bytes(8)
+
+Records = NDArray[Any]
+
+
+class RecordKind(IntEnum):
+    """What a record says."""
+
+    MESSAGE = 0
+    """a message; `number` is its place in the packet that the exchange sent"""
+    PACKED = 1
+    """a message out of a delivered packet; `number` is its place in that"""
+    LOST = 2
+    """the subscriber was told that `sequence` to `symbol`, both included, are lost"""
+    START = 3
+    """the subscriber was told that the service's stream begins at `sequence`"""
+
+
+class Ledger(NamedTuple):
+    """A ledger read back: which feed it is of (its key), and its records in order."""
+
+    feed: str
+    records: Records
+
+
+class LedgerWriter:
+    """Writes one ledger. Not for several threads at once.
+
+    Raises `ConfigError` where the file cannot be written.
+    """
+
+    def __init__(self, path: Path, feed: Feed) -> None:
+        self.path = path
+        self.messages = 0
+        self._table = feed.table
+        self._header = PacketHeader()
+        self._index = MessageIndex()
+        self._records: list[bytes] = []
+        try:
+            # Unbuffered: the records are gathered here, and each gathering is one write.
+            self._file = open(path, "wb", buffering=0)  # noqa: SIM115
+            self._file.write(
+                _FILE_HEADER.pack(_MAGIC, _VERSION, RECORD.itemsize, feed.key.encode())
+            )
+        except OSError as error:
+            raise ConfigError(
+                f"{path}: cannot be written: {error.strerror}", "give another place for the ledger"
+            ) from None
+
+    def sent(self, packet: bytes) -> int:
+        """Every message of a packet that the exchange sends; returns how many.
+
+        Control packets have none. Raises `PeerError` for what the feed's scanner rejects.
+        """
+        return self._packet(packet, RecordKind.MESSAGE)
+
+    def received_packet(self, packet: bytes) -> int:
+        """Every message of a packet as delivered, thinned or not; returns how many."""
+        return self._packet(packet, RecordKind.PACKED)
+
+    def received_message(
+        self, service: int, sequence: int, number: int, message: bytes, symbol: int = NO_SYMBOL,
+        type: int = 0,
+    ) -> None:  # fmt: skip
+        """One message delivered alone; `number` is its place in the packet it was sent in."""
+        digest = blake2b(message, digest_size=8).digest()
+        self._append(_PACK(sequence, symbol, digest, service, number, type, RecordKind.MESSAGE))
+        self.messages += 1
+
+    def lost(self, service: int, first: int, last: int) -> None:
+        """The subscriber is told that a range, both ends included, is lost for good."""
+        if first > last:
+            raise UsageError(f"the range {first} to {last} is empty", "give the lower end first")
+        self._append(_PACK(first, last, _NO_HASH, service, 0, 0, RecordKind.LOST))
+
+    def start(self, service: int, sequence: int) -> None:
+        """The subscriber is told that the service's stream begins at `sequence`."""
+        self._append(_PACK(sequence, 0, _NO_HASH, service, 0, 0, RecordKind.START))
+
+    def flush(self) -> None:
+        """Hand what is gathered to the operating system."""
+        if self._records:
+            self._file.write(b"".join(self._records))
+            self._records.clear()
+
+    def close(self) -> None:
+        """Write the rest and close; closing twice does nothing."""
+        if not self._file.closed:
+            self.flush()
+            self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        error: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _packet(self, packet: bytes, kind: RecordKind) -> int:
+        header, index = self._header, self._index
+        verdict = parse_header(self._table, packet, 0, len(packet), header)
+        if not verdict and header.kind == PacketKind.DATA:
+            verdict = scan_messages(self._table, packet, 0, header, index)
+        elif not verdict:
+            return 0
+        if verdict:
+            raise PeerError(f"not a packet: {Reject(verdict).name}", "is this the right feed?")
+        sequence, service, count = header.sequence, header.service, index.count
+        offsets, sizes = index.offsets, index.sizes
+        symbols, types = index.symbols, index.types
+        for number in range(count):
+            at = offsets[number]
+            digest = blake2b(packet[at : at + sizes[number]], digest_size=8).digest()
+            self._records.append(
+                _PACK(sequence, symbols[number], digest, service, number, types[number], kind)
+            )
+        self.messages += count
+        if len(self._records) >= BUFFER_RECORDS:
+            self.flush()
+        return count
+
+    def _append(self, record: bytes) -> None:
+        self._records.append(record)
+        if len(self._records) >= BUFFER_RECORDS:
+            self.flush()
+
+
+def read_ledger(path: Path) -> Ledger:
+    """A ledger from its file; raises `UsageError` for a file that is none or cannot be read."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UsageError(
+            f"{path}: cannot be read: {error.strerror}", "name a ledger that a run has written"
+        ) from None
+    hint = "name a ledger that this version has written"
+    if len(data) < _FILE_HEADER.size or not data.startswith(_MAGIC):
+        raise UsageError(f"{path}: not a ledger", hint)
+    _, version, size, key = _FILE_HEADER.unpack_from(data)
+    if (version, size) != (_VERSION, RECORD.itemsize):
+        raise UsageError(f"{path}: a ledger of version {version}", hint)
+    whole = (len(data) - _FILE_HEADER.size) // RECORD.itemsize
+    records = np.frombuffer(data, RECORD, whole, _FILE_HEADER.size)
+    return Ledger(key.rstrip(b"\0").decode("ascii", "replace"), records)
