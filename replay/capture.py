@@ -296,7 +296,7 @@ class Capture:
             position = 0
             while True:
                 columns = DatagramColumns(BATCH_DATAGRAMS_MAX)
-                position = scanner.scan(chunk, position, filled, columns)
+                position = scanner.scan(chunk.data, position, filled, columns)
                 self._count(scanner, columns.count)
                 if columns.count:
                     yield _batch(chunk, columns)
@@ -312,7 +312,7 @@ class Capture:
             rest = chunk[position:filled]
             offset += position
         if len(rest) or source.cut:
-            reason = "the gzip stream has no end" if source.cut else "the last record is not whole"
+            reason = "the file has no end mark" if source.cut else "the last record is not whole"
             self.truncation = Truncation(scanner.records, offset, reason)
 
     def _count(self, scanner: PcapScanner, datagrams: int) -> None:

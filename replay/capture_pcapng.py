@@ -22,14 +22,20 @@ if TYPE_CHECKING:
     from feedhandler.replay.capture import ByteSource
 
 _NANOSECOND_MAGIC = 0xA1B23C4D
+#: Type and length of a block, which dpkt reads first: the one place where a file may end.
+_BLOCK_HEADER_BYTES = 8
 _MICROSECOND_DIVISOR = 1_000_000
 
 
 class _Readable:
-    """The `read` and `name` that dpkt wants, over a byte source."""
+    """The `read` and `name` that dpkt wants, over a byte source.
+
+    `short` says that the bytes ended inside a block, which dpkt takes for the end of the file.
+    """
 
     def __init__(self, source: "ByteSource", name: str) -> None:
         self.name = name
+        self.short = False
         self._source = source
 
     def read(self, size: int) -> bytes:
@@ -43,6 +49,8 @@ class _Readable:
             if not got:
                 break
             filled += got
+        if filled < size and (filled or size != _BLOCK_HEADER_BYTES):
+            self.short = True
         return bytes(block[:filled])
 
 
@@ -58,7 +66,8 @@ class PcapngSource:
         self._path = path
         self._source = reopen()
         try:
-            self._reader = dpkt.pcapng.Reader(_Readable(self._source, str(path)))
+            self._readable = _Readable(self._source, str(path))
+            self._reader = dpkt.pcapng.Reader(self._readable)
         except (dpkt.Error, ValueError, IndexError, struct.error) as error:
             self._source.close()
             raise PeerError(
@@ -90,7 +99,7 @@ class PcapngSource:
         try:
             seconds, packet = next(self._records)
         except StopIteration:
-            self.cut = self._source.cut
+            self.cut = self._source.cut or self._readable.short
             return b""
         except (dpkt.NeedData, struct.error):
             self.cut = True

@@ -273,7 +273,7 @@ class PcapScanner:
         Returns the offset of the first record not taken; `status` says why it stopped there.
         Raises `IndexError` for `start` or `end` outside `data`, or past what a u32 offset holds.
         """
-        if start < 0 or end > data.shape[0] or start > end or end > 0xFFFF_FFFF:
+        if start < 0 or end > len(data) or start > end or end > 0xFFFF_FFFF:
             raise IndexError("start and end must lie within data, and below 4 GiB")
         position: cython.Py_ssize_t
         with cython.nogil:
