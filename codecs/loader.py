@@ -140,15 +140,15 @@ class _Builder:
         return fields
 
     def _check_prices(self, key: str, fields: list[Field], outer: list[Field]) -> None:
-        integers = {field.name for field in [*fields, *outer] if field.kind in "ui"}
+        codes = {f.name for f in [*fields, *outer] if f.kind in "ui" and f.size == 1}
         for field in fields:
             if isinstance(field.price, str):
                 if field.price == "reference":
                     if not (self.description.reference and self.description.reference.scale):
                         self.refuse(f"{key}.{field.wire}", "no reference.scale is described")
-                elif field.price not in integers:
+                elif field.price not in codes:
                     self.refuse(
-                        f"{key}.{field.wire}", f"its scale {field.price!r} is no integer field"
+                        f"{key}.{field.wire}", f"its scale {field.price!r} is no one-byte integer"
                     )
             elif field.price is not None and not 0 <= field.price <= 18:
                 self.refuse(f"{key}.{field.wire}", f"a scale of {field.price} is not within 0..18")

@@ -31,6 +31,7 @@ PURE_MODE: dict[str, str] = {
     "feedhandler.ingest.arbitration": "feedhandler/ingest/arbitration.py",
     "feedhandler.replay.pcap": "feedhandler/replay/pcap.py",
     "feedhandler.codecs.scanner": "feedhandler/codecs/scanner.py",
+    "feedhandler.codecs.columns": "feedhandler/codecs/columns.py",
 }
 
 #: Modules that need C headers and so exist compiled only.

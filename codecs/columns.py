@@ -1,0 +1,472 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
+"""Messages as columns: all fields of one message type into numpy arrays, and on to Arrow.
+
+`Columns` takes the bytes of packets and the `MessageIndex` that the scanner made of them, picks the
+messages of one layout, and decodes every field into preallocated arrays, which it reuses from one
+call to the next. The bytes are walked in compiled code without the GIL, a block of rows at a time,
+field by field; prices and full times are then made of whole columns.
+
+Columns, by name: `seq` (u64), `service` (u32), `symbol` (u64, as the scanner gives it; the text
+itself where the layout has a field of that name), `send_time_ns` (i64), then the layout's fields. Integers keep the width of the wire. Text is `S<n>`, cut at its
+first NUL, without trailing spaces. A price has two columns: `<name>_raw` (the wire's integer) and
+`<name>` (f64, the nearest float; not a number where the scale is unknown). Full times are i64, and
+`UNKNOWN_TIME` where the day is needed and not given. A layout with a repeated group gives one row
+an element, the message's own fields repeated, and the column `element` (i32) with the element's
+number, -1 for the one row of a message without elements.
+"""
+
+from collections.abc import Mapping
+from datetime import date
+from typing import Any
+
+import cython
+import numpy
+
+from feedhandler.codecs.prices import SCALE_MAX
+from feedhandler.codecs.times import SECOND_NS, UNIT_NS, day_start_ns
+
+if cython.compiled:
+    from cython.cimports.feedhandler.codecs.scanner import MessageIndex
+else:
+    from feedhandler.codecs.scanner import MessageIndex
+
+#: What a full time is where it cannot be known: the least i64, which numpy calls NaT.
+UNKNOWN_TIME = -(2**63)
+#: Rows decoded field by field before the next rows: their messages then stay in the first caches.
+_BLOCK_ROWS = cython.declare(cython.Py_ssize_t, 512)
+
+_POWERS = numpy.full(256, numpy.nan)
+_POWERS[: SCALE_MAX + 1] = [10.0**places for places in range(SCALE_MAX + 1)]
+
+
+def count_rows(
+    index: MessageIndex,
+    code: cython.uint,
+    least: cython.uint,
+    below: cython.uint,
+    group_at: cython.Py_ssize_t,
+    group_size: cython.Py_ssize_t,
+) -> int:
+    """How many rows the messages of type `code` and sizes in [least, below) make."""
+    rows: cython.Py_ssize_t = 0
+    entry: cython.Py_ssize_t
+    elements: cython.Py_ssize_t
+    with cython.nogil:
+        for entry in range(index.count):
+            if index.types[entry] != code:
+                continue
+            if index.sizes[entry] < least or index.sizes[entry] >= below:
+                continue
+            elements = 1
+            if group_size:
+                elements = (cython.cast(cython.Py_ssize_t, index.sizes[entry]) - group_at) // (
+                    group_size
+                )
+                if elements < 1:
+                    elements = 1
+            rows += elements
+    return rows
+
+
+def select_rows(
+    index: MessageIndex,
+    code: cython.uint,
+    least: cython.uint,
+    below: cython.uint,
+    group_at: cython.Py_ssize_t,
+    group_size: cython.Py_ssize_t,
+    bases: cython.longlong[:, ::1],
+    seqs: cython.ulonglong[::1],
+    symbols: cython.ulonglong[::1],
+    packets: cython.uint[::1],
+    numbers: cython.int[::1],
+) -> int:
+    """Write, for each row: `bases[0]` the message's offset, `bases[1]` the element's (-1: none),
+    sequence, symbol, packet and element number. The arrays hold at least `count_rows` entries. Returns the rows."""
+    rows: cython.Py_ssize_t = 0
+    packet: cython.Py_ssize_t = 0
+    entry: cython.Py_ssize_t
+    element: cython.Py_ssize_t
+    offset: cython.longlong
+    many: cython.Py_ssize_t
+    with cython.nogil:
+        for entry in range(index.count):
+            while packet + 1 < index.packets and index.firsts[packet + 1] <= entry:
+                packet += 1
+            if index.types[entry] != code:
+                continue
+            if index.sizes[entry] < least or index.sizes[entry] >= below:
+                continue
+            many = 0
+            if group_size:
+                many = (cython.cast(cython.Py_ssize_t, index.sizes[entry]) - group_at) // (
+                    group_size
+                )
+            offset = index.offsets[entry]
+            for element in range(many if many > 0 else 1):
+                bases[0, rows] = offset
+                bases[1, rows] = offset + group_at + element * group_size if many > 0 else -1
+                numbers[rows] = cython.cast(cython.int, element) if many > 0 else -1
+                seqs[rows] = index.sequences[entry]
+                symbols[rows] = index.symbols[entry]
+                packets[rows] = cython.cast(cython.uint, packet)
+                rows += 1
+    return rows
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def _u16(
+    data: cython.const_uchar[::1],
+    base: cython.Py_ssize_t,
+    at: cython.Py_ssize_t,
+    big: cython.bint,
+) -> cython.uint:
+    if base < 0:
+        return 0
+    at += base
+    if big:
+        return (cython.cast(cython.uint, data[at]) << 8) | data[at + 1]
+    return (cython.cast(cython.uint, data[at + 1]) << 8) | data[at]
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def _u32(
+    data: cython.const_uchar[::1],
+    base: cython.Py_ssize_t,
+    at: cython.Py_ssize_t,
+    big: cython.bint,
+) -> cython.uint:
+    if base < 0:
+        return 0
+    at += base
+    if big:
+        return (
+            (cython.cast(cython.uint, data[at]) << 24)
+            | (cython.cast(cython.uint, data[at + 1]) << 16)
+            | (cython.cast(cython.uint, data[at + 2]) << 8)
+            | data[at + 3]
+        )
+    return (
+        (cython.cast(cython.uint, data[at + 3]) << 24)
+        | (cython.cast(cython.uint, data[at + 2]) << 16)
+        | (cython.cast(cython.uint, data[at + 1]) << 8)
+        | data[at]
+    )
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def _u64(
+    data: cython.const_uchar[::1],
+    base: cython.Py_ssize_t,
+    at: cython.Py_ssize_t,
+    big: cython.bint,
+) -> cython.ulonglong:
+    high: cython.ulonglong = _u32(data, base, at if big else at + 4, big)
+    low: cython.ulonglong = _u32(data, base, at + 4 if big else at, big)
+    return (high << 32) | low
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def _copy_text(
+    data: cython.const_uchar[::1],
+    base: cython.Py_ssize_t,
+    at: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    texts: cython.uchar[::1],
+    to: cython.Py_ssize_t,
+) -> cython.int:
+    """Copy text up to its first NUL, without trailing spaces; the rest becomes NUL."""
+    length: cython.Py_ssize_t = 0
+    place: cython.Py_ssize_t
+    at += base
+    for place in range(size if base >= 0 else 0):
+        if data[at + place] == 0:
+            break
+        texts[to + place] = data[at + place]
+        if data[at + place] != 32:
+            length = place + 1
+    for place in range(length, size):
+        texts[to + place] = 0
+    return 0
+
+
+def fill_columns(
+    data: cython.const_uchar[::1],
+    bases: cython.const_longlong[:, ::1],
+    rows: cython.Py_ssize_t,
+    big: cython.bint,
+    plan: cython.const_longlong[:, ::1],
+    cells8: cython.ulonglong[:, ::1],
+    cells4: cython.uint[:, ::1],
+    cells2: cython.ushort[:, ::1],
+    cells1: cython.uchar[:, ::1],
+    texts: cython.uchar[::1],
+) -> None:
+    """Decode every field of `plan` for rows 0..rows-1. Each row of the plan: the field's offset,
+    its size, which of `bases` it counts from, whether it is text, and its row among the cells of its
+    width (text: where its column begins in `texts`). A base of -1 gives 0 or blank."""
+    first: cython.Py_ssize_t = 0
+    last: cython.Py_ssize_t
+    row: cython.Py_ssize_t
+    at: cython.Py_ssize_t
+    field: cython.Py_ssize_t
+    which: cython.Py_ssize_t
+    cell: cython.Py_ssize_t
+    size: cython.Py_ssize_t
+    with cython.nogil:
+        while first < rows:
+            last = min(first + _BLOCK_ROWS, rows)
+            for field in range(len(plan)):
+                at = plan[field, 0]
+                size = plan[field, 1]
+                which = plan[field, 2]
+                cell = plan[field, 4]
+                if plan[field, 3]:
+                    for row in range(first, last):
+                        _copy_text(data, bases[which, row], at, size, texts, cell + row * size)
+                elif size == 4:
+                    for row in range(first, last):
+                        cells4[cell, row] = _u32(data, bases[which, row], at, big)
+                elif size == 1:
+                    for row in range(first, last):
+                        cells1[cell, row] = (
+                            data[bases[which, row] + at] if bases[which, row] >= 0 else 0
+                        )
+                elif size == 2:
+                    for row in range(first, last):
+                        cells2[cell, row] = _u16(data, bases[which, row], at, big)
+                else:
+                    for row in range(first, last):
+                        cells8[cell, row] = _u64(data, bases[which, row], at, big)
+            first = last
+
+
+class Columns:
+    """Columns of one message layout of a feed, for any number of `decode` calls.
+
+    feed      the `Feed`
+    layout    a message type, or the name of a layout where a type has two
+    capacity  rows to make room for at first; grows when a call needs more
+
+    `rows` is how many the last `decode` made; `arrays` and `to_arrow` give them.
+    """
+
+    def __init__(self, feed: Any, layout: int | str, capacity: int = 4_096) -> None:
+        self.feed = feed
+        self.layout = feed.layout(layout)
+        self.rows = 0
+        self._below = self._next_size()
+        group = self.layout.group
+        self._group = (self.layout.group_at, group.size) if group is not None else (0, 0)
+        self._fields = [(field, 0) for field in self.layout.named]
+        if group is not None:
+            self._fields += [(field, 1) for field in group.named]
+        self._time_rules = self._named_times()
+        self._reserve(capacity)
+
+    def _next_size(self) -> int:
+        """The size from which the type's next layout takes over."""
+        sizes = [each.size for each in self.feed.layouts[self.layout.code]]
+        return min((size for size in sizes if size > self.layout.size), default=2**32 - 1)
+
+    def _reserve(self, capacity: int) -> None:
+        """Make the arrays, for `capacity` rows."""
+        self.capacity = capacity
+        self._bases = numpy.zeros((2, capacity), numpy.int64)
+        self._seqs = numpy.zeros(capacity, numpy.uint64)
+        self._symbols = numpy.zeros(capacity, numpy.uint64)
+        self._packets = numpy.zeros(capacity, numpy.uint32)
+        self._numbers = numpy.zeros(capacity, numpy.int32)
+        widths = {1: 0, 2: 0, 4: 0, 8: 0}
+        text_end = 0
+        plan: list[tuple[int, int, int, int, int]] = []
+        for field, base in self._fields:
+            if field.kind == "c" and field.size > 1:
+                plan.append((field.at, field.size, base, 1, text_end))
+                text_end += field.size * capacity
+            else:
+                plan.append((field.at, field.size, base, 0, widths[field.size]))
+                widths[field.size] += 1
+        self._plan = numpy.array(plan, numpy.int64).reshape(len(plan), 5)
+        self._cells = {
+            size: numpy.zeros((max(count, 1), capacity), f"u{size}")
+            for size, count in widths.items()
+        }
+        self._texts = numpy.zeros(max(text_end, 1), numpy.uint8)
+        self._views = self._column_views()
+
+    def _column_views(self) -> dict[str, numpy.ndarray]:
+        """The cells of every field under its name (prices: `<name>_raw`), of full capacity."""
+        views = {}
+        for (field, _), (_, size, _, is_text, cell) in zip(
+            self._fields, self._plan.tolist(), strict=True
+        ):
+            name = field.name if field.price is None else f"{field.name}_raw"
+            if is_text:
+                views[name] = self._texts[cell : cell + size * self.capacity].view(f"S{size}")
+            else:
+                kind = "S" if field.kind == "c" else field.kind
+                views[name] = self._cells[size][cell].view(f"{kind}{size}")
+        return views
+
+    def decode(
+        self,
+        data: Any,
+        index: MessageIndex,
+        day: date | None = None,
+        scales: Mapping[int, int] | None = None,
+    ) -> int:
+        """Decode the layout's messages that `index` names in `data` (the very bytes that were
+        scanned). Returns the rows, which replace those of the call before.
+
+        `day` is the trading day of times since midnight; `scales` gives decimal places by symbol
+        for feeds that tell them in reference data only.
+        """
+        layout = self.layout
+        selection = (layout.code, layout.size, self._below, *self._group)
+        rows = count_rows(index, *selection)
+        if rows > self.capacity:
+            self._reserve(max(rows, 2 * self.capacity))
+        select_rows(
+            index,
+            *selection,
+            self._bases,
+            self._seqs,
+            self._symbols,
+            self._packets,
+            self._numbers,
+        )
+        fill_columns(
+            data,
+            self._bases,
+            rows,
+            self.feed.byte_order == "big",
+            self._plan,
+            self._cells[8],
+            self._cells[4],
+            self._cells[2],
+            self._cells[1],
+            self._texts,
+        )
+        self.rows = rows
+        self._arrays = self._collect(index, day, scales or {})
+        return rows
+
+    @property
+    def arrays(self) -> dict[str, numpy.ndarray]:
+        """The columns by name, `rows` long. Most are views that the next `decode` overwrites."""
+        return self._arrays
+
+    def _collect(
+        self, index: MessageIndex, day: date | None, scales: Mapping[int, int]
+    ) -> dict[str, numpy.ndarray]:
+        rows = self.rows
+        midnight = None if day is None else day_start_ns(day, self.feed.zone)
+        packets = self._packets[:rows]
+        sent = self._send_times(index, midnight)[packets] if index.packets else packets
+        columns: dict[str, numpy.ndarray] = {
+            "seq": self._seqs[:rows],
+            "service": numpy.asarray(index.services)[packets],
+            "symbol": self._symbols[:rows],
+            "send_time_ns": sent.astype(numpy.int64, copy=False),
+        }
+        if self.layout.group is not None:
+            columns["element"] = self._numbers[:rows]
+        for field, _ in self._fields:
+            if field.price is None:
+                columns[field.name] = self._views[field.name][:rows]
+            else:
+                raw = self._views[f"{field.name}_raw"][:rows]
+                columns[field.name] = raw / self._powers(field.price, scales)
+                columns[f"{field.name}_raw"] = raw
+        for name, since, parts in self._time_rules:
+            columns[name] = self._times(since, parts, midnight, columns["send_time_ns"])
+        return columns
+
+    def _powers(self, price: int | str, scales: Mapping[int, int]) -> Any:
+        """What to divide a price's integers by: a number, or one for each row."""
+        if isinstance(price, int):
+            return _POWERS[price]
+        if price in self._views:
+            return _POWERS.take(self._views[price][: self.rows].view(numpy.uint8))
+        known = [scales.get(symbol, 255) for symbol in self._symbols[: self.rows].tolist()]
+        return _POWERS.take(known)
+
+    def _named_times(self) -> list[tuple[str, str, list[tuple[str, int]]]]:
+        """The layout's times as (name, since, [(column, nanoseconds a unit)])."""
+        named = {field.wire: field.name for field, base in self._fields if base == 0}
+        rules: dict[str, tuple[str, str, list[tuple[str, int]]]] = {}
+        for rule in self.feed.description.times:
+            wires = [
+                (rule.seconds, UNIT_NS["s"]),
+                (rule.milliseconds, UNIT_NS["ms"]),
+                (rule.microseconds, UNIT_NS["us"]),
+                (rule.nanoseconds, UNIT_NS["ns"]),
+            ]
+            parts = [(named.get(wire, ""), unit) for wire, unit in wires if wire]
+            if all(name for name, _ in parts):
+                rules.setdefault(rule.name, (rule.name, rule.since, parts))
+        return list(rules.values())
+
+    def _times(
+        self,
+        since: str,
+        parts: list[tuple[str, int]],
+        midnight: int | None,
+        sent: numpy.ndarray,
+    ) -> numpy.ndarray:
+        total = numpy.zeros(self.rows, numpy.int64)
+        for name, unit in parts:
+            total += self._views[name][: self.rows].astype(numpy.int64) * unit
+        if since == "epoch":
+            return total
+        if since == "midnight":
+            if midnight is None:
+                total[:] = UNKNOWN_TIME
+                return total
+            return total + midnight
+        within = sent % SECOND_NS
+        found = sent - within + total - numpy.where(total > within, SECOND_NS, 0)
+        return numpy.where(sent == UNKNOWN_TIME, UNKNOWN_TIME, found)
+
+    def _send_times(self, index: MessageIndex, midnight: int | None) -> numpy.ndarray:
+        """Of each packet, its send time in nanoseconds since 1970, or `UNKNOWN_TIME`."""
+        raw = numpy.asarray(index.send_times)[: index.packets].astype(numpy.int64)
+        zero = self.feed.send_time_ns(0, midnight)
+        if zero is None:
+            return numpy.full(index.packets, UNKNOWN_TIME, numpy.int64)
+        return raw * (self.feed.send_time_ns(1, midnight) - zero) + zero
+
+    def to_arrow(self) -> Any:
+        """The columns as a `pyarrow.RecordBatch` of their own memory: text as strings, unknown
+        times as nulls, prices with an unknown scale as nulls."""
+        import pyarrow
+
+        arrays, names = [], []
+        for name, column in self.arrays.items():
+            names.append(name)
+            arrays.append(_arrow_array(pyarrow, column))
+        return pyarrow.RecordBatch.from_arrays(arrays, names)
+
+
+def _arrow_array(pyarrow: Any, column: numpy.ndarray) -> Any:
+    if column.dtype.kind == "S":
+        texts = column.tolist()
+        return pyarrow.array([text.decode("latin-1") for text in texts], pyarrow.string())
+    if column.dtype == numpy.int64:
+        return pyarrow.array(column.copy(), mask=column == UNKNOWN_TIME)
+    if column.dtype.kind == "f":
+        return pyarrow.array(column.copy(), mask=numpy.isnan(column))
+    return pyarrow.array(column.copy())
