@@ -57,11 +57,18 @@ class Selection:
 
     def mask(self, feed: Feed, messages: Records) -> Mask:
         """Which of the messages are selected."""
-        pairs = np.empty(len(messages), [("service", "<u2"), ("symbol", "<u8")])
-        pairs["service"], pairs["symbol"] = messages["service"], messages["symbol"]
+        # A pair of numbers sorts faster as one: the symbol's place among the symbols is short.
+        symbols, symbol_place = np.unique(messages["symbol"], return_inverse=True)
+        pairs = (messages["service"].astype(np.uint64) << np.uint64(32)) | symbol_place.astype(
+            np.uint64
+        )
         unique, inverse = np.unique(pairs, return_inverse=True)
         wanted = np.array(
-            [self._wants(feed, int(service), int(symbol)) for service, symbol in unique], bool
+            [
+                self._wants(feed, int(pair) >> 32, int(symbols[int(pair) & 0xFFFF_FFFF]))
+                for pair in unique
+            ],
+            bool,
         )
         mask: Mask = wanted[inverse] if len(unique) else np.zeros(0, bool)
         if self.types:
