@@ -56,8 +56,8 @@ class Rates:
             service=service,
             packets_per_second=(packets - packets_then) / seconds,
             messages_per_second=(messages - messages_then) / seconds,
-            from_a=lines.get("A", {}).get("first", 0),
-            from_b=lines.get("B", {}).get("first", 0),
+            from_a=lines.get("A", {}).get("won", 0),
+            from_b=lines.get("B", {}).get("won", 0),
             duplicates=sum(line["duplicates"] for line in lines.values()),
             gaps=channel["gaps"],
             lost=channel["lost"],
@@ -100,15 +100,16 @@ class LiveView:
 class PlainView:
     """The table every few seconds, where nothing can be redrawn."""
 
-    def __init__(self) -> None:
-        self._due = time.monotonic() + PLAIN_INTERVAL_S
+    def __init__(self, interval_s: float = PLAIN_INTERVAL_S) -> None:
+        self._interval_s = interval_s
+        self._due = time.monotonic() + interval_s
         self._rows: list[Row] = []
 
     def show(self, rows: list[Row]) -> None:
         """Print when it is time to."""
         self._rows = rows
         if time.monotonic() >= self._due:
-            self._due += PLAIN_INTERVAL_S
+            self._due += self._interval_s
             self._print()
 
     def close(self) -> None:

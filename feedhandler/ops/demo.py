@@ -1,0 +1,310 @@
+"""`feedhandler demo`: the main job, seen, and checked.
+
+A simulated exchange, a gateway and three subscribers run as processes of their own. Both lines
+lose packets, independently, so arbitration has work to do, and now and then both lose the same
+one, which must be announced. The exchange writes a ledger of what it sends, each subscriber one
+of what it gets and of what is announced to it; at the end they are compared. Only a message that
+is neither delivered nor announced lost (or delivered twice, changed, or out of order) is a fault.
+"""
+
+import asyncio
+import contextlib
+import json
+import socket
+import sys
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy
+import zmq
+import zmq.asyncio
+from msgspec import Struct
+
+from feedhandler.config import GatewaySettings, StatsConfig, loopback_config, to_toml
+from feedhandler.histogram import BUCKETS, percentiles_of
+from feedhandler.ops.children import Child, Family
+from feedhandler.ops.console import ExitCode, complain, print_json, run_async
+from feedhandler.ops.demo_view import Rates, make_view, milliseconds
+from feedhandler.ops.feeds import open_feed
+from feedhandler.replay.instruments import FIRST_SYMBOL
+from feedhandler.replay.ledger import read_ledger
+from feedhandler.replay.ledger_check import CheckReport, Selection, check
+
+FEED = "euronext-utp-md"
+#: How long each stage may take before the demo gives up on it.
+START_TIMEOUT_S = 30.0
+DRAIN_TIMEOUT_S = 20.0
+#: The exchange may need this long beyond the seconds that it sends.
+END_SLACK_S = 60.0
+#: Nothing new at any subscriber for this long after the exchange's end: everything has arrived.
+IDLE_S = 1.0
+STATS_INTERVAL_MS = 500
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """How long, how much, how lossy."""
+
+    seconds: float = 20.0
+    rate: float = 20_000.0
+    loss: float = 0.02
+    seed: int = 1
+    loop: str = "uvloop"
+    as_json: bool = False
+
+
+class Subscriber(Struct):
+    """One of the three: what it asks for, and what it has told so far."""
+
+    name: str
+    pattern: str
+    granularity: str
+    ledger: Path
+    attached: asyncio.Event
+    received: int = 0
+    latency: dict[str, int] = {}
+
+    def on_line(self, line: str) -> None:
+        """Take a line of the subscriber's output."""
+        told = json.loads(line)
+        self.received = told.get("received", self.received)
+        self.latency = told.get("latency", self.latency)
+        if "attached" in told:
+            self.attached.set()
+
+
+class Verdict(Struct):
+    """What the ledgers say."""
+
+    published: int
+    reports: dict[str, CheckReport]
+    latency_p50_ns: int
+    latency_p99_ns: int
+
+    @property
+    def delivered(self) -> int:
+        """Messages at all subscribers together."""
+        return sum(report.delivered for report in self.reports.values())
+
+    @property
+    def lost_unannounced(self) -> int:
+        """Messages that a subscriber asked for, did not get, and was not told of."""
+        return sum(report.lost_unannounced for report in self.reports.values())
+
+    @property
+    def faults(self) -> list[str]:
+        """Everything that a gateway may not do, a line each."""
+        found = []
+        for name, report in self.reports.items():
+            if report.expected == 0:
+                found.append(f"{name}: the exchange sent nothing for it")
+            found += [f"{name}: {fault}" for fault in report.faults()]
+        return found
+
+
+def run(options: Options) -> int:
+    """Run the demo; `FOUND` where the ledgers disagree or a process died."""
+    return run_async(lambda stop: Demo(options, stop).run())
+
+
+class Demo:
+    """One run, stage by stage."""
+
+    def __init__(self, options: Options, stop: asyncio.Event) -> None:
+        self.options = options
+        self.stop = stop
+        self.family = Family()
+        self.gateway_ready = asyncio.Event()
+        self.exchange_ended = asyncio.Event()
+
+    async def run(self) -> int:
+        """All stages; the children and the temporary folder go whatever happens."""
+        with tempfile.TemporaryDirectory(prefix="feedhandler-demo-") as folder:
+            self.folder = Path(folder)
+            self.subscribers = list(self._subscribers())
+            work = asyncio.create_task(self._work())
+            stopping = asyncio.create_task(self.stop.wait())
+            await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            if work.done():
+                return work.result()
+            work.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await work
+            complain("demo: interrupted, nothing was checked")
+            return ExitCode.OK
+
+    def _subscribers(self) -> Iterator[Subscriber]:
+        key = open_feed(FEED).key
+        for name, pattern, granularity in (
+            ("service", f"{key}.104", "packet"),
+            ("symbol", f"{key}.104.{FIRST_SYMBOL}", "message"),
+            ("pattern", f"{key}.#", "batch"),
+        ):
+            ledger = self.folder / f"{name}.ledger"
+            yield Subscriber(name, pattern, granularity, ledger, asyncio.Event())
+
+    async def _work(self) -> int:
+        async with self.family:
+            amqp_port, stats_port = free_ports(2)
+            await self._start_gateway(amqp_port, stats_port)
+            await self._start_subscribers(f"amqp://127.0.0.1:{amqp_port}")
+            watching = asyncio.create_task(self._watch_statistics(stats_port))
+            try:
+                await self._run_exchange()
+                await self._until_idle()
+            finally:
+                watching.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await watching
+            await self._stop_children()
+        return self._report(self._verdict())
+
+    async def _start_gateway(self, amqp_port: int, stats_port: int) -> None:
+        config = loopback_config(
+            listen=f"127.0.0.1:{amqp_port}",
+            gateway=GatewaySettings(feed=FEED, loop=self.options.loop),  # type: ignore[arg-type]
+            stats=StatsConfig(bind=f"tcp://127.0.0.1:{stats_port}", interval_ms=STATS_INTERVAL_MS),
+        )
+        path = self.folder / "gateway.toml"
+        path.write_text(to_toml(config))
+
+        def on_error(line: str) -> None:
+            if ": ready: " in line:
+                self.gateway_ready.set()
+
+        await self.family.start("gateway", "-m", "feedhandler", "run", str(path), on_error=on_error)
+        await self.family.until(self.gateway_ready, START_TIMEOUT_S, "starting the gateway")
+
+    async def _start_subscribers(self, url: str) -> None:
+        for each in self.subscribers:
+            await self.family.start(
+                f"subscriber {each.pattern}",
+                *("-m", "feedhandler.ops.receipts", url, each.pattern, each.granularity),
+                *(FEED, str(each.ledger)),
+                on_line=each.on_line,
+            )
+        for each in self.subscribers:
+            what = f"attaching to {each.pattern}"
+            await self.family.until(each.attached, START_TIMEOUT_S, what)
+
+    async def _run_exchange(self) -> None:
+        options = self.options
+        exchange = await self.family.start(
+            "exchange",
+            *("-m", "feedhandler", "exchange", "--seconds", str(options.seconds)),
+            *("--rate", str(options.rate), "--loss", str(options.loss)),
+            *("--seed", str(options.seed), "--ledger", str(self.folder / "exchange.ledger")),
+        )
+        watching = asyncio.create_task(self._note_end(exchange))
+        try:
+            seconds = options.seconds + END_SLACK_S
+            await self.family.until(self.exchange_ended, seconds, "the exchange's session")
+        finally:
+            watching.cancel()
+
+    async def _note_end(self, exchange: Child) -> None:
+        if await exchange.wait() == 0:
+            self.exchange_ended.set()
+
+    async def _until_idle(self) -> None:
+        """Wait until nothing new has come to any subscriber for `IDLE_S`."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + DRAIN_TIMEOUT_S
+        before, since = -1, loop.time()
+        while loop.time() - since < IDLE_S and loop.time() < deadline:
+            now = sum(each.received for each in self.subscribers)
+            if now != before:
+                before, since = now, loop.time()
+            await asyncio.sleep(IDLE_S / 10)
+
+    async def _stop_children(self) -> None:
+        """Subscribers first, so that they leave in order; then the gateway."""
+        for child in reversed(self.family.children):
+            if child.process.returncode is None and await child.stop() != 0:
+                raise child.failure()
+            if child.process.returncode != 0:
+                raise child.failure()
+
+    async def _watch_statistics(self, port: int) -> None:
+        """Show each snapshot of the statistics bus."""
+        rates, view = Rates(), None
+        if not self.options.as_json:
+            view = make_view(sys.stdout.isatty())
+        context = zmq.asyncio.Context()
+        bus = context.socket(zmq.SUB)
+        try:
+            bus.connect(f"tcp://127.0.0.1:{port}")
+            bus.subscribe(b"stats")
+            while True:
+                _, body = await bus.recv_multipart()
+                snapshot: dict[str, Any] = msgspec.json.decode(body)
+                if view is not None:
+                    view.show(rates.rows(snapshot))
+        finally:
+            if view is not None:
+                view.close()
+            bus.close(linger=0)
+            context.term()
+
+    def _verdict(self) -> Verdict:
+        feed = open_feed(FEED)
+        sent = read_ledger(self.folder / "exchange.ledger")
+        reports = {
+            each.pattern: check(feed, sent, read_ledger(each.ledger), Selection(each.pattern))
+            for each in self.subscribers
+        }
+        buckets = numpy.zeros(BUCKETS, numpy.uint64)
+        for each in self.subscribers:
+            for bucket, count in each.latency.items():
+                buckets[int(bucket)] += count
+        p50, p99 = percentiles_of(buckets, 0.5, 0.99)
+        return Verdict(len(sent.records), reports, p50, p99)
+
+    def _report(self, verdict: Verdict) -> int:
+        if self.options.as_json:
+            print_json(self._as_dict(verdict))
+        else:
+            announced = sum(report.lost_announced for report in verdict.reports.values())
+            for each in self.subscribers:
+                report = verdict.reports[each.pattern]
+                print(
+                    f"  {each.pattern:<20} as={each.granularity:<8} {report.delivered:>9,} "
+                    f"delivered, {report.lost_announced:,} announced lost"
+                )
+            print(
+                f"demo: {verdict.published:,} messages published, {verdict.delivered:,} delivered, "
+                f"{announced:,} announced lost, {verdict.lost_unannounced:,} lost unannounced, "
+                f"latency p50 {milliseconds(verdict.latency_p50_ns)} "
+                f"p99 {milliseconds(verdict.latency_p99_ns)}"
+            )
+        for fault in verdict.faults:
+            complain(f"demo: {fault}")
+        return ExitCode.FOUND if verdict.faults else ExitCode.OK
+
+    def _as_dict(self, verdict: Verdict) -> dict[str, Any]:
+        fates = Counter[str]()
+        for report in verdict.reports.values():
+            for name in ("ok", "lost_announced", "lost_unannounced", "corrupt", "duplicated",
+                         "reordered", "phantom", "contradicted"):  # fmt: skip
+                fates[name] += getattr(report, name)
+        return {
+            "published": verdict.published,
+            "delivered": verdict.delivered,
+            **fates,
+            "subscribers": {
+                pattern: report.delivered for pattern, report in verdict.reports.items()
+            },
+            "latency_ns": {"p50": verdict.latency_p50_ns, "p99": verdict.latency_p99_ns},
+            "seed": self.options.seed,
+        }
+
+
+def free_ports(count: int) -> list[int]:
+    """TCP ports of the loopback that nobody listens on at this moment."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [probe.getsockname()[1] for probe in probes]

@@ -1,0 +1,126 @@
+"""A subscriber that keeps books: the demo's other end, run as a process of its own.
+
+    python -m feedhandler.ops.receipts URL PATTERN GRANULARITY FEED LEDGER
+
+It writes a ledger of every message it gets and of every loss announced to it, and tells its parent
+on stdout, one JSON object a line: `{"attached": true}` once, `{"received": n}` several times a
+second, and at the end, after SIGTERM, `{"latency": {bucket: count, ...}}`, the histogram of the
+time from the gateway's kernel receive stamp to the read here.
+"""
+
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import feedhandler
+from feedhandler.amqp.inbox import Message, split_packets
+from feedhandler.codecs import Feed
+from feedhandler.histogram import Histogram
+from feedhandler.ops.console import (
+    ExitCode,
+    print_json,
+    run_async,
+    run_guarded,
+    terminate_like_interrupt,
+)
+from feedhandler.ops.feeds import open_feed
+from feedhandler.replay.ledger import LedgerWriter
+
+#: How often the parent is told how much has come.
+REPORT_INTERVAL_S = 0.2
+
+
+class Bookkeeper:
+    """Messages and announcements into a ledger, latencies into a histogram."""
+
+    def __init__(self, feed: Feed, ledger: LedgerWriter) -> None:
+        self.latency = Histogram()
+        self._feed = feed
+        self._ledger = ledger
+
+    @property
+    def received(self) -> int:
+        """Market messages so far."""
+        return self._ledger.messages
+
+    def take(self, message: Message) -> None:
+        """Write down one AMQP message."""
+        if message.content == "quality":
+            self._note(message.quality or {})
+            return
+        self.latency.record(time.time_ns() - message.received_ns)
+        if message.content == "message":
+            self._ledger.received_message(
+                message.service, message.sequence, message.number, message.body
+            )
+            return
+        for packet in split_packets(self._feed, message.body):
+            self._ledger.received_packet(packet)
+
+    def _note(self, told: dict[str, Any]) -> None:
+        """What the gateway says of a service: where it starts, what is lost."""
+        for first, last in told.get("lost", []):
+            self._ledger.lost(told["service"], first, last)
+        if told["reason"] in ("start", "reset") and told["since"] is not None:
+            self._ledger.start(told["service"], told["since"])
+
+
+async def receive(
+    url: str, pattern: str, granularity: str, feed: Feed, path: Path, stop: asyncio.Event
+) -> int:
+    """Keep books until `stop`; what has arrived by then is written."""
+    with LedgerWriter(path, feed) as ledger:
+        books = Bookkeeper(feed, ledger)
+        async with feedhandler.subscribe(
+            url, pattern, as_=granularity, stamp=True, feed=feed
+        ) as messages:
+            _tell({"attached": True})
+            reporting = asyncio.create_task(_report(books))
+            taking = asyncio.create_task(_take_all(messages, books))
+            stopping = asyncio.create_task(stop.wait())
+            await asyncio.wait({taking, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            for task in (reporting, stopping):
+                task.cancel()
+            if taking.done():
+                taking.result()
+            taking.cancel()
+    counts = books.latency.counts()
+    _tell({"received": books.received})
+    _tell({"latency": {int(bucket): int(counts[bucket]) for bucket in counts.nonzero()[0]}})
+    return ExitCode.OK
+
+
+async def _take_all(messages: Any, books: Bookkeeper) -> None:
+    async for message in messages:
+        books.take(message)
+
+
+async def _report(books: Bookkeeper) -> None:
+    while True:
+        await asyncio.sleep(REPORT_INTERVAL_S)
+        _tell({"received": books.received})
+
+
+def _tell(what: dict[str, Any]) -> None:
+    print_json(what)
+    sys.stdout.flush()
+
+
+def main() -> None:
+    """Run from the command line that the demo writes."""
+    url, pattern, granularity, feed_name, path = sys.argv[1:]
+    terminate_like_interrupt()
+    feed = open_feed(feed_name)
+
+    def work() -> int:
+        return run_async(
+            lambda stop: receive(url, pattern, granularity, feed, Path(path), stop), "uvloop"
+        )
+
+    sys.exit(run_guarded(work))
+
+
+if __name__ == "__main__":
+    main()

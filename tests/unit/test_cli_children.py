@@ -1,0 +1,121 @@
+"""Child processes of a command: watched, stopped, and reported when they die."""
+
+import asyncio
+import functools
+import os
+import select
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from feedhandler.ops.children import ChildEnded, Family
+
+READY = "import sys, signal; print('ready', flush=True); signal.pause()"
+OBEDIENT = (
+    "import sys, signal; signal.signal(signal.SIGTERM, lambda *_: sys.exit(0)); "
+    "print('ready', flush=True); signal.pause()"
+)
+
+
+def in_loop(test: Callable[[], Awaitable[None]]) -> Callable[[], None]:
+    """Run an asynchronous test in an event loop of its own."""
+
+    @functools.wraps(test)
+    def run() -> None:
+        asyncio.run(asyncio.wait_for(test(), 60))
+
+    return run
+
+
+async def started(family: Family, program: str, name: str = "thing") -> asyncio.Event:
+    """Start a child and answer with the event of its first line."""
+    ready = asyncio.Event()
+    await family.start(name, "-c", program, on_line=lambda _: ready.set())
+    return ready
+
+
+@in_loop
+async def test_leaving_the_family_stops_every_child() -> None:
+    async with Family() as family:
+        for _ in range(2):
+            ready = await started(family, OBEDIENT)
+            await family.until(ready, 30, "starting")
+        children = family.children
+    assert [child.process.returncode for child in children] == [0, 0]
+
+
+@in_loop
+async def test_a_child_that_fails_is_reported_with_its_last_line() -> None:
+    program = "import sys; print('feedhandler: out of luck', file=sys.stderr); sys.exit(2)"
+    async with Family() as family:
+        ready = await started(family, program, "gateway")
+        with pytest.raises(ChildEnded) as caught:
+            await family.until(ready, 30, "starting")
+    assert str(caught.value) == "the gateway ended early (exit code 2): out of luck"
+
+
+@in_loop
+async def test_a_child_that_is_killed_is_reported_with_the_signal() -> None:
+    async with Family() as family:
+        ready = await started(family, READY, "exchange")
+        await family.until(ready, 30, "starting")
+        family.children[0].process.kill()
+        with pytest.raises(ChildEnded, match=r"the exchange ended early \(signal 9\)"):
+            await family.until(asyncio.Event(), 30, "running")
+
+
+@in_loop
+async def test_waiting_has_an_end() -> None:
+    async with Family() as family:
+        await started(family, READY)
+        with pytest.raises(ChildEnded, match=r"starting: nothing happened within 0\.1 s"):
+            await family.until(asyncio.Event(), 0.1, "starting")
+
+
+@in_loop
+async def test_a_child_that_ended_well_does_not_disturb_the_others() -> None:
+    async with Family() as family:
+        await started(family, "pass", "short")
+        ready = await started(family, OBEDIENT, "long")
+        await family.until(ready, 30, "starting")
+        assert await family.children[0].wait() == 0
+
+
+@in_loop
+async def test_both_outputs_are_seen_line_by_line() -> None:
+    lines: list[str] = []
+    errors: list[str] = []
+    program = "import sys; print('one'); print('two'); print('three', file=sys.stderr)"
+    async with Family() as family:
+        child = await family.start(
+            "talker", "-c", program, on_line=lines.append, on_error=errors.append
+        )
+        assert await child.wait() == 0
+    assert lines == ["one", "two"]
+    assert errors == ["three"]
+
+
+PARENT = f"""
+import asyncio
+from feedhandler.ops.children import Family
+
+async def main():
+    child = await Family().start("thing", "-c", {READY!r})
+    print(child.process.pid, flush=True)
+    await child.wait()
+
+asyncio.run(main())
+"""
+
+
+@in_loop
+async def test_a_child_does_not_outlive_a_parent_that_is_killed() -> None:
+    async with Family() as family:
+        told: asyncio.Queue[str] = asyncio.Queue()
+        parent = await family.start("parent", "-c", PARENT, on_line=told.put_nowait)
+        orphan = os.pidfd_open(int(await told.get()))
+        parent.process.kill()
+        await parent.wait()
+    # The descriptor becomes readable when the process has ended.
+    assert await asyncio.to_thread(select.select, [orphan], [], [], 30) == ([orphan], [], [])
+    os.close(orphan)

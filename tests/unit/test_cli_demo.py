@@ -1,0 +1,122 @@
+"""The demo's parts that need no processes: its table, and its verdict over ledgers."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from feedhandler.codecs import load_feed
+from feedhandler.ops.demo import FEED, Demo, Options, Verdict, free_ports
+from feedhandler.ops.demo_view import PlainView, Rates, Row, milliseconds, table
+from feedhandler.ops.receipts import Bookkeeper
+from feedhandler.replay.ledger import LedgerWriter, read_ledger
+from feedhandler.replay.ledger_check import CheckReport, Selection, check
+
+
+def snapshot(seconds: float, packets: int, messages: int) -> dict[str, Any]:
+    """What the statistics bus carries, as far as the table reads it."""
+    line = {"won": 60, "duplicates": 40}
+    return {
+        "time_ns": int(seconds * 1e9),
+        "channels": [
+            {
+                "service": 104,
+                "packets": packets,
+                "messages": messages,
+                "gaps": 2,
+                "lost": 3,
+                "lines": {"A": line, "B": {**line, "won": 50}},
+                "latency_ns": {"p50": 240_000, "p99": 1_100_000},
+            }
+        ],
+    }
+
+
+def test_rates_are_differences_between_snapshots() -> None:
+    rates = Rates()
+    rates.rows(snapshot(1.0, 100, 500))
+    (row,) = rates.rows(snapshot(1.5, 300, 1500))
+    assert row == Row(104, 400.0, 2000.0, 60, 50, 80, 2, 3, 240_000, 1_100_000)
+
+
+def test_the_first_snapshot_has_no_rate_yet() -> None:
+    (row,) = Rates().rows(snapshot(1.0, 100, 500))
+    assert (row.packets_per_second, row.messages_per_second) == (0, 0)
+
+
+def test_the_table_has_a_row_a_service_and_a_sum() -> None:
+    rows = Rates().rows(snapshot(1.0, 100, 500))
+    assert table(rows).row_count == len(rows) + 1
+    assert milliseconds(240_000) == "0.24 ms"
+
+
+def test_without_a_terminal_lines_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    view = PlainView(interval_s=0)
+    view.show(Rates().rows(snapshot(1.0, 100, 500)))
+    view.close()
+    assert "service 104: 0 packets/s" in capsys.readouterr().out
+
+
+def test_a_verdict_counts_over_all_subscribers() -> None:
+    reports = {
+        "euronext.104": CheckReport(expected=10, ok=9, lost_announced=1, delivered=9),
+        "euronext.#": CheckReport(expected=20, ok=20, delivered=20),
+    }
+    verdict = Verdict(20, reports, 1, 2)
+    assert (verdict.delivered, verdict.lost_unannounced, verdict.faults) == (29, 0, [])
+
+
+def test_a_verdict_without_traffic_is_a_fault() -> None:
+    verdict = Verdict(0, {"euronext.104": CheckReport()}, 0, 0)
+    assert verdict.faults == ["euronext.104: the exchange sent nothing for it"]
+
+
+def test_free_ports_differ() -> None:
+    assert len(set(free_ports(5))) == 5
+
+
+class FakeMessage:
+    """What the bookkeeper reads of a message."""
+
+    received_ns = 1
+
+    def __init__(self, content: str, body: bytes = b"", **told: Any) -> None:
+        self.content = content
+        self.body = body
+        self.quality = told or None
+
+
+def test_losses_that_were_announced_are_no_fault(tmp_path: Path) -> None:
+    feed = load_feed(FEED)
+    packets = [
+        feed.encode_packet(
+            sequence=sequence,
+            service=104,
+            messages=[feed.encode_message(230, symbol_index=10_001, price=sequence)],
+        )
+        for sequence in range(2, 8)
+    ]
+    with LedgerWriter(tmp_path / "sent", feed) as sent, LedgerWriter(tmp_path / "got", feed) as got:
+        books = Bookkeeper(feed, got)
+        start = {"service": 104, "reason": "start", "since": 2, "lost": []}
+        gap = {"service": 104, "reason": "gap", "since": 2, "lost": [[4, 5]]}
+        books.take(FakeMessage("quality", **start))  # type: ignore[arg-type]
+        for packet in packets:
+            sent.sent(packet)
+        books.take(FakeMessage("packet", packets[0]))  # type: ignore[arg-type]
+        books.take(FakeMessage("packet", packets[1]))  # type: ignore[arg-type]
+        books.take(FakeMessage("quality", **gap))  # type: ignore[arg-type]
+        books.take(FakeMessage("batch", packets[4] + packets[5]))  # type: ignore[arg-type]
+        assert books.received == 4
+    report = check(
+        feed, read_ledger(tmp_path / "sent"), read_ledger(tmp_path / "got"), Selection("euronext.#")
+    )
+    assert report.clean
+    assert (report.ok, report.lost_announced, report.lost_unannounced) == (4, 2, 0)
+
+
+def test_the_three_subscribers_are_a_service_a_symbol_and_a_pattern(tmp_path: Path) -> None:
+    demo = Demo(Options(), None)  # type: ignore[arg-type]
+    demo.folder = tmp_path
+    patterns = [each.pattern for each in demo._subscribers()]
+    assert patterns == ["euronext.104", "euronext.104.10001", "euronext.#"]
