@@ -87,3 +87,24 @@ def counter_array(scope: type[Counter], rows: int) -> numpy.ndarray:
 def as_dict(scope: type[Counter], row: numpy.ndarray) -> dict[str, int]:
     """One row by name in lower case (`{"packets": 12, ...}`)."""
     return {member.name.lower(): int(row[member]) for member in scope}
+
+
+class NodeCounter(Counter):
+    """The embedded AMQP node and its fan-out."""
+
+    CONNECTIONS_OPENED = 0, "connections accepted"
+    CONNECTIONS_REFUSED = 1, "connections closed at once because there were too many"
+    CONNECTIONS_FAILED = 2, "connections that broke the protocol or fell silent"
+    LINKS_OPENED = 3, "links accepted"
+    LINKS_REFUSED = 4, "links refused: a wrong address, or too many"
+    LINKS_OVERRUN = 5, "links detached because too much waited for them"
+    ROUTE_LOOKUPS = 6, "symbols looked up in the routing cache"
+    ROUTE_HITS = 7, "look-ups that the cache could answer"
+    ROUTE_RESETS = 8, "times the cache was emptied because it knew too many symbols"
+    UNKNOWN_TYPES = 9, "messages of types that the feed's description does not know; passed on"
+    QUALITY_MESSAGES = 10, "quality messages sent"
+    SENT = 11, "AMQP messages sent on all links"
+    SENT_BYTES = 12, "bytes of those messages"
+    WAITED = 13, "messages that had to wait for credit or for the connection"
+    ACCEPTED = 14, "messages that subscribers accepted, on links that are not pre-settled"
+    REFUSED = 15, "messages that subscribers rejected, released or modified"

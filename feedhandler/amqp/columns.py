@@ -51,9 +51,7 @@ class Batch:
         if self.grain == "message" and not self.feed.table.type_in_packet:
             self.feed.index_messages(self.data, [part[:2] for part in self.parts], index)
             return index
-        verdict = scan_packets(
-            self.feed.table, self.data, 0, len(self.data), PacketHeader(), index
-        )
+        verdict = scan_packets(self.feed.table, self.data, 0, len(self.data), PacketHeader(), index)
         if verdict:
             raise PeerError(f"a body is no packet of {self.feed.name} (reject {verdict})")
         return index

@@ -54,9 +54,7 @@ from feedhandler.amqp import framing
 from feedhandler.amqp.outlet import MESSAGES_MAX, PACKET_BYTES_MAX, SECTIONS_BYTES_MAX
 from feedhandler.amqp.routing import Grain, Subscription
 
-_PACKET_GRAIN = cython.declare(cython.int, Grain.PACKET)
 _BATCH_GRAIN = cython.declare(cython.int, Grain.BATCH)
-_MESSAGE_GRAIN = cython.declare(cython.int, Grain.MESSAGE)
 _WHOLE = cython.declare(cython.uint, framing.WHOLE_PACKET)
 
 #: Receive stamps remembered within one pump for the latency histograms; more are not counted.
@@ -69,7 +67,8 @@ _STAMPED_BUILT = cython.declare(cython.int, 2)
 
 @cython.cclass
 class Route:
-    """Where one symbol's messages go: links that take them alone, links that take thinned packets."""
+    """Where one symbol's messages go: to links that take them alone (`singles`), and to links that
+    take them in thinned packets."""
 
     def __init__(self, key: str, prefix: bytes) -> None:
         self.key = key
@@ -87,9 +86,7 @@ class Stream:
     first eight bytes of its tags (trading day, feed, service).
     """
 
-    def __init__(
-        self, index: int, service: int, key: str, prefix: bytes, symbols_max: int
-    ) -> None:
+    def __init__(self, index: int, service: int, key: str, prefix: bytes, symbols_max: int) -> None:
         self.index = index
         self.service = service
         self.key = key
@@ -360,9 +357,7 @@ class Fanout:
             built = 0
             for outlet in route.singles:
                 if outlet.wants_type(message_type):
-                    built = self._single(
-                        outlet, route, sequence, number, received_ns, start, built
-                    )
+                    built = self._single(outlet, route, sequence, number, received_ns, start, built)
             for outlet in route.thinned:
                 if outlet.wants_type(message_type) and outlet.select(number) == 1:
                     self.touched.append(outlet)
@@ -408,7 +403,9 @@ class Fanout:
         return built | bit
 
     @cython.cfunc
-    def _body(self, frame: Frame, start: cython.Py_ssize_t, number: cython.Py_ssize_t) -> cython.int:
+    def _body(
+        self, frame: Frame, start: cython.Py_ssize_t, number: cython.Py_ssize_t
+    ) -> cython.int:
         """The bytes of one message; in a packet of its own where only the header has its type."""
         begin: cython.Py_ssize_t = start + self.index.offsets[number]
         length: cython.Py_ssize_t = self.index.sizes[number]

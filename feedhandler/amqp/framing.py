@@ -72,19 +72,20 @@ class Template:
         annotations = b""
         self.stamp_at = -1
         if stamped:
-            annotations = _section(
-                0x72, 0xD1, 2, _symbol(RECEIVED_ANNOTATION) + b"\x81" + bytes(8)
-            )
+            annotations = _section(0x72, 0xD1, 2, _symbol(RECEIVED_ANNOTATION) + b"\x81" + bytes(8))
             self.stamp_at = len(annotations) - 8
         before_tag = b"\xa0" + bytes([TAG_BYTES])
         properties = (
-            before_tag + prefix + bytes(10)  # message-id
+            before_tag
+            + prefix
+            + bytes(10)  # message-id
             + b"\x40\x40"  # user-id, to
             + _string(key.encode())  # subject
             + b"\x40\x40"  # reply-to, correlation-id
             + _symbol(content.encode())  # content-type
             + b"\x40\x40\x40\x40"  # content-encoding, expiry, creation time, group-id
-            + b"\x70" + bytes(4)  # group-sequence
+            + b"\x70"
+            + bytes(4)  # group-sequence
         )
         section = _section(0x73, 0xD0, 12, properties)
         self.head = annotations + section + b"\x00\x53\x75\xb0" + bytes(4)
@@ -262,7 +263,7 @@ class Reader:
         self, data: cython.const_uchar[::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
     ) -> cython.bint:
         """The receive stamp out of the map at `at`; every other key is passed over."""
-        pair: cython.int
+        _pair: cython.int
         count: cython.int
         value: cython.Py_ssize_t
         after: cython.Py_ssize_t
@@ -274,7 +275,7 @@ class Reader:
             at += 9
         else:
             return False
-        for pair in range(count // 2):
+        for _pair in range(count // 2):
             value = value_end(data, at, end, 0)
             if value < 0:
                 return False
@@ -297,7 +298,7 @@ def _is_received(data: cython.const_uchar[::1], at: cython.Py_ssize_t) -> cython
     """Whether the symbol at `at` is the receive stamp's key."""
     i: cython.Py_ssize_t
     key: cython.const_uchar[::1] = RECEIVED_ANNOTATION
-    for i in range(_RECEIVED_SIZE):
+    for i in range(_RECEIVED_SIZE):  # noqa: SIM110 - a plain C loop when compiled
         if data[at + i] != key[i]:
             return False
     return True

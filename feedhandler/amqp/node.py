@@ -18,7 +18,8 @@ import errno
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+
+import numpy
 
 from feedhandler.amqp import proton
 from feedhandler.amqp.fanout import Fanout
@@ -26,6 +27,7 @@ from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.routing import AddressError, parse_address
 from feedhandler.codecs.errors import ConfigError
+from feedhandler.counters import NodeCounter, as_dict, counter_array
 
 #: Bytes of the ring delivered before sockets are served again: about a millisecond's work.
 PUMP_BYTES_MAX = 1 << 18
@@ -36,18 +38,6 @@ BACKLOG = 128
 #: Send buffer asked of the kernel for each connection: a hand-over's worth, so that a subscriber
 #: that is merely scheduled late does not stop the writer.
 SEND_BUFFER_BYTES = 1 << 20
-
-
-@dataclass(slots=True)
-class NodeCounts:
-    """What the node has seen since it began."""
-
-    connections_opened: int = 0
-    connections_refused: int = 0
-    connections_failed: int = 0
-    links_opened: int = 0
-    links_refused: int = 0
-    links_overrun: int = 0
 
 
 class NodeConnection(Peer):
@@ -146,7 +136,7 @@ class NodeConnection(Peer):
         elif kind == proton.CONNECTION_REMOTE_CLOSE:
             self.engine.close()
         elif kind == proton.TRANSPORT_ERROR:
-            self.node.counts.connections_failed += 1
+            self.node.counts[NodeCounter.CONNECTIONS_FAILED] += 1
 
     def _attach(self, link: proton.Link) -> None:
         """A client wants to receive: read the address, join the fan-out, tell the quality."""
@@ -158,7 +148,7 @@ class NodeConnection(Peer):
                 raise AddressError("too many links", "amqp:resource-limit-exceeded")
             subscription = parse_address(link.source_address, node.message_type)
         except AddressError as refusal:
-            node.counts.links_refused += 1
+            node.counts[NodeCounter.LINKS_REFUSED] += 1
             link.refuse(refusal.condition, refusal.message)
             return
         link.open()
@@ -167,7 +157,7 @@ class NodeConnection(Peer):
         )
         self.outlets[link] = outlet
         node.links += 1
-        node.counts.links_opened += 1
+        node.counts[NodeCounter.LINKS_OPENED] += 1
         node.fanout.add(outlet)
         for stream in node.fanout.streams:
             if outlet in stream.concerned:
@@ -177,6 +167,7 @@ class NodeConnection(Peer):
     def _detach(self, link: proton.Link) -> None:
         outlet = self.outlets.pop(link, None)
         if outlet is not None:
+            _add_outlet(self.node.counts, outlet)
             self.node.fanout.remove(outlet)
             self.node.links -= 1
 
@@ -187,7 +178,7 @@ class NodeConnection(Peer):
             if link not in self.outlets:
                 continue
             self._detach(link)
-            self.node.counts.links_overrun += 1
+            self.node.counts[NodeCounter.LINKS_OVERRUN] += 1
             link.close(
                 "amqp:resource-limit-exceeded",
                 f"more than {outlet.queue_bytes_max} bytes waited for this link",
@@ -222,6 +213,15 @@ class NodeConnection(Peer):
         self.node.check_idle()
 
 
+def _add_outlet(counts: numpy.ndarray, outlet: Outlet) -> None:
+    """Add what one link has counted to the node's counters."""
+    counts[NodeCounter.SENT] += outlet.sent
+    counts[NodeCounter.SENT_BYTES] += outlet.sent_bytes
+    counts[NodeCounter.WAITED] += outlet.waited
+    counts[NodeCounter.ACCEPTED] += outlet.sender.accepted
+    counts[NodeCounter.REFUSED] += outlet.sender.refused
+
+
 class Node:
     """The listening node.
 
@@ -242,7 +242,7 @@ class Node:
         self.qualities = qualities
         self.message_type = message_type
         self.container = container
-        self.counts = NodeCounts()
+        self.counts = counter_array(NodeCounter, 1)[0]
         self.connections: set[NodeConnection] = set()
         self.links = 0
         self.loop: asyncio.AbstractEventLoop
@@ -284,14 +284,14 @@ class Node:
             except OSError:  # nobody waits any more, or that one has left
                 return
             if len(self.connections) >= self.settings.max_connections:
-                self.counts.connections_refused += 1
+                self.counts[NodeCounter.CONNECTIONS_REFUSED] += 1
                 sock.close()
                 continue
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-            self.counts.connections_opened += 1
+            self.counts[NodeCounter.CONNECTIONS_OPENED] += 1
             self.connections.add(NodeConnection(self, sock))
 
     def _tick(self) -> None:
@@ -343,6 +343,19 @@ class Node:
             connection.end()
         if self._ticker is not None:
             self._ticker.cancel()
+
+    def counters(self) -> dict[str, int]:
+        """Every `NodeCounter` by name, links that are gone included."""
+        fanout = self.fanout
+        counts = self.counts.copy()
+        counts[NodeCounter.ROUTE_LOOKUPS] = fanout.route_lookups
+        counts[NodeCounter.ROUTE_HITS] = fanout.route_hits
+        counts[NodeCounter.ROUTE_RESETS] = fanout.route_resets
+        counts[NodeCounter.UNKNOWN_TYPES] = fanout.unknown_types
+        counts[NodeCounter.QUALITY_MESSAGES] = fanout.quality_messages
+        for outlet in fanout.outlets:
+            _add_outlet(counts, outlet)
+        return as_dict(NodeCounter, counts)
 
     def check_idle(self) -> None:
         """Tell a waiting `stop` once the last connection is gone."""

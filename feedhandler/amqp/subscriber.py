@@ -143,9 +143,7 @@ class Subscriber:
             hostname=self.host,
             idle_timeout_ms=IDLE_TIMEOUT_MS,
         )
-        self._link = self._engine.receiver(
-            "feed", self.address, settled=True, credit=self.credit
-        )
+        self._link = self._engine.receiver("feed", self.address, settled=True, credit=self.credit)
         self._attached = self._loop.create_future()
         self._loop.add_reader(self._sock.fileno(), self._on_readable)
         self._tick()

@@ -1,0 +1,275 @@
+"""The gateway: lines in, AMQP out. Wires the parts together and runs them.
+
+The way of a packet: the receive thread (`ingest.receiver`) reads the lines, arbitrates and writes
+to the ring; its eventfd wakes the event loop; `Node.pump` takes the records through the fan-out
+to the links and writes once a connection. Everything else here is around that: start, marks and
+quality, names, statistics, the orderly end.
+"""
+
+import asyncio
+import contextlib
+import datetime
+import struct
+import time
+import zoneinfo
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import zmq
+
+from feedhandler.amqp.fanout import Fanout, Stream
+from feedhandler.amqp.node import Node
+from feedhandler.amqp.quality import QualityState
+from feedhandler.codecs import ConfigError, load_feed
+from feedhandler.config import ChannelConfig, Config
+from feedhandler.histogram import percentiles_of
+from feedhandler.ingest import ChannelPlan, Line, Receiver, RecordKind, Ring
+
+#: How long the orderly end may take: what waits is sent, then connections are closed regardless.
+STOP_SECONDS = 5.0
+#: The first word of a statistics message.
+STATS_TOPIC = b"stats"
+
+
+def trading_day(config: Config, zone: str) -> datetime.date:
+    """The configured day, or today where the exchange is."""
+    if config.gateway.trading_date is not None:
+        return config.gateway.trading_date
+    return datetime.datetime.now(zoneinfo.ZoneInfo(zone)).date()
+
+
+class Gateway:
+    """One gateway process's whole: `await Gateway(config).run(ready, stop)`.
+
+    Raises ConfigError for a feed, line or address that cannot be had.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.feed = load_feed(config.gateway.feed)
+        self.names: dict[int, str] = {}
+        self.ring = Ring(config.receive.ring_bytes)
+        self.streams = [
+            Stream(
+                place,
+                channel.service,
+                f"{self.feed.key}.{channel.service}",
+                self._prefix(channel.service),
+                config.amqp.max_symbols,
+            )
+            for place, channel in enumerate(config.channels)
+        ]
+        self.qualities = [
+            QualityState(channel.service, [line.name for line in channel.lines])
+            for channel in config.channels
+        ]
+        by_name = config.gateway.symbols == "name" and self.feed.reference is not None
+        self.fanout = Fanout(
+            self.ring,
+            self.feed.table,
+            self.streams,
+            self._name_of,
+            self._on_mark,
+            self.feed.reference.code if by_name else -1,
+            self._on_reference,
+        )
+        self.node = Node(
+            self.fanout, config.amqp, self.qualities, self.feed.type_code, config.gateway.name
+        )
+        self.receiver = Receiver(
+            self.feed.table,
+            self.feed.first_sequence,
+            [self._plan(channel) for channel in config.channels],
+            self.ring,
+            settings=config.arbitration,
+            socket_buffer_bytes=config.receive.socket_buffer_bytes,
+            batch_packets=config.receive.batch_packets,
+            cpu=config.receive.cpu,
+        )
+        self._stop = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop
+        self._failure: Exception | None = None
+        self._latencies = [stream.latency.counts() for stream in self.streams]
+
+    def _prefix(self, service: int) -> bytes:
+        """The first eight bytes of the service's tags."""
+        day = trading_day(self.config, self.feed.zone)
+        number = day.year * 10_000 + day.month * 100 + day.day
+        return struct.pack(">IHH", number, self.feed.number, service)
+
+    def _plan(self, channel: ChannelConfig) -> ChannelPlan:
+        lines = [
+            Line(line.name, line.group, line.port, self.config.interface_of(line), line.source)
+            for line in channel.lines
+        ]
+        return ChannelPlan(channel.service, lines)
+
+    # -- running ----------------------------------------------------------------------------
+
+    async def run(
+        self, ready: Callable[[], None] | None = None, stop: asyncio.Event | None = None
+    ) -> None:
+        """Run until `stop` is set; call `ready` once lines are joined and the node listens."""
+        self._stop = stop or self._stop
+        self._loop = asyncio.get_running_loop()
+        self.node.start()
+        try:
+            self.receiver.start()
+            self._loop.add_reader(self.receiver.fileno(), self._on_handover)
+            publisher = asyncio.create_task(self._publish_stats())
+            try:
+                if ready is not None:
+                    ready()
+                await self._stop.wait()
+            finally:
+                await self._finish(publisher)
+        finally:
+            await self.node.stop(STOP_SECONDS)
+        if self._failure is not None:
+            raise self._failure
+
+    async def _finish(self, publisher: asyncio.Task[None]) -> None:
+        """Leave the groups, deliver what was received, end the statistics."""
+        self.receiver.stop()
+        self._loop.remove_reader(self.receiver.fileno())
+        while self.node.pump():
+            await asyncio.sleep(0)
+        publisher.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await publisher
+        self.receiver.close()
+
+    def stop(self) -> None:
+        """Ask `run` to end."""
+        self._stop.set()
+
+    def _on_handover(self) -> None:
+        """The receive thread has published a batch."""
+        self.receiver.acknowledge()
+        if self.receiver.error is not None:
+            self._failure = self.receiver.error
+            self._stop.set()
+            return
+        self._pump()
+
+    def _pump(self) -> None:
+        """Deliver until the ring is empty; between shares the loop serves the sockets."""
+        if self.node.pump() or not self.ring.arm():
+            self._loop.call_soon(self._pump)
+
+    # -- what the fan-out asks and tells ----------------------------------------------------
+
+    def _name_of(self, stream: Stream, symbol: int) -> str:
+        """A symbol's word in routing keys."""
+        name = self.names.get(symbol)
+        return name if name is not None else self.feed.symbol_text(symbol)
+
+    def _on_reference(self, stream: Stream, message: bytes) -> None:
+        """Reference data names a symbol: from here on its key has the name."""
+        found = self.feed.reference.read(message)
+        if found is None:
+            return
+        symbol, name = found
+        word = name.replace(".", "_").replace(" ", "_")
+        known = self.names.get(symbol)
+        if known == word or (known is None and len(self.names) >= self.config.amqp.max_symbols):
+            return
+        self.names[symbol] = word
+        for each in self.streams:
+            each.forget_routes()
+
+    def _on_mark(
+        self,
+        kind: int,
+        place: int,
+        line: int,
+        sequence: int,
+        next_sequence: int,
+        received_ns: int,
+        auxiliary: int,
+    ) -> None:
+        """A gap, a reset, a silent line: subscribers hear of it before any later packet."""
+        stream = self.streams[place]
+        if kind == RecordKind.RESET:
+            prefix = self._prefix(stream.service)
+            if prefix != stream.prefix:
+                stream.set_prefix(prefix)
+        self.fanout.quality(stream, self.qualities[place].mark(kind, line, sequence, next_sequence))
+
+    # -- statistics -------------------------------------------------------------------------
+
+    async def _publish_stats(self) -> None:
+        """Send a snapshot on the bus at each interval, from one absolute anchor."""
+        if not self.config.stats.bind:
+            return
+        context = zmq.Context()
+        socket = context.socket(zmq.PUB)
+        socket.setsockopt(zmq.LINGER, 0)
+        try:
+            socket.bind(self.config.stats.bind)
+        except zmq.ZMQError as error:
+            socket.close()
+            context.term()
+            self._failure = ConfigError(
+                f"stats.bind: cannot bind {self.config.stats.bind}: {error.strerror}",
+                "choose a free port, or leave stats.bind empty",
+            )
+            self._stop.set()
+            return
+        interval = self.config.stats.interval_ms / 1000
+        due = self._loop.time()
+        try:
+            while True:
+                due += interval
+                await asyncio.sleep(max(0.0, due - self._loop.time()))
+                self._send_stats(socket)
+        finally:
+            self._send_stats(socket)
+            socket.close()
+            context.term()
+
+    def _send_stats(self, socket: zmq.Socket[bytes]) -> None:
+        body = msgspec.json.encode(self.snapshot())
+        with contextlib.suppress(zmq.Again):
+            socket.send_multipart([STATS_TOPIC, body], zmq.DONTWAIT)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Every counter since the start; latency percentiles since the snapshot before."""
+        counters = self.receiver.counters()
+        return {
+            "time_ns": time.time_ns(),
+            "name": self.config.gateway.name,
+            "feed": self.feed.name,
+            "channels": [
+                self._channel_snapshot(place, counters) for place in range(len(self.streams))
+            ],
+            "node": self._node_snapshot(),
+        }
+
+    def _channel_snapshot(self, place: int, counters: Any) -> dict[str, Any]:
+        stream = self.streams[place]
+        counts = stream.latency.counts()
+        p50, p90, p99 = percentiles_of(counts - self._latencies[place], 0.5, 0.9, 0.99)
+        self._latencies[place] = counts
+        quality = self.qualities[place]
+        return {
+            "service": stream.service,
+            "key": stream.key,
+            "quality": quality.state.value,
+            "packets": stream.packets,
+            "messages": stream.messages,
+            "next": stream.next_sequence,
+            "gaps": quality.lost_ranges,
+            "lost": quality.lost_total,
+            "latency_ns": {"p50": p50, "p90": p90, "p99": p99, "max": stream.latency.maximum},
+            **counters.channel(place),
+        }
+
+    def _node_snapshot(self) -> dict[str, Any]:
+        return {
+            **self.node.counters(),
+            "connections": len(self.node.connections),
+            "links": self.node.links,
+            "queued_bytes": sum(outlet.queued_bytes for outlet in self.fanout.outlets),
+        }
