@@ -88,9 +88,7 @@ cdef class Arbiter:
     cdef int _drop_old(
         self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
         unsigned long long received_ns, unsigned long long now_ns) except -1 nogil
-    cdef int _compare(
-        self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start
-    ) except -1 nogil
+    cdef int _alarm(self, int line, PacketHeader header) except -1 nogil
     cdef bint _is_newer(self, PacketHeader header, unsigned long long now_ns) noexcept nogil
     cdef int _reveal(self, unsigned long long number, unsigned long long now_ns) except -1 nogil
     cdef int _hint(self, unsigned long long number, unsigned long long now_ns) except -1 nogil
@@ -130,7 +128,7 @@ cdef class Arbiter:
         self, Py_ssize_t slot, int line, PacketHeader header,
         unsigned long long fingerprint) except -1 nogil
     cdef int _confirm(
-        self, unsigned long long anchor, unsigned long long session, int cause,
+        self, unsigned long long anchor, unsigned long long session, bint alone,
         unsigned long long now_ns) except -1 nogil
     cdef int _adopt(
         self, unsigned long long first, unsigned long long session,

@@ -68,7 +68,10 @@ RETRY_NS = cython.declare(cython.ulonglong, 1_000_000)
 IDLE_NS = cython.declare(cython.ulonglong, 60_000_000_000)
 #: No deadline. (The largest signed number: C would keep a larger literal as a Python object.)
 NEVER = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
-#: Sequence numbers to a packet, at most, where a feed counts messages; for `max_jump`.
+#: `max_jump` in holds, where a feed counts packets: twice the hold, so that behind a hole the hold
+#: overflows, and gives the hole up, before honest packets look like a jump.
+PACKETS_PER_HOLD = 2
+#: The same where a feed counts messages: a full packet carries about so many.
 MESSAGES_PER_PACKET = 64
 #: The same for the window of compared packets, whose memory it multiplies: a usual packet.
 MESSAGES_PER_PACKET_USUAL = 16
@@ -152,7 +155,7 @@ class Arbiter:
         self.resync_wait = settings.resync_us * 1000
         self.epoch_window = settings.epoch_window_us * 1000
         self.resync_run = settings.resync_run_packets
-        width = MESSAGES_PER_PACKET if counts_messages else 1
+        width = MESSAGES_PER_PACKET if counts_messages else PACKETS_PER_HOLD
         self.max_jump = settings.max_jump or settings.hold_packets * width
         usual = MESSAGES_PER_PACKET_USUAL if counts_messages else 1
         self.window = CompareWindow(settings.compare_packets * usual)
@@ -377,15 +380,21 @@ class Arbiter:
         slot: cython.Py_ssize_t
         noticed: cython.ulonglong = now_ns
         if self.hold.contains(header.sequence, header.next_sequence):
-            self._compare(line, header, data, start)
+            if DIFFERENT == self.window.compare(
+                header.sequence,
+                fingerprint(data, start + header.body, header.length - header.body),
+            ):
+                self._alarm(line, header)
             self._count_line(line, columns.LINE_DUPLICATES)
             return states.DUPLICATE
         if self.hold.count >= self.hold.capacity:
             self._make_room(header.sequence, now_ns)
-            if self.hold.count >= self.hold.capacity:
+            if self.hold.count >= self.hold.capacity and (
+                self.blocked or header.sequence > self.expected
+            ):
                 self._count_line(line, columns.LINE_REFUSED)
                 return states.REFUSED
-            # What is expected has moved: judge the packet again. There is room now.
+            # What is expected has moved: judge the packet again. It is next, or there is room.
             return self._act(line, header, data, start, received_ns, now_ns)
         if self.known_next >= header.sequence and self.known_next > self.expected:
             noticed = self.known_since
@@ -430,30 +439,30 @@ class Arbiter:
         if self._in_lost(header.sequence, header.next_sequence):
             self._count_line(line, columns.LINE_LATE)
             return states.LATE
-        compared = self._compare(line, header, data, start)
+        compared = self.window.compare(
+            header.sequence,
+            fingerprint(data, start + header.body, header.length - header.body),
+        )
         if compared != SAME and self._is_newer(header, now_ns):
             return self._quarantine(line, header, data, start, received_ns, now_ns)
+        if compared == DIFFERENT:
+            self._alarm(line, header)
         if header.sequence < self.epoch_first:
             self._count_line(line, columns.LINE_STALE)
             return states.STALE
         self._count_line(line, columns.LINE_DUPLICATES)
         return states.DUPLICATE
 
-    def _compare(self, line, header, data, start):
-        """Compare with the first copy of the same number; a difference is an alarm, once."""
-        compared: cython.int = self.window.compare(
-            header.sequence,
-            fingerprint(data, start + header.body, header.length - header.body),
-        )
-        if compared == DIFFERENT:
-            self._count_line(line, columns.LINE_MISMATCHES)
-            self.counters[columns.CHANNEL_MISMATCHES] += 1
-            if not self.ring.write_mark(
-                records.MISMATCH, self.channel, line, header.sequence, header.next_sequence,
-                self.last_received, self.session, 0,
-            ):  # fmt: skip
-                self.counters[columns.CHANNEL_RING_FULL] += 1
-        return compared
+    def _alarm(self, line, header):
+        """Message bytes differ from the first copy's. (Without ring room only the count tells.)"""
+        self._count_line(line, columns.LINE_MISMATCHES)
+        self.counters[columns.CHANNEL_MISMATCHES] += 1
+        if not self.ring.write_mark(
+            records.MISMATCH, self.channel, line, header.sequence, header.next_sequence,
+            self.last_received, self.session, 0,
+        ):  # fmt: skip
+            self.counters[columns.CHANNEL_RING_FULL] += 1
+        return 0
 
     def _is_newer(self, header, now_ns):
         """Does a low number look like a numbering begun anew whose reset nobody saw?
@@ -510,7 +519,9 @@ class Arbiter:
         self.last_accepted = now_ns
         if self.join_highest > number and self.join_highest - number <= self.max_jump:
             self.known_next = self.join_highest
-            self.known_since = self.join_since
+            self.known_since = now_ns
+        # Until now nobody knew that anything was missing: the holes' waits begin here.
+        self.hold.notice_again(now_ns)
         while self.hold.count:
             slot = self.hold.highest()
             if self.pool.word(slot, slots.SEQUENCE) - number <= self.max_jump:
@@ -888,7 +899,7 @@ class Arbiter:
         slot: cython.Py_ssize_t
         evidence: cython.int = NO_EVIDENCE
         found: cython.int
-        cause: cython.int = BY_JUMP
+        alone: cython.bint = False
         anchor: cython.ulonglong = header.sequence
         print_64: cython.ulonglong = 0
         if header.kind == kinds.HEARTBEAT:
@@ -913,7 +924,7 @@ class Arbiter:
             and now_ns - self.last_accepted >= self.resync_wait
             and evidence != CONFIRMED
         ):
-            cause = RESYNC
+            alone = True
         self._count_line(line, columns.LINE_QUARANTINED)
         if evidence != REPEATED:
             slot = self.pool.take(line, header, data, start, received_ns, now_ns, print_64)
@@ -921,8 +932,8 @@ class Arbiter:
                 self._count_line(line, columns.LINE_OVERSIZE)
             else:
                 self._set_aside(slot)
-        if evidence == CONFIRMED or cause == RESYNC:
-            self._confirm(anchor, header.session, cause, now_ns)
+        if evidence == CONFIRMED or alone:
+            self._confirm(anchor, header.session, alone, now_ns)
         return states.QUARANTINED
 
     def _evidence(self, slot, line, header, fingerprint):
@@ -980,8 +991,11 @@ class Arbiter:
             self.quarantine_next = 0
         return 0
 
-    def _confirm(self, anchor, session, cause, now_ns):
-        """Believe the quarantined packets around `anchor`: announce the gap and go on there."""
+    def _confirm(self, anchor, session, alone, now_ns):
+        """Believe the quarantined packets around `anchor`: announce the gap and go on there.
+
+        `alone` says that it is one line's word after `resync_us`, not two lines' or a heartbeat's.
+        """
         at: cython.Py_ssize_t
         slot: cython.Py_ssize_t
         sequence: cython.ulonglong
@@ -1002,7 +1016,7 @@ class Arbiter:
             self._renumber(RESYNC, session, first, -1, 0, now_ns)
         if self.pending_cause:
             return 0  # no room to say so now; the evidence stays and will be found again
-        if cause == RESYNC:
+        if alone:
             self.counters[columns.CHANNEL_RESYNCS] += 1
         else:
             self.counters[columns.CHANNEL_JUMPS] += 1

@@ -40,5 +40,6 @@ cdef class Hold:
     cpdef bint contains(
         self, unsigned long long sequence, unsigned long long next_sequence) except -1 nogil
     cpdef int insert(self, Py_ssize_t slot) except -1 nogil
+    cpdef int notice_again(self, unsigned long long now_ns) except -1 nogil
     cpdef int drop_lowest(self) except -1 nogil
     cpdef Py_ssize_t take_highest(self) except -2 nogil

@@ -174,6 +174,16 @@ class Hold:
         self.count += 1
         return 1
 
+    @cython.locals(at=cython.Py_ssize_t, slot=cython.Py_ssize_t)
+    def notice_again(self, now_ns):
+        """Count the age of every hole from now."""
+        at = 0
+        while at < self.count:
+            slot = self.order[(self.head + at) & self.mask]
+            self.pool.words[slot * SLOT_WORDS + NOTICED] = now_ns
+            at += 1
+        return 0
+
     def drop_lowest(self):
         """Take the lowest slot out and free it."""
         self.pool.give_back(self.order[self.head])

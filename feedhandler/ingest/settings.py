@@ -20,8 +20,8 @@ class ArbitrationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     """longest datagram: an Ethernet frame of 1,500 bytes and some air; up to 65,535 for others"""
 
     max_jump: int = 0
-    """widest forward jump in sequence numbers that needs no confirmation; 0: `hold_packets`, times
-    64 where the feed counts messages (a full packet carries about that many)"""
+    """widest forward jump in sequence numbers that needs no confirmation; 0: twice `hold_packets`,
+    or 64 times where the feed counts messages (a full packet carries about that many)"""
 
     quarantine_packets: int = 64
     """most packets beyond the window that wait for confirmation; the oldest gives way"""

@@ -1,0 +1,150 @@
+"""What the tests of arbitration share: packets in two lines of code, and both twins of the core."""
+
+from types import ModuleType
+from typing import Any
+
+from feedhandler._compiled import load_interpreted
+from feedhandler.codecs.kinds import PacketKind
+from feedhandler.codecs.scanner import PacketHeader
+from feedhandler.counters import ChannelCounter, LineCounter
+from feedhandler.ingest import arbitration as compiled_arbitration
+from feedhandler.ingest import ring as compiled_ring
+from feedhandler.ingest.ring import Event, RecordKind
+from feedhandler.ingest.settings import ArbitrationSettings
+from feedhandler.ingest.states import Verdict
+
+MS = 1_000_000
+BODY = 16
+NEVER = 2**63 - 1
+TWINS: dict[str, tuple[ModuleType, ModuleType]] = {
+    "compiled": (compiled_arbitration, compiled_ring),
+    "interpreted": (
+        load_interpreted("feedhandler.ingest.arbitration"),
+        load_interpreted("feedhandler.ingest.ring"),
+    ),
+}
+QUICK = ArbitrationSettings(hold_packets=16, quarantine_packets=8, compare_packets=64)
+
+
+def body_of(sequence: int) -> bytes:
+    """Message bytes that differ from number to number, of differing length."""
+    return (sequence * 0x9E3779B97F4A7C15 % 2**64).to_bytes(8, "big") * (1 + sequence % 5)
+
+
+class Channel:
+    """An arbiter with its ring, a clock that the test moves, and everything it has said."""
+
+    def __init__(
+        self,
+        twin: str = "compiled",
+        settings: ArbitrationSettings = QUICK,
+        ring_bytes: int = 1 << 18,
+        **options: Any,
+    ) -> None:
+        arbitration, ring = TWINS[twin]
+        self.ring = ring.Ring(ring_bytes)
+        self.arbiter = arbitration.Arbiter(self.ring, settings=settings, **options)
+        self.header = PacketHeader()
+        self.now = 1_000 * MS
+        self.events: list[Event] = []
+        self.reading = True
+        self.arbiter.start(self.now)
+
+    def feed(
+        self,
+        line: int,
+        sequence: int,
+        *,
+        next_sequence: int | None = None,
+        kind: PacketKind = PacketKind.DATA,
+        session: int = 0,
+        send_time: int = 0,
+        body: bytes | None = None,
+        count: int = 1,
+        head: bytes = bytes(BODY),
+    ) -> Verdict:
+        """Give the arbiter one packet; what it says about it."""
+        payload = head + (body_of(sequence) if body is None else body)
+        header = self.header
+        header.sequence = sequence
+        header.next_sequence = sequence + 1 if next_sequence is None else next_sequence
+        header.session, header.send_time = session, send_time
+        header.length, header.body = len(payload), BODY
+        header.kind, header.count = int(kind), count
+        verdict = self.arbiter.receive(
+            line, header, memoryview(payload), 0, self.now + 7, self.now
+        )
+        self.collect()
+        return Verdict(verdict)
+
+    def data(self, line: int, *sequences: int, **fields: Any) -> list[Verdict]:
+        """Data packets of one sequence number each."""
+        return [self.feed(line, sequence, **fields) for sequence in sequences]
+
+    def heartbeat(self, line: int, next_sequence: int, **fields: Any) -> Verdict:
+        """A heartbeat that names the next number (0: none)."""
+        fields.setdefault("sequence", next_sequence)
+        return self.feed(
+            line, next_sequence=next_sequence, kind=PacketKind.HEARTBEAT, body=b"", count=0,
+            **fields,
+        )  # fmt: skip
+
+    def reset(self, line: int, sequence: int = 1, next_sequence: int = 2, **fields: Any) -> Verdict:
+        """The feed's sequence reset packet."""
+        fields.setdefault("body", next_sequence.to_bytes(4, "big"))
+        fields.setdefault("head", fields.get("send_time", 0).to_bytes(BODY, "big"))
+        return self.feed(
+            line, sequence, next_sequence=next_sequence, kind=PacketKind.RESET, count=0, **fields
+        )
+
+    def wait(self, milliseconds: float) -> None:
+        """Let time pass, calling `tick` at each deadline as an owner would."""
+        end = self.now + int(milliseconds * MS)
+        while self.arbiter.deadline_ns <= end:
+            self.now = max(self.arbiter.deadline_ns, self.now)
+            self.arbiter.tick(self.now)
+            self.collect()
+        self.now = end
+
+    def collect(self) -> None:
+        """Read what was written, unless the test plays a consumer that does not read."""
+        if self.reading:
+            self.ring.publish()
+            self.events += self.ring.drain()
+
+    def story(self) -> list[tuple]:
+        """What was said since the last call, in short."""
+        self.collect()
+        said, self.events = self.events, []
+        return [told(event) for event in said]
+
+    def line(self, line: int, counter: LineCounter) -> int:
+        """A counter of one line."""
+        return int(self.arbiter.line_array[line, counter])
+
+    def count(self, counter: ChannelCounter) -> int:
+        """A counter of the channel."""
+        return int(self.arbiter.channel_array[counter])
+
+
+def told(event: Event) -> tuple:
+    """An event as a short tuple: ("packet", 5), ("gap", 6, 8), ("silent", 1)..."""
+    match event.kind:
+        case RecordKind.PACKET:
+            return ("packet", event.sequence)
+        case RecordKind.GAP:
+            return ("gap", event.sequence, event.next_sequence)
+        case RecordKind.RESET:
+            return ("reset", event.next_sequence)
+        case RecordKind.START:
+            return ("start", event.sequence)
+        case RecordKind.LINE_SILENT:
+            return ("silent", event.line)
+        case RecordKind.LINE_BACK:
+            return ("back", event.line)
+    return (event.kind.name.lower(), event.sequence)
+
+
+def packets(*sequences: int) -> list[tuple]:
+    """The short form of these packets."""
+    return [("packet", sequence) for sequence in sequences]

@@ -1,0 +1,858 @@
+"""Arbitration, rule by rule, on the compiled core and on its interpreted twin."""
+
+import pytest
+from ingest_kit import NEVER, QUICK, TWINS, Channel, packets
+
+from feedhandler.codecs.kinds import PacketKind
+from feedhandler.counters import ChannelCounter, LineCounter
+from feedhandler.ingest.ring import GapCause, RecordKind, ResetCause
+from feedhandler.ingest.settings import ArbitrationSettings
+from feedhandler.ingest.states import Verdict
+
+
+@pytest.fixture(params=TWINS)
+def channel(request):
+    return Channel(request.param)
+
+
+@pytest.fixture(params=TWINS)
+def make(request):
+    return lambda **options: Channel(request.param, **options)
+
+
+@pytest.fixture
+def started(channel):
+    """A channel that has joined at 1 and published 1..3, line B level with A."""
+    channel.data(0, 1, 2, 3)
+    channel.data(1, 1, 2, 3)
+    channel.story()
+    return channel
+
+
+# -- first copy wins ------------------------------------------------------------------------
+
+
+def test_the_first_copy_is_published_and_the_second_counted(channel):
+    assert channel.data(0, 1, 2) == [Verdict.PUBLISHED] * 2
+    assert channel.data(1, 1, 2, 3) == [Verdict.DUPLICATE, Verdict.DUPLICATE, Verdict.PUBLISHED]
+    assert channel.data(0, 3) == [Verdict.DUPLICATE]
+    assert channel.story() == [("start", 1), *packets(1, 2, 3)]
+    assert channel.line(0, LineCounter.WON) == 2
+    assert channel.line(1, LineCounter.WON) == 1
+    assert channel.line(0, LineCounter.DUPLICATES) == 1
+    assert channel.line(1, LineCounter.DUPLICATES) == 2
+
+
+def test_a_record_carries_all_that_the_consumer_needs(make):
+    channel = make(channel=9)
+    channel.feed(1, 1, send_time=77, count=3)
+    packet = channel.events[-1]
+    assert (packet.kind, packet.channel, packet.line) == (RecordKind.PACKET, 9, 1)
+    assert (packet.sequence, packet.next_sequence, packet.count) == (1, 2, 3)
+    assert (packet.body, packet.skip, packet.auxiliary) == (16, 0, 77)
+    assert packet.received_ns == channel.now + 7
+    assert packet.payload[16:] == bytes.fromhex("9e3779b97f4a7c15") * 2
+    assert channel.count(ChannelCounter.MESSAGES) == 3
+    assert channel.count(ChannelCounter.BYTES) == len(packet.payload)
+
+
+def test_a_packet_that_overlaps_what_was_published_skips_its_first_messages(make):
+    channel = make(counts_messages=True)
+    channel.feed(0, 1, next_sequence=6, count=5)
+    channel.feed(1, 3, next_sequence=9, count=6)
+    assert [(e.sequence, e.next_sequence, e.skip) for e in channel.events[1:]] == [
+        (1, 6, 0),
+        (3, 9, 3),
+    ]
+    assert channel.count(ChannelCounter.MESSAGES) == 8
+    assert channel.arbiter.expected == 9
+
+
+def test_a_held_packet_that_overlaps_skips_as_well_and_one_within_is_a_duplicate(make):
+    channel = make(counts_messages=True)
+    channel.feed(0, 1, next_sequence=2, count=1)
+    channel.feed(0, 5, next_sequence=10, count=5)
+    channel.feed(0, 7, next_sequence=9, count=2)
+    channel.feed(0, 8, next_sequence=12, count=4)
+    channel.feed(1, 2, next_sequence=6, count=4)
+    assert [(e.sequence, e.skip) for e in channel.events[1:]] == [(1, 0), (2, 0), (5, 1), (8, 2)]
+    assert channel.line(0, LineCounter.DUPLICATES) == 1
+    assert channel.arbiter.expected == 12
+
+
+# -- gaps -----------------------------------------------------------------------------------
+
+
+def test_a_hole_that_the_other_line_fills_is_no_gap(started):
+    assert started.data(0, 5, 6) == [Verdict.HELD] * 2
+    assert started.arbiter.state_name == "WAITING"
+    started.data(1, 4)
+    assert started.story() == packets(4, 5, 6)
+    assert started.arbiter.state_name == "FLOWING"
+    started.wait(100)
+    assert started.count(ChannelCounter.GAPS) == 0
+
+
+def test_reordered_packets_come_out_in_order(started):
+    started.data(0, 8, 6, 9, 5, 7, 4)
+    assert started.story() == packets(4, 5, 6, 7, 8, 9)
+    assert started.count(ChannelCounter.HOLD_HIGH) == 5
+
+
+def test_a_gap_is_announced_with_its_exact_range_at_its_deadline(started):
+    noticed = started.now
+    started.data(0, 6, 7)
+    assert started.arbiter.deadline_ns == noticed + 10_000_000
+    started.wait(9.999)
+    assert started.story() == []
+    started.wait(0.001)
+    assert started.story() == [("gap", 4, 6), *packets(6, 7)]
+    assert started.count(ChannelCounter.GAPS) == 1
+    assert started.count(ChannelCounter.LOST) == 2
+
+
+def test_each_hole_has_its_own_deadline(started):
+    started.data(0, 5)
+    started.wait(4)
+    started.data(0, 7, 8)
+    started.wait(6)
+    assert started.story() == [("gap", 4, 5), *packets(5)]
+    started.wait(3.9)
+    assert started.story() == []
+    started.wait(0.1)
+    assert started.story() == [("gap", 6, 7), *packets(7, 8)]
+
+
+def test_filling_part_of_a_hole_does_not_prolong_the_wait(started):
+    started.data(0, 8)
+    started.wait(9)
+    started.data(1, 6)
+    started.wait(1)
+    assert started.story() == [("gap", 4, 6), ("packet", 6), ("gap", 7, 8), ("packet", 8)]
+
+
+def test_what_comes_after_its_range_was_announced_is_late_and_never_published(started):
+    started.data(0, 6)
+    started.wait(10)
+    started.story()
+    assert started.data(1, 4, 5) == [Verdict.LATE] * 2
+    assert started.data(1, 6, 3) == [Verdict.DUPLICATE] * 2
+    assert started.story() == []
+    assert started.line(1, LineCounter.LATE) == 2
+
+
+def test_the_list_of_lost_ranges_is_bounded_and_forgets_the_oldest(channel):
+    channel.data(0, 1)
+    for sequence in range(3, 3 + 2 * 70, 2):
+        channel.data(0, sequence)
+        channel.wait(10)
+    assert channel.count(ChannelCounter.GAPS) == 70
+    assert channel.data(1, 2) == [Verdict.DUPLICATE]
+    assert channel.data(1, 140, 100) == [Verdict.LATE] * 2
+
+
+def test_a_full_hold_gives_the_earliest_hole_up_at_once(started):
+    started.data(0, *range(5, 21))
+    assert started.story() == []
+    assert started.data(0, 21) == [Verdict.PUBLISHED]
+    assert started.story() == [("gap", 4, 5), *packets(*range(5, 22))]
+    assert started.count(ChannelCounter.HOLD_FULL) == 1
+
+
+def test_a_full_hold_never_gives_up_the_packet_in_hand(started):
+    started.data(0, *range(7, 23))
+    assert started.story() == []
+    assert started.data(0, 6) == [Verdict.PUBLISHED]
+    assert started.story() == [("gap", 4, 6), *packets(*range(6, 23))]
+
+
+def test_a_gap_says_why_it_was_announced(started):
+    started.data(0, 5)
+    started.wait(10)
+    started.data(0, *range(7, 24))
+    started.reset(0, send_time=5)
+    causes = [e.auxiliary for e in started.events if e.kind == RecordKind.GAP]
+    assert causes == [GapCause.DEADLINE, GapCause.HOLD_FULL]
+    started.story()
+    started.data(0, 4, send_time=6)
+    started.reset(0, send_time=7)
+    causes = [e.auxiliary for e in started.events if e.kind == RecordKind.GAP]
+    assert causes == [GapCause.RESET]
+
+
+# -- start ----------------------------------------------------------------------------------
+
+
+def test_joining_in_the_middle_starts_at_the_lowest_number_seen(channel):
+    assert channel.data(0, 500, 501) == [Verdict.HELD] * 2
+    channel.wait(5)
+    channel.data(1, 498, 500)
+    assert channel.story() == []
+    channel.wait(5)
+    assert channel.story() == [("start", 498), ("packet", 498)]
+    channel.data(1, 499)
+    assert channel.story() == packets(499, 500, 501)
+    assert channel.data(1, 497) == [Verdict.STALE]
+
+
+def test_joining_starts_when_the_hold_is_full(channel):
+    channel.data(0, *range(100, 116))
+    assert channel.story() == []
+    channel.data(0, 116)
+    assert channel.story() == [("start", 100), *packets(*range(100, 117))]
+
+
+def test_the_first_number_starts_at_once_and_keeps_what_is_held(channel):
+    channel.data(0, 3)
+    channel.data(0, 1)
+    assert channel.story() == [("start", 1), ("packet", 1)]
+    channel.data(1, 2)
+    assert channel.story() == packets(2, 3)
+
+
+def test_a_heartbeat_alone_tells_where_to_start(channel):
+    channel.heartbeat(0, 700)
+    channel.wait(10)
+    assert channel.story() == [("start", 700)]
+    channel.data(0, 700)
+    assert channel.story() == packets(700)
+
+
+def test_a_heartbeat_at_the_first_number_starts_at_once(channel):
+    channel.heartbeat(0, 1)
+    assert channel.story() == [("start", 1)]
+    channel.heartbeat(0, 0)
+    channel.data(1, 1)
+    assert channel.story() == packets(1)
+
+
+def test_a_heartbeat_above_the_start_reveals_what_is_missing(channel):
+    channel.data(0, 50)
+    channel.heartbeat(1, 54)
+    channel.heartbeat(1, 53)
+    channel.wait(10)
+    assert channel.story() == [("start", 50), ("packet", 50)]
+    channel.wait(10)
+    assert channel.story() == [("gap", 51, 54)]
+
+
+def test_a_wild_number_while_joining_does_not_hold_the_stream_up(channel):
+    channel.data(0, 10**12, 60, 61)
+    channel.wait(10)
+    assert channel.story() == [("start", 60), *packets(60, 61)]
+    assert channel.arbiter.state_name == "FLOWING"
+    assert channel.arbiter.held == 0
+
+
+# -- heartbeats -----------------------------------------------------------------------------
+
+
+def test_a_heartbeat_reveals_a_loss_at_the_end_of_a_burst(started):
+    started.heartbeat(0, 6)
+    assert started.arbiter.state_name == "WAITING"
+    started.wait(9)
+    started.data(1, 4)
+    started.wait(1)
+    assert started.story() == [("packet", 4), ("gap", 5, 6)]
+    assert started.arbiter.state_name == "FLOWING"
+
+
+def test_a_heartbeat_that_agrees_or_lags_or_has_no_number_changes_nothing(started):
+    for number in (4, 2, 0):
+        assert started.heartbeat(0, number) == Verdict.HEARD
+    started.wait(50)
+    assert started.story() == []
+    assert started.line(0, LineCounter.HEARTBEATS) == 3
+
+
+def test_a_later_heartbeat_has_a_deadline_of_its_own(started):
+    started.heartbeat(0, 5)
+    started.wait(6)
+    started.heartbeat(0, 7)
+    started.wait(4)
+    assert started.story() == [("gap", 4, 5)]
+    started.wait(6)
+    assert started.story() == [("gap", 5, 7)]
+
+
+def test_packets_below_a_heartbeats_number_share_its_deadline(started):
+    started.heartbeat(0, 9)
+    started.wait(6)
+    started.data(1, 6)
+    started.wait(4)
+    assert started.story() == [("gap", 4, 6), ("packet", 6), ("gap", 7, 9)]
+
+
+# -- resets ---------------------------------------------------------------------------------
+
+
+def test_the_first_copy_of_a_reset_renumbers_and_the_other_does_not(started):
+    assert started.reset(0, send_time=100) == Verdict.RENUMBERED
+    assert started.story() == [("reset", 2), ("packet", 1)]
+    started.data(0, 2, 3, send_time=101)
+    assert started.reset(1, send_time=100) == Verdict.DUPLICATE
+    started.data(1, 2, 3, 4, send_time=101)
+    assert started.story() == packets(2, 3, 4)
+    assert started.count(ChannelCounter.RESETS) == 1
+
+
+def test_a_second_real_reset_works_again(started):
+    for day in (100, 200, 300):
+        started.reset(0, send_time=day)
+        started.reset(1, send_time=day)
+        assert started.story() == [("reset", 2), ("packet", 1)]
+        started.data(0, 2, send_time=day + 1)
+        started.data(1, 2, send_time=day + 1)
+        assert started.story() == packets(2)
+
+
+def test_a_reset_with_the_same_bytes_works_again_after_the_window(started):
+    started.reset(0)
+    started.reset(1)
+    started.data(0, 2, 3)
+    started.story()
+    started.wait(5000)
+    started.story()
+    assert started.reset(0) == Verdict.RENUMBERED
+    assert started.reset(1) == Verdict.DUPLICATE
+    assert started.story() == [("back", 0), ("reset", 2), ("packet", 1), ("back", 1)]
+
+
+def test_a_reset_without_send_time_from_a_line_not_yet_in_the_epoch_is_a_copy(started):
+    started.reset(0, head=b"A" * 16)
+    assert started.reset(1, head=b"B" * 16) == Verdict.DUPLICATE
+    assert started.reset(1, head=b"B" * 16) == Verdict.RENUMBERED, "now the line is in the epoch"
+
+
+def test_a_reset_lets_go_what_is_held_with_its_gaps_announced(started):
+    started.data(0, 5, 8)
+    started.heartbeat(0, 10)
+    started.reset(0, send_time=9)
+    assert started.story() == [
+        ("gap", 4, 5), ("packet", 5), ("gap", 6, 8), ("packet", 8), ("gap", 9, 10),
+        ("reset", 2), ("packet", 1),
+    ]  # fmt: skip
+
+
+def test_a_reset_while_joining_starts_first_when_something_is_held(channel):
+    channel.data(0, 50, 52)
+    channel.reset(0, send_time=9)
+    assert channel.story() == [
+        ("start", 50), ("packet", 50), ("gap", 51, 52), ("packet", 52), ("reset", 2), ("packet", 1)
+    ]  # fmt: skip
+
+
+def test_a_reset_may_be_the_very_first_packet(channel):
+    channel.reset(0)
+    channel.data(0, 2)
+    channel.reset(1)
+    channel.data(1, 2)
+    assert channel.story() == [("reset", 2), *packets(1, 2)]
+
+
+def test_stragglers_of_the_old_numbering_are_known_by_their_send_time(started):
+    started.data(0, 4, send_time=90)
+    started.reset(0, send_time=100)
+    started.story()
+    assert started.data(1, 4, 5, 6, send_time=95) == [Verdict.STALE] * 3
+    assert started.heartbeat(1, 9, send_time=96) == Verdict.STALE
+    assert started.data(0, 2, send_time=101) == [Verdict.PUBLISHED]
+    assert started.data(1, 2, 3, send_time=101) == [Verdict.DUPLICATE, Verdict.PUBLISHED]
+    assert started.story() == packets(2, 3)
+    assert started.line(1, LineCounter.STALE) == 4
+
+
+def test_stragglers_without_send_time_are_known_by_their_number(make):
+    channel = make(settings=ArbitrationSettings(hold_packets=16))
+    channel.data(0, *range(1, 101))
+    channel.reset(0)
+    channel.story()
+    assert channel.data(1, 99, 100, 101) == [Verdict.STALE] * 3
+    assert channel.heartbeat(1, 101) == Verdict.STALE
+    assert channel.data(1, 3) == [Verdict.HELD], "fits the new numbering only"
+    channel.data(0, 2)
+    assert channel.story() == packets(2, 3)
+
+
+def test_where_a_number_fits_both_numberings_the_lines_own_reset_decides(started):
+    started.reset(0)
+    started.story()
+    assert started.data(1, 2, 3) == [Verdict.STALE] * 2
+    assert started.heartbeat(1, 4) == Verdict.STALE
+    assert started.heartbeat(1, 0) == Verdict.HEARD
+    assert started.data(0, 2) == [Verdict.PUBLISHED]
+    started.reset(1)
+    assert started.data(1, 2, 3) == [Verdict.DUPLICATE, Verdict.PUBLISHED]
+
+
+def test_after_the_window_every_line_is_of_the_new_numbering(started):
+    started.reset(0)
+    started.wait(5000)
+    started.story()
+    assert started.data(1, 2) == [Verdict.PUBLISHED]
+
+
+def test_a_send_time_that_wrapped_at_midnight_is_not_old(started):
+    started.reset(0, send_time=86_399_000)
+    assert started.data(0, 2, send_time=3) == [Verdict.PUBLISHED]
+
+
+def test_a_reset_too_long_for_its_slot_is_refused_and_counted(started):
+    assert started.reset(0, body=bytes(4000)) == Verdict.REFUSED
+    assert started.line(0, LineCounter.OVERSIZE) == 1
+
+
+# -- sessions -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def session_7(channel):
+    channel.data(0, 1, 2, session=7)
+    channel.data(1, 1, 2, session=7)
+    channel.story()
+    return channel
+
+
+def test_a_new_session_that_begins_at_the_first_number_is_believed(session_7):
+    session_7.data(0, 1, session=8)
+    assert session_7.story() == [("reset", 1), ("packet", 1)]
+    assert session_7.data(1, 3, session=7) == [Verdict.STALE]
+    assert session_7.heartbeat(1, 3, session=7) == Verdict.STALE
+    session_7.data(1, 1, 2, session=8)
+    assert session_7.story() == packets(2)
+    assert session_7.count(ChannelCounter.SESSIONS) == 1
+
+
+def test_a_heartbeat_at_the_first_number_begins_a_session(session_7):
+    session_7.heartbeat(1, 1, session=8)
+    assert session_7.story() == [("reset", 1)]
+    session_7.data(1, 1, session=8)
+    assert session_7.story() == packets(1)
+
+
+def test_a_new_session_in_its_middle_needs_the_other_line(session_7):
+    assert session_7.data(0, 5, session=8) == [Verdict.QUARANTINED]
+    assert session_7.story() == []
+    assert session_7.data(1, 6, session=8) == [Verdict.QUARANTINED]
+    assert session_7.story() == [("reset", 1)]
+    session_7.wait(10)
+    assert session_7.story() == [("gap", 1, 5), *packets(5, 6)]
+
+
+def test_a_heartbeat_confirms_a_new_session_far_from_its_beginning(session_7):
+    session_7.data(0, 1000, session=8)
+    session_7.heartbeat(0, 1001, session=8)
+    assert session_7.story() == [("reset", 1), ("gap", 1, 1000), ("packet", 1000)]
+
+
+def test_one_line_alone_brings_a_new_session_after_the_resync_time(session_7):
+    session_7.wait(1000)
+    session_7.data(0, *range(3, 10), session=8)
+    assert session_7.story() == []
+    session_7.data(0, 10, session=8)
+    session_7.wait(10)
+    assert session_7.story() == [("reset", 1), ("gap", 1, 3), *packets(*range(3, 11))]
+    assert session_7.count(ChannelCounter.RESYNCS) == 1
+
+
+def test_an_earlier_session_comes_back_only_when_the_present_one_is_dead(session_7):
+    session_7.data(0, 1, session=8)
+    session_7.story()
+    assert session_7.data(0, 3, session=7) == [Verdict.STALE]
+    session_7.wait(1000)
+    assert session_7.data(0, 3, session=7) == [Verdict.QUARANTINED]
+    session_7.data(1, 3, session=7)
+    session_7.wait(10)
+    assert session_7.story() == [("reset", 1), ("gap", 1, 3), ("packet", 3)]
+
+
+# -- jumps ----------------------------------------------------------------------------------
+
+
+def test_a_jump_beyond_the_window_is_quarantined(started):
+    assert started.data(0, 4 + 33) == [Verdict.QUARANTINED]
+    assert started.data(0, 4 + 32) == [Verdict.HELD]
+    assert started.line(0, LineCounter.QUARANTINED) == 1
+
+
+def test_the_other_line_confirms_a_jump_and_the_gap_is_announced_at_once(started):
+    started.data(0, 6)
+    started.data(0, 1000, 1001, 1002)
+    assert started.story() == []
+    started.data(1, 1001)
+    assert started.story() == [
+        ("gap", 4, 6), ("packet", 6), ("gap", 7, 1000), *packets(1000, 1001, 1002)
+    ]  # fmt: skip
+    assert started.count(ChannelCounter.JUMPS) == 1
+
+
+def test_the_same_number_with_other_bytes_confirms_nothing(started):
+    started.data(0, 1000)
+    started.data(1, 1000, body=b"something else")
+    assert started.story() == []
+
+
+def test_a_line_that_repeats_itself_confirms_nothing(started):
+    for _ in range(5):
+        started.data(0, 1000)
+    assert started.story() == []
+    assert started.line(0, LineCounter.QUARANTINED) == 5
+
+
+def test_a_heartbeat_just_past_a_quarantined_packet_confirms_it(started):
+    started.data(0, 1000)
+    started.heartbeat(0, 1003)
+    assert started.story() == [("gap", 4, 1000), ("packet", 1000)]
+
+
+def test_a_packet_confirms_a_heartbeat_that_jumped_before_it(started):
+    started.heartbeat(0, 1003)
+    started.data(1, 1000)
+    assert started.story() == [("gap", 4, 1000), ("packet", 1000)]
+
+
+def test_heartbeats_far_from_a_quarantined_packet_confirm_nothing(started):
+    started.data(0, 1000)
+    started.heartbeat(0, 1000)
+    started.heartbeat(0, 2000)
+    started.data(0, 3000)
+    assert started.story() == []
+
+
+def test_both_lines_heartbeats_confirm_a_jump_without_a_packet(started):
+    started.heartbeat(0, 1000)
+    assert started.story() == []
+    started.heartbeat(1, 1000)
+    assert started.story() == [("gap", 4, 1000)]
+    assert started.data(0, 1000) == [Verdict.PUBLISHED]
+
+
+def test_the_only_living_line_moves_the_stream_after_the_resync_time(started):
+    started.data(0, *range(100, 104))
+    started.wait(1000)
+    started.data(0, *range(104, 107))
+    assert started.story() == []
+    started.data(0, 107)
+    assert started.story() == [("gap", 4, 100), *packets(*range(100, 108))]
+    assert started.count(ChannelCounter.RESYNCS) == 1
+
+
+def test_a_broken_run_does_not_move_the_stream(started):
+    started.wait(1000)
+    started.data(0, *range(100, 200, 2))
+    assert started.story() == []
+
+
+def test_a_run_does_not_move_a_stream_that_lives(started):
+    for sequence in range(4, 40):
+        started.data(1, sequence)
+        started.data(0, 1000 + sequence)
+        started.wait(50)
+    assert started.count(ChannelCounter.RESYNCS) == 0
+    assert started.arbiter.expected == 40
+
+
+def test_a_heartbeat_that_agrees_keeps_the_numbering_alive(started):
+    for number in range(30):
+        started.wait(100)
+        started.heartbeat(1, 4)
+        started.data(0, 1000 + number)
+    assert started.story() == []
+
+
+def test_heartbeats_of_the_only_living_line_move_an_idle_stream(started):
+    started.wait(1000)
+    for _ in range(7):
+        started.heartbeat(0, 1000)
+    assert started.story() == []
+    started.heartbeat(0, 1000)
+    assert started.story() == [("gap", 4, 1000)]
+
+
+def test_a_full_quarantine_forgets_the_oldest(started):
+    started.data(0, *range(1000, 10_000, 1000))
+    assert started.count(ChannelCounter.EVICTED) == 1
+    started.data(1, 1000)
+    assert started.story() == []
+    started.data(1, 9000)
+    assert started.story() == [("gap", 4, 9000), ("packet", 9000)]
+
+
+def test_a_reset_that_both_lines_lost_is_made_up_for_by_the_send_time(channel):
+    for line in (0, 1):
+        channel.data(line, *range(1, 21), send_time=50)
+    channel.wait(1000)
+    channel.story()
+    assert channel.data(0, 2, 3, send_time=60, body=b"new") == [Verdict.QUARANTINED] * 2
+    assert channel.story() == []
+    assert channel.data(1, 3, send_time=60, body=b"new") == [Verdict.QUARANTINED]
+    assert channel.story() == [("reset", 2), *packets(2, 3)]
+
+
+def test_a_line_alone_begins_anew_after_a_lost_reset(channel):
+    channel.data(0, *range(1, 21), send_time=50)
+    channel.wait(1000)
+    channel.story()
+    for sequence in range(2, 10):
+        channel.data(0, sequence, send_time=60, body=b"new %d" % sequence)
+    assert channel.story()[-9:] == [("reset", 2), *packets(*range(2, 10))]
+    assert [e for e in channel.events if e.kind == RecordKind.RESET] == []
+    assert channel.count(ChannelCounter.RESYNCS) == 1
+
+
+def test_after_a_minute_of_nothing_a_low_number_needs_no_later_send_time(channel):
+    channel.data(0, *range(1, 21))
+    channel.wait(59_999)
+    assert channel.data(0, 5, body=b"x") == [Verdict.DUPLICATE]
+    channel.wait(1)
+    channel.data(0, *range(30, 31))
+    channel.story()
+    channel.wait(60_000)
+    channel.story()
+    channel.data(0, 2, body=b"new")
+    channel.data(1, 2, body=b"new")
+    assert ("reset", 2) in channel.story()
+
+
+# -- mismatch -------------------------------------------------------------------------------
+
+
+def test_differing_bytes_raise_one_alarm_per_packet(started):
+    started.data(0, 4)
+    started.data(1, 4, body=b"tampered")
+    started.data(1, 4, body=b"tampered again")
+    assert started.story() == [("packet", 4), ("mismatch", 4)]
+    assert started.count(ChannelCounter.MISMATCHES) == 1
+    assert started.line(1, LineCounter.MISMATCHES) == 1
+
+
+def test_held_packets_are_compared_too(started):
+    started.data(0, 5)
+    started.data(1, 5, body=b"tampered")
+    assert started.story() == [("mismatch", 5)]
+
+
+def test_headers_may_differ_between_lines(started):
+    started.data(0, 4, head=b"a" * 16)
+    started.data(1, 4, head=b"b" * 16)
+    assert started.story() == packets(4)
+
+
+def test_only_the_latest_packets_are_compared(channel):
+    channel.data(0, *range(1, 66))
+    channel.data(1, 1, body=b"x")
+    channel.data(1, 2, body=b"x")
+    assert channel.count(ChannelCounter.MISMATCHES) == 1
+
+
+# -- lines ----------------------------------------------------------------------------------
+
+
+def test_a_silent_line_is_told_and_its_return_too(started):
+    started.wait(2000)
+    started.data(0, 4)
+    started.wait(1500)
+    assert started.story() == [("packet", 4), ("silent", 1)]
+    started.wait(1500)
+    assert started.story() == [("silent", 0)]
+    assert started.arbiter.deadline_ns == NEVER
+    started.heartbeat(1, 0)
+    assert started.story() == [("back", 1)]
+    started.wait(3000)
+    assert started.story() == [("silent", 1)]
+    assert started.line(1, LineCounter.SILENCES) == 2
+
+
+def test_a_line_that_never_spoke_counts_from_the_start(channel):
+    channel.wait(2999)
+    assert channel.story() == []
+    channel.wait(1)
+    assert channel.story() == [("silent", 0), ("silent", 1)]
+
+
+# -- a full ring ----------------------------------------------------------------------------
+
+
+def fill(channel):
+    """Leave no room in the ring; returns the number of filling records."""
+    filled = 0
+    while channel.ring.put(RecordKind.LINE_BACK):
+        filled += 1
+    return filled
+
+
+def unread(channel):
+    """Let the consumer read again; what it finds behind the filling."""
+    channel.reading = True
+    return [said for said in channel.story() if said != ("back", 0)]
+
+
+def test_a_full_ring_makes_packets_wait_and_loses_nothing(started):
+    started.reading = False
+    fill(started)
+    assert started.data(0, 4, 5) == [Verdict.HELD] * 2
+    assert started.arbiter.state_name == "BLOCKED"
+    assert started.arbiter.expected == 4
+    started.wait(3)
+    assert started.count(ChannelCounter.RING_FULL) >= 3
+    assert unread(started) == []
+    started.wait(1)
+    assert started.story() == packets(4, 5)
+    assert started.data(1, 4, 6) == [Verdict.DUPLICATE, Verdict.PUBLISHED]
+
+
+def test_when_hold_and_ring_are_full_packets_are_refused_and_later_announced(started):
+    started.reading = False
+    fill(started)
+    assert started.data(0, *range(4, 20)) == [Verdict.HELD] * 16
+    assert started.data(0, 20, 21) == [Verdict.REFUSED] * 2
+    assert started.line(0, LineCounter.REFUSED) == 2
+    unread(started)
+    started.data(0, 22)
+    started.wait(11)
+    assert started.story() == [*packets(*range(4, 20)), ("gap", 20, 22), ("packet", 22)]
+
+
+def test_a_start_waits_for_room(channel):
+    channel.reading = False
+    fill(channel)
+    channel.data(0, 50)
+    channel.wait(11)
+    assert channel.arbiter.state_name == "JOINING"
+    assert unread(channel) == []
+    channel.wait(1)
+    assert channel.story() == [("start", 50), ("packet", 50)]
+
+
+def test_a_start_at_the_first_number_waits_for_room(make):
+    for first in ("data", "heartbeat"):
+        channel = make()
+        channel.reading = False
+        fill(channel)
+        assert getattr(channel, first)(0, 1) in ([Verdict.HELD], Verdict.HEARD)
+        assert unread(channel) == []
+        channel.wait(12)
+        channel.data(0, 1)
+        assert channel.story() == [("start", 1), ("packet", 1)]
+
+
+def test_a_gap_waits_for_room(started):
+    started.reading = False
+    started.data(0, 5)
+    fill(started)
+    started.wait(11)
+    assert started.arbiter.expected == 4
+    assert unread(started) == []
+    started.wait(1)
+    assert started.story() == [("gap", 4, 5), ("packet", 5)]
+
+
+def test_a_reset_waits_for_room_and_refuses_what_follows_it(started):
+    started.reading = False
+    fill(started)
+    started.reset(0, send_time=5)
+    assert started.arbiter.state_name == "RENUMBERING"
+    assert started.data(0, 2, send_time=6) == [Verdict.REFUSED]
+    assert started.heartbeat(0, 3, send_time=6) == Verdict.HEARD
+    started.wait(2)
+    assert unread(started) == []
+    started.wait(1)
+    assert started.story() == [("reset", 2), ("packet", 1)]
+    assert started.arbiter.expected == 2
+
+
+def test_a_reset_record_and_its_packet_may_be_written_apart(started):
+    started.reading = False
+    filled = fill(started)
+    started.ring.publish()
+    started.ring.drain()
+    for _ in range(filled - 2):
+        started.ring.put(RecordKind.LINE_BACK)
+    started.reset(0, send_time=5, body=bytes(200))
+    assert started.arbiter.state_name == "RENUMBERING"
+    assert unread(started) == [("reset", 2)]
+    started.wait(1)
+    assert started.story() == [("packet", 1)]
+
+
+def test_line_events_and_alarms_wait_or_are_counted_when_the_ring_is_full(started):
+    started.reading = False
+    fill(started)
+    started.data(1, 3, body=b"tampered")
+    assert started.count(ChannelCounter.RING_FULL) == 1
+    started.wait(3001)
+    assert unread(started) == []
+    started.wait(2)
+    assert started.story() == [("silent", 0), ("silent", 1)]
+    started.reading = False
+    fill(started)
+    started.heartbeat(0, 0)
+    unread(started)
+    started.heartbeat(0, 0)
+    assert started.story() == [("back", 0)]
+
+
+def test_a_packet_longer_than_a_slot_can_pass_but_not_be_held(started):
+    assert started.data(0, 4, body=bytes(3000)) == [Verdict.PUBLISHED]
+    assert started.data(0, 6, body=bytes(3000)) == [Verdict.REFUSED]
+    assert started.data(0, 1000, body=bytes(3000)) == [Verdict.QUARANTINED]
+    assert started.line(0, LineCounter.OVERSIZE) == 2
+
+
+# -- the rest -------------------------------------------------------------------------------
+
+
+def test_control_packets_on_a_line_are_counted_and_ignored(started):
+    assert started.feed(0, 9, kind=PacketKind.CONTROL) == Verdict.HEARD
+    assert started.line(0, LineCounter.CONTROL) == 1
+    assert started.story() == []
+
+
+def test_only_certain_copies_need_no_check_of_their_messages(started):
+    header = started.header
+    header.kind, header.session = int(PacketKind.DATA), 0
+    header.sequence, header.next_sequence = 3, 4
+    assert started.arbiter.is_old(header)
+    header.next_sequence = 5
+    assert not started.arbiter.is_old(header)
+
+
+def test_a_reset_says_what_caused_it(session_7):
+    session_7.reset(0, session=7)
+    session_7.data(0, 1, session=9)
+    assert [e.auxiliary for e in session_7.events if e.kind == RecordKind.RESET] == [
+        ResetCause.PACKET,
+        ResetCause.SESSION,
+    ]
+
+
+@pytest.mark.parametrize("lines", [0, 17])
+def test_a_wrong_number_of_lines_is_refused(make, lines):
+    with pytest.raises(ValueError, match="lines"):
+        make(lines=lines)
+
+
+@pytest.mark.parametrize(
+    "field", [{"gap_wait_us": -1}, {"hold_packets": 0}, {"packet_bytes_max": 70_000}]
+)
+def test_a_setting_out_of_range_names_itself(field):
+    with pytest.raises(ValueError, match=next(iter(field))):
+        ArbitrationSettings(**field)
+
+
+def test_bytes_outside_the_buffer_are_an_error_of_the_caller_not_a_read(make):
+    channel = make()
+    channel.header.sequence, channel.header.next_sequence = 1, 2
+    channel.header.length, channel.header.body = 500, 16
+    channel.header.kind = channel.header.count = 0
+    channel.header.session = channel.header.send_time = 0
+    with pytest.raises(IndexError):
+        channel.arbiter.receive(0, channel.header, memoryview(bytes(100)), 0, 1, 1)
+
+
+def test_three_lines_arbitrate_like_two(make):
+    channel = make(lines=3, settings=QUICK)
+    channel.data(2, 1, 2)
+    channel.data(0, 1, 3)
+    channel.data(1, 4)
+    assert channel.story() == [("start", 1), *packets(1, 2, 3, 4)]
