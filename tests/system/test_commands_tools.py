@@ -59,7 +59,12 @@ def test_config_show_makes_a_file_to_start_from(tmp_path: Path) -> None:
 
 def test_feeds_lists_every_built_in_feed() -> None:
     listed = [json.loads(line) for line in output("feeds", "--json").splitlines()]
-    assert {"euronext-utp-md"} <= {feed["name"] for feed in listed}
+    assert [feed["name"] for feed in listed] == [
+        "euronext-utp-md",
+        "iex-deep",
+        "nyse-integrated-xdp",
+        "nyse-openbook-ultra",
+    ]
     table = output("feeds")
     assert all(feed["name"] in table for feed in listed)
 

@@ -1,0 +1,181 @@
+"""The commands that run a gateway: exchange, run, subscribe, and the demo, as an operator would."""
+
+import contextlib
+import json
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from feedhandler.codecs import load_feed
+from feedhandler.config import loopback_config, to_toml
+from feedhandler.ops.demo import FEED, free_ports
+from feedhandler.replay.ledger import read_ledger
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+TIMEOUT_S = 60
+
+
+def command(*words: str) -> list[str]:
+    """The command line of a command of ours."""
+    return [sys.executable, "-m", "feedhandler", *words]
+
+
+@contextlib.contextmanager
+def running(*words: str) -> Iterator[subprocess.Popen[str]]:
+    """A command in the background, ended at the end of the block at the latest."""
+    with subprocess.Popen(
+        command(*words),
+        cwd=CHECKOUT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def gateway(tmp_path: Path) -> Iterator[str]:
+    """A running gateway for the simulated exchange; the URL of its node."""
+    (port,) = free_ports(1)
+    path = tmp_path / "gateway.toml"
+    path.write_text(to_toml(loopback_config(listen=f"127.0.0.1:{port}")))
+    with running("run", str(path)) as process:
+        assert process.stderr is not None
+        assert ": ready: 7 channels, 14 lines" in process.stderr.readline()
+        yield f"amqp://127.0.0.1:{port}"
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate(timeout=TIMEOUT_S)
+        assert process.returncode == 0, errors
+        assert "Traceback" not in errors
+
+
+def test_subscribe_prints_as_many_messages_as_asked(gateway: str) -> None:
+    words = ["subscribe", gateway, "euronext.104.#", "--json", "--count", "50", "--stamp"]
+    with running(*words) as subscriber, running("exchange", "--rate", "5000") as exchange:
+        output, errors = subscriber.communicate(timeout=TIMEOUT_S)
+        assert subscriber.returncode == 0, errors
+        exchange.send_signal(signal.SIGINT)
+        _, errors = exchange.communicate(timeout=TIMEOUT_S)
+        assert exchange.returncode == 0, errors
+        assert "Traceback" not in errors
+    lines = [json.loads(line) for line in output.splitlines()]
+    assert len(lines) == 50
+    for line in lines:
+        assert {"seq", "type", "symbol", "key", "service", "latency_us"} <= set(line)
+        assert line["service"] == 104
+    assert [line["seq"] for line in lines] == sorted(line["seq"] for line in lines)
+
+
+@pytest.mark.parametrize("granularity", ["packet", "batch", "message"])
+def test_every_granularity_prints_single_messages(gateway: str, granularity: str) -> None:
+    words = ["subscribe", gateway, "euronext.#", "--as", granularity, "--json", "--count", "200"]
+    with running(*words) as subscriber, running("exchange", "--rate", "5000"):
+        output, errors = subscriber.communicate(timeout=TIMEOUT_S)
+    assert subscriber.returncode == 0, errors
+    assert len(output.splitlines()) == 200
+    assert all("seq" in json.loads(line) for line in output.splitlines())
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_subscriber_in_good_order(gateway: str, number: signal.Signals) -> None:
+    with (
+        running("subscribe", gateway, "euronext.101") as subscriber,
+        running("exchange", "--rate", "5000"),
+    ):
+        assert subscriber.stdout is not None
+        assert subscriber.stdout.readline()
+        subscriber.send_signal(number)
+        _, errors = subscriber.communicate(timeout=TIMEOUT_S)
+        assert subscriber.returncode == 0
+        assert "Traceback" not in errors
+
+
+def test_an_address_that_the_node_refuses_is_exit_code_3(gateway: str) -> None:
+    done = subprocess.run(
+        command("subscribe", gateway, "euronext.104?as=book", "--count", "1"),
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode == 3
+    assert done.stderr.count("\n") == 1
+    assert "as=book" in done.stderr
+
+
+def test_exchange_sends_a_session_and_keeps_a_ledger(tmp_path: Path) -> None:
+    path = tmp_path / "sent.ledger"
+    words = ["exchange", "--seconds", "1", "--rate", "5000", "--seed", "3", "--ledger", str(path)]
+    done = subprocess.run(
+        command(*words, "--loss", "10%", "--json"),
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    ledger = read_ledger(path)
+    assert ledger.feed == load_feed(FEED).key
+    assert len(ledger.records) == told["messages"] > 0
+    assert set(ledger.records["service"].tolist()) <= set(range(101, 108))
+
+
+def test_a_demo_of_a_few_seconds_loses_nothing_unannounced() -> None:
+    done = subprocess.run(
+        command("demo", "--seconds", "3", "--rate", "5000", "--loss", "5%", "--seed", "11"),
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        timeout=2 * TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    last = done.stdout.splitlines()[-1]
+    assert re.fullmatch(
+        r"demo: [\d,]+ messages published, [\d,]+ delivered, [\d,]+ announced lost, "
+        r"0 lost unannounced, latency p50 [\d.,]+ ms p99 [\d.,]+ ms",
+        last,
+    )
+
+
+def test_a_demo_can_be_read_by_a_program() -> None:
+    done = subprocess.run(
+        command("demo", "--seconds", "2", "--rate", "3000", "--loop", "asyncio", "--json"),
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        timeout=2 * TIMEOUT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["published"] > 0
+    assert told["lost_unannounced"] == told["corrupt"] == told["duplicated"] == 0
+    assert set(told["subscribers"]) == {"euronext.104", "euronext.104.10001", "euronext.#"}
+
+
+def test_an_interrupted_demo_ends_its_children() -> None:
+    with running("demo", "--seconds", "60", "--rate", "3000") as demo:
+        assert demo.stdout is not None
+        assert demo.stdout.readline().startswith("service ")
+        children = _children_of(demo.pid)
+        assert len(children) == 5
+        demo.send_signal(signal.SIGINT)
+        _, errors = demo.communicate(timeout=TIMEOUT_S)
+        assert demo.returncode == 0, errors
+        assert "Traceback" not in errors
+    assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
+
+
+def _children_of(pid: int) -> list[int]:
+    tasks = Path(f"/proc/{pid}/task")
+    return [
+        int(child) for task in tasks.iterdir() for child in (task / "children").read_text().split()
+    ]
