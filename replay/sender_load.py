@@ -102,6 +102,11 @@ class LoadGenerator:
         keys = self._lines.channels
         numbers = {key: number for number, key in enumerate(keys)}
         for template in templates:
+            if len(template.payload) < sum(self._place[:2]):
+                raise UsageError(
+                    f"a template of {len(template.payload)} bytes has no room for the sequence",
+                    "check sequence_offset and sequence_width",
+                )
             if keys and template.channel not in numbers:
                 raise UsageError(
                     f"a template's channel {template.channel!r} is on no line", "add its groups"
