@@ -9,6 +9,8 @@ from collections import Counter
 from functools import cached_property
 from typing import Any
 
+import numpy
+
 from feedhandler.amqp.inbox import Inbox, Message, built_in_feed, day_of
 from feedhandler.codecs import PeerError
 from feedhandler.codecs.scanner import MessageIndex, PacketHeader, scan_packets
@@ -21,7 +23,7 @@ class Batch:
     """Bodies one behind the other.
 
     data      their bytes
-    parts     (start in data, size, the gateway's receive stamp or 0) of each AMQP body
+    parts     int64[n, 3]: start in data, size, the gateway's receive stamp or 0, a body a row
     quality   the quality messages that precede these data
     day       trading day of the data, yyyymmdd (0 where unknown)
     """
@@ -30,15 +32,24 @@ class Batch:
         self.feed = feed
         self.grain = grain
         self.quality = [note.quality for note in quality]
-        self.data = bytearray()
-        self.parts: list[tuple[int, int, int]] = []
+        self.data = b""
+        self.parts = numpy.empty((0, 3), numpy.int64)
         self.day = 0
 
-    def identify(self, inbox: Inbox) -> None:
-        """Learn from the tags which feed and day the data are of."""
+    def fill(self, inbox: Inbox, arena: bytearray, bounds: memoryview, first: int, end: int) -> int:
+        """Take messages `first` .. `end` - 1 of a link's arena, until a quality message.
+
+        Returns how many were taken, and learns from their tags which feed and day they are of.
+        """
+        data = bytearray(bounds[end] - bounds[first])
+        parts = numpy.empty((end - first, 3), numpy.int64)
+        taken = inbox.gather(arena, bounds, first, end, data, parts)
+        self.data = memoryview(data)[: inbox.gathered_bytes]
+        self.parts = parts[:taken]
         self.day = inbox.day
-        if self.feed is None and self.parts:
+        if self.feed is None and taken:
             self.feed = built_in_feed(inbox.feed_number)
+        return taken
 
     @cached_property
     def index(self) -> MessageIndex:
@@ -49,7 +60,7 @@ class Batch:
         capacity = max(1, len(self.data) // MESSAGE_BYTES_MIN)
         index = MessageIndex(capacity)
         if self.grain == "message" and not self.feed.table.type_in_packet:
-            self.feed.index_messages(self.data, [part[:2] for part in self.parts], index)
+            self.feed.index_messages(self.data, self.parts[:, :2], index)
             return index
         verdict = scan_packets(self.feed.table, self.data, 0, len(self.data), PacketHeader(), index)
         if verdict:

@@ -22,10 +22,12 @@ cdef class Inbox:
     cdef readonly long long expected
     cdef readonly unsigned long long messages
     cdef readonly unsigned long long malformed
+    cdef readonly Py_ssize_t gathered_bytes
     cdef readonly unsigned int day
     cdef readonly unsigned int feed_number
     cdef bytes last_content
     cdef str last_content_text
     cdef Message _message(self, const unsigned char[::1] data)
     cdef bint _in_sequence(self)
+    cdef bint _is_quality(self, const unsigned char[::1] data)
     cdef str _content(self, const unsigned char[::1] data)

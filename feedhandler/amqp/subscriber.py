@@ -331,17 +331,15 @@ class Subscriber:
         try:
             while at < link.count:
                 batch = Batch(self.feed, self.grain, quality)
+                at += batch.fill(self.inbox, arena, bounds, at, link.count)
+                found.append(batch)
                 quality = []
-                at += self.inbox.gather(arena, bounds, at, link.count, batch.data, batch.parts)
-                batch.identify(self.inbox)
-                if batch.parts or batch.quality:
-                    found.append(batch)
                 while at < link.count and (note := self.inbox.quality_at(arena, bounds, at)):
                     quality.append(note)
                     at += 1
             if quality:
                 found.append(Batch(self.feed, self.grain, quality))
-            return found
+            return [batch for batch in found if batch.quality or len(batch.parts)]
         finally:
             bounds.release()
             link.clear()
