@@ -65,6 +65,8 @@ EVENT_GAP_NS_MAX = 40_000
 
 #: While books open, packets are filled up and nothing waits for the session's mean rate.
 OPENING_MESSAGES, OPENING_RATE_MIN = 20, 20_000.0
+#: What closing one share brings, about: the close takes its time as the opening does.
+CLOSING_MESSAGES = 13
 #: Simulated time between halts, and how long one lasts.
 HALT_EVERY_NS, HALT_NS = 2_000_000_000, 400_000_000
 #: A trading day of the month whose figures the source paper printed.
@@ -165,6 +167,7 @@ class SessionGenerator:
         for service in SERVICES:
             self._cutter.set_messages_max(service, OPENING_MESSAGES)
         for share in self._shares.shares:
+            self._set_time(self._now_ns + self._opening_gap_ns(CLOSING_MESSAGES))
             self._shares.close(share, self._time)
             share.halted = False
             self._set_halted(share, True)
