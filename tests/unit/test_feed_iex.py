@@ -72,7 +72,7 @@ def own(record: Any) -> list[Any]:
 def test_every_message_of_the_capture_is_the_one_that_an_independent_decode_finds(
     datagrams: list[bytes],
 ):
-    counts: Counter[str] = Counter()
+    counts: Counter[int | str] = Counter()
     symbols: Counter[str] = Counter()
     expected: Counter[str] = Counter()
     for data in datagrams:
