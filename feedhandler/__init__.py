@@ -1,8 +1,26 @@
-"""A market-data gateway: two multicast lines in, one ordered AMQP 1.0 stream out."""
+"""A market-data gateway: two multicast lines in, one ordered AMQP 1.0 stream out.
+
+`feedhandler.subscribe` is the subscriber's way in; `import feedhandler` alone stays light, so it
+is imported when it is first used.
+"""
 
 import os as _os
+from typing import TYPE_CHECKING, Any
 
 if _os.environ.get("FEEDHANDLER_PURE"):
     from feedhandler._compiled import prefer_interpreted as _prefer_interpreted
 
     _prefer_interpreted()
+
+if TYPE_CHECKING:
+    from feedhandler.amqp.subscriber import Subscriber, subscribe
+
+__all__ = ["Subscriber", "subscribe"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        from feedhandler.amqp import subscriber
+
+        return getattr(subscriber, name)
+    raise AttributeError(f"module 'feedhandler' has no attribute {name!r}")

@@ -9,6 +9,7 @@ quality, names, statistics, the orderly end.
 import asyncio
 import contextlib
 import datetime
+import os
 import struct
 import time
 import zoneinfo
@@ -23,8 +24,11 @@ from feedhandler.amqp.node import Node
 from feedhandler.amqp.quality import QualityState
 from feedhandler.codecs import ConfigError, load_feed
 from feedhandler.config import ChannelConfig, Config
+from feedhandler.counters import ChannelCounter, LineCounter, as_dict
 from feedhandler.histogram import percentiles_of
-from feedhandler.ingest import ChannelPlan, Line, Receiver, RecordKind, Ring
+from feedhandler.ingest.lines import ChannelPlan, Line
+from feedhandler.ingest.receiver import Receiver
+from feedhandler.ingest.ring import RecordKind, Ring
 
 #: How long the orderly end may take: what waits is sent, then connections are closed regardless.
 STOP_SECONDS = 5.0
@@ -83,9 +87,8 @@ class Gateway:
             [self._plan(channel) for channel in config.channels],
             self.ring,
             settings=config.arbitration,
-            socket_buffer_bytes=config.receive.socket_buffer_bytes,
-            batch_packets=config.receive.batch_packets,
-            cpu=config.receive.cpu,
+            receive_buffer_bytes=config.receive.socket_buffer_bytes,
+            cpu=config.receive.cpu if config.receive.cpu >= 0 else None,
         )
         self._stop = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop
@@ -99,11 +102,19 @@ class Gateway:
         return struct.pack(">IHH", number, self.feed.number, service)
 
     def _plan(self, channel: ChannelConfig) -> ChannelPlan:
-        lines = [
-            Line(line.name, line.group, line.port, self.config.interface_of(line), line.source)
-            for line in channel.lines
-        ]
-        return ChannelPlan(channel.service, lines)
+        return ChannelPlan(
+            channel.service,
+            tuple(
+                Line(
+                    f"{channel.service}/{line.name}",
+                    line.group,
+                    line.port,
+                    self.config.interface_of(line),
+                    line.source or None,
+                )
+                for line in channel.lines
+            ),
+        )
 
     # -- running ----------------------------------------------------------------------------
 
@@ -131,14 +142,13 @@ class Gateway:
 
     async def _finish(self, publisher: asyncio.Task[None]) -> None:
         """Leave the groups, deliver what was received, end the statistics."""
-        self.receiver.stop()
         self._loop.remove_reader(self.receiver.fileno())
+        self.receiver.stop()
         while self.node.pump():
             await asyncio.sleep(0)
         publisher.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await publisher
-        self.receiver.close()
 
     def stop(self) -> None:
         """Ask `run` to end."""
@@ -146,7 +156,8 @@ class Gateway:
 
     def _on_handover(self) -> None:
         """The receive thread has published a batch."""
-        self.receiver.acknowledge()
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.receiver.fileno())
         if self.receiver.error is not None:
             self._failure = self.receiver.error
             self._stop.set()
@@ -236,18 +247,15 @@ class Gateway:
 
     def snapshot(self) -> dict[str, Any]:
         """Every counter since the start; latency percentiles since the snapshot before."""
-        counters = self.receiver.counters()
         return {
             "time_ns": time.time_ns(),
             "name": self.config.gateway.name,
             "feed": self.feed.name,
-            "channels": [
-                self._channel_snapshot(place, counters) for place in range(len(self.streams))
-            ],
+            "channels": [self._channel_snapshot(place) for place in range(len(self.streams))],
             "node": self._node_snapshot(),
         }
 
-    def _channel_snapshot(self, place: int, counters: Any) -> dict[str, Any]:
+    def _channel_snapshot(self, place: int) -> dict[str, Any]:
         stream = self.streams[place]
         counts = stream.latency.counts()
         p50, p90, p99 = percentiles_of(counts - self._latencies[place], 0.5, 0.9, 0.99)
@@ -263,8 +271,20 @@ class Gateway:
             "gaps": quality.lost_ranges,
             "lost": quality.lost_total,
             "latency_ns": {"p50": p50, "p90": p90, "p99": p99, "max": stream.latency.maximum},
-            **counters.channel(place),
+            "arbitration": as_dict(ChannelCounter, self.receiver.channel_counters[place]),
+            "lines": self._lines_snapshot(place),
         }
+
+    def _lines_snapshot(self, place: int) -> dict[str, Any]:
+        """The channel's lines by name; `first` is the packets that came first on that line."""
+        receiver = self.receiver
+        lines = {}
+        for config, line in zip(
+            self.config.channels[place].lines, receiver.channels[place].lines, strict=True
+        ):
+            row = receiver.line_counters[receiver.lines.index(line)]
+            lines[config.name] = {**as_dict(LineCounter, row), "first": int(row[LineCounter.WON])}
+        return lines
 
     def _node_snapshot(self) -> dict[str, Any]:
         return {

@@ -12,7 +12,8 @@ from typing import Any
 import numpy
 
 from feedhandler.amqp.inbox import Inbox, Message, built_in_feed, day_of
-from feedhandler.codecs import PeerError
+from feedhandler.codecs import PeerError, UsageError
+from feedhandler.codecs.columns import Columns
 from feedhandler.codecs.scanner import MessageIndex, PacketHeader, scan_packets
 
 #: A message takes at least this many bytes in any feed: bounds the index made for a batch.
@@ -28,8 +29,11 @@ class Batch:
     day       trading day of the data, yyyymmdd (0 where unknown)
     """
 
-    def __init__(self, feed: Any, grain: str, quality: list[Message]) -> None:
+    def __init__(
+        self, feed: Any, grain: str, quality: list[Message], decoders: dict[Any, Columns]
+    ) -> None:
         self.feed = feed
+        self._decoders = decoders
         self.grain = grain
         self.quality = [note.quality for note in quality]
         self.data = b""
@@ -59,6 +63,8 @@ class Batch:
         """
         capacity = max(1, len(self.data) // MESSAGE_BYTES_MIN)
         index = MessageIndex(capacity)
+        if not len(self.parts):
+            return index
         if self.grain == "message" and not self.feed.table.type_in_packet:
             self.feed.index_messages(self.data, self.parts[:, :2], index)
             return index
@@ -76,10 +82,27 @@ class Batch:
         counts = Counter(self.index.arrays()["types"].tolist())
         return {self.feed.type_label(code): count for code, count in counts.items()}
 
+    def __bool__(self) -> bool:
+        """A batch is true even where it holds quality messages alone."""
+        return True
+
     def columns(self, message_type: int | str) -> dict[str, Any]:
-        """All fields of one message type as numpy arrays, one row a message, by field name."""
-        return self.feed.columns(message_type).decode(self.data, self.index, day_of(self.day))
+        """All fields of one message type as numpy arrays, one row a message, by field name.
+
+        The arrays are reused: they hold until the subscriber's next batch is asked for columns of
+        the same type. `arrow` gives columns of their own memory.
+        """
+        return self._decoded(message_type).arrays
 
     def arrow(self, message_type: int | str) -> Any:
         """The same as a pyarrow RecordBatch."""
-        return self.feed.columns(message_type).arrow(self.data, self.index, day_of(self.day))
+        return self._decoded(message_type).to_arrow()
+
+    def _decoded(self, message_type: int | str) -> Columns:
+        decoder = self._decoders.get(message_type)
+        if decoder is None:
+            if self.feed is None:
+                raise UsageError("a batch of quality messages alone has no feed and no columns")
+            decoder = self._decoders[message_type] = Columns(self.feed, message_type)
+        decoder.decode(self.data, self.index, day_of(self.day))
+        return decoder

@@ -92,6 +92,7 @@ class Subscriber:
         self.credit = credit or CREDIT[grain]
         self.inbox = Inbox(self.feed)
         self._ready: deque[Message] = deque()
+        self._decoders: dict[Any, Any] = {}
         self._consumed = 0
         self._error: Exception | None = None
         self._ended = False
@@ -330,7 +331,7 @@ class Subscriber:
         at = 0
         try:
             while at < link.count:
-                batch = Batch(self.feed, self.grain, quality)
+                batch = Batch(self.feed, self.grain, quality, self._decoders)
                 at += batch.fill(self.inbox, arena, bounds, at, link.count)
                 found.append(batch)
                 quality = []
@@ -338,7 +339,7 @@ class Subscriber:
                     quality.append(note)
                     at += 1
             if quality:
-                found.append(Batch(self.feed, self.grain, quality))
+                found.append(Batch(self.feed, self.grain, quality, self._decoders))
             return [batch for batch in found if batch.quality or len(batch.parts)]
         finally:
             bounds.release()

@@ -1,0 +1,52 @@
+"""Memory of the gateway over ten minutes at 20,000 packets a second (`make bench-long`).
+
+The figure is the growth between minute 2 and minute 10; the bar is 2 MB. With `soak`: an hour at
+the same rate, the slope of the last three quarters against the bar of 1 MB an hour.
+"""
+
+import threading
+import time
+from typing import Any
+
+from bench.rig import Rig
+
+RATE = 20_000
+BAR_BYTES = 2_000_000
+SAMPLE_SECONDS = 5.0
+
+
+def run(quick: bool = False, soak: bool = False) -> dict[str, Any]:
+    """Resident bytes over time; subscribers: four, of packets and of batches in turn."""
+    minutes = 1.0 if quick else (60.0 if soak else 10.0)
+    first = minutes / 5 if not soak else minutes / 4
+    samples: list[tuple[float, int]] = []
+    done = threading.Event()
+    with Rig("packet", 4) as rig:
+
+        def watch() -> None:
+            began = time.monotonic()
+            while not done.wait(SAMPLE_SECONDS):
+                samples.append((time.monotonic() - began, rig.memory_bytes()))
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        try:
+            outcome = rig.run(RATE, minutes * 60)
+        finally:
+            done.set()
+            watcher.join()
+        rig.finish()
+    settled = [size for seconds, size in samples if seconds >= first * 60] or [0]
+    growth = settled[-1] - settled[0]
+    print(
+        f"  resident at minute {first:.0f}: {settled[0] / 1e6:.1f} MB, at the end "
+        f"{settled[-1] / 1e6:.1f} MB: {growth / 1e6:+.2f} MB (bar {BAR_BYTES / 1e6:.0f} MB)"
+    )
+    return {
+        "growth_bytes": growth,
+        "bar_bytes": BAR_BYTES,
+        "minutes": minutes,
+        "rate": RATE,
+        "problems": outcome.problems,
+        "samples": samples,
+    }

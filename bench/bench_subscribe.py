@@ -1,0 +1,123 @@
+"""`feedhandler.subscribe` alone: a node in one process at full speed, one subscriber in another.
+
+Messages a second as Python objects (`async for message`), and by the batch form with the columns
+of every order update decoded (`async for batch in messages.batches()`). The peer, in the same run,
+is qpid-proton's own `MessagingHandler` to `MessagingHandler`.
+"""
+
+import asyncio
+import multiprocessing
+import time
+from typing import Any
+
+import uvloop
+
+import feedhandler
+from bench.bench_gateway import peer_rate
+from bench.rig import MESSAGES_A_PACKET, SERVICE, templates
+
+OBJECTS_BAR = 150_000
+COLUMNS_BAR = 5_000_000
+#: Packets put into the ring at a time: a hand-over of a busy moment.
+PACKETS_A_TURN = 500
+
+
+class _Settings:
+    """The node's `[amqp]` table for this measurement."""
+
+    address = ("127.0.0.1", 0)
+    queue_bytes = 64 << 20
+    batch_max_bytes = 65_536
+    max_frame_bytes = 65_536
+    idle_timeout_ms = 0
+    max_connections = 10
+    max_links = 10
+
+
+def _serve(ports: Any) -> None:
+    """A node that sends as fast as its subscriber takes: the ring is refilled when it is empty."""
+    import struct
+
+    from feedhandler.amqp.fanout import Fanout, Stream
+    from feedhandler.amqp.node import Node
+    from feedhandler.amqp.quality import QualityState
+    from feedhandler.codecs import load_feed
+    from feedhandler.ingest.ring import Ring
+
+    async def serve() -> None:
+        feed = load_feed("euronext-utp-md")
+        ring = Ring(1 << 20)
+        prefix = struct.pack(">IHH", 20261121, feed.number, SERVICE)
+        stream = Stream(0, SERVICE, f"euronext.{SERVICE}", prefix, 10_000)
+        fanout = Fanout(
+            ring, feed.table, [stream], lambda _, symbol: feed.symbol_text(symbol), print
+        )
+        qualities = [QualityState(SERVICE, ["A", "B"])]
+        node = Node(fanout, _Settings(), qualities, feed.type_code, "bench")
+        node.start()
+        ports.put(node.address[1])
+        packets = [template.payload for template in templates()][:PACKETS_A_TURN]
+        while True:
+            # Only while the subscriber keeps up: what is measured is its side.
+            if fanout.outlets and all(o.queued_bytes < 1 << 20 for o in fanout.outlets):
+                for payload in packets:
+                    ring.put(1, count=MESSAGES_A_PACKET, payload=payload, body=16)
+                ring.publish()
+                node.pump()
+            await asyncio.sleep(0)
+
+    uvloop.run(serve())
+
+
+async def _objects(url: str, seconds: float) -> float:
+    """Market messages a second, each a Python object."""
+    count = 0
+    async with feedhandler.subscribe(url, f"euronext.{SERVICE}", as_="message") as messages:
+        began = time.monotonic()
+        async for _message in messages:
+            count += 1
+            if count & 0x3FF == 0 and time.monotonic() - began > seconds:
+                break
+    return count / (time.monotonic() - began)
+
+
+async def _columns(url: str, seconds: float) -> float:
+    """Market messages a second, all their fields in columns."""
+    count = 0
+    async with feedhandler.subscribe(url, f"euronext.{SERVICE}", as_="batch") as messages:
+        began = time.monotonic()
+        async for batch in messages.batches():
+            if len(batch.parts):
+                count += len(batch.columns(230)["seq"])
+            if time.monotonic() - began > seconds:
+                break
+    return count / (time.monotonic() - began)
+
+
+def run(quick: bool = False) -> dict[str, Any]:
+    """Both figures beside the peer's."""
+    seconds = 2.0 if quick else 10.0
+    peer = peer_rate(2.0 if quick else 5.0)
+    context = multiprocessing.get_context("spawn")
+    ports = context.Queue()
+    server = context.Process(target=_serve, args=(ports,), daemon=True)
+    server.start()
+    url = f"amqp://127.0.0.1:{ports.get(timeout=30)}"
+    try:
+        objects = uvloop.run(_objects(url, seconds))
+        columns = uvloop.run(_columns(url, seconds))
+    finally:
+        server.terminate()
+        server.join()
+    print(
+        f"  objects: {objects:,.0f} messages/s (bar {OBJECTS_BAR:,}), {objects / peer:.1f} times "
+        f"MessagingHandler's {peer:,.0f}/s"
+    )
+    print(f"  columns: {columns:,.0f} messages/s (bar {COLUMNS_BAR:,}), {columns / peer:.0f} times")
+    return {
+        "objects_a_second": objects,
+        "objects_bar": OBJECTS_BAR,
+        "columns_a_second": columns,
+        "columns_bar": COLUMNS_BAR,
+        "peer_a_second": peer,
+    }

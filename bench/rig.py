@@ -1,0 +1,245 @@
+"""The measuring rig: a gateway process, subscriber processes, a sender at a fixed rate.
+
+Everything is as a user runs it: `feedhandler run` with a configuration file, subscribers through
+`feedhandler.subscribe`, multicast on loopback. One service, lines A and B, packets of five
+messages and 336 bytes (the source paper's means: 5.05 messages and 287.53 bytes a packet).
+"""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from feedhandler.codecs import load_feed
+from feedhandler.config import AmqpConfig, StatsConfig, loopback_config, to_toml
+from feedhandler.replay.sender_lines import MulticastLine
+from feedhandler.replay.sender_load import LoadGenerator, LoadTemplate
+
+SERVICE = 104
+MESSAGES_A_PACKET = 5
+#: Offset of PacketSeqNum in the UTP-MD packet header (specification, packet header table).
+SEQUENCE_OFFSET = 4
+#: Symbols that the load's messages take turns with.
+SYMBOLS = 500
+START_SECONDS = 20.0
+#: How long counts must stand still before a run counts as drained.
+QUIET_SECONDS = 0.5
+DRAIN_SECONDS = 15.0
+#: Share of datagrams that may leave late before the sender counts as not keeping its schedule.
+BEHIND_SHARE_MAX = 0.05
+#: A queue that ends a run above this is growing: a hand-over's worth for each subscriber.
+QUEUED_BYTES_MAX = 1 << 20
+
+
+def templates() -> list[LoadTemplate]:
+    """Packets of five order updates (64 bytes each), 336 bytes with their header."""
+    feed = load_feed("euronext-utp-md")
+    packets = []
+    for number in range(SYMBOLS):
+        messages = [
+            feed.encode_message(
+                230,
+                symbol_index=10_000 + (number * 7 + place // 3) % SYMBOLS,
+                source_time=36_000_000 + number,
+                price=10_000 + place,
+                volume=100 * (place + 1),
+                order_id=number,
+                side="B",
+                action_type="A",
+                price_scale_code=2,
+            )
+            for place in range(MESSAGES_A_PACKET)
+        ]
+        packets.append(
+            LoadTemplate(feed.encode_packet(sequence=0, service=SERVICE, messages=messages))
+        )
+    return packets
+
+
+@dataclass
+class Outcome:
+    """One run at one rate."""
+
+    rate: int
+    sent: int
+    kept_schedule: bool
+    subscribers: list[dict[str, Any]]
+    gateway: dict[str, Any]
+    expected_market: int = 0
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        """Nothing lost, no queue left, schedule kept."""
+        return not self.problems
+
+
+def free_port() -> int:
+    """A TCP port that nobody has just now."""
+    import socket
+
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+class Rig:
+    """A gateway with `subscribers` subscribers of one grain; `run` sends a load through it."""
+
+    def __init__(self, grain: str, subscribers: int, *, stamp: bool = False) -> None:
+        self.grain = grain
+        self.count = subscribers
+        self.stamp = stamp
+        self._stack = contextlib.ExitStack()
+        self.gateway: subprocess.Popen[str]
+        self._subscribers: list[subprocess.Popen[str]] = []
+
+    def __enter__(self) -> "Rig":
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stack.close()
+
+    def _start(self) -> None:
+        folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
+        port, stats = free_port(), free_port()
+        config = loopback_config(
+            services=[SERVICE],
+            amqp=AmqpConfig(listen=f"127.0.0.1:{port}"),
+            stats=StatsConfig(bind=f"tcp://127.0.0.1:{stats}", interval_ms=100),
+        )
+        self.config = config
+        path = folder / "gateway.toml"
+        path.write_text(to_toml(config))
+        context = zmq.Context()
+        self._stack.callback(context.destroy, 0)
+        self._bus = context.socket(zmq.SUB)
+        self._bus.setsockopt(zmq.CONFLATE, 0)
+        self._bus.setsockopt(zmq.SUBSCRIBE, b"stats")
+        self._bus.connect(f"tcp://127.0.0.1:{stats}")
+        self.gateway = self._child([sys.executable, "-m", "feedhandler", "run", str(path)])
+        self.snapshot(START_SECONDS)
+        url = f"amqp://127.0.0.1:{port}"
+        command = [sys.executable, "-m", "bench.subscriber", url, f"euronext.{SERVICE}", self.grain]
+        for _ in range(self.count):
+            self._subscribers.append(self._child(command + ["--stamp"] * self.stamp))
+        for child in self._subscribers:
+            self._await_line(child, "ready")
+        (line_a, line_b) = config.channels[0].lines
+        self.load = self._stack.enter_context(
+            LoadGenerator(
+                templates(),
+                [
+                    MulticastLine("A", (line_a.group, line_a.port)),
+                    MulticastLine("B", (line_b.group, line_b.port)),
+                ],
+                sequence_offset=SEQUENCE_OFFSET,
+            )
+        )
+
+    def _child(self, command: list[str]) -> subprocess.Popen[str]:
+        child = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=os.environ
+        )
+        self._stack.callback(_end, child)
+        return child
+
+    def _await_line(self, child: subprocess.Popen[str], wanted: str) -> None:
+        assert child.stdout is not None
+        if not select.select([child.stdout], [], [], START_SECONDS)[0]:
+            raise TimeoutError(f"{child.args!r} said nothing")
+        line = child.stdout.readline().strip()
+        if line != wanted:
+            raise RuntimeError(f"{child.args!r} said {line!r}")
+
+    def snapshot(self, seconds: float) -> dict[str, Any]:
+        """The newest statistics of the gateway, at most a tenth of a second old."""
+        if not self._bus.poll(int(seconds * 1000)):
+            raise TimeoutError("the gateway publishes no statistics")
+        body = b"{}"
+        while self._bus.poll(0):
+            body = self._bus.recv_multipart()[1]
+        return dict(json.loads(body))
+
+    def settled(self) -> dict[str, Any]:
+        """The statistics once they no longer move."""
+        deadline = time.monotonic() + DRAIN_SECONDS
+        quiet_since, last = time.monotonic(), (-1, -1)
+        while True:
+            found = self.snapshot(5.0)
+            now = (found["channels"][0]["packets"], found["node"]["sent"])
+            if now != last:
+                quiet_since, last = time.monotonic(), now
+            if time.monotonic() - quiet_since > QUIET_SECONDS or time.monotonic() > deadline:
+                return found
+
+    def run(self, rate: int, seconds: float) -> Outcome:
+        """Send `rate` unique packets a second; then compare what was sent with what arrived."""
+        before = self.settled()
+        result = self.load.run(rate, seconds)
+        busy = self.snapshot(5.0)
+        after = self.settled()
+        late = result.behind > BEHIND_SHARE_MAX * result.datagrams
+        outcome = Outcome(rate, result.datagrams, not late, [], after)
+        published = after["channels"][0]["packets"] - before["channels"][0]["packets"]
+        lost = after["channels"][0]["lost"] - before["channels"][0]["lost"]
+        if late:
+            outcome.problems.append(f"sender late: {result.behind} of {result.datagrams}")
+        if published != result.datagrams or lost:
+            outcome.problems.append(f"{result.datagrams - published} packets not published")
+        drops = _kernel_drops(after) - _kernel_drops(before)
+        if drops and published != result.datagrams:
+            outcome.problems.append(f"{drops} kernel drops")
+        if busy["node"]["queued_bytes"] > QUEUED_BYTES_MAX:
+            outcome.problems.append(f"{busy['node']['queued_bytes']} bytes queued at the end")
+        if busy["node"]["links_overrun"]:
+            outcome.problems.append("a subscriber was detached")
+        return outcome
+
+    def finish(self) -> list[dict[str, Any]]:
+        """End the subscribers; what each one counted."""
+        reports = []
+        for child in self._subscribers:
+            child.send_signal(signal.SIGTERM)
+        for child in self._subscribers:
+            out, _ = child.communicate(timeout=DRAIN_SECONDS)
+            reports.append(json.loads(out.strip().splitlines()[-1]))
+        return reports
+
+    def memory_bytes(self) -> int:
+        """Resident memory of the gateway process."""
+        pages = int(Path(f"/proc/{self.gateway.pid}/statm").read_text().split()[1])
+        return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _kernel_drops(snapshot: dict[str, Any]) -> int:
+    lines = snapshot["channels"][0]["lines"].values()
+    return sum(line.get("kernel_drops", 0) for line in lines)
+
+
+def _end(child: subprocess.Popen[str]) -> None:
+    """Stop a child, kindly first."""
+    if child.poll() is None:
+        child.terminate()
+        try:
+            child.wait(10)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+    if child.stdout is not None:
+        child.stdout.close()

@@ -1,0 +1,99 @@
+"""One measuring subscriber process: counts, checks order, and times deliveries.
+
+    python -m bench.subscriber URL PATTERN GRAIN [--stamp] [--uvloop]
+
+Prints `ready` once attached. On SIGTERM it prints one JSON line: AMQP messages, market messages,
+lost sequence numbers, whether anything was out of order, and with `--stamp` the latency from the
+gateway's kernel receive stamp to this process's read: percentiles in nanoseconds.
+"""
+
+import argparse
+import asyncio
+import json
+import signal
+import time
+
+import numpy
+import uvloop
+
+import feedhandler
+from feedhandler.amqp.columns import Batch
+from feedhandler.histogram import BUCKETS, Histogram, percentiles_of
+
+#: Deliveries before the clock counts: connections warm up, caches fill.
+WARM_UP_NS = 1_000_000_000
+
+
+class Tally:
+    """What this subscriber saw."""
+
+    def __init__(self, grain: str, stamp: bool) -> None:
+        self.grain = grain
+        self.stamp = stamp
+        self.amqp = 0
+        self.market = 0
+        self.bytes = 0
+        self.announced = 0
+        self.histogram = Histogram()
+        self.began_ns = 0
+
+    def add(self, batch: Batch) -> None:
+        """Count one read's deliveries."""
+        now = time.time_ns()
+        self.began_ns = self.began_ns or now
+        for note in batch.quality:
+            self.announced += sum(last - first + 1 for first, last in note.get("lost", ()))
+        self.amqp += len(batch.parts)
+        self.bytes += len(batch.data)
+        self.market += len(batch.parts) if self.grain == "message" else len(batch)
+        if self.stamp and now - self.began_ns > WARM_UP_NS:
+            for stamp in batch.parts[:, 2].tolist():
+                self.histogram.record(now - stamp)
+
+    def report(self) -> dict[str, object]:
+        """The figures as JSON-ready values."""
+        counts = self.histogram.counts()
+        assert counts.shape == (BUCKETS,)
+        p50, p90, p99 = percentiles_of(counts, 0.5, 0.9, 0.99)
+        return {
+            "amqp": self.amqp,
+            "market": self.market,
+            "bytes": self.bytes,
+            "announced_lost": self.announced,
+            "p50_ns": p50,
+            "p90_ns": p90,
+            "p99_ns": p99,
+            "max_ns": self.histogram.maximum,
+            "buckets": numpy.flatnonzero(counts).tolist(),
+            "counts": counts[numpy.flatnonzero(counts)].tolist(),
+        }
+
+
+async def measure(url: str, pattern: str, grain: str, stamp: bool) -> None:
+    """Receive until SIGTERM, then print the tally."""
+    tally = Tally(grain, stamp)
+    stop = asyncio.Event()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
+    async with feedhandler.subscribe(url, pattern, as_=grain, stamp=stamp) as messages:
+        print("ready", flush=True)
+
+        async def consume() -> None:
+            async for batch in messages.batches():
+                tally.add(batch)
+
+        consumer = asyncio.create_task(consume())
+        await asyncio.wait(
+            [consumer, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED
+        )
+        consumer.cancel()
+    print(json.dumps(tally.report()), flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("url")
+    parser.add_argument("pattern")
+    parser.add_argument("grain")
+    parser.add_argument("--stamp", action="store_true")
+    arguments = parser.parse_args()
+    uvloop.run(measure(arguments.url, arguments.pattern, arguments.grain, arguments.stamp))
