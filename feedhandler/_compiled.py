@@ -36,6 +36,7 @@ PURE_MODE: dict[str, str] = {
 
 #: Modules that need C headers and so exist compiled only.
 COMPILED_ONLY: dict[str, str] = {
+    "feedhandler.ingest.receiver": "feedhandler/ingest/receiver.pyx",
     "feedhandler.replay.sender": "feedhandler/replay/sender.pyx",
     "feedhandler.amqp.proton": "feedhandler/amqp/proton.pyx",
 }

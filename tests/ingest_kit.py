@@ -71,9 +71,7 @@ class Channel:
         header.session, header.send_time = session, send_time
         header.length, header.body = len(payload), BODY
         header.kind, header.count = int(kind), count
-        verdict = self.arbiter.receive(
-            line, header, memoryview(payload), 0, self.now + 7, self.now
-        )
+        verdict = self.arbiter.receive(line, header, memoryview(payload), 0, self.now + 7, self.now)
         self.collect()
         return Verdict(verdict)
 

@@ -292,9 +292,7 @@ class Arbiter:
 
     def _act(self, line, header, data, start, received_ns, now_ns):
         """Do what the table says."""
-        action: cython.int = self.actions[
-            self.state * states.INPUTS + self._place(header)
-        ]
+        action: cython.int = self.actions[self.state * states.INPUTS + self._place(header)]
         if action == states.PUBLISH:
             return self._publish(line, header, data, start, received_ns, now_ns)
         if action == states.DROP:
@@ -366,9 +364,9 @@ class Arbiter:
         self.last_send_time = header.send_time
         self._count_line(line, columns.LINE_WON)
         self.counters[columns.CHANNEL_PACKETS] += 1
-        self.counters[columns.CHANNEL_MESSAGES] += cython.cast(
-            cython.ulonglong, header.count
-        ) - (skip if skip < cython.cast(cython.ulonglong, header.count) else 0)
+        self.counters[columns.CHANNEL_MESSAGES] += cython.cast(cython.ulonglong, header.count) - (
+            skip if skip < cython.cast(cython.ulonglong, header.count) else 0
+        )
         self.counters[columns.CHANNEL_BYTES] += header.length
         if self.state != states.FLOWING:
             self._moved()
@@ -407,11 +405,12 @@ class Arbiter:
             self._settle(now_ns)
             return states.REFUSED
         self.hold.insert(slot)
-        self.window.remember(
-            header.sequence, self.pool.word(slot, slots.FINGERPRINT)
-        )
+        self.window.remember(header.sequence, self.pool.word(slot, slots.FINGERPRINT))
         self._count_line(line, columns.LINE_HELD)
-        if cython.cast(cython.ulonglong, self.hold.count) > self.counters[columns.CHANNEL_HOLD_HIGH]:
+        if (
+            cython.cast(cython.ulonglong, self.hold.count)
+            > self.counters[columns.CHANNEL_HOLD_HIGH]
+        ):
             self.counters[columns.CHANNEL_HOLD_HIGH] = self.hold.count
         self.last_accepted = now_ns
         if not self.joined and not self.join_seen:
@@ -621,9 +620,10 @@ class Arbiter:
             self.forced_cause = BY_DEADLINE
             if self.known_next > self.expected and now_ns >= self.known_since + self.gap_wait:
                 end = self.known_next
-            if lowest and now_ns >= self.pool.word(
-                self.hold.lowest(), slots.NOTICED
-            ) + self.gap_wait:
+            if (
+                lowest
+                and now_ns >= self.pool.word(self.hold.lowest(), slots.NOTICED) + self.gap_wait
+            ):
                 end = lowest
         if lowest and end > lowest:
             end = lowest
@@ -717,8 +717,7 @@ class Arbiter:
         whole: cython.ulonglong = fingerprint(data, start, header.length)
         timed: cython.bint = header.send_time > 0 and header.send_time != self.reset_time
         if now_ns < self.epoch_ends and (
-            whole == self.reset_fingerprint
-            or (self.line_epoch[line] != self.epoch and not timed)
+            whole == self.reset_fingerprint or (self.line_epoch[line] != self.epoch and not timed)
         ):
             self.line_epoch[line] = self.epoch
             self._count_line(line, columns.LINE_DUPLICATES)
@@ -727,9 +726,7 @@ class Arbiter:
         if slot < 0:
             self._count_line(line, columns.LINE_OVERSIZE)
             return states.REFUSED
-        self._renumber(
-            RESET_PACKET, header.session, header.next_sequence, slot, line, now_ns
-        )
+        self._renumber(RESET_PACKET, header.session, header.next_sequence, slot, line, now_ns)
         return states.RENUMBERED
 
     def _renumber(self, cause, session, number, slot, line, now_ns):
@@ -858,8 +855,7 @@ class Arbiter:
             and sequence + self.max_jump >= self.old_expected
         )
         in_new = (
-            header.next_sequence >= self.epoch_first
-            and sequence <= self.expected + self.max_jump
+            header.next_sequence >= self.epoch_first and sequence <= self.expected + self.max_jump
         )
         if in_old and in_new:
             return self.line_epoch[line] != self.epoch

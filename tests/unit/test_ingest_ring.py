@@ -23,11 +23,11 @@ def ring_module(request):
 
 def test_a_record_comes_out_as_it_was_written(ring_module):
     ring = ring_module.Ring(1 << 18)
-    fields = dict(
-        channel=65535, line=255, flags=255, count=65535, sequence=2**64 - 2,
-        next_sequence=2**64 - 1, received_ns=2**63, session=2**64 - 1, skip=2**32 - 1,
-        body=2**32 - 1, auxiliary=2**64 - 1, payload=b"thirteen byte",
-    )  # fmt: skip
+    fields = {
+        "channel": 65535, "line": 255, "flags": 255, "count": 65535, "sequence": 2**64 - 2,
+        "next_sequence": 2**64 - 1, "received_ns": 2**63, "session": 2**64 - 1, "skip": 2**32 - 1,
+        "body": 2**32 - 1, "auxiliary": 2**64 - 1, "payload": b"thirteen byte",
+    }  # fmt: skip
     assert ring.put(PACKET, **fields)
     assert ring.put(GAP, channel=3, sequence=5, next_sequence=9, auxiliary=1)
     assert ring.drain() == [], "nothing is seen before publish"

@@ -1,0 +1,182 @@
+"""Lines: one socket each, bound to its own multicast group so that lines cannot be confused.
+
+A socket that is bound to a port alone receives every group that anybody on the host has joined on
+that port. So each line's socket is bound to its group's address and has IP_MULTICAST_ALL off. With
+a `source` the join is source-specific, and the receiver checks the sender of every datagram too.
+
+Everything that can be wrong here is the operator's to mend: it is raised as `ConfigError`, one
+line that names the line, with the remedy as its hint.
+"""
+
+import errno
+import fcntl
+import ipaddress
+import os
+import socket
+import struct
+from dataclasses import dataclass, field
+
+from feedhandler.codecs.errors import ConfigError
+
+# Linux values that this Python's socket module does not name.
+IP_ADD_SOURCE_MEMBERSHIP = 39
+IP_MULTICAST_ALL = 49
+SO_TIMESTAMPNS = 35
+SO_RCVBUFFORCE = 33
+SO_RXQ_OVFL = 40
+SIOCGIFADDR = 0x8915
+
+#: What a line asks the kernel for: half a second of a very busy line.
+RECEIVE_BUFFER_BYTES = 16 << 20
+
+
+@dataclass(frozen=True)
+class Line:
+    """One multicast line: `group` and `port` on `interface` (a name, or a local IPv4 address)."""
+
+    name: str
+    group: str
+    port: int
+    interface: str
+    source: str | None = None
+
+
+@dataclass(frozen=True)
+class ChannelPlan:
+    """One channel: its `service` id (ignored where the feed's header has none) and its lines."""
+
+    service: int
+    lines: tuple[Line, ...] = field(default=())
+
+
+def open_line(line: Line, receive_buffer_bytes: int = RECEIVE_BUFFER_BYTES) -> socket.socket:
+    """A bound, joined, non-blocking socket of `line`; raises ConfigError."""
+    group = _group(line)
+    sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM, socket.IPPROTO_UDP)
+    try:
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.IPPROTO_IP, IP_MULTICAST_ALL, 0)
+        sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        sock.setsockopt(socket.SOL_SOCKET, SO_RXQ_OVFL, 1)
+        set_receive_buffer(sock, receive_buffer_bytes)
+        _bind(sock, line)
+        _join(sock, line, group)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def set_receive_buffer(sock: socket.socket, wanted_bytes: int) -> int:
+    """Ask for a receive buffer, with privilege if there is any; the size really got, in bytes.
+
+    (The kernel doubles what is asked for, to pay for its own overhead, and caps it silently.)
+    """
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, wanted_bytes)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, wanted_bytes)
+    except PermissionError:
+        pass  # net.core.rmem_max holds; the caller sees what was got
+    return receive_buffer(sock)
+
+
+def receive_buffer(sock: socket.socket) -> int:
+    """The receive buffer that the socket has, in bytes as they were asked for."""
+    return sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
+
+
+def _group(line: Line) -> ipaddress.IPv4Address:
+    """The group's address, checked."""
+    try:
+        group = ipaddress.IPv4Address(line.group)
+    except ValueError as error:
+        raise ConfigError(
+            f"line {line.name}: group {line.group!r} is not an IPv4 address",
+            "give a multicast group such as 239.1.2.3",
+        ) from error
+    if not group.is_multicast:
+        raise ConfigError(
+            f"line {line.name}: group {line.group} is not a multicast address",
+            "multicast groups lie in 224.0.0.0 to 239.255.255.255",
+        )
+    if not 0 < line.port < 65536:
+        raise ConfigError(f"line {line.name}: port {line.port} is not in 1..65535")
+    return group
+
+
+def _bind(sock: socket.socket, line: Line) -> None:
+    """Bind to the group's own address."""
+    try:
+        sock.bind((line.group, line.port))
+    except OSError as error:
+        hint = {
+            errno.EADDRINUSE: "another program holds it without SO_REUSEADDR; stop it (ss -ulpn)",
+            errno.EACCES: "ports below 1024 need CAP_NET_BIND_SERVICE",
+        }.get(error.errno or 0, "check the group and the port")
+        raise ConfigError(
+            f"line {line.name}: cannot bind {line.group}:{line.port}: {error.strerror}", hint
+        ) from error
+
+
+def _join(sock: socket.socket, line: Line, group: ipaddress.IPv4Address) -> None:
+    """Join the group on the line's interface, source-specific where a source is given."""
+    address, index = _interface(line)
+    try:
+        if line.source is None:
+            request = struct.pack("=4s4si", group.packed, address, index)
+            sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)
+        else:
+            if index:
+                address = _address_of(line)
+            request = struct.pack("=4s4s4s", group.packed, address, _source(line))
+            sock.setsockopt(socket.IPPROTO_IP, IP_ADD_SOURCE_MEMBERSHIP, request)
+    except OSError as error:
+        hint = {
+            errno.ENODEV: "no interface has that address; see `ip address`",
+            errno.ENOBUFS: "raise net.ipv4.igmp_max_memberships or igmp_max_msf",
+        }.get(error.errno or 0, "is the interface up, and has it the MULTICAST flag?")
+        raise ConfigError(
+            f"line {line.name}: cannot join {line.group} on {line.interface}: {error.strerror}",
+            hint,
+        ) from error
+
+
+def _interface(line: Line) -> tuple[bytes, int]:
+    """(address, 0) of an interface given by address, (zero, index) of one given by name."""
+    try:
+        return ipaddress.IPv4Address(line.interface).packed, 0
+    except ValueError:
+        pass
+    try:
+        return bytes(4), socket.if_nametoindex(line.interface)
+    except OSError as error:
+        known = ", ".join(name for _, name in socket.if_nameindex())
+        raise ConfigError(
+            f"line {line.name}: no such interface {line.interface!r}", f"there are: {known}"
+        ) from error
+
+
+def _address_of(line: Line) -> bytes:
+    """The IPv4 address of a named interface (the source-specific join wants it)."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        request = struct.pack("256s", os.fsencode(line.interface)[:15])
+        return fcntl.ioctl(probe.fileno(), SIOCGIFADDR, request)[20:24]
+
+
+def _source(line: Line) -> bytes:
+    """The source's address, checked."""
+    return source_address(line).to_bytes(4, "big")
+
+
+def source_address(line: Line) -> int:
+    """The line's source as an integer, 0 for any; raises ConfigError."""
+    if line.source is None:
+        return 0
+    try:
+        return int(ipaddress.IPv4Address(line.source))
+    except ValueError as error:
+        raise ConfigError(
+            f"line {line.name}: source {line.source!r} is not an IPv4 address",
+            "give the sender's address, or leave it out to accept any",
+        ) from error

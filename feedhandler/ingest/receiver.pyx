@@ -1,0 +1,518 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
+"""The receive thread: from sockets to the ring, without the GIL and without allocating.
+
+One `Receiver` is one thread that serves a group of lines. In each turn it sleeps in `ppoll` until
+a line has something, a deadline comes or it is told to stop; reads up to `BATCH` datagrams of each
+readable line with one `recvmmsg`; checks each (sender, packet header, service, messages) and gives
+it to its channel's arbiter; then publishes the ring once and wakes the consumer if that sleeps.
+
+Two clocks: the kernel's receive stamp (CLOCK_REALTIME) goes with the packet, deadlines run on
+CLOCK_MONOTONIC. A deadline is only kept once every line has been read up to it: a thread that was
+not scheduled for a while must not declare a gap whose packets wait in the other line's socket.
+That patience ends after `LAG_NS`, so that a line that never runs dry cannot stop the clock.
+
+When the ring is too full for a batch, lines are not read: the kernel buffers, and what it drops is
+counted. An error inside the thread ends it; it is kept in `error` and the consumer is woken.
+"""
+
+import os
+import threading
+
+import numpy
+
+from cpython.mem cimport PyMem_Calloc, PyMem_Free
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.string cimport memset
+from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
+from posix.unistd cimport write
+
+from feedhandler.codecs.scanner cimport FeedTable, PacketHeader, check_messages, parse_header
+from feedhandler.ingest cimport columns
+from feedhandler.ingest.arbitration cimport Arbiter
+from feedhandler.ingest.ring cimport Ring
+
+from feedhandler.codecs.errors import ConfigError, UsageError
+from feedhandler.counters import ChannelCounter, LineCounter, as_dict, counter_array
+from feedhandler.ingest.lines import (
+    RECEIVE_BUFFER_BYTES, ChannelPlan, Line, open_line, receive_buffer, source_address,
+)
+from feedhandler.ingest.settings import ArbitrationSettings
+
+cdef extern from "<poll.h>" nogil:
+    struct pollfd:
+        int fd
+        short events
+        short revents
+    int ppoll(pollfd *fds, unsigned long count, const timespec *timeout, const void *mask)
+    int POLLIN
+
+cdef extern from "<sys/uio.h>" nogil:
+    struct iovec:
+        void *iov_base
+        size_t iov_len
+
+cdef extern from "<netinet/in.h>" nogil:
+    struct in_addr:
+        unsigned int s_addr
+    struct sockaddr_in:
+        in_addr sin_addr
+    unsigned int ntohl(unsigned int value)
+
+cdef extern from "<sys/socket.h>" nogil:
+    struct msghdr:
+        void *msg_name
+        unsigned int msg_namelen
+        iovec *msg_iov
+        size_t msg_iovlen
+        void *msg_control
+        size_t msg_controllen
+        int msg_flags
+    struct mmsghdr:
+        msghdr msg_hdr
+        unsigned int msg_len
+    struct cmsghdr:
+        int cmsg_level
+        int cmsg_type
+    int recvmmsg(int fd, mmsghdr *messages, unsigned int count, int flags, timespec *timeout)
+    cmsghdr *CMSG_FIRSTHDR(msghdr *message)
+    cmsghdr *CMSG_NXTHDR(msghdr *message, cmsghdr *control)
+    unsigned char *CMSG_DATA(cmsghdr *control)
+    int MSG_DONTWAIT
+    int MSG_TRUNC
+    int SOL_SOCKET
+    int SO_TIMESTAMPNS
+    int SO_RXQ_OVFL
+
+#: Datagrams per system call.
+cdef enum:
+    BATCH = 64
+    CONTROL_BYTES = 96
+
+#: How long a deadline waits for a line that never runs dry.
+cdef unsigned long long LAG_NS = 100_000_000
+#: Longest sleep.
+cdef unsigned long long SLEEP_NS = 1_000_000_000
+#: How long to leave a full ring to its consumer before looking again.
+cdef unsigned long long FULL_NS = 200_000
+
+#: One thread's sockets, and one thread's (line, service) pairs, at most.
+LINES_MAX = 256
+ROUTES_MAX = 4096
+
+
+cdef inline unsigned long long clock_ns(int which) noexcept nogil:
+    cdef timespec now
+    clock_gettime(which, &now)
+    return <unsigned long long>now.tv_sec * 1_000_000_000 + <unsigned long long>now.tv_nsec
+
+
+cdef struct Route:
+    # Where the packets of one service on one socket go.
+    unsigned int service
+    int line
+    void *arbiter
+
+
+cdef struct Socket:
+    int fd
+    unsigned int source          # host byte order; 0: any
+    unsigned int drops           # the kernel's counter when last seen
+    int first_route
+    int route_count
+    unsigned long long dry_ns    # when the socket was last known to be empty
+
+
+cdef class Receiver:
+    """A thread that receives and arbitrates `channels` into `ring`.
+
+    `table` is the feed's compiled description, `first_sequence` the number its day begins with.
+    Channel `i` of `channels` has index `first_channel + i` in the ring's records. Several channels
+    may name the same `Line`; it then has one socket, and packets go by their service id. `cpu`
+    pins the thread. Raises ConfigError for what the operator must mend.
+
+    `fileno()` is an eventfd that becomes readable when records wait and the consumer had armed the
+    ring (see `ring.py`), or when the thread has died (`error`).
+    """
+
+    cdef readonly Ring ring
+    cdef readonly list arbiters, lines, sockets, channels
+    cdef readonly object line_counters, channel_counters, error, settings
+    cdef readonly unsigned long long ring_high_bytes, ring_waits
+    cdef object thread, cpu
+    cdef int event_fd, stop_fd
+    cdef bint stopping
+    cdef FeedTable table
+    cdef PacketHeader header
+    cdef unsigned char[::1] slab
+    cdef unsigned char[::1] control
+    cdef unsigned long long[::1] counters
+    cdef Py_ssize_t stride
+    cdef Socket *socks
+    cdef pollfd *polled
+    cdef Route *routes
+    cdef void **arbiter_pointers
+    cdef int socket_count, arbiter_count
+    cdef mmsghdr *messages
+    cdef iovec *vectors
+    cdef sockaddr_in *senders
+
+    def __cinit__(self):
+        self.event_fd = self.stop_fd = -1
+
+    def __init__(
+        self, FeedTable table not None, first_sequence, channels, Ring ring not None, *,
+        settings=None, first_channel=0, receive_buffer_bytes=RECEIVE_BUFFER_BYTES, cpu=None,
+    ):
+        self.table = table
+        self.ring = ring
+        self.settings = settings or ArbitrationSettings()
+        self.channels = list(channels)
+        self.header = PacketHeader()
+        self.cpu = cpu
+        self.lines = list(dict.fromkeys(line for plan in self.channels for line in plan.lines))
+        self._check_plan()
+        self.line_counters = counter_array(LineCounter, len(self.lines))
+        self.channel_counters = counter_array(ChannelCounter, len(self.channels))
+        self.counters = self.line_counters.reshape(-1)
+        self.arbiters = [
+            Arbiter(
+                ring, lines=len(plan.lines), channel=first_channel + index,
+                first_sequence=first_sequence, counts_messages=table.counts_messages,
+                settings=self.settings, line_counters=self.line_counters,
+                rows=[self.lines.index(line) for line in plan.lines],
+                channel_counters=self.channel_counters[index],
+            )
+            for index, plan in enumerate(self.channels)
+        ]
+        self._allocate()
+        self.sockets = []
+        try:
+            for line in self.lines:
+                self.sockets.append(open_line(line, receive_buffer_bytes))
+        except BaseException:
+            self.close()
+            raise
+        self._fill_tables()
+        self.event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.stop_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def _check_plan(self):
+        """What would make a channel unreachable or two channels one."""
+        if not self.channels or not all(plan.lines for plan in self.channels):
+            raise ConfigError("a receiver needs channels, and each channel a line")
+        if len(self.lines) > LINES_MAX:
+            raise ConfigError(f"{len(self.lines)} lines in one group; at most {LINES_MAX}")
+        seen = {}
+        places = {}
+        for plan in self.channels:
+            for line in plan.lines:
+                other = places.setdefault((line.group, line.port, line.interface), line)
+                if other != line:
+                    raise ConfigError(
+                        f"lines {other.name} and {line.name} are the same group, port and"
+                        " interface", "give one of them another group or port")
+                key = (line, plan.service if self.table.service_size else 0)
+                if key in seen:
+                    raise ConfigError(
+                        f"line {line.name} serves two channels for service {plan.service}",
+                        "a feed without service ids needs a line of its own per channel")
+                seen[key] = plan
+        if len(seen) > ROUTES_MAX:
+            raise ConfigError(f"{len(seen)} services on lines in one group; at most {ROUTES_MAX}")
+
+    def _allocate(self):
+        """The scratch slab and the arrays that the system calls want."""
+        # Longer datagrams are cut off there and come marked as truncated.
+        self.stride = (self.settings.packet_bytes_max + 63) // 64 * 64
+        self.slab = numpy.zeros(BATCH * self.stride, numpy.uint8)
+        self.control = numpy.zeros(BATCH * CONTROL_BYTES, numpy.uint8)
+        route_count = sum(len(plan.lines) for plan in self.channels)
+        self.socks = <Socket *>PyMem_Calloc(len(self.lines), sizeof(Socket))
+        self.polled = <pollfd *>PyMem_Calloc(len(self.lines) + 1, sizeof(pollfd))
+        self.routes = <Route *>PyMem_Calloc(route_count, sizeof(Route))
+        self.arbiter_pointers = <void **>PyMem_Calloc(len(self.arbiters), sizeof(void *))
+        self.messages = <mmsghdr *>PyMem_Calloc(BATCH, sizeof(mmsghdr))
+        self.vectors = <iovec *>PyMem_Calloc(BATCH, sizeof(iovec))
+        self.senders = <sockaddr_in *>PyMem_Calloc(BATCH, sizeof(sockaddr_in))
+        if not (self.socks and self.polled and self.routes and self.arbiter_pointers
+                and self.messages and self.vectors and self.senders):
+            raise MemoryError("receiver's tables")
+
+    def _fill_tables(self):
+        """Sockets, routes and message headers."""
+        cdef int place = 0, index
+        for index, (line, sock) in enumerate(zip(self.lines, self.sockets)):
+            self.socks[index].fd = sock.fileno()
+            self.socks[index].source = source_address(line)
+            self.socks[index].first_route = place
+            for arbiter, plan in zip(self.arbiters, self.channels):
+                if line in plan.lines:
+                    self.routes[place].service = plan.service
+                    self.routes[place].line = plan.lines.index(line)
+                    self.routes[place].arbiter = <void *>arbiter
+                    place += 1
+            self.socks[index].route_count = place - self.socks[index].first_route
+            self.polled[index].fd = sock.fileno()
+            self.polled[index].events = POLLIN
+        self.socket_count = len(self.lines)
+        self.arbiter_count = len(self.arbiters)
+        for index, arbiter in enumerate(self.arbiters):
+            self.arbiter_pointers[index] = <void *>arbiter
+        for index in range(BATCH):
+            self.vectors[index].iov_base = &self.slab[index * self.stride]
+            self.vectors[index].iov_len = self.settings.packet_bytes_max
+            self.messages[index].msg_hdr.msg_iov = &self.vectors[index]
+            self.messages[index].msg_hdr.msg_iovlen = 1
+            self._rearm(index)
+
+    def __dealloc__(self):
+        PyMem_Free(self.socks)
+        PyMem_Free(self.polled)
+        PyMem_Free(self.routes)
+        PyMem_Free(self.arbiter_pointers)
+        PyMem_Free(self.messages)
+        PyMem_Free(self.vectors)
+        PyMem_Free(self.senders)
+
+    # -- for Python --------------------------------------------------------------------------
+
+    def fileno(self):
+        """The eventfd of the hand-over."""
+        return self.event_fd
+
+    def start(self):
+        """Start the thread; silence and start waits count from now."""
+        if self.thread is not None or self.stop_fd < 0:
+            raise UsageError("a receiver starts once")
+        self.thread = threading.Thread(target=self._run, name="receiver", daemon=True)
+        self.thread.start()
+
+    def stop(self):
+        """Stop the thread, show what it had written, and close the sockets."""
+        self.stopping = True
+        if self.thread is not None and self.thread.is_alive():
+            os.eventfd_write(self.stop_fd, 1)
+            self.thread.join()
+        self.close()
+
+    def close(self):
+        """Close the sockets and eventfds of a receiver that does not run."""
+        for sock in self.sockets:
+            sock.close()
+        for fd in (self.event_fd, self.stop_fd):
+            if fd >= 0:
+                os.close(fd)
+        self.event_fd = self.stop_fd = -1
+
+    @property
+    def running(self):
+        """Does the thread run?"""
+        return self.thread is not None and self.thread.is_alive()
+
+    def receive_buffers(self):
+        """The kernel's receive buffer of each line, in bytes, by line name."""
+        return {line.name: receive_buffer(sock)
+                for line, sock in zip(self.lines, self.sockets)}
+
+    def snapshot(self):
+        """All counters by name: {"lines": {name: {...}}, "channels": {service: {...}}, ...}."""
+        return {
+            "lines": {line.name: as_dict(LineCounter, row)
+                      for line, row in zip(self.lines, self.line_counters)},
+            "channels": {plan.service: as_dict(ChannelCounter, row)
+                         for plan, row in zip(self.channels, self.channel_counters)},
+            "ring_high_bytes": self.ring_high_bytes,
+            "ring_waits": self.ring_waits,
+        }
+
+    def _run(self):
+        """The thread. Whatever goes wrong is kept, and told by waking the consumer."""
+        try:
+            if self.cpu is not None:
+                os.sched_setaffinity(threading.get_native_id(), {self.cpu})
+            with nogil:
+                self._loop()
+        except BaseException as error:  # a thread has nobody to raise to
+            self.error = error
+            os.eventfd_write(self.event_fd, 1)
+
+    # -- the loop ----------------------------------------------------------------------------
+
+    cdef int _loop(self) except -1 nogil:
+        """Receive until told to stop."""
+        cdef unsigned long long now = clock_ns(CLOCK_MONOTONIC)
+        cdef int index
+        self.polled[self.socket_count].fd = self.stop_fd
+        self.polled[self.socket_count].events = POLLIN
+        for index in range(self.arbiter_count):
+            (<Arbiter>self.arbiter_pointers[index]).start(now)
+        while not self.stopping:
+            if self.ring.room() < <unsigned long long>(BATCH * (self.stride + 128)) * 2:
+                self._leave_to_consumer()
+            elif self._turn() < 0:
+                break
+            self._tick()
+            self._hand_over()
+        self._hand_over()
+        return 0
+
+    cdef int _turn(self) except -1 nogil:
+        """Sleep, then read one batch of each readable line."""
+        cdef unsigned long long before = clock_ns(CLOCK_MONOTONIC)
+        cdef int index, got
+        self._sleep(before, 0, self.socket_count + 1)
+        for index in range(self.socket_count):
+            if self.polled[index].revents == 0:
+                self.socks[index].dry_ns = before
+                continue
+            before = clock_ns(CLOCK_MONOTONIC)
+            got = self._read(index, before)
+            if got < BATCH:
+                self.socks[index].dry_ns = before
+        return 0
+
+    cdef int _sleep(self, unsigned long long now, int first, int end) except -1 nogil:
+        """Wait in ppoll over polled[first:end], no longer than to the next deadline."""
+        cdef unsigned long long wait = SLEEP_NS
+        cdef unsigned long long deadline
+        cdef timespec timeout
+        cdef int index
+        for index in range(self.arbiter_count):
+            deadline = (<Arbiter>self.arbiter_pointers[index]).next_deadline()
+            if deadline <= now:
+                wait = 0
+            elif deadline - now < wait:
+                wait = deadline - now
+        if first > 0:
+            wait = FULL_NS
+        timeout.tv_sec = wait // 1_000_000_000
+        timeout.tv_nsec = wait % 1_000_000_000
+        if ppoll(&self.polled[first], end - first, &timeout, NULL) < 0:
+            for index in range(first, end):
+                self.polled[index].revents = 0
+            if errno != EINTR:
+                with gil:
+                    raise OSError(errno, os.strerror(errno))
+        return 0
+
+    cdef int _leave_to_consumer(self) except -1 nogil:
+        """The ring is too full to read into: show what is in it and wait a little."""
+        self.ring_waits += 1
+        self._hand_over()
+        return self._sleep(clock_ns(CLOCK_MONOTONIC), self.socket_count, self.socket_count + 1)
+
+    cdef int _tick(self) except -1 nogil:
+        """Keep the deadlines that every line has been read up to."""
+        cdef unsigned long long now = clock_ns(CLOCK_MONOTONIC)
+        cdef unsigned long long read_up_to = now
+        cdef int index
+        for index in range(self.socket_count):
+            if self.socks[index].dry_ns < read_up_to:
+                read_up_to = self.socks[index].dry_ns
+        if read_up_to + LAG_NS < now:
+            read_up_to = now - LAG_NS
+        for index in range(self.arbiter_count):
+            if (<Arbiter>self.arbiter_pointers[index]).next_deadline() <= read_up_to:
+                (<Arbiter>self.arbiter_pointers[index]).tick(read_up_to)
+        return 0
+
+    cdef int _hand_over(self) except -1 nogil:
+        """Publish what was written; wake the consumer if it sleeps."""
+        cdef unsigned long long one = 1
+        cdef unsigned long long filled
+        if self.ring.head == self.ring.readable():
+            return 0
+        filled = self.ring.capacity - self.ring.room()
+        if filled > self.ring_high_bytes:
+            self.ring_high_bytes = filled
+        if self.ring.publish():
+            # It can only fail when the counter is at its end; then the consumer is awake.
+            write(self.event_fd, &one, 8)
+        return 0
+
+    # -- datagrams ---------------------------------------------------------------------------
+
+    cdef int _read(self, int index, unsigned long long now) except -1 nogil:
+        """Read one batch of a line and arbitrate it; how many datagrams came."""
+        cdef Socket *sock = &self.socks[index]
+        cdef Py_ssize_t row = index * columns.LINE_COLUMNS
+        cdef unsigned long long stamp
+        cdef int place
+        cdef int got = recvmmsg(sock.fd, self.messages, BATCH, MSG_DONTWAIT, NULL)
+        if got < 0:
+            if errno == EAGAIN or errno == EINTR:
+                return 0
+            with gil:
+                raise OSError(errno, f"line {self.lines[index].name}: {os.strerror(errno)}")
+        self.counters[row + columns.LINE_PACKETS] += got
+        for place in range(got):
+            self.counters[row + columns.LINE_BYTES] += self.messages[place].msg_len
+            stamp = self._stamp(sock, row, &self.messages[place].msg_hdr)
+            if sock.source and ntohl(self.senders[place].sin_addr.s_addr) != sock.source:
+                self.counters[row + columns.LINE_FOREIGN_SOURCE] += 1
+            elif self.messages[place].msg_hdr.msg_flags & MSG_TRUNC:
+                self.counters[row + columns.LINE_OVERSIZE] += 1
+            else:
+                self._take(
+                    sock, row, place * self.stride, self.messages[place].msg_len, stamp, now)
+            self._rearm(place)
+        return got
+
+    cdef int _rearm(self, int place) noexcept nogil:
+        """Give a message header its buffers back; the kernel has overwritten their sizes."""
+        cdef msghdr *message = &self.messages[place].msg_hdr
+        message.msg_name = &self.senders[place]
+        message.msg_namelen = sizeof(sockaddr_in)
+        message.msg_control = <unsigned char *>&self.control[place * CONTROL_BYTES]
+        message.msg_controllen = CONTROL_BYTES
+        return 0
+
+    cdef unsigned long long _stamp(
+        self, Socket *sock, Py_ssize_t row, msghdr *message
+    ) except? 6148914691236517205 nogil:
+        """The kernel's receive stamp in nanoseconds; its drop counter is looked at in passing."""
+        cdef unsigned long long stamp = 0
+        cdef unsigned int drops
+        cdef timespec *when
+        cdef cmsghdr *control = CMSG_FIRSTHDR(message)
+        while control != NULL:
+            if control.cmsg_level == SOL_SOCKET:
+                if control.cmsg_type == SO_TIMESTAMPNS:
+                    when = <timespec *>CMSG_DATA(control)
+                    stamp = (<unsigned long long>when.tv_sec * 1_000_000_000
+                             + <unsigned long long>when.tv_nsec)
+                elif control.cmsg_type == SO_RXQ_OVFL:
+                    drops = (<unsigned int *>CMSG_DATA(control))[0]
+                    self.counters[row + columns.LINE_KERNEL_DROPS] += <unsigned int>(
+                        drops - sock.drops)
+                    sock.drops = drops
+            control = CMSG_NXTHDR(message, control)
+        return stamp if stamp else clock_ns(CLOCK_REALTIME)
+
+    cdef int _take(
+        self, Socket *sock, Py_ssize_t row, Py_ssize_t start, Py_ssize_t size,
+        unsigned long long stamp, unsigned long long now,
+    ) except -1 nogil:
+        """Check one datagram and give it to its channel; a bad one is counted by reason."""
+        cdef Route *route
+        cdef int index
+        cdef int reject = parse_header(self.table, self.slab, start, size, self.header)
+        if reject:
+            self.counters[row + columns.LINE_TRUNCATED + reject - 1] += 1
+            return 0
+        for index in range(sock.route_count):
+            route = &self.routes[sock.first_route + index]
+            if route.service == self.header.service or self.table.service_size == 0:
+                break
+        else:
+            self.counters[row + columns.LINE_UNCONFIGURED_SERVICE] += 1
+            return 0
+        # A lying packet must not win over the other line's good copy; of a copy it matters not.
+        if not (<Arbiter>route.arbiter).is_old(self.header):
+            reject = check_messages(self.table, self.slab, start, self.header)
+            if reject:
+                self.counters[row + columns.LINE_TRUNCATED + reject - 1] += 1
+                return 0
+        (<Arbiter>route.arbiter).receive(
+            route.line, self.header, self.slab, start, stamp, now)
+        return 0
