@@ -12,6 +12,7 @@ BEHIND_NS: int
 DESTINATIONS_MAX: int
 SOCKETS_MAX: int
 NO_BUFFER_WAIT_NS: int
+JOINED_BYTES_MAX: int
 
 Array = np.ndarray[Any, Any]
 
@@ -26,7 +27,9 @@ class Progress(enum.IntEnum):
     SYSTEM_CALLS = 7
 
 class Sender:
-    def __init__(self, destinations: Sequence[tuple[socket.socket, str, int]]) -> None: ...
+    def __init__(
+        self, destinations: Sequence[tuple[socket.socket, str, int]], join: bool = True
+    ) -> None: ...
     @property
     def progress(self) -> Array: ...
     @property

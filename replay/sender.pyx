@@ -9,7 +9,9 @@ that arrives in the main thread is handled within `POLL_NS`.
 Times are nanoseconds after `anchor_ns`, a moment of CLOCK_MONOTONIC: an absolute schedule, so a
 late datagram never makes the next ones late. The loop sleeps until `SPIN_NS` before the next
 datagram is due and spins the rest. What is due at the same time goes out in one system call a
-socket; the order within a line is always kept, between lines it is not defined.
+socket; the order within a line is always kept, between lines it is not defined. Equal-sized
+neighbours for the same destination are handed over as one piece that the kernel cuts apart again
+(UDP_SEGMENT, Linux 4.18): receivers see the same datagrams, at several times the rate.
 
 Nothing here slows down for a receiver: UDP has no flow control, and a datagram that overruns a
 receiver's buffer is lost without the sender noticing.
@@ -19,13 +21,14 @@ Compiled only, for the system calls. Which datagrams and when is the player's bu
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EAGAIN, EINTR, ENOBUFS, errno
+from libc.errno cimport EAGAIN, EINTR, EINVAL, EIO, EMSGSIZE, ENOBUFS, errno
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport strerror
 
 import enum
 import socket as _socket
+import threading
 
 import numpy as np
 
@@ -41,6 +44,7 @@ cdef extern from *:
     #include <netinet/in.h>
     #include <arpa/inet.h>
     #include <poll.h>
+    #include <string.h>
     #include <time.h>
 
     static int64_t fh_monotonic_ns(void) {
@@ -59,6 +63,21 @@ cdef extern from *:
     #else
     #define fh_relax() ((void)0)
     #endif
+    #ifndef UDP_SEGMENT
+    #define UDP_SEGMENT 103
+    #endif
+    #define FH_CONTROL_BYTES CMSG_SPACE(sizeof(uint16_t))
+    /* Ask the kernel to cut the message into datagrams of `size` bytes; 0: as it is. */
+    static void fh_set_segment(struct msghdr *message, void *control, uint16_t size) {
+        struct cmsghdr *entry = (struct cmsghdr *)control;
+        message->msg_control = size ? control : NULL;
+        message->msg_controllen = size ? FH_CONTROL_BYTES : 0;
+        if (!size) return;
+        entry->cmsg_level = IPPROTO_UDP;
+        entry->cmsg_type = UDP_SEGMENT;
+        entry->cmsg_len = CMSG_LEN(sizeof(uint16_t));
+        memcpy(CMSG_DATA(entry), &size, sizeof(size));
+    }
     #define fh_stop_load(flag) __atomic_load_n(&(flag), __ATOMIC_RELAXED)
     #define fh_stop_store(flag, value) __atomic_store_n(&(flag), value, __ATOMIC_RELAXED)
     """
@@ -93,6 +112,8 @@ cdef extern from *:
     int64_t fh_monotonic_ns() nogil
     int fh_sleep_until(int64_t when_ns) nogil
     void fh_relax() nogil
+    int FH_CONTROL_BYTES
+    void fh_set_segment(msghdr *message, void *control, uint16_t size) nogil
     int fh_stop_load(int flag) nogil
     void fh_stop_store(int flag, int value) nogil
 
@@ -104,6 +125,8 @@ POLL_NS = 10_000_000
 WINDOW_DATAGRAMS = 64
 #: A datagram sent later than this after its time counts as behind schedule.
 BEHIND_NS = 1_000_000
+#: Bytes that may be handed over as one piece: what fits one IPv4 datagram.
+JOINED_BYTES_MAX = 65_507
 #: Destinations and sockets of one sender at most.
 DESTINATIONS_MAX = 1_024
 SOCKETS_MAX = 64
@@ -114,6 +137,7 @@ cdef enum:
     _WINDOW = 64
     _SOCKETS_MAX = 64
 
+cdef size_t _JOINED_BYTES_MAX = JOINED_BYTES_MAX
 cdef int64_t _SPIN_NS = SPIN_NS
 cdef int64_t _POLL_NS = POLL_NS
 cdef int64_t _BEHIND_NS = BEHIND_NS
@@ -163,6 +187,7 @@ cdef inline void _patch(uint8_t *at, int width, bint big_endian, uint64_t value)
 cdef class Sender:
     """Destinations and the loop that serves them; see the module's text.
 
+    `join` False keeps every datagram a message of its own towards the kernel.
     `destinations` is a sequence of (socket, group, port): open IPv4 UDP sockets, which the sender
     keeps alive but does not close. The position in it is the destination number.
     `progress` int64[8] has the columns of `Progress`; `sent_by_destination` int64 counts
@@ -179,14 +204,19 @@ cdef class Sender:
     cdef int *_fds                    # by socket number
     cdef int *_socket_of              # by destination
     cdef sockaddr_in *_addresses      # by destination
-    cdef mmsghdr *_messages           # _WINDOW a socket
-    cdef iovec *_vectors
-    cdef Py_ssize_t *_destination_of  # of each message of the window
-    cdef unsigned int *_filled        # by socket number
+    cdef mmsghdr *_messages           # _WINDOW a socket, of one or more datagrams each
+    cdef char *_controls              # FH_CONTROL_BYTES a message
+    cdef iovec *_vectors              # _WINDOW a socket, one a datagram
+    cdef Py_ssize_t *_destination_of  # of each datagram of the window
+    cdef unsigned int *_message_count  # by socket number
+    cdef unsigned int *_filled        # by socket number: datagrams
+    cdef bint _join
+    cdef bint _in_main_thread
+    cdef int64_t _signals_seen_ns
     cdef int64_t[::1] _counts
     cdef int64_t[::1] _sent_by
 
-    def __cinit__(self, destinations):
+    def __cinit__(self, destinations, bint join=True):
         cdef Py_ssize_t number
         cdef int fd
         count = len(destinations)
@@ -202,7 +232,10 @@ cdef class Sender:
         self._destination_count = count
         self._socket_count = len(fds)
         self._fds = <int *>calloc(self._socket_count, sizeof(int))
+        self._join = join
         self._filled = <unsigned int *>calloc(self._socket_count, sizeof(unsigned int))
+        self._message_count = <unsigned int *>calloc(self._socket_count, sizeof(unsigned int))
+        self._controls = <char *>calloc(self._socket_count * _WINDOW, FH_CONTROL_BYTES)
         self._socket_of = <int *>calloc(count, sizeof(int))
         self._addresses = <sockaddr_in *>calloc(count, sizeof(sockaddr_in))
         self._messages = <mmsghdr *>calloc(self._socket_count * _WINDOW, sizeof(mmsghdr))
@@ -213,6 +246,7 @@ cdef class Sender:
         if not (
             self._fds and self._filled and self._socket_of and self._addresses
             and self._messages and self._vectors and self._destination_of
+            and self._message_count and self._controls
         ):
             raise MemoryError
         for number, fd in enumerate(fds):
@@ -232,6 +266,8 @@ cdef class Sender:
     def __dealloc__(self):
         free(self._fds)
         free(self._filled)
+        free(self._message_count)
+        free(self._controls)
         free(self._socket_of)
         free(self._addresses)
         free(self._messages)
@@ -289,8 +325,7 @@ cdef class Sender:
                 raise IndexError(f"datagram {number} lies outside its buffer")
             if destinations[number] >= self._destination_count:
                 raise IndexError(f"datagram {number} has no destination {destinations[number]}")
-        cdef unsigned long slack = prctl(PR_GET_TIMERSLACK, 0)
-        prctl(PR_SET_TIMERSLACK, 1)
+        cdef unsigned long slack = self._begin()
         try:
             with nogil:
                 self._send_block(
@@ -300,6 +335,13 @@ cdef class Sender:
             prctl(PR_SET_TIMERSLACK, slack)
         self._raise_failure()
         return done
+
+    cdef unsigned long _begin(self):
+        """Prepare the calling thread; returns its timer slack, to be put back at the end."""
+        cdef unsigned long slack = prctl(PR_GET_TIMERSLACK, 0)
+        prctl(PR_SET_TIMERSLACK, 1)
+        self._in_main_thread = threading.current_thread() is threading.main_thread()
+        return slack
 
     cdef int _raise_failure(self) except -1:
         """Raise what made the last call end early, where that was no stop."""
@@ -353,8 +395,7 @@ cdef class Sender:
                 or channels[number] >= destinations.shape[1]
             ):
                 raise IndexError(f"template {number} lies outside the slab or its channel")
-        cdef unsigned long slack = prctl(PR_GET_TIMERSLACK, 0)
-        prctl(PR_SET_TIMERSLACK, 1)
+        cdef unsigned long slack = self._begin()
         try:
             with nogil:
                 self._send_load(
@@ -465,22 +506,29 @@ cdef class Sender:
         """Sleep, then spin, until the monotonic clock shows `when_ns`; tells of a stop."""
         cdef int64_t now = fh_monotonic_ns()
         cdef int64_t wake_ns
-        if fh_stop_load(self._stop):
+        if self._interrupted(now) == _STOPPED:
             return _STOPPED
         while now < when_ns:
             if when_ns - now > _SPIN_NS:
                 wake_ns = when_ns - _SPIN_NS
                 if wake_ns - now > _POLL_NS:
                     wake_ns = now + _POLL_NS
-                if fh_sleep_until(wake_ns) == EINTR:
-                    with gil:
-                        PyErr_CheckSignals()
-                if fh_stop_load(self._stop):
+                fh_sleep_until(wake_ns)
+                now = fh_monotonic_ns()
+                if self._interrupted(now) == _STOPPED:
                     return _STOPPED
             else:
                 fh_relax()
-            now = fh_monotonic_ns()
+                now = fh_monotonic_ns()
         return _RUN_ON
+
+    cdef inline int _interrupted(self, int64_t now) except -1 nogil:
+        """Whether to stop. In the main thread signals are looked at every `POLL_NS`."""
+        if self._in_main_thread and now - self._signals_seen_ns > _POLL_NS:
+            self._signals_seen_ns = now
+            with gil:
+                PyErr_CheckSignals()
+        return _STOPPED if fh_stop_load(self._stop) else _RUN_ON
 
     cdef inline void _append(
         self, Py_ssize_t destination, void *payload, size_t length
@@ -488,15 +536,42 @@ cdef class Sender:
         """Put one datagram behind what its socket already has in this window."""
         cdef int number = self._socket_of[destination]
         cdef Py_ssize_t slot = number * _WINDOW + self._filled[number]
-        cdef msghdr *header = &self._messages[slot].msg_hdr
         self._vectors[slot].iov_base = payload
         self._vectors[slot].iov_len = length
-        header.msg_name = &self._addresses[destination]
+        self._destination_of[slot] = destination
+        self._filled[number] += 1
+        if not (self._join and self._extend(number, slot)):
+            self._begin_message(number, slot)
+
+    cdef inline void _begin_message(self, int number, Py_ssize_t slot) noexcept nogil:
+        """A new message for the datagram in `slot`."""
+        cdef Py_ssize_t place = number * _WINDOW + self._message_count[number]
+        cdef msghdr *header = &self._messages[place].msg_hdr
+        header.msg_name = &self._addresses[self._destination_of[slot]]
         header.msg_namelen = sizeof(sockaddr_in)
         header.msg_iov = &self._vectors[slot]
         header.msg_iovlen = 1
-        self._destination_of[slot] = destination
-        self._filled[number] += 1
+        fh_set_segment(header, NULL, 0)
+        self._message_count[number] += 1
+
+    cdef inline bint _extend(self, int number, Py_ssize_t slot) noexcept nogil:
+        """Join the datagram in `slot` to the message before it, where the kernel can part them."""
+        cdef size_t length = self._vectors[slot].iov_len
+        cdef Py_ssize_t place = number * _WINDOW + self._message_count[number] - 1
+        cdef msghdr *header
+        if self._message_count[number] == 0 or length == 0:
+            return False
+        header = &self._messages[place].msg_hdr
+        if (
+            self._vectors[slot - 1].iov_len != length
+            or self._destination_of[slot - 1] != self._destination_of[slot]
+            or (header.msg_iovlen + 1) * length > _JOINED_BYTES_MAX
+        ):
+            return False
+        if header.msg_iovlen == 1:
+            fh_set_segment(header, self._controls + place * FH_CONTROL_BYTES, <uint16_t>length)
+        header.msg_iovlen += 1
+        return True
 
     cdef int _flush(self) except -1 nogil:
         """Hand the window to the kernel, socket by socket; sets `_failed_errno` and stops."""
@@ -506,28 +581,54 @@ cdef class Sender:
             if self._filled[number] and outcome == _RUN_ON:
                 outcome = self._flush_socket(number)
             self._filled[number] = 0
+            self._message_count[number] = 0
         return outcome
 
     cdef int _flush_socket(self, int number) except -1 nogil:
-        cdef Py_ssize_t slot = number * _WINDOW
-        cdef Py_ssize_t end = slot + self._filled[number]
-        cdef Py_ssize_t i
+        cdef Py_ssize_t first = number * _WINDOW
+        cdef unsigned int done = 0
         cdef int sent
-        while slot < end:
+        cdef int reason
+        while done < self._message_count[number]:
             sent = sendmmsg(
-                self._fds[number], &self._messages[slot], <unsigned int>(end - slot), MSG_DONTWAIT
+                self._fds[number],
+                &self._messages[first + done],
+                self._message_count[number] - done,
+                MSG_DONTWAIT,
             )
             self._counts[_SYSTEM_CALLS] += 1
-            if sent < 0:
-                if self._wait_for_room(self._fds[number], errno) == _STOPPED:
-                    return _STOPPED
+            if sent >= 0:
+                self._account(first + done, sent)
+                done += <unsigned int>sent
                 continue
-            for i in range(slot, slot + sent):
-                self._counts[_BYTES] += <int64_t>self._vectors[i].iov_len
-                self._sent_by[self._destination_of[i]] += 1
-            self._counts[_SENT] += sent
-            slot += sent
+            reason = errno
+            if self._join and (reason == EINVAL or reason == EMSGSIZE or reason == EIO):
+                # Not on this kernel or interface, or longer than the interface's packets.
+                self._join = False
+                self._part(number, &self._messages[first + done].msg_hdr)
+                done = 0
+            elif self._wait_for_room(self._fds[number], reason) == _STOPPED:
+                return _STOPPED
         return _RUN_ON
+
+    cdef void _account(self, Py_ssize_t place, int sent) noexcept nogil:
+        """Count the datagrams of messages that the kernel has taken."""
+        cdef msghdr *header
+        cdef size_t i
+        for place in range(place, place + sent):
+            header = &self._messages[place].msg_hdr
+            self._counts[_SENT] += <int64_t>header.msg_iovlen
+            self._counts[_BYTES] += <int64_t>(header.msg_iovlen * header.msg_iov[0].iov_len)
+            i = header.msg_iov - self._vectors
+            self._sent_by[self._destination_of[i]] += <int64_t>header.msg_iovlen
+
+    cdef void _part(self, int number, msghdr *header) noexcept nogil:
+        """Make each datagram from this message on a message of its own."""
+        cdef Py_ssize_t slot = header.msg_iov - self._vectors
+        cdef Py_ssize_t end = number * _WINDOW + self._filled[number]
+        self._message_count[number] = 0
+        for slot in range(slot, end):
+            self._begin_message(number, slot)
 
     cdef int _wait_for_room(self, int fd, int reason) except -1 nogil:
         """After a refused send: wait where waiting helps, else note the failure and stop."""
@@ -536,15 +637,11 @@ cdef class Sender:
             self._counts[_WOULD_BLOCK] += 1
             waiting.fd = fd
             waiting.events = <short>POLLOUT
-            if poll(&waiting, 1, <int>(_POLL_NS // 1_000_000)) < 0:
-                reason = errno
+            poll(&waiting, 1, <int>(_POLL_NS // 1_000_000))
         elif reason == ENOBUFS:
             self._counts[_NO_BUFFERS] += 1
             fh_sleep_until(fh_monotonic_ns() + _NO_BUFFER_WAIT_NS)
         elif reason != EINTR:
             self._failed_errno = reason
             return _STOPPED
-        if reason == EINTR:
-            with gil:
-                PyErr_CheckSignals()
-        return _STOPPED if fh_stop_load(self._stop) else _RUN_ON
+        return self._interrupted(fh_monotonic_ns())
