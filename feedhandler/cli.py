@@ -128,10 +128,19 @@ def exchange(
     loss: Annotated[float, _share("Loss on each line, independent.")] = 0.0,
     loss_a: Annotated[float | None, _share("Loss on line A alone.")] = None,
     loss_b: Annotated[float | None, _share("Loss on line B alone.")] = None,
+    spare_shared: Annotated[
+        bool, typer.Option("--spare-shared", help="Never lose on B what was lost on A.")
+    ] = False,
     seed: Seed = 1,
     interface: Annotated[
         str, typer.Option(help="Where to send: a name or an address.")
     ] = "127.0.0.1",
+    port_base: Annotated[
+        int,
+        typer.Option(
+            help="Line A's port is this plus the service, B's 1000 more.", min=1024, max=60_000
+        ),
+    ] = 30_000,
     ledger: Annotated[
         Path | None, typer.Option(help="Write the list of what was sent to this file.")
     ] = None,
@@ -152,10 +161,11 @@ def exchange(
     options = ops.Options(
         seconds=seconds,
         rate=rate,
-        loss_a=loss if loss_a is None else loss_a,
-        loss_b=loss if loss_b is None else loss_b,
+        losses=(loss if loss_a is None else loss_a, loss if loss_b is None else loss_b),
+        spare_shared=spare_shared,
         seed=seed,
         interface=interface,
+        port_base=port_base,
         ledger=ledger,
         as_json=as_json,
     )

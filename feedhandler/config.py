@@ -221,26 +221,28 @@ def loopback_config(
     feed: str = "euronext-utp-md",
     services: Iterable[int] = range(101, 108),
     listen: str = "127.0.0.1:0",
+    port_base: int = 30_000,
     **sections: Any,
 ) -> Config:
     """A configuration for `services` over loopback, as `feedhandler exchange` sends them.
 
-    Line A of service s is 239.101.1.(s-100):(30000+s), line B 239.101.2.(s-100):(31000+s).
+    Line A of service s is 239.101.1.(s-100):(port_base+s), line B 239.101.2.(s-100):(1000 more).
     `sections` replace whole sections: `stats=StatsConfig(...)`, `arbitration=...`.
     """
     channels = tuple(
-        ChannelConfig(service=service, lines=tuple(loopback_lines(service))) for service in services
+        ChannelConfig(service=service, lines=tuple(loopback_lines(service, port_base)))
+        for service in services
     )
     sections.setdefault("gateway", GatewaySettings(feed=feed))
     sections.setdefault("amqp", AmqpConfig(listen=listen))
     return Config(channels=channels, **sections)
 
 
-def loopback_lines(service: int) -> Iterator[LineConfig]:
+def loopback_lines(service: int, port_base: int = 30_000) -> Iterator[LineConfig]:
     """The simulated exchange's lines A and B of `service` (101..355)."""
-    for number, name in enumerate("AB", start=1):
-        group = f"239.101.{number}.{service - 100}"
-        yield LineConfig(name=name, group=group, port=29_000 + 1000 * number + service)
+    for number, name in enumerate("AB"):
+        group = f"239.101.{1 + number}.{service - 100}"
+        yield LineConfig(name=name, group=group, port=port_base + 1000 * number + service)
 
 
 def split_address(text: str) -> tuple[str, int]:

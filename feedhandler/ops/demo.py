@@ -10,6 +10,7 @@ is neither delivered nor announced lost (or delivered twice, changed, or out of 
 import asyncio
 import contextlib
 import json
+import random
 import socket
 import sys
 import tempfile
@@ -24,12 +25,20 @@ import zmq
 import zmq.asyncio
 from msgspec import Struct
 
-from feedhandler.config import GatewaySettings, StatsConfig, loopback_config, to_toml
+from feedhandler.codecs import UsageError
+from feedhandler.config import (
+    GatewaySettings,
+    StatsConfig,
+    loopback_config,
+    loopback_lines,
+    to_toml,
+)
 from feedhandler.histogram import BUCKETS, percentiles_of
 from feedhandler.ops.children import Child, Family
 from feedhandler.ops.console import ExitCode, complain, print_json, run_async
 from feedhandler.ops.demo_view import Rates, make_view, milliseconds
 from feedhandler.ops.feeds import open_feed
+from feedhandler.replay.generator_packets import SERVICES
 from feedhandler.replay.instruments import FIRST_SYMBOL
 from feedhandler.replay.ledger import read_ledger
 from feedhandler.replay.ledger_check import CheckReport, Selection, check
@@ -43,6 +52,8 @@ END_SLACK_S = 60.0
 #: Nothing new at any subscriber for this long after the exchange's end: everything has arrived.
 IDLE_S = 1.0
 STATS_INTERVAL_MS = 500
+#: Where the lines' ports may begin; the first is the exchange's own default.
+PORT_BASES = range(30_000, 60_000, 2_000)
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -119,6 +130,7 @@ class Demo:
         self.family = Family()
         self.gateway_ready = asyncio.Event()
         self.exchange_ended = asyncio.Event()
+        self.port_base = PORT_BASES[0]
 
     async def run(self) -> int:
         """All stages; the children and the temporary folder go whatever happens."""
@@ -150,6 +162,7 @@ class Demo:
     async def _work(self) -> int:
         async with self.family:
             amqp_port, stats_port = free_ports(2)
+            self.port_base = free_port_base()
             await self._start_gateway(amqp_port, stats_port)
             await self._start_subscribers(f"amqp://127.0.0.1:{amqp_port}")
             watching = asyncio.create_task(self._watch_statistics(stats_port))
@@ -166,6 +179,7 @@ class Demo:
     async def _start_gateway(self, amqp_port: int, stats_port: int) -> None:
         config = loopback_config(
             listen=f"127.0.0.1:{amqp_port}",
+            port_base=self.port_base,
             gateway=GatewaySettings(feed=FEED, loop=self.options.loop),  # type: ignore[arg-type]
             stats=StatsConfig(bind=f"tcp://127.0.0.1:{stats_port}", interval_ms=STATS_INTERVAL_MS),
         )
@@ -197,7 +211,14 @@ class Demo:
             "exchange",
             *("-m", "feedhandler", "exchange", "--seconds", str(options.seconds)),
             *("--rate", str(options.rate), "--loss", str(options.loss)),
-            *("--seed", str(options.seed), "--ledger", str(self.folder / "exchange.ledger")),
+            *(
+                "--seed",
+                str(options.seed),
+                "--port-base",
+                str(self.port_base),
+                "--ledger",
+                str(self.folder / "exchange.ledger"),
+            ),
         )
         watching = asyncio.create_task(self._note_end(exchange))
         try:
@@ -308,3 +329,18 @@ def free_ports(count: int) -> list[int]:
     with contextlib.ExitStack() as stack:
         probes = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [probe.getsockname()[1] for probe in probes]
+
+
+def free_port_base() -> int:
+    """Where the lines' UDP ports may begin so that nobody on this host listens on any of them.
+
+    Tried in random order, so that two demos that start together do not choose the same.
+    """
+    for base in random.sample(PORT_BASES, len(PORT_BASES)):
+        lines = [line for s in SERVICES for line in loopback_lines(s, base)]
+        with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
+            for line in lines:
+                probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+                stack.enter_context(probe).bind((line.group, line.port))
+            return base
+    raise UsageError("every range of UDP ports for the lines is in use", "end other demos")
