@@ -396,3 +396,24 @@ def test_a_load_that_cannot_be_is_refused(
     line = MulticastLine("A", groups or receivers[0].endpoint)  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=complaint):
         LoadGenerator(templates, [line], sequence_offset=0)
+
+
+#: Without checksums the kernel refuses to part joined datagrams (linux/socket.h).
+SO_NO_CHECK = 11
+
+
+@pytest.mark.parametrize("parting_refused", [False, True])
+def test_joined_datagrams_arrive_one_by_one_even_where_the_kernel_will_not_part_them(
+    receivers: list[Receiver], parting_refused: bool
+) -> None:
+    sizes = [4, 9, 9, 9, 0, 0, 9, 1_000, 1_000, *[50] * 70, 4, *[60_000] * 2]
+    payloads = [bytes([number] * size) for number, size in enumerate(sizes)]
+    with open_multicast_sender("127.0.0.1") as sock:
+        if parting_refused:
+            sock.setsockopt(socket.SOL_SOCKET, SO_NO_CHECK, 1)
+        sender = Sender([(sock, *receivers[0].endpoint)])
+        assert send(sender, payloads, [0] * len(payloads)) == len(payloads)
+    assert receivers[0].wait_for(len(payloads)) == payloads
+    assert sender.progress[Progress.SENT] == len(payloads)
+    assert sender.progress[Progress.BYTES] == sum(sizes)
+    assert sender.sent_by_destination.tolist() == [len(payloads)]
