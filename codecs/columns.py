@@ -7,7 +7,8 @@ call to the next. The bytes are walked in compiled code without the GIL, a block
 field by field; prices and full times are then made of whole columns.
 
 Columns, by name: `seq` (u64), `service` (u32), `symbol` (u64, as the scanner gives it; the text
-itself where the layout has a field of that name), `send_time_ns` (i64), then the layout's fields. Integers keep the width of the wire. Text is `S<n>`, cut at its
+itself where the layout has a field of that name), `send_time_ns` (i64), then the layout's fields.
+Integers keep the width of the wire. Text is `S<n>`, cut at its
 first NUL, without trailing spaces. A price has two columns: `<name>_raw` (the wire's integer) and
 `<name>` (f64, the nearest float; not a number where the scale is unknown). Full times are i64, and
 `UNKNOWN_TIME` where the day is needed and not given. A layout with a repeated group gives one row
@@ -82,7 +83,8 @@ def select_rows(
     numbers: cython.int[::1],
 ) -> int:
     """Write, for each row: `bases[0]` the message's offset, `bases[1]` the element's (-1: none),
-    sequence, symbol, packet and element number. The arrays hold at least `count_rows` entries. Returns the rows."""
+    sequence, symbol, packet and element number. The arrays hold at least `count_rows` entries.
+    Returns the rows."""
     rows: cython.Py_ssize_t = 0
     packet: cython.Py_ssize_t = 0
     entry: cython.Py_ssize_t
@@ -112,6 +114,16 @@ def select_rows(
                 packets[rows] = cython.cast(cython.uint, packet)
                 rows += 1
     return rows
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def _u8(
+    data: cython.const_uchar[::1], base: cython.Py_ssize_t, at: cython.Py_ssize_t
+) -> cython.int:
+    return 0 if base < 0 else data[base + at]
 
 
 @cython.cfunc
@@ -215,8 +227,8 @@ def fill_columns(
     texts: cython.uchar[::1],
 ) -> None:
     """Decode every field of `plan` for rows 0..rows-1. Each row of the plan: the field's offset,
-    its size, which of `bases` it counts from, whether it is text, and its row among the cells of its
-    width (text: where its column begins in `texts`). A base of -1 gives 0 or blank."""
+    its size, which of `bases` it counts from, whether it is text, and its row among the cells of
+    its width (text: where its column begins in `texts`). A base of -1 gives 0 or blank."""
     first: cython.Py_ssize_t = 0
     last: cython.Py_ssize_t
     row: cython.Py_ssize_t
@@ -269,7 +281,13 @@ class Columns:
         self.rows = 0
         self._below = self._next_size()
         group = self.layout.group
-        self._group = (self.layout.group_at, group.size) if group is not None else (0, 0)
+        self._selection: tuple[int, int, int, int, int] = (
+            self.layout.code,
+            self.layout.size,
+            self._below,
+            self.layout.group_at,
+            group.size if group is not None else 0,
+        )
         self._fields = [(field, 0) for field in self.layout.named]
         if group is not None:
             self._fields += [(field, 1) for field in group.named]
@@ -334,8 +352,7 @@ class Columns:
         `day` is the trading day of times since midnight; `scales` gives decimal places by symbol
         for feeds that tell them in reference data only.
         """
-        layout = self.layout
-        selection = (layout.code, layout.size, self._below, *self._group)
+        selection = self._selection
         rows = count_rows(index, *selection)
         if rows > self.capacity:
             self._reserve(max(rows, 2 * self.capacity))
@@ -426,7 +443,7 @@ class Columns:
         parts: list[tuple[str, int]],
         midnight: int | None,
         sent: numpy.ndarray,
-    ) -> numpy.ndarray:
+    ) -> Any:
         total = numpy.zeros(self.rows, numpy.int64)
         for name, unit in parts:
             total += self._views[name][: self.rows].astype(numpy.int64) * unit
@@ -438,10 +455,11 @@ class Columns:
                 return total
             return total + midnight
         within = sent % SECOND_NS
-        found = sent - within + total - numpy.where(total > within, SECOND_NS, 0)
-        return numpy.where(sent == UNKNOWN_TIME, UNKNOWN_TIME, found)
+        found = sent - within + total - (total > within) * SECOND_NS
+        found[sent == UNKNOWN_TIME] = UNKNOWN_TIME
+        return found
 
-    def _send_times(self, index: MessageIndex, midnight: int | None) -> numpy.ndarray:
+    def _send_times(self, index: MessageIndex, midnight: int | None) -> Any:
         """Of each packet, its send time in nanoseconds since 1970, or `UNKNOWN_TIME`."""
         raw = numpy.asarray(index.send_times)[: index.packets].astype(numpy.int64)
         zero = self.feed.send_time_ns(0, midnight)

@@ -6,8 +6,8 @@ snake_case, plus the full times that the feed's time rules make of them. Reserve
 attribute: they are written as zeros and read past, as is whatever follows the layout.
 
 Decoded values: integers as they are; text up to its first NUL, without trailing spaces; single
-characters (`c1`) as they are, NUL as ""; fields with a price scale as `Price`; repeated groups as
-tuples of element records.
+characters (`c1`) as they are, NUL as ""; fields with a price scale as `Price` (of unknown scale
+where the message's scale code is above `SCALE_MAX`); repeated groups as tuples of element records.
 """
 
 import struct
@@ -17,7 +17,7 @@ from typing import Any, ClassVar, cast
 import msgspec
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.codecs.prices import Price, to_raw
+from feedhandler.codecs.prices import SCALE_MAX, Price, to_raw
 from feedhandler.codecs.times import TimeContext, TimeReader
 
 #: struct letters of the integer types, by name as in a description.
@@ -210,6 +210,8 @@ class Block:
                     constant = raw[place]
                 elif name:
                     constant = scales.get(name)
+                if constant is not None and not 0 <= constant <= SCALE_MAX:
+                    constant = None  # nonsense on the wire: the price has no value
                 raw[i] = Price(raw[i], constant)
         return raw + times if times else raw
 
@@ -267,7 +269,9 @@ class Block:
                 f"{self.name}: {field.name} = {value!r} is longer than {field.size} bytes",
                 "shorten the text",
             )
-        return data.ljust(field.size, b" " if field.pad == "space" else b"\0")
+        # One character is kept as it is, so its blank is NUL whatever the padding.
+        blank = b" " if field.pad == "space" and field.size > 1 else b"\0"
+        return data.ljust(field.size, blank)
 
 
 class Layout(Block):

@@ -100,7 +100,7 @@ class _Builder:
         name = given.rename or snake_case(given.name)
         if kind != "x" and (not _IDENTIFIER.fullmatch(name) or iskeyword(name)):
             self.refuse(where, f"{name!r} cannot be an attribute: give a name with `as`")
-        if name in _RESERVED_NAMES and kind != "x":
+        if name in _RESERVED_NAMES and kind != "x" and key != "packet":
             self.refuse(where, f"{name!r} is reserved: give another name with `as`")
         if given.at < 0:
             self.refuse(where, f"offset {given.at} is negative")

@@ -1,0 +1,274 @@
+"""The loader refuses a wrong description with file, key and reason."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from feedhandler.codecs import ConfigError, list_feeds, load_feed
+from feedhandler.codecs.loader import FEEDS_FOLDER, snake_case
+
+GOOD = """
+name = "example"
+title = "An example"
+key = "example"
+number = 9
+zone = "Europe/Paris"
+byte_order = "big"
+
+[packet]
+header_size = 12
+length = { field = "Length", add = 0 }
+sequence = { field = "Seq", counts = "packets" }
+kind = { field = "Kind", data = [1], heartbeat = [2], reset = [3], control = [4] }
+count = "Count"
+send_time = { field = "Time", unit = "ms", since = "midnight" }
+reset_next = "Next"
+fields = [
+    { at = 0, type = "u16", name = "Length" },
+    { at = 2, type = "u8", name = "Kind" },
+    { at = 3, type = "u8", name = "Count" },
+    { at = 4, type = "u32", name = "Seq" },
+    { at = 8, type = "u32", name = "Time" },
+]
+
+[message]
+header_size = 4
+length = { at = 0, type = "u16" }
+type = { at = 2, type = "u16" }
+
+[reference]
+type = 7
+index = "Index"
+name = ["Ticker"]
+scale = "Scale"
+
+[[times]]
+name = "time_ns"
+since = "midnight"
+milliseconds = "Time"
+
+[[controls]]
+type = 3
+name = "reset"
+size = 4
+fields = [{ at = 0, type = "u32", name = "Next" }]
+
+[[messages]]
+type = 7
+name = "instrument"
+size = 20
+symbol = "Index"
+fields = [
+    { at = 4, type = "u32", name = "Index" },
+    { at = 8, type = "c8", name = "Ticker" },
+    { at = 16, type = "u8", name = "Scale" },
+    { at = 17, type = "x3" },
+]
+
+[[messages]]
+type = 8
+name = "levels"
+size = 12
+symbol = "Index"
+fields = [
+    { at = 4, type = "u32", name = "Index" },
+    { at = 8, type = "u32", name = "Time" },
+]
+group = { name = "points", at = 12, size = 8, fields = [
+    { at = 0, type = "u32", name = "Price", price = "reference" },
+    { at = 4, type = "u32", name = "Volume" },
+] }
+"""
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "example.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_good_description_loads(tmp_path):
+    feed = load_feed(write(tmp_path, GOOD))
+    assert feed.name == "example"
+    assert sorted(feed.message_types) == [7, 8]
+    record = feed.decode_message(
+        feed.encode_message(8, index=1, points=[{"price": 15, "volume": 2}]), scale=1
+    )
+    assert float(record.points[0].price) == 1.5
+
+
+WRONG = [
+    # what is replaced, by what, the key, the reason
+    ('at = 8, type = "c8"', 'at = 7, type = "c8"', "messages[7].Ticker", "inside what ends at 8"),
+    (
+        'at = 4, type = "u32", name = "Seq"',
+        'at = 3, type = "u32", name = "Seq"',
+        "packet.Seq",
+        "inside what ends at 4",
+    ),
+    ('type = "x3"', 'type = "x4"', "messages[7].reserved", "outside the 20 bytes"),
+    ('type = "x3"', 'type = "u24"', "messages[7].u24", "unknown type 'u24'"),
+    ('type = "x3"', 'type = "c0"', "messages[7].c0", "unknown type 'c0'"),
+    ("size = 20", "size = 20\ncolour = 1", "messages", "unknown field `colour`"),
+    ("number = 9", "number = 9\ncolour = 1", "example.toml", "unknown field `colour`"),
+    ("number = 9", "number = 70000", "number", "not within 1..65535"),
+    ("number = 9", 'number = "9"', "$.number", "Expected `int`"),
+    ('title = "An example"', "", "example.toml", "missing required field `title`"),
+    ('name = "example"', 'name = "Example!"', "name", "lower-case"),
+    ('key = "example"', 'key = "an.example"', "key", "lower-case"),
+    ("Europe/Paris", "Europe/Atlantis", "zone", "not a time zone"),
+    ('byte_order = "big"', 'byte_order = "middle"', "$.byte_order", "Invalid enum value"),
+    ('counts = "packets"', 'counts = "bytes"', "$.packet.sequence.counts", "Invalid enum value"),
+    (
+        'type = 8\nname = "levels"\nsize = 12',
+        'type = 7\nname = "levels"\nsize = 20',
+        "messages[7]",
+        "comes twice",
+    ),
+    ('name = "levels"', 'name = "instrument"', "messages[8]", "comes twice"),
+    ('name = "levels"', 'name = "Levels"', "messages[8].name", "snake_case"),
+    ('name = "Volume"', 'name = "Price"', "messages[8].group.Price", "comes twice"),
+    ('name = "Volume"', 'name = "type"', "messages[8].group.type", "reserved"),
+    ('name = "Volume"', 'name = "class"', "messages[8].group.class", "cannot be an attribute"),
+    ('price = "reference"', 'price = "Missing"', "messages[8].group.Price", "one-byte integer"),
+    ('price = "reference"', "price = 19", "messages[8].group.Price", "not within 0..18"),
+    ('scale = "Scale"', "", "messages[8].group.Price", "no reference.scale"),
+    ('name = "Ticker" }', 'name = "Ticker", price = 2 }', "messages[7].Ticker", "only an integer"),
+    (
+        'size = 20\nsymbol = "Index"',
+        'size = 20\nsymbol = "Name"',
+        "messages[7].symbol",
+        "names no field",
+    ),
+    ("at = 12, size = 8", "at = 10, size = 8", "messages[8].group.at", "inside the fields"),
+    ("at = 12, size = 8", "at = 12, size = 0", "messages[8].group.size", "must be positive"),
+    ('name = "points"', 'name = "time"', "messages[8].group.name", "not a field"),
+    ('index = "Index"', 'index = "Id"', "reference.index", "no field of message 7"),
+    ("[reference]\ntype = 7", "[reference]\ntype = 5", "reference.type", "not described"),
+    ("[reference]\ntype = 7", '[reference]\ntype = "AB"', "reference.type", "one character"),
+    ('count = "Count"', 'count = "Total"', "packet.count", "names no field"),
+    ('count = "Count"', 'count = "Seq"', "packet.count", "wider than 2 bytes"),
+    ("control = [4]", "control = [1]", "packet.kind.control", "twice"),
+    ("control = [4]", "control = [256]", "packet.kind.control", "out of range"),
+    ("data = [1]", "data = []", "packet.kind.data", "no value"),
+    ('reset_next = "Next"', 'reset_next = "After"', "packet.reset_next", "no field"),
+    ('type = 3\nname = "reset"', 'type = 9\nname = "reset"', "controls[9]", "does not list"),
+    (
+        'kind = { field = "Kind", data = [1], heartbeat = [2], reset = [3], control = [4] }\n',
+        "",
+        "controls[3]",
+        "does not list",
+    ),
+    (
+        'type = { at = 2, type = "u16" }',
+        'type = { at = 4, type = "u16" }',
+        "message.type",
+        "outside message.header_size",
+    ),
+    (
+        'type = { at = 2, type = "u16" }',
+        'type = { at = 0, type = "u32" }',
+        "message.type",
+        "must be",
+    ),
+    (
+        'length = { at = 0, type = "u16" }',
+        'length = { at = 3, type = "u16" }',
+        "message.length",
+        "within message.header_size",
+    ),
+    ('milliseconds = "Time"', "", "times[0]", "names no field"),
+    ('name = "time_ns"', 'name = "time"', "times[0].name", "field's name"),
+    (
+        '    { at = 4, type = "u32", name = "Index" },\n    { at = 8, type = "u32"',
+        '    { at = -4, type = "u32", name = "Index" },\n    { at = 8, type = "u32"',
+        "messages[8].Index",
+        "negative",
+    ),
+    (
+        'count = "Count"',
+        'count = "Count"\nconstants = { Version = 1 }',
+        "packet.constants.Version",
+        "names no field",
+    ),
+    ("[packet]", "[packet", "example.toml", "not TOML"),
+]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "key", "reason"), WRONG, ids=[f"{i}-{row[2]}" for i, row in enumerate(WRONG)]
+)
+def test_a_wrong_description_is_refused_with_file_key_and_reason(tmp_path, old, new, key, reason):
+    assert old in GOOD
+    path = write(tmp_path, GOOD.replace(old, new, 1))
+    with pytest.raises(ConfigError) as caught:
+        load_feed(path)
+    message = caught.value.message
+    assert str(path) in message
+    assert key in message
+    assert reason in message
+    assert caught.value.hint
+
+
+def test_two_layouts_of_a_type_must_keep_the_symbol_in_one_place(tmp_path):
+    text = GOOD.replace("type = 8\n", "type = 7\n").replace(
+        'size = 12\nsymbol = "Index"', "size = 12"
+    )
+    with pytest.raises(ConfigError, match="symbol in one place"):
+        load_feed(write(tmp_path, text))
+
+
+def test_a_feed_without_kinds_must_say_what_a_heartbeat_is(tmp_path):
+    text = re.sub(r"kind = .*\n", "", GOOD).replace('reset_next = "Next"\n', "")
+    text = re.sub(r"\[\[controls\]\].*?\n\n", "", text, flags=re.S)
+    with pytest.raises(ConfigError, match="heartbeat_when_empty"):
+        load_feed(write(tmp_path, text))
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(ConfigError, match=r"missing\.toml: cannot be read"):
+        load_feed(tmp_path / "missing.toml")
+
+
+def test_an_unknown_feed_is_answered_with_the_known_ones():
+    with pytest.raises(ConfigError) as caught:
+        load_feed("no-such-feed")
+    assert "no-such-feed" in caught.value.message
+    for name in list_feeds():
+        assert name in caught.value.hint
+
+
+def test_the_feeds_of_the_package_load_under_their_files_names():
+    assert list_feeds() == [
+        "euronext-utp-md",
+        "iex-deep",
+        "nyse-integrated-xdp",
+        "nyse-openbook-ultra",
+    ]
+    feeds = [load_feed(name) for name in list_feeds()]
+    assert [feed.name for feed in feeds] == list_feeds()
+    assert {feed.key: feed.number for feed in feeds} == {
+        "euronext": 1,
+        "nyse-openbook": 2,
+        "nyse-integrated": 3,
+        "iex": 4,
+    }
+    assert load_feed("iex-deep") is load_feed("iex-deep")
+    assert load_feed(FEEDS_FOLDER / "iex-deep.toml").name == "iex-deep"
+
+
+@pytest.mark.parametrize(
+    ("wire", "name"),
+    [
+        ("SourceTimeMicroSecs", "source_time_micro_secs"),
+        ("IMPrice", "im_price"),
+        ("MICList", "mic_list"),
+        ("UnderlyingISINCode", "underlying_isin_code"),
+        ("RFSID", "rfsid"),
+        ("TimeOpening1", "time_opening1"),
+        ("already_snake", "already_snake"),
+    ],
+)
+def test_wire_names_become_snake_case(wire, name):
+    assert snake_case(wire) == name

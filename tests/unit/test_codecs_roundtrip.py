@@ -1,0 +1,230 @@
+"""decode(encode(x)) == x, for every message of every feed, and columns that equal records."""
+
+from datetime import date
+
+import numpy
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from feedhandler._compiled import load_interpreted
+from feedhandler.codecs import Layout, Price, Record, list_feeds, load_feed, scanner
+from feedhandler.codecs import columns as compiled_columns
+from feedhandler.codecs.layouts import Block, Field
+
+FEEDS = [load_feed(name) for name in list_feeds()]
+LAYOUTS = [(feed, layout) for feed in FEEDS for ways in feed.layouts.values() for layout in ways]
+CONTROLS = [(feed, layout) for feed in FEEDS for layout in feed.controls.values()]
+DAY = date(2023, 10, 2)
+SCALE = 4
+
+
+def name_of(value) -> str | None:
+    return value.name if hasattr(value, "name") else None
+
+
+def field_values(field: Field) -> st.SearchStrategy:
+    """Any value of a field in the form that decoding gives it, prices as wire integers."""
+    if field.kind == "c":
+        letters = st.characters(min_codepoint=33, max_codepoint=255)
+        if field.size == 1:
+            return st.one_of(st.just(""), st.just(" "), letters)
+        return st.text(st.characters(min_codepoint=32, max_codepoint=255), max_size=field.size).map(
+            lambda text: text.rstrip(" ")
+        )
+    bits = 8 * field.size
+    if field.kind == "u":
+        return st.integers(0, 2**bits - 1)
+    return st.integers(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+
+
+def block_values(block: Block) -> st.SearchStrategy:
+    return st.fixed_dictionaries({field.name: field_values(field) for field in block.named})
+
+
+@st.composite
+def message_values(draw, layout: Layout) -> dict:
+    values = draw(block_values(layout))
+    if layout.group is not None:
+        values[layout.group_name] = draw(st.lists(block_values(layout.group), max_size=3))
+    return values
+
+
+def plain(record: Record) -> dict:
+    """A record's fields as `message_values` gives them."""
+    found = {}
+    for field in record.layout.named:
+        value = getattr(record, field.name)
+        found[field.name] = value.raw if isinstance(value, Price) else value
+    if record.layout.group_name:
+        found[record.layout.group_name] = [
+            plain(element) for element in getattr(record, record.layout.group_name)
+        ]
+    return found
+
+
+@pytest.mark.parametrize(("feed", "layout"), LAYOUTS, ids=name_of)
+@settings(max_examples=10, deadline=None, print_blob=True)
+@given(data=st.data())
+def test_decoding_what_was_encoded_gives_the_same_message(feed, layout, data):
+    values = data.draw(message_values(layout))
+    encoded = feed.encode_message(layout.name, **values)
+    record = feed.decode_message(encoded, type=layout.label, scale=SCALE)
+    assert plain(record) == values
+    again = feed.encode_message(record, scale=SCALE)
+    assert feed.decode_message(again, type=layout.label, scale=SCALE) == record
+
+
+@pytest.mark.parametrize(("feed", "layout"), CONTROLS, ids=name_of)
+@settings(max_examples=10, deadline=None, print_blob=True)
+@given(data=st.data())
+def test_decoding_an_encoded_control_packet_gives_the_same_body(feed, layout, data):
+    values = data.draw(block_values(layout))
+    kinds = feed.description.packet.kind
+    kind = next(k for k in ("control", "reset", "heartbeat") if layout.code in getattr(kinds, k))
+    packet = feed.encode_packet(
+        kind=kind, packet_type=layout.code, body=feed.encode_control(layout.code, **values)
+    )
+    decoded = feed.decode_packet(packet)
+    if layout.size:
+        assert plain(decoded.control) == values
+
+
+@pytest.mark.parametrize("feed", FEEDS, ids=name_of)
+@settings(max_examples=20, deadline=None, print_blob=True)
+@given(data=st.data())
+def test_a_packet_decodes_to_the_messages_it_was_made_of(feed, data):
+    layouts = [layout for ways in feed.layouts.values() for layout in ways if layout.size < 500]
+    if feed.table.type_in_packet:
+        layouts = [data.draw(st.sampled_from(layouts))]
+    chosen = data.draw(st.lists(st.sampled_from(layouts), min_size=1, max_size=5))
+    values = [data.draw(message_values(layout)) for layout in chosen]
+    packet_type = layouts[0].code if feed.table.type_in_packet else None
+    sequence = data.draw(st.integers(1, 2**31))
+    packet = feed.decode_packet(
+        feed.encode_packet(
+            sequence=sequence,
+            messages=[
+                feed.encode_message(layout.name, **each)
+                for layout, each in zip(chosen, values, strict=True)
+            ],
+            packet_type=packet_type,
+        ),
+        DAY,
+    )
+    assert packet.types == [layout.label for layout in chosen]
+    assert [plain(message) for message in packet.messages] == values
+    step = 1 if feed.counts_messages else 0
+    assert packet.sequences == [sequence + step * i for i in range(len(chosen))]
+
+
+TWINS = {
+    "compiled": compiled_columns,
+    "interpreted": load_interpreted("feedhandler.codecs.columns"),
+}
+
+
+def expected_rows(packets, layout) -> list[dict]:
+    """The rows that columns must have, from decoded packets."""
+    rows = []
+    for packet in packets:
+        for place, message in enumerate(packet.messages):
+            if message.layout is not layout:
+                continue
+            top = {"seq": packet.sequences[place], "service": packet.service}
+            top["send_time_ns"] = packet.send_time_ns
+            own = message.to_dict()
+            elements = own.pop(layout.group_name, None) if layout.group_name else None
+            if layout.group is None:
+                rows.append({**top, **own})
+            for number, element in enumerate(elements or []):
+                rows.append({**top, **own, **element, "element": number})
+            if layout.group is not None and not elements:
+                rows.append({**top, **own, "element": -1})
+    return rows
+
+
+def column_value(array: numpy.ndarray, row: int):
+    value = array[row].item()
+    return value.decode("latin-1") if isinstance(value, bytes) else value
+
+
+@pytest.mark.parametrize("twin", TWINS)
+@pytest.mark.parametrize(("feed", "layout"), LAYOUTS, ids=name_of)
+@settings(max_examples=4, deadline=None, print_blob=True)
+@given(data=st.data())
+def test_columns_say_what_records_say(twin, feed, layout, data):
+    filler = next(iter(feed.layouts.values()))[0]
+    values = data.draw(st.lists(message_values(layout), min_size=1, max_size=4))
+    packet_type = layout.code if feed.table.type_in_packet else None
+    others = [] if feed.table.type_in_packet else [feed.encode_message(filler.name)]
+    packets = [
+        feed.encode_packet(
+            sequence=10 * place,
+            service=100 + place if feed.description.packet.service else 0,
+            send_time=1_700_000_000_000_000_000 if feed.counts_messages else 40_000_000,
+            messages=[*others, feed.encode_message(layout.name, **each)],
+            packet_type=packet_type,
+        )
+        for place, each in enumerate(values)
+    ]
+    data_bytes = b"".join(packets)
+    index, header = scanner.MessageIndex(100), scanner.PacketHeader()
+    assert scanner.scan_packets(feed.table, data_bytes, 0, len(data_bytes), header, index) == 0
+    made = TWINS[twin].Columns(feed, layout.name, capacity=2)
+    symbols = {index.symbols[i] for i in range(index.count)}
+    scales = dict.fromkeys(symbols, SCALE)
+    rows = made.decode(data_bytes, index, DAY, scales)
+    decoded = [feed.decode_packet(packet, DAY, scales=scales) for packet in packets]
+    expected = expected_rows(decoded, layout)
+    assert rows == len(expected)
+    for row, wanted in enumerate(expected):
+        for name, value in wanted.items():
+            if name.endswith("_ns") and abs(value or 0) >= 2**62:
+                continue  # a nonsense time that 64 bits cannot hold
+            got = column_value(made.arrays[name], row)
+            if isinstance(value, float):
+                assert got == pytest.approx(value, rel=1e-15), name
+            elif name in made.arrays:
+                assert got == value, name
+
+
+def test_arrow_holds_the_same_values_and_nulls_for_what_is_unknown():
+    feed = load_feed("euronext-utp-md")
+    messages = [
+        feed.encode_message(230, symbol_index=5, price=1050, price_scale_code=2, side="B"),
+        feed.encode_message(230, symbol_index=6, price=1, price_scale_code=200, side="S"),
+    ]
+    data = feed.encode_packet(sequence=3, service=104, messages=messages)
+    index, header = scanner.MessageIndex(10), scanner.PacketHeader()
+    scanner.scan_packets(feed.table, data, 0, len(data), header, index)
+    made = compiled_columns.Columns(feed, 230)
+    assert made.decode(data, index) == 2
+    batch = made.to_arrow()
+    assert batch["price"].to_pylist() == [10.5, None]
+    assert batch["price_raw"].to_pylist() == [1050, 1]
+    assert batch["side"].to_pylist() == ["B", "S"]
+    assert batch["event_time_ns"].to_pylist() == [None, None]
+    made.decode(data, index, DAY)
+    assert batch["symbol"].to_pylist() == [5, 6], "a batch owns its memory"
+    assert made.to_arrow()["event_time_ns"].null_count == 0
+
+
+def test_columns_grow_to_the_rows_they_are_given():
+    feed = load_feed("euronext-utp-md")
+    messages = [feed.encode_message(140, symbol_index=i) for i in range(20)]
+    data = feed.encode_packet(sequence=3, messages=messages)
+    index, header = scanner.MessageIndex(100), scanner.PacketHeader()
+    scanner.scan_packets(feed.table, data, 0, len(data), header, index)
+    made = compiled_columns.Columns(feed, 140, capacity=3)
+    assert made.decode(data, index) == 20
+    assert made.arrays["symbol_index"].tolist() == list(range(20))
+
+
+def test_bytes_that_were_not_scanned_raise_instead_of_being_read_past():
+    feed = load_feed("euronext-utp-md")
+    data = feed.encode_packet(sequence=3, messages=[feed.encode_message(140)])
+    index, header = scanner.MessageIndex(100), scanner.PacketHeader()
+    scanner.scan_packets(feed.table, data, 0, len(data), header, index)
+    with pytest.raises(IndexError):
+        compiled_columns.Columns(feed, 140).decode(data[:-10], index)
