@@ -274,8 +274,9 @@ def subscribe(
     url: Annotated[str, typer.Argument(help="The node: amqp://host:5672.")],
     pattern: Annotated[str, typer.Argument(help="A key; * is one word, # any number of words.")],
     granularity: Annotated[
-        Granularity, typer.Option("--as", help="One AMQP message per what.")
-    ] = Granularity.message,
+        Granularity | None,
+        typer.Option("--as", help="What one AMQP message holds; message, unless the address says."),
+    ] = None,
     types: Annotated[str | None, typer.Option(help="Only these message types.")] = None,
     count: Annotated[int, typer.Option(help="Stop after so many; 0: never.", min=0)] = 0,
     stamp: Annotated[
@@ -302,7 +303,7 @@ def subscribe(
     options = ops.Options(
         url=url,
         pattern=pattern,
-        granularity=granularity.value,
+        granularity=granularity.value if granularity else None,
         types=arguments.words(types),
         count=count,
         stamp=stamp,

@@ -128,6 +128,7 @@ class Demo:
         self.options = options
         self.stop = stop
         self.family = Family()
+        self.rates = Rates()
         self.gateway_ready = asyncio.Event()
         self.exchange_ended = asyncio.Event()
         self.port_base = PORT_BASES[0]
@@ -228,7 +229,9 @@ class Demo:
             watching.cancel()
 
     async def _note_end(self, exchange: Child) -> None:
+        """The session is over: rates from here on would tell of nothing."""
         if await exchange.wait() == 0:
+            self.rates.frozen = True
             self.exchange_ended.set()
 
     async def _until_idle(self) -> None:
@@ -252,7 +255,7 @@ class Demo:
 
     async def _watch_statistics(self, port: int) -> None:
         """Show each snapshot of the statistics bus."""
-        rates, view = Rates(), None
+        rates, view = self.rates, None
         if not self.options.as_json:
             view = make_view(sys.stdout.isatty())
         context = zmq.asyncio.Context()
@@ -289,7 +292,6 @@ class Demo:
         if self.options.as_json:
             print_json(self._as_dict(verdict))
         else:
-            announced = sum(report.lost_announced for report in verdict.reports.values())
             for each in self.subscribers:
                 report = verdict.reports[each.pattern]
                 print(
@@ -298,7 +300,7 @@ class Demo:
                 )
             print(
                 f"demo: {verdict.published:,} messages published, {verdict.delivered:,} delivered, "
-                f"{announced:,} announced lost, {verdict.lost_unannounced:,} lost unannounced, "
+                f"{verdict.lost_unannounced:,} lost unannounced, "
                 f"latency p50 {milliseconds(verdict.latency_p50_ns)} "
                 f"p99 {milliseconds(verdict.latency_p99_ns)}"
             )

@@ -7,7 +7,7 @@ them into rows; `LiveView` redraws a table on a terminal, `PlainView` prints a l
 import time
 from typing import Any, Protocol
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from rich.live import Live
 from rich.table import Table
 
@@ -23,20 +23,22 @@ class Row(Struct, frozen=True):
     service: int
     packets_per_second: float
     messages_per_second: float
+    p50_ns: int
+    p99_ns: int
     from_a: int
     from_b: int
     duplicates: int
     gaps: int
     lost: int
-    p50_ns: int
-    p99_ns: int
 
 
 class Rates:
-    """Rows from snapshots."""
+    """Rows from snapshots. Once `frozen`, rates and latencies stay as they were, counters go on."""
 
     def __init__(self) -> None:
+        self.frozen = False
         self._before: dict[int, tuple[int, int, int]] = {}
+        self._latest: dict[int, Row] = {}
 
     def rows(self, snapshot: dict[str, Any]) -> list[Row]:
         """One row a service, in order."""
@@ -45,25 +47,29 @@ class Rates:
 
     def _row(self, now_ns: int, channel: dict[str, Any]) -> Row:
         service, packets, messages = (channel[key] for key in ("service", "packets", "messages"))
-        then_ns, packets_then, messages_then = self._before.get(
-            service, (now_ns, packets, messages)
-        )
-        self._before[service] = (now_ns, packets, messages)
+        lines, latency = channel["lines"], channel["latency_ns"]
+        counters = {
+            "from_a": lines.get("A", {}).get("won", 0),
+            "from_b": lines.get("B", {}).get("won", 0),
+            "duplicates": sum(line["duplicates"] for line in lines.values()),
+            "gaps": channel["gaps"],
+            "lost": channel["lost"],
+        }
+        if self.frozen and service in self._latest:
+            return structs.replace(self._latest[service], **counters)
+        now = (now_ns, packets, messages)
+        then_ns, packets_then, messages_then = self._before.get(service, now)
+        self._before[service] = now
         seconds = (now_ns - then_ns) / 1e9 or 1.0
-        lines = channel["lines"]
-        latency = channel["latency_ns"]
-        return Row(
+        self._latest[service] = Row(
             service=service,
             packets_per_second=(packets - packets_then) / seconds,
             messages_per_second=(messages - messages_then) / seconds,
-            from_a=lines.get("A", {}).get("won", 0),
-            from_b=lines.get("B", {}).get("won", 0),
-            duplicates=sum(line["duplicates"] for line in lines.values()),
-            gaps=channel["gaps"],
-            lost=channel["lost"],
             p50_ns=latency["p50"],
             p99_ns=latency["p99"],
+            **counters,
         )
+        return self._latest[service]
 
 
 class View(Protocol):

@@ -31,7 +31,7 @@ class Options(Struct, frozen=True, kw_only=True):
 
     url: str
     pattern: str
-    granularity: str = "message"
+    granularity: str | None = None
     types: tuple[str, ...] = ()
     count: int = 0
     stamp: bool = False
@@ -61,12 +61,13 @@ async def _until_stopped(options: Options, stop: asyncio.Event) -> int:
 
 async def _print_messages(options: Options, stop: asyncio.Event) -> None:
     feed = open_feed(options.feed) if options.feed else None
+    pattern, granularity = split_granularity(options.pattern, options.granularity)
     output = Output(stop)
     printed = 0
     async with feedhandler.subscribe(
         options.url,
-        options.pattern,
-        as_=options.granularity,
+        pattern,
+        as_=granularity,
         types=options.types or None,
         stamp=options.stamp,
         feed=feed,
@@ -77,6 +78,16 @@ async def _print_messages(options: Options, stop: asyncio.Event) -> None:
                 printed += line["type"] != "quality"
                 if printed == options.count:
                     return
+
+
+def split_granularity(address: str, chosen: str | None) -> tuple[str, str]:
+    """The address without its `as=`, and the granularity: as chosen, as it says, or `message`."""
+    pattern, _, query = address.partition("?")
+    words = [word for word in query.split("&") if word]
+    said = [word.removeprefix("as=") for word in words if word.startswith("as=")]
+    rest = "&".join(word for word in words if not word.startswith("as="))
+    granularity = chosen or (said[-1] if said else "message")
+    return pattern + (f"?{rest}" if rest else ""), granularity
 
 
 class Output:

@@ -36,12 +36,23 @@ def test_rates_are_differences_between_snapshots() -> None:
     rates = Rates()
     rates.rows(snapshot(1.0, 100, 500))
     (row,) = rates.rows(snapshot(1.5, 300, 1500))
-    assert row == Row(104, 400.0, 2000.0, 60, 50, 80, 2, 3, 240_000, 1_100_000)
+    assert row == Row(104, 400.0, 2000.0, 240_000, 1_100_000, 60, 50, 80, 2, 3)
 
 
 def test_the_first_snapshot_has_no_rate_yet() -> None:
     (row,) = Rates().rows(snapshot(1.0, 100, 500))
     assert (row.packets_per_second, row.messages_per_second) == (0, 0)
+
+
+def test_frozen_rates_stay_while_counters_go_on() -> None:
+    rates = Rates()
+    rates.rows(snapshot(1.0, 100, 500))
+    rates.rows(snapshot(1.5, 300, 1500))
+    rates.frozen = True
+    later = snapshot(9.0, 300, 1500)
+    later["channels"][0]["lost"] = 7
+    (row,) = rates.rows(later)
+    assert (row.packets_per_second, row.lost) == (400.0, 7)
 
 
 def test_the_table_has_a_row_a_service_and_a_sum() -> None:
