@@ -34,7 +34,15 @@ if cython.compiled:
         scan_messages,
     )
     from cython.cimports.feedhandler.histogram import Histogram
-    from cython.cimports.feedhandler.ingest.ring import HEADER_BYTES, PACKET, PAD, Ring
+    from cython.cimports.feedhandler.ingest.ring import (
+        GAP,
+        HEADER_BYTES,
+        PACKET,
+        PAD,
+        RESET,
+        START,
+        Ring,
+    )
 else:
     from feedhandler.amqp.framing import Frame, Template, copy
     from feedhandler.amqp.outlet import Outlet
@@ -48,7 +56,7 @@ else:
         scan_messages,
     )
     from feedhandler.histogram import Histogram
-    from feedhandler.ingest.ring import HEADER_BYTES, PACKET, PAD, Ring
+    from feedhandler.ingest.ring import GAP, HEADER_BYTES, PACKET, PAD, RESET, START, Ring
 
 from feedhandler.amqp import framing
 from feedhandler.amqp.outlet import MESSAGES_MAX, PACKET_BYTES_MAX, SECTIONS_BYTES_MAX
@@ -240,6 +248,8 @@ class Fanout:
                 if kind == PACKET:
                     self._packet(stream, offset)
                 else:
+                    if kind == GAP or kind == RESET or kind == START:
+                        stream.next_sequence = self.ring.words[word + 3]
                     self.on_mark(
                         kind,
                         stream.index,

@@ -217,8 +217,8 @@ class Reader:
         self, data: cython.const_uchar[::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
     ) -> cython.bint:
         """Message-id, subject, content-type and group-sequence out of the list at `at`."""
-        field: cython.int
-        count: cython.int
+        field: cython.Py_ssize_t
+        count: cython.Py_ssize_t
         after: cython.Py_ssize_t
         head: cython.Py_ssize_t
         code: cython.int = data[at]
@@ -228,7 +228,7 @@ class Reader:
             count = data[at + 2]
             at += 3
         elif code == 0xD0:
-            count = cython.cast(cython.int, read_uint(data, at + 5, 4))
+            count = cython.cast(cython.Py_ssize_t, read_uint(data, at + 5, 4))
             at += 9
         else:
             return False
@@ -263,15 +263,15 @@ class Reader:
         self, data: cython.const_uchar[::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
     ) -> cython.bint:
         """The receive stamp out of the map at `at`; every other key is passed over."""
-        _pair: cython.int
-        count: cython.int
+        _pair: cython.Py_ssize_t
+        count: cython.Py_ssize_t
         value: cython.Py_ssize_t
         after: cython.Py_ssize_t
         if data[at] == 0xC1:
             count = data[at + 2]
             at += 3
         elif data[at] == 0xD1:
-            count = cython.cast(cython.int, read_uint(data, at + 5, 4))
+            count = cython.cast(cython.Py_ssize_t, read_uint(data, at + 5, 4))
             at += 9
         else:
             return False

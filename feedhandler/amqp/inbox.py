@@ -306,7 +306,7 @@ class Inbox:
         at: cython.Py_ssize_t = reader.tag_at
         message.content = self._content(data) if reader.content_at >= 0 else ""
         message.key = (
-            _slice(data, reader.subject_at, reader.subject_size).decode()
+            _slice(data, reader.subject_at, reader.subject_size).decode("utf-8", "replace")
             if reader.subject_at >= 0
             else ""
         )

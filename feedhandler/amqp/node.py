@@ -18,6 +18,7 @@ import errno
 import socket
 import time
 from collections.abc import Callable
+from typing import Any, Protocol
 
 import numpy
 
@@ -31,13 +32,37 @@ from feedhandler.counters import NodeCounter, as_dict, counter_array
 
 #: Bytes of the ring delivered before sockets are served again: about a millisecond's work.
 PUMP_BYTES_MAX = 1 << 18
-#: How often idle connections are looked at.
-TICK_SECONDS = 1.0
+#: How often connections see the time: often enough for a client that asks for a heartbeat each
+#: second, which proton's clients announce as a time-out of half of that.
+TICK_SECONDS = 0.25
+#: How long a client may take to close its side once we have closed ours.
+LINGER_SECONDS = 2.0
+#: Read at a time of what a client says after the goodbye.
+LEAVING_BYTES = 1 << 16
 #: Connections waiting to be accepted.
 BACKLOG = 128
 #: Send buffer asked of the kernel for each connection: a hand-over's worth, so that a subscriber
 #: that is merely scheduled late does not stop the writer.
 SEND_BUFFER_BYTES = 1 << 20
+
+
+class NodeSettings(Protocol):
+    """What the node reads of the configuration's `[amqp]` table."""
+
+    @property
+    def address(self) -> tuple[str, int]: ...
+    @property
+    def queue_bytes(self) -> int: ...
+    @property
+    def batch_max_bytes(self) -> int: ...
+    @property
+    def max_frame_bytes(self) -> int: ...
+    @property
+    def idle_timeout_ms(self) -> int: ...
+    @property
+    def max_connections(self) -> int: ...
+    @property
+    def max_links(self) -> int: ...
 
 
 class NodeConnection(Peer):
@@ -50,6 +75,7 @@ class NodeConnection(Peer):
         self.outlets: dict[proton.Link, Outlet] = {}
         self.writing = False
         self.gone = False
+        self.leave_by: float | None = None
         self.engine = proton.Connection(
             sock.fileno(),
             server=True,
@@ -63,6 +89,9 @@ class NodeConnection(Peer):
 
     def on_readable(self) -> None:
         """The client sent something: credit, outcomes, links, its goodbye."""
+        if self.leave_by is not None:
+            self._read_to_the_end()
+            return
         ended = self.engine.receive() < 0
         self.work()
         if ended:
@@ -79,6 +108,8 @@ class NodeConnection(Peer):
         it ends because each round needs messages that waited, or the socket stops it.
         """
         self.dirty = False
+        if self.leave_by is not None:
+            return
         while not self.gone:
             for kind, link in self.engine.events():
                 self._handle(kind, link)
@@ -102,11 +133,13 @@ class NodeConnection(Peer):
         for outlet in self.outlets.values():
             if outlet.queued_bytes or outlet.has_open_batch():
                 outlet.drain()
+                if not outlet.queued_bytes:
+                    outlet.sender.drained()
         return self.dirty
 
     def _wait_writable(self, state: int) -> None:
         if state < 0:
-            self.end()
+            self._leave()
         elif not self.writing:
             self.writing = True
             self.node.loop.add_writer(self.sock.fileno(), self.on_writable)
@@ -118,7 +151,7 @@ class NodeConnection(Peer):
 
     # -- protocol events --------------------------------------------------------------------
 
-    def _handle(self, kind: int, link: proton.Link | None) -> None:
+    def _handle(self, kind: int, link: Any) -> None:
         if kind == proton.LINK_FLOW:
             outlet = self.outlets.get(link)
             if outlet is not None:
@@ -189,6 +222,8 @@ class NodeConnection(Peer):
 
     def waiting(self) -> bool:
         """Whether messages or frames still have to go out."""
+        if self.leave_by is not None:
+            return False
         return self.writing or any(
             outlet.queued_bytes or outlet.has_open_batch() for outlet in self.outlets.values()
         )
@@ -199,13 +234,48 @@ class NodeConnection(Peer):
             self.engine.close(condition, description)
             self.work()
 
+    def _leave(self) -> None:
+        """All is written, the goodbye included: close our side, wait for the client to close its.
+
+        Closing the socket at once would make the kernel drop what it still has to send as soon as
+        the client says another word (RFC 1122, 4.2.2.13), and with it the last messages.
+        """
+        if self.gone or self.leave_by is not None:
+            return
+        self._detach_all()
+        self._stop_waiting()
+        self.leave_by = self.node.loop.time() + LINGER_SECONDS
+        try:
+            self.sock.shutdown(socket.SHUT_WR)
+        except OSError:  # the client is gone already
+            self.end()
+            return
+        if self.engine.broken:
+            self.end()
+
+    def _read_to_the_end(self) -> None:
+        """Take what the client still says, unread, until it closes."""
+        try:
+            while self.sock.recv(LEAVING_BYTES):
+                pass
+        except BlockingIOError:
+            return
+        except OSError:
+            pass
+        self.end()
+
+    def _detach_all(self) -> None:
+        for link in list(self.outlets):
+            self._detach(link)
+
     def end(self) -> None:
         """Close the socket and forget the client."""
         if self.gone:
             return
         self.gone = True
-        for link in list(self.outlets):
-            self._detach(link)
+        self._detach_all()
+        for link in list(self.engine.links.values()):
+            link.release()  # or engine and links would keep each other alive
         self.node.loop.remove_reader(self.sock.fileno())
         self._stop_waiting()
         self.sock.close()
@@ -232,7 +302,7 @@ class Node:
     def __init__(
         self,
         fanout: Fanout,
-        settings: object,
+        settings: NodeSettings,
         qualities: list[QualityState],
         message_type: Callable[[str], int],
         container: str,
@@ -297,9 +367,13 @@ class Node:
     def _tick(self) -> None:
         """Let every connection see the time: idle peers end, our own empty frames go out."""
         now_ms = time.monotonic_ns() // 1_000_000
+        self.flush()
         for connection in list(self.connections):
-            connection.engine.tick(now_ms)
-            connection.work()
+            if connection.leave_by is None:
+                connection.engine.tick(now_ms)
+                connection.work()
+            elif self.loop.time() >= connection.leave_by:
+                connection.end()
         self._ticker = self.loop.call_later(TICK_SECONDS, self._tick)
 
     def pump(self) -> bool:

@@ -13,6 +13,7 @@ cdef class Connection:
     cpdef int flush(self) except -2
     cpdef list events(self)
     cdef object _link_of(self, void *link)
+    cdef int _end_session(self, void *session, list found) except -1
     cdef void _take(self, object link)
 
 

@@ -119,6 +119,7 @@ cdef of_t pn_event_delivery = <of_t> _function("pn_event_delivery")
 cdef of_t pn_session = <of_t> _function("pn_session")
 cdef on_t pn_session_open = <on_t> _function("pn_session_open")
 cdef on_t pn_session_close = <on_t> _function("pn_session_close")
+cdef on_t pn_session_free = <on_t> _function("pn_session_free")
 cdef size_of_t pn_session_outgoing_bytes = <size_of_t> _function("pn_session_outgoing_bytes")
 cdef of_text_t pn_receiver = <of_text_t> _function("pn_receiver")
 cdef on_t pn_link_open = <on_t> _function("pn_link_open")
@@ -160,6 +161,7 @@ cdef bool_of_t pn_delivery_settled = <bool_of_t> _function("pn_delivery_settled"
 cdef bool_of_t pn_delivery_updated = <bool_of_t> _function("pn_delivery_updated")
 cdef state_t pn_delivery_remote_state = <state_t> _function("pn_delivery_remote_state")
 cdef update_t pn_delivery_update = <update_t> _function("pn_delivery_update")
+cdef on_t pn_delivery_clear = <on_t> _function("pn_delivery_clear")
 cdef text_of_t pn_condition_get_name = <text_of_t> _function("pn_condition_get_name")
 cdef text_of_t pn_condition_get_description = <text_of_t> _function("pn_condition_get_description")
 cdef on_text_int_t pn_condition_set_name = <on_text_int_t> _function("pn_condition_set_name")
@@ -191,6 +193,7 @@ cdef int _DELIVERY = _lib.PN_DELIVERY
 cdef int _TRANSPORT_ERROR = TRANSPORT_ERROR
 cdef int _TRANSPORT_CLOSED = TRANSPORT_CLOSED
 cdef unsigned long _ACCEPTED = _lib.PN_ACCEPTED
+cdef unsigned long _RECEIVED = _lib.PN_RECEIVED
 cdef int _SND_UNSETTLED = _lib.PN_SND_UNSETTLED
 cdef int _SND_SETTLED = _lib.PN_SND_SETTLED
 
@@ -204,6 +207,9 @@ cdef size_t _OUTGOING_MAX = SESSION_OUTGOING_BYTES_MAX
 UNSETTLED_MAX = 10_000
 cdef Py_ssize_t _UNSETTLED_MAX = UNSETTLED_MAX
 
+#: Longest description of a condition: it must fit the smallest frame a peer may insist on (512).
+DESCRIPTION_CHARS_MAX = 200
+
 #: What one `receive` call reads at most, so that one peer cannot keep the loop to itself.
 RECEIVE_BYTES_MAX = 1 << 20
 cdef Py_ssize_t _RECEIVE_MAX = RECEIVE_BYTES_MAX
@@ -211,6 +217,15 @@ cdef Py_ssize_t _RECEIVE_MAX = RECEIVE_BYTES_MAX
 
 cdef str _text(const char *value):
     return "" if value == NULL else value.decode("utf-8", "replace")
+
+
+cdef int _set_condition(void *condition, str name, str description) except -1:
+    """Say why we end a link or a connection."""
+    if name:
+        pn_condition_set_name(condition, name.encode())
+        pn_condition_set_description(
+            condition, description[:DESCRIPTION_CHARS_MAX].encode("ascii", "replace"))
+    return 0
 
 
 cdef tuple _condition(void *condition):
@@ -353,7 +368,7 @@ cdef class Connection:
                 if self.server:
                     pn_session_open(pn_event_session(event))
             elif kind == _SESSION_REMOTE_CLOSE:
-                pn_session_close(pn_event_session(event))
+                self._end_session(pn_event_session(event), found)
             elif (
                 kind == _CONNECTION_REMOTE_OPEN or kind == _CONNECTION_REMOTE_CLOSE
                 or kind == _TRANSPORT_ERROR or kind == _TRANSPORT_CLOSED
@@ -370,6 +385,17 @@ cdef class Connection:
         (<Link> wrapper)._bind(self, link)
         return wrapper
 
+    cdef int _end_session(self, void *session, list found) except -1:
+        """The peer has ended a session: its links are over with it, whether it said so or not."""
+        cdef Link wrapper
+        for wrapper in list(self.links.values()):
+            if wrapper.session == session:
+                found.append((_LINK_REMOTE_CLOSE, wrapper))
+                wrapper.close()
+        pn_session_close(session)
+        pn_session_free(session)
+        return 0
+
     cdef void _take(self, object link):
         """Drop the reference that keeps a link's wrapper alive."""
         self.links.pop(id(link), None)
@@ -380,10 +406,7 @@ cdef class Connection:
 
     def close(self, str condition="", str description=""):
         """Say that we close, and why; `flush` carries it out."""
-        if condition:
-            pn_condition_set_name(pn_connection_condition(self.connection), condition.encode())
-            pn_condition_set_description(
-                pn_connection_condition(self.connection), description.encode())
+        _set_condition(pn_connection_condition(self.connection), condition, description)
         pn_connection_close(self.connection)
 
     def tick(self, int64_t now_ms):
@@ -439,22 +462,30 @@ cdef class Link:
 
     @property
     def source_address(self):
-        """The address the peer gave as the source."""
+        """The address the peer gave as the source; "" once the link is over."""
+        if self.link == NULL:
+            return ""
         return _text(pn_terminus_get_address(pn_link_remote_source(self.link)))
 
     @property
     def remote_condition(self):
-        """(name, description) with which the peer closed the link."""
+        """(name, description) with which the peer closed the link; empty once we let go of it."""
+        if self.link == NULL:
+            return "", ""
         return _condition(pn_link_remote_condition(self.link))
 
     def open(self):
         """Accept the link that the peer attached, with its own termini."""
+        if self.link == NULL:
+            return
         pn_terminus_copy(pn_link_source(self.link), pn_link_remote_source(self.link))
         pn_terminus_copy(pn_link_target(self.link), pn_link_remote_target(self.link))
         pn_link_open(self.link)
 
     def refuse(self, str condition, str description):
         """Refuse an attach: open with no source, then close with the reason (AMQP 1.0, 2.6.3)."""
+        if self.link == NULL:
+            return
         pn_link_open(self.link)
         self.close(condition, description)
 
@@ -462,9 +493,7 @@ cdef class Link:
         """Detach for good, and say why. The wrapper must not be used afterwards."""
         if self.link == NULL:
             return
-        if condition:
-            pn_condition_set_name(pn_link_condition(self.link), condition.encode())
-            pn_condition_set_description(pn_link_condition(self.link), description.encode())
+        _set_condition(pn_link_condition(self.link), condition, description)
         pn_link_close(self.link)
         self.release()
 
@@ -482,6 +511,8 @@ cdef class SenderLink(Link):
     """A link on which we send. `settled`: fire and forget; otherwise the peer's outcome counts."""
 
     def open(self):
+        if self.link == NULL:
+            return
         cdef int mode = pn_link_remote_snd_settle_mode(self.link)
         self.settled = mode != _SND_UNSETTLED
         pn_link_set_snd_settle_mode(self.link, _SND_SETTLED if self.settled else _SND_UNSETTLED)
@@ -505,6 +536,8 @@ cdef class SenderLink(Link):
         cdef void *delivery
         if start < 0 or size <= 0 or start + size > data.shape[0]:
             raise IndexError("message outside the buffer")
+        if self.link == NULL:
+            raise ValueError("the link is closed")
         self.next_tag += 1
         tag.size = sizeof(self.next_tag)
         tag.start = <const char *> &self.next_tag
@@ -523,18 +556,23 @@ cdef class SenderLink(Link):
             pn_link_drained(self.link)
 
     cdef int _on_delivery(self, void *delivery) except -1:
-        """The peer has disposed of a message: count the outcome, settle."""
+        """The peer has disposed of a message: count the outcome, settle.
+
+        A state and the settlement may come one after the other in one read, and so as two events:
+        the first settles, and clears what the second would be told.
+        """
         cdef unsigned long state
         if not pn_delivery_updated(delivery):
             return 0
         state = pn_delivery_remote_state(delivery)
-        if state == 0 and not pn_delivery_settled(delivery):
+        if (state == 0 or state == _RECEIVED) and not pn_delivery_settled(delivery):
             return 0
         if state == _ACCEPTED:
             self.accepted += 1
         else:
             self.refused += 1
         self.unsettled -= 1
+        pn_delivery_clear(delivery)
         pn_delivery_settle(delivery)
         return 0
 

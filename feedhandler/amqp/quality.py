@@ -115,6 +115,8 @@ class QualityState:
         if kind in (RecordKind.LINE_SILENT, RecordKind.LINE_BACK, RecordKind.MISMATCH):
             name = self._lines[line]
             told["line"] = name
+            if self.since is not None and kind != RecordKind.MISMATCH:
+                self.next = sequence
             if kind == RecordKind.LINE_SILENT:
                 self.silent.add(name)
             elif kind == RecordKind.LINE_BACK:

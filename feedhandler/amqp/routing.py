@@ -19,9 +19,13 @@ from functools import lru_cache
 
 from feedhandler.codecs.errors import UsageError
 
-#: Longest address, and most patterns in one: both only guard against nonsense.
+#: Longest address, most patterns in one, most words in a pattern (a key has three): all only
+#: guard against nonsense, and the last keeps `matches`, which recurs once a word, off the stack's end.
 ADDRESS_CHARS_MAX = 4096
 PATTERNS_MAX = 256
+WORDS_MAX = 16
+#: Message types are unsigned 16-bit numbers in every feed.
+TYPE_MAX = 0xFFFF
 
 #: The word that stands for a symbol nobody named: it matches wildcards only.
 ANY_SYMBOL = "\0"
@@ -141,6 +145,8 @@ def _pattern(text: str) -> tuple[str, ...]:
     words = tuple(text.split("."))
     if not all(words):
         raise AddressError(f"pattern {text!r} has an empty word")
+    if len(words) > WORDS_MAX:
+        raise AddressError(f"a pattern has at most {WORDS_MAX} words; a key has three")
     if words[0] == RESERVED_WORD:
         raise AddressError("addresses that start with 'queue.' are reserved", "amqp:not-found")
     for word in words:
@@ -162,9 +168,12 @@ def _options(query: str) -> dict[str, str]:
 
 def _type(word: str, message_type: Callable[[str], int]) -> int:
     try:
-        return message_type(word)
+        number = message_type(word)
     except (ValueError, KeyError, UsageError):
-        raise AddressError(f"types={word}: no such message type") from None
+        number = -1
+    if not 0 <= number <= TYPE_MAX:
+        raise AddressError(f"types={word}: no such message type")
+    return number
 
 
 def _flag(options: dict[str, str], key: str, default: bool) -> bool:

@@ -12,6 +12,7 @@ error, never silence.
 
 import asyncio
 import contextlib
+import socket
 import ssl  # noqa: F401  (imported early: uvloop needs it loaded before the loop runs)
 import time
 import uuid
@@ -96,11 +97,14 @@ class Subscriber:
         self._consumed = 0
         self._error: Exception | None = None
         self._ended = False
-        self._wake: asyncio.Future[None] | None = None
+        self._news = asyncio.Event()
+        self._sock: socket.socket | None = None
+        self._timer: asyncio.TimerHandle | None = None
         self._attached: asyncio.Future[None] | None = None
         self._engine: proton.Connection
         self._link: proton.ReceiverLink
         self._writing = False
+        self._closing = False
 
     # -- connecting and leaving -------------------------------------------------------------
 
@@ -121,24 +125,16 @@ class Subscriber:
         return self
 
     async def _connect(self) -> None:
-        import socket
-
-        self._sock: socket.socket | None = None
         try:
-            found = await self._loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-            family, kind, protocol, _, where = found[0]
-            self._sock = socket.socket(family, kind, protocol)
-            self._sock.setblocking(False)
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
-            await self._loop.sock_connect(self._sock, where)
+            sock = await self._open_socket()
         except OSError as error:
             reason = error.strerror or str(error)
             raise PeerError(
                 f"cannot connect to {self.host}:{self.port}: {reason}", "is the gateway running?"
             ) from None
-        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._engine = proton.Connection(
-            self._sock.fileno(),
+            sock.fileno(),
             server=False,
             container=f"feedhandler-{uuid.uuid4().hex[:12]}",
             hostname=self.host,
@@ -146,10 +142,28 @@ class Subscriber:
         )
         self._link = self._engine.receiver("feed", self.address, settled=True, credit=self.credit)
         self._attached = self._loop.create_future()
-        self._loop.add_reader(self._sock.fileno(), self._on_readable)
+        self._loop.add_reader(sock.fileno(), self._on_readable)
         self._tick()
         self._work()
         await self._attached
+
+    async def _open_socket(self) -> socket.socket:
+        """Connect to the first of the host's addresses that answers; OSError where none does."""
+        found = await self._loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
+        for place, (family, kind, protocol, _, where) in enumerate(found):
+            self._sock = socket.socket(family, kind, protocol)
+            self._sock.setblocking(False)
+            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+            try:
+                await self._loop.sock_connect(self._sock, where)
+                break
+            except OSError:
+                self._sock.close()
+                if place == len(found) - 1:
+                    self._sock = None
+                    raise
+        assert self._sock is not None
+        return self._sock
 
     async def __aexit__(
         self,
@@ -162,6 +176,7 @@ class Subscriber:
     async def close(self) -> None:
         """Detach and disconnect; messages not consumed yet are dropped."""
         if self._sock is not None and not self._ended:
+            self._closing = True
             self._engine.close()
             self._work()
             with contextlib.suppress(TimeoutError):
@@ -173,14 +188,13 @@ class Subscriber:
     def _abandon(self) -> None:
         """Close the socket, whatever state things are in."""
         self._ended = True
-        if getattr(self, "_sock", None) is None:
+        if self._sock is None:
             return
-        assert self._sock is not None
         self._loop.remove_reader(self._sock.fileno())
         self._loop.remove_writer(self._sock.fileno())
         self._sock.close()
         self._sock = None
-        if getattr(self, "_timer", None) is not None:
+        if self._timer is not None:
             self._timer.cancel()
 
     # -- from the event loop ----------------------------------------------------------------
@@ -236,8 +250,11 @@ class Subscriber:
             self._finish(self._why())
 
     def _why(self) -> PeerError | None:
+        """Why the transport is over; None where we ourselves said goodbye."""
         name, text = self._engine.transport_condition
-        return PeerError(f"connection to {self.url} failed: {text}", name) if name else None
+        if name:
+            return PeerError(f"connection to {self.url} failed: {text}", name)
+        return None if self._closing else PeerError(f"{self.url} closed the connection")
 
     def _finish(self, error: Exception | None) -> None:
         """The stream is over; what was received may still be consumed."""
@@ -256,16 +273,12 @@ class Subscriber:
     # -- consuming --------------------------------------------------------------------------
 
     def _notify(self) -> None:
-        if self._wake is not None and not self._wake.done():
-            self._wake.set_result(None)
+        self._news.set()
 
     async def _wait(self) -> None:
         """Until something was received or the stream is over."""
-        self._wake = self._loop.create_future()
-        try:
-            await self._wake
-        finally:
-            self._wake = None
+        self._news.clear()
+        await self._news.wait()
 
     def _grant(self, consumed: int) -> None:
         """Give credit back for what was consumed, in halves of the window."""
@@ -298,6 +311,9 @@ class Subscriber:
         bounds = memoryview(link.bounds).cast("q")
         try:
             return self.inbox.read(link.arena, bounds, link.count)
+        except PeerError as error:
+            self._finish(error)
+            raise
         finally:
             bounds.release()
             link.clear()
@@ -341,6 +357,9 @@ class Subscriber:
             if quality:
                 found.append(Batch(self.feed, self.grain, quality, self._decoders))
             return [batch for batch in found if batch.quality or len(batch.parts)]
+        except PeerError as error:
+            self._finish(error)
+            raise
         finally:
             bounds.release()
             link.clear()
