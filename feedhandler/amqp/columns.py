@@ -12,12 +12,34 @@ from typing import Any
 import numpy
 
 from feedhandler.amqp.inbox import Inbox, Message, built_in_feed, day_of
-from feedhandler.codecs import PeerError, UsageError
+from feedhandler.codecs import REJECT_TEXT, PeerError, Reject, UsageError
 from feedhandler.codecs.columns import Columns
 from feedhandler.codecs.scanner import MessageIndex, PacketHeader, scan_packets
 
-#: A message takes at least this many bytes in any feed: bounds the index made for a batch.
-MESSAGE_BYTES_MIN = 4
+#: Messages the index has room for at first; it doubles when a batch holds more.
+INDEX_CAPACITY = 16_384
+
+
+class Workspace:
+    """What one subscriber's batches share, so that none is allocated for each: the index and the
+    decoders of each message type."""
+
+    def __init__(self) -> None:
+        self.index = MessageIndex(INDEX_CAPACITY)
+        self.header = PacketHeader()
+        self.decoders: dict[int | str, Columns] = {}
+
+    def scan(self, feed: Any, data: Any) -> MessageIndex:
+        """Index the packets in `data`. Raises PeerError where they are none of the feed's."""
+        while True:
+            self.index.clear()
+            verdict = scan_packets(feed.table, data, 0, len(data), self.header, self.index)
+            if verdict == Reject.INDEX_FULL:
+                self.index = MessageIndex(2 * self.index.capacity)
+                continue
+            if verdict:
+                raise PeerError(f"a body is no packet of {feed.name}: {REJECT_TEXT[verdict]}")
+            return self.index
 
 
 class Batch:
@@ -29,11 +51,9 @@ class Batch:
     day       trading day of the data, yyyymmdd (0 where unknown)
     """
 
-    def __init__(
-        self, feed: Any, grain: str, quality: list[Message], decoders: dict[Any, Columns]
-    ) -> None:
+    def __init__(self, feed: Any, grain: str, quality: list[Message], workspace: Workspace) -> None:
         self.feed = feed
-        self._decoders = decoders
+        self._workspace = workspace
         self.grain = grain
         self.quality = [note.quality for note in quality]
         self.data = b""
@@ -57,21 +77,15 @@ class Batch:
 
     @cached_property
     def index(self) -> MessageIndex:
-        """Type, symbol, offset and size of every market message in `data`.
+        """Type, symbol, offset and size of every market message in `data`, until the next batch.
 
         Raises PeerError where the bodies are no packets of the feed.
         """
-        capacity = max(1, len(self.data) // MESSAGE_BYTES_MIN)
-        index = MessageIndex(capacity)
         if not len(self.parts):
-            return index
+            return MessageIndex(1)
         if self.grain == "message" and not self.feed.table.type_in_packet:
-            self.feed.index_messages(self.data, self.parts[:, :2], index)
-            return index
-        verdict = scan_packets(self.feed.table, self.data, 0, len(self.data), PacketHeader(), index)
-        if verdict:
-            raise PeerError(f"a body is no packet of {self.feed.name} (reject {verdict})")
-        return index
+            return self.feed.index_messages(self.data, self.parts[:, :2])
+        return self._workspace.scan(self.feed, self.data)
 
     def __len__(self) -> int:
         """Market messages in the batch."""
@@ -99,10 +113,11 @@ class Batch:
         return self._decoded(message_type).to_arrow()
 
     def _decoded(self, message_type: int | str) -> Columns:
-        decoder = self._decoders.get(message_type)
+        decoders = self._workspace.decoders
+        decoder = decoders.get(message_type)
         if decoder is None:
             if self.feed is None:
                 raise UsageError("a batch of quality messages alone has no feed and no columns")
-            decoder = self._decoders[message_type] = Columns(self.feed, message_type)
+            decoder = decoders[message_type] = Columns(self.feed, message_type)
         decoder.decode(self.data, self.index, day_of(self.day))
         return decoder

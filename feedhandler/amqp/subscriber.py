@@ -23,7 +23,7 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from feedhandler.amqp import proton
-from feedhandler.amqp.columns import Batch
+from feedhandler.amqp.columns import Batch, Workspace
 from feedhandler.amqp.inbox import Inbox, Message
 from feedhandler.codecs import PeerError, UsageError, load_feed
 
@@ -93,7 +93,7 @@ class Subscriber:
         self.credit = credit or CREDIT[grain]
         self.inbox = Inbox(self.feed)
         self._ready: deque[Message] = deque()
-        self._decoders: dict[Any, Any] = {}
+        self._workspace = Workspace()
         self._consumed = 0
         self._error: Exception | None = None
         self._ended = False
@@ -347,7 +347,7 @@ class Subscriber:
         at = 0
         try:
             while at < link.count:
-                batch = Batch(self.feed, self.grain, quality, self._decoders)
+                batch = Batch(self.feed, self.grain, quality, self._workspace)
                 at += batch.fill(self.inbox, arena, bounds, at, link.count)
                 found.append(batch)
                 quality = []
@@ -355,7 +355,7 @@ class Subscriber:
                     quality.append(note)
                     at += 1
             if quality:
-                found.append(Batch(self.feed, self.grain, quality, self._decoders))
+                found.append(Batch(self.feed, self.grain, quality, self._workspace))
             return [batch for batch in found if batch.quality or len(batch.parts)]
         except PeerError as error:
             self._finish(error)
