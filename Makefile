@@ -5,13 +5,14 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 SEEDS ?= 10000
+JOBS := $(shell nproc 2>/dev/null || echo 2)
 
 # What the compiled modules are made from; the table stands in feedhandler/_compiled.py.
 SOURCES := $(shell find codecs retrans replay feedhandler -type f \
 	\( -name '*.pyx' -o -name '*.pxd' -o -name '*.h' \)) \
 	$(shell sed -n 's/^ *"feedhandler\..*": "\(.*\)",$$/\1/p' feedhandler/_compiled.py)
 
-.PHONY: help demo test check format build bench bench-long soak simulate fuzz clean
+.PHONY: help demo test check format build bench bench-long soak simulate fuzz fuzz-asan clean
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -34,7 +35,7 @@ format: $(VENV)/.installed ## put the sources into the house format
 	$(PY) -m ruff check --fix .
 
 build: $(VENV)/.installed ## compile (ONLY=feedhandler.codecs.scanner for a quick turn)
-	FEEDHANDLER_BUILD_ONLY=$(ONLY) $(PY) setup.py -q build_ext --inplace
+	FEEDHANDLER_BUILD_ONLY=$(ONLY) $(PY) setup.py -q build_ext --inplace -j $(JOBS)
 
 bench: $(VENV)/.compiled ## ratios against peers and ceilings, under 10 minutes
 	$(PY) -m bench
@@ -51,6 +52,15 @@ simulate: $(VENV)/.compiled ## the simulation campaign (SEEDS=10000)
 fuzz: $(VENV)/.compiled ## the mutation campaign: 100 million packets
 	FEEDHANDLER_FUZZ=100000000 $(PY) -m pytest --timeout=0 tests/fuzz
 
+fuzz-asan: $(VENV)/.compiled ## the same, shorter, with AddressSanitizer, in a copy of the tree
+	rm -rf out/asan && mkdir -p out/asan
+	tar c --exclude=./$(VENV) --exclude=./out --exclude=./.git --exclude='*.so' . | tar x -C out/asan
+	cd out/asan && FEEDHANDLER_SANITIZE=1 FEEDHANDLER_BUILD_ONLY=$(ONLY) \
+		$(CURDIR)/$(PY) setup.py -q build_ext --inplace -j $(JOBS)
+	cd out/asan && LD_PRELOAD=$$($${CC:-cc} -print-file-name=libasan.so) \
+		ASAN_OPTIONS=detect_leaks=0 PYTHONMALLOC=malloc FEEDHANDLER_FUZZ=1000000 \
+		$(CURDIR)/$(PY) -m pytest --timeout=0 $(or $(TESTS),tests/fuzz)
+
 clean: ## everything that was made, the environment included
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis out
 	find codecs retrans replay feedhandler -type f \( -name '*.so' -o -name '*.c' \) -delete
@@ -64,10 +74,13 @@ $(VENV)/.installed: pyproject.toml
 		{ echo "feedhandler needs a C compiler: apt install gcc python3-dev" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install -q --disable-pip-version-check "setuptools>=77" "Cython>=3.1,<4"
+	@echo "compiling, on $(JOBS) processors: a few minutes once"
+	$(PY) setup.py -q build_ext --inplace -j $(JOBS)
 	$(PY) -m pip install -q --disable-pip-version-check --no-build-isolation -e '.[dev]'
 	@touch $@
 
-# The compiled modules, in place; only what changed is compiled again.
+# The compiled modules, in place; only what changed is compiled again. They come before the
+# install above too, because pip would compile them one at a time.
 $(VENV)/.compiled: $(VENV)/.installed setup.py feedhandler/_compiled.py $(SOURCES)
-	$(PY) setup.py -q build_ext --inplace
+	$(PY) setup.py -q build_ext --inplace -j $(JOBS)
 	@touch $@
