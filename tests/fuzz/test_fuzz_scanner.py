@@ -1,0 +1,40 @@
+"""Mutated packets of every type of every feed, through the compiled scanner.
+
+`FEEDHANDLER_FUZZ` is the number of packets (1 million by default, 100 million for a campaign),
+`FEEDHANDLER_FUZZ_SEED` the seed.
+"""
+
+import os
+import time
+
+from feedhandler.codecs import list_feeds, load_feed
+from tests.fuzz import scanner_fuzz
+
+
+def test_every_mutated_packet_gets_one_typed_answer_and_every_reason_comes():
+    count = int(os.environ.get("FEEDHANDLER_FUZZ", "1000000"))
+    seed = int(os.environ.get("FEEDHANDLER_FUZZ_SEED", str(time.time_ns() % 2**32)))
+    print(f"python -m tests.fuzz.scanner_fuzz --count {count} --seed {seed}")
+    outcome = scanner_fuzz.run(count, seed)
+    print(outcome.report())
+    assert outcome.packets == count
+    assert outcome.past_header >= 0.3
+    assert not outcome.missing
+
+
+def test_a_seed_gives_the_same_packets_again():
+    first, second = (scanner_fuzz.Mutator(load_feed("iex-deep"), 7) for _ in range(2))
+    for _ in range(3):
+        one, other = first.batch(50), second.batch(50)
+        assert one[0].tobytes() == other[0].tobytes()
+        assert one[1].tolist() == other[1].tolist()
+
+
+def test_valid_packets_of_every_type_are_what_is_mutated():
+    for name in list_feeds():
+        feed = load_feed(name)
+        packets = scanner_fuzz.Mutator(feed, 1).packets
+        seen = set()
+        for packet in packets:
+            seen.update(feed.decode_packet(packet).types)
+        assert seen >= set(feed.message_types)
