@@ -378,10 +378,10 @@ class Arbiter:
         slot: cython.Py_ssize_t
         noticed: cython.ulonglong = now_ns
         if self.hold.contains(header.sequence, header.next_sequence):
-            if DIFFERENT == self.window.compare(
+            if self.window.compare(
                 header.sequence,
                 fingerprint(data, start + header.body, header.length - header.body),
-            ):
+            ) == DIFFERENT:
                 self._alarm(line, header)
             self._count_line(line, columns.LINE_DUPLICATES)
             return states.DUPLICATE

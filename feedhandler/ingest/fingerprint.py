@@ -111,7 +111,7 @@ class CompareWindow:
 
     @cython.locals(place=cython.ulonglong)
     def remember(self, sequence, fingerprint):
-        """Keep the first copy's fingerprint. (Keys are the number plus one: 0 is an empty place.)"""
+        """Keep the first copy's fingerprint. (Keys are the number plus one: 0 is empty.)"""
         place = (sequence & self.mask) * 2
         self.entries[place] = sequence + 1
         self.entries[place + 1] = fingerprint
@@ -119,7 +119,7 @@ class CompareWindow:
 
     @cython.locals(place=cython.ulonglong)
     def compare(self, sequence, fingerprint):
-        """SAME, DIFFERENT (told once per number), or UNKNOWN: no longer, or never, in the window."""
+        """SAME, DIFFERENT (told once per number), or UNKNOWN: not, or no longer, in the window."""
         place = (sequence & self.mask) * 2
         if self.entries[place] != sequence + 1:
             return UNKNOWN

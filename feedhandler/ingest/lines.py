@@ -8,6 +8,7 @@ Everything that can be wrong here is the operator's to mend: it is raised as `Co
 line that names the line, with the remedy as its hint.
 """
 
+import contextlib
 import errno
 import fcntl
 import ipaddress
@@ -74,10 +75,9 @@ def set_receive_buffer(sock: socket.socket, wanted_bytes: int) -> int:
     (The kernel doubles what is asked for, to pay for its own overhead, and caps it silently.)
     """
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, wanted_bytes)
-    try:
+    # Without the privilege net.core.rmem_max holds; the caller sees what was got.
+    with contextlib.suppress(PermissionError):
         sock.setsockopt(socket.SOL_SOCKET, SO_RCVBUFFORCE, wanted_bytes)
-    except PermissionError:
-        pass  # net.core.rmem_max holds; the caller sees what was got
     return receive_buffer(sock)
 
 

@@ -112,8 +112,8 @@ TABLE: dict[State, dict[Input, Action]] = {
     # The ring is full: what comes next in order has to wait like the rest.
     State.BLOCKED: {**_AFTER_START, Input.NEXT: Action.HOLD},
     State.RENUMBERING: {
-        **{what: Action.REFUSE for what in Input},
-        **{what: Action.NOTHING for what in _HEARTBEATS},
+        **dict.fromkeys(Input, Action.REFUSE),
+        **dict.fromkeys(_HEARTBEATS, Action.NOTHING),
     },
 }
 

@@ -1,0 +1,45 @@
+from collections.abc import Sequence
+from typing import Any
+
+import numpy
+
+from feedhandler.codecs.scanner import FeedTable
+from feedhandler.ingest.arbitration import Arbiter
+from feedhandler.ingest.lines import ChannelPlan, Line
+from feedhandler.ingest.ring import Ring
+from feedhandler.ingest.settings import ArbitrationSettings
+
+LINES_MAX: int
+ROUTES_MAX: int
+
+class Receiver:
+    ring: Ring
+    arbiters: list[Arbiter]
+    lines: list[Line]
+    channels: list[ChannelPlan]
+    line_counters: numpy.ndarray
+    channel_counters: numpy.ndarray
+    settings: ArbitrationSettings
+    error: BaseException | None
+    ring_high_bytes: int
+    ring_waits: int
+    def __init__(
+        self,
+        table: FeedTable,
+        first_sequence: int,
+        channels: Sequence[ChannelPlan],
+        ring: Ring,
+        *,
+        settings: ArbitrationSettings | None = None,
+        first_channel: int = 0,
+        receive_buffer_bytes: int = ...,
+        cpu: int | None = None,
+    ) -> None: ...
+    def fileno(self) -> int: ...
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+    def close(self) -> None: ...
+    @property
+    def running(self) -> bool: ...
+    def receive_buffers(self) -> dict[str, int]: ...
+    def snapshot(self) -> dict[str, Any]: ...

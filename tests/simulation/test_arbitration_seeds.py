@@ -1,0 +1,226 @@
+"""A feed with two bad lines, thousands of times: what comes out is what went in.
+
+Fault model, drawn anew for each seed, every probability possibly zero: loss (0 to 30 %),
+duplication (0 to 50 %), reordering by random delay (to 100 ms), skew between the lines (to 500 ms),
+outages of a line, a sequence reset in the middle, heartbeats that are lost like anything else, a
+short or a long hold, a short or a long wait for gaps.
+
+Safety: published numbers ascend, each comes once, with the bytes that were sent; published and
+announced numbers together are all numbers, none is both; no number that no line brought is
+published. Where the wait is longer than any delay and nothing was reset, the announced ranges are
+exactly what was missing on both lines. The running hash of the output equals that of the fault-free
+feed without the announced numbers.
+
+`SEEDS=n` plays n seeds, `SEED=s` just one.
+"""
+
+import hashlib
+import heapq
+import os
+import random
+
+import pytest
+from ingest_kit import BODY, MS, TWINS, body_of
+
+from feedhandler.codecs.scanner import PacketHeader
+from feedhandler.ingest.ring import RecordKind
+from feedhandler.ingest.settings import ArbitrationSettings
+from feedhandler.ingest.states import Verdict
+
+DATA, HEARTBEAT, RESET = range(3)
+PACKETS = 2_000
+#: Nanoseconds between two packets.
+PACE = 400_000
+SEEDS = int(os.environ.get("SEEDS", "1000"))
+
+
+class World:
+    """One seed's feed, faults and settings."""
+
+    def __init__(self, seed: int, packets: int = PACKETS) -> None:
+        draw = self.draw = random.Random(seed)
+        self.resets = draw.random() < 0.3
+        self.small_hold = draw.random() < 0.2
+        self.skew = draw.choice([0, 0, draw.randrange(5 * MS), draw.randrange(500 * MS)])
+        self.jitter = draw.choice([0, draw.randrange(1, 5 * MS), draw.randrange(1, 100 * MS)])
+        self.loss = [draw.choice([0, 0.01, draw.random() * 0.3]) for _ in "AB"]
+        self.doubled = [draw.choice([0, draw.random() * 0.5]) for _ in "AB"]
+        self.patient = draw.random() < 0.7
+        wait = (self.skew + self.jitter) // 1000 + 1 if self.patient else draw.randrange(20_000)
+        self.settings = ArbitrationSettings(
+            gap_wait_us=wait, start_wait_us=wait, packet_bytes_max=64, compare_packets=256,
+            hold_packets=64 if self.small_hold else 4096, quarantine_packets=16,
+        )  # fmt: skip
+        self.epochs = self._numbers(packets)
+        self.exact = self.patient and not self.resets and not self.small_hold
+        self.arrivals = self._arrivals()
+
+    def _numbers(self, packets: int) -> list[int]:
+        """How many packets each numbering has."""
+        if not self.resets:
+            return [packets]
+        first = self.draw.randrange(packets // 4, packets)
+        return [first, packets - first + 1]
+
+    def _arrivals(self) -> list[tuple]:
+        """(time, tie, line, kind, sequence, next, send time, epoch), in order of arrival."""
+        draw, heap, tie = self.draw, [], 0
+        outages = [
+            (begin, begin + draw.randrange(100 * MS)) if draw.random() < 0.3 else (-1, -1)
+            for begin in (draw.randrange(PACKETS * PACE), draw.randrange(PACKETS * PACE))
+        ]
+        self.came: list[set[int]] = [set() for _ in self.epochs]
+        sent_at = 0
+        for epoch, count in enumerate(self.epochs):
+            plan = [(DATA, n, n + 1) for n in range(1 + (epoch > 0), count + 1)]
+            plan = [item for n, item in enumerate(plan) for item in self._with_heartbeat(n, item)]
+            if epoch:
+                plan.insert(0, (RESET, 1, 2))
+            for kind, sequence, after in plan:
+                sent_at += PACE
+                for line in (0, 1):
+                    outage = outages[line][0] <= sent_at <= outages[line][1]
+                    lost = outage or draw.random() < self.loss[line]
+                    if lost and kind != RESET:
+                        continue
+                    if kind == DATA:
+                        self.came[epoch].add(sequence)
+                    for _ in range(1 + (draw.random() < self.doubled[line])):
+                        delay = line * self.skew
+                        if kind != RESET and self.jitter:
+                            delay += draw.randrange(self.jitter)
+                        tie += 1
+                        heapq.heappush(
+                            heap,
+                            (sent_at + delay, tie, line, kind, sequence, after, sent_at, epoch),
+                        )
+        for line in (0, 1):
+            tie += 1
+            last = self.epochs[-1] + 1
+            late = sent_at + self.skew + self.jitter + MS
+            heap.append((late + line, tie, line, HEARTBEAT, last, last, late, len(self.epochs) - 1))
+        return sorted(heap)
+
+    def _with_heartbeat(self, place: int, item: tuple) -> list[tuple]:
+        """A packet, and after some a heartbeat that names the next one."""
+        return [item] if place % 97 else [item, (HEARTBEAT, item[2], item[2])]
+
+
+class Run:
+    """One world played through one twin."""
+
+    def __init__(self, world: World, twin: str = "compiled") -> None:
+        arbitration, ring = TWINS[twin]
+        self.ring = ring.Ring(1 << 20)
+        self.arbiter = arbitration.Arbiter(self.ring, settings=world.settings)
+        self.events: list = []
+        self.verdicts: set[tuple[str, int]] = set()
+        self.play(world)
+
+    def play(self, world: World) -> None:
+        """Feed every arrival at its time, every deadline at its own, then wait for the rest."""
+        header, arbiter, now = PacketHeader(), self.arbiter, 0
+        header.body = BODY
+        arbiter.start(0)
+        payloads = [memoryview(bytes(BODY) + body_of(n)) for n in range(max(world.epochs) + 2)]
+        for at, _, line, kind, sequence, after, sent_at, epoch in world.arrivals:
+            while arbiter.deadline_ns <= at:
+                now = max(now, arbiter.deadline_ns)
+                arbiter.tick(now)
+            now = at
+            payload = payloads[sequence] if kind == DATA else memoryview(bytes([epoch] * BODY))
+            header.sequence, header.next_sequence, header.kind = sequence, after, kind
+            header.length, header.send_time = len(payload), sent_at
+            header.count = 1 if kind == DATA else 0
+            state = arbiter.state
+            self.verdicts.add((state, arbiter.receive(line, header, payload, 0, at, at)))
+            self.read()
+        end = now + 10_000 * MS
+        while arbiter.deadline_ns <= end:
+            arbiter.tick(arbiter.deadline_ns)
+        self.read()
+
+    def read(self) -> None:
+        self.ring.publish()
+        self.events += self.ring.drain()
+
+
+def check(world: World, run: Run) -> None:
+    """The promises of the module's docstring."""
+    epoch, expected = 0, None
+    announced: list[set[int]] = [set() for _ in world.epochs]
+    published: list[set[int]] = [set() for _ in world.epochs]
+    chain, fault_free = hashlib.sha256(), hashlib.sha256()
+    for event in run.events:
+        if event.kind == RecordKind.RESET:
+            epoch, expected = epoch + 1, 1
+        elif event.kind == RecordKind.START:
+            expected = event.sequence
+        elif event.kind == RecordKind.GAP:
+            assert event.sequence == expected, "ranges join up"
+            announced[epoch].update(range(event.sequence, event.next_sequence))
+            expected = event.next_sequence
+        elif event.kind == RecordKind.PACKET:
+            assert event.sequence == expected, "in order, each once"
+            expected = event.next_sequence
+            if event.flags == DATA:
+                assert event.payload[BODY:] == body_of(event.sequence)
+                published[epoch].add(event.sequence)
+                chain.update(event.payload[BODY:])
+        else:
+            assert event.kind != RecordKind.MISMATCH, "equal bytes raise no alarm"
+    assert epoch == len(world.epochs) - 1
+    assert expected == world.epochs[-1] + 1, "the stream went on to its end"
+    for number, count in enumerate(world.epochs):
+        assert published[number] <= world.came[number], "nothing invented"
+        first = min(published[number] | announced[number], default=1)
+        whole = set(range(first, count + 1))
+        if number < len(world.epochs) - 1:
+            whole = set(range(first, max(published[number] | announced[number]) + 1))
+        assert published[number] | announced[number] == whole
+        assert not published[number] & announced[number]
+        for sequence in sorted(whole - announced[number]):
+            fault_free.update(body_of(sequence))
+        if world.exact:
+            assert announced[number] == whole - world.came[number]
+    assert chain.digest() == fault_free.digest()
+
+
+def play(seed: int) -> Run:
+    """Play and check one seed; a failure names it."""
+    world = World(seed)
+    run = Run(world)
+    try:
+        check(world, run)
+    except AssertionError as error:
+        again = f"SEED={seed} python -m pytest tests/simulation/test_arbitration_seeds.py"
+        raise AssertionError(f"seed {seed} failed; again with: {again}\n{error}") from error
+    return run
+
+
+@pytest.mark.timeout(3600)
+def test_what_comes_out_is_what_went_in():
+    one = os.environ.get("SEED")
+    seeds = [int(one)] if one else range(SEEDS)
+    print(f"seeds {seeds}; one alone with SEED=n")
+    reached: set[tuple[str, int]] = set()
+    for seed in seeds:
+        reached |= play(seed).verdicts
+    if not one:
+        verdicts = {verdict for _, verdict in reached}
+        assert verdicts == set(Verdict) - {Verdict.REFUSED}, "some verdict was never reached"
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_the_interpreted_twin_says_the_same(seed):
+    world = World(seed, packets=400)
+    ours = Run(world)
+    twin = Run(world, "interpreted")
+    assert twin.verdicts == ours.verdicts
+    fields = [
+        [(int(e.kind), e.line, e.sequence, e.next_sequence, e.payload) for e in run.events]
+        for run in (ours, twin)
+    ]
+    assert fields[0] == fields[1], f"seed {seed}"
+    assert (ours.arbiter.line_array == twin.arbiter.line_array).all()
+    assert (ours.arbiter.channel_array == twin.arbiter.channel_array).all()
