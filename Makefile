@@ -66,6 +66,10 @@ clean: ## everything that was made, the environment included
 	find codecs retrans replay feedhandler -type f \( -name '*.so' -o -name '*.c' \) -delete
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+# Cython has much to say; it is shown where something went wrong.
+COMPILE = @$(PY) setup.py -q build_ext --inplace -j $(JOBS) >$(VENV)/build.log 2>&1 || \
+	{ cat $(VENV)/build.log >&2; exit 1; }
+
 # The environment: made once, and again when what it installs changes.
 $(VENV)/.installed: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -74,13 +78,13 @@ $(VENV)/.installed: pyproject.toml
 		{ echo "feedhandler needs a C compiler: apt install gcc python3-dev" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install -q --disable-pip-version-check "setuptools>=77" "Cython>=3.1,<4"
-	@echo "compiling, on $(JOBS) processors: a few minutes once"
-	$(PY) setup.py -q build_ext --inplace -j $(JOBS)
+	@echo "compiling, on $(JOBS) processors: a few minutes, once"
+	$(COMPILE)
 	$(PY) -m pip install -q --disable-pip-version-check --no-build-isolation -e '.[dev]'
 	@touch $@
 
 # The compiled modules, in place; only what changed is compiled again. They come before the
 # install above too, because pip would compile them one at a time.
 $(VENV)/.compiled: $(VENV)/.installed setup.py feedhandler/_compiled.py $(SOURCES)
-	$(PY) setup.py -q build_ext --inplace -j $(JOBS)
+	$(COMPILE)
 	@touch $@

@@ -111,6 +111,24 @@ def test_an_address_that_the_node_refuses_is_exit_code_3(gateway: str) -> None:
     assert "types=nope" in done.stderr
 
 
+def test_the_readmes_subscriber_receives(gateway: str) -> None:
+    readme = (CHECKOUT / "README.md").read_text()
+    program = readme.partition("```python\n")[2].partition("```")[0]
+    program = program.replace("amqp://127.0.0.1:5672", gateway)
+    with (
+        subprocess.Popen(
+            [sys.executable, "-u", "-c", program], cwd=CHECKOUT, stdout=subprocess.PIPE, text=True
+        ) as subscriber,
+        running("exchange", "--rate", "5000"),
+    ):
+        assert subscriber.stdout is not None
+        try:
+            line = next(line for line in subscriber.stdout if line.startswith("euronext.104."))
+        finally:
+            subscriber.kill()
+    assert " 230 " in line
+
+
 def test_exchange_sends_a_session_and_keeps_a_ledger(tmp_path: Path) -> None:
     path = tmp_path / "sent.ledger"
     words = ["exchange", "--seconds", "1", "--rate", "5000", "--seed", "3", "--ledger", str(path)]
