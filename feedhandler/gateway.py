@@ -68,14 +68,14 @@ class Gateway:
             QualityState(channel.service, [line.name for line in channel.lines])
             for channel in config.channels
         ]
-        by_name = config.gateway.symbols == "name" and self.feed.reference is not None
+        self._reference = self.feed.reference if config.gateway.symbols == "name" else None
         self.fanout = Fanout(
             self.ring,
             self.feed.table,
             self.streams,
             self._name_of,
             self._on_mark,
-            self.feed.reference.code if by_name else -1,
+            -1 if self._reference is None else self._reference.code,
             self._on_reference,
         )
         self.node = Node(
@@ -92,7 +92,7 @@ class Gateway:
         )
         self._stop = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop
-        self._failure: Exception | None = None
+        self._failure: BaseException | None = None
         self._latencies = [stream.latency.counts() for stream in self.streams]
 
     def _prefix(self, service: int) -> bytes:
@@ -166,7 +166,14 @@ class Gateway:
 
     def _pump(self) -> None:
         """Deliver until the ring is empty; between shares the loop serves the sockets."""
-        if self.node.pump() or not self.ring.arm():
+        try:
+            more = self.node.pump() or not self.ring.arm()
+        except Exception as error:
+            # A stream that stands still must not look like a quiet market: end, and say why.
+            self._failure = error
+            self._stop.set()
+            return
+        if more:
             self._loop.call_soon(self._pump)
 
     # -- what the fan-out asks and tells ----------------------------------------------------
@@ -178,8 +185,8 @@ class Gateway:
 
     def _on_reference(self, stream: Stream, message: bytes) -> None:
         """Reference data names a symbol: from here on its key has the name."""
-        found = self.feed.reference.read(message)
-        if found is None:
+        found = self._reference.read(message) if self._reference is not None else None
+        if found is None or not found[1]:
             return
         symbol, name = found
         word = name.replace(".", "_").replace(" ", "_")

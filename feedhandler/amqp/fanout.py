@@ -248,7 +248,7 @@ class Fanout:
                 if kind == PACKET:
                     self._packet(stream, offset)
                 else:
-                    if kind == GAP or kind == RESET or kind == START:
+                    if kind in (GAP, RESET, START):
                         stream.next_sequence = self.ring.words[word + 3]
                     self.on_mark(
                         kind,

@@ -171,7 +171,7 @@ class NodeConnection(Peer):
         elif kind == proton.TRANSPORT_ERROR:
             self.node.counts[NodeCounter.CONNECTIONS_FAILED] += 1
 
-    def _attach(self, link: proton.Link) -> None:
+    def _attach(self, link: Any) -> None:
         """A client wants to receive: read the address, join the fan-out, tell the quality."""
         node = self.node
         try:

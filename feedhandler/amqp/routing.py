@@ -19,8 +19,8 @@ from functools import lru_cache
 
 from feedhandler.codecs.errors import UsageError
 
-#: Longest address, most patterns in one, most words in a pattern (a key has three): all only
-#: guard against nonsense, and the last keeps `matches`, which recurs once a word, off the stack's end.
+#: Longest address, most patterns in one, most words in a pattern (a key has three): they guard
+#: against nonsense, and the last one bounds how deep `matches` recurs.
 ADDRESS_CHARS_MAX = 4096
 PATTERNS_MAX = 256
 WORDS_MAX = 16

@@ -1,0 +1,46 @@
+from typing_extensions import Buffer
+
+TAG_BYTES: int
+WHOLE_PACKET: int
+CONTENT_PACKET: str
+CONTENT_BATCH: str
+CONTENT_MESSAGE: str
+CONTENT_QUALITY: str
+RECEIVED_ANNOTATION: bytes
+
+class Template:
+    head: bytes
+    size: int
+    tag_at: int
+    stamp_at: int
+    sequence_at: int
+    def __init__(self, key: str, content: str, prefix: bytes, stamped: bool = False) -> None: ...
+
+class Frame:
+    memory: bytearray
+    used: int
+    def __init__(self, capacity: int) -> None: ...
+    def room(self) -> int: ...
+    def begin(self, template: Template, sequence: int, number: int, received_ns: int) -> int: ...
+    def append(self, source: Buffer, start: int, size: int) -> int: ...
+    def finish(self, group_sequence: int) -> int: ...
+    def number(self, group_sequence: int) -> int: ...
+    def snapshot(self) -> bytes: ...
+
+class Reader:
+    tag_at: int
+    tag_size: int
+    subject_at: int
+    subject_size: int
+    content_at: int
+    content_size: int
+    body_at: int
+    body_size: int
+    group_sequence: int
+    received_ns: int
+    def parse(self, data: Buffer, start: int, end: int) -> bool: ...
+
+def value_end(data: Buffer, at: int, end: int, depth: int) -> int: ...
+def read_uint(data: Buffer, at: int, size: int) -> int: ...
+def write_uint(data: Buffer, at: int, size: int, value: int) -> int: ...
+def copy(target: Buffer, at: int, source: Buffer, start: int, size: int) -> int: ...

@@ -1,0 +1,82 @@
+from typing import Any
+
+from typing_extensions import Buffer
+
+CONNECTION_REMOTE_OPEN: int
+CONNECTION_REMOTE_CLOSE: int
+SESSION_REMOTE_OPEN: int
+SESSION_REMOTE_CLOSE: int
+LINK_REMOTE_OPEN: int
+LINK_REMOTE_CLOSE: int
+LINK_REMOTE_DETACH: int
+LINK_FLOW: int
+TRANSPORT_ERROR: int
+TRANSPORT_CLOSED: int
+
+SESSION_OUTGOING_BYTES_MAX: int
+UNSETTLED_MAX: int
+RECEIVE_BYTES_MAX: int
+DESCRIPTION_CHARS_MAX: int
+
+class Connection:
+    fd: int
+    server: bool
+    links: dict[int, Link]
+    broken: bool
+    owner: Any
+    def __init__(
+        self,
+        fd: int,
+        *,
+        server: bool,
+        container: str,
+        hostname: str = "",
+        max_frame_bytes: int = 65536,
+        idle_timeout_ms: int = 0,
+    ) -> None: ...
+    def receive(self) -> int: ...
+    def flush(self) -> int: ...
+    def events(self) -> list[tuple[int, Any]]: ...
+    def open(self) -> None: ...
+    def close(self, condition: str = "", description: str = "") -> None: ...
+    def tick(self, now_ms: int) -> int: ...
+    def receiver(self, name: str, address: str, *, settled: bool, credit: int) -> ReceiverLink: ...
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def remote_container(self) -> str: ...
+    @property
+    def remote_condition(self) -> tuple[str, str]: ...
+    @property
+    def transport_condition(self) -> tuple[str, str]: ...
+
+class Link:
+    connection: Connection
+    name: str
+    owner: Any
+    @property
+    def source_address(self) -> str: ...
+    @property
+    def remote_condition(self) -> tuple[str, str]: ...
+    def open(self) -> None: ...
+    def refuse(self, condition: str, description: str) -> None: ...
+    def close(self, condition: str = "", description: str = "") -> None: ...
+    def release(self) -> None: ...
+
+class SenderLink(Link):
+    settled: bool
+    unsettled: int
+    accepted: int
+    refused: int
+    def credit(self) -> int: ...
+    def ready(self) -> bool: ...
+    def send(self, data: Buffer, start: int, size: int) -> int: ...
+    def drained(self) -> None: ...
+
+class ReceiverLink(Link):
+    arena: bytearray
+    bounds: bytearray
+    used: int
+    count: int
+    def clear(self) -> None: ...
+    def flow(self, credit: int) -> None: ...
