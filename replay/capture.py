@@ -25,7 +25,6 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from feedhandler.codecs.errors import PeerError, UsageError
-from feedhandler.replay import capture_pcapng
 from feedhandler.replay.pcap import (
     FILE_HEADER_BYTES,
     RECORD_BYTES_MAX,
@@ -332,7 +331,10 @@ class Capture:
             ) from None
         if magic.startswith(_PCAPNG_MAGIC):
             source.close()
-            source = capture_pcapng.PcapngSource(self.path, self._reopen)
+            # dpkt takes a while to import, and most captures do without.
+            from feedhandler.replay.capture_pcapng import PcapngSource
+
+            source = PcapngSource(self.path, self._reopen)
             return source, _read_up_to(source, FILE_HEADER_BYTES), "pcapng"
         header = magic + _read_up_to(source, FILE_HEADER_BYTES - len(magic))
         if len(header) < FILE_HEADER_BYTES:
@@ -344,13 +346,12 @@ class Capture:
         return source, header, "pcap"
 
     def _open_bytes(self) -> tuple[ByteSource, bytes]:
-        """The file, inflated where it is gzipped, and its first four bytes."""
-        with self.path.open("rb") as file:
-            gzipped = file.read(2) == _GZIP_MAGIC
-        source: ByteSource = GzipSource(self.path) if gzipped else PlainSource(self.path)
+        """The file's bytes and the first four of them, taken from the source already."""
+        source = self._reopen()
         return source, _read_up_to(source, 4)
 
     def _reopen(self) -> ByteSource:
+        """The file from its beginning, inflated where it is gzipped."""
         with self.path.open("rb") as file:
             gzipped = file.read(2) == _GZIP_MAGIC
         return GzipSource(self.path) if gzipped else PlainSource(self.path)

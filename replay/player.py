@@ -27,7 +27,7 @@ from feedhandler.replay.capture import Capture, Truncation
 from feedhandler.replay.inject import Injector, LineSends
 from feedhandler.replay.pace import Pace, Schedule
 from feedhandler.replay.player_source import Chunk, Key, chunks_of
-from feedhandler.replay.sender import Progress, Sender
+from feedhandler.replay.sender import SPIN_NS, Progress, Sender
 from feedhandler.replay.sender_lines import NO_DESTINATION, MulticastLine, OpenLines, open_lines
 
 #: Blocks prepared ahead of the sender.
@@ -219,7 +219,8 @@ class Player:
     `source`: a `Capture`, or an iterable of `Datagram`, `(time_ns, payload)` or
     `(time_ns, payload, line name)` in rising time. `key`: how a datagram finds its channel where
     lines have several groups: None for the capture's own `(group, port)`, a `PayloadField`, or a
-    function of the payload. `seed` and `spare_shared` are the `Injector`'s.
+    function of the payload. `seed` and `spare_shared` are the `Injector`'s, `spin_ns` is the
+    `Sender`'s.
     Raises `ConfigError` or `UsageError` for lines that cannot be opened.
     """
 
@@ -232,6 +233,7 @@ class Player:
         pace: Pace | None = None,
         seed: int = 0,
         spare_shared: bool = False,
+        spin_ns: int = SPIN_NS,
     ) -> None:
         pace = pace or Pace()
         self._paced = pace.has_schedule
@@ -241,7 +243,7 @@ class Player:
         self._lines = list(lines)
         self._key = key
         self._open = open_lines(lines)
-        self._sender = Sender(self._open.destinations)
+        self._sender = Sender(self._open.destinations, spin_ns=spin_ns)
         self._injector = Injector([line.faults for line in lines], seed, spare_shared)
         delay_min_ns = min(line.faults.delay_us for line in lines) * 1_000
         self._preparer = _Preparer(self._open, self._injector, pace, delay_min_ns)

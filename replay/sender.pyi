@@ -28,7 +28,10 @@ class Progress(enum.IntEnum):
 
 class Sender:
     def __init__(
-        self, destinations: Sequence[tuple[socket.socket, str, int]], join: bool = True
+        self,
+        destinations: Sequence[tuple[socket.socket, str, int]],
+        join: bool = True,
+        spin_ns: int = ...,
     ) -> None: ...
     @property
     def progress(self) -> Array: ...

@@ -7,7 +7,7 @@ the calling thread, release the GIL, and can be stopped from any thread with `st
 that arrives in the main thread is handled within `POLL_NS`.
 
 Times are nanoseconds after `anchor_ns`, a moment of CLOCK_MONOTONIC: an absolute schedule, so a
-late datagram never makes the next ones late. The loop sleeps until `SPIN_NS` before the next
+late datagram never makes the next ones late. The loop sleeps until `spin_ns` before the next
 datagram is due and spins the rest. What is due at the same time goes out in one system call a
 socket; the order within a line is always kept, between lines it is not defined. Equal-sized
 neighbours for the same destination are handed over as one piece that the kernel cuts apart again
@@ -117,8 +117,10 @@ cdef extern from *:
     int fh_stop_load(int flag) nogil
     void fh_stop_store(int flag, int value) nogil
 
-#: The last stretch before a datagram is due is spun, not slept: waking up takes about this long.
-SPIN_NS = 50_000
+#: The last stretch before a datagram is due is spun, not slept: waking up takes about this long
+#: (the thread's timer slack is set to 1 ns). A longer spin is no more exact, and on a busy machine
+#: less: the scheduler wakes a thread that sleeps at once, but takes its turn from one that spins.
+SPIN_NS = 10_000
 #: The longest single sleep, and so the longest time until a stop is noticed.
 POLL_NS = 10_000_000
 #: Datagrams in one system call. Larger blocks gain nothing and make the lines drift apart.
@@ -138,7 +140,6 @@ cdef enum:
     _SOCKETS_MAX = 64
 
 cdef size_t _JOINED_BYTES_MAX = JOINED_BYTES_MAX
-cdef int64_t _SPIN_NS = SPIN_NS
 cdef int64_t _POLL_NS = POLL_NS
 cdef int64_t _BEHIND_NS = BEHIND_NS
 cdef int64_t _NO_BUFFER_WAIT_NS = NO_BUFFER_WAIT_NS
@@ -187,7 +188,8 @@ cdef inline void _patch(uint8_t *at, int width, bint big_endian, uint64_t value)
 cdef class Sender:
     """Destinations and the loop that serves them; see the module's text.
 
-    `join` False keeps every datagram a message of its own towards the kernel.
+    `join` False keeps every datagram a message of its own towards the kernel. `spin_ns` is the
+    stretch that is spun instead of slept: 0 leaves the processor to others and costs accuracy.
     `destinations` is a sequence of (socket, group, port): open IPv4 UDP sockets, which the sender
     keeps alive but does not close. The position in it is the destination number.
     `progress` int64[8] has the columns of `Progress`; `sent_by_destination` int64 counts
@@ -212,11 +214,12 @@ cdef class Sender:
     cdef unsigned int *_filled        # by socket number: datagrams
     cdef bint _join
     cdef bint _in_main_thread
+    cdef int64_t _spin_ns
     cdef int64_t _signals_seen_ns
     cdef int64_t[::1] _counts
     cdef int64_t[::1] _sent_by
 
-    def __cinit__(self, destinations, bint join=True):
+    def __cinit__(self, destinations, bint join=True, int64_t spin_ns=SPIN_NS):
         cdef Py_ssize_t number
         cdef int fd
         count = len(destinations)
@@ -233,6 +236,7 @@ cdef class Sender:
         self._socket_count = len(fds)
         self._fds = <int *>calloc(self._socket_count, sizeof(int))
         self._join = join
+        self._spin_ns = spin_ns
         self._filled = <unsigned int *>calloc(self._socket_count, sizeof(unsigned int))
         self._message_count = <unsigned int *>calloc(self._socket_count, sizeof(unsigned int))
         self._controls = <char *>calloc(self._socket_count * _WINDOW, FH_CONTROL_BYTES)
@@ -509,8 +513,8 @@ cdef class Sender:
         if self._interrupted(now) == _STOPPED:
             return _STOPPED
         while now < when_ns:
-            if when_ns - now > _SPIN_NS:
-                wake_ns = when_ns - _SPIN_NS
+            if when_ns - now > self._spin_ns:
+                wake_ns = when_ns - self._spin_ns
                 if wake_ns - now > _POLL_NS:
                     wake_ns = now + _POLL_NS
                 fh_sleep_until(wake_ns)

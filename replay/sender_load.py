@@ -14,7 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.replay.sender import WINDOW_DATAGRAMS, Progress, Sender
+from feedhandler.replay.sender import SPIN_NS, WINDOW_DATAGRAMS, Progress, Sender
 from feedhandler.replay.sender_lines import NO_DESTINATION, MulticastLine, open_lines
 
 #: From the call to the first datagram, so that the first is not late already.
@@ -56,7 +56,8 @@ class LoadGenerator:
     """Templates and lines, ready to run; may run several times, the numbers go on.
 
     `sequence_offset` and `sequence_width` (bytes, 1 to 8) say where in every template the
-    sequence number stands. `first_sequence` is the first number of every channel.
+    sequence number stands. `first_sequence` is the first number of every channel. `spin_ns` is the
+    `Sender`'s: 0 where the load shares its processors with what is measured.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class LoadGenerator:
         sequence_width: int = 4,
         byte_order: Literal["big", "little"] = "big",
         first_sequence: int = 1,
+        spin_ns: int = SPIN_NS,
     ) -> None:
         if not templates:
             raise UsageError("there is nothing to send", "give at least one template")
@@ -76,7 +78,7 @@ class LoadGenerator:
         try:
             self._table = self._complete_table()
             self._columns = self._lay_out(templates)
-            self._sender = Sender(self._lines.destinations)
+            self._sender = Sender(self._lines.destinations, spin_ns=spin_ns)
         except BaseException:
             self._lines.close()
             raise
