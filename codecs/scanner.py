@@ -427,6 +427,47 @@ def check_messages(table, data, start, header):
 @cython.cfunc
 @cython.inline
 @cython.nogil
+@cython.exceptval(-2, check=True)  # -1 is NO_SYMBOL, an answer that must cost nothing
+def _symbol(
+    table: FeedTable,
+    data: cython.const_uchar[::1],
+    at: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    slot: cython.int,
+) -> cython.ulonglong:
+    """The symbol of the message of `size` bytes at `at`."""
+    symbol_size: cython.int = table.symbol_size[slot]
+    place: cython.Py_ssize_t = at + table.symbol_at[slot]
+    if symbol_size == 0 or size < table.symbol_at[slot] + symbol_size:
+        return table.no_symbol
+    if symbol_size == 4 and table.symbol_big[slot]:
+        # In place: most symbols are this, and the call would cost as much as the rest.
+        return (
+            (cython.cast(cython.uint, data[place]) << 24)
+            | (cython.cast(cython.uint, data[place + 1]) << 16)
+            | (cython.cast(cython.uint, data[place + 2]) << 8)
+            | data[place + 3]
+        )
+    return _read(data, place, symbol_size, table.symbol_big[slot])
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def _note_packet(header: PacketHeader, out: MessageIndex) -> cython.int:
+    """Add the packet whose messages begin at entry `out.count`, where it has any."""
+    if header.count:
+        out.firsts[out.packets] = cython.cast(cython.uint, out.count)
+        out.services[out.packets] = header.service
+        out.send_times[out.packets] = header.send_time
+        out.packets += 1
+    return 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
 @cython.exceptval(-1, check=True)
 def _fill(
     table: FeedTable,
@@ -456,13 +497,8 @@ def _fill(
     length_add: cython.int = table.message_length_add
     type_at: cython.int = table.message_type_at
     type_size: cython.int = table.message_type_size
-    no_symbol: cython.ulonglong = table.no_symbol
-    symbol: cython.ulonglong
-    place: cython.Py_ssize_t
     size: cython.Py_ssize_t
     slot: cython.int
-    symbol_at: cython.int
-    symbol_size: cython.int
     if start < 0 or end > len(data):
         return TRUNCATED
     if header.count > out.capacity - entry:
@@ -486,25 +522,8 @@ def _fill(
         elif type_size:
             message_type = data[at + type_at]
         slot = table.slots[message_type]
-        symbol_size = table.symbol_size[slot]
-        symbol_at = table.symbol_at[slot]
-        if symbol_size == 0 or size < symbol_at + symbol_size:
-            symbol = no_symbol
-        elif symbol_size == 4:
-            place = at + symbol_at
-            if table.symbol_big[slot]:
-                symbol = (
-                    (cython.cast(cython.uint, data[place]) << 24)
-                    | (cython.cast(cython.uint, data[place + 1]) << 16)
-                    | (cython.cast(cython.uint, data[place + 2]) << 8)
-                    | data[place + 3]
-                )
-            else:
-                symbol = _u32(data, place, False)
-        else:
-            symbol = _read(data, at + symbol_at, symbol_size, table.symbol_big[slot])
         out.types[entry] = message_type
-        out.symbols[entry] = symbol
+        out.symbols[entry] = _symbol(table, data, at, size, slot)
         out.offsets[entry] = cython.cast(cython.uint, at - base)
         out.sizes[entry] = cython.cast(cython.uint, size)
         out.sequences[entry] = sequence
@@ -517,11 +536,7 @@ def _fill(
         at += size
     if at != end:
         return COUNT_MISMATCH
-    if header.count:
-        out.firsts[out.packets] = cython.cast(cython.uint, out.count)
-        out.services[out.packets] = header.service
-        out.send_times[out.packets] = header.send_time
-        out.packets += 1
+    _note_packet(header, out)
     out.count = entry
     out.unknown += unknown
     out.short += short
