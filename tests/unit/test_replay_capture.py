@@ -6,6 +6,7 @@ import os
 import random
 import socket
 import struct
+import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -366,8 +367,21 @@ def test_scanning_outside_the_bytes_is_refused() -> None:
     for start, end in ((-1, 5), (0, 11), (6, 5)):
         with pytest.raises(IndexError):
             scanner.scan(b"0123456789", start, end, DatagramColumns(1))
-    with pytest.raises(TypeError):
-        scanner.scan(b"0123456789", 0, 10, None)
+
+
+def test_a_small_gzip_that_inflates_to_much_is_inflated_piece_by_piece(tmp_path: Path) -> None:
+    path = tmp_path / "large.gz"
+    path.write_bytes(gzip.compress(bytes(64 << 20)))
+    source = capture_module.GzipSource(path)
+    piece = memoryview(bytearray(4_096))
+    tracemalloc.start()
+    try:
+        for _ in range(1_000):
+            assert 0 < source.readinto(piece) <= 4_096
+        assert tracemalloc.get_traced_memory()[1] < 2 << 20
+    finally:
+        tracemalloc.stop()
+        source.close()
 
 
 def test_random_bytes_never_take_the_scanner_outside_and_both_forms_agree() -> None:
