@@ -1,0 +1,205 @@
+"""Helpers of the AMQP tests: packets, a ring with a fan-out behind it, links that are no links.
+
+`Rig` is the gateway's inner half without sockets and threads: a test puts records into the ring
+as the receive thread would, pumps, and looks at what each `FakeLink` was sent.
+"""
+
+import struct
+from dataclasses import dataclass
+from typing import Any
+
+from proton import Message as ProtonMessage
+
+from feedhandler.amqp.fanout import Fanout, Stream
+from feedhandler.amqp.outlet import Outlet, Peer
+from feedhandler.amqp.proton import SenderLink
+from feedhandler.amqp.quality import QualityState
+from feedhandler.amqp.routing import parse_address
+from feedhandler.codecs import load_feed
+from feedhandler.ingest.ring import RecordKind, Ring
+
+FEED = load_feed("euronext-utp-md")
+DAY = 20261121
+#: A kernel receive stamp; tests add the sequence number to it.
+STAMP_NS = 1_795_000_000_000_000_000
+
+
+def prefix_of(feed: Any, service: int) -> bytes:
+    """The first eight bytes of a service's tags."""
+    return struct.pack(">IHH", DAY, feed.number, service)
+
+
+def order(symbol: int, price: int = 100) -> bytes:
+    """One 230 message of UTP-MD."""
+    return FEED.encode_message(230, symbol_index=symbol, price=price, price_scale_code=2)
+
+
+def quote(symbol: int, price: int = 100) -> bytes:
+    """One 140 message of UTP-MD."""
+    return FEED.encode_message(140, symbol_index=symbol, ask_price=price, price_scale_code=2)
+
+
+def packet(sequence: int, messages: list[bytes] | None = None, service: int = 104) -> bytes:
+    """One UTP-MD packet; five messages of symbols 1000.. where none are given."""
+    if messages is None:
+        messages = [
+            (quote if place % 2 else order)(1000 + (sequence + place) % 7, place)
+            for place in range(5)
+        ]
+    return FEED.encode_packet(sequence=sequence, service=service, messages=messages)
+
+
+@dataclass
+class Sent:
+    """One AMQP message as proton itself decodes it."""
+
+    key: str
+    content: str
+    tag: bytes
+    group_sequence: int
+    body: bytes
+    received_ns: int | None
+
+    @property
+    def sequence(self) -> int:
+        """The tag's sequence number."""
+        return int(struct.unpack(">IHHQH", self.tag)[3])
+
+    @property
+    def number(self) -> int:
+        """The tag's message number."""
+        return int(struct.unpack(">IHHQH", self.tag)[4])
+
+
+def decoded(data: bytes) -> Sent:
+    """Decode with proton's own codec, which knows nothing of ours."""
+    message = ProtonMessage()
+    message.decode(data)
+    annotations = message.annotations or {}
+    stamp = annotations.get("x-opt-received-ns")
+    return Sent(
+        message.subject,
+        str(message.content_type).rpartition(".")[2],
+        bytes(message.id),
+        message.group_sequence,
+        bytes(message.body),
+        None if stamp is None else int(stamp),
+    )
+
+
+class FakeLink(SenderLink):
+    """A sending link that keeps what it is sent; `grants` is the credit left."""
+
+    def __init__(self, grants: int = 1_000_000) -> None:
+        self.grants = grants
+        self.frames: list[bytes] = []
+
+    def ready(self) -> bool:
+        return self.grants > 0
+
+    def credit(self) -> int:
+        return self.grants
+
+    def send(self, data: Any, start: int, size: int) -> int:
+        assert self.grants > 0, "sent without credit"
+        self.grants -= 1
+        self.frames.append(bytes(memoryview(data)[start : start + size]))
+        return 0
+
+    @property
+    def sent(self) -> list[Sent]:
+        return [decoded(frame) for frame in self.frames]
+
+    @property
+    def data(self) -> list[Sent]:
+        """All but the quality messages."""
+        return [each for each in self.sent if each.content != "quality+json"]
+
+
+class Rig:
+    """Ring, fan-out and qualities of some services; `attach` adds links."""
+
+    def __init__(
+        self,
+        services: tuple[int, ...] = (104,),
+        feed: Any = FEED,
+        symbols_max: int = 1000,
+        reference_type: int = -1,
+        on_reference: Any = None,
+    ) -> None:
+        self.feed = feed
+        self.ring = Ring()
+        self.streams = [
+            Stream(i, service, f"{feed.key}.{service}", prefix_of(feed, service), symbols_max)
+            for i, service in enumerate(services)
+        ]
+        self.qualities = [QualityState(service, ["A", "B"]) for service in services]
+        self.names: dict[int, str] = {}
+        self.marks: list[tuple[int, ...]] = []
+        self.fanout = Fanout(
+            self.ring,
+            feed.table,
+            self.streams,
+            self.name_of,
+            self.on_mark,
+            reference_type,
+            on_reference,
+        )
+        self.peer = Peer(self.fanout.dirty_peers)
+
+    def name_of(self, stream: Stream, symbol: int) -> str:
+        return self.names.get(symbol) or self.feed.symbol_text(symbol)
+
+    def on_mark(
+        self, kind: int, place: int, line: int, sequence: int, following: int, *rest: int
+    ) -> None:
+        self.marks.append((kind, place, line, sequence, following, *rest))
+        body = self.qualities[place].mark(kind, line, sequence, following)
+        self.fanout.quality(self.streams[place], body)
+
+    def attach(
+        self,
+        address: str,
+        grants: int = 1_000_000,
+        queue_bytes: int = 1 << 20,
+        batch_bytes: int = 65_536,
+        peer: Peer | None = None,
+    ) -> tuple[Outlet, FakeLink]:
+        """A link to `address`, taking part from now on."""
+        link = FakeLink(grants)
+        subscription = parse_address(address, self.feed.type_code)
+        outlet = Outlet(peer or self.peer, link, subscription, queue_bytes, batch_bytes)
+        self.fanout.add(outlet)
+        return outlet, link
+
+    def put(self, data: bytes, sequence: int, count: int, skip: int = 0, channel: int = 0) -> None:
+        """Write one packet record, as arbitration does."""
+        following = sequence + (count if self.feed.counts_messages else 1)
+        assert self.ring.put(
+            RecordKind.PACKET,
+            channel=channel,
+            count=count,
+            sequence=sequence,
+            next_sequence=following,
+            received_ns=STAMP_NS + sequence,
+            skip=skip,
+            payload=data,
+        )
+
+    def packets(self, first: int, last: int, channel: int = 0) -> list[bytes]:
+        """Write the packets `first`..`last` of five messages each; their bytes."""
+        service = self.streams[channel].service
+        written = [packet(sequence, service=service) for sequence in range(first, last + 1)]
+        for place, data in enumerate(written):
+            self.put(data, first + place, 5, channel=channel)
+        return written
+
+    def mark(self, kind: RecordKind, channel: int = 0, **fields: int) -> None:
+        """Write a record that is no packet."""
+        assert self.ring.put(kind, channel=channel, **fields)
+
+    def pump(self, bytes_max: int = 1 << 18) -> None:
+        """Publish and deliver everything."""
+        self.ring.publish()
+        while self.fanout.pump(bytes_max):
+            pass

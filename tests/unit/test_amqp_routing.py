@@ -1,0 +1,244 @@
+"""Addresses and patterns: what a link asks for, and what is refused with which condition."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from feedhandler.amqp.routing import (
+    ADDRESS_CHARS_MAX,
+    ANY_SYMBOL,
+    PATTERNS_MAX,
+    WORDS_MAX,
+    AddressError,
+    Grain,
+    matches,
+    parse_address,
+)
+from feedhandler.codecs import load_feed
+
+FEED = load_feed("euronext-utp-md")
+IEX = load_feed("iex-deep")
+
+
+def parse(address: str):
+    return parse_address(address, FEED.type_code)
+
+
+# -- patterns -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("pattern", "key", "expected"),
+    [
+        ("euronext.104", "euronext.104", True),
+        ("euronext.104", "euronext.105", False),
+        ("euronext.104", "euronext.104.1", False),
+        ("euronext.104.1", "euronext.104.1", True),
+        ("euronext.104.1", "euronext.104.10", False),
+        ("euronext.*", "euronext.104", True),
+        ("euronext.*", "euronext.104.1", False),
+        ("euronext.*", "euronext", False),
+        ("euronext.*.1", "euronext.104.1", True),
+        ("*.*", "euronext.104", True),
+        ("*", "euronext", True),
+        ("#", "euronext", True),
+        ("#", "euronext.104.1", True),
+        ("euronext.#", "euronext", True),
+        ("euronext.#", "euronext.104", True),
+        ("euronext.#", "euronext.104.1", True),
+        ("euronext.#", "nyse.104", False),
+        ("#.1", "euronext.104.1", True),
+        ("#.1", "1", True),
+        ("#.1", "euronext.104", False),
+        ("#.104.#", "euronext.104.1", True),
+        ("#.104.#", "euronext.105.1", False),
+        ("*.#.1", "euronext.104.1", True),
+        ("*.#.1", "1", False),
+        ("#.#", "euronext", True),
+    ],
+)
+def test_a_pattern_matches_word_by_word(pattern: str, key: str, expected: bool) -> None:
+    assert matches(tuple(pattern.split(".")), tuple(key.split("."))) is expected
+
+
+WORD = st.sampled_from(["a", "b", "104", "-"])
+
+
+@given(
+    st.lists(st.one_of(WORD, st.sampled_from(["*", "#"])), min_size=1, max_size=5),
+    st.lists(WORD, min_size=1, max_size=5),
+)
+def test_matching_agrees_with_a_regular_expression(pattern: list[str], key: list[str]) -> None:
+    # Every word carries its own leading dot, so that `#` may stand for none.
+    parts = {"*": r"\.[^.]+", "#": r"(?:\.[^.]+)*"}
+    oracle = "".join(parts.get(word, re.escape("." + word)) for word in pattern)
+    text = "".join("." + word for word in key)
+    assert matches(tuple(pattern), tuple(key)) == bool(re.fullmatch(oracle, text))
+
+
+#: pattern: (concerns the service, wants all of it, wants symbol 1, wants messages without symbol)
+WANTS = {
+    "euronext.104": (True, True, True, True),
+    "euronext.*": (True, True, True, True),
+    "#": (True, True, True, True),
+    "euronext.#": (True, True, True, True),
+    "euronext.104.#": (True, True, True, True),
+    "*.104": (True, True, True, True),
+    "euronext.104.*": (True, True, True, True),
+    "*.*.*": (True, True, True, True),
+    "euronext.104.1": (True, False, True, False),
+    "euronext.*.1": (True, False, True, False),
+    "#.1": (True, False, True, False),
+    "euronext.104.-": (True, False, False, True),
+    "euronext.104.2": (True, False, False, False),
+    "euronext.104.quality": (True, False, False, False),
+    "euronext.105": (False, False, False, False),
+    "euronext.105.1": (False, False, False, False),
+    "nyse.#": (False, False, False, False),
+    "euronext": (False, False, False, False),
+    "*": (False, False, False, False),
+    "euronext.104.1.x": (False, False, False, False),
+}
+
+
+@pytest.mark.parametrize(("pattern", "expected"), WANTS.items())
+def test_a_pattern_wants_a_service_a_symbol_or_nothing(
+    pattern: str, expected: tuple[bool, ...]
+) -> None:
+    asked = parse(pattern)
+    found = (
+        asked.concerns("euronext", "104"),
+        asked.wants_service("euronext", "104"),
+        asked.wants_symbol("euronext", "104", "1"),
+        asked.wants_symbol("euronext", "104", "-"),
+    )
+    assert found == expected
+
+
+@given(
+    st.lists(
+        st.lists(st.sampled_from(["*", "#", "e", "104", "1", "-"]), min_size=1, max_size=4),
+        min_size=1,
+        max_size=3,
+    ),
+    st.sampled_from(["1", "2", "-", "quality"]),
+)
+def test_who_wants_a_symbol_or_a_service_is_concerned_by_it(
+    patterns: list[list[str]], symbol: str
+) -> None:
+    asked = parse(",".join(".".join(words) for words in patterns))
+    if asked.wants_service("e", "104"):
+        assert asked.wants_symbol("e", "104", symbol)
+    if asked.wants_symbol("e", "104", symbol):
+        assert asked.concerns("e", "104")
+
+
+def test_several_patterns_stand_in_one_address_with_commas() -> None:
+    asked = parse("euronext.104,euronext.105.1,euronext.106.#?as=batch")
+    assert asked.wants_service("euronext", "104")
+    assert asked.wants_symbol("euronext", "105", "1")
+    assert not asked.wants_symbol("euronext", "105", "2")
+    assert asked.wants_service("euronext", "106")
+    assert asked.grain is Grain.BATCH
+
+
+def test_only_an_exact_single_pattern_names_one_key() -> None:
+    assert parse("euronext.104.1").only_key == "euronext.104.1"
+    assert parse("euronext.*").only_key == ""
+    assert parse("euronext.104,euronext.105").only_key == ""
+
+
+def test_a_symbol_that_nobody_named_matches_wildcards_only() -> None:
+    assert matches(("euronext", "104", "*"), ("euronext", "104", ANY_SYMBOL))
+    assert not matches(("euronext", "104", "-"), ("euronext", "104", ANY_SYMBOL))
+
+
+# -- addresses ------------------------------------------------------------------------------
+
+
+def test_an_address_without_keys_asks_for_packets_with_quality() -> None:
+    asked = parse("euronext.104")
+    assert asked.grain is Grain.PACKET
+    assert asked.types is None
+    assert asked.quality
+    assert not asked.stamp
+
+
+def test_every_key_of_an_address_is_understood() -> None:
+    asked = parse("euronext.104?as=message&types=230,140&quality=0&stamp=1")
+    assert asked.grain is Grain.MESSAGE
+    assert asked.types == {230, 140}
+    assert not asked.quality
+    assert asked.stamp
+    assert parse("e.1?as=packet&quality=1&stamp=0") == parse("e.1")
+    assert parse("e.1?") == parse("e.1")
+
+
+def test_types_are_written_as_the_feed_writes_them() -> None:
+    assert parse_address("iex.1?types=8,T", IEX.type_code).types == {ord("8"), ord("T")}
+
+
+@pytest.mark.parametrize(
+    ("address", "condition"),
+    [
+        ("", "amqp:invalid-field"),
+        ("?as=batch", "amqp:invalid-field"),
+        (".", "amqp:invalid-field"),
+        ("euronext.", "amqp:invalid-field"),
+        (".104", "amqp:invalid-field"),
+        ("euronext..104", "amqp:invalid-field"),
+        ("euronext.104,", "amqp:invalid-field"),
+        (",euronext.104", "amqp:invalid-field"),
+        ("euronext.10*", "amqp:invalid-field"),
+        ("euronext.##", "amqp:invalid-field"),
+        ("euronext.104?colour=red", "amqp:invalid-field"),
+        ("euronext.104?AS=packet", "amqp:invalid-field"),
+        ("euronext.104?as=byte", "amqp:invalid-field"),
+        ("euronext.104?as=", "amqp:invalid-field"),
+        ("euronext.104?as", "amqp:invalid-field"),
+        ("euronext.104?as=packet&as=packet", "amqp:invalid-field"),
+        ("euronext.104?as=packet&as=batch", "amqp:invalid-field"),
+        ("euronext.104?types=", "amqp:invalid-field"),
+        ("euronext.104?types=230,", "amqp:invalid-field"),
+        ("euronext.104?types=order", "amqp:invalid-field"),
+        ("euronext.104?types=-1", "amqp:invalid-field"),
+        ("euronext.104?types=65536", "amqp:invalid-field"),
+        ("euronext.104?types=²", "amqp:invalid-field"),
+        ("euronext.104?quality=2", "amqp:invalid-field"),
+        ("euronext.104?quality=", "amqp:invalid-field"),
+        ("euronext.104?stamp=yes", "amqp:invalid-field"),
+        ("euronext.104?snapshot=1", "amqp:not-implemented"),
+        ("euronext.104?from=00", "amqp:not-implemented"),
+        ("queue.orders", "amqp:not-found"),
+        ("queue.*", "amqp:not-found"),
+        ("euronext.104,queue.orders", "amqp:not-found"),
+        ("x" * (ADDRESS_CHARS_MAX + 1), "amqp:invalid-field"),
+        (",".join(["e.1"] * (PATTERNS_MAX + 1)), "amqp:invalid-field"),
+        (".".join("#" * (WORDS_MAX + 1)), "amqp:invalid-field"),
+        (".".join("#" * 2000), "amqp:invalid-field"),
+    ],
+)
+def test_what_cannot_be_served_is_refused_with_its_condition(address: str, condition: str) -> None:
+    with pytest.raises(AddressError) as refusal:
+        parse(address)
+    assert refusal.value.condition == condition
+    assert refusal.value.message
+
+
+@given(st.text(st.sampled_from("ae1.*#,?&=-"), max_size=40))
+def test_any_text_is_an_address_or_refused_as_one(text: str) -> None:
+    try:
+        asked = parse(text)
+    except AddressError as refusal:
+        assert refusal.condition.startswith("amqp:")
+    else:
+        assert asked.patterns
+        asked.concerns("e", "1")
+        asked.wants_symbol("e", "1", "a")
+
+
+def test_the_deepest_pattern_that_is_allowed_is_matched() -> None:
+    words = ["#"] * WORDS_MAX
+    assert parse(".".join(words)).wants_service("euronext", "104")
