@@ -16,7 +16,15 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from feedhandler._compiled import COMPILED_ONLY, PURE_MODE
-from feedhandler.config import Config, load_config, loopback_config
+from feedhandler.codecs import ConfigError
+from feedhandler.config import (
+    ChannelConfig,
+    Config,
+    LineConfig,
+    load_config,
+    loopback_config,
+)
+from feedhandler.ingest.lines import Line, open_line
 from feedhandler.ops import host
 from feedhandler.ops.console import ExitCode, print_json, stdout_console
 
@@ -63,12 +71,7 @@ def all_checks(config: Config, is_default: bool = False) -> Iterator[Check]:
         yield from check_interface(interface)
     if not is_default:
         for channel, line in lines:
-            yield check_join(
-                f"{channel.service}.{line.name}",
-                (line.group, line.port),
-                config.interface_of(line),
-                line.source,
-            )
+            yield check_join(channel, line, config.interface_of(line))
         yield check_port(config.amqp.address)
     yield check_clock()
     yield check_privileges()
@@ -136,16 +139,18 @@ def check_interface(interface: str) -> Iterator[Check]:
         found = "strict reverse path filter: senders off this subnet are dropped"
         remedy = f"sysctl -w net.ipv4.conf.{state.name}.rp_filter=2"
         yield Check(f"{label} filter", "warn", found, remedy)
-    yield _self_test(label, state.address)
+    yield _self_test(interface)
 
 
-def _self_test(label: str, address: str) -> Check:
-    name = f"multicast on {label.removeprefix('interface ')}"
+def _self_test(interface: str) -> Check:
+    name = f"multicast on {interface}"
     try:
-        result = host.multicast_self_test(address)
+        result = host.multicast_self_test(interface)
+    except ConfigError as error:
+        return Check(name, "fail", error.message, error.hint)
     except OSError as error:
-        remedy = "ip route add 239.0.0.0/8 dev INTERFACE, or a firewall rule for it"
-        return Check(name, "fail", f"joining or sending failed: {error.strerror}", remedy)
+        remedy = f"ip route add 239.0.0.0/8 dev {interface}, or a firewall rule for it"
+        return Check(name, "fail", f"sending failed: {error.strerror}", remedy)
     if result is None:
         remedy = "allow UDP to 239.0.0.0/8 and IGMP in the firewall"
         return Check(name, "fail", "a datagram sent to a joined group did not come back", remedy)
@@ -155,15 +160,15 @@ def _self_test(label: str, address: str) -> Check:
     return Check(name, "ok", f"joined, received after {result.elapsed_us:,} us, kernel time stamp")
 
 
-def check_join(label: str, address: tuple[str, int], interface: str, source: str) -> Check:
-    """One configured line can be joined."""
-    place = f"{address[0]}:{address[1]}" + (f" from {source}" if source else "")
+def check_join(channel: ChannelConfig, line: LineConfig, interface: str) -> Check:
+    """One configured line can be joined, the way the gateway will."""
+    name = f"line {channel.service}.{line.name}"
+    place = f"{line.group}:{line.port}" + (f" from {line.source}" if line.source else "")
     try:
-        host.try_join(address, interface, source)
-    except OSError as error:
-        remedy = f"is {interface} the right interface? see its line above"
-        return Check(f"line {label}", "fail", f"{place}: {error.strerror or error}", remedy)
-    return Check(f"line {label}", "ok", f"{place} can be joined")
+        open_line(Line(line.name, line.group, line.port, interface, line.source or None)).close()
+    except ConfigError as error:
+        return Check(name, "fail", error.message, error.hint)
+    return Check(name, "ok", f"{place} can be joined")
 
 
 def check_port(address: tuple[str, int]) -> Check:

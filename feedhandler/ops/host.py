@@ -4,9 +4,9 @@ Every function answers a question and leaves nothing behind; `OSError` comes thr
 kernel's refusal is the answer.
 """
 
+import contextlib
 import ctypes
 import fcntl
-import ipaddress
 import socket
 import struct
 import time
@@ -14,19 +14,20 @@ from pathlib import Path
 
 from msgspec import Struct
 
-# From <linux/sockios.h>, <net/if.h>, <asm-generic/socket.h>, <linux/in.h>, <sys/timex.h>.
+from feedhandler.ingest.lines import SO_TIMESTAMPNS, Line, open_line, set_receive_buffer
+from feedhandler.replay.sender_lines import open_multicast_sender
+
+# From <linux/sockios.h>, <net/if.h>, <sys/timex.h>, <linux/capability.h>.
 _SIOCGIFFLAGS = 0x8913
 _SIOCGIFADDR = 0x8915
 _IFF_UP, _IFF_LOOPBACK, _IFF_MULTICAST = 0x1, 0x8, 0x1000
-_SO_RCVBUFFORCE = 33
-_SO_TIMESTAMPNS = 35
-_IP_ADD_SOURCE_MEMBERSHIP = 39
 _STA_UNSYNC = 0x40
 _CAP_NET_ADMIN = 12
 
 #: Administratively scoped (RFC 2365), and none of the simulated exchange's.
 SELF_TEST_GROUP = "239.101.255.254"
 SELF_TEST_TIMEOUT_S = 1.0
+SELF_TEST_BUFFER_BYTES = 65_536
 
 
 class InterfaceState(Struct, frozen=True):
@@ -94,14 +95,9 @@ def _ask(request: int, name: str) -> bytes:
 
 
 def granted_receive_buffer(wanted_bytes: int) -> int:
-    """How much of a receive buffer of `wanted_bytes` a socket gets, by force where allowed."""
+    """How much of a receive buffer of `wanted_bytes` a line's socket gets."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, wanted_bytes)
-        except PermissionError:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, wanted_bytes)
-        # The kernel doubles what is asked, for its own bookkeeping, and tells the double.
-        return probe.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF) // 2
+        return set_receive_buffer(probe, wanted_bytes)
 
 
 def strict_reverse_path(name: str) -> bool:
@@ -116,21 +112,21 @@ def strict_reverse_path(name: str) -> bool:
     return max(values, default=0) == 1
 
 
-def multicast_self_test(address: str) -> SelfTest | None:
-    """Join a group at interface `address`, send one datagram there; None if it never comes."""
-    with (
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver,
-        socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender,
-    ):
-        receiver.bind((SELF_TEST_GROUP, 0))
-        receiver.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-        _join(receiver, SELF_TEST_GROUP, address, "")
+def multicast_self_test(interface: str) -> SelfTest | None:
+    """Join a group as a line does and send one datagram there; None if it never comes.
+
+    Raises `ConfigError` where the group cannot be joined, `OSError` where sending fails.
+    """
+    with contextlib.ExitStack() as stack:
+        port = stack.enter_context(_bound_probe()).getsockname()[1]
+        line = Line("self-test", SELF_TEST_GROUP, port, interface)
+        receiver = stack.enter_context(open_line(line, SELF_TEST_BUFFER_BYTES))
         receiver.settimeout(SELF_TEST_TIMEOUT_S)
-        sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton(address))
+        sender = stack.enter_context(open_multicast_sender(interface))
         sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 0)
         token = struct.pack("<QQ", time.time_ns(), id(sender))
         started_ns = time.monotonic_ns()
-        sender.sendto(token, (SELF_TEST_GROUP, receiver.getsockname()[1]))
+        sender.sendto(token, (SELF_TEST_GROUP, port))
         while (time.monotonic_ns() - started_ns) < SELF_TEST_TIMEOUT_S * 1e9:
             try:
                 data, ancillary, _, _ = receiver.recvmsg(64, 128)
@@ -138,30 +134,15 @@ def multicast_self_test(address: str) -> SelfTest | None:
                 return None
             if data == token:
                 elapsed_us = (time.monotonic_ns() - started_ns) // 1000
-                return SelfTest(
-                    elapsed_us, any(kind == _SO_TIMESTAMPNS for _, kind, _ in ancillary)
-                )
+                return SelfTest(elapsed_us, any(kind == SO_TIMESTAMPNS for _, kind, _ in ancillary))
     return None
 
 
-def try_join(address: tuple[str, int], interface: str, source: str) -> None:
-    """Join and leave one line's group, as the gateway will. Raises `OSError` if that fails."""
-    state = interface_state(interface)
-    if state is None or not state.address:
-        raise OSError(0, f"no interface {interface} with an IPv4 address")
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        probe.bind(address)
-        _join(probe, address[0], state.address, source)
-
-
-def _join(receiver: socket.socket, group: str, address: str, source: str) -> None:
-    parts = [socket.inet_aton(group), socket.inet_aton(address)]
-    option = socket.IP_ADD_MEMBERSHIP
-    if source:
-        parts.append(ipaddress.IPv4Address(source).packed)
-        option = _IP_ADD_SOURCE_MEMBERSHIP
-    receiver.setsockopt(socket.IPPROTO_IP, option, b"".join(parts))
+def _bound_probe() -> socket.socket:
+    """A socket that holds a free UDP port, for as long as it is open."""
+    probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    probe.bind(("127.0.0.1", 0))
+    return probe
 
 
 def try_listen(address: tuple[str, int]) -> None:

@@ -23,14 +23,16 @@ async def serve(config: Config, stop: asyncio.Event) -> int:
 
     def ready() -> None:
         lines = sum(len(channel.lines) for channel in config.channels)
+        host, port = gateway.node.address
         stderr_console().print(
             f"{config.gateway.name}: ready: {len(config.channels)} channels, {lines} lines, "
-            f"AMQP on {config.amqp.listen}",
+            f"AMQP on {host}:{port}",
             markup=False,
         )
 
     try:
-        await Gateway(config).run(ready, stop)
+        gateway = Gateway(config)
+        await gateway.run(ready, stop)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise ConfigError(

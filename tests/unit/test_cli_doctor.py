@@ -1,0 +1,132 @@
+"""The doctor's checks, each shown a host that is ill in one way."""
+
+import socket
+
+import pytest
+
+from feedhandler.config import ChannelConfig, LineConfig, loopback_config
+from feedhandler.ops import doctor, host
+from feedhandler.ops.host import ClockState, InterfaceState, SelfTest
+
+
+def test_a_sound_host_has_no_failure_on_loopback() -> None:
+    checks = list(doctor.all_checks(loopback_config(services=[104]), is_default=True))
+    assert not [check for check in checks if check.status == "fail"]
+
+
+def test_every_configured_line_and_the_port_are_looked_at() -> None:
+    checks = {check.name: check for check in doctor.all_checks(loopback_config(services=[104]))}
+    assert checks["line 104.A"].status == checks["line 104.B"].status == "ok"
+    assert checks["AMQP port 0"].status == "ok"
+
+
+def test_a_small_receive_buffer_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "granted_receive_buffer", lambda wanted: 212_992)
+    (check,) = doctor.check_receive_buffer(8 << 20)
+    assert check.status == "warn"
+    assert check.remedy == "sysctl -w net.core.rmem_max=8388608"
+
+
+@pytest.mark.parametrize(
+    ("state", "found"),
+    [
+        (None, "no such interface"),
+        (InterfaceState("eth9", "10.0.0.1", False, False, True), "eth9 is down"),
+        (InterfaceState("eth9", "10.0.0.1", True, False, False), "eth9 does no multicast"),
+    ],
+)
+def test_an_interface_that_cannot_serve_is_a_failure(
+    monkeypatch: pytest.MonkeyPatch, state: InterfaceState | None, found: str
+) -> None:
+    monkeypatch.setattr(host, "interface_state", lambda interface: state)
+    (check,) = doctor.check_interface("eth9")
+    assert (check.status, check.found) == ("fail", found)
+    assert check.remedy
+
+
+def test_a_strict_reverse_path_filter_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = InterfaceState("eth9", "10.0.0.1", True, False, True)
+    monkeypatch.setattr(host, "interface_state", lambda interface: state)
+    monkeypatch.setattr(host, "strict_reverse_path", lambda name: True)
+    monkeypatch.setattr(host, "multicast_self_test", lambda interface: SelfTest(50, True))
+    statuses = [check.status for check in doctor.check_interface("eth9")]
+    assert statuses == ["ok", "warn", "ok"]
+
+
+@pytest.mark.parametrize(
+    ("result", "status"), [(None, "fail"), (SelfTest(9, False), "warn"), (SelfTest(9, True), "ok")]
+)
+def test_a_datagram_must_come_back_with_its_stamp(
+    monkeypatch: pytest.MonkeyPatch, result: SelfTest | None, status: str
+) -> None:
+    monkeypatch.setattr(host, "multicast_self_test", lambda interface: result)
+    assert list(doctor.check_interface("127.0.0.1"))[-1].status == status
+
+
+def test_a_network_that_refuses_to_send_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(interface: str) -> None:
+        raise OSError(101, "Network is unreachable")
+
+    monkeypatch.setattr(host, "multicast_self_test", refuse)
+    check = list(doctor.check_interface("127.0.0.1"))[-1]
+    assert (check.status, check.found) == ("fail", "sending failed: Network is unreachable")
+
+
+@pytest.mark.parametrize(
+    ("clock", "status"),
+    [
+        (None, "warn"),
+        (ClockState(False, 16_000_000), "warn"),
+        (ClockState(True, 50_000), "warn"),
+        (ClockState(True, 40), "ok"),
+    ],
+)
+def test_a_clock_that_nobody_steers_is_a_warning(
+    monkeypatch: pytest.MonkeyPatch, clock: ClockState | None, status: str
+) -> None:
+    monkeypatch.setattr(host, "clock_state", lambda: clock)
+    assert doctor.check_clock().status == status
+
+
+def test_a_line_that_cannot_be_joined_is_a_failure() -> None:
+    line = LineConfig(name="A", group="239.101.1.4", port=30_104)
+    check = doctor.check_join(ChannelConfig(service=104, lines=(line,)), line, "no-such-card")
+    assert check.status == "fail"
+    assert "no-such-card" in check.found
+
+
+def test_a_port_that_is_taken_is_a_failure() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        assert doctor.check_port(taken.getsockname()).status == "fail"
+    assert doctor.check_port(("127.0.0.1", 0)).status == "ok"
+
+
+def test_too_few_descriptors_are_a_warning() -> None:
+    assert doctor.check_descriptors(1).status == "ok"
+    assert doctor.check_descriptors(2**40).status in ("warn", "ok")
+
+
+def test_one_processor_is_too_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0})
+    assert doctor.check_cpus().status == "warn"
+
+
+def test_modules_that_run_interpreted_are_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doctor, "PURE_MODE", {"feedhandler.config": ""})
+    monkeypatch.setattr(doctor, "COMPILED_ONLY", {})
+    (check,) = doctor.check_modules()
+    assert check.status == "warn"
+    monkeypatch.setattr(doctor, "COMPILED_ONLY", {"feedhandler.not_there": ""})
+    (check,) = doctor.check_modules()
+    assert (check.status, check.remedy) == ("fail", "make build")
+
+
+def test_the_kernels_answers_make_sense() -> None:
+    loopback = host.interface_state("127.0.0.1")
+    assert loopback is not None
+    assert loopback.is_loopback
+    assert loopback.is_up
+    assert host.interface_state(loopback.name) == loopback
+    assert host.granted_receive_buffer(65_536) >= 65_536
+    assert isinstance(host.has_net_admin(), bool)
+    assert isinstance(host.strict_reverse_path(loopback.name), bool)

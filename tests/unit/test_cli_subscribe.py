@@ -1,0 +1,95 @@
+"""What `subscribe` and `decode` make of messages before they print them."""
+
+import pytest
+
+from feedhandler.codecs import UsageError, load_feed
+from feedhandler.ops import decode, subscribe
+from feedhandler.replay.capture import Datagram
+
+FEED = load_feed("euronext-utp-md")
+#: 2026-11-20 10:00:00 UTC.
+CAPTURED_NS = 1_795_168_800_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("address", "chosen", "expected"),
+    [
+        ("euronext.#", None, ("euronext.#", "message")),
+        ("euronext.#", "batch", ("euronext.#", "batch")),
+        ("euronext.#?as=packet", None, ("euronext.#", "packet")),
+        ("euronext.#?as=packet&types=230", None, ("euronext.#?types=230", "packet")),
+        ("euronext.#?types=230&as=packet", "message", ("euronext.#?types=230", "message")),
+    ],
+)
+def test_the_granularity_is_as_chosen_or_as_the_address_says(
+    address: str, chosen: str | None, expected: tuple[str, str]
+) -> None:
+    assert subscribe.split_granularity(address, chosen) == expected
+
+
+def datagram(sequence: int, *messages: bytes, kind: str = "data") -> Datagram:
+    """A packet of service 104 as captured."""
+    payload = FEED.encode_packet(sequence=sequence, service=104, messages=messages, kind=kind)
+    return Datagram(CAPTURED_NS, "239.101.1.4", 30_104, "10.0.0.1", payload)
+
+
+REFERENCE = FEED.encode_message(553, symbol_index=10_001, mnemo="AIRF", mic="XPAR")
+ORDER = FEED.encode_message(230, symbol_index=10_001, price=12_345, price_scale_code=2)
+TRADE = FEED.encode_message(240, symbol_index=10_002, price=100)
+
+
+def decoded(*datagrams: Datagram, **options: object) -> list[dict[str, object]]:
+    """What decode shows of the datagrams."""
+    decoder = decode.Decoder(
+        FEED,
+        decode.Options(capture=None, feed=FEED.name, **options),  # type: ignore[arg-type]
+    )
+    return list(decoder.messages(iter(datagrams)))
+
+
+def test_messages_are_shown_with_number_type_symbol_and_fields() -> None:
+    (shown,) = decoded(datagram(7, ORDER))
+    assert (shown["seq"], shown["type"], shown["symbol"], shown["service"]) == (
+        7,
+        230,
+        "10001",
+        104,
+    )
+    assert shown["price"] == 123.45
+    assert shown["captured_ns"] == CAPTURED_NS
+
+
+def test_types_symbols_and_services_choose() -> None:
+    packet = datagram(7, ORDER, TRADE)
+    assert [m["type"] for m in decoded(packet, types=("240",))] == [240]
+    assert [m["type"] for m in decoded(packet, symbol="10001")] == [230]
+    assert decoded(packet, service=103) == []
+
+
+def test_a_symbol_can_be_chosen_by_name_once_reference_data_told_it() -> None:
+    packets = (datagram(7, REFERENCE), datagram(8, ORDER, TRADE))
+    shown = decoded(*packets, names=True)
+    named = str(shown[-2]["symbol"])
+    assert "AIRF" in named
+    assert [m["type"] for m in decoded(*packets, symbol=named)] == [553, 230]
+
+
+def test_control_packets_are_shown_when_asked_for() -> None:
+    packet = datagram(7, kind="heartbeat")
+    assert decoded(packet) == []
+    assert [m["type"] for m in decoded(packet, control=True)] == ["heartbeat"]
+
+
+def test_what_is_no_packet_is_counted_by_reason() -> None:
+    decoder = decode.Decoder(
+        FEED,
+        decode.Options(capture=None, feed=FEED.name),  # type: ignore[arg-type]
+    )
+    junk = Datagram(CAPTURED_NS, "239.101.1.4", 30_104, "10.0.0.1", b"junk")
+    assert list(decoder.messages(iter([junk, junk]))) == []
+    assert dict(decoder.rejected) == {"truncated": 2}
+
+
+def test_a_type_that_the_feed_has_not_is_refused() -> None:
+    with pytest.raises(UsageError):
+        decoded(types=("X",))
