@@ -455,14 +455,15 @@ def _symbol(
 @cython.inline
 @cython.nogil
 @cython.exceptval(-1, check=True)
-def _note_packet(header: PacketHeader, out: MessageIndex) -> cython.int:
-    """Add the packet whose messages begin at entry `out.count`, where it has any."""
+def _close_packet(header: PacketHeader, out: MessageIndex, entry: cython.Py_ssize_t) -> cython.int:
+    """Make the packet's messages, up to `entry`, part of `out`, and the packet where it has any."""
     if header.count:
         out.firsts[out.packets] = cython.cast(cython.uint, out.count)
         out.services[out.packets] = header.service
         out.send_times[out.packets] = header.send_time
         out.packets += 1
-    return 0
+    out.count = entry
+    return FINE
 
 
 @cython.cfunc
@@ -506,8 +507,7 @@ def _fill(
     for _ in range(header.count):
         if end - at < least:
             return COUNT_MISMATCH if at == end else MESSAGE_OVERRUN
-        # Every feed so far has u16 sizes, and all but one u16 types and u32 symbols: those are
-        # read in place, the rest by `_read`.
+        # Every feed so far has u16 sizes, and most have u16 types: those are read in place.
         if length_size == 2:
             size = _u16(data, at + length_at, big)
         else:
@@ -536,11 +536,9 @@ def _fill(
         at += size
     if at != end:
         return COUNT_MISMATCH
-    _note_packet(header, out)
-    out.count = entry
     out.unknown += unknown
     out.short += short
-    return FINE
+    return _close_packet(header, out, entry)
 
 
 def scan_messages(table, data, start, header, out):
