@@ -3,9 +3,10 @@
 import re
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from feedhandler.codecs import ConfigError, list_feeds, load_feed
+from feedhandler.codecs import ConfigError, description, list_feeds, load_feed
 from feedhandler.codecs.loader import FEEDS_FOLDER, snake_case
 
 GOOD = """
@@ -224,6 +225,19 @@ def test_a_feed_without_kinds_must_say_what_a_heartbeat_is(tmp_path):
     text = re.sub(r"\[\[controls\]\].*?\n\n", "", text, flags=re.S)
     with pytest.raises(ConfigError, match="heartbeat_when_empty"):
         load_feed(write(tmp_path, text))
+
+
+def test_every_key_of_a_description_is_told_in_the_format_reference():
+    told = (FEEDS_FOLDER.parent / "FORMAT.md").read_text()
+    structs = [each for each in vars(description).values() if isinstance(each, type)]
+    keys = {
+        field.encode_name
+        for each in structs
+        if issubclass(each, msgspec.Struct) and each is not msgspec.Struct
+        for field in msgspec.structs.fields(each)
+    }
+    assert keys
+    assert [key for key in sorted(keys) if not re.search(rf"\b{key}\b", told)] == []
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
