@@ -289,6 +289,8 @@ class Reader:
                 and _is_received(data, at + 2)
             ):
                 self.received_ns = cython.cast(cython.longlong, read_uint(data, value + 1, 8))
+                if not cython.compiled and self.received_ns >= 1 << 63:
+                    self.received_ns -= 1 << 64  # C's cast has made it signed
             at = after
         return True
 
