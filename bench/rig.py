@@ -21,7 +21,14 @@ from typing import Any
 import zmq
 
 from feedhandler.codecs import load_feed
-from feedhandler.config import AmqpConfig, StatsConfig, loopback_config, to_toml
+from feedhandler.config import (
+    AmqpConfig,
+    ChannelConfig,
+    Config,
+    LineConfig,
+    StatsConfig,
+    to_toml,
+)
 from feedhandler.replay.sender_lines import MulticastLine
 from feedhandler.replay.sender_load import LoadGenerator, LoadTemplate
 
@@ -77,6 +84,7 @@ class Outcome:
     gateway: dict[str, Any]
     expected_market: int = 0
     problems: list[str] = field(default_factory=list)
+    cpu_seconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
@@ -118,8 +126,12 @@ class Rig:
     def _start(self) -> None:
         folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()))
         port, stats = free_port(), free_port()
-        config = loopback_config(
-            services=[SERVICE],
+        lines = tuple(
+            LineConfig(name=name, group=f"239.102.{number}.{os.getpid() % 250 + 1}", port=port)
+            for number, name in enumerate("AB")
+        )
+        config = Config(
+            channels=(ChannelConfig(service=SERVICE, lines=lines),),
             amqp=AmqpConfig(listen=f"127.0.0.1:{port}"),
             stats=StatsConfig(bind=f"tcp://127.0.0.1:{stats}", interval_ms=100),
         )
@@ -191,11 +203,13 @@ class Rig:
     def run(self, rate: int, seconds: float) -> Outcome:
         """Send `rate` unique packets a second; then compare what was sent with what arrived."""
         before = self.settled()
+        spent = self.cpu_seconds()
         result = self.load.run(rate, seconds)
         busy = self.snapshot(5.0)
         after = self.settled()
         late = result.behind > BEHIND_SHARE_MAX * result.datagrams
         outcome = Outcome(rate, result.datagrams, not late, [], after)
+        outcome.cpu_seconds = {who: now - spent[who] for who, now in self.cpu_seconds().items()}
         published = after["channels"][0]["packets"] - before["channels"][0]["packets"]
         lost = after["channels"][0]["lost"] - before["channels"][0]["lost"]
         if late:
@@ -221,10 +235,22 @@ class Rig:
             reports.append(json.loads(out.strip().splitlines()[-1]))
         return reports
 
+    def cpu_seconds(self) -> dict[str, float]:
+        """User and system time spent so far: the gateway's, and the subscribers' together."""
+        return {
+            "gateway": _cpu_seconds(self.gateway.pid),
+            "subscribers": sum(_cpu_seconds(child.pid) for child in self._subscribers),
+        }
+
     def memory_bytes(self) -> int:
         """Resident memory of the gateway process."""
         pages = int(Path(f"/proc/{self.gateway.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _kernel_drops(snapshot: dict[str, Any]) -> int:

@@ -14,13 +14,25 @@ if _os.environ.get("FEEDHANDLER_PURE"):
 
 if TYPE_CHECKING:
     from feedhandler.amqp.subscriber import Subscriber, subscribe
+    from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
 
-__all__ = ["Subscriber", "subscribe"]
+__all__ = [
+    "ConfigError",
+    "FeedhandlerError",
+    "PeerError",
+    "Subscriber",
+    "UsageError",
+    "subscribe",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name in __all__:
+    if name in ("Subscriber", "subscribe"):
         from feedhandler.amqp import subscriber
 
         return getattr(subscriber, name)
+    if name in __all__:
+        from feedhandler.codecs import errors
+
+        return getattr(errors, name)
     raise AttributeError(f"module 'feedhandler' has no attribute {name!r}")
