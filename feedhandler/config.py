@@ -90,7 +90,6 @@ class ReceiveConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     socket_buffer_bytes: Annotated[
         _Bytes, _setting("receive buffer asked of the kernel, per line")
     ] = 8 * 2**20
-    batch_packets: Annotated[int, _setting("packets taken per system call", ge=1, le=1024)] = 64
     cpu: Annotated[
         int, _setting("processor the receive thread is pinned to; -1 for none", ge=-1, le=4095)
     ] = -1
@@ -104,7 +103,7 @@ class AmqpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     )
     queue_bytes: Annotated[
         _Bytes, _setting("waiting bytes per subscriber; one that overruns it is detached")
-    ] = 8 * 2**20
+    ] = 32 * 2**20
     max_connections: Annotated[int, _setting("connections at a time", ge=1, le=100_000)] = 1000
     max_links: Annotated[int, _setting("receiving links at a time", ge=1, le=1_000_000)] = 10_000
     max_frame_bytes: Annotated[
