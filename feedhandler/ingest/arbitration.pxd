@@ -44,6 +44,7 @@ cdef class Arbiter:
     # numberings
     cdef int epoch
     cdef unsigned long long epoch_ends, reset_time, reset_fingerprint, old_expected
+    cdef unsigned long long first_time, old_first_time
     cdef int[::1] line_epoch
     cdef int pending_cause, pending_line
     cdef Py_ssize_t pending_slot

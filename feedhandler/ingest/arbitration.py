@@ -190,6 +190,7 @@ class Arbiter:
         self.join_since = self.join_lowest = self.join_highest = 0
         self.known_next = self.known_since = self.later_next = self.later_since = 0
         self.forced_until = self.forced_cause = self.lost_count = self.lost_newest = 0
+        self.first_time = self.old_first_time = 0
         self.epoch_ends = self.reset_time = self.reset_fingerprint = self.old_expected = 0
         self.pending_cause = self.pending_line = self.pending_next = 0
         self.pending_session = 0
@@ -362,6 +363,8 @@ class Arbiter:
         self.expected = header.next_sequence
         self.last_accepted = now_ns
         self.last_send_time = header.send_time
+        if self.first_time == 0:
+            self.first_time = header.send_time
         self._count_line(line, columns.LINE_WON)
         self.counters[columns.CHANNEL_PACKETS] += 1
         self.counters[columns.CHANNEL_MESSAGES] += cython.cast(cython.ulonglong, header.count) - (
@@ -421,13 +424,13 @@ class Arbiter:
 
     def _make_room(self, sequence, now_ns):
         """The hold is full: give the earliest hole up now, up to the first packet in hand."""
+        lowest: cython.ulonglong
         self.counters[columns.CHANNEL_HOLD_FULL] += 1
         if not self.joined:
             self._begin(now_ns)
-        else:
-            self.forced_until = self.pool.word(self.hold.lowest(), slots.SEQUENCE)
-            if sequence < self.forced_until:
-                self.forced_until = sequence
+        lowest = self.pool.word(self.hold.lowest(), slots.SEQUENCE)
+        if self.joined and lowest > self.expected:
+            self.forced_until = lowest if lowest < sequence else sequence
             self.forced_cause = BY_FULL_HOLD
         self._advance(now_ns)
         return 0
@@ -795,6 +798,7 @@ class Arbiter:
         line: cython.int
         self.pending_told = True
         self.old_expected = self.expected if self.joined else 0
+        self.old_first_time = self.first_time
         self.epoch += 1
         self.epoch_ends = now_ns
         self.reset_time = 0
@@ -818,6 +822,7 @@ class Arbiter:
         self.lost_count = 0
         self.last_accepted = now_ns
         self.last_send_time = self.reset_time
+        self.first_time = self.reset_time
         self.window.clear()
         for line in range(self.line_count):
             self.run_length[line] = 0
@@ -836,9 +841,10 @@ class Arbiter:
         if header.session != self.session:
             return False  # the session tells, see `_other_session`
         if header.send_time > 0 and self.reset_time > 0:
-            # Half a range back counts as forward: times may wrap at midnight.
+            # Earlier than the reset, but within the old numbering's time: before the old one even
+            # began it cannot be from, so then the time of day has wrapped at midnight.
             if header.send_time < self.reset_time:
-                return self.reset_time - header.send_time < self.reset_time >> 1
+                return header.send_time >= self.old_first_time
             if header.send_time > self.reset_time:
                 if header.kind != kinds.RESET:
                     self.line_epoch[line] = self.epoch
@@ -996,6 +1002,10 @@ class Arbiter:
         slot: cython.Py_ssize_t
         sequence: cython.ulonglong
         first: cython.ulonglong = anchor
+        # Of a jump forward nothing that has been passed meanwhile is part.
+        least: cython.ulonglong = 0
+        if session == self.session and anchor >= self.expected:
+            least = self.expected
         for at in range(self.quarantined.shape[0]):
             slot = self.quarantined[at]
             if (
@@ -1004,7 +1014,7 @@ class Arbiter:
                 and self.pool.word(slot, slots.SESSION) == session
             ):
                 sequence = self.pool.word(slot, slots.SEQUENCE)
-                if sequence < first and anchor - sequence <= self.max_jump:
+                if least <= sequence < first and anchor - sequence <= self.max_jump:
                     first = sequence
         if session != self.session:
             self._renumber(NEW_SESSION, session, self.first_sequence, -1, 0, now_ns)

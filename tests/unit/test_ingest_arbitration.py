@@ -392,7 +392,9 @@ def test_after_the_window_every_line_is_of_the_new_numbering(started):
     assert started.data(1, 2) == [Verdict.PUBLISHED]
 
 
-def test_a_send_time_that_wrapped_at_midnight_is_not_old(started):
+def test_a_send_time_that_wrapped_at_midnight_is_not_old(channel):
+    started = channel
+    started.data(0, 1, send_time=86_300_000)
     started.reset(0, send_time=86_399_000)
     assert started.data(0, 2, send_time=3) == [Verdict.PUBLISHED]
 
