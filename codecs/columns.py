@@ -182,9 +182,14 @@ def _u64(
     at: cython.Py_ssize_t,
     big: cython.bint,
 ) -> cython.ulonglong:
-    high: cython.ulonglong = _u32(data, base, at if big else at + 4, big)
-    low: cython.ulonglong = _u32(data, base, at + 4 if big else at, big)
-    return (high << 32) | low
+    value: cython.ulonglong = 0
+    place: cython.Py_ssize_t
+    if base < 0:
+        return 0
+    at += base
+    for place in range(8):
+        value = (value << 8) | data[at + (place if big else 7 - place)]
+    return value
 
 
 @cython.cfunc
@@ -234,8 +239,12 @@ def fill_columns(
     row: cython.Py_ssize_t
     at: cython.Py_ssize_t
     field: cython.Py_ssize_t
-    which: cython.Py_ssize_t
     cell: cython.Py_ssize_t
+    base: cython.const_longlong[::1]
+    column8: cython.ulonglong[::1]
+    column4: cython.uint[::1]
+    column2: cython.ushort[::1]
+    column1: cython.uchar[::1]
     size: cython.Py_ssize_t
     with cython.nogil:
         while first < rows:
@@ -243,25 +252,27 @@ def fill_columns(
             for field in range(len(plan)):
                 at = plan[field, 0]
                 size = plan[field, 1]
-                which = plan[field, 2]
+                base = bases[plan[field, 2]]
                 cell = plan[field, 4]
                 if plan[field, 3]:
                     for row in range(first, last):
-                        _copy_text(data, bases[which, row], at, size, texts, cell + row * size)
+                        _copy_text(data, base[row], at, size, texts, cell + row * size)
                 elif size == 4:
+                    column4 = cells4[cell]
                     for row in range(first, last):
-                        cells4[cell, row] = _u32(data, bases[which, row], at, big)
+                        column4[row] = _u32(data, base[row], at, big)
                 elif size == 1:
+                    column1 = cells1[cell]
                     for row in range(first, last):
-                        cells1[cell, row] = (
-                            data[bases[which, row] + at] if bases[which, row] >= 0 else 0
-                        )
+                        column1[row] = _u8(data, base[row], at)
                 elif size == 2:
+                    column2 = cells2[cell]
                     for row in range(first, last):
-                        cells2[cell, row] = _u16(data, bases[which, row], at, big)
+                        column2[row] = _u16(data, base[row], at, big)
                 else:
+                    column8 = cells8[cell]
                     for row in range(first, last):
-                        cells8[cell, row] = _u64(data, bases[which, row], at, big)
+                        column8[row] = _u64(data, base[row], at, big)
             first = last
 
 
