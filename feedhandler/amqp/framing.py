@@ -233,10 +233,21 @@ class Reader:
         else:
             return False
         for field in range(count):
-            after = value_end(data, at, end, 0)
-            if after < 0:
+            # The three forms that our own node writes are read in place, all others by the rule.
+            if at >= end:
                 return False
             code = data[at]
+            if code == 0x40:
+                at += 1
+                continue
+            if code >> 4 == 0xA and at + 2 <= end:
+                after = at + 2 + data[at + 1]
+                if after > end:
+                    return False
+            else:
+                after = value_end(data, at, end, 0)
+                if after < 0:
+                    return False
             head = 2 if code >> 4 == 0xA else 5
             if code >> 4 == 0xA or code >> 4 == 0xB:
                 if field == 0:
