@@ -73,11 +73,12 @@ class Child:
 
     def failure(self) -> ChildEnded:
         """Why the child ended, as an error."""
-        code = self.process.returncode
-        how = f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+        code = self.process.returncode or 0
+        if code < 0:
+            return ChildEnded(f"the {self.name} ended early (signal {-code})")
         last = next((line for line in reversed(self.errors) if line.strip()), "")
-        last = last.removeprefix("feedhandler: ")
-        return ChildEnded(f"the {self.name} ended early ({how})" + (f": {last}" if last else ""))
+        reason = f": {last.removeprefix('feedhandler: ')}" if last else ""
+        return ChildEnded(f"the {self.name} ended early (exit code {code}){reason}")
 
 
 async def _each_line(stream: asyncio.StreamReader, use: Callable[[str], None] | None) -> None:

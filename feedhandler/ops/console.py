@@ -138,14 +138,27 @@ def terminate_like_interrupt() -> None:
 def run_async(
     main: Callable[[asyncio.Event], Coroutine[Any, Any, int]], loop_kind: str = "asyncio"
 ) -> int:
-    """Run `main(stop)` in an event loop of `loop_kind`; SIGINT and SIGTERM set `stop`."""
+    """Run `main(stop)` in an event loop of `loop_kind`; SIGINT and SIGTERM set `stop`.
+
+    An exception that nobody awaits (in a callback of the loop) sets `stop` too, and is reported.
+    """
 
     async def with_signals() -> int:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, stop.set)
-        return await main(stop)
+        codes: list[int] = []
+
+        def on_stray_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+            if os.environ.get("FEEDHANDLER_DEBUG") == "1":
+                loop.default_exception_handler(context)
+            codes.append(report(context.get("exception") or RuntimeError(context["message"])))
+            stop.set()
+
+        loop.set_exception_handler(on_stray_exception)
+        code = await main(stop)
+        return codes[0] if codes else code
 
     if loop_kind == "uvloop":
         import uvloop

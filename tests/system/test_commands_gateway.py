@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import re
 import signal
 import subprocess
@@ -49,7 +50,7 @@ def gateway(tmp_path: Path) -> Iterator[str]:
     path.write_text(to_toml(loopback_config(listen=f"127.0.0.1:{port}")))
     with running("run", str(path)) as process:
         assert process.stderr is not None
-        assert ": ready: 7 channels, 14 lines" in process.stderr.readline()
+        assert any(": ready: 7 channels, 14 lines" in line for line in process.stderr)
         yield f"amqp://127.0.0.1:{port}"
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=TIMEOUT_S)
@@ -190,6 +191,18 @@ def test_an_interrupted_demo_ends_its_children() -> None:
         assert demo.returncode == 0, errors
         assert "Traceback" not in errors
     assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
+
+
+def test_a_demo_whose_gateway_dies_says_so() -> None:
+    with running("demo", "--seconds", "60", "--rate", "3000") as demo:
+        assert demo.stdout is not None
+        assert demo.stdout.readline().startswith("service ")
+        for pid in _children_of(demo.pid):
+            if b"\0run\0" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                os.kill(pid, signal.SIGKILL)
+        _, errors = demo.communicate(timeout=TIMEOUT_S)
+        assert demo.returncode == 1
+    assert errors.splitlines() == ["feedhandler: the gateway ended early (signal 9)"]
 
 
 def _children_of(pid: int) -> list[int]:

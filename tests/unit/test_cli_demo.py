@@ -6,11 +6,12 @@ from typing import Any
 import pytest
 
 from feedhandler.codecs import load_feed
+from feedhandler.ops.console import ExitCode
 from feedhandler.ops.demo import FEED, Demo, Options, Verdict, free_ports
 from feedhandler.ops.demo_view import PlainView, Rates, Row, milliseconds, table
 from feedhandler.ops.receipts import Bookkeeper
 from feedhandler.replay.ledger import LedgerWriter, read_ledger
-from feedhandler.replay.ledger_check import CheckReport, Selection, check
+from feedhandler.replay.ledger_check import CheckReport, Offender, Selection, check
 
 
 def snapshot(seconds: float, packets: int, messages: int) -> dict[str, Any]:
@@ -80,6 +81,23 @@ def test_a_verdict_counts_over_all_subscribers() -> None:
 def test_a_verdict_without_traffic_is_a_fault() -> None:
     verdict = Verdict(0, {"euronext.104": CheckReport()}, 0, 0)
     assert verdict.faults == ["euronext.104: the exchange sent nothing for it"]
+
+
+def test_a_fault_is_told_and_makes_the_exit_code_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    demo = Demo(Options(), None)  # type: ignore[arg-type]
+    demo.folder = tmp_path
+    demo.subscribers = list(demo._subscribers())
+    reports = {each.pattern: CheckReport(expected=9, ok=9) for each in demo.subscribers}
+    assert demo._report(Verdict(9, reports, 1, 2)) == ExitCode.OK
+    lost = CheckReport(expected=9, ok=8, lost_unannounced=1)
+    lost.offenders["lost_unannounced"] = [Offender(104, 7, 0)]
+    reports["euronext.104"] = lost
+    assert demo._report(Verdict(9, reports, 1, 2)) == ExitCode.FOUND
+    told = capsys.readouterr()
+    assert "1 lost unannounced" in told.out.splitlines()[-1]
+    assert "demo: euronext.104: 1 lost unannounced (service:packet.message 104:7.0)" in told.err
 
 
 def test_free_ports_differ() -> None:

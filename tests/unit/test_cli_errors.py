@@ -1,12 +1,15 @@
 """Exit codes and one-line errors, whatever a command's work raises."""
 
+import asyncio
 import errno
+import os
+import signal
 
 import pytest
 
 from feedhandler import cli
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
-from feedhandler.ops.console import ExitCode, run_guarded
+from feedhandler.ops.console import ExitCode, run_async, run_guarded
 
 COMMANDS = [
     "demo",
@@ -61,6 +64,33 @@ def test_a_bug_shows_its_traceback_only_when_asked(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("FEEDHANDLER_DEBUG", "1")
     with pytest.raises(ValueError, match="a bug"):
         run_guarded(work)
+
+
+@pytest.mark.parametrize("loop_kind", ["uvloop", "asyncio"])
+def test_an_exception_in_a_callback_ends_a_command_with_one_line(
+    loop_kind: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise PeerError("gone in the night")
+
+    async def work(stop: asyncio.Event) -> int:
+        asyncio.get_running_loop().call_soon(fail)
+        await asyncio.wait_for(stop.wait(), 30)
+        return ExitCode.OK
+
+    assert run_async(work, loop_kind) == ExitCode.PEER
+    assert capfd.readouterr().err == "feedhandler: gone in the night\n"
+
+
+@pytest.mark.parametrize("loop_kind", ["uvloop", "asyncio"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_asks_a_command_to_finish(loop_kind: str, number: signal.Signals) -> None:
+    async def work(stop: asyncio.Event) -> int:
+        os.kill(os.getpid(), number)
+        await asyncio.wait_for(stop.wait(), 30)
+        return ExitCode.OK
+
+    assert run_async(work, loop_kind) == ExitCode.OK
 
 
 @pytest.mark.parametrize("command", COMMANDS)
