@@ -41,11 +41,9 @@ def parts(module: Any, data: Any, start: int = 0, end: int | None = None) -> Any
     reader = module.Reader()
     if not reader.parse(data, start, len(data) if end is None else end):
         return None
-    return tuple(
-        getattr(reader, f"{name}_{what}")
-        for name in ("tag", "subject", "content", "body")
-        for what in ("at", "size")
-    ) + (reader.group_sequence, reader.received_ns)
+    names = ("tag", "subject", "content", "body")
+    places = [getattr(reader, f"{name}_{what}") for name in names for what in ("at", "size")]
+    return (*places, reader.group_sequence, reader.received_ns)
 
 
 def cut(data: bytes, reader: Any, name: str) -> bytes:
@@ -280,7 +278,7 @@ def test_on_mutated_messages_both_twins_agree_and_stay_inside(seed: int) -> None
             continue
         read += 1
         for at, size in zip(found[0:8:2], found[1:8:2], strict=True):
-            assert (at == -1 and size == 0) or (0 <= at and size >= 0 and at + size <= len(data))
+            assert (at == -1 and size == 0) or (at >= 0 and size >= 0 and at + size <= len(data))
     assert read > 100  # the mutations are mild enough to reach the depths
 
 

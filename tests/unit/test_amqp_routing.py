@@ -231,12 +231,11 @@ def test_what_cannot_be_served_is_refused_with_its_condition(address: str, condi
 def test_any_text_is_an_address_or_refused_as_one(text: str) -> None:
     try:
         asked = parse(text)
-    except AddressError as refusal:
-        assert refusal.condition.startswith("amqp:")
-    else:
-        assert asked.patterns
-        asked.concerns("e", "1")
-        asked.wants_symbol("e", "1", "a")
+    except AddressError:
+        return
+    assert asked.patterns
+    asked.concerns("e", "1")
+    asked.wants_symbol("e", "1", "a")
 
 
 def test_the_deepest_pattern_that_is_allowed_is_matched() -> None:

@@ -1,0 +1,517 @@
+"""The fan-out: who gets what, in which form, in which order, and how it is cached.
+
+The whole file runs a second time in a process of its own with `FEEDHANDLER_PURE=1`, where every
+compiled module but the engine is its interpreted twin.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from amqp_kit import FEED, STAMP_NS, FakeLink, Rig, Sent, order, packet, prefix_of, quote
+
+from feedhandler.amqp import fanout as fanout_module
+from feedhandler.codecs import load_feed
+from feedhandler.ingest.ring import RecordKind
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def symbols_of(data: bytes) -> list[int]:
+    return FEED.decode_packet(data).symbols
+
+
+def split(data: bytes) -> list[bytes]:
+    """A batch body's packets, by the length field of UTP-MD (offset 0, includes itself)."""
+    found = []
+    while data:
+        size = int.from_bytes(data[:2], "big")
+        found.append(data[:size])
+        data = data[size:]
+    return found
+
+
+# -- packets ----------------------------------------------------------------------------------
+
+
+def test_a_whole_service_link_gets_each_packet_as_it_is_and_in_order() -> None:
+    rig = Rig()
+    _, link = rig.attach("euronext.104")
+    put = rig.packets(1, 20)
+    rig.pump(500)  # several shares
+    assert [each.body for each in link.sent] == put
+    assert [each.sequence for each in link.sent] == list(range(1, 21))
+    assert {each.number for each in link.sent} == {0xFFFF}
+    assert {each.key for each in link.sent} == {"euronext.104"}
+    assert {each.content for each in link.sent} == {"packet"}
+    assert [each.group_sequence for each in link.sent] == list(range(20))
+    assert {each.received_ns for each in link.sent} == {None}
+    assert rig.streams[0].packets == 20
+    assert rig.streams[0].messages == 100
+    assert rig.streams[0].next_sequence == 21
+
+
+def test_the_tag_carries_day_feed_service_sequence_and_number() -> None:
+    rig = Rig((104, 105))
+    _, link = rig.attach("euronext.105?as=message")
+    rig.packets(9, 9, channel=1)
+    rig.pump()
+    assert [each.tag for each in link.sent] == [
+        prefix_of(FEED, 105) + (9).to_bytes(8, "big") + number.to_bytes(2, "big")
+        for number in range(5)
+    ]
+
+
+def test_only_who_asked_for_it_gets_the_receive_stamp() -> None:
+    rig = Rig()
+    links = {
+        address: rig.attach(address)[1]
+        for grain in ("packet", "message", "batch")
+        for address in (f"euronext.104?as={grain}&stamp=1", f"euronext.104?as={grain}")
+    }
+    rig.packets(7, 7)
+    rig.pump()
+    for address, link in links.items():
+        expected = STAMP_NS + 7 if "stamp" in address else None
+        assert {each.received_ns for each in link.sent} == {expected}
+    assert rig.streams[0].latency.count == 0
+    rig.fanout.note_latency(STAMP_NS + 7 + 1000)
+    assert rig.streams[0].latency.count == 1
+    assert 1000 <= rig.streams[0].latency.percentiles(0.5)[0] <= 1032
+
+
+def test_a_thinned_packet_keeps_its_header_with_length_and_count_of_what_is_left() -> None:
+    rig = Rig()
+    _, link = rig.attach("euronext.104.1003")
+    put = rig.packets(1, 7)
+    rig.pump()
+    whole = [FEED.decode_packet(data) for data in put]
+    wanted = [each for each in whole if 1003 in each.symbols]
+    assert len(link.sent) == len(wanted) == 5
+    for sent, full in zip(link.sent, wanted, strict=True):
+        thin = FEED.decode_packet(sent.body)
+        assert thin.sequence == full.sequence == sent.sequence
+        assert thin.send_time == full.send_time
+        assert thin.symbols == [1003]
+        assert int.from_bytes(sent.body[:2], "big") == len(sent.body)
+        assert [str(m) for m in thin.messages] == [
+            str(m) for m, s in zip(full.messages, full.symbols, strict=True) if s == 1003
+        ]
+        assert sent.key == "euronext.104"
+        assert sent.content == "packet"
+        assert sent.number == 0xFFFF
+
+
+def test_types_thin_a_packet_to_those_types() -> None:
+    rig = Rig()
+    _, orders = rig.attach("euronext.104?types=230")
+    _, neither = rig.attach("euronext.104?types=999")
+    rig.packets(1, 3)
+    rig.pump()
+    assert [FEED.decode_packet(each.body).types for each in orders.sent] == [[230] * 3] * 3
+    assert neither.sent == []
+
+
+def test_a_packet_with_nothing_for_a_link_does_not_reach_it() -> None:
+    rig = Rig()
+    _, link = rig.attach("euronext.104.9999")
+    rig.packets(1, 5)
+    rig.pump()
+    assert link.frames == []
+
+
+def test_a_packet_without_messages_goes_to_whole_service_links_only() -> None:
+    rig = Rig()
+    _, whole = rig.attach("euronext.104")
+    _, fine = rig.attach("euronext.104?as=message")
+    data = packet(1, [])
+    rig.put(data, 1, 0)
+    rig.pump()
+    assert [each.body for each in whole.sent] == [data]
+    assert fine.sent == []
+
+
+# -- messages ---------------------------------------------------------------------------------
+
+
+def test_each_message_alone_has_its_own_key_number_and_bytes() -> None:
+    rig = Rig()
+    _, link = rig.attach("euronext.104.*?as=message")
+    messages = [order(5), quote(6), order(5)]
+    rig.put(packet(1, messages), 1, 3)
+    rig.pump()
+    assert [each.body for each in link.sent] == messages
+    assert [each.key for each in link.sent] == [f"euronext.104.{n}" for n in (5, 6, 5)]
+    assert [each.number for each in link.sent] == [0, 1, 2]
+    assert [each.group_sequence for each in link.sent] == [0, 1, 2]
+    assert {each.content for each in link.sent} == {"message"}
+
+
+def test_messages_without_a_symbol_have_a_dash_for_it() -> None:
+    rig = Rig()
+    _, dash = rig.attach("euronext.104.-?as=message")
+    _, everything = rig.attach("euronext.#?as=message")
+    data = FEED.encode_message(516)
+    rig.put(packet(1, [order(5), data]), 1, 2)
+    rig.pump()
+    assert [(each.key, each.body) for each in dash.sent] == [("euronext.104.-", data)]
+    assert [each.key for each in everything.sent] == ["euronext.104.5", "euronext.104.-"]
+
+
+def test_a_type_that_the_feed_does_not_know_passes_and_is_counted() -> None:
+    rig = Rig()
+    _, link = rig.attach("euronext.104?as=message")
+    strange = bytearray(order(5))
+    strange[2:4] = (999).to_bytes(2, "big")
+    rig.put(packet(1, [bytes(strange)]), 1, 1)
+    rig.pump()
+    assert [each.body for each in link.sent] == [bytes(strange)]
+    assert rig.fanout.unknown_types == 1
+
+
+def test_types_filter_single_messages_too() -> None:
+    rig = Rig()
+    _, link = rig.attach("euronext.104?as=message&types=140")
+    rig.packets(1, 2)
+    rig.pump()
+    assert [each.number for each in link.sent] == [1, 3, 1, 3]
+
+
+@pytest.mark.parametrize("grain", ["packet", "batch", "message"])
+def test_a_link_gets_each_message_once_however_many_patterns_match(grain: str) -> None:
+    rig = Rig()
+    both = "euronext.104,euronext.#,euronext.104.1001,*.*.1001,euronext.104.*"
+    _, many = rig.attach(f"{both}?as={grain}")
+    _, one = rig.attach(f"euronext.104?as={grain}")
+    _, symbols = rig.attach(f"euronext.104.1001,*.*.1001,#.1001?as={grain}")
+    _, symbol = rig.attach(f"euronext.104.1001?as={grain}")
+    rig.packets(1, 10)
+    rig.pump()
+    assert many.frames == one.frames
+    assert symbols.frames == symbol.frames
+    assert len(one.frames) > 0
+
+
+def test_links_of_every_kind_side_by_side_get_what_each_gets_alone() -> None:
+    addresses = [
+        f"{pattern}?as={grain}{extra}"
+        for pattern in ("euronext.104", "euronext.104.1002", "euronext.*.1002,euronext.104.1003")
+        for grain in ("packet", "batch", "message")
+        for extra in ("", "&types=230", "&stamp=1")
+    ]
+    together = Rig()
+    links = {address: together.attach(address)[1] for address in addresses}
+    together.packets(1, 12)
+    together.pump()
+    for address in addresses:
+        alone = Rig()
+        _, link = alone.attach(address)
+        alone.packets(1, 12)
+        alone.pump()
+        assert links[address].frames == link.frames, address
+        assert link.frames, address
+
+
+def test_feeds_with_the_type_in_the_packet_send_single_messages_as_packets_of_one() -> None:
+    feed = load_feed("nyse-openbook-ultra")
+    assert feed.table.type_in_packet
+    code, ways = next((c, w) for c, w in feed.layouts.items() if w[0].symbol)
+    rig = Rig((1,), feed)
+    _, link = rig.attach(f"{feed.key}.1?as=message")
+    messages = [feed.encode_message(code, **{ways[0].symbol: n}) for n in (7, 8, 9)]
+    rig.put(feed.encode_packet(sequence=4, messages=messages, packet_type=code), 4, 3)
+    rig.pump()
+    assert [each.number for each in link.sent] == [0, 1, 2]
+    for sent, symbol in zip(link.sent, (7, 8, 9), strict=True):
+        alone = feed.decode_packet(sent.body)
+        assert alone.sequence == 4
+        assert alone.symbols == [symbol]
+        assert sent.key == f"{feed.key}.1.{symbol}"
+
+
+# -- partial overlap --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("skip", [1, 4])
+def test_messages_delivered_before_are_left_out_for_every_kind_of_link(skip: int) -> None:
+    rig = Rig()
+    links = {
+        grain: rig.attach(f"euronext.104?as={grain}")[1] for grain in ("packet", "batch", "message")
+    }
+    data = packet(1)
+    rig.put(data, 1, 5, skip=skip)
+    rig.pump()
+    left = symbols_of(data)[skip:]
+    (whole,) = links["packet"].sent
+    (batch,) = links["batch"].sent
+    assert symbols_of(whole.body) == symbols_of(batch.body) == left
+    assert [each.number for each in links["message"].sent] == list(range(skip, 5))
+    assert rig.streams[0].messages == 5 - skip
+
+
+# -- batches ----------------------------------------------------------------------------------
+
+
+def test_a_batch_holds_all_packets_of_a_hand_over_and_the_first_ones_tag() -> None:
+    rig = Rig()
+    _, link = rig.attach("euronext.104?as=batch")
+    first, second = rig.packets(1, 6), None
+    rig.pump()
+    second = rig.packets(7, 9)
+    rig.pump()
+    assert [split(each.body) for each in link.sent] == [first, second]
+    assert [each.sequence for each in link.sent] == [1, 7]
+    assert {each.content for each in link.sent} == {"batch"}
+    assert [each.group_sequence for each in link.sent] == [0, 1]
+
+
+def test_a_batch_grows_while_there_is_no_credit_and_is_cut_at_its_limit() -> None:
+    rig = Rig()
+    outlet, link = rig.attach("euronext.104?as=batch", grants=0, batch_bytes=2000)
+    put = []
+    for sequence in range(1, 31):
+        put += rig.packets(sequence, sequence)
+        rig.pump()
+    assert link.frames == []
+    link.grants = 100
+    outlet.drain()
+    bodies = [each.body for each in link.sent]
+    assert [data for body in bodies for data in split(body)] == put
+    largest = max(len(data) for data in put)
+    assert all(len(body) <= 2000 for body in bodies)
+    assert all(len(body) > 2000 - 2 * largest for body in bodies[:-1])
+    assert len(bodies) > 3
+
+
+def test_a_packet_larger_than_a_batch_may_be_goes_alone() -> None:
+    rig = Rig()
+    _, link = rig.attach("euronext.104?as=batch", batch_bytes=100)
+    put = rig.packets(1, 3)
+    rig.pump()
+    assert [each.body for each in link.sent] == put
+
+
+def test_batches_of_several_services_do_not_mix() -> None:
+    rig = Rig((104, 105))
+    _, link = rig.attach("euronext.*?as=batch")
+    for sequence in range(1, 4):
+        rig.packets(sequence, sequence, channel=0)
+        rig.packets(sequence, sequence, channel=1)
+    rig.pump()
+    assert sorted((each.key, len(split(each.body))) for each in link.sent) == [
+        ("euronext.104", 3),
+        ("euronext.105", 3),
+    ]
+
+
+# -- quality and marks ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("grain", ["packet", "batch", "message"])
+def test_a_mark_is_told_between_the_packets_it_stands_between(grain: str) -> None:
+    rig = Rig()
+    _, link = rig.attach(f"euronext.104?as={grain}")
+    rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+    rig.packets(1, 3)
+    rig.mark(RecordKind.GAP, sequence=4, next_sequence=6)
+    rig.packets(6, 7)
+    rig.pump()
+
+    def span(each: Sent) -> list[object]:
+        if each.content == "quality+json":
+            return ["quality"]
+        if each.content == "batch":
+            return [FEED.decode_packet(data).sequence for data in split(each.body)]
+        return [each.sequence]
+
+    order_seen = [item for each in link.sent for item in span(each)]
+    per = 5 if grain == "message" else 1
+    expected: list[object] = ["quality"]
+    expected += [n for n in (1, 2, 3) for _ in range(per)] + ["quality"]
+    expected += [n for n in (6, 7) for _ in range(per)]
+    assert order_seen == expected
+    assert [each.group_sequence for each in link.sent] == list(range(len(link.sent)))
+
+
+def test_a_quality_message_concerns_the_links_of_its_service_that_want_it() -> None:
+    rig = Rig((104, 105))
+    links = {
+        address: rig.attach(address)[1]
+        for address in (
+            "euronext.104",
+            "euronext.104.7?as=message",
+            "euronext.#",
+            "euronext.104.quality",
+            "euronext.104?quality=0",
+            "euronext.105",
+        )
+    }
+    rig.mark(RecordKind.GAP, sequence=4, next_sequence=6)
+    rig.pump()
+    told = {address for address, link in links.items() if link.frames}
+    assert told == set(links) - {"euronext.104?quality=0", "euronext.105"}
+    assert rig.fanout.quality_messages == 4
+    (message,) = links["euronext.104"].sent
+    assert message.key == "euronext.104.quality"
+
+
+def test_a_mark_reaches_the_listener_with_all_it_says() -> None:
+    rig = Rig((104, 105))
+    rig.mark(
+        RecordKind.LINE_SILENT,
+        channel=1,
+        line=1,
+        sequence=4,
+        next_sequence=5,
+        received_ns=6,
+        auxiliary=7,
+    )
+    rig.pump()
+    assert rig.marks == [(RecordKind.LINE_SILENT, 1, 1, 4, 5, 6, 7)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "expected"),
+    [
+        (RecordKind.START, {"sequence": 9, "next_sequence": 9}, 9),
+        (RecordKind.GAP, {"sequence": 4, "next_sequence": 8}, 8),
+        (RecordKind.RESET, {"sequence": 0, "next_sequence": 1}, 1),
+        (RecordKind.LINE_SILENT, {"sequence": 4, "next_sequence": 4}, 4),
+        (RecordKind.MISMATCH, {"sequence": 2, "next_sequence": 3}, 4),
+    ],
+)
+def test_the_sequence_expected_next_follows_marks_as_well_as_packets(
+    kind: RecordKind, fields: dict[str, int], expected: int
+) -> None:
+    rig = Rig()
+    rig.packets(1, 3)
+    rig.mark(kind, **fields)
+    rig.pump()
+    assert rig.streams[0].next_sequence == expected
+
+
+def test_a_new_trading_day_changes_the_tags_of_every_kind_of_message() -> None:
+    rig = Rig()
+    links = [rig.attach(f"euronext.104?as={grain}")[1] for grain in ("packet", "batch", "message")]
+    rig.packets(1, 1)
+    rig.pump()
+    tomorrow = (20261122).to_bytes(4, "big") + prefix_of(FEED, 104)[4:]
+    rig.streams[0].set_prefix(tomorrow)
+    rig.packets(1, 1)
+    rig.pump()
+    for link in links:
+        half = len(link.sent) // 2
+        assert {each.tag[:8] for each in link.sent[:half]} == {prefix_of(FEED, 104)}
+        assert {each.tag[:8] for each in link.sent[half:]} == {tomorrow}
+
+
+# -- the routing cache ------------------------------------------------------------------------
+
+
+def test_a_symbols_route_is_worked_out_once() -> None:
+    rig = Rig()
+    rig.attach("euronext.104?as=message")
+    for sequence in range(1, 5):
+        rig.put(packet(sequence, [order(1), order(2), order(1)]), sequence, 3)
+    rig.pump()
+    assert rig.fanout.route_lookups == 12
+    assert rig.fanout.route_hits == 10
+    assert rig.fanout.route_resets == 0
+
+
+def test_nothing_is_looked_up_where_only_whole_packets_are_wanted() -> None:
+    rig = Rig()
+    rig.attach("euronext.104")
+    rig.attach("euronext.104?as=batch")
+    rig.packets(1, 5)
+    rig.pump()
+    assert rig.fanout.route_lookups == 0
+
+
+def test_at_the_bound_on_symbols_the_cache_starts_afresh_and_nothing_is_lost() -> None:
+    rig = Rig(symbols_max=4)
+    _, link = rig.attach("euronext.104?as=message")
+    _, one = rig.attach("euronext.104.3?as=message")
+    wanted = [n % 10 for n in range(100)]
+    for sequence, symbol in enumerate(wanted, 1):
+        rig.put(packet(sequence, [order(symbol)]), sequence, 1)
+    rig.pump()
+    assert [each.key for each in link.sent] == [f"euronext.104.{n}" for n in wanted]
+    assert len(one.sent) == 10
+    assert rig.fanout.route_resets > 0
+
+
+def test_links_that_come_and_go_are_seen_by_the_cache() -> None:
+    rig = Rig()
+    first, first_link = rig.attach("euronext.104.1?as=message")
+    rig.put(packet(1, [order(1)]), 1, 1)
+    rig.pump()
+    _, second_link = rig.attach("euronext.104.1?as=message")
+    rig.put(packet(2, [order(1)]), 2, 1)
+    rig.pump()
+    rig.fanout.remove(first)
+    rig.fanout.remove(first)  # twice does no harm
+    rig.put(packet(3, [order(1)]), 3, 1)
+    rig.pump()
+    assert [each.sequence for each in first_link.sent] == [1, 2]
+    assert [each.sequence for each in second_link.sent] == [2, 3]
+    assert len(rig.fanout.outlets) == 1
+
+
+def test_a_link_that_leaves_takes_its_open_batch_along() -> None:
+    rig = Rig()
+    outlet, link = rig.attach("euronext.104?as=batch", grants=0)
+    rig.packets(1, 2)
+    rig.pump()
+    rig.fanout.remove(outlet)
+    link.grants = 10
+    rig.packets(3, 3)
+    rig.pump()
+    assert link.frames == []
+
+
+def test_a_name_from_reference_data_is_in_the_keys_from_the_next_message_on() -> None:
+    seen: list[bytes] = []
+    reference = FEED.reference
+    assert reference is not None
+
+    def on_reference(stream: fanout_module.Stream, message: bytes) -> None:
+        seen.append(message)
+        rig.names[5] = "AIRF_XPAR"
+        stream.forget_routes()
+
+    rig = Rig(reference_type=reference.code, on_reference=on_reference)
+    _, link = rig.attach("euronext.104?as=message&types=230")
+    _, named = rig.attach("euronext.104.AIRF_XPAR?as=message&types=230")
+    told = FEED.encode_message(reference.code)
+    rig.put(packet(1, [order(5), told, order(5)]), 1, 3)
+    rig.pump()
+    assert seen == [told]
+    assert [each.key for each in link.sent] == ["euronext.104.5", "euronext.104.AIRF_XPAR"]
+    assert [each.number for each in named.sent] == [2]
+
+
+# -- the twin ---------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(bool(os.environ.get("FEEDHANDLER_PURE")), reason="this is the twin's run")
+def test_the_interpreted_stack_passes_the_same_tests() -> None:
+    files = [__file__, str(CHECKOUT / "tests/unit/test_amqp_outlet.py")]
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files],
+        cwd=CHECKOUT,
+        env={**os.environ, "FEEDHANDLER_PURE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]
+
+
+@pytest.mark.skipif(not os.environ.get("FEEDHANDLER_PURE"), reason="for the twin's run only")
+def test_in_the_twins_run_the_modules_are_interpreted() -> None:
+    assert str(fanout_module.__file__).endswith(".py")
+    assert FakeLink().credit() == 1_000_000

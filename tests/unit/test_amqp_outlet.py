@@ -1,0 +1,144 @@
+"""One link's side: credit, the bounded queue, what happens when it overruns.
+
+Runs interpreted as well: `test_amqp_fanout.py` starts both files in a `FEEDHANDLER_PURE=1` process.
+"""
+
+import random
+
+import pytest
+from amqp_kit import FakeLink, Rig
+
+from feedhandler.amqp.outlet import QUEUE_ENTRY_BYTES, Outlet, Peer
+from feedhandler.amqp.routing import parse_address
+
+
+def test_nothing_is_sent_without_credit_and_all_of_it_in_order_with_it() -> None:
+    rig = Rig()
+    outlet, link = rig.attach("euronext.104", grants=0)
+    put = rig.packets(1, 30)
+    rig.pump()
+    assert link.frames == []
+    assert len(outlet.queue) == outlet.waited == 30
+    for grants in (1, 0, 7, 2, 100):
+        link.grants = grants
+        outlet.drain()
+        assert outlet.queued_bytes == sum(len(data) + QUEUE_ENTRY_BYTES for data in outlet.queue)
+    assert [each.body for each in link.sent] == put
+    assert [each.group_sequence for each in link.sent] == list(range(30))
+    assert (outlet.queued_bytes, outlet.sent) == (0, 30)
+    assert outlet.sent_bytes == sum(map(len, link.frames))
+
+
+def test_a_message_never_overtakes_one_that_waits() -> None:
+    rig = Rig()
+    outlet, link = rig.attach("euronext.104", grants=0)
+    put = rig.packets(1, 2)
+    rig.pump()
+    link.grants = 10
+    put += rig.packets(3, 4)  # credit is there, but two messages wait
+    rig.pump()
+    assert link.frames == []
+    outlet.drain()
+    assert [each.body for each in link.sent] == put
+
+
+@pytest.mark.parametrize("grain", ["packet", "batch", "message"])
+@pytest.mark.parametrize("seed", range(5))
+def test_random_credit_loses_nothing_and_keeps_the_order(seed: int, grain: str) -> None:
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+    rig, reference = Rig(), Rig()
+    outlet, link = rig.attach(f"euronext.104?as={grain}", grants=0, batch_bytes=2000)
+    _, ideal = reference.attach(f"euronext.104?as={grain}", batch_bytes=2000)
+    sequence = 1
+    for _ in range(60):
+        count = chance.randrange(4)
+        if count:
+            rig.packets(sequence, sequence + count - 1)
+            reference.packets(sequence, sequence + count - 1)
+            sequence += count
+        rig.pump()
+        reference.pump()
+        if chance.random() < 0.6:
+            link.grants += chance.randrange(12)
+            outlet.drain()
+    link.grants = 10_000
+    outlet.drain()
+    bodies = b"".join(each.body for each in link.sent)
+    assert bodies == b"".join(each.body for each in ideal.sent)
+    assert [each.group_sequence for each in link.sent] == list(range(len(link.frames)))
+    if grain != "batch":
+        assert link.frames == ideal.frames
+
+
+def test_a_link_that_overruns_its_queue_is_given_up_alone() -> None:
+    rig = Rig()
+    slow_peer = Peer(rig.fanout.dirty_peers)
+    slow, slow_link = rig.attach("euronext.104", grants=2, queue_bytes=4000, peer=slow_peer)
+    _, quick_link = rig.attach("euronext.104")
+    put = rig.packets(1, 100)
+    rig.pump()
+    assert slow.overrun
+    assert not slow.queue
+    assert slow_peer.overruns == [slow]
+    assert slow_peer in rig.fanout.dirty_peers
+    assert [each.body for each in slow_link.sent] == put[:2]
+    assert [each.body for each in quick_link.sent] == put
+    assert rig.peer.overruns == []
+    slow_link.grants = 100
+    slow.drain()
+    rig.packets(101, 102)
+    rig.pump()
+    assert len(slow_link.frames) == 2, "what was given up gets nothing more"
+
+
+@pytest.mark.parametrize("grain", ["packet", "batch", "message"])
+def test_the_queue_never_holds_more_than_its_bound(grain: str) -> None:
+    rig = Rig()
+    outlet, _ = rig.attach(
+        f"euronext.104?as={grain}", grants=0, queue_bytes=20_000, batch_bytes=1500
+    )
+    sequence = 1
+    while not outlet.overrun:
+        rig.packets(sequence, sequence)
+        rig.pump()
+        sequence += 1
+        held = sum(len(data) + QUEUE_ENTRY_BYTES for data in outlet.queue)
+        assert held <= 20_000
+        assert sequence < 1000
+    assert 15_000 < outlet.queued_bytes_high <= 20_000
+    assert not outlet.has_open_batch()
+
+
+def test_a_queue_exactly_full_is_not_overrun() -> None:
+    rig = Rig()
+    probe, _ = rig.attach("euronext.104", grants=0)
+    rig.packets(1, 3)
+    rig.pump()
+    full = probe.queued_bytes
+    for bound, overrun in ((full, False), (full - 1, True)):
+        again = Rig()
+        outlet, _ = again.attach("euronext.104", grants=0, queue_bytes=bound)
+        again.packets(1, 3)
+        again.pump()
+        assert outlet.overrun is overrun
+
+
+def test_a_connection_is_listed_once_a_hand_over_however_much_it_sends() -> None:
+    rig = Rig()
+    rig.attach("euronext.104")
+    rig.attach("euronext.104?as=message")
+    rig.packets(1, 10)
+    rig.pump()
+    assert rig.fanout.dirty_peers == [rig.peer]
+
+
+def test_a_link_takes_the_types_it_named() -> None:
+    def outlet(address: str) -> Outlet:
+        asked = parse_address(address, int)
+        return Outlet(Peer([]), FakeLink(), asked, 1000, 1000)
+
+    assert outlet("e.1").wants_type(0)
+    assert outlet("e.1").wants_type(65535)
+    some = outlet("e.1?types=0,65535,7")
+    assert [n for n in (0, 1, 6, 7, 8, 65534, 65535) if some.wants_type(n)] == [0, 7, 65535]
