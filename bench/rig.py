@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,8 @@ QUIET_SECONDS = 0.5
 DRAIN_SECONDS = 15.0
 #: Share of datagrams that may leave late before the sender counts as not keeping its schedule.
 BEHIND_SHARE_MAX = 0.05
+#: Scheduling priority of the sending thread, where we have the right.
+SENDER_NICE = -15
 #: A queue that ends a run above this is growing: a hand-over's worth for each subscriber.
 QUEUED_BYTES_MAX = 1 << 20
 
@@ -204,7 +207,8 @@ class Rig:
         """Send `rate` unique packets a second; then compare what was sent with what arrived."""
         before = self.settled()
         spent = self.cpu_seconds()
-        result = self.load.run(rate, seconds)
+        with _preferred():
+            result = self.load.run(rate, seconds)
         busy = self.snapshot(5.0)
         after = self.settled()
         late = result.behind > BEHIND_SHARE_MAX * result.datagrams
@@ -246,6 +250,19 @@ class Rig:
         """Resident memory of the gateway process."""
         pages = int(Path(f"/proc/{self.gateway.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+@contextlib.contextmanager
+def _preferred() -> Iterator[None]:
+    """Let the sender go first where we may: an exchange does not share our processors."""
+    before = os.getpriority(os.PRIO_PROCESS, 0)
+    with contextlib.suppress(PermissionError):
+        os.setpriority(os.PRIO_PROCESS, 0, SENDER_NICE)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(PermissionError):
+            os.setpriority(os.PRIO_PROCESS, 0, before)
 
 
 def _cpu_seconds(pid: int) -> float:
