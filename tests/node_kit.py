@@ -1,0 +1,241 @@
+"""Helpers of the node's system tests: a node on a real socket, and a client that can misbehave.
+
+`NodeRig` is `amqp_kit.Rig` with the node in front, in the test's own event loop. `RawClient` drives
+proton's Python binding by hand over a blocking socket, so that a test decides every frame; use it
+by `await in_thread(...)`. `LOOPS` are the event loops that everything must run on.
+"""
+
+import asyncio
+import contextlib
+import select
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any
+
+import proton
+import pytest
+import uvloop
+from amqp_kit import Rig, Sent, decoded
+
+from feedhandler.amqp.node import Node
+
+#: What no event of a test takes as long as.
+PATIENCE_S = 20.0
+LOOPS = {"asyncio": asyncio.run, "uvloop": uvloop.run}
+
+both_loops = pytest.mark.parametrize("run", LOOPS.values(), ids=LOOPS)
+Run = Callable[[Awaitable[Any]], Any]
+
+
+@dataclass
+class Settings:
+    """The `[amqp]` table; small bounds, any port."""
+
+    address: tuple[str, int] = ("127.0.0.1", 0)
+    queue_bytes: int = 8 << 20
+    batch_max_bytes: int = 65_536
+    max_frame_bytes: int = 65_536
+    idle_timeout_ms: int = 0
+    max_connections: int = 100
+    max_links: int = 1000
+
+
+class NodeRig(Rig):
+    """A node that listens, behind a ring that the test fills."""
+
+    def __init__(self, settings: Settings | None = None, **options: Any) -> None:
+        super().__init__(**options)
+        self.settings = settings or Settings()
+        self.node = Node(
+            self.fanout, self.settings, self.qualities, self.feed.type_code, "node under test"
+        )
+
+    @property
+    def port(self) -> int:
+        return self.node.address[1]
+
+    @property
+    def url(self) -> str:
+        return f"amqp://127.0.0.1:{self.port}"
+
+    async def deliver(self) -> None:
+        """Publish what was put and pump it, letting the loop serve sockets in between."""
+        self.ring.publish()
+        while self.node.pump():
+            await asyncio.sleep(0)
+
+    async def stream(self, first: int, last: int, share: int = 200) -> None:
+        """Put and deliver the packets `first`..`last`, a share at a time."""
+        for begin in range(first, last + 1, share):
+            self.packets(begin, min(last, begin + share - 1))
+            await self.deliver()
+            await asyncio.sleep(0)
+
+    def count(self, name: str) -> int:
+        """One of the node's counters."""
+        return self.node.counters()[name]
+
+    async def until(self, condition: Callable[[], bool], what: str = "") -> None:
+        """Wait for a condition that the loop's own work brings about."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < deadline, f"never happened: {what}"
+            await asyncio.sleep(0.005)
+
+
+@contextlib.asynccontextmanager
+async def running(settings: Settings | None = None, **options: Any) -> AsyncIterator[NodeRig]:
+    """A node that runs while the block does."""
+    rig = NodeRig(settings, **options)
+    rig.node.start()
+    try:
+        yield rig
+    finally:
+        await rig.node.stop(2.0)
+
+
+async def in_thread(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
+    """Run blocking client code beside the loop, for at most twice the patience."""
+    async with asyncio.timeout(2 * PATIENCE_S):
+        return await asyncio.to_thread(function, *arguments, **named)
+
+
+class RawClient:
+    """A client made of proton's parts; nothing happens but in `pump`."""
+
+    def __init__(
+        self, port: int, *, receive_buffer: int = 0, sasl: bool = True, max_frame: int = 0
+    ) -> None:
+        self.sock = socket.socket()
+        if receive_buffer:
+            self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
+        self.sock.connect(("127.0.0.1", port))
+        self.sock.setblocking(False)
+        self.connection = proton.Connection()
+        self.connection.container = "raw client"
+        self.transport = proton.Transport()
+        self.collector = proton.Collector()
+        self.connection.collect(self.collector)
+        if sasl:
+            self.transport.sasl().allowed_mechs("ANONYMOUS")
+        if max_frame:
+            self.transport.max_frame_size = max_frame
+        self.transport.bind(self.connection)
+        self.connection.open()
+        self.received: dict[str, list[Sent]] = {}
+        self.deliveries: list[proton.Delivery] = []
+        self.settle = True
+        self.gone = False
+        self.sessions: list[proton.Session] = []
+
+    def receiver(
+        self, address: str, credit: int = 0, name: str = "", settled: bool = True
+    ) -> proton.Receiver:
+        """Attach a receiving link in the first session."""
+        if not self.sessions:
+            self.new_session()
+        link = self.sessions[-1].receiver(name or f"{address} {len(self.received)}")
+        self.received[link.name] = []
+        link.source.address = address
+        link.snd_settle_mode = proton.Link.SND_SETTLED if settled else proton.Link.SND_UNSETTLED
+        link.open()
+        if credit:
+            link.flow(credit)
+        return link
+
+    def new_session(self) -> proton.Session:
+        """Begin a session; later links are in it."""
+        session = self.connection.session()
+        session.open()
+        self.sessions.append(session)
+        return session
+
+    def pump(self, until: Callable[[], bool], what: str = "") -> None:
+        """Exchange bytes with the node until a condition holds or the node has gone."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            self._events()
+            self._write()
+            if until():
+                return
+            assert not self.gone, f"the node has gone before: {what}"
+            left = deadline - time.monotonic()
+            assert left > 0, f"never happened: {what}"
+            readable, _, _ = select.select([self.sock], [], [], min(left, 0.5))
+            if readable:
+                self._read()
+
+    def settle_down(self, link: proton.Receiver) -> None:
+        """Exchange bytes until the node has answered everything sent so far.
+
+        AMQP answers in order, so a link attached now is answered after what came before.
+        """
+        echo = link.session.receiver(f"echo {time.monotonic_ns()}")
+        echo.source.address = "euronext.999"
+        echo.open()
+        remote = proton.Endpoint.REMOTE_ACTIVE
+        self.pump(lambda: bool(echo.state & remote), "the echo")
+        echo.close()
+        self.pump(lambda: bool(echo.state & proton.Endpoint.REMOTE_CLOSED), "the echo's end")
+
+    def _read(self) -> None:
+        try:
+            data = self.sock.recv(max(1, min(self.transport.capacity(), 1 << 16)))
+        except BlockingIOError:
+            return
+        except OSError:
+            data = b""
+        if not data:
+            self.gone = True
+            with contextlib.suppress(proton.TransportException):
+                self.transport.close_tail()
+            return
+        self.transport.push(data)
+
+    def _write(self) -> None:
+        while (pending := self.transport.pending()) > 0:
+            try:
+                sent = self.sock.send(self.transport.peek(pending))
+            except BlockingIOError:
+                select.select([], [self.sock], [], PATIENCE_S)
+                continue
+            except OSError:
+                self.gone = True
+                return
+            self.transport.pop(sent)
+
+    def _events(self) -> None:
+        while (event := self.collector.peek()) is not None:
+            if event.type == proton.Event.DELIVERY:
+                self._take(event.delivery)
+            elif event.type == proton.Event.LINK_REMOTE_CLOSE:
+                event.link.close()
+            self.collector.pop()
+
+    def _take(self, delivery: proton.Delivery) -> None:
+        link = delivery.link
+        if not link.is_receiver or delivery.partial or not delivery.readable:
+            return
+        self.received[link.name].append(decoded(link.recv(delivery.pending)))
+        link.advance()
+        if self.settle:
+            delivery.settle()
+        else:
+            self.deliveries.append(delivery)
+
+    def got(self, link: proton.Receiver) -> list[Sent]:
+        """What a link has received."""
+        return self.received[link.name]
+
+    def close(self) -> None:
+        """Say goodbye and wait for the node's."""
+        self.connection.close()
+        closed = proton.Endpoint.REMOTE_CLOSED
+        self.pump(lambda: self.gone or bool(self.connection.state & closed), "the goodbye")
+        self.sock.close()
+
+    def drop(self) -> None:
+        """Leave without a word; unread data makes it a reset."""
+        self.sock.close()

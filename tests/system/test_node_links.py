@@ -1,0 +1,279 @@
+"""The node towards links: credit to the letter, outcomes, drain, many links, sessions that end."""
+
+import gc
+import socket
+import weakref
+from typing import Any
+
+import proton
+import pytest
+from node_kit import RawClient, Run, both_loops, in_thread, running
+
+from feedhandler.amqp.proton import UNSETTLED_MAX
+
+REMOTE_ACTIVE = proton.Endpoint.REMOTE_ACTIVE
+REMOTE_CLOSED = proton.Endpoint.REMOTE_CLOSED
+
+
+def attached(client: RawClient, *links: proton.Receiver) -> None:
+    client.pump(lambda: all(link.state & REMOTE_ACTIVE for link in links), "attach")
+
+
+@both_loops
+@pytest.mark.parametrize("credit", [1, 10])
+def test_a_link_gets_exactly_as_many_messages_as_it_granted(run: Run, credit: int) -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            client = RawClient(rig.port)
+            link = client.receiver("euronext.104?quality=0")
+            await in_thread(attached, client, link)
+            await rig.stream(1, 50)
+            for turn in range(1, 4):
+                link.flow(credit)
+                await in_thread(client.pump, lambda n=turn: len(client.got(link)) == n * credit)
+                await in_thread(client.settle_down, link)
+                assert len(client.got(link)) == turn * credit
+            assert [each.sequence for each in client.got(link)] == list(range(1, 3 * credit + 1))
+            await in_thread(client.close)
+
+    run(scenario())
+
+
+@both_loops
+def test_drain_gives_what_waits_and_takes_the_rest_of_the_credit_back(run: Run) -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            client = RawClient(rig.port)
+            link = client.receiver("euronext.104?quality=0")
+            await in_thread(attached, client, link)
+            await rig.stream(1, 3)
+            link.drain(10)
+            await in_thread(client.pump, lambda: not link.draining(), "drained")
+            assert len(client.got(link)) == 3
+            assert link.credit == 0
+            link.drain(5)  # nothing waits: all of it comes back
+            await in_thread(client.pump, lambda: not link.draining(), "drained")
+            assert len(client.got(link)) == 3
+            link.drain_mode = False
+            link.flow(1)
+            await rig.stream(4, 6)
+            await in_thread(client.pump, lambda: len(client.got(link)) == 4, "after the drain")
+            await in_thread(client.close)
+
+    run(scenario())
+
+
+@both_loops
+def test_a_drain_of_more_than_the_connection_takes_at_once_is_answered(run: Run) -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            client = RawClient(rig.port, receive_buffer=4096)
+            link = client.receiver("euronext.104?quality=0")
+            await in_thread(attached, client, link)
+            await rig.stream(1, 12_000)  # some 5 MB
+            link.drain(20_000)
+            await in_thread(client.pump, lambda: not link.draining(), "drained")
+            assert [each.sequence for each in client.got(link)] == list(range(1, 12_001))
+            assert link.credit == 0
+            await in_thread(client.close)
+
+    run(scenario())
+
+
+@both_loops
+def test_outcomes_are_counted_once_each_and_settled(run: Run) -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            client = RawClient(rig.port)
+            client.settle = False
+            link = client.receiver("euronext.104?quality=0", 100, settled=False)
+            await in_thread(attached, client, link)
+            await rig.stream(1, 40)
+            await in_thread(client.pump, lambda: len(client.deliveries) == 40, "deliveries")
+            for place, delivery in enumerate(client.deliveries):
+                assert not delivery.settled
+                state = [
+                    proton.Delivery.ACCEPTED,
+                    proton.Delivery.REJECTED,
+                    proton.Delivery.RELEASED,
+                    proton.Delivery.MODIFIED,
+                ][place % 4]
+                delivery.update(state)
+            # The outcomes of all, then the settlement of all: two dispositions for each.
+            client._write()
+            for delivery in client.deliveries:
+                delivery.settle()
+            client._write()
+            await rig.until(
+                lambda: rig.count("accepted") + rig.count("refused") >= 40, "all outcomes"
+            )
+            await in_thread(client.settle_down, link)
+            assert (rig.count("accepted"), rig.count("refused")) == (10, 30)
+            (outlet,) = rig.fanout.outlets
+            assert outlet.sender.unsettled == 0
+            assert not outlet.sender.settled
+            await in_thread(client.close)
+            assert (rig.count("accepted"), rig.count("refused")) == (10, 30)
+
+    run(scenario())
+
+
+@both_loops
+def test_a_subscriber_that_never_settles_is_held_at_a_bound(run: Run) -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            client = RawClient(rig.port)
+            client.settle = False
+            link = client.receiver("euronext.104?quality=0", 50_000, settled=False)
+            await in_thread(attached, client, link)
+            await rig.stream(1, 12_000)
+            await in_thread(
+                client.pump, lambda: len(client.deliveries) == UNSETTLED_MAX, "the bound"
+            )
+            await in_thread(client.settle_down, link)
+            assert len(client.deliveries) == UNSETTLED_MAX
+            for delivery in client.deliveries:
+                delivery.update(proton.Delivery.ACCEPTED)
+                delivery.settle()
+            await in_thread(client.pump, lambda: len(client.deliveries) == 12_000, "the rest")
+            assert [each.sequence for each in client.got(link)] == list(range(1, 12_001))
+            await in_thread(client.close)
+
+    run(scenario())
+
+
+@both_loops
+def test_two_hundred_links_on_five_connections_each_get_their_own(run: Run) -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            clients = [RawClient(rig.port) for _ in range(5)]
+            wanted = ["euronext.104", "euronext.104?as=batch", "euronext.104.{}?as=message",
+                      "euronext.*.{}"]  # fmt: skip
+            links: list[tuple[RawClient, Any]] = []
+            for place in range(200):
+                client = clients[place % 5]
+                address = wanted[place // 5 % 4].format(1000 + place % 7)
+                links.append((client, client.receiver(address, 1000)))
+            for client in clients:
+                await in_thread(attached, client, *(link for c, link in links if c is client))
+            assert rig.node.links == 200
+            put = rig.packets(1, 30)
+            await rig.deliver()
+            symbols = [n for data in put for n in rig.feed.decode_packet(data).symbols]
+            for place, (client, link) in enumerate(links):
+                kind, symbol = place // 5 % 4, 1000 + place % 7
+                expected = b"".join(put) if kind < 2 else symbols.count(symbol)
+
+                def whole(client: Any = client, link: Any = link, kind: int = kind) -> Any:
+                    data = [each for each in client.got(link) if "quality" not in each.content]
+                    if kind < 2:
+                        return b"".join(each.body for each in data)
+                    if kind == 2:
+                        return len(data)
+                    return sum(len(rig.feed.decode_packet(each.body).symbols) for each in data)
+
+                await in_thread(client.pump, lambda w=whole, e=expected: w() == e, link.name)
+            for client in clients:
+                await in_thread(client.close)
+            await rig.until(lambda: not rig.node.connections, "all gone")
+            assert rig.node.links == 0
+            assert rig.fanout.outlets == []
+
+    run(scenario())
+
+
+@both_loops
+def test_the_first_message_of_a_link_is_the_quality_of_its_service(run: Run) -> None:
+    async def scenario() -> None:
+        async with running(services=(104, 105)) as rig:
+            await rig.stream(1, 3)
+            client = RawClient(rig.port)
+            link = client.receiver("euronext.#", 10)
+            await in_thread(client.pump, lambda: len(client.got(link)) == 2, "two services")
+            assert [each.key for each in client.got(link)] == [
+                "euronext.104.quality",
+                "euronext.105.quality",
+            ]
+            assert b'"attached"' in client.got(link)[0].body
+            assert b'"next":4' in client.got(link)[0].body
+            await in_thread(client.close)
+
+    run(scenario())
+
+
+@both_loops
+def test_a_link_that_closes_leaves_its_connection_and_the_others_alone(run: Run) -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            client = RawClient(rig.port)
+            first = client.receiver("euronext.104?quality=0", 100)
+            second = client.receiver("euronext.104?quality=0", 100)
+            await in_thread(attached, client, first, second)
+            await rig.stream(1, 2)
+            await in_thread(client.pump, lambda: len(client.got(first)) == 2, "both")
+            first.close()
+            await in_thread(client.pump, lambda: bool(first.state & REMOTE_CLOSED), "detach")
+            await rig.stream(3, 4)
+            await in_thread(client.pump, lambda: len(client.got(second)) == 4, "the other")
+            assert len(client.got(first)) == 2
+            assert rig.node.links == 1
+            await in_thread(client.close)
+
+    run(scenario())
+
+
+@both_loops
+def test_a_session_that_ends_takes_its_links_along_and_no_others(run: Run) -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            client = RawClient(rig.port)
+            session = client.new_session()
+            doomed = [client.receiver("euronext.104", 100, f"doomed {n}") for n in range(3)]
+            client.new_session()
+            kept = client.receiver("euronext.104?quality=0", 100)
+            await in_thread(attached, client, *doomed, kept)
+            assert rig.node.links == 4
+            session.close()
+            await in_thread(client.pump, lambda: bool(session.state & REMOTE_CLOSED), "the end")
+            await rig.until(lambda: rig.node.links == 1, "links of the session gone")
+            await rig.stream(1, 5)
+            await in_thread(client.pump, lambda: len(client.got(kept)) == 5, "the other session")
+            # Sessions come and go without anything of them staying behind.
+            for turn in range(50):
+                client.new_session()
+                link = client.receiver("euronext.104", 1, f"turn {turn}")
+                if turn % 2:
+                    await in_thread(attached, client, link)
+                client.sessions.pop().close()
+            client.sessions = client.sessions[:2]
+            await in_thread(client.settle_down, kept)
+            await rig.until(lambda: rig.node.links == 1, "all of them gone")
+            (connection,) = rig.node.connections
+            assert len(connection.engine.links) == 1
+            await in_thread(client.close)
+
+    run(scenario())
+
+
+@both_loops
+def test_a_connection_that_is_gone_leaves_nothing_behind(run: Run) -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            client = RawClient(rig.port)
+            link = client.receiver("euronext.104", 5)
+            await in_thread(attached, client, link)
+            await rig.stream(1, 20)
+            (connection,) = rig.node.connections
+            watch = weakref.ref(connection)
+            del connection
+            gc.disable()
+            try:
+                client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+                client.drop()
+                await rig.until(lambda: not rig.node.connections, "noticed")
+                await rig.stream(21, 21)
+                await rig.until(lambda: watch() is None, "freed without the cycle collector")
+            finally:
+                gc.enable()
+
+    run(scenario())
