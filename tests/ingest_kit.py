@@ -1,9 +1,11 @@
 """What the tests of arbitration share: packets in two lines of code, and both twins of the core."""
 
+import importlib
+import sys
 from types import ModuleType
 from typing import Any
 
-from feedhandler._compiled import load_interpreted
+from feedhandler._compiled import PURE_MODE, _InterpretedFinder
 from feedhandler.codecs.kinds import PacketKind
 from feedhandler.codecs.scanner import PacketHeader
 from feedhandler.counters import ChannelCounter, LineCounter
@@ -16,12 +18,33 @@ from feedhandler.ingest.states import Verdict
 MS = 1_000_000
 BODY = 16
 NEVER = 2**63 - 1
-TWINS: dict[str, tuple[ModuleType, ModuleType]] = {
+
+
+def _interpreted_stack(*names: str) -> tuple[ModuleType, ...]:
+    """Interpreted twins of these modules of `feedhandler.ingest` and of all they import there.
+
+    They call one another's compiled-only methods, so the twins must be twins all the way down.
+    """
+    package = sys.modules["feedhandler.ingest"]
+    mine = [name for name in PURE_MODE if name.startswith("feedhandler.ingest.")]
+    compiled = {name: sys.modules.pop(name) for name in mine if name in sys.modules}
+    finder = _InterpretedFinder()
+    sys.meta_path.insert(0, finder)
+    try:
+        twins = tuple(importlib.import_module(f"feedhandler.ingest.{name}") for name in names)
+    finally:
+        sys.meta_path.remove(finder)
+        for name in mine:
+            sys.modules.pop(name, None)
+        sys.modules.update(compiled)
+        for name, module in compiled.items():
+            setattr(package, name.rpartition(".")[2], module)
+    return twins
+
+
+TWINS: dict[str, tuple[ModuleType, ...]] = {
     "compiled": (compiled_arbitration, compiled_ring),
-    "interpreted": (
-        load_interpreted("feedhandler.ingest.arbitration"),
-        load_interpreted("feedhandler.ingest.ring"),
-    ),
+    "interpreted": _interpreted_stack("arbitration", "ring"),
 }
 QUICK = ArbitrationSettings(hold_packets=16, quarantine_packets=8, compare_packets=64)
 

@@ -1,22 +1,24 @@
 from feedhandler.codecs.scanner cimport PacketHeader
+from feedhandler.ingest.epochs cimport Epochs
 from feedhandler.ingest.fingerprint cimport CompareWindow
 from feedhandler.ingest.hold cimport Hold, PacketPool
-from feedhandler.ingest.ring cimport Ring
+from feedhandler.ingest.lost cimport LostRanges
+from feedhandler.ingest.output cimport Output
+from feedhandler.ingest.quarantine cimport Quarantine
 
 cdef class Arbiter:
-    cdef readonly Ring ring
+    cdef readonly Output out
+    cdef LostRanges lost
+    cdef Quarantine quarantine
+    cdef Epochs epochs
     cdef PacketPool pool
     cdef Hold hold
     cdef CompareWindow window
     cdef readonly object settings
-    cdef readonly object line_array, channel_array
-    cdef readonly int channel, line_count
+    cdef readonly int line_count
     cdef unsigned char[::1] actions
-    cdef unsigned long long[::1] line_counters
-    cdef long long[::1] rows
-    cdef unsigned long long[::1] counters
 
-    cdef unsigned long long gap_wait, start_wait, silent_wait, resync_wait, epoch_window
+    cdef unsigned long long gap_wait, start_wait, silent_wait, resync_wait
     cdef unsigned long long max_jump, resync_run, first_sequence
 
     # where the stream is
@@ -24,7 +26,7 @@ cdef class Arbiter:
     cdef readonly unsigned long long expected
     cdef readonly unsigned long long session
     cdef bint joined, blocked
-    cdef unsigned long long last_received, last_send_time, last_accepted, epoch_first
+    cdef unsigned long long last_send_time, last_accepted
     cdef unsigned long long work_deadline, silence_check
 
     # joining
@@ -36,29 +38,11 @@ cdef class Arbiter:
     cdef unsigned long long forced_until
     cdef int forced_cause
 
-    # announced lost ranges, latest last
-    cdef unsigned long long[::1] lost_first
-    cdef unsigned long long[::1] lost_end
-    cdef Py_ssize_t lost_count, lost_newest
-
-    # numberings
-    cdef int epoch
-    cdef unsigned long long epoch_ends, reset_time, reset_fingerprint, old_expected
-    cdef unsigned long long first_time, old_first_time
-    cdef int[::1] line_epoch
-    cdef int pending_cause, pending_line
+    # a new numbering that is being told
+    cdef int pending_cause
     cdef Py_ssize_t pending_slot
     cdef bint pending_told
     cdef unsigned long long pending_next, pending_session
-    cdef unsigned long long[::1] past_sessions
-    cdef Py_ssize_t past_count
-
-    # quarantine and each line's latest consecutive run
-    cdef int[::1] quarantined
-    cdef Py_ssize_t quarantine_next
-    cdef unsigned long long[::1] run_next
-    cdef unsigned long long[::1] run_session
-    cdef unsigned long long[::1] run_length
 
     # lines
     cdef unsigned long long[::1] heard
@@ -102,39 +86,25 @@ cdef class Arbiter:
     cdef int _give_up(self, unsigned long long end) except -1 nogil
     cdef int _settle(self, unsigned long long now_ns) except -1 nogil
     cdef int _moved(self) noexcept nogil
-    cdef bint _in_lost(
-        self, unsigned long long sequence, unsigned long long next_sequence) except -1 nogil
-    cdef int _remember_lost(
-        self, unsigned long long first, unsigned long long end) except -1 nogil
     cdef int _reset(
         self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
         unsigned long long received_ns, unsigned long long now_ns) except -1 nogil
     cdef int _renumber(
         self, int cause, unsigned long long session, unsigned long long number,
-        Py_ssize_t slot, int line, unsigned long long now_ns) except -1 nogil
+        Py_ssize_t slot, unsigned long long now_ns) except -1 nogil
     cdef int _finish_renumbering(self, unsigned long long now_ns) except -1 nogil
-    cdef int _emit_reset(self) except -1 nogil
     cdef int _enter_epoch(self, unsigned long long now_ns) except -1 nogil
-    cdef bint _straggles(self, int line, PacketHeader header) except -1 nogil
+    cdef int _take_session(self, unsigned long long session) noexcept nogil
     cdef int _other_session(
         self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
         unsigned long long received_ns, unsigned long long now_ns) except -1 nogil
-    cdef bint _is_past_session(self, unsigned long long session) except -1 nogil
     cdef int _quarantine(
         self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
         unsigned long long received_ns, unsigned long long now_ns) except -1 nogil
-    cdef int _set_aside(self, Py_ssize_t slot) except -1 nogil
-    cdef int _follow_run(self, int line, PacketHeader header) except -1 nogil
-    cdef int _evidence(
-        self, Py_ssize_t slot, int line, PacketHeader header,
-        unsigned long long fingerprint) except -1 nogil
     cdef int _confirm(
-        self, unsigned long long anchor, unsigned long long session, bint alone,
-        unsigned long long now_ns) except -1 nogil
+        self, unsigned long long session, bint alone, unsigned long long now_ns) except -1 nogil
     cdef int _adopt(
         self, unsigned long long first, unsigned long long session,
         unsigned long long now_ns) except -1 nogil
-    cdef int _clear_quarantine(self) except -1 nogil
-    cdef int _count_line(self, int line, int column) except -1 nogil
     cdef int _check_lines(self, unsigned long long now_ns) except -1 nogil
     cdef int _line_back(self, int line) except -1 nogil

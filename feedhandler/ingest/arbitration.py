@@ -42,6 +42,7 @@ if cython.compiled:
     from cython.cimports.feedhandler.ingest import columns, states
     from cython.cimports.feedhandler.ingest import hold as slots
     from cython.cimports.feedhandler.ingest import ring as records
+    from cython.cimports.feedhandler.ingest.epochs import Epochs
     from cython.cimports.feedhandler.ingest.fingerprint import (
         DIFFERENT,
         SAME,
@@ -49,18 +50,21 @@ if cython.compiled:
         fingerprint,
     )
     from cython.cimports.feedhandler.ingest.hold import Hold, PacketPool
+    from cython.cimports.feedhandler.ingest.lost import LostRanges
+    from cython.cimports.feedhandler.ingest.output import Output
+    from cython.cimports.feedhandler.ingest.quarantine import CONFIRMED, REPEATED, Quarantine
 else:
     from feedhandler.codecs import scanner as kinds
     from feedhandler.ingest import columns, states
     from feedhandler.ingest import hold as slots
+    from feedhandler.ingest.epochs import Epochs
     from feedhandler.ingest.fingerprint import DIFFERENT, SAME, CompareWindow, fingerprint
     from feedhandler.ingest.hold import Hold, PacketPool
+    from feedhandler.ingest.lost import LostRanges
+    from feedhandler.ingest.output import Output
+    from feedhandler.ingest.quarantine import CONFIRMED, REPEATED, Quarantine
     from feedhandler.ingest.ring import RecordKind as records
 
-#: Announced lost ranges remembered, to tell a late packet from a duplicate.
-LOST_RANGES = cython.declare(cython.Py_ssize_t, 64)
-#: Earlier session ids remembered.
-PAST_SESSIONS = cython.declare(cython.Py_ssize_t, 8)
 #: How soon a record that found no room in the ring is tried again.
 RETRY_NS = cython.declare(cython.ulonglong, 1_000_000)
 #: After so long without anything that fits, a lower number needs no later send time to count as
@@ -86,11 +90,6 @@ BY_RESET = cython.declare(cython.int, 4)
 RESET_PACKET = cython.declare(cython.int, 1)
 NEW_SESSION = cython.declare(cython.int, 2)
 RESYNC = cython.declare(cython.int, 3)
-
-# What one quarantined packet says about another.
-NO_EVIDENCE = cython.declare(cython.int, 0)
-REPEATED = cython.declare(cython.int, 1)
-CONFIRMED = cython.declare(cython.int, 2)
 
 
 def _numbers(count: int) -> memoryview:
@@ -130,19 +129,12 @@ class Arbiter:
             line_counters = counter_array(LineCounter, lines)
         if channel_counters is None:
             channel_counters = counter_array(ChannelCounter, 1)[0]
-        self.ring = ring
+        self.out = Output(
+            ring, channel, line_counters, rows or list(range(lines)), channel_counters
+        )
         self.settings = settings
-        self.channel = channel
         self.line_count = lines
         self.first_sequence = first_sequence
-        self.line_array = line_counters
-        self.channel_array = channel_counters
-        self.line_counters = memoryview(line_counters.reshape(-1))
-        self.rows = memoryview(
-            numpy.array(range(lines) if rows is None else rows, numpy.int64)
-            * line_counters.shape[1]
-        )
-        self.counters = memoryview(channel_counters)
         self.actions = memoryview(bytearray(flat_table()))
         self._take_settings(settings, counts_messages)
         self._make_tables(settings, lines)
@@ -153,7 +145,6 @@ class Arbiter:
         self.start_wait = settings.start_wait_us * 1000
         self.silent_wait = settings.silent_us * 1000
         self.resync_wait = settings.resync_us * 1000
-        self.epoch_window = settings.epoch_window_us * 1000
         self.resync_run = settings.resync_run_packets
         width = MESSAGES_PER_PACKET if counts_messages else PACKETS_PER_HOLD
         self.max_jump = settings.max_jump or settings.hold_packets * width
@@ -166,14 +157,9 @@ class Arbiter:
         slots_needed = settings.hold_packets + settings.quarantine_packets + 1
         self.pool = PacketPool(slots_needed, settings.packet_bytes_max)
         self.hold = Hold(self.pool, settings.hold_packets)
-        self.lost_first = _numbers(LOST_RANGES)
-        self.lost_end = _numbers(LOST_RANGES)
-        self.past_sessions = _numbers(PAST_SESSIONS)
-        self.quarantined = memoryview(numpy.full(settings.quarantine_packets, -1, numpy.int32))
-        self.line_epoch = memoryview(numpy.zeros(lines, numpy.int32))
-        self.run_next = _numbers(lines)
-        self.run_session = _numbers(lines)
-        self.run_length = _numbers(lines)
+        self.lost = LostRanges()
+        self.quarantine = Quarantine(self.pool, settings.quarantine_packets, lines)
+        self.epochs = Epochs(lines, settings.epoch_window_us * 1000)
         self.heard = _numbers(lines)
         self.silent = memoryview(bytearray(lines))
         self.pending_slot = -1
@@ -184,17 +170,13 @@ class Arbiter:
 
     def _zero_fields(self) -> None:
         """The fields that C zeroes by itself."""
-        self.state = self.expected = self.session = self.epoch = self.epoch_first = 0
+        self.state = self.expected = self.session = 0
         self.joined = self.blocked = self.join_seen = self.pending_told = False
-        self.last_received = self.last_send_time = self.last_accepted = 0
+        self.last_send_time = self.last_accepted = 0
         self.join_since = self.join_lowest = self.join_highest = 0
         self.known_next = self.known_since = self.later_next = self.later_since = 0
-        self.forced_until = self.forced_cause = self.lost_count = self.lost_newest = 0
-        self.first_time = self.old_first_time = 0
-        self.epoch_ends = self.reset_time = self.reset_fingerprint = self.old_expected = 0
-        self.pending_cause = self.pending_line = self.pending_next = 0
-        self.pending_session = 0
-        self.past_count = self.quarantine_next = 0
+        self.forced_until = self.forced_cause = 0
+        self.pending_cause = self.pending_next = self.pending_session = 0
 
     # -- for Python -------------------------------------------------------------------------
 
@@ -202,6 +184,16 @@ class Arbiter:
     def state_name(self) -> str:
         """The state as a word."""
         return State(self.state).name
+
+    @property
+    def line_array(self) -> numpy.ndarray:
+        """Counters by line, rows as given (columns: `LineCounter`)."""
+        return self.out.line_array
+
+    @property
+    def channel_array(self) -> numpy.ndarray:
+        """Counters of the channel (columns: `ChannelCounter`)."""
+        return self.out.channel_array
 
     @property
     def held(self) -> int:
@@ -239,7 +231,7 @@ class Arbiter:
         `header` is the scanner's, checked and accepted; `received_ns` the kernel's stamp;
         `now_ns` the time of this process.
         """
-        self.last_received = received_ns
+        self.out.received_ns = received_ns
         self.heard[line] = now_ns
         if self.silent[line]:
             self._line_back(line)
@@ -249,7 +241,7 @@ class Arbiter:
             and header.kind == kinds.DATA
             and header.next_sequence > self.expected
             and header.session == self.session
-            and now_ns >= self.epoch_ends
+            and not self.epochs.changing(now_ns)
         ):
             return self._publish(line, header, data, start, received_ns, now_ns)
         return self._sort(line, header, data, start, received_ns, now_ns)
@@ -273,22 +265,26 @@ class Arbiter:
     def _sort(self, line, header, data, start, received_ns, now_ns):
         """Sort out what is not of this numbering, then act by the table."""
         if header.kind == kinds.CONTROL:
-            self._count_line(line, columns.LINE_CONTROL)
+            self.out.count_line(line, columns.LINE_CONTROL)
             return states.HEARD
         if header.kind == kinds.HEARTBEAT:
-            self._count_line(line, columns.LINE_HEARTBEATS)
+            self.out.count_line(line, columns.LINE_HEARTBEATS)
         if self.pending_cause or self.blocked:
             self._advance(now_ns)
         if self.pending_cause == 0:
-            if now_ns < self.epoch_ends and self._straggles(line, header):
-                self._count_line(line, columns.LINE_STALE)
+            if (
+                self.epochs.changing(now_ns)
+                and header.session == self.session
+                and self.epochs.straggles(line, header, self.expected, self.max_jump)
+            ):
+                self.out.count_line(line, columns.LINE_STALE)
                 return states.STALE
             if header.kind == kinds.RESET:
                 return self._reset(line, header, data, start, received_ns, now_ns)
             if header.session != self.session:
                 if self.joined or self.join_seen:
                     return self._other_session(line, header, data, start, received_ns, now_ns)
-                self.session = header.session
+                self._take_session(header.session)
         return self._act(line, header, data, start, received_ns, now_ns)
 
     def _act(self, line, header, data, start, received_ns, now_ns):
@@ -309,7 +305,7 @@ class Arbiter:
                 return states.HEARD
             return self._hold(line, header, data, start, received_ns, now_ns)
         if action == states.REFUSE:
-            self._count_line(line, columns.LINE_REFUSED)
+            self.out.count_line(line, columns.LINE_REFUSED)
             return states.REFUSED
         if action == states.REVEAL:
             self._reveal(header.next_sequence, now_ns)
@@ -346,14 +342,9 @@ class Arbiter:
 
     def _publish(self, line, header, data, start, received_ns, now_ns):
         """Write the packet that is next, then whatever waited for it."""
-        skip: cython.ulonglong = self.expected - header.sequence
-        if not self.ring.write_packet(
-            self.channel, line, header.kind, header.count, header.sequence,
-            header.next_sequence, received_ns, header.session,
-            cython.cast(cython.uint, skip), header.body, header.send_time,
-            data, start, header.length,
-        ):  # fmt: skip
-            self.counters[columns.CHANNEL_RING_FULL] += 1
+        if not self.out.packet(
+            line, header, data, start, received_ns, self.expected - header.sequence
+        ):
             self.blocked = True
             return self._hold(line, header, data, start, received_ns, now_ns)
         self.window.remember(
@@ -363,14 +354,8 @@ class Arbiter:
         self.expected = header.next_sequence
         self.last_accepted = now_ns
         self.last_send_time = header.send_time
-        if self.first_time == 0:
-            self.first_time = header.send_time
-        self._count_line(line, columns.LINE_WON)
-        self.counters[columns.CHANNEL_PACKETS] += 1
-        self.counters[columns.CHANNEL_MESSAGES] += cython.cast(cython.ulonglong, header.count) - (
-            skip if skip < cython.cast(cython.ulonglong, header.count) else 0
-        )
-        self.counters[columns.CHANNEL_BYTES] += header.length
+        if self.epochs.first_time == 0:
+            self.epochs.first_time = header.send_time
         if self.state != states.FLOWING:
             self._moved()
             self._advance(now_ns)
@@ -386,14 +371,14 @@ class Arbiter:
                 fingerprint(data, start + header.body, header.length - header.body),
             ) == DIFFERENT:
                 self._alarm(line, header)
-            self._count_line(line, columns.LINE_DUPLICATES)
+            self.out.count_line(line, columns.LINE_DUPLICATES)
             return states.DUPLICATE
         if self.hold.count >= self.hold.capacity:
             self._make_room(header.sequence, now_ns)
             if self.hold.count >= self.hold.capacity and (
                 self.blocked or header.sequence > self.expected
             ):
-                self._count_line(line, columns.LINE_REFUSED)
+                self.out.count_line(line, columns.LINE_REFUSED)
                 return states.REFUSED
             # What is expected has moved: judge the packet again. It is next, or there is room.
             return self._act(line, header, data, start, received_ns, now_ns)
@@ -404,17 +389,13 @@ class Arbiter:
             fingerprint(data, start + header.body, header.length - header.body),
         )  # fmt: skip
         if slot < 0:
-            self._count_line(line, columns.LINE_OVERSIZE)
+            self.out.count_line(line, columns.LINE_OVERSIZE)
             self._settle(now_ns)
             return states.REFUSED
         self.hold.insert(slot)
         self.window.remember(header.sequence, self.pool.word(slot, slots.FINGERPRINT))
-        self._count_line(line, columns.LINE_HELD)
-        if (
-            cython.cast(cython.ulonglong, self.hold.count)
-            > self.counters[columns.CHANNEL_HOLD_HIGH]
-        ):
-            self.counters[columns.CHANNEL_HOLD_HIGH] = self.hold.count
+        self.out.count_line(line, columns.LINE_HELD)
+        self.out.highest(columns.CHANNEL_HOLD_HIGH, self.hold.count)
         self.last_accepted = now_ns
         if not self.joined and not self.join_seen:
             self.join_seen = True
@@ -425,7 +406,7 @@ class Arbiter:
     def _make_room(self, sequence, now_ns):
         """The hold is full: give the earliest hole up now, up to the first packet in hand."""
         lowest: cython.ulonglong
-        self.counters[columns.CHANNEL_HOLD_FULL] += 1
+        self.out.count(columns.CHANNEL_HOLD_FULL, 1)
         if not self.joined:
             self._begin(now_ns)
         lowest = self.pool.word(self.hold.lowest(), slots.SEQUENCE)
@@ -438,8 +419,8 @@ class Arbiter:
     def _drop_old(self, line, header, data, start, received_ns, now_ns):
         """A number that was expected before: late, from before the start, or a duplicate."""
         compared: cython.int
-        if self._in_lost(header.sequence, header.next_sequence):
-            self._count_line(line, columns.LINE_LATE)
+        if self.lost.touches(header.sequence, header.next_sequence):
+            self.out.count_line(line, columns.LINE_LATE)
             return states.LATE
         compared = self.window.compare(
             header.sequence,
@@ -449,21 +430,17 @@ class Arbiter:
             return self._quarantine(line, header, data, start, received_ns, now_ns)
         if compared == DIFFERENT:
             self._alarm(line, header)
-        if header.sequence < self.epoch_first:
-            self._count_line(line, columns.LINE_STALE)
+        if header.sequence < self.epochs.first:
+            self.out.count_line(line, columns.LINE_STALE)
             return states.STALE
-        self._count_line(line, columns.LINE_DUPLICATES)
+        self.out.count_line(line, columns.LINE_DUPLICATES)
         return states.DUPLICATE
 
     def _alarm(self, line, header):
         """Message bytes differ from the first copy's. (Without ring room only the count tells.)"""
-        self._count_line(line, columns.LINE_MISMATCHES)
-        self.counters[columns.CHANNEL_MISMATCHES] += 1
-        if not self.ring.write_mark(
-            records.MISMATCH, self.channel, line, header.sequence, header.next_sequence,
-            self.last_received, self.session, 0,
-        ):  # fmt: skip
-            self.counters[columns.CHANNEL_RING_FULL] += 1
+        self.out.count_line(line, columns.LINE_MISMATCHES)
+        self.out.count(columns.CHANNEL_MISMATCHES, 1)
+        self.out.mark(records.MISMATCH, line, header.sequence, header.next_sequence, 0)
         return 0
 
     def _is_newer(self, header, now_ns):
@@ -507,17 +484,14 @@ class Arbiter:
     def _start_at(self, number, now_ns):
         """Join the stream at `number`; 0 when the ring lacks room to say so."""
         slot: cython.Py_ssize_t
-        if not self.ring.write_mark(
-            records.START, self.channel, 0, number, number, self.last_received, self.session, 0
-        ):
-            self.counters[columns.CHANNEL_RING_FULL] += 1
+        if not self.out.mark(records.START, 0, number, number, 0):
             self.blocked = True
             self._settle(now_ns)
             return 0
-        self.counters[columns.CHANNEL_STARTS] += 1
+        self.out.count(columns.CHANNEL_STARTS, 1)
         self.joined = True
         self.expected = number
-        self.epoch_first = number
+        self.epochs.first = number
         self.last_accepted = now_ns
         if self.join_highest > number and self.join_highest - number <= self.max_jump:
             self.known_next = self.join_highest
@@ -529,7 +503,7 @@ class Arbiter:
             if self.pool.word(slot, slots.SEQUENCE) - number <= self.max_jump:
                 break
             self.hold.take_highest()
-            self._set_aside(slot)
+            self.out.count(columns.CHANNEL_EVICTED, self.quarantine.add(slot))
         self._settle(now_ns)
         return 1
 
@@ -567,7 +541,7 @@ class Arbiter:
             if self.hold.count:
                 slot = self.hold.lowest()
                 if self.pool.word(slot, slots.NEXT) <= self.expected:
-                    self._count_line(
+                    self.out.count_line(
                         cython.cast(cython.int, self.pool.word(slot, slots.LINE)),
                         columns.LINE_DUPLICATES,
                     )
@@ -585,28 +559,13 @@ class Arbiter:
     def _emit(self, slot):
         """Write a held packet and free its slot, or be blocked."""
         sequence: cython.ulonglong = self.pool.word(slot, slots.SEQUENCE)
-        skip: cython.ulonglong = self.expected - sequence
-        count: cython.ulonglong = self.pool.word(slot, slots.COUNT)
-        line: cython.int = cython.cast(cython.int, self.pool.word(slot, slots.LINE))
-        length: cython.Py_ssize_t = self.pool.word(slot, slots.LENGTH)
-        if not self.ring.write_packet(
-            self.channel, line, cython.cast(cython.int, self.pool.word(slot, slots.KIND)),
-            cython.cast(cython.int, count), sequence, self.pool.word(slot, slots.NEXT),
-            self.pool.word(slot, slots.RECEIVED), self.pool.word(slot, slots.SESSION),
-            cython.cast(cython.uint, skip),
-            cython.cast(cython.uint, self.pool.word(slot, slots.BODY)),
-            self.pool.word(slot, slots.SEND_TIME),
-            self.pool.slab, slot * self.pool.slot_bytes, length,
-        ):  # fmt: skip
-            self.counters[columns.CHANNEL_RING_FULL] += 1
+        if not self.out.held(self.pool, slot, self.expected - sequence):
             self.blocked = True
             return 0
         self.expected = self.pool.word(slot, slots.NEXT)
         self.last_send_time = self.pool.word(slot, slots.SEND_TIME)
-        self._count_line(line, columns.LINE_WON)
-        self.counters[columns.CHANNEL_PACKETS] += 1
-        self.counters[columns.CHANNEL_MESSAGES] += count - (skip if skip < count else 0)
-        self.counters[columns.CHANNEL_BYTES] += length
+        if self.epochs.first_time == 0:
+            self.epochs.first_time = self.last_send_time
         self.hold.drop_lowest()
         self._moved()
         return 1
@@ -634,16 +593,12 @@ class Arbiter:
 
     def _give_up(self, end):
         """Announce [expected, end) as lost and go on behind it, or be blocked."""
-        if not self.ring.write_mark(
-            records.GAP, self.channel, 0, self.expected, end, self.last_received,
-            self.session, self.forced_cause,
-        ):  # fmt: skip
-            self.counters[columns.CHANNEL_RING_FULL] += 1
+        if not self.out.mark(records.GAP, 0, self.expected, end, self.forced_cause):
             self.blocked = True
             return 0
-        self._remember_lost(self.expected, end)
-        self.counters[columns.CHANNEL_GAPS] += 1
-        self.counters[columns.CHANNEL_LOST] += end - self.expected
+        self.lost.add(self.expected, end)
+        self.out.count(columns.CHANNEL_GAPS, 1)
+        self.out.count(columns.CHANNEL_LOST, end - self.expected)
         self.expected = end
         self._moved()
         return 1
@@ -685,54 +640,23 @@ class Arbiter:
         self.work_deadline = deadline
         return 0
 
-    def _in_lost(self, sequence, next_sequence):
-        """Does the packet touch a range that was announced lost? (Ranges ascend.)"""
-        at: cython.Py_ssize_t = self.lost_newest
-        seen: cython.Py_ssize_t = 0
-        while seen < self.lost_count:
-            if self.lost_end[at] <= sequence:
-                return False
-            if self.lost_first[at] < next_sequence:
-                return True
-            at = at - 1 if at > 0 else LOST_RANGES - 1
-            seen += 1
-        return False
-
-    def _remember_lost(self, first, end):
-        """Add a range, joined to the latest where they touch; the oldest gives way."""
-        if self.lost_count and self.lost_end[self.lost_newest] == first:
-            self.lost_end[self.lost_newest] = end
-            return 0
-        self.lost_newest += 1
-        if self.lost_newest >= LOST_RANGES:
-            self.lost_newest = 0
-        if self.lost_count < LOST_RANGES:
-            self.lost_count += 1
-        self.lost_first[self.lost_newest] = first
-        self.lost_end[self.lost_newest] = end
-        return 0
-
     # -- new numberings ---------------------------------------------------------------------
 
     def _reset(self, line, header, data, start, received_ns, now_ns):
         """The feed's reset packet: the first copy begins a new numbering, others do not."""
         slot: cython.Py_ssize_t
         whole: cython.ulonglong = fingerprint(data, start, header.length)
-        timed: cython.bint = header.send_time > 0 and header.send_time != self.reset_time
-        if now_ns < self.epoch_ends and (
-            whole == self.reset_fingerprint or (self.line_epoch[line] != self.epoch and not timed)
-        ):
-            self.line_epoch[line] = self.epoch
-            self._count_line(line, columns.LINE_DUPLICATES)
+        if self.epochs.is_copy(line, header, whole, now_ns):
+            self.out.count_line(line, columns.LINE_DUPLICATES)
             return states.DUPLICATE
         slot = self.pool.take(line, header, data, start, received_ns, now_ns, whole)
         if slot < 0:
-            self._count_line(line, columns.LINE_OVERSIZE)
+            self.out.count_line(line, columns.LINE_OVERSIZE)
             return states.REFUSED
-        self._renumber(RESET_PACKET, header.session, header.next_sequence, slot, line, now_ns)
+        self._renumber(RESET_PACKET, header.session, header.next_sequence, slot, now_ns)
         return states.RENUMBERED
 
-    def _renumber(self, cause, session, number, slot, line, now_ns):
+    def _renumber(self, cause, session, number, slot, now_ns):
         """Begin a new numbering at `number`, after everything held is let go."""
         last: cython.ulonglong = 0
         if self.hold.count:
@@ -747,285 +671,133 @@ class Arbiter:
         self.pending_session = session
         self.pending_next = number
         self.pending_slot = slot
-        self.pending_line = line
         self.pending_told = False
         self._advance(now_ns)
         return 0
 
     def _finish_renumbering(self, now_ns):
         """Write RESET, then the reset packet itself if there is one; or be blocked."""
-        cause: cython.int = self.pending_cause
+        slot: cython.Py_ssize_t = self.pending_slot
         if not self.pending_told:
-            if not self.ring.write_mark(
-                records.RESET, self.channel, 0, 0, self.pending_next, self.last_received,
-                self.pending_session, cause,
-            ):  # fmt: skip
-                self.counters[columns.CHANNEL_RING_FULL] += 1
+            self.out.session = self.pending_session
+            if not self.out.mark(records.RESET, 0, 0, self.pending_next, self.pending_cause):
+                self.out.session = self.session
                 self.blocked = True
                 return 0
             self._enter_epoch(now_ns)
-        if self.pending_slot >= 0 and not self._emit_reset():
-            return 0
+        if slot >= 0:
+            if not self.out.held(self.pool, slot, 0):
+                self.blocked = True
+                return 0
+            self.pool.give_back(slot)
+            self.pending_slot = -1
         self.pending_cause = 0
-        return 1
-
-    def _emit_reset(self):
-        """Write the reset packet and free its slot; 0 when the ring lacks room."""
-        slot: cython.Py_ssize_t = self.pending_slot
-        length: cython.Py_ssize_t = self.pool.word(slot, slots.LENGTH)
-        count: cython.ulonglong = self.pool.word(slot, slots.COUNT)
-        if not self.ring.write_packet(
-            self.channel, self.pending_line, kinds.RESET, cython.cast(cython.int, count),
-            self.pool.word(slot, slots.SEQUENCE), self.pool.word(slot, slots.NEXT),
-            self.pool.word(slot, slots.RECEIVED), self.pool.word(slot, slots.SESSION), 0,
-            cython.cast(cython.uint, self.pool.word(slot, slots.BODY)),
-            self.pool.word(slot, slots.SEND_TIME),
-            self.pool.slab, slot * self.pool.slot_bytes, length,
-        ):  # fmt: skip
-            self.counters[columns.CHANNEL_RING_FULL] += 1
-            self.blocked = True
-            return 0
-        self.pool.give_back(slot)
-        self.pending_slot = -1
-        self._count_line(self.pending_line, columns.LINE_WON)
-        self.counters[columns.CHANNEL_PACKETS] += 1
-        self.counters[columns.CHANNEL_MESSAGES] += count
-        self.counters[columns.CHANNEL_BYTES] += length
         return 1
 
     def _enter_epoch(self, now_ns):
         """The RESET record is written: forget the old numbering, but for its stragglers."""
-        line: cython.int
+        slot: cython.Py_ssize_t = self.pending_slot
         self.pending_told = True
-        self.old_expected = self.expected if self.joined else 0
-        self.old_first_time = self.first_time
-        self.epoch += 1
-        self.epoch_ends = now_ns
-        self.reset_time = 0
-        self.reset_fingerprint = 0
-        if self.pending_slot >= 0:
-            self.epoch_ends = now_ns + self.epoch_window
-            self.reset_time = self.pool.word(self.pending_slot, slots.SEND_TIME)
-            self.reset_fingerprint = self.pool.word(self.pending_slot, slots.FINGERPRINT)
-            self.line_epoch[self.pending_line] = self.epoch
+        self.epochs.leave(self.expected if self.joined else 0, self.pending_next, now_ns)
+        if slot >= 0:
+            self.epochs.by_reset(
+                cython.cast(cython.int, self.pool.word(slot, slots.LINE)),
+                self.pool.word(slot, slots.SEND_TIME),
+                self.pool.word(slot, slots.FINGERPRINT),
+            )
         if self.joined and self.session != self.pending_session:
-            self.past_sessions[self.past_count % PAST_SESSIONS] = self.session
-            self.past_count += 1
-        self.session = self.pending_session
+            self.epochs.leave_session(self.session)
+        self._take_session(self.pending_session)
         self.expected = self.pending_next
-        self.epoch_first = self.pending_next
         self.joined = True
         self.join_lowest = 0
         self.known_next = 0
         self.later_next = 0
         self.forced_until = 0
-        self.lost_count = 0
         self.last_accepted = now_ns
-        self.last_send_time = self.reset_time
-        self.first_time = self.reset_time
+        self.last_send_time = self.epochs.first_time
+        self.lost.clear()
         self.window.clear()
-        for line in range(self.line_count):
-            self.run_length[line] = 0
+        self.quarantine.forget_runs()
         if self.pending_cause == RESET_PACKET:
-            self.counters[columns.CHANNEL_RESETS] += 1
-            self._clear_quarantine()
+            self.out.count(columns.CHANNEL_RESETS, 1)
+            self.quarantine.clear()
         elif self.pending_cause == NEW_SESSION:
-            self.counters[columns.CHANNEL_SESSIONS] += 1
+            self.out.count(columns.CHANNEL_SESSIONS, 1)
         return 0
 
-    def _straggles(self, line, header):
-        """Soon after a reset: is this packet from before it?"""
-        sequence: cython.ulonglong = header.sequence
-        in_old: cython.bint
-        in_new: cython.bint
-        if header.session != self.session:
-            return False  # the session tells, see `_other_session`
-        if header.send_time > 0 and self.reset_time > 0:
-            # Earlier than the reset, but within the old numbering's time: before the old one even
-            # began it cannot be from, so then the time of day has wrapped at midnight.
-            if header.send_time < self.reset_time:
-                return header.send_time >= self.old_first_time
-            if header.send_time > self.reset_time:
-                if header.kind != kinds.RESET:
-                    self.line_epoch[line] = self.epoch
-                return False
-        if header.kind == kinds.RESET:
-            return False
-        if header.kind == kinds.HEARTBEAT:
-            if header.next_sequence == 0:
-                return False
-            sequence = header.next_sequence
-        in_old = (
-            self.old_expected > 0
-            and sequence <= self.old_expected + self.max_jump
-            and sequence + self.max_jump >= self.old_expected
-        )
-        in_new = (
-            header.next_sequence >= self.epoch_first and sequence <= self.expected + self.max_jump
-        )
-        if in_old and in_new:
-            return self.line_epoch[line] != self.epoch
-        if in_new:
-            self.line_epoch[line] = self.epoch
-        return in_old
+    def _take_session(self, session):
+        """From now on this is the session."""
+        self.session = session
+        self.out.session = session
+        return 0
 
     def _other_session(self, line, header, data, start, received_ns, now_ns):
         """A packet of another session: an earlier one, a new one that begins, or a doubt."""
         number: cython.ulonglong = header.sequence
         if header.kind == kinds.HEARTBEAT:
             number = header.next_sequence
-        if self._is_past_session(header.session):
+        if self.epochs.is_past_session(header.session):
             # Only when the present session is dead may an earlier one come back.
             if now_ns - self.last_accepted < self.resync_wait:
-                self._count_line(line, columns.LINE_STALE)
+                self.out.count_line(line, columns.LINE_STALE)
                 return states.STALE
         elif number == self.first_sequence:
-            self._clear_quarantine()
-            self._renumber(NEW_SESSION, header.session, self.first_sequence, -1, line, now_ns)
+            self.quarantine.clear()
+            self._renumber(NEW_SESSION, header.session, self.first_sequence, -1, now_ns)
             return self._act(line, header, data, start, received_ns, now_ns)
         return self._quarantine(line, header, data, start, received_ns, now_ns)
-
-    def _is_past_session(self, session):
-        """Was this the session before, or one of the last few?"""
-        at: cython.Py_ssize_t
-        for at in range(min(self.past_count, PAST_SESSIONS)):
-            if self.past_sessions[at] == session:
-                return True
-        return False
 
     # -- quarantine -------------------------------------------------------------------------
 
     def _quarantine(self, line, header, data, start, received_ns, now_ns):
         """Set a packet aside whose number is not believed yet, and weigh the evidence."""
-        at: cython.Py_ssize_t
         slot: cython.Py_ssize_t
-        evidence: cython.int = NO_EVIDENCE
-        found: cython.int
-        alone: cython.bint = False
-        anchor: cython.ulonglong = header.sequence
+        evidence: cython.int
+        alone: cython.bint
         print_64: cython.ulonglong = 0
-        if header.kind == kinds.HEARTBEAT:
-            anchor = header.next_sequence
-        else:
+        if header.kind != kinds.HEARTBEAT:
             print_64 = fingerprint(data, start + header.body, header.length - header.body)
-        for at in range(self.quarantined.shape[0]):
-            slot = self.quarantined[at]
-            if slot < 0:
-                continue
-            found = self._evidence(slot, line, header, print_64)
-            if found > evidence:
-                evidence = found
-                if (
-                    header.kind == kinds.HEARTBEAT
-                    and self.pool.word(slot, slots.KIND) == kinds.DATA
-                ):
-                    anchor = self.pool.word(slot, slots.SEQUENCE)
-        self._follow_run(line, header)
-        if (
-            self.run_length[line] >= self.resync_run
+        evidence = self.quarantine.weigh(
+            line, header, print_64, header.session != self.session, self.max_jump
+        )
+        alone = (
+            self.quarantine.follow_run(line, header) >= self.resync_run
             and now_ns - self.last_accepted >= self.resync_wait
             and evidence != CONFIRMED
-        ):
-            alone = True
-        self._count_line(line, columns.LINE_QUARANTINED)
+        )
+        self.out.count_line(line, columns.LINE_QUARANTINED)
         if evidence != REPEATED:
             slot = self.pool.take(line, header, data, start, received_ns, now_ns, print_64)
             if slot < 0:
-                self._count_line(line, columns.LINE_OVERSIZE)
+                self.out.count_line(line, columns.LINE_OVERSIZE)
             else:
-                self._set_aside(slot)
+                self.out.count(columns.CHANNEL_EVICTED, self.quarantine.add(slot))
         if evidence == CONFIRMED or alone:
-            self._confirm(anchor, header.session, alone, now_ns)
+            self._confirm(header.session, alone, now_ns)
         return states.QUARANTINED
 
-    def _evidence(self, slot, line, header, fingerprint):
-        """What a quarantined packet says about this one."""
-        kind: cython.ulonglong = self.pool.word(slot, slots.KIND)
-        next_sequence: cython.ulonglong = self.pool.word(slot, slots.NEXT)
-        same_line: cython.bint = self.pool.word(slot, slots.LINE) == cython.cast(
-            cython.ulonglong, line
-        )
-        if self.pool.word(slot, slots.SESSION) != header.session:
-            return NO_EVIDENCE
-        if kind == cython.cast(cython.ulonglong, header.kind):
-            if (
-                next_sequence == header.next_sequence
-                and self.pool.word(slot, slots.FINGERPRINT) == fingerprint
-            ):
-                return REPEATED if same_line else CONFIRMED
-            # Two lines with the same new session id need not show the same packet.
-            return CONFIRMED if header.session != self.session and not same_line else NO_EVIDENCE
-        # A heartbeat's number just past a packet's confirms both.
-        if header.kind == kinds.HEARTBEAT:
-            if (
-                next_sequence <= header.next_sequence
-                and header.next_sequence - next_sequence <= self.max_jump
-            ):
-                return CONFIRMED
-        elif (
-            header.next_sequence <= next_sequence
-            and next_sequence - header.next_sequence <= self.max_jump
-        ):
-            return CONFIRMED
-        return NO_EVIDENCE
-
-    def _follow_run(self, line, header):
-        """Count how long the line's unbelieved packets have followed one another."""
-        number: cython.ulonglong = header.sequence
-        if header.kind == kinds.HEARTBEAT:
-            number = header.next_sequence
-        if self.run_session[line] == header.session and self.run_next[line] == number:
-            self.run_length[line] += 1
-        else:
-            self.run_length[line] = 1
-            self.run_session[line] = header.session
-        self.run_next[line] = header.next_sequence
-        return 0
-
-    def _set_aside(self, slot):
-        """Put a slot into the quarantine; the oldest gives way."""
-        if self.quarantined[self.quarantine_next] >= 0:
-            self.pool.give_back(self.quarantined[self.quarantine_next])
-            self.counters[columns.CHANNEL_EVICTED] += 1
-        self.quarantined[self.quarantine_next] = slot
-        self.quarantine_next += 1
-        if self.quarantine_next >= self.quarantined.shape[0]:
-            self.quarantine_next = 0
-        return 0
-
-    def _confirm(self, anchor, session, alone, now_ns):
-        """Believe the quarantined packets around `anchor`: announce the gap and go on there.
+    def _confirm(self, session, alone, now_ns):
+        """Believe the quarantine's anchor and what is near it: announce the gap, go on there.
 
         `alone` says that it is one line's word after `resync_us`, not two lines' or a heartbeat's.
         """
-        at: cython.Py_ssize_t
-        slot: cython.Py_ssize_t
-        sequence: cython.ulonglong
-        first: cython.ulonglong = anchor
+        first: cython.ulonglong
         # Of a jump forward nothing that has been passed meanwhile is part.
         least: cython.ulonglong = 0
-        if session == self.session and anchor >= self.expected:
+        if session == self.session and self.quarantine.anchor >= self.expected:
             least = self.expected
-        for at in range(self.quarantined.shape[0]):
-            slot = self.quarantined[at]
-            if (
-                slot >= 0
-                and self.pool.word(slot, slots.KIND) == kinds.DATA
-                and self.pool.word(slot, slots.SESSION) == session
-            ):
-                sequence = self.pool.word(slot, slots.SEQUENCE)
-                if least <= sequence < first and anchor - sequence <= self.max_jump:
-                    first = sequence
+        first = self.quarantine.lowest(session, least, self.max_jump)
         if session != self.session:
-            self._renumber(NEW_SESSION, session, self.first_sequence, -1, 0, now_ns)
+            self._renumber(NEW_SESSION, session, self.first_sequence, -1, now_ns)
         elif first < self.expected:
-            self._renumber(RESYNC, session, first, -1, 0, now_ns)
+            self._renumber(RESYNC, session, first, -1, now_ns)
         if self.pending_cause:
             return 0  # no room to say so now; the evidence stays and will be found again
         if alone:
-            self.counters[columns.CHANNEL_RESYNCS] += 1
+            self.out.count(columns.CHANNEL_RESYNCS, 1)
         else:
-            self.counters[columns.CHANNEL_JUMPS] += 1
+            self.out.count(columns.CHANNEL_JUMPS, 1)
         if first > self.expected and first - self.expected > self.max_jump:
             self.forced_until = first
             self.forced_cause = BY_JUMP
@@ -1039,11 +811,10 @@ class Arbiter:
         slot: cython.Py_ssize_t
         sequence: cython.ulonglong
         next_sequence: cython.ulonglong
-        for at in range(self.quarantined.shape[0]):
-            slot = self.quarantined[at]
+        for at in range(self.quarantine.capacity):
+            slot = self.quarantine.take(at)
             if slot < 0:
                 continue
-            self.quarantined[at] = -1
             sequence = self.pool.word(slot, slots.SEQUENCE)
             next_sequence = self.pool.word(slot, slots.NEXT)
             if (
@@ -1060,21 +831,7 @@ class Arbiter:
         self.last_accepted = now_ns
         return 0
 
-    def _clear_quarantine(self):
-        """Forget every quarantined packet."""
-        at: cython.Py_ssize_t
-        for at in range(self.quarantined.shape[0]):
-            if self.quarantined[at] >= 0:
-                self.pool.give_back(self.quarantined[at])
-                self.quarantined[at] = -1
-        return 0
-
     # -- lines ------------------------------------------------------------------------------
-
-    def _count_line(self, line, column):
-        """One more in a column of a line."""
-        self.line_counters[self.rows[line] + column] += 1
-        return 0
 
     def _check_lines(self, now_ns):
         """Announce each line that has said nothing for `silent_us`."""
@@ -1086,14 +843,12 @@ class Arbiter:
                 continue
             due = self.heard[line] + self.silent_wait
             if now_ns >= due:
-                if self.ring.write_mark(
-                    records.LINE_SILENT, self.channel, line, self.expected, self.expected,
-                    self.last_received, self.session, 0,
-                ):  # fmt: skip
+                if self.out.mark(
+                    records.LINE_SILENT, line, self.expected, self.expected, 0
+                ):
                     self.silent[line] = 1
-                    self._count_line(line, columns.LINE_SILENCES)
+                    self.out.count_line(line, columns.LINE_SILENCES)
                     continue
-                self.counters[columns.CHANNEL_RING_FULL] += 1
                 due = now_ns + RETRY_NS
             if due < check:
                 check = due
@@ -1103,11 +858,7 @@ class Arbiter:
     def _line_back(self, line):
         """A silent line speaks again. Without room to say so, its next packet will."""
         due: cython.ulonglong
-        if not self.ring.write_mark(
-            records.LINE_BACK, self.channel, line, self.expected, self.expected,
-            self.last_received, self.session, 0,
-        ):  # fmt: skip
-            self.counters[columns.CHANNEL_RING_FULL] += 1
+        if not self.out.mark(records.LINE_BACK, line, self.expected, self.expected, 0):
             return 0
         self.silent[line] = 0
         due = self.heard[line] + self.silent_wait

@@ -1,0 +1,128 @@
+"""Epochs: which numbering a packet belongs to, while the lines disagree about it.
+
+A sequence reset begins a new epoch on the line that shows it first. For a window after it the
+other line still brings packets from before, and its own copy of the reset. Both must change
+nothing. A packet from before is known
+
+* by its send time, where there is one: earlier than the reset's, later than the old epoch's begin
+  (earlier than that means that a time of day has wrapped at midnight);
+* by its number, where that fits only the old epoch's end or only the new one's beginning;
+* and where it fits both, by its line, which has or has not been seen in the new epoch.
+
+A copy of the reset has the same bytes, or comes from a line not seen in the new epoch yet, without
+a send time that would tell it apart. After the window every line is taken to be in the new epoch:
+then the same bytes are a new reset.
+
+New session ids need none of this: an id tells. The last few are remembered.
+"""
+
+import cython
+import numpy
+
+if cython.compiled:
+    from cython.cimports.feedhandler.codecs import scanner as kinds
+else:
+    from feedhandler.codecs import scanner as kinds
+
+#: Earlier session ids remembered.
+PAST_SESSIONS = cython.declare(cython.Py_ssize_t, 8)
+
+
+@cython.final
+@cython.cclass
+class Epochs:
+    """The current epoch of a channel of `lines` lines, and how it began.
+
+    `first` is the epoch's first number, `first_time` the earliest send time published in it (0
+    while there is none; the arbiter sets it).
+    """
+
+    def __init__(self, lines: int, window_ns: int) -> None:
+        self.line_epoch = memoryview(numpy.zeros(lines, numpy.int32))
+        self.past = memoryview(numpy.zeros(PAST_SESSIONS, numpy.uint64))
+        self.past_count = 0
+        self.window = window_ns
+        self.number = 0
+        self.ends = self.reset_time = self.fingerprint = 0
+        self.old_expected = self.old_first_time = self.first = self.first_time = 0
+
+    def changing(self, now_ns):
+        """May packets from before the current epoch still come?"""
+        return now_ns < self.ends
+
+    def leave(self, expected, first, now_ns):
+        """End the epoch, which had come to `expected` (0: nowhere); the next begins at `first`."""
+        self.old_expected = expected
+        self.old_first_time = self.first_time
+        self.number += 1
+        self.first = first
+        self.first_time = 0
+        self.reset_time = 0
+        self.fingerprint = 0
+        self.ends = now_ns
+        return 0
+
+    def by_reset(self, line, send_time, fingerprint):
+        """The epoch just entered was begun by a reset packet on `line`."""
+        self.ends += self.window
+        self.reset_time = send_time
+        self.first_time = send_time
+        self.fingerprint = fingerprint
+        self.line_epoch[line] = self.number
+        return 0
+
+    def is_copy(self, line, header, fingerprint, now_ns):
+        """Is this reset packet the other line's copy of the one that began this epoch?"""
+        timed: cython.bint = header.send_time > 0 and header.send_time != self.reset_time
+        if now_ns >= self.ends:
+            return False
+        if fingerprint != self.fingerprint and (
+            timed or self.line_epoch[line] == self.number
+        ):
+            return False
+        self.line_epoch[line] = self.number
+        return True
+
+    def straggles(self, line, header, expected, max_jump):
+        """While the epoch is changing: is this packet of the same session from before it?"""
+        sequence: cython.ulonglong = header.sequence
+        in_old: cython.bint
+        in_new: cython.bint
+        if header.send_time > 0 and self.reset_time > 0:
+            if header.send_time < self.reset_time:
+                return header.send_time >= self.old_first_time
+            if header.send_time > self.reset_time:
+                if header.kind != kinds.RESET:
+                    self.line_epoch[line] = self.number
+                return False
+        if header.kind == kinds.RESET:
+            return False
+        if header.kind == kinds.HEARTBEAT:
+            if header.next_sequence == 0:
+                return False
+            sequence = header.next_sequence
+        in_old = (
+            self.old_expected > 0
+            and sequence <= self.old_expected + max_jump
+            and sequence + max_jump >= self.old_expected
+        )
+        in_new = header.next_sequence >= self.first and sequence <= expected + max_jump
+        if in_old and in_new:
+            return self.line_epoch[line] != self.number
+        if in_new:
+            self.line_epoch[line] = self.number
+        return in_old
+
+    def leave_session(self, session):
+        """Remember an id whose packets are from now on stale; the oldest gives way."""
+        self.past[self.past_count % PAST_SESSIONS] = session
+        self.past_count += 1
+        return 0
+
+    def is_past_session(self, session):
+        """Was this the session before, or one of the last few?"""
+        at: cython.Py_ssize_t
+        for at in range(min(self.past_count, PAST_SESSIONS)):
+            if self.past[at] == session:
+                return True
+        return False

@@ -1,0 +1,148 @@
+"""Quarantine: packets whose number is not believed yet, and what would make them believed.
+
+One forged packet with a number far ahead must not make all real ones old. So a packet beyond the
+window, or of a session nobody announced, is set aside until something independent agrees with it:
+
+* another line shows the same packet (or, for a new session, any packet of it);
+* a heartbeat's number lies just past the packet's (or the other way round: a heartbeat that
+  jumped is set aside too, and a packet just before its number confirms it).
+
+Beside that, each line's latest run of unbelieved packets that follow one another is counted; when
+nothing else lives, a long enough run is taken for the stream (the arbiter decides that).
+
+Bounded: the oldest entry gives way to a new one.
+"""
+
+import cython
+import numpy
+
+if cython.compiled:
+    from cython.cimports.feedhandler.codecs import scanner as kinds
+    from cython.cimports.feedhandler.ingest import hold as slots
+else:
+    from feedhandler.codecs import scanner as kinds
+    from feedhandler.ingest import hold as slots
+
+    NO_EVIDENCE, REPEATED, CONFIRMED = range(3)
+
+
+@cython.final
+@cython.cclass
+class Quarantine:
+    """At most `capacity` packets, kept in slots of `pool`, of `lines` lines.
+
+    `anchor` is, after `weigh`, the number that the evidence speaks for.
+    """
+
+    def __init__(self, pool, capacity: int, lines: int) -> None:
+        self.pool = pool
+        self.capacity = capacity
+        self.places = memoryview(numpy.full(capacity, -1, numpy.int32))
+        self.next_place = 0
+        self.anchor = 0
+        self.run_next = memoryview(numpy.zeros(lines, numpy.uint64))
+        self.run_session = memoryview(numpy.zeros(lines, numpy.uint64))
+        self.run_length = memoryview(numpy.zeros(lines, numpy.uint64))
+
+    def weigh(self, line, header, fingerprint, new_session, max_jump):
+        """The strongest evidence for this packet: NO_EVIDENCE, REPEATED or CONFIRMED."""
+        place: cython.Py_ssize_t
+        slot: cython.Py_ssize_t
+        found: cython.int
+        evidence: cython.int = NO_EVIDENCE
+        beating: cython.bint = header.kind == kinds.HEARTBEAT
+        self.anchor = header.next_sequence if beating else header.sequence
+        for place in range(self.capacity):
+            slot = self.places[place]
+            if slot < 0:
+                continue
+            found = self._evidence(slot, line, header, fingerprint, new_session, max_jump)
+            if found > evidence:
+                evidence = found
+                if beating and self.pool.word(slot, slots.KIND) == kinds.DATA:
+                    self.anchor = self.pool.word(slot, slots.SEQUENCE)
+        return evidence
+
+    def _evidence(self, slot, line, header, fingerprint, new_session, max_jump):
+        """What one entry says about this packet."""
+        entry_next: cython.ulonglong = self.pool.word(slot, slots.NEXT)
+        entry_line: cython.int = cython.cast(cython.int, self.pool.word(slot, slots.LINE))
+        entry_kind: cython.int = cython.cast(cython.int, self.pool.word(slot, slots.KIND))
+        if self.pool.word(slot, slots.SESSION) != header.session:
+            return NO_EVIDENCE
+        if entry_kind == header.kind:
+            if (
+                entry_next == header.next_sequence
+                and self.pool.word(slot, slots.FINGERPRINT) == fingerprint
+            ):
+                return REPEATED if entry_line == line else CONFIRMED
+            return CONFIRMED if new_session and entry_line != line else NO_EVIDENCE
+        if header.kind == kinds.HEARTBEAT:
+            if entry_next <= header.next_sequence <= entry_next + max_jump:
+                return CONFIRMED
+        elif header.next_sequence <= entry_next <= header.next_sequence + max_jump:
+            return CONFIRMED
+        return NO_EVIDENCE
+
+    def follow_run(self, line, header):
+        """Count this packet into its line's run; the run's length now."""
+        number: cython.ulonglong = header.sequence
+        if header.kind == kinds.HEARTBEAT:
+            number = header.next_sequence
+        if self.run_session[line] == header.session and self.run_next[line] == number:
+            self.run_length[line] += 1
+        else:
+            self.run_length[line] = 1
+            self.run_session[line] = header.session
+        self.run_next[line] = header.next_sequence
+        return self.run_length[line]
+
+    def add(self, slot):
+        """Set a slot aside; 1 when the oldest entry had to give way."""
+        evicted: cython.int = 0
+        if self.places[self.next_place] >= 0:
+            self.pool.give_back(self.places[self.next_place])
+            evicted = 1
+        self.places[self.next_place] = slot
+        self.next_place = self.next_place + 1 if self.next_place + 1 < self.capacity else 0
+        return evicted
+
+    def lowest(self, session, least, max_jump):
+        """The lowest number near `anchor`: where the stream that it belongs to begins."""
+        place: cython.Py_ssize_t
+        slot: cython.Py_ssize_t
+        sequence: cython.ulonglong
+        first: cython.ulonglong = self.anchor
+        for place in range(self.capacity):
+            slot = self.places[place]
+            if (
+                slot >= 0
+                and self.pool.word(slot, slots.KIND) == kinds.DATA
+                and self.pool.word(slot, slots.SESSION) == session
+            ):
+                sequence = self.pool.word(slot, slots.SEQUENCE)
+                if least <= sequence < first and self.anchor - sequence <= max_jump:
+                    first = sequence
+        return first
+
+    def take(self, place):
+        """Take an entry out without freeing its slot; the slot, or -1."""
+        slot: cython.Py_ssize_t = self.places[place]
+        self.places[place] = -1
+        return slot
+
+    def clear(self):
+        """Forget every entry."""
+        place: cython.Py_ssize_t
+        for place in range(self.capacity):
+            if self.places[place] >= 0:
+                self.pool.give_back(self.places[place])
+                self.places[place] = -1
+        return 0
+
+    def forget_runs(self):
+        """Forget the runs: a new numbering begins."""
+        line: cython.Py_ssize_t
+        for line in range(self.run_length.shape[0]):
+            self.run_length[line] = 0
+        return 0
