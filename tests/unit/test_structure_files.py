@@ -70,7 +70,6 @@ def test_every_make_target_that_the_documents_name_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (CHECKOUT / "Makefile").read_text(), re.MULTILINE))
     for document in ("README.md", "ARCHITECTURE.md"):
         named = re.findall(r"`make ([a-z-]+)", (CHECKOUT / document).read_text())
-        assert named
         assert set(named) <= targets, document
 
 
