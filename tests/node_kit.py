@@ -163,7 +163,7 @@ class RawClient:
             assert not self.gone, f"the node has gone before: {what}"
             left = deadline - time.monotonic()
             assert left > 0, f"never happened: {what}"
-            readable, _, _ = select.select([self.sock], [], [], min(left, 0.5))
+            readable, _, _ = select.select([self.sock], [], [], min(left, 0.1))
             if readable:
                 self._read()
 

@@ -35,6 +35,8 @@ PUMP_BYTES_MAX = 1 << 18
 #: How often connections see the time: often enough for a client that asks for a heartbeat each
 #: second, which proton's clients announce as a time-out of half of that.
 TICK_SECONDS = 0.25
+#: How long a client may take to open its connection; the engine's idle time-out begins after that.
+OPEN_SECONDS = 10.0
 #: How long a client may take to close its side once we have closed ours.
 LINGER_SECONDS = 2.0
 #: Read at a time of what a client says after the goodbye.
@@ -75,7 +77,10 @@ class NodeConnection(Peer):
         self.outlets: dict[proton.Link, Outlet] = {}
         self.writing = False
         self.gone = False
+        self.parted = False
+        self.orderly = False
         self.leave_by: float | None = None
+        self.open_by: float | None = node.loop.time() + node.open_seconds
         self.engine = proton.Connection(
             sock.fileno(),
             server=True,
@@ -165,11 +170,11 @@ class NodeConnection(Peer):
                 self._detach(link)
                 link.close()
         elif kind == proton.CONNECTION_REMOTE_OPEN:
+            self.open_by = None
             self.engine.open()
         elif kind == proton.CONNECTION_REMOTE_CLOSE:
+            self.orderly = True
             self.engine.close()
-        elif kind == proton.TRANSPORT_ERROR:
-            self.node.counts[NodeCounter.CONNECTIONS_FAILED] += 1
 
     def _attach(self, link: Any) -> None:
         """A client wants to receive: read the address, join the fan-out, tell the quality."""
@@ -231,6 +236,7 @@ class NodeConnection(Peer):
     def close(self, condition: str = "", description: str = "") -> None:
         """Say goodbye; the socket closes when the client answers or `end` is called."""
         if not self.gone:
+            self.orderly = True
             self.engine.close(condition, description)
             self.work()
 
@@ -242,7 +248,7 @@ class NodeConnection(Peer):
         """
         if self.gone or self.leave_by is not None:
             return
-        self._detach_all()
+        self._part()
         self._stop_waiting()
         self.leave_by = self.node.loop.time() + LINGER_SECONDS
         try:
@@ -264,16 +270,20 @@ class NodeConnection(Peer):
             pass
         self.end()
 
-    def _detach_all(self) -> None:
+    def _part(self) -> None:
+        """The links leave the fan-out; a client that never said goodbye counts as failed."""
         for link in list(self.outlets):
             self._detach(link)
+        if not self.parted and not self.orderly:
+            self.node.counts[NodeCounter.CONNECTIONS_FAILED] += 1
+        self.parted = True
 
     def end(self) -> None:
         """Close the socket and forget the client."""
         if self.gone:
             return
         self.gone = True
-        self._detach_all()
+        self._part()
         for link in list(self.engine.links.values()):
             link.release()  # or engine and links would keep each other alive
         self.node.loop.remove_reader(self.sock.fileno())
@@ -312,6 +322,8 @@ class Node:
         self.qualities = qualities
         self.message_type = message_type
         self.container = container
+        idle_seconds = settings.idle_timeout_ms / 1000 or OPEN_SECONDS
+        self.open_seconds = min(OPEN_SECONDS, idle_seconds)
         self.counts = counter_array(NodeCounter, 1)[0]
         self.connections: set[NodeConnection] = set()
         self.links = 0
@@ -369,11 +381,12 @@ class Node:
         now_ms = time.monotonic_ns() // 1_000_000
         self.flush()
         for connection in list(self.connections):
-            if connection.leave_by is None:
+            due = connection.leave_by or connection.open_by
+            if due is not None and self.loop.time() >= due:
+                connection.end()
+            elif connection.leave_by is None:
                 connection.engine.tick(now_ms)
                 connection.work()
-            elif self.loop.time() >= connection.leave_by:
-                connection.end()
         self._ticker = self.loop.call_later(TICK_SECONDS, self._tick)
 
     def pump(self) -> bool:

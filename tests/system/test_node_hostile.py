@@ -1,0 +1,388 @@
+"""The node towards what is wrong: addresses, senders, bounds, nonsense, silence, broken clients."""
+
+import os
+import random
+import socket
+import struct
+import time
+from typing import Any
+
+import proton
+import pytest
+from node_kit import PATIENCE_S, RawClient, Run, Settings, both_loops, in_thread, running
+
+from feedhandler.amqp.node import Node
+from feedhandler.codecs import ConfigError
+
+REMOTE_ACTIVE = proton.Endpoint.REMOTE_ACTIVE
+REMOTE_CLOSED = proton.Endpoint.REMOTE_CLOSED
+
+
+def refused(client: RawClient, link: proton.Link) -> tuple[str, str, Any]:
+    """The condition with which the node refuses a link, and the source it answered with."""
+    client.pump(lambda: bool(link.state & REMOTE_CLOSED), "the refusal")
+    condition = link.remote_condition
+    return condition.name, condition.description, link.remote_source.address
+
+
+def attached(client: RawClient, *links: proton.Receiver) -> None:
+    client.pump(lambda: all(link.state & REMOTE_ACTIVE for link in links), "attach")
+
+
+def read_all(sock: socket.socket) -> bytes:
+    """Everything until the other side closes or resets."""
+    sock.settimeout(PATIENCE_S)
+    found = b""
+    try:
+        while data := sock.recv(65536):
+            found += data
+    except ConnectionResetError:
+        pass
+    return found
+
+
+@both_loops
+@pytest.mark.parametrize(
+    ("address", "condition"),
+    [
+        ("euronext.104?colour=red", "amqp:invalid-field"),
+        ("euronext.104?as=byte", "amqp:invalid-field"),
+        ("euronext..104", "amqp:invalid-field"),
+        ("", "amqp:invalid-field"),
+        ("x" * 5000, "amqp:invalid-field"),
+        ("#." * 2000 + "#", "amqp:invalid-field"),
+        ("euronext.104?types=" + "9" * 300, "amqp:invalid-field"),
+        ("euronext.104?types=é", "amqp:invalid-field"),
+        ("queue.orders", "amqp:not-found"),
+        ("euronext.104?snapshot=1", "amqp:not-implemented"),
+    ],
+    ids=lambda value: value[:24],
+)
+def test_a_wrong_address_is_refused_and_the_connection_lives_on(
+    run: Run, address: str, condition: str
+) -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            client = RawClient(rig.port)
+            link = client.receiver(address, 10)
+            name, description, source = await in_thread(refused, client, link)
+            assert name == condition
+            assert description
+            assert source is None
+            good = client.receiver("euronext.104?quality=0", 10)
+            await in_thread(attached, client, good)
+            await rig.stream(1, 1)
+            await in_thread(client.pump, lambda: len(client.got(good)) == 1, "data")
+            assert rig.count("links_refused") == 1
+            assert rig.node.links == 1
+            await in_thread(client.close)
+
+    run(scenario())
+
+
+@both_loops
+def test_a_refusal_fits_the_smallest_frame_a_client_may_insist_on(run: Run) -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            client = RawClient(rig.port, max_frame=512)
+            link = client.receiver("e.1?types=" + "9" * 300, 10)
+            name, *_ = await in_thread(refused, client, link)
+            assert name == "amqp:invalid-field"
+            await in_thread(client.close)
+
+    run(scenario())
+
+
+@both_loops
+def test_a_client_that_wants_to_send_is_refused(run: Run) -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            client = RawClient(rig.port)
+            link = client.new_session().sender("upstream")
+            link.target.address = "euronext.104"
+            link.open()
+            name, *_ = await in_thread(refused, client, link)
+            assert name == "amqp:not-allowed"
+            assert link.credit == 0
+            good = client.receiver("euronext.104", 10)
+            await in_thread(attached, client, good)
+            await in_thread(client.close)
+
+    run(scenario())
+
+
+@both_loops
+def test_links_beyond_the_bound_are_refused_and_free_again_when_others_leave(run: Run) -> None:
+    async def scenario() -> None:
+        async with running(Settings(max_links=2)) as rig:
+            client = RawClient(rig.port)
+            first, second = (client.receiver("euronext.104", 1, f"n{n}") for n in range(2))
+            await in_thread(attached, client, first, second)
+            third = client.receiver("euronext.104", 1, "third")
+            assert (await in_thread(refused, client, third))[0] == "amqp:resource-limit-exceeded"
+            first.close()
+            await in_thread(client.pump, lambda: bool(first.state & REMOTE_CLOSED), "detach")
+            fourth = client.receiver("euronext.104", 1, "fourth")
+            await in_thread(attached, client, fourth)
+            await in_thread(client.close)
+
+    run(scenario())
+
+
+@both_loops
+def test_connections_beyond_the_bound_are_closed_at_once(run: Run) -> None:
+    async def scenario() -> None:
+        async with running(Settings(max_connections=2)) as rig:
+            clients = [RawClient(rig.port) for _ in range(2)]
+            for client in clients:
+                await in_thread(attached, client, client.receiver("euronext.104", 1))
+            late = socket.create_connection(("127.0.0.1", rig.port))
+            assert await in_thread(read_all, late) == b""
+            assert rig.count("connections_refused") == 1
+            await in_thread(clients[0].close)
+            await rig.until(lambda: len(rig.node.connections) == 1, "a place is free")
+            again = RawClient(rig.port)
+            await in_thread(attached, again, again.receiver("euronext.104", 1))
+            for client in (clients[1], again):
+                await in_thread(client.close)
+            late.close()
+
+    run(scenario())
+
+
+@both_loops
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"GET / HTTP/1.1\r\nHost: gateway\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + bytes(500),
+        b"AMQP\x00\x00\x09\x01",
+        b"\0" * 100_000,
+        random.Random(5).randbytes(50_000),
+        b"AMQP\x00\x01\x00\x00" + b"\xff" * 1000,
+        b"AMQP\x00\x01\x00\x00" + struct.pack(">IBBH", 2**31, 2, 0, 0) + bytes(5000),
+    ],
+    ids=["http", "tls", "amqp 0.9", "zeros", "random", "frames of nonsense", "a huge frame"],
+)
+def test_what_is_not_amqp_ends_its_own_connection_only(run: Run, garbage: bytes) -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            client = RawClient(rig.port)
+            link = client.receiver("euronext.104?quality=0", 100)
+            await in_thread(attached, client, link)
+            stranger = socket.create_connection(("127.0.0.1", rig.port))
+            await in_thread(stranger.sendall, garbage)
+            await in_thread(read_all, stranger)
+            stranger.close()
+            await rig.until(lambda: len(rig.node.connections) == 1, "the stranger is gone")
+            assert rig.count("connections_failed") == 1
+            await rig.stream(1, 3)
+            await in_thread(client.pump, lambda: len(client.got(link)) == 3, "data")
+            await in_thread(client.close)
+
+    run(scenario())
+
+
+@both_loops
+@pytest.mark.parametrize("seed", range(4))
+def test_damaged_frames_of_a_real_client_harm_nobody_else(run: Run, seed: int) -> None:
+    print(f"seed {seed}")
+    chance = random.Random(seed)
+
+    def damaged(data: bytes) -> bytes:
+        changed = bytearray(data)
+        for _ in range(chance.randrange(1, 4)):
+            changed[chance.randrange(8, len(changed))] = chance.randrange(256)
+        return bytes(changed)
+
+    async def scenario() -> None:
+        async with running() as rig:
+            # What a client says when it attaches, taken from its own engine.
+            client = RawClient(rig.port, sasl=False)
+            watched = client.receiver("euronext.104?quality=0", 1000)
+            spoken = client.transport.peek(client.transport.pending())
+            await in_thread(attached, client, watched)
+            for _ in range(60):
+                with socket.create_connection(("127.0.0.1", rig.port)) as stranger:
+                    await in_thread(stranger.sendall, damaged(spoken))
+                    stranger.shutdown(socket.SHUT_WR)
+                    await in_thread(read_all, stranger)
+            await rig.until(lambda: len(rig.node.connections) == 1, "strangers gone")
+            assert rig.node.links == 1
+            await rig.stream(1, 3)
+            await in_thread(client.pump, lambda: len(client.got(watched)) == 3, "data")
+            await in_thread(client.close)
+
+    run(scenario())
+
+
+@both_loops
+def test_a_client_that_disappears_in_mid_transfer_is_forgotten(run: Run) -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            steady, fleeting = RawClient(rig.port), RawClient(rig.port, receive_buffer=4096)
+            kept = steady.receiver("euronext.104?quality=0", 10_000)
+            lost = fleeting.receiver("euronext.104?as=batch", 10_000)
+            await in_thread(attached, steady, kept)
+            await in_thread(attached, fleeting, lost)
+            rig.packets(1, 8000)
+            await rig.deliver()
+            await in_thread(fleeting._read)  # a part of a frame, no more
+            fleeting.drop()
+            await rig.until(lambda: len(rig.node.connections) == 1, "noticed")
+            assert rig.node.links == 1
+            assert len(rig.fanout.outlets) == 1
+            await in_thread(steady.pump, lambda: len(steady.got(kept)) == 8000, "the other")
+            assert [each.sequence for each in steady.got(kept)] == list(range(1, 8001))
+            await in_thread(steady.close)
+
+    run(scenario())
+
+
+@both_loops
+def test_a_subscriber_that_stops_reading_is_detached_and_the_others_get_everything(
+    run: Run,
+) -> None:
+    bound = 300_000
+
+    async def scenario() -> None:
+        async with running(Settings(queue_bytes=bound)) as rig:
+            quick, stuck = RawClient(rig.port), RawClient(rig.port, receive_buffer=4096)
+            good = quick.receiver("euronext.104?quality=0", 100_000)
+            bad = stuck.receiver("euronext.104?quality=0", 100_000)
+            no_credit = quick.receiver("euronext.104?quality=0", 0, "no credit")
+            await in_thread(attached, quick, good, no_credit)
+            await in_thread(attached, stuck, bad)
+            high = 0
+            sequence = 1
+            while rig.count("links_overrun") < 2:
+                await rig.stream(sequence, sequence + 499)
+                sequence += 500
+                await in_thread(quick.pump, lambda n=sequence: len(quick.got(good)) == n - 1)
+                high = max([high, *(o.queued_bytes for o in rig.fanout.outlets)])
+                assert sequence < 100_000
+            assert high <= bound
+            # The one without credit hears at once; the stuck one when it reads again.
+            name, *_ = await in_thread(refused, quick, no_credit)
+            assert name == "amqp:resource-limit-exceeded"
+            name, description, _ = await in_thread(refused, stuck, bad)
+            assert name == "amqp:resource-limit-exceeded"
+            assert str(bound) in description
+            got = [each.sequence for each in stuck.got(bad)]
+            assert got == list(range(1, len(got) + 1)), "what it got is whole and in order"
+            assert rig.node.links == 1
+            # The connection lives: the same client may come back.
+            again = stuck.receiver("euronext.104?quality=0", 10, "again")
+            await in_thread(attached, stuck, again)
+            await rig.stream(sequence, sequence)
+            await in_thread(stuck.pump, lambda: len(stuck.got(again)) == 1, "the new link")
+            await in_thread(quick.pump, lambda: len(quick.got(good)) == sequence, "the good one")
+            for client in (quick, stuck):
+                await in_thread(client.close)
+
+    run(scenario())
+
+
+@both_loops
+def test_a_silent_client_is_dropped_and_a_living_one_kept(run: Run) -> None:
+    async def scenario() -> None:
+        async with running(Settings(idle_timeout_ms=600)) as rig:
+            silent = socket.create_connection(("127.0.0.1", rig.port))  # not a word
+            mute = RawClient(rig.port)  # opens, and then nothing, not even empty frames
+            await in_thread(attached, mute, mute.receiver("euronext.104", 10))
+            alive = RawClient(rig.port)
+            link = alive.receiver("euronext.104?quality=0", 10)
+            await in_thread(attached, alive, link)
+
+            def speak_until_alone() -> None:
+                def beat() -> bool:
+                    alive.transport.tick(time.monotonic())
+                    return len(rig.node.connections) == 1
+
+                alive.pump(beat, "the silent ones dropped")
+
+            await in_thread(speak_until_alone)
+            assert rig.count("connections_failed") == 2
+            assert rig.node.links == 1
+            await rig.stream(1, 1)
+            await in_thread(alive.pump, lambda: len(alive.got(link)) == 1, "data")
+            await in_thread(read_all, silent)
+            silent.close()
+            mute.drop()
+            await in_thread(alive.close)
+
+    run(scenario())
+
+
+@both_loops
+def test_a_client_that_asks_for_heartbeats_gets_them_on_a_quiet_market(run: Run) -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            client = RawClient(rig.port)
+            client.transport.idle_timeout = 1.0
+            link = client.receiver("euronext.104", 10)
+            await in_thread(attached, client, link)
+            began = time.monotonic()
+
+            def tick_for_a_while() -> None:
+                def beat() -> bool:
+                    client.transport.tick(time.monotonic())
+                    assert client.transport.condition is None
+                    return time.monotonic() - began > 2.5
+
+                client.pump(beat, "time passing")
+
+            await in_thread(tick_for_a_while)
+            await rig.stream(1, 1)
+            await in_thread(client.pump, lambda: len(client.got(link)) == 2, "data")
+            await in_thread(client.close)
+
+    run(scenario())
+
+
+@both_loops
+def test_a_client_without_sasl_is_served(run: Run) -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            client = RawClient(rig.port, sasl=False)
+            link = client.receiver("euronext.104", 10)
+            await in_thread(client.pump, lambda: len(client.got(link)) == 1, "quality")
+            await in_thread(client.close)
+
+    run(scenario())
+
+
+@both_loops
+def test_descriptors_are_not_lost_over_many_connections(run: Run) -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            before = len(os.listdir("/proc/self/fd"))
+            for turn in range(40):
+                client = RawClient(rig.port)
+                link = client.receiver("euronext.104", 10)
+                await in_thread(attached, client, link)
+                if turn % 2:
+                    await in_thread(client.close)
+                else:
+                    client.drop()
+            await rig.until(lambda: not rig.node.connections, "all gone")
+            assert len(os.listdir("/proc/self/fd")) <= before + 1
+            assert rig.count("connections_opened") == 40
+
+    run(scenario())
+
+
+@both_loops
+def test_a_port_in_use_is_a_configuration_error(run: Run) -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            second = Settings(address=("127.0.0.1", rig.port))
+            node = Node(rig.fanout, second, rig.qualities, rig.feed.type_code, "second")
+            with pytest.raises(ConfigError, match="cannot listen"):
+                node.start()
+            elsewhere = Settings(address=("192.0.2.1", 0))
+            node = Node(rig.fanout, elsewhere, rig.qualities, rig.feed.type_code, "third")
+            with pytest.raises(ConfigError, match="cannot listen"):
+                node.start()
+
+    run(scenario())
