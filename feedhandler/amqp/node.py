@@ -339,6 +339,11 @@ class Node:
         host, port = self._listener.getsockname()[:2]
         return host, port
 
+    @property
+    def listening(self) -> bool:
+        """Whether new clients are accepted."""
+        return self._listener is not None
+
     def start(self) -> None:
         """Listen. Raises ConfigError where the address cannot be had."""
         self.loop = asyncio.get_running_loop()
