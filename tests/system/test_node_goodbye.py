@@ -15,9 +15,7 @@ def attached(client: RawClient, *links: proton.Receiver) -> None:
 
 def told_goodbye(client: RawClient) -> str:
     """Read to the end; the condition with which the node closed the connection."""
-    client.pump(
-        lambda: client.gone or bool(client.connection.state & REMOTE_CLOSED), "the goodbye"
-    )
+    client.pump(lambda: client.gone or bool(client.connection.state & REMOTE_CLOSED), "the goodbye")
     condition = client.connection.remote_condition
     return condition.name if condition else ""
 

@@ -1,0 +1,198 @@
+"""Stock AMQP 1.0 clients against the node: python-qpid-proton as its users write it.
+
+`BlockingConnection` and `MessagingHandler` run in threads of their own; nothing of ours is on
+their side of the socket.
+"""
+
+import asyncio
+import struct
+import sys
+from typing import Any
+
+import proton
+import pytest
+from node_kit import PATIENCE_S, Run, both_loops, in_thread, running
+from proton.handlers import MessagingHandler
+from proton.reactor import AtLeastOnce, AtMostOnce, Container
+from proton.utils import BlockingConnection, LinkDetached
+
+
+def receive_blocking(url: str, address: str, count: int, credit: int, option: Any) -> list[Any]:
+    """Receive with the blocking client; accept where the link is unsettled."""
+    connection = BlockingConnection(url, timeout=PATIENCE_S)
+    try:
+        receiver = connection.create_receiver(address, credit=credit, options=option)
+        found = []
+        for _ in range(count):
+            found.append(receiver.receive(timeout=PATIENCE_S))
+            if isinstance(option, AtLeastOnce):
+                receiver.accept()
+        receiver.close()
+        return found
+    finally:
+        connection.close()
+
+
+@both_loops
+@pytest.mark.parametrize("credit", [1, 10, 500])
+@pytest.mark.parametrize("option", [AtMostOnce(), AtLeastOnce()], ids=["settled", "unsettled"])
+def test_the_blocking_client_receives_packets(run: Run, option: Any, credit: int) -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            await rig.stream(1, 2)  # before anybody listens: nobody gets these
+            receiving = asyncio.create_task(
+                in_thread(
+                    receive_blocking, rig.url, "euronext.104", 41, credit=credit, option=option
+                )
+            )
+            await rig.until(lambda: rig.node.links == 1, "attached")
+            put = rig.packets(3, 42)
+            await rig.deliver()
+            quality, *messages = await receiving
+            assert quality.subject == "euronext.104.quality"
+            assert str(quality.content_type) == "application/vnd.feedhandler.quality+json"
+            assert [bytes(each.body) for each in messages] == put
+            assert {each.subject for each in messages} == {"euronext.104"}
+            sequences = [struct.unpack(">IHHQH", bytes(each.id))[3] for each in messages]
+            assert sequences == list(range(3, 43))
+            await rig.until(lambda: not rig.node.connections, "gone")
+            accepted = 41 if isinstance(option, AtLeastOnce) else 0
+            assert (rig.count("accepted"), rig.count("refused")) == (accepted, 0)
+
+    run(scenario())
+
+
+class Collect(MessagingHandler):
+    """Receive `count` messages from each address, as the library's examples do."""
+
+    def __init__(self, url: str, addresses: list[str], count: int) -> None:
+        super().__init__(prefetch=100)
+        self.url, self.addresses, self.count = url, addresses, count
+        self.found: dict[str, list[proton.Message]] = {address: [] for address in addresses}
+        self.errors: list[tuple[str, str]] = []
+
+    def on_start(self, event: Any) -> None:
+        connection = event.container.connect(self.url, reconnect=False)
+        for address in self.addresses:
+            event.container.create_receiver(connection, address)
+
+    def on_message(self, event: Any) -> None:
+        self.found[event.receiver.source.address].append(event.message)
+        self.end_when_done(event)
+
+    def end_when_done(self, event: Any) -> None:
+        if all(len(got) >= self.count for got in self.found.values()):
+            event.connection.close()
+
+    def on_link_error(self, event: Any) -> None:
+        condition = event.link.remote_condition
+        self.errors.append((event.link.source.address, condition.name))
+        self.found.pop(event.link.source.address)
+        self.end_when_done(event)
+
+    def on_transport_error(self, event: Any) -> None:
+        self.errors.append(("transport", str(event.transport.condition)))
+
+
+@both_loops
+def test_a_messaging_handler_receives_on_several_links_at_once(run: Run) -> None:
+    addresses = [
+        "euronext.104?quality=0",
+        "euronext.104?quality=0&as=message&types=230",
+        "euronext.*.1003?quality=0&as=message",
+        "#?quality=0&as=message&stamp=1",
+    ]
+
+    async def scenario() -> None:
+        async with running() as rig:
+            handler = Collect(rig.url, addresses, 100)
+            receiving = asyncio.create_task(in_thread(Container(handler).run))
+            await rig.until(lambda: rig.node.links == 4, "attached")
+            put = rig.packets(1, 200)
+            await rig.deliver()
+            await receiving
+            assert handler.errors == []
+            packets, orders, symbol, everything = (handler.found[each] for each in addresses)
+            assert [bytes(each.body) for each in packets[:200]] == put[: len(packets)]
+            assert {bytes(each.body)[2:4] for each in orders} == {(230).to_bytes(2, "big")}
+            assert {each.subject for each in symbol} == {"euronext.104.1003"}
+            assert everything[0].annotations["x-opt-received-ns"] > 0
+            for found in handler.found.values():
+                numbers = [each.group_sequence for each in found]
+                assert numbers == list(range(len(found)))
+
+    run(scenario())
+
+
+@both_loops
+def test_a_messaging_handler_hears_why_an_address_is_refused(run: Run) -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            wrong = "euronext.104?colour=red"
+            handler = Collect(rig.url, ["euronext.104", wrong, "queue.a"], 3)
+            receiving = asyncio.create_task(in_thread(Container(handler).run))
+            await rig.until(lambda: rig.count("links_refused") == 2, "refused")
+            await rig.stream(1, 10)
+            await receiving
+            assert sorted(handler.errors) == [
+                (wrong, "amqp:invalid-field"),
+                ("queue.a", "amqp:not-found"),
+            ]
+            assert len(handler.found["euronext.104"]) >= 3
+
+    run(scenario())
+
+
+@both_loops
+def test_the_blocking_client_hears_why_an_address_is_refused(run: Run) -> None:
+    def ask(url: str) -> str:
+        connection = BlockingConnection(url, timeout=PATIENCE_S)
+        try:
+            with pytest.raises(LinkDetached) as refusal:
+                connection.create_receiver("euronext.104?as=byte")
+            with pytest.raises(LinkDetached):
+                connection.create_sender("euronext.104")
+            connection.create_receiver("euronext.104").close()  # the connection lives on
+            return str(refusal.value.condition)
+        finally:
+            connection.close()
+
+    async def scenario() -> None:
+        async with running() as rig:
+            assert await in_thread(ask, rig.url) == "amqp:invalid-field"
+
+    run(scenario())
+
+
+@both_loops
+def test_a_client_in_a_process_of_its_own_receives(run: Run, tmp_path: Any) -> None:
+    script = tmp_path / "client.py"
+    script.write_text(
+        "import sys\n"
+        "from proton.utils import BlockingConnection\n"
+        "connection = BlockingConnection(sys.argv[1], timeout=20)\n"
+        "receiver = connection.create_receiver('euronext.104?quality=0', credit=10)\n"
+        "print('attached', flush=True)\n"
+        "for _ in range(30):\n"
+        "    message = receiver.receive(timeout=20)\n"
+        "    print(message.subject, message.group_sequence, len(message.body), flush=True)\n"
+        "connection.close()\n"
+    )
+
+    async def scenario() -> None:
+        async with running() as rig:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, str(script), rig.url, stdout=asyncio.subprocess.PIPE
+            )
+            assert process.stdout is not None
+            async with asyncio.timeout(2 * PATIENCE_S):
+                assert await process.stdout.readline() == b"attached\n"
+                put = rig.packets(1, 30)
+                await rig.deliver()
+                output, _ = await process.communicate()
+            assert process.returncode == 0
+            assert output.decode().splitlines() == [
+                f"euronext.104 {place} {len(data)}" for place, data in enumerate(put)
+            ]
+
+    run(scenario())
