@@ -32,6 +32,8 @@ PURE_MODE: dict[str, str] = {
     "feedhandler.ingest.output": "feedhandler/ingest/output.py",
     "feedhandler.ingest.epochs": "feedhandler/ingest/epochs.py",
     "feedhandler.ingest.quarantine": "feedhandler/ingest/quarantine.py",
+    "feedhandler.ingest.sequencer": "feedhandler/ingest/sequencer.py",
+    "feedhandler.ingest.watch": "feedhandler/ingest/watch.py",
     "feedhandler.ingest.arbitration": "feedhandler/ingest/arbitration.py",
     "feedhandler.replay.pcap": "feedhandler/replay/pcap.py",
     "feedhandler.codecs.scanner": "feedhandler/codecs/scanner.py",

@@ -1,52 +1,41 @@
 from feedhandler.codecs.scanner cimport PacketHeader
 from feedhandler.ingest.epochs cimport Epochs
-from feedhandler.ingest.fingerprint cimport CompareWindow
-from feedhandler.ingest.hold cimport Hold, PacketPool
-from feedhandler.ingest.lost cimport LostRanges
+from feedhandler.ingest.hold cimport PacketPool
 from feedhandler.ingest.output cimport Output
 from feedhandler.ingest.quarantine cimport Quarantine
+from feedhandler.ingest.sequencer cimport Sequencer
+from feedhandler.ingest.watch cimport LineWatch
 
 cdef class Arbiter:
     cdef readonly Output out
-    cdef LostRanges lost
+    cdef Sequencer stream
+    cdef LineWatch watch
     cdef Quarantine quarantine
     cdef Epochs epochs
     cdef PacketPool pool
-    cdef Hold hold
-    cdef CompareWindow window
     cdef readonly object settings
     cdef readonly int line_count
     cdef unsigned char[::1] actions
 
-    cdef unsigned long long gap_wait, start_wait, silent_wait, resync_wait
+    cdef unsigned long long start_wait, resync_wait
     cdef unsigned long long max_jump, resync_run, first_sequence
 
     # where the stream is
     cdef readonly int state
-    cdef readonly unsigned long long expected
     cdef readonly unsigned long long session
-    cdef bint joined, blocked
-    cdef unsigned long long last_send_time, last_accepted
-    cdef unsigned long long work_deadline, silence_check
+    cdef bint joined
+    cdef unsigned long long last_accepted
+    cdef unsigned long long work_deadline
 
     # joining
     cdef bint join_seen
     cdef unsigned long long join_since, join_lowest, join_highest
-
-    # what heartbeats told, and what must be given up at once
-    cdef unsigned long long known_next, known_since, later_next, later_since
-    cdef unsigned long long forced_until
-    cdef int forced_cause
 
     # a new numbering that is being told
     cdef int pending_cause
     cdef Py_ssize_t pending_slot
     cdef bint pending_told
     cdef unsigned long long pending_next, pending_session
-
-    # lines
-    cdef unsigned long long[::1] heard
-    cdef unsigned char[::1] silent
 
     cpdef bint is_old(self, PacketHeader header) noexcept nogil
     cpdef int receive(
@@ -75,17 +64,11 @@ cdef class Arbiter:
         unsigned long long received_ns, unsigned long long now_ns) except -1 nogil
     cdef int _alarm(self, int line, PacketHeader header) except -1 nogil
     cdef bint _is_newer(self, PacketHeader header, unsigned long long now_ns) noexcept nogil
-    cdef int _reveal(self, unsigned long long number, unsigned long long now_ns) except -1 nogil
     cdef int _hint(self, unsigned long long number, unsigned long long now_ns) except -1 nogil
     cdef int _start_at(self, unsigned long long number, unsigned long long now_ns) except -1 nogil
     cdef int _begin(self, unsigned long long now_ns) except -1 nogil
     cdef int _advance(self, unsigned long long now_ns) except -1 nogil
-    cdef int _release(self, unsigned long long now_ns) except -1 nogil
-    cdef int _emit(self, Py_ssize_t slot) except -1 nogil
-    cdef unsigned long long _due(self, unsigned long long now_ns) except? 6148914691236517205 nogil
-    cdef int _give_up(self, unsigned long long end) except -1 nogil
     cdef int _settle(self, unsigned long long now_ns) except -1 nogil
-    cdef int _moved(self) noexcept nogil
     cdef int _reset(
         self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
         unsigned long long received_ns, unsigned long long now_ns) except -1 nogil
@@ -106,5 +89,3 @@ cdef class Arbiter:
     cdef int _adopt(
         self, unsigned long long first, unsigned long long session,
         unsigned long long now_ns) except -1 nogil
-    cdef int _check_lines(self, unsigned long long now_ns) except -1 nogil
-    cdef int _line_back(self, int line) except -1 nogil

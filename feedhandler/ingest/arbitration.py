@@ -42,28 +42,27 @@ if cython.compiled:
     from cython.cimports.feedhandler.ingest import columns, states
     from cython.cimports.feedhandler.ingest import hold as slots
     from cython.cimports.feedhandler.ingest import ring as records
+    from cython.cimports.feedhandler.ingest import sequencer as answers
     from cython.cimports.feedhandler.ingest.epochs import Epochs
-    from cython.cimports.feedhandler.ingest.fingerprint import (
-        DIFFERENT,
-        SAME,
-        CompareWindow,
-        fingerprint,
-    )
-    from cython.cimports.feedhandler.ingest.hold import Hold, PacketPool
-    from cython.cimports.feedhandler.ingest.lost import LostRanges
+    from cython.cimports.feedhandler.ingest.fingerprint import DIFFERENT, SAME, fingerprint
+    from cython.cimports.feedhandler.ingest.hold import PacketPool
     from cython.cimports.feedhandler.ingest.output import Output
     from cython.cimports.feedhandler.ingest.quarantine import CONFIRMED, REPEATED, Quarantine
+    from cython.cimports.feedhandler.ingest.sequencer import Sequencer
+    from cython.cimports.feedhandler.ingest.watch import LineWatch
 else:
     from feedhandler.codecs import scanner as kinds
     from feedhandler.ingest import columns, states
     from feedhandler.ingest import hold as slots
+    from feedhandler.ingest import sequencer as answers
     from feedhandler.ingest.epochs import Epochs
-    from feedhandler.ingest.fingerprint import DIFFERENT, SAME, CompareWindow, fingerprint
-    from feedhandler.ingest.hold import Hold, PacketPool
-    from feedhandler.ingest.lost import LostRanges
+    from feedhandler.ingest.fingerprint import DIFFERENT, SAME, fingerprint
+    from feedhandler.ingest.hold import PacketPool
     from feedhandler.ingest.output import Output
     from feedhandler.ingest.quarantine import CONFIRMED, REPEATED, Quarantine
     from feedhandler.ingest.ring import RecordKind as records
+    from feedhandler.ingest.sequencer import Sequencer
+    from feedhandler.ingest.watch import LineWatch
 
 #: How soon a record that found no room in the ring is tried again.
 RETRY_NS = cython.declare(cython.ulonglong, 1_000_000)
@@ -72,29 +71,16 @@ RETRY_NS = cython.declare(cython.ulonglong, 1_000_000)
 IDLE_NS = cython.declare(cython.ulonglong, 60_000_000_000)
 #: No deadline. (The largest signed number: C would keep a larger literal as a Python object.)
 NEVER = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
-#: `max_jump` in holds, where a feed counts packets: twice the hold, so that behind a hole the hold
-#: overflows, and gives the hole up, before honest packets look like a jump.
-PACKETS_PER_HOLD = 2
-#: The same where a feed counts messages: a full packet carries about so many.
-MESSAGES_PER_PACKET = 64
-#: The same for the window of compared packets, whose memory it multiplies: a usual packet.
-MESSAGES_PER_PACKET_USUAL = 16
 #: Lines of one channel, at most (A, B, and room for retransmission and refresh lines).
 LINES_MAX = 16
 
 # Causes, as in `ring.GapCause` and `ring.ResetCause`.
-BY_DEADLINE = cython.declare(cython.int, 1)
 BY_FULL_HOLD = cython.declare(cython.int, 2)
 BY_JUMP = cython.declare(cython.int, 3)
 BY_RESET = cython.declare(cython.int, 4)
 RESET_PACKET = cython.declare(cython.int, 1)
 NEW_SESSION = cython.declare(cython.int, 2)
 RESYNC = cython.declare(cython.int, 3)
-
-
-def _numbers(count: int) -> memoryview:
-    """`count` zeroed unsigned 64-bit integers."""
-    return memoryview(numpy.zeros(count, numpy.uint64))
 
 
 @cython.final
@@ -136,46 +122,35 @@ class Arbiter:
         self.line_count = lines
         self.first_sequence = first_sequence
         self.actions = memoryview(bytearray(flat_table()))
-        self._take_settings(settings, counts_messages)
-        self._make_tables(settings, lines)
-
-    def _take_settings(self, settings: ArbitrationSettings, counts_messages: bool) -> None:
-        """Times in nanoseconds, sizes in sequence numbers, and the window sized to them."""
-        self.gap_wait = settings.gap_wait_us * 1000
+        self.max_jump = settings.jump_numbers(counts_messages)
         self.start_wait = settings.start_wait_us * 1000
-        self.silent_wait = settings.silent_us * 1000
         self.resync_wait = settings.resync_us * 1000
         self.resync_run = settings.resync_run_packets
-        width = MESSAGES_PER_PACKET if counts_messages else PACKETS_PER_HOLD
-        self.max_jump = settings.max_jump or settings.hold_packets * width
-        usual = MESSAGES_PER_PACKET_USUAL if counts_messages else 1
-        self.window = CompareWindow(settings.compare_packets * usual)
+        self._make_parts(settings, lines, settings.compare_numbers(counts_messages))
 
-    def _make_tables(self, settings: ArbitrationSettings, lines: int) -> None:
+    def _make_parts(self, settings: ArbitrationSettings, lines: int, compare_numbers: int) -> None:
         """Everything the channel will ever need."""
         # One slot more for a reset packet that waits for ring room.
         slots_needed = settings.hold_packets + settings.quarantine_packets + 1
         self.pool = PacketPool(slots_needed, settings.packet_bytes_max)
-        self.hold = Hold(self.pool, settings.hold_packets)
-        self.lost = LostRanges()
+        self.stream = Sequencer(
+            self.out, self.pool, settings.hold_packets, settings.gap_wait_us * 1000,
+            compare_numbers,
+        )  # fmt: skip
         self.quarantine = Quarantine(self.pool, settings.quarantine_packets, lines)
         self.epochs = Epochs(lines, settings.epoch_window_us * 1000)
-        self.heard = _numbers(lines)
-        self.silent = memoryview(bytearray(lines))
+        self.watch = LineWatch(self.out, lines, settings.silent_us * 1000)
         self.pending_slot = -1
         self.work_deadline = NEVER
-        self.silence_check = NEVER
         if not cython.compiled:
             self._zero_fields()
 
     def _zero_fields(self) -> None:
         """The fields that C zeroes by itself."""
-        self.state = self.expected = self.session = 0
-        self.joined = self.blocked = self.join_seen = self.pending_told = False
-        self.last_send_time = self.last_accepted = 0
+        self.state = self.session = 0
+        self.joined = self.join_seen = self.pending_told = False
+        self.last_accepted = 0
         self.join_since = self.join_lowest = self.join_highest = 0
-        self.known_next = self.known_since = self.later_next = self.later_since = 0
-        self.forced_until = self.forced_cause = 0
         self.pending_cause = self.pending_next = self.pending_session = 0
 
     # -- for Python -------------------------------------------------------------------------
@@ -184,6 +159,11 @@ class Arbiter:
     def state_name(self) -> str:
         """The state as a word."""
         return State(self.state).name
+
+    @property
+    def expected(self) -> int:
+        """The next number; it has moved only when its record was written."""
+        return self.stream.expected
 
     @property
     def line_array(self) -> numpy.ndarray:
@@ -198,7 +178,7 @@ class Arbiter:
     @property
     def held(self) -> int:
         """Packets held now."""
-        return self.hold.count
+        return self.stream.hold.count
 
     @property
     def deadline_ns(self) -> int:
@@ -209,19 +189,15 @@ class Arbiter:
 
     def start(self, now_ns):
         """Begin at `now_ns`: from now on a line that says nothing is silent."""
-        line: cython.int
-        for line in range(self.line_count):
-            self.heard[line] = now_ns
         self.last_accepted = now_ns
-        self.silence_check = now_ns + self.silent_wait
-        return 0
+        return self.watch.start(now_ns)
 
     def is_old(self, header):
         """Would this packet be a copy of something seen? (Then its messages need no check.)"""
         return (
             self.joined
             and header.kind == kinds.DATA
-            and header.next_sequence <= self.expected
+            and header.next_sequence <= self.stream.expected
             and header.session == self.session
         )
 
@@ -232,14 +208,12 @@ class Arbiter:
         `now_ns` the time of this process.
         """
         self.out.received_ns = received_ns
-        self.heard[line] = now_ns
-        if self.silent[line]:
-            self._line_back(line)
+        self.watch.hear(line, now_ns, self.stream.expected)
         if (
             self.state == states.FLOWING
-            and header.sequence == self.expected
+            and header.sequence == self.stream.expected
             and header.kind == kinds.DATA
-            and header.next_sequence > self.expected
+            and header.next_sequence > self.stream.expected
             and header.session == self.session
             and not self.epochs.changing(now_ns)
         ):
@@ -248,16 +222,16 @@ class Arbiter:
 
     def tick(self, now_ns):
         """Let time pass: deadlines of holes, of the start, of lines, of a full ring."""
-        if now_ns >= self.silence_check:
-            self._check_lines(now_ns)
+        if now_ns >= self.watch.next_check:
+            self.watch.check(now_ns, self.stream.expected)
         if now_ns >= self.work_deadline:
             self._advance(now_ns)
         return 0
 
     def next_deadline(self):
         """When `tick` must be called next."""
-        if self.silence_check < self.work_deadline:
-            return self.silence_check
+        if self.watch.next_check < self.work_deadline:
+            return self.watch.next_check
         return self.work_deadline
 
     # -- what to do with a packet -----------------------------------------------------------
@@ -269,13 +243,13 @@ class Arbiter:
             return states.HEARD
         if header.kind == kinds.HEARTBEAT:
             self.out.count_line(line, columns.LINE_HEARTBEATS)
-        if self.pending_cause or self.blocked:
+        if self.pending_cause or self.stream.blocked:
             self._advance(now_ns)
         if self.pending_cause == 0:
             if (
                 self.epochs.changing(now_ns)
                 and header.session == self.session
-                and self.epochs.straggles(line, header, self.expected, self.max_jump)
+                and self.epochs.straggles(line, header, self.stream.expected, self.max_jump)
             ):
                 self.out.count_line(line, columns.LINE_STALE)
                 return states.STALE
@@ -308,7 +282,9 @@ class Arbiter:
             self.out.count_line(line, columns.LINE_REFUSED)
             return states.REFUSED
         if action == states.REVEAL:
-            self._reveal(header.next_sequence, now_ns)
+            self.last_accepted = now_ns
+            self.stream.reveal(header.next_sequence, now_ns)
+            self._settle(now_ns)
         elif action == states.HINT:
             self._hint(header.next_sequence, now_ns)
         elif action == states.AGREE:
@@ -329,73 +305,47 @@ class Arbiter:
             if number == self.first_sequence:
                 return base + states.NEXT
             return base + states.AHEAD
-        if base == 0 and end <= self.expected:
+        if base == 0 and end <= self.stream.expected:
             return states.OLD
-        if number <= self.expected:
+        if number <= self.stream.expected:
             # A data packet reaches past `expected` here; a heartbeat only names a number.
-            if base and number < self.expected:
+            if base and number < self.stream.expected:
                 return base + states.OLD
             return base + states.NEXT
-        if number - self.expected <= self.max_jump:
+        if number - self.stream.expected <= self.max_jump:
             return base + states.AHEAD
         return base + states.JUMP
 
     def _publish(self, line, header, data, start, received_ns, now_ns):
         """Write the packet that is next, then whatever waited for it."""
-        if not self.out.packet(
-            line, header, data, start, received_ns, self.expected - header.sequence
-        ):
-            self.blocked = True
+        if not self.stream.publish(line, header, data, start, received_ns):
             return self._hold(line, header, data, start, received_ns, now_ns)
-        self.window.remember(
-            header.sequence,
-            fingerprint(data, start + header.body, header.length - header.body),
-        )
-        self.expected = header.next_sequence
         self.last_accepted = now_ns
-        self.last_send_time = header.send_time
-        if self.epochs.first_time == 0:
-            self.epochs.first_time = header.send_time
         if self.state != states.FLOWING:
-            self._moved()
             self._advance(now_ns)
         return states.PUBLISHED
 
     def _hold(self, line, header, data, start, received_ns, now_ns):
         """Keep a packet that cannot be published yet."""
-        slot: cython.Py_ssize_t
-        noticed: cython.ulonglong = now_ns
-        if self.hold.contains(header.sequence, header.next_sequence):
-            if self.window.compare(
-                header.sequence,
-                fingerprint(data, start + header.body, header.length - header.body),
-            ) == DIFFERENT:
-                self._alarm(line, header)
-            self.out.count_line(line, columns.LINE_DUPLICATES)
-            return states.DUPLICATE
-        if self.hold.count >= self.hold.capacity:
+        answer: cython.int = self.stream.keep(line, header, data, start, received_ns, now_ns)
+        if answer == answers.NO_ROOM:
             self._make_room(header.sequence, now_ns)
-            if self.hold.count >= self.hold.capacity and (
-                self.blocked or header.sequence > self.expected
+            if self.stream.hold.count >= self.stream.hold.capacity and (
+                self.stream.blocked or header.sequence > self.stream.expected
             ):
                 self.out.count_line(line, columns.LINE_REFUSED)
                 return states.REFUSED
             # What is expected has moved: judge the packet again. It is next, or there is room.
             return self._act(line, header, data, start, received_ns, now_ns)
-        if self.known_next >= header.sequence and self.known_next > self.expected:
-            noticed = self.known_since
-        slot = self.pool.take(
-            line, header, data, start, received_ns, noticed,
-            fingerprint(data, start + header.body, header.length - header.body),
-        )  # fmt: skip
-        if slot < 0:
+        if answer == answers.TOO_LONG:
             self.out.count_line(line, columns.LINE_OVERSIZE)
             self._settle(now_ns)
             return states.REFUSED
-        self.hold.insert(slot)
-        self.window.remember(header.sequence, self.pool.word(slot, slots.FINGERPRINT))
-        self.out.count_line(line, columns.LINE_HELD)
-        self.out.highest(columns.CHANNEL_HOLD_HIGH, self.hold.count)
+        if answer != answers.KEPT:
+            if answer == answers.OTHER_AGAIN:
+                self._alarm(line, header)
+            self.out.count_line(line, columns.LINE_DUPLICATES)
+            return states.DUPLICATE
         self.last_accepted = now_ns
         if not self.joined and not self.join_seen:
             self.join_seen = True
@@ -409,20 +359,19 @@ class Arbiter:
         self.out.count(columns.CHANNEL_HOLD_FULL, 1)
         if not self.joined:
             self._begin(now_ns)
-        lowest = self.pool.word(self.hold.lowest(), slots.SEQUENCE)
-        if self.joined and lowest > self.expected:
-            self.forced_until = lowest if lowest < sequence else sequence
-            self.forced_cause = BY_FULL_HOLD
+        lowest = self.stream.lowest()
+        if self.joined and lowest > self.stream.expected:
+            self.stream.force(lowest if lowest < sequence else sequence, BY_FULL_HOLD)
         self._advance(now_ns)
         return 0
 
     def _drop_old(self, line, header, data, start, received_ns, now_ns):
         """A number that was expected before: late, from before the start, or a duplicate."""
         compared: cython.int
-        if self.lost.touches(header.sequence, header.next_sequence):
+        if self.stream.lost.touches(header.sequence, header.next_sequence):
             self.out.count_line(line, columns.LINE_LATE)
             return states.LATE
-        compared = self.window.compare(
+        compared = self.stream.window.compare(
             header.sequence,
             fingerprint(data, start + header.body, header.length - header.body),
         )
@@ -452,22 +401,9 @@ class Arbiter:
             return False
         if now_ns - self.last_accepted >= IDLE_NS:
             return True
-        return header.send_time > self.last_send_time and self.last_send_time > 0
+        return header.send_time > self.stream.last_send_time and self.stream.last_send_time > 0
 
     # -- heartbeats and the start -----------------------------------------------------------
-
-    def _reveal(self, number, now_ns):
-        """A heartbeat will be followed by `number`: all before it has been sent."""
-        self.last_accepted = now_ns
-        if self.known_next <= self.expected:
-            self.known_next = number
-            self.known_since = now_ns
-        elif number > self.known_next and number > self.later_next:
-            # An older hole has its own deadline; this one is looked at after it.
-            self.later_next = number
-            self.later_since = now_ns
-        self._settle(now_ns)
-        return 0
 
     def _hint(self, number, now_ns):
         """While joining: the stream may be joined at `number` if nothing lower comes."""
@@ -485,24 +421,21 @@ class Arbiter:
         """Join the stream at `number`; 0 when the ring lacks room to say so."""
         slot: cython.Py_ssize_t
         if not self.out.mark(records.START, 0, number, number, 0):
-            self.blocked = True
+            self.stream.blocked = True
             self._settle(now_ns)
             return 0
         self.out.count(columns.CHANNEL_STARTS, 1)
         self.joined = True
-        self.expected = number
         self.epochs.first = number
         self.last_accepted = now_ns
+        self.stream.begin(number, now_ns)
         if self.join_highest > number and self.join_highest - number <= self.max_jump:
-            self.known_next = self.join_highest
-            self.known_since = now_ns
-        # Until now nobody knew that anything was missing: the holes' waits begin here.
-        self.hold.notice_again(now_ns)
-        while self.hold.count:
-            slot = self.hold.highest()
+            self.stream.reveal(self.join_highest, now_ns)
+        while self.stream.hold.count:
+            slot = self.stream.hold.highest()
             if self.pool.word(slot, slots.SEQUENCE) - number <= self.max_jump:
                 break
-            self.hold.take_highest()
+            self.stream.hold.take_highest()
             self.out.count(columns.CHANNEL_EVICTED, self.quarantine.add(slot))
         self._settle(now_ns)
         return 1
@@ -510,134 +443,46 @@ class Arbiter:
     def _begin(self, now_ns):
         """Join at the lowest number seen."""
         lowest: cython.ulonglong = self.join_lowest
-        held: cython.ulonglong
-        if self.hold.count:
-            held = self.pool.word(self.hold.lowest(), slots.SEQUENCE)
-            if lowest == 0 or held < lowest:
-                lowest = held
+        if self.stream.hold.count and (lowest == 0 or self.stream.lowest() < lowest):
+            lowest = self.stream.lowest()
         return self._start_at(lowest, now_ns)
 
     # -- going on ---------------------------------------------------------------------------
 
     def _advance(self, now_ns):
         """Do everything that can be done by now: start, release, give up, renumber."""
-        self.blocked = False
-        if not self.joined and (self.hold.count or self.join_lowest):
+        self.stream.blocked = False
+        if not self.joined and (self.stream.hold.count or self.join_lowest):
             if self.pending_cause == 0 and now_ns < self.join_since + self.start_wait:
                 return self._settle(now_ns)
             if not self._begin(now_ns):
                 return 0
         if self.joined:
-            self._release(now_ns)
-        if self.pending_cause and not self.blocked:
+            self.stream.release(now_ns)
+        if self.pending_cause and not self.stream.blocked:
             self._finish_renumbering(now_ns)
         return self._settle(now_ns)
 
-    def _release(self, now_ns):
-        """Write held packets in order and give up the holes that are due."""
-        slot: cython.Py_ssize_t
-        end: cython.ulonglong
-        while not self.blocked:
-            if self.hold.count:
-                slot = self.hold.lowest()
-                if self.pool.word(slot, slots.NEXT) <= self.expected:
-                    self.out.count_line(
-                        cython.cast(cython.int, self.pool.word(slot, slots.LINE)),
-                        columns.LINE_DUPLICATES,
-                    )
-                    self.hold.drop_lowest()
-                    continue
-                if self.pool.word(slot, slots.SEQUENCE) <= self.expected:
-                    self._emit(slot)
-                    continue
-            end = self._due(now_ns)
-            if end == 0:
-                break
-            self._give_up(end)
-        return 0
-
-    def _emit(self, slot):
-        """Write a held packet and free its slot, or be blocked."""
-        sequence: cython.ulonglong = self.pool.word(slot, slots.SEQUENCE)
-        if not self.out.held(self.pool, slot, self.expected - sequence):
-            self.blocked = True
-            return 0
-        self.expected = self.pool.word(slot, slots.NEXT)
-        self.last_send_time = self.pool.word(slot, slots.SEND_TIME)
-        if self.epochs.first_time == 0:
-            self.epochs.first_time = self.last_send_time
-        self.hold.drop_lowest()
-        self._moved()
-        return 1
-
-    def _due(self, now_ns):
-        """One past the missing range that must be given up now; 0 when none must."""
-        end: cython.ulonglong = 0
-        lowest: cython.ulonglong = 0
-        if self.hold.count:
-            lowest = self.pool.word(self.hold.lowest(), slots.SEQUENCE)
-        if self.forced_until > self.expected:
-            end = self.forced_until
-        else:
-            self.forced_cause = BY_DEADLINE
-            if self.known_next > self.expected and now_ns >= self.known_since + self.gap_wait:
-                end = self.known_next
-            if (
-                lowest
-                and now_ns >= self.pool.word(self.hold.lowest(), slots.NOTICED) + self.gap_wait
-            ):
-                end = lowest
-        if lowest and end > lowest:
-            end = lowest
-        return end
-
-    def _give_up(self, end):
-        """Announce [expected, end) as lost and go on behind it, or be blocked."""
-        if not self.out.mark(records.GAP, 0, self.expected, end, self.forced_cause):
-            self.blocked = True
-            return 0
-        self.lost.add(self.expected, end)
-        self.out.count(columns.CHANNEL_GAPS, 1)
-        self.out.count(columns.CHANNEL_LOST, end - self.expected)
-        self.expected = end
-        self._moved()
-        return 1
-
-    def _moved(self):
-        """`expected` has moved: forget what heartbeats told of numbers before it."""
-        if self.known_next <= self.expected:
-            self.known_next = self.later_next
-            self.known_since = self.later_since
-            self.later_next = 0
-        return 0
-
     def _settle(self, now_ns):
         """Find the state and the next deadline from what is true now."""
-        deadline: cython.ulonglong = NEVER
-        other: cython.ulonglong
+        self.work_deadline = NEVER
         if self.pending_cause:
             self.state = states.RENUMBERING
-            deadline = now_ns + RETRY_NS
+            self.work_deadline = now_ns + RETRY_NS
         elif not self.joined:
             self.state = states.JOINING
-            if self.blocked:
-                deadline = now_ns + RETRY_NS
+            if self.stream.blocked:
+                self.work_deadline = now_ns + RETRY_NS
             elif self.join_seen:
-                deadline = self.join_since + self.start_wait
-        elif self.blocked:
+                self.work_deadline = self.join_since + self.start_wait
+        elif self.stream.blocked:
             self.state = states.BLOCKED
-            deadline = now_ns + RETRY_NS
-        elif self.hold.count or self.known_next > self.expected:
+            self.work_deadline = now_ns + RETRY_NS
+        elif self.stream.waiting():
             self.state = states.WAITING
-            if self.known_next > self.expected:
-                deadline = self.known_since + self.gap_wait
-            if self.hold.count:
-                other = self.pool.word(self.hold.lowest(), slots.NOTICED) + self.gap_wait
-                if other < deadline:
-                    deadline = other
+            self.work_deadline = self.stream.deadline()
         else:
             self.state = states.FLOWING
-        self.work_deadline = deadline
         return 0
 
     # -- new numberings ---------------------------------------------------------------------
@@ -658,15 +503,7 @@ class Arbiter:
 
     def _renumber(self, cause, session, number, slot, now_ns):
         """Begin a new numbering at `number`, after everything held is let go."""
-        last: cython.ulonglong = 0
-        if self.hold.count:
-            last = self.pool.word(self.hold.highest(), slots.SEQUENCE)
-        if self.known_next > last:
-            last = self.known_next
-        if self.later_next > last:
-            last = self.later_next
-        self.forced_until = last
-        self.forced_cause = BY_RESET
+        self.stream.force_all(BY_RESET)
         self.pending_cause = cause
         self.pending_session = session
         self.pending_next = number
@@ -682,12 +519,12 @@ class Arbiter:
             self.out.session = self.pending_session
             if not self.out.mark(records.RESET, 0, 0, self.pending_next, self.pending_cause):
                 self.out.session = self.session
-                self.blocked = True
+                self.stream.blocked = True
                 return 0
             self._enter_epoch(now_ns)
         if slot >= 0:
             if not self.out.held(self.pool, slot, 0):
-                self.blocked = True
+                self.stream.blocked = True
                 return 0
             self.pool.give_back(slot)
             self.pending_slot = -1
@@ -697,8 +534,10 @@ class Arbiter:
     def _enter_epoch(self, now_ns):
         """The RESET record is written: forget the old numbering, but for its stragglers."""
         slot: cython.Py_ssize_t = self.pending_slot
+        reached: cython.ulonglong
         self.pending_told = True
-        self.epochs.leave(self.expected if self.joined else 0, self.pending_next, now_ns)
+        reached = self.stream.expected if self.joined else 0
+        self.epochs.leave(reached, self.stream.first_time, self.pending_next, now_ns)
         if slot >= 0:
             self.epochs.by_reset(
                 cython.cast(cython.int, self.pool.word(slot, slots.LINE)),
@@ -708,16 +547,12 @@ class Arbiter:
         if self.joined and self.session != self.pending_session:
             self.epochs.leave_session(self.session)
         self._take_session(self.pending_session)
-        self.expected = self.pending_next
         self.joined = True
         self.join_lowest = 0
-        self.known_next = 0
-        self.later_next = 0
-        self.forced_until = 0
         self.last_accepted = now_ns
-        self.last_send_time = self.epochs.first_time
-        self.lost.clear()
-        self.window.clear()
+        self.stream.restart(self.pending_next)
+        self.stream.first_time = self.epochs.reset_time
+        self.stream.last_send_time = self.epochs.reset_time
         self.quarantine.forget_runs()
         if self.pending_cause == RESET_PACKET:
             self.out.count(columns.CHANNEL_RESETS, 1)
@@ -785,12 +620,12 @@ class Arbiter:
         first: cython.ulonglong
         # Of a jump forward nothing that has been passed meanwhile is part.
         least: cython.ulonglong = 0
-        if session == self.session and self.quarantine.anchor >= self.expected:
-            least = self.expected
+        if session == self.session and self.quarantine.anchor >= self.stream.expected:
+            least = self.stream.expected
         first = self.quarantine.lowest(session, least, self.max_jump)
         if session != self.session:
             self._renumber(NEW_SESSION, session, self.first_sequence, -1, now_ns)
-        elif first < self.expected:
+        elif first < self.stream.expected:
             self._renumber(RESYNC, session, first, -1, now_ns)
         if self.pending_cause:
             return 0  # no room to say so now; the evidence stays and will be found again
@@ -798,9 +633,8 @@ class Arbiter:
             self.out.count(columns.CHANNEL_RESYNCS, 1)
         else:
             self.out.count(columns.CHANNEL_JUMPS, 1)
-        if first > self.expected and first - self.expected > self.max_jump:
-            self.forced_until = first
-            self.forced_cause = BY_JUMP
+        if first > self.stream.expected and first - self.stream.expected > self.max_jump:
+            self.stream.force(first, BY_JUMP)
             self._advance(now_ns)
         self._adopt(first, session, now_ns)
         return self._advance(now_ns)
@@ -822,46 +656,11 @@ class Arbiter:
                 and self.pool.word(slot, slots.KIND) == kinds.DATA
                 and sequence >= first
                 and sequence - first <= self.max_jump
-                and not self.hold.contains(sequence, next_sequence)
-                and self.hold.insert(slot)
+                and not self.stream.hold.contains(sequence, next_sequence)
+                and self.stream.hold.insert(slot)
             ):
-                self.window.remember(sequence, self.pool.word(slot, slots.FINGERPRINT))
+                self.stream.window.remember(sequence, self.pool.word(slot, slots.FINGERPRINT))
             else:
                 self.pool.give_back(slot)
         self.last_accepted = now_ns
-        return 0
-
-    # -- lines ------------------------------------------------------------------------------
-
-    def _check_lines(self, now_ns):
-        """Announce each line that has said nothing for `silent_us`."""
-        line: cython.int
-        due: cython.ulonglong
-        check: cython.ulonglong = NEVER
-        for line in range(self.line_count):
-            if self.silent[line]:
-                continue
-            due = self.heard[line] + self.silent_wait
-            if now_ns >= due:
-                if self.out.mark(
-                    records.LINE_SILENT, line, self.expected, self.expected, 0
-                ):
-                    self.silent[line] = 1
-                    self.out.count_line(line, columns.LINE_SILENCES)
-                    continue
-                due = now_ns + RETRY_NS
-            if due < check:
-                check = due
-        self.silence_check = check
-        return 0
-
-    def _line_back(self, line):
-        """A silent line speaks again. Without room to say so, its next packet will."""
-        due: cython.ulonglong
-        if not self.out.mark(records.LINE_BACK, line, self.expected, self.expected, 0):
-            return 0
-        self.silent[line] = 0
-        due = self.heard[line] + self.silent_wait
-        if due < self.silence_check:
-            self.silence_check = due
         return 0

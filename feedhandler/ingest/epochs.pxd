@@ -2,16 +2,17 @@ from feedhandler.codecs.scanner cimport PacketHeader
 
 cdef class Epochs:
     cdef readonly int number
-    cdef unsigned long long ends, window, reset_time, fingerprint
+    cdef unsigned long long ends, window, fingerprint
     cdef unsigned long long old_expected, old_first_time
-    cdef public unsigned long long first, first_time
+    cdef public unsigned long long first
+    cdef readonly unsigned long long reset_time
     cdef int[::1] line_epoch
     cdef unsigned long long[::1] past
     cdef Py_ssize_t past_count
 
     cpdef bint changing(self, unsigned long long now_ns) noexcept nogil
     cpdef int leave(
-        self, unsigned long long expected, unsigned long long first,
+        self, unsigned long long expected, unsigned long long first_time, unsigned long long first,
         unsigned long long now_ns) noexcept nogil
     cpdef int by_reset(
         self, int line, unsigned long long send_time, unsigned long long fingerprint

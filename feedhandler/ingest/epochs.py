@@ -33,8 +33,8 @@ PAST_SESSIONS = cython.declare(cython.Py_ssize_t, 8)
 class Epochs:
     """The current epoch of a channel of `lines` lines, and how it began.
 
-    `first` is the epoch's first number, `first_time` the earliest send time published in it (0
-    while there is none; the arbiter sets it).
+    `first` is the epoch's first number (the arbiter sets it when the stream is joined),
+    `reset_time` the send time of the reset that began it, if one did.
     """
 
     def __init__(self, lines: int, window_ns: int) -> None:
@@ -44,19 +44,19 @@ class Epochs:
         self.window = window_ns
         self.number = 0
         self.ends = self.reset_time = self.fingerprint = 0
-        self.old_expected = self.old_first_time = self.first = self.first_time = 0
+        self.old_expected = self.old_first_time = self.first = 0
 
     def changing(self, now_ns):
         """May packets from before the current epoch still come?"""
         return now_ns < self.ends
 
-    def leave(self, expected, first, now_ns):
-        """End the epoch, which had come to `expected` (0: nowhere); the next begins at `first`."""
+    def leave(self, expected, first_time, first, now_ns):
+        """End the epoch: it had come to `expected` (0: nowhere), its first send time was
+        `first_time`. The next begins at `first`."""
         self.old_expected = expected
-        self.old_first_time = self.first_time
+        self.old_first_time = first_time
         self.number += 1
         self.first = first
-        self.first_time = 0
         self.reset_time = 0
         self.fingerprint = 0
         self.ends = now_ns
@@ -66,7 +66,6 @@ class Epochs:
         """The epoch just entered was begun by a reset packet on `line`."""
         self.ends += self.window
         self.reset_time = send_time
-        self.first_time = send_time
         self.fingerprint = fingerprint
         self.line_epoch[line] = self.number
         return 0
@@ -76,9 +75,7 @@ class Epochs:
         timed: cython.bint = header.send_time > 0 and header.send_time != self.reset_time
         if now_ns >= self.ends:
             return False
-        if fingerprint != self.fingerprint and (
-            timed or self.line_epoch[line] == self.number
-        ):
+        if fingerprint != self.fingerprint and (timed or self.line_epoch[line] == self.number):
             return False
         self.line_epoch[line] = self.number
         return True
@@ -122,7 +119,7 @@ class Epochs:
     def is_past_session(self, session):
         """Was this the session before, or one of the last few?"""
         at: cython.Py_ssize_t
-        for at in range(min(self.past_count, PAST_SESSIONS)):
+        for at in range(min(self.past_count, PAST_SESSIONS)):  # noqa: SIM110 (no GIL here)
             if self.past[at] == session:
                 return True
         return False

@@ -2,6 +2,14 @@
 
 import msgspec
 
+#: The window of `max_jump` in holds, where a feed counts packets: twice the hold, so that behind a
+#: hole the hold overflows, and gives the hole up, before honest packets look like a jump.
+PACKETS_PER_HOLD = 2
+#: The same where a feed counts messages: a full packet carries about so many.
+MESSAGES_PER_PACKET = 64
+#: A usual packet's messages: for the compared numbers, whose memory it multiplies.
+MESSAGES_PER_PACKET_USUAL = 16
+
 
 class ArbitrationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Settings of one channel's arbitration; times in microseconds, sizes as named."""
@@ -60,3 +68,12 @@ class ArbitrationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
             value = getattr(self, name)
             if not least <= value <= most:
                 raise ValueError(f"{name} must be from {least} to {most}, not {value}")
+
+    def jump_numbers(self, counts_messages: bool) -> int:
+        """`max_jump` in sequence numbers, for a feed that counts messages or packets."""
+        width = MESSAGES_PER_PACKET if counts_messages else PACKETS_PER_HOLD
+        return self.max_jump or self.hold_packets * width
+
+    def compare_numbers(self, counts_messages: bool) -> int:
+        """`compare_packets` in sequence numbers."""
+        return self.compare_packets * (MESSAGES_PER_PACKET_USUAL if counts_messages else 1)

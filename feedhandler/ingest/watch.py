@@ -1,0 +1,72 @@
+"""Watching the lines of a channel: which of them has fallen silent, and which is back.
+
+Anything that passed the checks counts as life, heartbeats first of all. A line that never spoke
+counts from `start`. That all lines are silent is seen from their records.
+"""
+
+import cython
+import numpy
+
+if cython.compiled:
+    from cython.cimports.feedhandler.ingest import columns
+    from cython.cimports.feedhandler.ingest import ring as records
+else:
+    from feedhandler.ingest import columns
+    from feedhandler.ingest.ring import RecordKind as records
+
+#: No deadline. (The largest signed number: C would keep a larger literal as a Python object.)
+NEVER = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
+#: How soon a record that found no room in the ring is tried again.
+RETRY_NS = cython.declare(cython.ulonglong, 1_000_000)
+
+
+@cython.final
+@cython.cclass
+class LineWatch:
+    """`lines` lines, silent after `wait_ns`; `next_check` is when `check` must be called."""
+
+    def __init__(self, out, lines: int, wait_ns: int) -> None:
+        self.out = out
+        self.wait = wait_ns
+        self.heard = memoryview(numpy.zeros(lines, numpy.uint64))
+        self.silent = memoryview(bytearray(lines))
+        self.next_check = NEVER
+
+    def start(self, now_ns):
+        """Count from now."""
+        line: cython.Py_ssize_t
+        for line in range(self.heard.shape[0]):
+            self.heard[line] = now_ns
+        self.next_check = now_ns + self.wait
+        return 0
+
+    def hear(self, line, now_ns, expected):
+        """The line lives. If it was silent, say that it is back; without room its next packet will.
+
+        `next_check` may come too early for a line that has spoken since, never too late.
+        """
+        self.heard[line] = now_ns
+        if self.silent[line] and self.out.mark(records.LINE_BACK, line, expected, expected, 0):
+            self.silent[line] = 0
+            if now_ns + self.wait < self.next_check:
+                self.next_check = now_ns + self.wait
+        return 0
+
+    def check(self, now_ns, expected):
+        """Announce each line that has said nothing for so long."""
+        line: cython.int
+        due: cython.ulonglong
+        self.next_check = NEVER
+        for line in range(cython.cast(cython.int, self.heard.shape[0])):
+            if self.silent[line]:
+                continue
+            due = self.heard[line] + self.wait
+            if now_ns >= due:
+                if self.out.mark(records.LINE_SILENT, line, expected, expected, 0):
+                    self.silent[line] = 1
+                    self.out.count_line(line, columns.LINE_SILENCES)
+                    continue
+                due = now_ns + RETRY_NS
+            if due < self.next_check:
+                self.next_check = due
+        return 0

@@ -1,0 +1,157 @@
+"""The small parts of ingest: counters, tables, fingerprints, what the cores import."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+from ingest_kit import TWINS, Channel, _interpreted_stack
+
+from feedhandler.codecs.kinds import PacketKind, Reject
+from feedhandler.counters import ChannelCounter, LineCounter, as_dict, counter_array
+from feedhandler.ingest import columns, fingerprint, states
+from feedhandler.ingest.settings import ArbitrationSettings
+from feedhandler.ingest.states import TABLE, Action, Input, State, flat_table
+
+INGEST = Path(columns.__file__).parent
+CORES = [
+    "arbitration", "columns", "epochs", "fingerprint", "hold", "lost", "output", "quarantine",
+    "ring", "sequencer", "settings", "states", "watch",
+]  # fmt: skip
+FORBIDDEN = {"socket", "asyncio", "time", "threading", "proton", "select"}
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_a_core_imports_nothing_that_does_input_or_output_or_reads_a_clock(core):
+    for node in ast.walk(ast.parse((INGEST / f"{core}.py").read_text())):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        assert not FORBIDDEN & {name.split(".")[0] for name in names}
+
+
+def c_constants(name: str) -> dict[str, int]:
+    """The constants that a .pxd gives to C."""
+    text = (INGEST / f"{name}.pxd").read_text()
+    return {key: int(value) for key, value in re.findall(r"^    ([A-Z_]+) = (\d+)$", text, re.M)}
+
+
+@pytest.mark.parametrize(
+    ("name", "module"),
+    [("columns", columns), ("states", states), ("ring", TWINS["interpreted"][1])],
+)
+def test_c_and_python_agree_on_every_constant(name, module):
+    constants = c_constants(name)
+    assert constants
+    for key, value in constants.items():
+        assert getattr(module, key) == value, key
+
+
+@pytest.mark.parametrize(
+    ("name", "what"), [("hold", "SLOT_WORDS"), ("quarantine", "CONFIRMED"), ("sequencer", "KEPT")]
+)
+def test_the_twins_constants_agree(name, what):
+    (twin,) = _interpreted_stack(name)
+    for key, value in c_constants(name).items():
+        assert getattr(twin, key) == value, key
+    assert what in c_constants(name)
+
+
+def test_every_reject_reason_has_its_line_counter_in_order():
+    for reason in Reject:
+        if reason:
+            assert LineCounter[reason.name] == columns.LINE_TRUNCATED + reason - 1
+
+
+@pytest.mark.parametrize("scope", [LineCounter, ChannelCounter])
+def test_counters_have_a_meaning_and_fill_their_columns(scope):
+    assert [int(member) for member in scope] == list(range(len(scope)))
+    assert all(member.meaning for member in scope)
+    row = counter_array(scope, 1)[0]
+    row[:] = range(len(scope))
+    assert as_dict(scope, row) == {member.name.lower(): int(member) for member in scope}
+
+
+def test_the_table_answers_every_input_in_every_state():
+    assert {state: set(row) for state, row in TABLE.items()} == {
+        state: set(Input) for state in State
+    }
+    assert len(flat_table()) == len(State) * len(Input)
+    assert {action for row in TABLE.values() for action in row.values()} == set(Action)
+
+
+@pytest.mark.parametrize("twin", TWINS)
+@pytest.mark.parametrize("state", State)
+@pytest.mark.parametrize("what", Input)
+def test_each_state_meets_each_input(twin, state, what):
+    """What the table says is what the channel does: judged by what it says afterwards."""
+    channel = Channel(twin)
+    numbers = {Input.OLD: 2, Input.NEXT: 4, Input.AHEAD: 6, Input.JUMP: 1000}
+    if state == State.JOINING:
+        numbers[Input.NEXT] = 1
+    else:
+        channel.data(0, 1, 2, 3)
+    if state == State.WAITING:
+        channel.data(0, 9)
+    if state in (State.BLOCKED, State.RENUMBERING):
+        channel.reading = False
+        while channel.ring.put(6):
+            pass
+    if state == State.BLOCKED:
+        channel.data(0, 9)
+        channel.wait(10)
+    if state == State.RENUMBERING:
+        channel.reset(0)
+    assert channel.arbiter.state_name == state.name
+    if what >= Input.HEARTBEAT_OLD:
+        number = numbers[Input(what - Input.HEARTBEAT_OLD)]
+        verdict = channel.heartbeat(1, number)
+    else:
+        verdict = channel.data(1, numbers[what])[0]
+    expected = {
+        Action.NOTHING: {"HEARD"}, Action.AGREE: {"HEARD"}, Action.REVEAL: {"HEARD"},
+        Action.HINT: {"HEARD"}, Action.START: {"PUBLISHED", "HEARD"}, Action.PUBLISH: {"PUBLISHED"},
+        Action.HOLD: {"HELD"}, Action.DROP: {"DUPLICATE"}, Action.QUARANTINE: {"QUARANTINED"},
+        Action.REFUSE: {"REFUSED"},
+    }  # fmt: skip
+    assert verdict.name in expected[TABLE[state][what]]
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 9, 31, 32, 33, 64, 100, 336])
+def test_fingerprints_agree_between_twins_and_tell_any_changed_bit(size):
+    (twin,) = _interpreted_stack("fingerprint")
+    data = bytes((7 * i + size) % 251 for i in range(size))
+    ours = fingerprint.fingerprint_of(data)
+    assert ours == twin.fingerprint_of(data)
+    changed = {ours}
+    for bit in range(8 * size):
+        other = bytearray(data)
+        other[bit // 8] ^= 1 << bit % 8
+        changed.add(fingerprint.fingerprint_of(bytes(other)))
+    assert len(changed) == 8 * size + 1
+    assert fingerprint.fingerprint_of(data + b"\0") != ours
+
+
+def test_swapped_words_and_paired_top_bits_change_the_fingerprint():
+    data = bytearray(range(128))
+    seen = {fingerprint.fingerprint_of(bytes(data))}
+    data[:8], data[32:40] = data[32:40], data[:8]
+    seen.add(fingerprint.fingerprint_of(bytes(data)))
+    data[7] ^= 0x80
+    data[39] ^= 0x80
+    seen.add(fingerprint.fingerprint_of(bytes(data)))
+    assert len(seen) == 3
+
+
+def test_windows_are_sized_in_the_feeds_own_numbers():
+    settings = ArbitrationSettings(hold_packets=100, compare_packets=10)
+    assert settings.jump_numbers(False) == 200
+    assert settings.jump_numbers(True) == 6400
+    assert ArbitrationSettings(max_jump=7).jump_numbers(True) == 7
+    assert (settings.compare_numbers(False), settings.compare_numbers(True)) == (10, 160)
+
+
+def test_packet_kinds_are_the_scanners():
+    assert [int(kind) for kind in PacketKind] == [0, 1, 2, 3]
