@@ -87,7 +87,7 @@ async def _columns(url: str, seconds: float) -> float:
     async with feedhandler.subscribe(url, f"euronext.{SERVICE}", as_="batch") as messages:
         began = time.monotonic()
         async for batch in messages.batches():
-            if len(batch.parts):
+            if batch.count:
                 count += len(batch.columns(230)["seq"])
             if time.monotonic() - began > seconds:
                 break

@@ -43,12 +43,12 @@ class Tally:
         self.began_ns = self.began_ns or now
         for note in batch.quality:
             self.announced += sum(last - first + 1 for first, last in note.get("lost", ()))
-        self.amqp += len(batch.parts)
+        self.amqp += batch.count
         self.bytes += len(batch.data)
-        self.market += len(batch.parts) if self.grain == "message" else len(batch)
-        if self.stamp and now - self.began_ns > WARM_UP_NS:
-            for stamp in batch.parts[:, 2].tolist():
-                self.histogram.record(now - stamp)
+        if not self.stamp:
+            self.market += batch.count if self.grain == "message" else len(batch)
+        elif now - self.began_ns > WARM_UP_NS:
+            self.histogram.record_since(now, batch.stamps)
 
     def report(self) -> dict[str, object]:
         """The figures as JSON-ready values."""

@@ -476,7 +476,9 @@ class Columns:
         zero = self.feed.send_time_ns(0, midnight)
         if zero is None:
             return numpy.full(index.packets, UNKNOWN_TIME, numpy.int64)
-        return raw * (self.feed.send_time_ns(1, midnight) - zero) + zero
+        sent = raw * (self.feed.send_time_ns(1, midnight) - zero) + zero
+        sent[raw == -1] = UNKNOWN_TIME  # `NO_SEND_TIME`, seen as signed
+        return sent
 
     def to_arrow(self) -> Any:
         """The columns as a `pyarrow.RecordBatch` of their own memory: text as strings, unknown

@@ -48,6 +48,8 @@ if not cython.compiled:
 
 #: The symbol of a message that has none.
 NO_SYMBOL = 0xFFFF_FFFF_FFFF_FFFF
+#: The send time of messages that came without their packet's header.
+NO_SEND_TIME = 0xFFFF_FFFF_FFFF_FFFF
 #: Reject reasons, `FINE` included: how long an array of counters by reason must be.
 REJECT_COUNT = 11
 #: Constant header fields a description may name (IEX-TP has two).

@@ -3,3 +3,4 @@ cdef class Histogram:
     cdef readonly unsigned long long count
     cdef readonly long long maximum
     cpdef int record(self, long long value) noexcept
+    cpdef int record_since(self, long long now_ns, const long long[::1] stamps) noexcept

@@ -6,15 +6,20 @@ code.
 """
 
 from collections import Counter
-from functools import cached_property
 from typing import Any
 
 import numpy
 
 from feedhandler.amqp.inbox import Inbox, Message, built_in_feed, day_of
-from feedhandler.codecs import REJECT_TEXT, PeerError, Reject, UsageError
+from feedhandler.codecs import REJECT_TEXT, PacketKind, PeerError, Reject, UsageError
 from feedhandler.codecs.columns import Columns
-from feedhandler.codecs.scanner import MessageIndex, PacketHeader, scan_packets
+from feedhandler.codecs.scanner import (
+    NO_SEND_TIME,
+    MessageIndex,
+    PacketHeader,
+    scan_messages,
+    scan_packets,
+)
 
 #: Messages the index has room for at first; it doubles when a batch holds more.
 INDEX_CAPACITY = 16_384
@@ -41,51 +46,109 @@ class Workspace:
                 raise PeerError(f"a body is no packet of {feed.name}: {REJECT_TEXT[verdict]}")
             return self.index
 
+    def scan_bodies(self, batch: "Batch") -> MessageIndex:
+        """Index bodies that are single messages: together they read like one packet's messages.
+
+        Their numbers come from the tags; when the packet was sent, nobody told.
+        """
+        header = self.header
+        header.kind, header.flags = PacketKind.DATA, 0
+        header.sequence, header.service, header.send_time = 0, batch.service, NO_SEND_TIME
+        header.body, header.length, header.count = 0, len(batch.data), batch.count
+        if batch.count > self.index.capacity:
+            self.index = MessageIndex(2 * batch.count)
+        verdict = scan_messages(batch.feed.table, batch.data, 0, header, self.index)
+        if verdict:
+            raise PeerError(f"a body is no message of {batch.feed.name}: {REJECT_TEXT[verdict]}")
+        own = batch.sequences + (batch.numbers if batch.feed.counts_messages else 0)
+        numpy.asarray(self.index.sequences)[: batch.count] = own
+        return self.index
+
+
+_NO_PARTS = numpy.empty((5, 0), numpy.int64)
+
 
 class Batch:
     """Bodies one behind the other.
 
-    data      their bytes
-    parts     int64[n, 3]: start in data, size, the gateway's receive stamp or 0, a body a row
-    quality   the quality messages that precede these data
-    day       trading day of the data, yyyymmdd (0 where unknown)
+    data       their bytes
+    count      how many bodies (AMQP messages) there are
+    starts, sizes, stamps, sequences, numbers
+               int64[count]: of each body its start in `data`, its size, the gateway's receive
+               stamp (0 unless asked for), and its tag's sequence and message number
+    quality    the quality messages that precede these data
+    day        trading day of the data, yyyymmdd (0 where unknown)
+    service    service of the first body
     """
+
+    __slots__ = ("_index", "_parts", "_workspace", "count", "data", "day", "feed", "grain",
+                 "quality", "service")  # fmt: skip
 
     def __init__(self, feed: Any, grain: str, quality: list[Message], workspace: Workspace) -> None:
         self.feed = feed
         self._workspace = workspace
         self.grain = grain
-        self.quality = [note.quality for note in quality]
-        self.data = b""
-        self.parts = numpy.empty((0, 3), numpy.int64)
-        self.day = 0
+        self.quality = [note.quality for note in quality] if quality else []
+        self.data: Any = b""
+        self._parts = _NO_PARTS
+        self._index: MessageIndex | None = None
+        self.count = self.day = self.service = 0
 
     def fill(self, inbox: Inbox, arena: bytearray, bounds: memoryview, first: int, end: int) -> int:
         """Take messages `first` .. `end` - 1 of a link's arena, until a quality message.
 
         Returns how many were taken, and learns from their tags which feed and day they are of.
         """
-        data = bytearray(bounds[end] - bounds[first])
-        parts = numpy.empty((end - first, 3), numpy.int64)
-        taken = inbox.gather(arena, bounds, first, end, data, parts)
-        self.data = memoryview(data)[: inbox.gathered_bytes]
-        self.parts = parts[:taken]
+        self.data = bytearray(bounds[end] - bounds[first])
+        self._parts = numpy.empty((5, end - first), numpy.int64)
+        self.count = inbox.gather(arena, bounds, first, end, self.data, self._parts)
+        if inbox.gathered_bytes < len(self.data):
+            del self.data[inbox.gathered_bytes :]
         self.day = inbox.day
-        if self.feed is None and taken:
+        self.service = inbox.service
+        if self.feed is None and self.count:
             self.feed = built_in_feed(inbox.feed_number)
-        return taken
+        return self.count
 
-    @cached_property
+    @property
+    def starts(self) -> Any:
+        """Of each body, its start in `data`."""
+        return self._parts[0, : self.count]
+
+    @property
+    def sizes(self) -> Any:
+        """Of each body, its size in bytes."""
+        return self._parts[1, : self.count]
+
+    @property
+    def stamps(self) -> Any:
+        """Of each body, the gateway's receive stamp in ns since 1970; 0 unless asked for."""
+        return self._parts[2, : self.count]
+
+    @property
+    def sequences(self) -> Any:
+        """Of each body, the sequence number of its (first) packet."""
+        return self._parts[3, : self.count]
+
+    @property
+    def numbers(self) -> Any:
+        """Of each body, its message number in the packet; 65,535 for whole packets."""
+        return self._parts[4, : self.count]
+
+    @property
     def index(self) -> MessageIndex:
         """Type, symbol, offset and size of every market message in `data`, until the next batch.
 
         Raises PeerError where the bodies are no packets of the feed.
         """
-        if not len(self.parts):
-            return MessageIndex(1)
-        if self.grain == "message" and not self.feed.table.type_in_packet:
-            return self.feed.index_messages(self.data, self.parts[:, :2])
-        return self._workspace.scan(self.feed, self.data)
+        if self._index is None:
+            if not self.count:
+                self._index = MessageIndex(1)
+            elif self.grain == "message" and not self.feed.table.type_in_packet:
+                self._index = self._workspace.scan_bodies(self)
+            else:
+                self._index = self._workspace.scan(self.feed, self.data)
+        return self._index
 
     def __len__(self) -> int:
         """Market messages in the batch."""

@@ -25,9 +25,11 @@ cdef class Inbox:
     cdef readonly Py_ssize_t gathered_bytes
     cdef readonly unsigned int day
     cdef readonly unsigned int feed_number
+    cdef readonly unsigned int service
     cdef bytes last_content
     cdef str last_content_text
     cdef Message _message(self, const unsigned char[::1] data)
     cdef bint _in_sequence(self)
+    cdef int _identify(self, const unsigned char[::1] data)
     cdef bint _is_quality(self, const unsigned char[::1] data)
     cdef str _content(self, const unsigned char[::1] data)

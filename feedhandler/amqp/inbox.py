@@ -186,6 +186,7 @@ class Inbox:
         self.gathered_bytes = 0
         self.day = 0
         self.feed_number = 0
+        self.service = 0
         self.last_content = b""
         self.last_content_text = ""
 
@@ -218,8 +219,9 @@ class Inbox:
     ) -> int:
         """Copy the bodies of messages `first` .. `count` - 1 to `target`, until a quality message.
 
-        Returns how many were taken; `gathered_bytes` says how many bytes. Row i of `parts` becomes
-        (start in target, size, receive stamp or 0) of the i-th. Raises as `read` does.
+        Returns how many were taken; `gathered_bytes` says how many bytes. Column i of `parts`
+        becomes the i-th's start in `target`, size, receive stamp (0 for none), sequence and
+        message number. Raises as `read` does.
         """
         i: cython.Py_ssize_t
         row: cython.Py_ssize_t = 0
@@ -234,17 +236,29 @@ class Inbox:
             if not self._in_sequence():
                 raise self._hole()
             copy(target, used, data, reader.body_at, reader.body_size)
-            parts[row, 0] = used
-            parts[row, 1] = reader.body_size
-            parts[row, 2] = reader.received_ns
+            parts[0, row] = used
+            parts[1, row] = reader.body_size
+            parts[2, row] = reader.received_ns
+            parts[3, row] = parts[4, row] = 0
+            if reader.tag_size == _TAG_BYTES:
+                parts[3, row] = read_uint(data, reader.tag_at + 8, 8)
+                parts[4, row] = read_uint(data, reader.tag_at + 16, 2)
+                if row == 0:
+                    self._identify(data)
             used += reader.body_size
             row += 1
-            if row == 1 and reader.tag_size == _TAG_BYTES:
-                self.day = cython.cast(cython.uint, read_uint(data, reader.tag_at, 4))
-                self.feed_number = cython.cast(cython.uint, read_uint(data, reader.tag_at + 4, 2))
         self.messages += row
         self.gathered_bytes = used
         return row
+
+    @cython.cfunc
+    def _identify(self, data: cython.const_uchar[::1]) -> cython.int:
+        """Day, feed and service of the tag that the reader stands on."""
+        at: cython.Py_ssize_t = self.reader.tag_at
+        self.day = cython.cast(cython.uint, read_uint(data, at, 4))
+        self.feed_number = cython.cast(cython.uint, read_uint(data, at + 4, 2))
+        self.service = cython.cast(cython.uint, read_uint(data, at + 6, 2))
+        return 0
 
     @cython.cfunc
     def _is_quality(self, data: cython.const_uchar[::1]) -> cython.bint:

@@ -217,6 +217,8 @@ class Subscriber:
             return
         for kind, link in self._engine.events():
             self._handle(kind, link)
+        if self._ended:
+            return
         state = self._engine.flush()
         assert self._sock is not None
         if state == 1 and not self._writing:
@@ -324,12 +326,11 @@ class Subscriber:
         A quality message ends a batch early and comes with the following one, whose data it
         precedes.
         """
-        gathered = None
         while True:
             if self._link.count:
                 count = self._link.count
-                for gathered in self._gather():
-                    yield gathered
+                for batch in self._gather():
+                    yield batch
                 self._grant(count)
             elif self._ended:
                 if self._error is not None:
@@ -339,24 +340,26 @@ class Subscriber:
                 await self._wait()
 
     def _gather(self) -> list[Batch]:
+        """What the link holds, as batches; almost always one."""
         link = self._link
+        end = link.count
         bounds = memoryview(link.bounds).cast("q")
-        arena = link.arena
-        found = []
+        found: list[Batch] = []
         quality: list[Message] = []
         at = 0
         try:
-            while at < link.count:
+            while at < end:
                 batch = Batch(self.feed, self.grain, quality, self._workspace)
-                at += batch.fill(self.inbox, arena, bounds, at, link.count)
-                found.append(batch)
-                quality = []
-                while at < link.count and (note := self.inbox.quality_at(arena, bounds, at)):
+                at += batch.fill(self.inbox, link.arena, bounds, at, end)
+                if batch.count or quality:
+                    found.append(batch)
+                    quality = []
+                while at < end and (note := self.inbox.quality_at(link.arena, bounds, at)):
                     quality.append(note)
                     at += 1
             if quality:
                 found.append(Batch(self.feed, self.grain, quality, self._workspace))
-            return [batch for batch in found if batch.quality or len(batch.parts)]
+            return found
         except PeerError as error:
             self._finish(error)
             raise
