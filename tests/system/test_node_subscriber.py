@@ -1,0 +1,481 @@
+"""`feedhandler.subscribe` against the node: every grain, columns, credit, and each way it can end."""
+
+import asyncio
+import contextlib
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from amqp_kit import FEED, STAMP_NS, decoded, order, packet, prefix_of, quote
+from node_kit import PATIENCE_S, Run, Settings, both_loops, running
+
+import feedhandler
+from feedhandler.amqp.framing import CONTENT_PACKET, Frame, Template
+from feedhandler.amqp.proton import Connection, SenderLink
+from feedhandler.amqp.subscriber import build_address, parse_url
+from feedhandler.codecs import PeerError, UsageError
+from feedhandler.ingest.ring import RecordKind
+
+
+@contextlib.asynccontextmanager
+async def patience() -> AsyncIterator[None]:
+    async with asyncio.timeout(PATIENCE_S):
+        yield
+
+
+async def take(messages: Any, count: int) -> list[Any]:
+    """The next `count` messages that are no quality messages."""
+    found = []
+    async with patience():
+        async for message in messages:
+            if message.content != "quality":
+                found.append(message)
+            if len(found) == count:
+                return found
+    raise AssertionError(f"the stream ended after {len(found)} of {count}")
+
+
+async def gather(messages: Any, count: int) -> tuple[list[Any], list[dict[str, Any]]]:
+    """Rows of type 230 until `count` market messages came, and the quality seen on the way."""
+    rows: list[Any] = []
+    notes: list[dict[str, Any]] = []
+    seen = 0
+    async with patience():
+        async for batch in messages.batches():
+            notes += batch.quality
+            seen += len(batch)
+            if len(batch):
+                assert sum(batch.types().values()) == len(batch)
+                columns = batch.columns(230)
+                rows += zip(
+                    columns["seq"].tolist(),
+                    columns["symbol_index"].tolist(),
+                    columns["price"].tolist(),
+                    strict=True,
+                )
+                table = batch.arrow(230)
+                assert table.num_rows == len(columns["seq"])
+            if seen >= count:
+                break
+    return rows, notes
+
+
+@both_loops
+@pytest.mark.parametrize("grain", ["packet", "batch", "message"])
+def test_every_market_message_arrives_decoded_in_order(run: Run, grain: str) -> None:
+    async def scenario() -> None:
+        async with (
+            running() as rig,
+            feedhandler.subscribe(rig.url, "euronext.104", as_=grain, stamp=True) as messages,
+        ):
+            rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+            put = rig.packets(1, 50)
+            await rig.deliver()
+            wanted = [str(m) for data in put for m in FEED.decode_packet(data).messages]
+            records: list[str] = []
+            stamps = []
+            async with patience():
+                async for message in messages:
+                    if message.content == "quality":
+                        assert message.quality["service"] == 104
+                        continue
+                    assert message.quality is None
+                    assert message.content == grain
+                    assert (message.day, message.service) == (20261121, 104)
+                    records += [str(m) for m in message.records()]
+                    stamps.append(message.received_ns)
+                    if len(records) == 250:
+                        break
+            assert [r.split("event_time")[0] for r in records] == [
+                w.split("event_time")[0] for w in wanted
+            ]
+            assert stamps[0] == STAMP_NS + 1
+            assert stamps == sorted(stamps)
+
+    run(scenario())
+
+
+@both_loops
+@pytest.mark.parametrize("grain", ["packet", "batch", "message"])
+def test_batches_have_all_messages_as_columns(run: Run, grain: str) -> None:
+    async def scenario() -> None:
+        async with (
+            running() as rig,
+            feedhandler.subscribe(rig.url, "euronext.104", as_=grain) as messages,
+        ):
+            for sequence in range(1, 101):
+                rig.put(packet(sequence, [order(sequence, 7), quote(1), order(3, 9)]), sequence, 3)
+            await rig.deliver()
+            rows, notes = await gather(messages, 300)
+            assert rows == [row for n in range(1, 101) for row in ((n, n, 0.07), (n, 3, 0.09))]
+            assert [note["reason"] for note in notes] == ["attached"]
+
+    run(scenario())
+
+
+@both_loops
+def test_quality_comes_with_the_batch_it_precedes(run: Run) -> None:
+    async def scenario() -> None:
+        async with (
+            running() as rig,
+            feedhandler.subscribe(rig.url, "euronext.104", as_="batch") as messages,
+        ):
+            rig.packets(1, 3)
+            rig.mark(RecordKind.GAP, sequence=4, next_sequence=9)
+            rig.packets(9, 10)
+            await rig.deliver()
+            story: list[Any] = []
+            async with patience():
+                async for batch in messages.batches():
+                    story += [note["reason"] for note in batch.quality]
+                    if len(batch):
+                        story += sorted(set(batch.columns(230)["seq"].tolist()))
+                    if story[-1] == 10:
+                        break
+            assert story == ["attached", 1, 2, 3, "gap", 9, 10]
+
+    run(scenario())
+
+
+@both_loops
+def test_credit_is_granted_again_for_as_long_as_messages_are_consumed(run: Run) -> None:
+    total = 100_200
+
+    async def scenario() -> None:
+        async with (
+            running() as rig,
+            feedhandler.subscribe(
+                rig.url, "euronext.104", as_="message", quality=False, credit=1000
+            ) as messages,
+        ):
+
+            async def feed() -> None:
+                sequence = 1
+                while sequence * 60 <= total:
+                    for _ in range(20):
+                        rig.put(packet(sequence, [order(n % 50) for n in range(60)]), sequence, 60)
+                        sequence += 1
+                    await rig.deliver()
+                    await rig.until(lambda: not any(o.queued_bytes for o in rig.fanout.outlets))
+
+            feeding = asyncio.create_task(feed())
+            expected = 0
+            async with asyncio.timeout(3 * PATIENCE_S):
+                async for message in messages:
+                    assert (message.sequence - 1) * 60 + message.number == expected
+                    assert message.group_sequence == expected
+                    expected += 1
+                    if expected == total - total % 60:
+                        break
+            feeding.cancel()
+
+    run(scenario())
+
+
+@both_loops
+def test_a_slow_consumer_is_granted_no_more_than_its_credit(run: Run) -> None:
+    async def scenario() -> None:
+        async with (
+            running() as rig,
+            feedhandler.subscribe(rig.url, "euronext.104", quality=False, credit=50) as messages,
+        ):
+            await rig.stream(1, 500)
+            await rig.until(lambda: rig.count("sent") == 50, "the credit used up")
+            await rig.stream(501, 510)
+            assert rig.count("sent") == 50
+            assert len(await take(messages, 510)) == 510
+
+    run(scenario())
+
+
+@both_loops
+def test_types_and_patterns_are_the_nodes_work(run: Run) -> None:
+    async def scenario() -> None:
+        async with (
+            running() as rig,
+            feedhandler.subscribe(
+                rig.url, "euronext.*.1003", as_="message", types=[230]
+            ) as messages,
+        ):
+            await rig.stream(1, 30)
+            for message in await take(messages, 10):
+                assert message.key == "euronext.104.1003"
+                assert message.symbol == "1003"
+                assert message.type == 230
+                assert message.own_sequence == message.seq == message.sequence
+                assert message.record().symbol_index == 1003
+
+    run(scenario())
+
+
+@both_loops
+@pytest.mark.parametrize(
+    ("pattern", "options", "condition"),
+    [
+        ("euronext.104", {"types": ["order"]}, "amqp:invalid-field"),
+        ("euronext..1", {}, "amqp:invalid-field"),
+        ("euronext.104?colour=red", {}, "amqp:invalid-field"),
+        ("queue.a", {}, "amqp:not-found"),
+        ("euronext.104?snapshot=1", {}, "amqp:not-implemented"),
+    ],
+)
+def test_a_refusal_is_a_peer_error_with_the_condition(
+    run: Run, pattern: str, options: dict[str, Any], condition: str
+) -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            async with patience():
+                with pytest.raises(PeerError) as refusal:
+                    async with feedhandler.subscribe(rig.url, pattern, **options):
+                        pass
+            assert condition in str(refusal.value) + refusal.value.hint
+            await rig.until(lambda: not rig.node.connections, "gone")
+
+    run(scenario())
+
+
+@both_loops
+def test_an_overrun_link_ends_in_a_peer_error_after_what_was_received(run: Run) -> None:
+    async def scenario() -> None:
+        async with (
+            running(Settings(queue_bytes=50_000)) as rig,
+            feedhandler.subscribe(rig.url, "euronext.104", quality=False, credit=10) as messages,
+        ):
+            await rig.stream(1, 1000)
+            got = []
+            async with patience():
+                with pytest.raises(PeerError) as error:
+                    async for message in messages:
+                        got.append(message.sequence)
+            assert "amqp:resource-limit-exceeded" in error.value.hint
+            assert got == list(range(1, len(got) + 1))
+            assert len(got) >= 10
+
+    run(scenario())
+
+
+@both_loops
+def test_a_node_that_stops_is_a_peer_error_after_the_last_message(run: Run) -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            async with feedhandler.subscribe(rig.url, "euronext.104", quality=False) as messages:
+                await rig.stream(1, 3000)
+                stopping = asyncio.create_task(rig.node.stop(10))
+                assert len(await take(messages, 3000)) == 3000
+                async with patience():
+                    with pytest.raises(PeerError) as error:
+                        await anext(messages)
+                assert "amqp:connection:forced" in error.value.hint
+                with pytest.raises(PeerError):  # and stays so
+                    await anext(messages)
+            await stopping
+
+    run(scenario())
+
+
+@both_loops
+def test_a_subscriber_finds_the_node_again_after_a_restart(run: Run) -> None:
+    async def scenario() -> None:
+        async with running() as first:
+            port = first.port
+            async with feedhandler.subscribe(first.url, "euronext.104") as messages:
+                await first.node.stop(1)
+                async with patience():
+                    with pytest.raises(PeerError):
+                        async for _ in messages:
+                            pass
+        async with running(Settings(address=("127.0.0.1", port))) as second:
+            async with feedhandler.subscribe(second.url, "euronext.104") as messages:
+                await second.stream(1, 5)
+                assert len(await take(messages, 5)) == 5
+
+    run(scenario())
+
+
+@both_loops
+def test_closing_wakes_who_waits_and_ends_the_stream(run: Run) -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            async with feedhandler.subscribe(rig.url, "euronext.104") as messages:
+
+                async def listen() -> list[Any]:
+                    return [message async for message in messages]
+
+                async def listen_in_batches() -> int:
+                    return sum([len(batch.quality) async for batch in messages.batches()])
+
+                listening = asyncio.create_task(listen())
+                batching = asyncio.create_task(listen_in_batches())
+                await rig.until(lambda: rig.count("sent") == 1, "the quality message")
+                await asyncio.sleep(0)
+                await messages.close()
+                async with patience():
+                    assert len(await listening) + await batching <= 1
+            await rig.until(lambda: not rig.node.connections, "gone")
+            assert rig.count("connections_failed") == 0
+
+    run(scenario())
+
+
+@both_loops
+def test_leaving_early_in_the_middle_of_a_flood_is_no_trouble(run: Run) -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            async with feedhandler.subscribe(rig.url, "euronext.104", quality=False) as messages:
+                await rig.stream(1, 5000)
+                assert len(await take(messages, 10)) == 10
+            await rig.until(lambda: not rig.node.connections, "gone")
+            assert rig.fanout.outlets == []
+
+    run(scenario())
+
+
+@both_loops
+def test_nobody_at_home_is_a_peer_error(run: Run) -> None:
+    async def scenario() -> None:
+        with socket.socket() as unused:
+            unused.bind(("127.0.0.1", 0))
+            port = unused.getsockname()[1]
+            with pytest.raises(PeerError, match="cannot connect"):
+                async with feedhandler.subscribe(f"amqp://127.0.0.1:{port}", "euronext.104"):
+                    pass
+
+    run(scenario())
+
+
+class Impostor:
+    """A server that speaks AMQP by our engine but sends what the test wants."""
+
+    def __init__(self, frames: list[bytes], goodbye: str) -> None:
+        self.frames = frames
+        self.goodbye = goodbye
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener.setblocking(False)
+        self.url = f"amqp://127.0.0.1:{self.listener.getsockname()[1]}"
+
+    async def serve(self) -> None:
+        loop = asyncio.get_running_loop()
+        sock, _ = await loop.sock_accept(self.listener)
+        self.listener.close()
+        sock.setblocking(False)
+        engine = Connection(sock.fileno(), server=True, container="impostor")
+        served = False
+        while True:
+            readable = loop.create_future()
+            loop.add_reader(sock.fileno(), lambda f=readable: f.done() or f.set_result(None))
+            await readable
+            loop.remove_reader(sock.fileno())
+            if engine.receive() < 0:
+                break
+            engine.open()
+            for _, link in engine.events():
+                if not isinstance(link, SenderLink):
+                    continue
+                link.open()
+                if link.ready() and not served:
+                    served = True
+                    for frame in self.frames:
+                        link.send(frame, 0, len(frame))
+                    if self.goodbye == "detach":
+                        link.close("amqp:internal-error", "the impostor is tired")
+            engine.flush()
+            if served and self.goodbye == "vanish":
+                break
+        sock.close()
+
+
+def frames_of(numbers: list[int]) -> list[bytes]:
+    """Valid messages with these group-sequences."""
+    found = []
+    for number in numbers:
+        frame = Frame(2000)
+        frame.begin(
+            Template("euronext.104", CONTENT_PACKET, prefix_of(FEED, 104)), number, 0xFFFF, 0
+        )
+        data = packet(number % 1000)
+        frame.append(data, 0, len(data))
+        frame.finish(number)
+        assert decoded(frame.snapshot()).body == data
+        found.append(frame.snapshot())
+    return found
+
+
+@both_loops
+@pytest.mark.parametrize("form", ["messages", "batches"])
+@pytest.mark.parametrize(
+    ("frames", "goodbye", "complaint"),
+    [
+        (frames_of([0, 1, 3]), "", "group-sequence"),
+        (frames_of([5, 5]), "", "group-sequence"),
+        ([*frames_of([0]), b"\x00\x53\x77\xa1\x02no"], "", "no AMQP message"),
+        (frames_of([0, 1]), "detach", "the impostor is tired"),
+        (frames_of([0, 1]), "vanish", "closed the connection|aborted"),
+    ],
+    ids=["hole", "twice", "no data section", "detach", "vanish"],
+)
+def test_what_a_node_must_not_do_ends_in_a_peer_error(
+    run: Run, frames: list[bytes], goodbye: str, complaint: str, form: str
+) -> None:
+    async def scenario() -> None:
+        impostor = Impostor(frames, goodbye)
+        serving = asyncio.create_task(impostor.serve())
+        async with patience():
+            async with feedhandler.subscribe(impostor.url, "euronext.104") as messages:
+                source = messages if form == "messages" else messages.batches()
+                with pytest.raises(PeerError, match=complaint):
+                    async for _ in source:
+                        pass
+                with pytest.raises(PeerError):  # the error is the end: nothing follows it
+                    await anext(messages)
+            await serving
+
+    run(scenario())
+
+
+@both_loops
+def test_group_sequences_wrap_around_without_a_hole(run: Run) -> None:
+    async def scenario() -> None:
+        impostor = Impostor(frames_of([2**32 - 2, 2**32 - 1, 0, 1]), "detach")
+        serving = asyncio.create_task(impostor.serve())
+        async with patience():
+            async with feedhandler.subscribe(impostor.url, "euronext.104") as messages:
+                assert [m.group_sequence for m in await take(messages, 4)] == [
+                    2**32 - 2,
+                    2**32 - 1,
+                    0,
+                    1,
+                ]
+            await serving
+
+    run(scenario())
+
+
+def test_urls_and_addresses_are_built_from_what_the_caller_says() -> None:
+    assert parse_url("amqp://host:1234") == ("host", 1234)
+    assert parse_url("host") == ("host", 5672)
+    assert parse_url("amqp://[::1]:9/") == ("::1", 9)
+    for wrong in ("http://host", "amqp://", "amqp://host/path", "amqp://host:port", "host:99999"):
+        with pytest.raises(UsageError):
+            parse_url(wrong)
+    assert build_address("e.1") == "e.1"
+    assert build_address("e.1", grain="batch", types=[1, "A"], quality=False, stamp=True) == (
+        "e.1?as=batch&types=1,A&quality=0&stamp=1"
+    )
+    assert build_address("e.1?x=1", stamp=True) == "e.1?x=1&stamp=1"
+    with pytest.raises(UsageError):
+        feedhandler.subscribe("amqp://host", "e.1", as_="byte")
+
+
+def test_importing_the_package_alone_loads_nothing_heavy() -> None:
+    code = (
+        "import sys, feedhandler; "
+        "heavy = {'numpy', 'proton', 'cproton_ffi', 'msgspec', 'asyncio'} & set(sys.modules); "
+        "assert not heavy, heavy; "
+        "assert callable(feedhandler.subscribe); "
+        "assert 'numpy' in sys.modules"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr

@@ -1,0 +1,210 @@
+"""The engine end to end in one process, over a socket pair: transfers, bounds, memory."""
+
+import resource
+import socket
+from typing import Any
+
+import pytest
+
+from feedhandler.amqp import proton
+from feedhandler.amqp.proton import (
+    DESCRIPTION_CHARS_MAX,
+    SESSION_OUTGOING_BYTES_MAX,
+    Connection,
+    ReceiverLink,
+    SenderLink,
+)
+
+PAYLOAD = b"\x00\x53\x75\xb0\x00\x00\x01\x2c" + bytes(300)
+
+
+class Pair:
+    """A server and a client connection, and one link between them."""
+
+    def __init__(self, *, settled: bool = True, credit: int = 0, address: str = "e.1") -> None:
+        ends = socket.socketpair()
+        for end in ends:
+            end.setblocking(False)
+        self.sockets = ends
+        self.server = Connection(ends[0].fileno(), server=True, container="server")
+        self.client = Connection(ends[1].fileno(), server=False, container="client")
+        self.receiver: ReceiverLink = self.client.receiver(
+            "n", address, settled=settled, credit=credit
+        )
+        self.sender: SenderLink | None = None
+        self.client_events: list[tuple[int, Any]] = []
+        self.server_events: list[tuple[int, Any]] = []
+        for _ in range(10):
+            self.turn()
+
+    def turn(self) -> None:
+        """Let each side read, act and write once."""
+        self.client.flush()
+        self.server.receive()
+        for kind, link in self.server.events():
+            self.server_events.append((kind, link))
+            if kind == proton.CONNECTION_REMOTE_OPEN:
+                self.server.open()
+            elif kind == proton.LINK_REMOTE_OPEN:
+                self.sender = link
+                link.open()
+        self.server.flush()
+        self.client.receive()
+        self.client_events += self.client.events()
+
+    def messages(self) -> list[bytes]:
+        """What the client has gathered, and forget it."""
+        link = self.receiver
+        bounds = memoryview(link.bounds).cast("q")
+        found = [bytes(link.arena[bounds[i] : bounds[i + 1]]) for i in range(link.count)]
+        bounds.release()
+        link.clear()
+        return found
+
+    def close(self) -> None:
+        for end in self.sockets:
+            end.close()
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_messages_cross_whole_and_in_order(settled: bool) -> None:
+    pair = Pair(settled=settled, credit=1000)
+    assert pair.sender is not None
+    assert pair.sender.settled is settled
+    assert pair.sender.source_address == "e.1"
+    sent = [n.to_bytes(4, "big") * (n % 700 + 1) for n in range(600)]
+    got: list[bytes] = []
+    for data in sent:
+        assert pair.sender.ready()
+        pair.sender.send(data, 0, len(data))
+        if len(data) % 3 == 0:
+            pair.turn()
+            got += pair.messages()
+    for _ in range(20):
+        pair.turn()
+        got += pair.messages()
+    assert got == sent
+    assert pair.sender.credit() == 400
+    assert pair.sender.accepted == (0 if settled else 600)
+    assert pair.sender.unsettled == 0
+    pair.close()
+
+
+def test_a_part_of_a_buffer_is_sent_and_nothing_outside_it() -> None:
+    pair = Pair(credit=10)
+    assert pair.sender is not None
+    pair.sender.send(b"0123456789", 3, 4)
+    for start, size in ((-1, 2), (8, 3), (0, 0), (0, 11), (11, 1)):
+        with pytest.raises(IndexError):
+            pair.sender.send(b"0123456789", start, size)
+    pair.turn()
+    pair.turn()
+    assert pair.messages() == [b"3456"]
+    pair.close()
+
+
+def test_without_credit_or_room_a_sender_is_not_ready() -> None:
+    pair = Pair(credit=0)
+    assert pair.sender is not None
+    assert not pair.sender.ready()
+    pair.receiver.flow(100_000)
+    pair.turn()
+    assert pair.sender.ready()
+    held = 0
+    while pair.sender.ready():
+        pair.sender.send(PAYLOAD, 0, len(PAYLOAD))
+        held += len(PAYLOAD)
+    assert held < SESSION_OUTGOING_BYTES_MAX + len(PAYLOAD)
+    got = 0
+    for _ in range(200):
+        pair.turn()
+        got += len(pair.messages())
+    assert got * len(PAYLOAD) == held
+    assert pair.sender.ready()
+    pair.close()
+
+
+def test_a_closed_link_tells_why_and_does_nothing_more() -> None:
+    pair = Pair(credit=10)
+    assert pair.sender is not None
+    pair.sender.close("amqp:resource-limit-exceeded", "x" * 1000)
+    for _ in range(3):
+        pair.turn()
+    ends = [link for kind, link in pair.client_events if kind == proton.LINK_REMOTE_CLOSE]
+    assert ends == [pair.receiver]
+    name, text = pair.receiver.remote_condition
+    assert (name, len(text)) == ("amqp:resource-limit-exceeded", DESCRIPTION_CHARS_MAX)
+    # A wrapper whose link is gone answers, and harms nothing.
+    sender = pair.sender
+    assert (sender.credit(), sender.ready(), sender.source_address) == (0, False, "")
+    assert sender.remote_condition == ("", "")
+    sender.close()
+    sender.release()
+    sender.open()
+    sender.refuse("a:b", "c")
+    sender.drained()
+    with pytest.raises(ValueError, match="closed"):
+        sender.send(b"x", 0, 1)
+    pair.receiver.close()
+    pair.receiver.flow(1)
+    assert pair.client.links == {}
+    assert pair.server.links == {}
+    pair.close()
+
+
+def test_a_peer_that_is_gone_is_noticed_on_both_ways() -> None:
+    pair = Pair(credit=10)
+    pair.sockets[1].close()
+    assert pair.server.receive() == -1
+    assert pair.server.broken
+    kinds = [kind for kind, _ in pair.server.events()]
+    assert proton.TRANSPORT_ERROR in kinds
+    assert pair.server.flush() == -1
+    pair.sockets[0].close()
+
+
+def test_the_reason_of_a_close_crosses() -> None:
+    pair = Pair(credit=10)
+    pair.server.close("amqp:connection:forced", "the gateway stops")
+    for _ in range(3):
+        pair.turn()
+    assert proton.CONNECTION_REMOTE_CLOSE in [kind for kind, _ in pair.client_events]
+    assert pair.client.remote_condition == ("amqp:connection:forced", "the gateway stops")
+    pair.client.close()
+    pair.turn()
+    pair.turn()
+    assert pair.server.closed
+    pair.close()
+
+
+def resident_bytes() -> int:
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_a_million_messages_leave_no_memory_behind(settled: bool) -> None:
+    pair = Pair(settled=settled, credit=4000)
+    assert pair.sender is not None
+    sender, receiver = pair.sender, pair.receiver
+
+    def send(total: int) -> None:
+        done = 0
+        while done < total:
+            burst = 0
+            while burst < 2000 and done + burst < total and sender.ready():
+                sender.send(PAYLOAD, 0, len(PAYLOAD))
+                burst += 1
+            done += burst
+            pair.turn()
+            receiver.flow(receiver.count)
+            receiver.clear()
+            pair.client_events.clear()
+            pair.server_events.clear()
+
+    send(100_000)
+    before = resident_bytes()
+    send(1_000_000 if settled else 300_000)
+    assert resident_bytes() - before < 3 << 20
+    assert sender.unsettled <= 4000
+    pair.close()
