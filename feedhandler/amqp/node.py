@@ -207,6 +207,7 @@ class NodeConnection(Peer):
         if outlet is not None:
             _add_outlet(self.node.counts, outlet)
             self.node.fanout.remove(outlet)
+            self.backlog -= outlet.behind
             self.node.links -= 1
 
     def _detach_overruns(self) -> None:
@@ -406,6 +407,8 @@ class Node:
         peers = list(self.fanout.dirty_peers)
         self.fanout.dirty_peers.clear()
         for peer in peers:
+            if not peer.writing and peer.leave_by is None and peer.settle():
+                continue
             if peer.writing:  # the socket is full: `on_writable` goes on
                 peer.dirty = False
                 if peer.overruns:

@@ -1,12 +1,15 @@
 from feedhandler.amqp.framing cimport Frame, Template
-from feedhandler.amqp.proton cimport SenderLink
+from feedhandler.amqp.proton cimport Connection, SenderLink
 
 
 cdef class Peer:
     cdef public bint dirty
+    cdef public Connection engine
+    cdef public Py_ssize_t backlog
     cdef public list dirty_peers
     cdef readonly list overruns
     cdef void touch(self)
+    cpdef bint settle(self)
 
 
 cdef class Batch:
@@ -27,6 +30,7 @@ cdef class Outlet:
     cdef readonly Py_ssize_t queue_bytes_max
     cdef readonly Py_ssize_t batch_bytes_max
     cdef readonly bint overrun
+    cdef readonly bint behind
     cdef readonly unsigned int group_sequence
     cdef unsigned short[::1] selected
     cdef Py_ssize_t selected_count
@@ -47,4 +51,5 @@ cdef class Outlet:
     cpdef int settle_batches(self)
     cpdef int drain(self)
     cdef int _close(self, Batch batch)
+    cdef int _note_backlog(self)
     cdef int _enqueue(self, Frame frame)

@@ -16,10 +16,10 @@ import numpy
 
 if cython.compiled:
     from cython.cimports.feedhandler.amqp.framing import Frame, Template
-    from cython.cimports.feedhandler.amqp.proton import SenderLink
+    from cython.cimports.feedhandler.amqp.proton import Connection, SenderLink
 else:
     from feedhandler.amqp.framing import Frame, Template
-    from feedhandler.amqp.proton import SenderLink
+    from feedhandler.amqp.proton import Connection, SenderLink
 
 from feedhandler.amqp.framing import WHOLE_PACKET
 
@@ -40,13 +40,16 @@ MESSAGES_MAX = 65_535
 class Peer:
     """A connection; `dirty_peers` is the list it is on when `dirty`.
 
-    `overruns` are its outlets that have just been given up.
+    `overruns` are its outlets that have just been given up, `backlog` counts those for which
+    something waits, `engine` is its protocol state.
     """
 
     def __init__(self, dirty_peers: list) -> None:
         self.dirty = False
         self.dirty_peers = dirty_peers
         self.overruns = []
+        self.engine: Connection | None = None
+        self.backlog = 0
 
     @cython.cfunc
     def touch(self) -> cython.void:
@@ -54,6 +57,21 @@ class Peer:
         if not self.dirty:
             self.dirty = True
             self.dirty_peers.append(self)
+
+
+    @cython.ccall
+    def settle(self) -> cython.bint:
+        """Write what is in the engine; True where that was all there is to do.
+
+        The ordinary end of a hand-over: the socket takes everything, no outlet waits, and the
+        engine has no news. False: the connection has work to do that is not ordinary.
+        """
+        if self.backlog > 0 or len(self.overruns) > 0 or self.engine is None:
+            return False
+        if self.engine.flush() != 0 or not self.engine.quiet():
+            return False
+        self.dirty = False
+        return True
 
 
 @cython.cclass
@@ -92,6 +110,7 @@ class Outlet:
         self.queue_bytes_max = queue_bytes_max
         self.batch_bytes_max = batch_bytes_max
         self.overrun = False
+        self.behind = False
         self.group_sequence = 0
         self.selected = memoryview(numpy.zeros(MESSAGES_MAX, numpy.uint16))
         self.selected_count = 0
@@ -144,10 +163,24 @@ class Outlet:
             self.open_batches.clear()
             self.peer.overruns.append(self)
             self.peer.touch()
+            self._note_backlog()
             return 0
         if self.queued_bytes > self.queued_bytes_high:
             self.queued_bytes_high = self.queued_bytes
         self.queue.append(frame.snapshot())
+        self._note_backlog()
+        return 0
+
+    @cython.cfunc
+    def _note_backlog(self) -> cython.int:
+        """Tell connection and link whether anything waits for credit or room."""
+        behind: cython.bint = not self.overrun and (
+            self.queued_bytes > 0 or len(self.open_batches) > 0
+        )
+        if behind != self.behind:
+            self.behind = behind
+            self.sender.wants_flow = behind
+            self.peer.backlog += 1 if behind else -1
         return 0
 
     @cython.ccall
@@ -165,6 +198,7 @@ class Outlet:
             self.peer.touch()
         if self.open_batches:
             self.settle_batches()
+        self._note_backlog()
         return 0
 
     @cython.ccall
@@ -227,4 +261,5 @@ class Outlet:
         """
         while self.open_batches and self.queued_bytes == 0 and self.sender.ready():
             self._close(self.open_batches[0])
+        self._note_backlog()
         return 0

@@ -12,6 +12,7 @@ cdef class Connection:
     cpdef Py_ssize_t receive(self) except -2
     cpdef int flush(self) except -2
     cpdef list events(self)
+    cpdef bint quiet(self)
     cdef object _link_of(self, void *link)
     cdef int _end_session(self, void *session, list found) except -1
     cdef void _take(self, object link)
@@ -25,12 +26,14 @@ cdef class Link:
     cdef public object owner
     cdef _bind(self, Connection connection, void *link)
     cdef int _on_delivery(self, void *delivery) except -1
+    cdef bint _hears_flow(self)
 
 
 cdef class SenderLink(Link):
     cdef unsigned long long next_tag
     cdef readonly bint settled
     cdef readonly Py_ssize_t unsettled
+    cdef public bint wants_flow
     cdef readonly unsigned long long accepted
     cdef readonly unsigned long long refused
     cpdef bint ready(self)

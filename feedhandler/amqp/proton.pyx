@@ -356,8 +356,10 @@ cdef class Connection:
                 if link != NULL:
                     (<Link> <object> link)._on_delivery(delivery)
             elif kind == _LINK_FLOW:
+                # The engine says so after each transfer, too: only who waits for credit, or was
+                # asked to drain it, hears of it.
                 link = pn_link_get_context(pn_event_link(event))
-                if link != NULL:
+                if link != NULL and (<Link> <object> link)._hears_flow():
                     found.append((kind, <object> link))
             elif kind == _LINK_REMOTE_OPEN:
                 found.append((kind, self._link_of(pn_event_link(event))))
@@ -374,6 +376,21 @@ cdef class Connection:
                 or kind == _TRANSPORT_ERROR or kind == _TRANSPORT_CLOSED
             ):
                 found.append((kind, None))
+            pn_collector_pop(self.collector)
+
+    cpdef bint quiet(self):
+        """Drop flows that nobody waits for; whether no other event is left."""
+        cdef void *event
+        cdef void *link
+        while True:
+            event = pn_collector_peek(self.collector)
+            if event == NULL:
+                return True
+            if pn_event_type(event) != _LINK_FLOW:
+                return False
+            link = pn_link_get_context(pn_event_link(event))
+            if link != NULL and (<Link> <object> link)._hears_flow():
+                return False
             pn_collector_pop(self.collector)
 
     cdef object _link_of(self, void *link):
@@ -460,6 +477,9 @@ cdef class Link:
     cdef int _on_delivery(self, void *delivery) except -1:
         return 0
 
+    cdef bint _hears_flow(self):
+        return False
+
     @property
     def source_address(self):
         """The address the peer gave as the source; "" once the link is over."""
@@ -517,6 +537,9 @@ cdef class SenderLink(Link):
         self.settled = mode != _SND_UNSETTLED
         pn_link_set_snd_settle_mode(self.link, _SND_SETTLED if self.settled else _SND_UNSETTLED)
         Link.open(self)
+
+    cdef bint _hears_flow(self):
+        return self.wants_flow or pn_link_get_drain(self.link)
 
     cpdef int credit(self):
         """Messages the peer still wants."""

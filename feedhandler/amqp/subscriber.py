@@ -17,7 +17,7 @@ import ssl  # noqa: F401  (imported early: uvloop needs it loaded before the loo
 import time
 import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -97,7 +97,7 @@ class Subscriber:
         self._consumed = 0
         self._error: Exception | None = None
         self._ended = False
-        self._news = asyncio.Event()
+        self._waiting: list[asyncio.Future[None]] = []
         self._sock: socket.socket | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._attached: asyncio.Future[None] | None = None
@@ -200,10 +200,16 @@ class Subscriber:
     # -- from the event loop ----------------------------------------------------------------
 
     def _on_readable(self) -> None:
-        gone = self._engine.receive() < 0
-        self._work()
-        if gone:
-            self._finish(PeerError(f"{self.url} closed the connection"))
+        engine = self._engine
+        gone = engine.receive() < 0
+        news = engine.events()
+        # Almost always there are messages and nothing else to do: no second look, no write.
+        if news or gone or self._writing or self._ended or engine.flush():
+            self._work(news)
+            if gone:
+                self._finish(PeerError(f"{self.url} closed the connection"))
+        elif self._link.count:
+            self._notify()
 
     def _tick(self) -> None:
         """Let the engine see the time: a dead node is noticed, our own empty frames go out."""
@@ -211,11 +217,11 @@ class Subscriber:
         self._timer = self._loop.call_later(1.0, self._tick)
         self._work()
 
-    def _work(self) -> None:
+    def _work(self, news: Sequence[tuple[int, Any]] = ()) -> None:
         """Act upon the engine's events, then write: on every read, or settlements pile up."""
         if self._ended:
             return
-        for kind, link in self._engine.events():
+        for kind, link in (*news, *self._engine.events()):
             self._handle(kind, link)
         if self._ended:
             return
@@ -275,12 +281,16 @@ class Subscriber:
     # -- consuming --------------------------------------------------------------------------
 
     def _notify(self) -> None:
-        self._news.set()
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_result(None)
+        self._waiting.clear()
 
     async def _wait(self) -> None:
         """Until something was received or the stream is over."""
-        self._news.clear()
-        await self._news.wait()
+        news = self._loop.create_future()
+        self._waiting.append(news)
+        await news
 
     def _grant(self, consumed: int) -> None:
         """Give credit back for what was consumed, in halves of the window."""
