@@ -206,7 +206,7 @@ def test_what_comes_out_is_what_went_in():
     reached: set[tuple[str, int]] = set()
     for seed in seeds:
         reached |= play(seed).verdicts
-    if not one:
+    if len(seeds) >= 1000:
         verdicts = {verdict for _, verdict in reached}
         assert verdicts == set(Verdict) - {Verdict.REFUSED}, "some verdict was never reached"
 

@@ -4,7 +4,7 @@ import pytest
 from ingest_kit import NEVER, QUICK, TWINS, Channel, packets
 
 from feedhandler.codecs.kinds import PacketKind
-from feedhandler.counters import ChannelCounter, LineCounter
+from feedhandler.counters import ChannelCounter, LineCounter, counter_array
 from feedhandler.ingest.ring import GapCause, RecordKind, ResetCause
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ingest.states import Verdict
@@ -858,3 +858,59 @@ def test_three_lines_arbitrate_like_two(make):
     channel.data(0, 1, 3)
     channel.data(1, 4)
     assert channel.story() == [("start", 1), *packets(1, 2, 3, 4)]
+
+
+def test_a_reset_forgets_what_was_quarantined(started):
+    started.data(0, 1000)
+    started.reset(0, send_time=5)
+    started.data(1, 1000, send_time=6)
+    assert ("packet", 1000) not in started.story()
+
+
+def test_several_earlier_sessions_are_remembered(session_7):
+    for session in (8, 9, 10):
+        session_7.data(0, 1, session=session)
+    session_7.story()
+    for session in (7, 8, 9):
+        assert session_7.data(1, 1, session=session) == [Verdict.STALE]
+
+
+def test_a_confirmed_session_that_finds_no_room_is_announced_when_there_is_some(session_7):
+    session_7.data(0, 5, session=8)
+    session_7.reading = False
+    fill(session_7)
+    session_7.data(1, 5, session=8)
+    assert session_7.arbiter.state_name == "RENUMBERING"
+    assert unread(session_7) == []
+    session_7.wait(1)
+    assert session_7.story() == [("reset", 1)]
+    session_7.data(0, 5, session=8)
+    session_7.wait(10)
+    assert session_7.story() == [("gap", 1, 5), ("packet", 5)]
+
+
+def test_the_same_held_number_reaching_further_is_held_as_well(make):
+    channel = make(counts_messages=True)
+    channel.feed(0, 1)
+    channel.feed(0, 5, next_sequence=7, count=2)
+    assert channel.feed(1, 5, next_sequence=9, count=4) == Verdict.HELD
+    assert channel.feed(1, 5, next_sequence=8, count=3) == Verdict.DUPLICATE
+    channel.feed(0, 2, next_sequence=5, count=3)
+    assert [(e.sequence, e.skip) for e in channel.events[1:]] == [(1, 0), (2, 0), (5, 0), (5, 2)]
+
+
+def test_counters_may_be_shared_with_the_owner(make):
+    lines = counter_array(LineCounter, 5)
+    channels = counter_array(ChannelCounter, 3)
+    channel = make(line_counters=lines, rows=[4, 1], channel_counters=channels[2])
+    channel.data(0, 1)
+    channel.data(1, 1, 2)
+    assert lines[:, LineCounter.WON].tolist() == [0, 1, 0, 0, 1]
+    assert channels[2, ChannelCounter.PACKETS] == 2
+
+
+def test_a_packet_longer_than_its_buffer_cannot_be_held(started):
+    started.header.sequence, started.header.next_sequence = 6, 7
+    started.header.length = 500
+    with pytest.raises(IndexError):
+        started.arbiter.receive(0, started.header, memoryview(bytes(100)), 0, 1, started.now)
