@@ -1,4 +1,4 @@
-"""`feedhandler.subscribe` against the node: every grain, columns, credit, and each way it can end."""
+"""`feedhandler.subscribe` against the node: every grain, columns, credit, each way it can end."""
 
 import asyncio
 import contextlib
@@ -245,11 +245,15 @@ def test_an_overrun_link_ends_in_a_peer_error_after_what_was_received(run: Run) 
             feedhandler.subscribe(rig.url, "euronext.104", quality=False, credit=10) as messages,
         ):
             await rig.stream(1, 1000)
-            got = []
+            got: list[int] = []
+
+            async def consume() -> None:
+                async for message in messages:
+                    got.append(message.sequence)
+
             async with patience():
                 with pytest.raises(PeerError) as error:
-                    async for message in messages:
-                        got.append(message.sequence)
+                    await consume()
             assert "amqp:resource-limit-exceeded" in error.value.hint
             assert got == list(range(1, len(got) + 1))
             assert len(got) >= 10
@@ -287,10 +291,12 @@ def test_a_subscriber_finds_the_node_again_after_a_restart(run: Run) -> None:
                     with pytest.raises(PeerError):
                         async for _ in messages:
                             pass
-        async with running(Settings(address=("127.0.0.1", port))) as second:
-            async with feedhandler.subscribe(second.url, "euronext.104") as messages:
-                await second.stream(1, 5)
-                assert len(await take(messages, 5)) == 5
+        async with (
+            running(Settings(address=("127.0.0.1", port))) as second,
+            feedhandler.subscribe(second.url, "euronext.104") as messages,
+        ):
+            await second.stream(1, 5)
+            assert len(await take(messages, 5)) == 5
 
     run(scenario())
 

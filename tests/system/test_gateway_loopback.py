@@ -1,0 +1,497 @@
+"""The whole gateway: real multicast on loopback in, AMQP subscribers out, on both event loops."""
+
+import asyncio
+import contextlib
+import itertools
+import random
+import signal
+import socket
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import zmq
+import zmq.asyncio
+from amqp_kit import FEED, order
+from amqp_kit import packet as packet_of
+from node_kit import PATIENCE_S, Run, both_loops
+
+import feedhandler
+from feedhandler.codecs import ConfigError, PeerError
+from feedhandler.config import (
+    AmqpConfig,
+    ChannelConfig,
+    Config,
+    GatewaySettings,
+    LineConfig,
+    StatsConfig,
+    to_toml,
+)
+from feedhandler.gateway import Gateway
+from feedhandler.ingest.settings import ArbitrationSettings
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+#: Lines are never silent and gaps are announced soon, unless a test is about that.
+QUICK = ArbitrationSettings(gap_wait_us=20_000, start_wait_us=1_000, silent_us=60_000_000)
+_groups = itertools.count(1)
+
+
+def free_port() -> int:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def configured(services: tuple[int, ...] = (104,), **sections: Any) -> Config:
+    """A gateway of these services on groups and ports that no other test uses."""
+    number = next(_groups)
+    channels = tuple(
+        ChannelConfig(
+            service=service,
+            lines=tuple(
+                LineConfig(name=name, group=f"239.193.{place}.{number}", port=free_port())
+                for place, name in ((2 * i, "A"), (2 * i + 1, "B"))
+            ),
+        )
+        for i, service in enumerate(services)
+    )
+    sections.setdefault("amqp", AmqpConfig(listen="127.0.0.1:0"))
+    sections.setdefault("arbitration", QUICK)
+    sections.setdefault("stats", StatsConfig(bind=""))
+    sections.setdefault("gateway", GatewaySettings())
+    return Config(channels=channels, **sections)
+
+
+class Exchange:
+    """Sends datagrams to the lines of a configuration."""
+
+    def __init__(self, config: Config) -> None:
+        self.lines = {
+            (channel.service, line.name): (line.group, line.port)
+            for channel in config.channels
+            for line in channel.lines
+        }
+        self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.sock.setsockopt(
+            socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1")
+        )
+
+    def send(self, data: bytes, lines: str = "AB", service: int = 104) -> None:
+        for name in lines:
+            self.sock.sendto(data, self.lines[service, name])
+
+    async def packets(self, first: int, last: int, service: int = 104) -> None:
+        """Send `first`..`last` on both lines, giving the gateway time to keep up."""
+        for sequence in range(first, last + 1):
+            self.send(packet_of(sequence, service=service), service=service)
+            if sequence % 50 == 0:
+                await asyncio.sleep(0)
+
+
+@contextlib.asynccontextmanager
+async def running(config: Config) -> AsyncIterator[tuple[Gateway, Exchange, str]]:
+    """A gateway in the test's own loop, from ready to stopped."""
+    gateway = Gateway(config)
+    ready = asyncio.Event()
+    stop = asyncio.Event()
+    task = asyncio.create_task(gateway.run(ready.set, stop))
+    waiting = asyncio.create_task(ready.wait())
+    try:
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.wait({task, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            await task
+        host, port = gateway.node.address
+        exchange = Exchange(config)
+        try:
+            yield gateway, exchange, f"amqp://{host}:{port}"
+        finally:
+            exchange.sock.close()
+    finally:
+        waiting.cancel()
+        stop.set()
+        async with asyncio.timeout(PATIENCE_S):
+            await asyncio.gather(task, return_exceptions=True)
+    await task
+
+
+async def until(messages: Any, done: Any) -> list[Any]:
+    """Read messages until one satisfies `done`; all of them."""
+    found = []
+    async with asyncio.timeout(PATIENCE_S):
+        async for message in messages:
+            found.append(message)
+            if done(message):
+                return found
+    raise AssertionError("the stream ended")
+
+
+def story(messages: list[Any]) -> list[Any]:
+    """Sequences and quality reasons in the order they came."""
+    return [m.quality["reason"] if m.content == "quality" else m.sequence for m in messages]
+
+
+@both_loops
+def test_two_lossy_lines_become_one_whole_stream_at_every_grain(run: Run) -> None:
+    seed = 11
+    print(f"seed {seed}")
+
+    async def scenario() -> None:
+        chance = random.Random(seed)
+        total = 2000
+        async with (
+            running(configured()) as (gateway, exchange, url),
+            contextlib.AsyncExitStack() as stack,
+        ):
+            subscribers = {
+                grain: await stack.enter_async_context(
+                    feedhandler.subscribe(url, "euronext.104", as_=grain, stamp=True)
+                )
+                for grain in ("packet", "batch", "message")
+            }
+
+            def is_last(m: Any) -> bool:
+                if m.content in ("packet", "batch"):
+                    return bool(m.packets()[-1].sequence == total)
+                return (m.sequence, m.number) == (total, 4)
+
+            readers = {
+                grain: asyncio.create_task(until(each, is_last))
+                for grain, each in subscribers.items()
+            }
+            put = []
+            for sequence in range(1, total + 1):
+                put.append(packet_of(sequence))
+                lost = chance.random()  # never on both, never the first
+                lines = "B" if lost < 0.2 and sequence > 1 else "A" if lost > 0.8 else "AB"
+                exchange.send(put[-1], lines)
+                if sequence % 20 == 0:
+                    await asyncio.sleep(0)
+            got = {grain: await reader for grain, reader in readers.items()}
+            for grain in ("packet", "batch"):
+                data = [m for m in got[grain] if m.content == grain]
+                assert b"".join(m.body for m in data) == b"".join(put)
+                assert all(m.received_ns for m in data)
+            singles = [m for m in got["message"] if m.content == "message"]
+            assert [(m.sequence, m.number) for m in singles] == [
+                (sequence, number) for sequence in range(1, total + 1) for number in range(5)
+            ]
+            snapshot = gateway.snapshot()
+            (channel,) = snapshot["channels"]
+            assert (channel["packets"], channel["messages"], channel["lost"]) == (
+                total,
+                5 * total,
+                0,
+            )
+            assert channel["quality"] == "OK"
+            assert channel["latency_ns"]["p50"] > 0
+            lines = channel["lines"]
+            assert lines["A"]["first"] + lines["B"]["first"] == total
+            assert lines["A"]["first"] > 0
+            assert lines["B"]["first"] > 0
+            assert snapshot["node"]["links"] == 3
+
+    run(scenario())
+
+
+@both_loops
+def test_a_gap_on_both_lines_is_announced_with_its_exact_range_and_the_stream_goes_on(
+    run: Run,
+) -> None:
+    async def scenario() -> None:
+        async with (
+            running(configured()) as (_, exchange, url),
+            feedhandler.subscribe(url, "euronext.104") as messages,
+        ):
+            for sequence in [1, 2, 3, 7, 8, 9, 11, 12]:
+                exchange.send(packet_of(sequence))
+            found = await until(messages, lambda m: m.content == "packet" and m.sequence == 12)
+            assert story(found) == [
+                "attached", "start", 1, 2, 3, "gap", 7, 8, 9, "gap", 11, 12
+            ]  # fmt: skip
+            gaps = [m.quality for m in found if m.quality and m.quality["reason"] == "gap"]
+            assert [gap["lost"] for gap in gaps] == [[[4, 6]], [[10, 10]]]
+            assert {gap["state"] for gap in gaps} == {"STALE"}
+            async with feedhandler.subscribe(url, "euronext.104.1001") as late:
+                (note,) = await until(late, lambda m: True)
+                assert note.quality["reason"] == "attached"
+                assert note.quality["lost"] == [[4, 6], [10, 10]]
+                assert note.quality["next"] == 13
+
+    run(scenario())
+
+
+@both_loops
+def test_a_packet_that_comes_after_its_range_was_announced_is_counted_and_not_published(
+    run: Run,
+) -> None:
+    async def scenario() -> None:
+        async with (
+            running(configured()) as (gateway, exchange, url),
+            feedhandler.subscribe(url, "euronext.104") as messages,
+        ):
+            for sequence in (1, 3):
+                exchange.send(packet_of(sequence))
+            first = await until(messages, lambda m: m.sequence == 3 and m.content == "packet")
+            exchange.send(packet_of(2))
+            exchange.send(packet_of(4))
+            rest = await until(messages, lambda m: m.sequence == 4 and m.content == "packet")
+            assert story(first + rest) == ["attached", "start", 1, "gap", 3, 4]
+            (channel,) = gateway.snapshot()["channels"]
+            assert channel["lines"]["A"]["late"] + channel["lines"]["B"]["late"] >= 1
+
+    run(scenario())
+
+
+@both_loops
+def test_a_sequence_reset_is_told_and_the_numbering_begins_again(run: Run) -> None:
+    async def scenario() -> None:
+        async with (
+            running(configured()) as (_, exchange, url),
+            feedhandler.subscribe(url, "euronext.104") as messages,
+        ):
+            await exchange.packets(1, 5)
+            await until(messages, lambda m: m.sequence == 5 and m.content == "packet")
+            reset = FEED.encode_packet(sequence=1, service=104, kind="reset", next_sequence=2)
+            exchange.send(reset)
+            exchange.send(packet_of(2, [order(1)]))
+            exchange.send(packet_of(3, [order(2)]))
+            found = await until(messages, lambda m: m.sequence == 3 and m.content == "packet")
+            assert story(found) == ["reset", 1, 2, 3]  # 1 is the exchange's own reset packet
+            assert found[1].body == reset
+            assert found[0].quality["since"] == found[0].quality["next"] == 2
+            assert found[0].quality["lost_total"] == 0
+
+    run(scenario())
+
+
+@both_loops
+def test_a_line_that_falls_silent_and_comes_back_is_told_by_name(run: Run) -> None:
+    arbitration = ArbitrationSettings(silent_us=150_000, start_wait_us=1_000)
+
+    async def scenario() -> None:
+        config = configured(arbitration=arbitration)
+        async with (
+            running(config) as (gateway, exchange, url),
+            feedhandler.subscribe(url, "euronext.104.quality") as messages,
+        ):
+            sequence = itertools.count(1)
+            speaking = "AB"
+
+            async def talk() -> None:
+                while True:
+                    exchange.send(packet_of(next(sequence)), speaking)
+                    await asyncio.sleep(0.01)
+
+            talking = asyncio.create_task(talk())
+
+            def said(reason: str) -> Any:
+                return lambda m: m.quality["reason"] == reason
+
+            await until(messages, said("start"))
+            speaking = "A"
+            note = (await until(messages, said("silent")))[-1].quality
+            assert (note["line"], note["silent"], note["state"]) == ("B", ["B"], "OK")
+            speaking = "AB"
+            note = (await until(messages, said("back")))[-1].quality
+            assert (note["line"], note["silent"], note["state"]) == ("B", [], "OK")
+            speaking = ""
+            notes = await until(
+                messages, lambda m: said("silent")(m) and len(m.quality["silent"]) == 2
+            )
+            assert notes[-1].quality["state"] == "SILENT"
+            assert gateway.snapshot()["channels"][0]["quality"] == "SILENT"
+            speaking = "B"
+            note = (await until(messages, said("back")))[-1].quality
+            assert (note["line"], note["silent"], note["state"]) == ("B", ["A"], "OK")
+            talking.cancel()
+
+    run(scenario())
+
+
+@both_loops
+def test_services_do_not_disturb_each_other_and_strangers_are_counted(run: Run) -> None:
+    async def scenario() -> None:
+        config = configured((104, 105))
+        async with (
+            running(config) as (gateway, exchange, url),
+            feedhandler.subscribe(url, "euronext.#", quality=False) as messages,
+        ):
+            garbage = [b"", b"x", bytes(40), packet_of(9)[:-3], packet_of(9) + b"x"]
+            for sequence in range(1, 101):
+                exchange.send(packet_of(sequence), service=104)
+                exchange.send(packet_of(sequence, service=105), service=105)
+                exchange.send(packet_of(sequence, service=107), service=104)  # nobody's service
+                for data in garbage:
+                    exchange.send(data, service=105)
+                await asyncio.sleep(0)
+            seen: dict[str, list[int]] = {"euronext.104": [], "euronext.105": []}
+
+            def both(message: Any) -> bool:
+                seen[message.key].append(message.sequence)
+                return all(each and each[-1] == 100 for each in seen.values())
+
+            await until(messages, both)
+            assert seen == {key: list(range(1, 101)) for key in seen}
+            for channel in gateway.snapshot()["channels"]:
+                refused = {
+                    name: sum(line[name] for line in channel["lines"].values())
+                    for name in ("unconfigured_service", "truncated", "length_mismatch")
+                }
+                if channel["service"] == 104:
+                    assert refused["unconfigured_service"] == 200
+                else:
+                    assert refused["truncated"] >= 400
+                    assert refused["length_mismatch"] >= 200
+
+    run(scenario())
+
+
+@both_loops
+def test_symbols_are_named_from_reference_data_where_configured(run: Run) -> None:
+    reference = FEED.reference
+    assert reference is not None
+    layout = FEED.layouts[reference.code][0]
+    fields = {
+        next(f.name for f in layout.named if f.at == reference.index.at): 77,
+        next(f.name for f in layout.named if f.at == reference.name[0].at): "AIR.F",
+    }
+    told = FEED.encode_message(reference.code, **fields)
+    expected = reference.read(told)
+    assert expected is not None
+    word = expected[1].replace(".", "_").replace(" ", "_")
+
+    async def scenario() -> None:
+        config = configured((101, 104), gateway=GatewaySettings(symbols="name"))
+        async with (
+            running(config) as (_, exchange, url),
+            feedhandler.subscribe(url, "euronext.104.#", as_="message", quality=False) as every,
+            feedhandler.subscribe(url, f"euronext.*.{word}", as_="message", quality=False) as named,
+        ):
+            exchange.send(packet_of(1, [order(77)]))
+            await until(every, lambda m: m.key == "euronext.104.77")
+            exchange.send(packet_of(1, [told], service=101), service=101)
+            await until(named, lambda m: m.service == 101)
+            exchange.send(packet_of(2, [order(77)]))
+            await until(every, lambda m: m.key == f"euronext.104.{word}")
+            (found,) = await until(named, lambda m: True)
+            assert found.symbol == word
+
+    run(scenario())
+
+
+@both_loops
+def test_statistics_come_on_the_bus(run: Run) -> None:
+    async def scenario() -> None:
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            bind = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+        config = configured(stats=StatsConfig(bind=bind, interval_ms=100))
+        context = zmq.asyncio.Context()
+        listener = context.socket(zmq.SUB)
+        listener.subscribe(b"stats")
+        listener.connect(bind)
+        try:
+            async with running(config) as (_, exchange, _url):
+                await exchange.packets(1, 10)
+                async with asyncio.timeout(PATIENCE_S):
+                    while True:
+                        topic, body = await listener.recv_multipart()
+                        assert topic == b"stats"
+                        told = msgspec.json.decode(body)
+                        if told["channels"][0]["packets"] == 10:
+                            break
+                assert told["feed"] == "euronext-utp-md"
+                assert told["channels"][0]["key"] == "euronext.104"
+                assert told["node"]["connections"] == 0
+        finally:
+            listener.close(0)
+            context.term()
+
+    run(scenario())
+
+
+@both_loops
+def test_what_was_received_is_delivered_before_the_end(run: Run) -> None:
+    async def scenario() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            gateway, exchange, url = await stack.enter_async_context(running(configured()))
+            messages = await stack.enter_async_context(
+                feedhandler.subscribe(url, "euronext.104", quality=False)
+            )
+            await exchange.packets(1, 500)
+            await until(messages, lambda m: m.sequence == 500)
+            await exchange.packets(501, 1000)
+            async with asyncio.timeout(PATIENCE_S):
+                while gateway.receiver.line_counters[:, 0].sum() < 2000:
+                    await asyncio.sleep(0.005)
+            gateway.stop()
+            found: list[int] = []
+
+            async def drain() -> None:
+                async for message in messages:
+                    found.append(message.sequence)
+
+            async with asyncio.timeout(PATIENCE_S):
+                with pytest.raises(PeerError, match="gateway stops"):
+                    await drain()
+            assert found == list(range(501, 1001))
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+def test_a_signal_drains_a_gateway_process_and_it_exits_with_0(
+    loop: str, number: signal.Signals, tmp_path: Path
+) -> None:
+    async def scenario() -> None:
+        config = configured(gateway=GatewaySettings(loop=loop))
+        path = tmp_path / "gateway.toml"
+        path.write_text(to_toml(config))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "feedhandler", "run", str(path),
+            cwd=CHECKOUT, stderr=asyncio.subprocess.PIPE,
+        )  # fmt: skip
+        assert process.stderr is not None
+        try:
+            async with asyncio.timeout(2 * PATIENCE_S):
+                line = (await process.stderr.readline()).decode()
+                assert "ready: 1 channels, 2 lines" in line
+                url = "amqp://" + line.split()[-1]
+                exchange = Exchange(config)
+                async with feedhandler.subscribe(url, "euronext.104", quality=False) as messages:
+                    await exchange.packets(1, 300)
+                    await until(messages, lambda m: m.sequence == 300)
+                    process.send_signal(number)
+                    with pytest.raises(PeerError, match="gateway stops"):
+                        await anext(messages)
+                _, errors = await process.communicate()
+                assert process.returncode == 0, errors
+                assert b"Traceback" not in errors
+        finally:
+            if process.returncode is None:
+                process.kill()
+
+    asyncio.run(scenario())
+
+
+@both_loops
+def test_a_gateway_that_cannot_start_says_why_and_leaves_nothing_running(run: Run) -> None:
+    async def scenario() -> None:
+        config = configured()
+        async with running(config) as (_, _exchange, url):
+            listen = url.removeprefix("amqp://")
+            taken = configured(amqp=AmqpConfig(listen=listen))
+            with pytest.raises(ConfigError, match="cannot listen"):
+                async with running(taken):
+                    pass
+        nowhere = configured(gateway=GatewaySettings(interface="192.0.2.1"))
+        with pytest.raises(ConfigError):
+            async with running(nowhere):
+                pass
+
+    run(scenario())
