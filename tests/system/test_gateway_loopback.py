@@ -273,7 +273,8 @@ def test_a_line_that_falls_silent_and_comes_back_is_told_by_name(run: Run) -> No
     arbitration = ArbitrationSettings(silent_us=150_000, start_wait_us=1_000)
 
     async def scenario() -> None:
-        config = configured(arbitration=arbitration)
+        # Service 101 never speaks: its lines come first, and must not lend theirs a name.
+        config = configured((101, 104), arbitration=arbitration)
         async with (
             running(config) as (gateway, exchange, url),
             feedhandler.subscribe(url, "euronext.104.quality") as messages,
@@ -303,7 +304,7 @@ def test_a_line_that_falls_silent_and_comes_back_is_told_by_name(run: Run) -> No
                 messages, lambda m: said("silent")(m) and len(m.quality["silent"]) == 2
             )
             assert notes[-1].quality["state"] == "SILENT"
-            assert gateway.snapshot()["channels"][0]["quality"] == "SILENT"
+            assert gateway.snapshot()["channels"][1]["quality"] == "SILENT"
             speaking = "B"
             note = (await until(messages, said("back")))[-1].quality
             assert (note["line"], note["silent"], note["state"]) == ("B", ["A"], "OK")
