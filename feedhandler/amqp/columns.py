@@ -43,7 +43,9 @@ class Workspace:
                 self.index = MessageIndex(2 * self.index.capacity)
                 continue
             if verdict:
-                raise PeerError(f"a body is no packet of {feed.name}: {REJECT_TEXT[verdict]}")
+                raise PeerError(
+                    f"a body is no packet of {feed.name}: {REJECT_TEXT[Reject(verdict)]}"
+                )
             return self.index
 
     def scan_bodies(self, batch: "Batch") -> MessageIndex:
@@ -59,7 +61,9 @@ class Workspace:
             self.index = MessageIndex(2 * batch.count)
         verdict = scan_messages(batch.feed.table, batch.data, 0, header, self.index)
         if verdict:
-            raise PeerError(f"a body is no message of {batch.feed.name}: {REJECT_TEXT[verdict]}")
+            raise PeerError(
+                f"a body is no message of {batch.feed.name}: {REJECT_TEXT[Reject(verdict)]}"
+            )
         own = batch.sequences + (batch.numbers if batch.feed.counts_messages else 0)
         numpy.asarray(self.index.sequences)[: batch.count] = own
         return self.index

@@ -45,6 +45,7 @@ class Inbox:
     gathered_bytes: int
     day: int
     feed_number: int
+    service: int
     def __init__(self, feed: Any = None) -> None: ...
     def read(self, data: Buffer, bounds: Buffer, count: int) -> list[Message]: ...
     def gather(

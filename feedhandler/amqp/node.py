@@ -407,6 +407,8 @@ class Node:
         peers = list(self.fanout.dirty_peers)
         self.fanout.dirty_peers.clear()
         for peer in peers:
+            if peer.gone:  # its descriptor may be another client's by now
+                continue
             if not peer.writing and peer.leave_by is None and peer.settle():
                 continue
             if peer.writing:  # the socket is full: `on_writable` goes on

@@ -58,7 +58,6 @@ class Peer:
             self.dirty = True
             self.dirty_peers.append(self)
 
-
     @cython.ccall
     def settle(self) -> cython.bint:
         """Write what is in the engine; True where that was all there is to do.

@@ -3,7 +3,7 @@ from collections import deque
 from typing_extensions import Buffer
 
 from feedhandler.amqp.framing import Frame, Template
-from feedhandler.amqp.proton import SenderLink
+from feedhandler.amqp.proton import Connection, SenderLink
 from feedhandler.amqp.routing import Subscription
 
 QUEUE_ENTRY_BYTES: int
@@ -13,9 +13,12 @@ MESSAGES_MAX: int
 
 class Peer:
     dirty: bool
+    engine: Connection
+    backlog: int
     dirty_peers: list[Peer]
     overruns: list[Outlet]
     def __init__(self, dirty_peers: list[Peer]) -> None: ...
+    def settle(self) -> bool: ...
 
 class Outlet:
     peer: Peer
@@ -29,6 +32,7 @@ class Outlet:
     queue_bytes_max: int
     batch_bytes_max: int
     overrun: bool
+    behind: bool
     group_sequence: int
     sent: int
     sent_bytes: int

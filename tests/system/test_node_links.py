@@ -256,6 +256,37 @@ def test_a_session_that_ends_takes_its_links_along_and_no_others(run: Run) -> No
 
 
 @both_loops
+def test_nothing_is_written_to_a_connection_that_is_gone(run: Run) -> None:
+    """Its descriptor's number belongs to the next client that comes."""
+
+    async def scenario() -> None:
+        async with running() as rig:
+            client = RawClient(rig.port)
+            link = client.receiver("euronext.104?quality=0", 50)
+            await in_thread(attached, client, link)
+            (connection,) = rig.node.connections
+            number = connection.sock.fileno()
+            rig.packets(1, 20)
+            rig.ring.publish()
+            while rig.fanout.pump(1 << 18):  # in the engine, not written yet
+                pass
+            assert rig.fanout.dirty_peers == [connection]
+            connection.end()
+            client.drop()
+            successor = RawClient(rig.port)
+            await rig.until(lambda: len(rig.node.connections) == 1, "accepted")
+            (other,) = rig.node.connections
+            assert other.sock.fileno() == number
+            rig.node.flush()
+            quiet = successor.receiver("euronext.104", 1)
+            await in_thread(attached, successor, quiet)
+            await in_thread(successor.pump, lambda: len(successor.got(quiet)) == 1, "quality")
+            await in_thread(successor.close)
+
+    run(scenario())
+
+
+@both_loops
 def test_a_connection_that_is_gone_leaves_nothing_behind(run: Run) -> None:
     async def scenario() -> None:
         async with running() as rig:
