@@ -47,7 +47,12 @@ if cython.compiled:
     from cython.cimports.feedhandler.ingest.fingerprint import DIFFERENT, SAME, fingerprint
     from cython.cimports.feedhandler.ingest.hold import PacketPool
     from cython.cimports.feedhandler.ingest.output import Output
-    from cython.cimports.feedhandler.ingest.quarantine import CONFIRMED, REPEATED, Quarantine
+    from cython.cimports.feedhandler.ingest.quarantine import (
+        CONFIRMED,
+        NO_EVIDENCE,
+        REPEATED,
+        Quarantine,
+    )
     from cython.cimports.feedhandler.ingest.sequencer import Sequencer
     from cython.cimports.feedhandler.ingest.watch import LineWatch
 else:
@@ -59,7 +64,7 @@ else:
     from feedhandler.ingest.fingerprint import DIFFERENT, SAME, fingerprint
     from feedhandler.ingest.hold import PacketPool
     from feedhandler.ingest.output import Output
-    from feedhandler.ingest.quarantine import CONFIRMED, REPEATED, Quarantine
+    from feedhandler.ingest.quarantine import CONFIRMED, NO_EVIDENCE, REPEATED, Quarantine
     from feedhandler.ingest.ring import RecordKind as records
     from feedhandler.ingest.sequencer import Sequencer
     from feedhandler.ingest.watch import LineWatch
@@ -589,6 +594,7 @@ class Arbiter:
         """Set a packet aside whose number is not believed yet, and weigh the evidence."""
         slot: cython.Py_ssize_t
         evidence: cython.int
+        run: cython.ulonglong
         alone: cython.bint
         print_64: cython.ulonglong = 0
         if header.kind != kinds.HEARTBEAT:
@@ -596,8 +602,17 @@ class Arbiter:
         evidence = self.quarantine.weigh(
             line, header, print_64, header.session != self.session, self.max_jump
         )
+        run = self.quarantine.follow_run(line, header)
+        if (
+            evidence == NO_EVIDENCE
+            and header.kind == kinds.DATA
+            and header.session == self.session
+            and header.sequence > self.stream.expected
+            and self.quarantine.lines_agree(line, self.resync_run, self.max_jump)
+        ):
+            evidence = CONFIRMED
         alone = (
-            self.quarantine.follow_run(line, header) >= self.resync_run
+            run >= self.resync_run
             and now_ns - self.last_accepted >= self.resync_wait
             and evidence != CONFIRMED
         )

@@ -24,6 +24,8 @@ cdef class Quarantine:
         bint new_session, unsigned long long max_jump) except -1 nogil
     cpdef unsigned long long follow_run(
         self, int line, PacketHeader header) except? 6148914691236517205 nogil
+    cpdef bint lines_agree(
+        self, int line, unsigned long long run, unsigned long long max_jump) except -1 nogil
     cpdef int add(self, Py_ssize_t slot) except -1 nogil
     cpdef unsigned long long lowest(
         self, unsigned long long session, unsigned long long least,

@@ -4,6 +4,7 @@ One forged packet with a number far ahead must not make all real ones old. So a 
 window, or of a session nobody announced, is set aside until something independent agrees with it:
 
 * another line shows the same packet (or, for a new session, any packet of it);
+* this line and another one each show several packets in a row, close together;
 * a heartbeat's number lies just past the packet's (or the other way round: a heartbeat that
   jumped is set aside too, and a packet just before its number confirms it).
 
@@ -96,6 +97,32 @@ class Quarantine:
             self.run_session[line] = header.session
         self.run_next[line] = header.next_sequence
         return self.run_length[line]
+
+    def lines_agree(self, line, run, max_jump):
+        """Whether this line and another one each show `run` packets in a row, close together.
+
+        After an outage longer than the window both lines go on far ahead, but the one that is read
+        later lags by more packets than are kept here: no packet is seen twice, yet both lines tell
+        of the same stream.
+        """
+        other: cython.Py_ssize_t
+        apart: cython.ulonglong
+        if self.run_length[line] < run:
+            return 0
+        for other in range(self.run_length.shape[0]):
+            if (
+                other == line
+                or self.run_length[other] < run
+                or self.run_session[other] != self.run_session[line]
+            ):
+                continue
+            if self.run_next[other] > self.run_next[line]:
+                apart = self.run_next[other] - self.run_next[line]
+            else:
+                apart = self.run_next[line] - self.run_next[other]
+            if apart <= max_jump:
+                return 1
+        return 0
 
     def add(self, slot):
         """Set a slot aside; 1 when the oldest entry had to give way."""
