@@ -169,3 +169,17 @@ def told(event: Event) -> tuple:
 def packets(*sequences: int) -> list[tuple]:
     """The short form of these packets."""
     return [("packet", sequence) for sequence in sequences]
+
+
+def fill(channel):
+    """Leave no room in the ring; returns the number of filling records."""
+    filled = 0
+    while channel.ring.put(RecordKind.LINE_BACK):
+        filled += 1
+    return filled
+
+
+def unread(channel):
+    """Let the consumer read again; what it finds behind the filling."""
+    channel.reading = True
+    return [said for said in channel.story() if said != ("back", 0)]

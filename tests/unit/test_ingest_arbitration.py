@@ -1,7 +1,7 @@
 """Arbitration, rule by rule, on the compiled core and on its interpreted twin."""
 
 import pytest
-from ingest_kit import NEVER, QUICK, packets
+from ingest_kit import NEVER, QUICK, fill, packets, unread
 
 from feedhandler.codecs.kinds import PacketKind
 from feedhandler.counters import ChannelCounter, LineCounter, counter_array
@@ -319,20 +319,6 @@ def test_a_line_that_never_spoke_counts_from_the_start(channel):
 
 
 # -- a full ring ----------------------------------------------------------------------------
-
-
-def fill(channel):
-    """Leave no room in the ring; returns the number of filling records."""
-    filled = 0
-    while channel.ring.put(RecordKind.LINE_BACK):
-        filled += 1
-    return filled
-
-
-def unread(channel):
-    """Let the consumer read again; what it finds behind the filling."""
-    channel.reading = True
-    return [said for said in channel.story() if said != ("back", 0)]
 
 
 def test_a_full_ring_makes_packets_wait_and_loses_nothing(started):
