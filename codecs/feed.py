@@ -32,7 +32,18 @@ from feedhandler.codecs.times import UNIT_NS, TimeContext, day_start_ns
 #: Largest body that a compressed packet may inflate to: what a u16 packet length can still tell.
 INFLATED_SIZE_MAX = 65_535 - 16
 
+#: Characters that a routing key or an address reserves: word and pattern separators, wildcards,
+#: and what begins and joins an address's options. Blanks are no part of a word either.
+KEY_RESERVED = ".,*#?& "
+_KEY_TABLE = str.maketrans(dict.fromkeys(KEY_RESERVED, "_"))
+
 _KINDS = {kind.name.lower(): kind for kind in PacketKind}
+
+
+def key_word(text: str) -> str:
+    """`text` as one word of a routing key: each character of `KEY_RESERVED` becomes `_`, so that
+    an address can name every symbol."""
+    return text.translate(_KEY_TABLE)
 
 
 class BadPacket(PeerError):
@@ -227,10 +238,10 @@ class Feed:
         return str(symbol)
 
     def symbol_text(self, symbol: int) -> str:
-        """The symbol as a word of a routing key: like `symbol_name`, dots and blanks replaced by
-        `_`; `-` for a message that has none."""
+        """The symbol as a word of a routing key: `key_word(symbol_name)`, or `-` for a message that
+        has none."""
         name = self.symbol_name(symbol)
-        return name.replace(".", "_").replace(" ", "_") if name else "-"
+        return key_word(name) if name else "-"
 
     # -- decoding -------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ import zmq
 from feedhandler.amqp.fanout import Fanout, Stream
 from feedhandler.amqp.node import Node
 from feedhandler.amqp.quality import QualityState
-from feedhandler.codecs import ConfigError, load_feed
+from feedhandler.codecs import ConfigError, key_word, load_feed
 from feedhandler.config import ChannelConfig, Config
 from feedhandler.counters import ChannelCounter, LineCounter, as_dict
 from feedhandler.histogram import percentiles_of
@@ -189,7 +189,7 @@ class Gateway:
         if found is None or not found[1]:
             return
         symbol, name = found
-        word = name.replace(".", "_").replace(" ", "_")
+        word = key_word(name)
         known = self.names.get(symbol)
         if known == word or (known is None and len(self.names) >= self.config.amqp.max_symbols):
             return

@@ -64,6 +64,7 @@ from feedhandler.amqp.routing import Grain, Subscription
 
 _BATCH_GRAIN = cython.declare(cython.int, Grain.BATCH)
 _WHOLE = cython.declare(cython.uint, framing.WHOLE_PACKET)
+_QUALITY = cython.declare(cython.uint, framing.QUALITY_NOTE)
 
 #: Receive stamps remembered within one pump for the latency histograms; more are not counted.
 STAMPS_MAX = 16_384
@@ -209,8 +210,12 @@ class Fanout:
             stream.forget_routes()
 
     def quality(self, stream: Stream, body: bytes, outlets: list[Outlet] | None = None) -> None:
-        """Send a quality message to the service's links, or to these, ahead of later data."""
-        self.plain.begin(stream.quality_template, stream.next_sequence, _WHOLE, 0)
+        """Send a quality message to the service's links, or to these, ahead of later data.
+
+        Its tag has the number of the packet that follows, and a message number of its own, so
+        that whoever de-duplicates by tag keeps both.
+        """
+        self.plain.begin(stream.quality_template, stream.next_sequence, _QUALITY, 0)
         self.plain.append(body, 0, len(body))
         self.plain.finish(0)
         for outlet in list(stream.concerned if outlets is None else outlets):

@@ -20,6 +20,9 @@ if cython.compiled:
 TAG_BYTES = 18
 #: The message number that stands for the whole packet.
 WHOLE_PACKET = 0xFFFF
+#: The message number of a quality message: it stands before a packet and must not look like it.
+#: No packet reaches either number, whose count field and datagram have not that much room.
+QUALITY_NOTE = 0xFFFE
 
 CONTENT_PACKET = "application/vnd.feedhandler.packet"
 CONTENT_BATCH = "application/vnd.feedhandler.batch"

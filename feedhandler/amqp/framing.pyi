@@ -2,6 +2,7 @@ from typing_extensions import Buffer
 
 TAG_BYTES: int
 WHOLE_PACKET: int
+QUALITY_NOTE: int
 CONTENT_PACKET: str
 CONTENT_BATCH: str
 CONTENT_MESSAGE: str

@@ -56,7 +56,8 @@ class Message:
     day             trading day, yyyymmdd
     service         service number
     sequence        the packet's sequence number (also as `seq`)
-    number          the message's place in its packet, from 0; 0xFFFF for a whole packet
+    number          the message's place in its packet, from 0; 0xFFFF for a whole packet, 0xFFFE
+                    for a quality message
     received_ns     the gateway's kernel receive stamp, ns since 1970; 0 unless asked `stamp`
     group_sequence  consecutive per link
     """

@@ -13,6 +13,7 @@ import pytest
 from amqp_kit import FEED, STAMP_NS, FakeLink, Rig, Sent, order, packet, prefix_of, quote
 
 from feedhandler.amqp import fanout as fanout_module
+from feedhandler.amqp.framing import QUALITY_NOTE
 from feedhandler.codecs import load_feed
 from feedhandler.ingest.ring import RecordKind
 
@@ -34,6 +35,18 @@ def split(data: bytes) -> list[bytes]:
 
 
 # -- packets ----------------------------------------------------------------------------------
+
+
+def test_a_quality_message_and_the_packet_after_it_have_different_tags() -> None:
+    rig = Rig()
+    _, link = rig.attach("euronext.104")
+    rig.mark(RecordKind.START, sequence=7, next_sequence=7)
+    rig.packets(7, 8)
+    rig.pump()
+    note, *packets = link.sent
+    assert (note.content, note.sequence, note.number) == ("quality+json", 7, QUALITY_NOTE)
+    assert [(each.sequence, each.number) for each in packets] == [(7, 0xFFFF), (8, 0xFFFF)]
+    assert len({each.tag for each in link.sent}) == 3
 
 
 def test_a_whole_service_link_gets_each_packet_as_it_is_and_in_order() -> None:

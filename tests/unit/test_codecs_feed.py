@@ -14,6 +14,7 @@ from feedhandler.codecs import (
     Reject,
     UnknownMessage,
     UsageError,
+    key_word,
     load_feed,
     pack_messages,
     scanner,
@@ -132,6 +133,15 @@ def test_symbols_become_words_of_routing_keys():
     assert IEX.symbol_name(symbol) == "BRK.B"
     assert IEX.symbol_text(symbol) == "BRK_B"
     assert IEX.symbol_text(int.from_bytes(b"        ", "big")) == "-"
+
+
+def test_no_symbol_holds_what_addresses_reserve():
+    assert key_word("AIRF") == "AIRF"
+    assert key_word("A.B*C#D,E?F&G H-I=") == "A_B_C_D_E_F_G_H-I="
+    for text in (b"AB#CD   ", b"*       ", b"A,B?C&D "):
+        word = IEX.symbol_text(int.from_bytes(text, "big"))
+        assert len(word) == len(text.strip())
+        assert not set(word) & set(".,*#?& ")
 
 
 def test_message_types_are_numbers_or_characters():
