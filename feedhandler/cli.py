@@ -27,7 +27,7 @@ Exit codes:
   1   ran, and found something wrong (loss unannounced, a damaged file, a failed check)
   2   wrong arguments, configuration or input file
   3   the other side could not be reached, refused, or ended it
-  70  a fault of this program; FEEDHANDLER_DEBUG=1 shows where
+  70  a fault of this program, or of the host while it ran; FEEDHANDLER_DEBUG=1 shows where
 """
 
 app = typer.Typer(

@@ -25,9 +25,13 @@ class ExitCode(enum.IntEnum):
 
     OK = 0  #: done as asked
     FOUND = 1  #: ran, and found something wrong: loss unannounced, a damaged file, a failed check
-    USAGE = 2  #: wrong arguments, configuration or input file; nothing was done
+    USAGE = 2  #: wrong arguments, configuration or input file, told before the work began
     PEER = 3  #: the other side could not be reached, refused, or ended it
-    BUG = 70  #: a fault of this program (EX_SOFTWARE); FEEDHANDLER_DEBUG=1 shows the traceback
+    BUG = 70  #: this program's or the host's fault; FEEDHANDLER_DEBUG=1 shows the traceback
+
+
+class HostFault(FeedhandlerError):
+    """The host failed a command at work: a full disk, an interface that went away."""
 
 
 #: Width of tables where stdout is no terminal and so tells none.
@@ -96,19 +100,34 @@ def run_guarded(work: Callable[[], int | None]) -> int:
         return report(error)
 
 
+@contextmanager
+def host_faults() -> Iterator[None]:
+    """For work that has begun: an `OSError` out of it is no longer the operator's mistake.
+
+    It leaves as `HostFault`, but a lost connection stays what it is.
+    """
+    try:
+        yield
+    except (ConnectionError, TimeoutError):
+        raise
+    except OSError as error:
+        raise HostFault(_system_text(error)) from error
+
+
 def report(error: Exception) -> int:
     """One line for `error`, and the exit code that goes with it."""
     if isinstance(error, FeedhandlerError):
         complain(error.message, error.hint)
         if isinstance(error, ConfigError | UsageError):
             return ExitCode.USAGE
+        if isinstance(error, HostFault):
+            return ExitCode.BUG
         return ExitCode.PEER if isinstance(error, PeerError) else ExitCode.FOUND
     if isinstance(error, ConnectionError | TimeoutError):
         complain(str(error) or type(error).__name__)
         return ExitCode.PEER
     if isinstance(error, OSError) and error.strerror:
-        place = f"{error.filename}: " if error.filename else ""
-        complain(f"{place}{error.strerror[:1].lower()}{error.strerror[1:]}")
+        complain(_system_text(error))
         return ExitCode.USAGE
     complain(
         f"internal error: {type(error).__name__}: {error}",
@@ -117,11 +136,27 @@ def report(error: Exception) -> int:
     return ExitCode.BUG
 
 
+def _system_text(error: OSError) -> str:
+    """The operating system's complaint in our style: the file, lower case, no full stop."""
+    place = f"{error.filename}: " if error.filename else ""
+    reason = error.strerror or str(error) or type(error).__name__
+    return f"{place}{reason[:1].lower()}{reason[1:]}"
+
+
 def _forget_stdout() -> None:
     """Point stdout at nothing, so that the interpreter's last flush cannot fail."""
     nothing = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nothing, sys.stdout.fileno())
     os.close(nothing)
+
+
+def _report_at_work(error: Exception) -> int:
+    """`report` for what comes out of a command's running loop, whose start lies behind it."""
+    try:
+        with host_faults():
+            raise error
+    except Exception as fault:
+        return report(fault)
 
 
 def terminate_like_interrupt() -> None:
@@ -153,7 +188,8 @@ def run_async(
         def on_stray_exception(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
             if os.environ.get("FEEDHANDLER_DEBUG") == "1":
                 loop.default_exception_handler(context)
-            codes.append(report(context.get("exception") or RuntimeError(context["message"])))
+            error = context.get("exception") or RuntimeError(context["message"])
+            codes.append(_report_at_work(error))
             stop.set()
 
         loop.set_exception_handler(on_stray_exception)

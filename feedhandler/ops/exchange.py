@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from feedhandler.ops.console import ExitCode, print_json, progress
+from feedhandler.ops.console import ExitCode, host_faults, print_json, progress
 from feedhandler.replay.exchange import Exchange, ExchangePlan, ExchangeProgress, ExchangeResult
 from feedhandler.replay.inject import LineFaults
 
@@ -32,7 +32,8 @@ def run(options: Options) -> int:
         def on_progress(state: ExchangeProgress) -> None:
             advance(completed=state.elapsed_ns / 1e9)
 
-        result = exchange.run(on_progress, handle_signals=True)
+        with host_faults():
+            result = exchange.run(on_progress, handle_signals=True)
     _print_account(result, options)
     return ExitCode.OK
 

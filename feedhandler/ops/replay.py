@@ -9,7 +9,7 @@ from msgspec import Struct
 from feedhandler.codecs import BadPacket, UsageError
 from feedhandler.ops.arguments import LineAddress
 from feedhandler.ops.captures import complain_if_cut, open_capture
-from feedhandler.ops.console import ExitCode, print_json, progress
+from feedhandler.ops.console import ExitCode, host_faults, print_json, progress
 from feedhandler.ops.feeds import open_feed
 from feedhandler.replay.capture import Capture
 from feedhandler.replay.inject import LineFaults
@@ -55,7 +55,8 @@ def run(options: Options) -> int:
         def on_progress(state: PlayProgress) -> None:
             advance(completed=state.share_done)
 
-        result = player.run(on_progress)
+        with host_faults():
+            result = player.run(on_progress)
     _print_account(result, options)
     return ExitCode.FOUND if complain_if_cut(capture) else ExitCode.OK
 

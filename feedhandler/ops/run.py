@@ -1,13 +1,35 @@
-"""`feedhandler run`: a gateway from its configuration, until it is told to finish."""
+"""`feedhandler run`: a gateway from its configuration, until it is told to finish.
+
+What an operator should know without asking goes to stderr: at the start that the gateway is ready,
+and which lines got a smaller receive buffer than configured; at the end what was dropped, rejected
+or lost, a line for each channel that has any of it.
+"""
 
 import asyncio
 import errno
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from feedhandler.codecs.errors import ConfigError
+from feedhandler.codecs.kinds import Reject
 from feedhandler.config import Config, load_config
-from feedhandler.ops.console import run_async, stderr_console
+from feedhandler.ops.console import complain, host_faults, run_async, stderr_console
 from feedhandler.ops.feeds import open_feed
+
+#: Counters of a snapshot's channel that the account at the end names where they are not zero.
+CHANNEL_FAULTS = ("gaps", "lost", "mismatches", "evicted", "hold_full", "ring_full")
+#: The same of each line. (Duplicates, silences and stale packets are a line's ordinary life.)
+LINE_FAULTS = (
+    "kernel_drops",
+    "refused",
+    "late",
+    "oversize",
+    "foreign_source",
+    "unconfigured_service",
+    "mismatches",
+    *(reason.name.lower() for reason in Reject if reason),
+)
 
 
 def run(path: Path) -> int:
@@ -18,10 +40,19 @@ def run(path: Path) -> int:
 
 
 async def serve(config: Config, stop: asyncio.Event) -> int:
-    """Run a gateway until `stop`; says on stderr when it is ready."""
+    """Run a gateway until `stop`; says on stderr when it is ready, and what went wrong by the end.
+
+    Raises ConfigError for what cannot be had at the start, HostFault for what fails later.
+    """
     from feedhandler.gateway import Gateway
 
+    is_ready = False
+
     def ready() -> None:
+        nonlocal is_ready
+        is_ready = True
+        for warning in short_buffers(config, gateway.receiver.receive_buffers()):
+            complain(*warning)
         lines = sum(len(channel.lines) for channel in config.channels)
         host, port = gateway.node.address
         stderr_console().print(
@@ -34,10 +65,50 @@ async def serve(config: Config, stop: asyncio.Event) -> int:
         gateway = Gateway(config)
         await gateway.run(ready, stop)
     except OSError as error:
+        if is_ready:
+            with host_faults():
+                raise
         if error.errno == errno.EADDRINUSE:
             raise ConfigError(
                 f"{config.amqp.listen}: already in use",
                 "end what listens there, or change amqp.listen",
             ) from None
         raise
+    finally:
+        if is_ready:
+            for line in account(gateway.snapshot()):
+                complain(line)
     return 0
+
+
+def short_buffers(config: Config, granted: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """A warning and its remedy for each line whose receive buffer (bytes) is below the wish."""
+    wanted = config.receive.socket_buffer_bytes
+    for name, size in granted.items():
+        if size < wanted:
+            yield (
+                f"line {name}: receive buffer of {size:,} bytes, {wanted:,} asked for",
+                f"sysctl -w net.core.rmem_max={wanted}",
+            )
+
+
+def account(snapshot: Mapping[str, Any]) -> Iterator[str]:
+    """What a gateway's last snapshot tells of drops, rejects and losses; and its cache's hits."""
+    name = snapshot["name"]
+    for channel in snapshot["channels"]:
+        parts = [_faults("", channel["arbitration"], CHANNEL_FAULTS)]
+        parts += [
+            _faults(f"line {line} ", counters, LINE_FAULTS)
+            for line, counters in channel["lines"].items()
+        ]
+        if found := "; ".join(part for part in parts if part):
+            yield f"{name}: service {channel['service']}: {found}"
+    if lookups := snapshot["node"]["route_lookups"]:
+        hits = snapshot["node"]["route_hits"] / lookups
+        yield f"{name}: routing cache: {hits:.1%} of {lookups:,} look-ups answered"
+
+
+def _faults(who: str, counters: Mapping[str, int], names: tuple[str, ...]) -> str:
+    """`line A kernel_drops 3, late 1`: those of `names` that are not zero."""
+    told = ", ".join(f"{name} {counters[name]:,}" for name in names if counters[name])
+    return f"{who}{told}" if told else ""

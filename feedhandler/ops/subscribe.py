@@ -76,7 +76,7 @@ async def _print_messages(options: Options, stop: asyncio.Event) -> None:
             for line in lines_of(message, options):
                 output.write(_json_line(line) if options.as_json else _text_line(line))
                 printed += line["type"] != "quality"
-                if printed == options.count:
+                if 0 < options.count <= printed:
                     return
 
 

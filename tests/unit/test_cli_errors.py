@@ -9,7 +9,7 @@ import pytest
 
 from feedhandler import cli
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
-from feedhandler.ops.console import ExitCode, run_async, run_guarded
+from feedhandler.ops.console import ExitCode, HostFault, host_faults, run_async, run_guarded
 
 COMMANDS = [
     "demo",
@@ -35,6 +35,7 @@ COMMANDS = [
         (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), ExitCode.PEER),
         (FileNotFoundError(errno.ENOENT, "No such file", "x.pcap"), ExitCode.USAGE),
         (OSError(errno.EADDRINUSE, "Address already in use"), ExitCode.USAGE),
+        (HostFault("no space left on device"), ExitCode.BUG),
         (ValueError("a bug\nin two lines"), ExitCode.BUG),
     ],
 )
@@ -48,6 +49,30 @@ def test_an_error_is_one_line_and_an_exit_code(
     text = capsys.readouterr().err
     assert text.startswith("feedhandler: ")
     assert text.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (
+            OSError(errno.ENOSPC, "No space left on device", "x.ledger"),
+            ExitCode.BUG,
+            "x.ledger: no space left on device",
+        ),
+        (OSError("odd"), ExitCode.BUG, "odd"),
+        (ConnectionResetError(errno.ECONNRESET, "reset"), ExitCode.PEER, "[Errno 104] reset"),
+        (ConfigError("wrong"), ExitCode.USAGE, "wrong"),
+    ],
+)
+def test_once_work_has_begun_the_hosts_failure_is_not_the_operators_mistake(
+    error: Exception, code: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work() -> int:
+        with host_faults():
+            raise error
+
+    assert run_guarded(work) == code
+    assert capsys.readouterr().err == f"feedhandler: {told}\n"
 
 
 def test_an_interrupt_is_an_orderly_end() -> None:
@@ -66,20 +91,27 @@ def test_a_bug_shows_its_traceback_only_when_asked(monkeypatch: pytest.MonkeyPat
         run_guarded(work)
 
 
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (PeerError("gone in the night"), ExitCode.PEER, "gone in the night"),
+        (OSError(errno.ENODEV, "No such device"), ExitCode.BUG, "no such device"),
+    ],
+)
 @pytest.mark.parametrize("loop_kind", ["uvloop", "asyncio"])
 def test_an_exception_in_a_callback_ends_a_command_with_one_line(
-    loop_kind: str, capfd: pytest.CaptureFixture[str]
+    loop_kind: str, error: Exception, code: int, told: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     def fail() -> None:
-        raise PeerError("gone in the night")
+        raise error
 
     async def work(stop: asyncio.Event) -> int:
         asyncio.get_running_loop().call_soon(fail)
         await asyncio.wait_for(stop.wait(), 30)
         return ExitCode.OK
 
-    assert run_async(work, loop_kind) == ExitCode.PEER
-    assert capfd.readouterr().err == "feedhandler: gone in the night\n"
+    assert run_async(work, loop_kind) == code
+    assert capfd.readouterr().err == f"feedhandler: {told}\n"
 
 
 @pytest.mark.parametrize("loop_kind", ["uvloop", "asyncio"])

@@ -1,8 +1,18 @@
 """What `subscribe` and `decode` make of messages before they print them."""
 
-import pytest
+import itertools
+import json
+from array import array
+from collections.abc import AsyncIterator
+from typing import Any
 
+import pytest
+from amqp_kit import Rig, order, packet
+
+import feedhandler
+from feedhandler.amqp.inbox import Inbox, Message
 from feedhandler.codecs import UsageError, load_feed
+from feedhandler.ingest.ring import RecordKind
 from feedhandler.ops import decode, subscribe
 from feedhandler.replay.capture import Datagram
 
@@ -25,6 +35,58 @@ def test_the_granularity_is_as_chosen_or_as_the_address_says(
     address: str, chosen: str | None, expected: tuple[str, str]
 ) -> None:
     assert subscribe.split_granularity(address, chosen) == expected
+
+
+class Arriving:
+    """What `feedhandler.subscribe` gives: an async context of messages that are all there."""
+
+    def __init__(self, messages: list[Message]) -> None:
+        self.messages = messages
+
+    async def __aenter__(self) -> AsyncIterator[Message]:
+        return self._each()
+
+    async def __aexit__(self, *error: object) -> None:
+        pass
+
+    async def _each(self) -> AsyncIterator[Message]:
+        for message in self.messages:
+            yield message
+
+
+def arriving(count: int) -> list[Message]:
+    """A quality message, then `count` packets of one order each, as a link brings them."""
+    rig = Rig()
+    _, link = rig.attach("euronext.104?as=message")
+    rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+    for sequence in range(1, count + 1):
+        rig.put(packet(sequence, [order(5)]), sequence, 1)
+    rig.pump()
+    data = b"".join(link.frames)
+    bounds = [0, *itertools.accumulate(len(frame) for frame in link.frames)]
+    return Inbox().read(data, memoryview(array("q", bounds)), len(link.frames))
+
+
+@pytest.mark.parametrize(
+    ("options", "printed"),
+    [
+        ({}, ["230"] * 3),
+        ({"quality": True}, ["quality", "230", "230", "230"]),
+        ({"quality": True, "count": 2}, ["quality", "230", "230"]),
+        ({"count": 1}, ["230"]),
+    ],
+)
+def test_only_a_count_ends_the_stream_and_quality_is_no_part_of_it(
+    options: dict[str, Any],
+    printed: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(feedhandler, "subscribe", lambda *_, **__: Arriving(arriving(3)))
+    chosen = subscribe.Options(url="u", pattern="euronext.104", as_json=True, **options)
+    assert subscribe.run(chosen) == 0
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [str(line["type"]) for line in lines] == printed
 
 
 def datagram(sequence: int, *messages: bytes, kind: str = "data") -> Datagram:
