@@ -1,6 +1,6 @@
 """One measuring subscriber process: counts, checks order, and times deliveries.
 
-    python -m bench.subscriber URL PATTERN GRAIN [--stamp] [--uvloop]
+    python -m bench.subscriber URL PATTERN GRAIN [--stamp]
 
 Prints `ready` once attached. On SIGTERM it prints one JSON line: AMQP messages, market messages,
 lost sequence numbers, whether anything was out of order, and with `--stamp` the latency from the
@@ -77,11 +77,7 @@ async def measure(url: str, pattern: str, grain: str, stamp: bool) -> None:
     async with feedhandler.subscribe(url, pattern, as_=grain, stamp=stamp) as messages:
         print("ready", flush=True)
 
-        async def consume() -> None:
-            async for batch in messages.batches():
-                tally.add(batch)
-
-        consumer = asyncio.create_task(consume())
+        consumer = asyncio.create_task(messages.deliver(tally.add))
         await asyncio.wait(
             [consumer, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED
         )

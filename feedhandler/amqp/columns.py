@@ -8,9 +8,10 @@ code.
 from collections import Counter
 from typing import Any
 
+import cython
 import numpy
 
-from feedhandler.amqp.inbox import Inbox, Message, built_in_feed, day_of
+from feedhandler.amqp.inbox import Inbox, built_in_feed, day_of
 from feedhandler.codecs import REJECT_TEXT, PacketKind, PeerError, Reject, UsageError
 from feedhandler.codecs.columns import Columns
 from feedhandler.codecs.scanner import (
@@ -69,9 +70,12 @@ class Workspace:
         return self.index
 
 
-_NO_PARTS = numpy.empty((5, 0), numpy.int64)
+_NO_PARTS = numpy.empty(0, numpy.int64)
+_INT64 = numpy.dtype(numpy.int64)
+_empty = numpy.empty
 
 
+@cython.cclass
 class Batch:
     """Bodies one behind the other.
 
@@ -85,59 +89,69 @@ class Batch:
     service    service of the first body
     """
 
-    __slots__ = ("_index", "_parts", "_workspace", "count", "data", "day", "feed", "grain",
-                 "quality", "service")  # fmt: skip
-
-    def __init__(self, feed: Any, grain: str, quality: list[Message], workspace: Workspace) -> None:
+    def __init__(self, feed: Any, grain: str, quality: list, workspace: Workspace) -> None:
         self.feed = feed
-        self._workspace = workspace
         self.grain = grain
         self.quality = [note.quality for note in quality] if quality else []
-        self.data: Any = b""
-        self._parts = _NO_PARTS
-        self._index: MessageIndex | None = None
-        self.count = self.day = self.service = 0
+        self.data = b""
+        self.parts = _NO_PARTS
+        self.width = self.count = self.day = self.service = 0
+        self.workspace = workspace
+        self.scanned = None
 
-    def fill(self, inbox: Inbox, arena: bytearray, bounds: memoryview, first: int, end: int) -> int:
+    def fill(
+        self,
+        inbox: Inbox,
+        arena: bytearray,
+        bounds: cython.longlong[::1],
+        first: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+    ) -> int:
         """Take messages `first` .. `end` - 1 of a link's arena, until a quality message.
 
         Returns how many were taken, and learns from their tags which feed and day they are of.
         """
-        self.data = bytearray(bounds[end] - bounds[first])
-        self._parts = numpy.empty((5, end - first), numpy.int64)
-        self.count = inbox.gather(arena, bounds, first, end, self.data, self._parts)
-        if inbox.gathered_bytes < len(self.data):
-            del self.data[inbox.gathered_bytes :]
+        data: bytearray = bytearray(bounds[end] - bounds[first])
+        self.width = end - first
+        self.parts = _empty(5 * self.width, _INT64)
+        self.count = inbox.gather(arena, bounds, first, end, data, self.parts)
+        if inbox.gathered_bytes < len(data):
+            del data[inbox.gathered_bytes :]
+        self.data = data
         self.day = inbox.day
         self.service = inbox.service
         if self.feed is None and self.count:
             self.feed = built_in_feed(inbox.feed_number)
         return self.count
 
+    def _part(self, number: int) -> Any:
+        begin = number * self.width
+        return self.parts[begin : begin + self.count]
+
     @property
     def starts(self) -> Any:
         """Of each body, its start in `data`."""
-        return self._parts[0, : self.count]
+        return self._part(0)
 
     @property
     def sizes(self) -> Any:
         """Of each body, its size in bytes."""
-        return self._parts[1, : self.count]
+        return self._part(1)
 
     @property
     def stamps(self) -> Any:
         """Of each body, the gateway's receive stamp in ns since 1970; 0 unless asked for."""
-        return self._parts[2, : self.count]
+        return self._part(2)
 
     @property
     def sequences(self) -> Any:
         """Of each body, the sequence number of its (first) packet."""
-        return self._parts[3, : self.count]
+        return self._part(3)
 
     @property
     def numbers(self) -> Any:
         """Of each body, its message number in the packet; 65,535 for whole packets."""
-        return self._parts[4, : self.count]
+        return self._part(4)
 
     @property
     def index(self) -> MessageIndex:
@@ -145,14 +159,14 @@ class Batch:
 
         Raises PeerError where the bodies are no packets of the feed.
         """
-        if self._index is None:
+        if self.scanned is None:
             if not self.count:
-                self._index = MessageIndex(1)
+                self.scanned = MessageIndex(1)
             elif self.grain == "message" and not self.feed.table.type_in_packet:
-                self._index = self._workspace.scan_bodies(self)
+                self.scanned = self.workspace.scan_bodies(self)
             else:
-                self._index = self._workspace.scan(self.feed, self.data)
-        return self._index
+                self.scanned = self.workspace.scan(self.feed, self.data)
+        return self.scanned
 
     def __len__(self) -> int:
         """Market messages in the batch."""
@@ -180,7 +194,7 @@ class Batch:
         return self._decoded(message_type).to_arrow()
 
     def _decoded(self, message_type: int | str) -> Columns:
-        decoders = self._workspace.decoders
+        decoders = self.workspace.decoders
         decoder = decoders.get(message_type)
         if decoder is None:
             if self.feed is None:

@@ -1,5 +1,5 @@
 from feedhandler.amqp.framing cimport Frame, Template
-from feedhandler.amqp.outlet cimport Outlet
+from feedhandler.amqp.outlet cimport Outlet, Peer
 from feedhandler.amqp.symbols cimport SymbolMap
 from feedhandler.codecs.scanner cimport FeedTable, MessageIndex, PacketHeader
 from feedhandler.histogram cimport Histogram
@@ -78,4 +78,5 @@ cdef class Fanout:
         Py_ssize_t start, Py_ssize_t size)
     cdef Route _route(self, Stream stream, unsigned long long symbol)
     cdef int _end(self)
+    cpdef list settle(self)
     cpdef int note_latency(self, long long now_ns)

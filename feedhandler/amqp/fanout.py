@@ -23,7 +23,7 @@ import numpy
 
 if cython.compiled:
     from cython.cimports.feedhandler.amqp.framing import Frame, Template, copy
-    from cython.cimports.feedhandler.amqp.outlet import Outlet
+    from cython.cimports.feedhandler.amqp.outlet import Outlet, Peer
     from cython.cimports.feedhandler.amqp.symbols import SymbolMap
     from cython.cimports.feedhandler.codecs.scanner import (
         FeedTable,
@@ -45,7 +45,7 @@ if cython.compiled:
     )
 else:
     from feedhandler.amqp.framing import Frame, Template, copy
-    from feedhandler.amqp.outlet import Outlet
+    from feedhandler.amqp.outlet import Outlet, Peer
     from feedhandler.amqp.symbols import SymbolMap
     from feedhandler.codecs.scanner import (
         FeedTable,
@@ -511,6 +511,20 @@ class Fanout:
             stream.symbols.put(symbol, 0)
         stream.routes.append(route)
         return route
+
+    @cython.ccall
+    def settle(self) -> list:
+        """Write what the pump left in the engines, a write a connection.
+
+        Returns the connections that need more than that: full sockets, backlogs, events.
+        """
+        peer: Peer
+        rest: list = []
+        for peer in self.dirty_peers:
+            if not peer.gone and not peer.settle():
+                rest.append(peer)
+        self.dirty_peers.clear()
+        return rest
 
     # -- measuring --------------------------------------------------------------------------
 

@@ -216,16 +216,17 @@ class Inbox:
         first: cython.Py_ssize_t,
         count: cython.Py_ssize_t,
         target: cython.uchar[::1],
-        parts: cython.longlong[:, ::1],
+        parts: cython.longlong[::1],
     ) -> int:
         """Copy the bodies of messages `first` .. `count` - 1 to `target`, until a quality message.
 
-        Returns how many were taken; `gathered_bytes` says how many bytes. Column i of `parts`
-        becomes the i-th's start in `target`, size, receive stamp (0 for none), sequence and
-        message number. Raises as `read` does.
+        Returns how many were taken; `gathered_bytes` says how many bytes. `parts` is five arrays
+        of `count - first` one behind the other: each body's start in `target`, size, receive
+        stamp (0 for none), sequence and message number. Raises as `read` does.
         """
         i: cython.Py_ssize_t
         row: cython.Py_ssize_t = 0
+        width: cython.Py_ssize_t = count - first
         used: cython.Py_ssize_t = 0
         reader: Reader = self.reader
         for i in range(first, count):
@@ -237,13 +238,13 @@ class Inbox:
             if not self._in_sequence():
                 raise self._hole()
             copy(target, used, data, reader.body_at, reader.body_size)
-            parts[0, row] = used
-            parts[1, row] = reader.body_size
-            parts[2, row] = reader.received_ns
-            parts[3, row] = parts[4, row] = 0
+            parts[row] = used
+            parts[width + row] = reader.body_size
+            parts[2 * width + row] = reader.received_ns
+            parts[3 * width + row] = parts[4 * width + row] = 0
             if reader.tag_size == _TAG_BYTES:
-                parts[3, row] = read_uint(data, reader.tag_at + 8, 8)
-                parts[4, row] = read_uint(data, reader.tag_at + 16, 2)
+                parts[3 * width + row] = read_uint(data, reader.tag_at + 8, 8)
+                parts[4 * width + row] = read_uint(data, reader.tag_at + 16, 2)
                 if row == 0:
                     self._identify(data)
             used += reader.body_size

@@ -75,8 +75,6 @@ class NodeConnection(Peer):
         self.node = node
         self.sock = sock
         self.outlets: dict[proton.Link, Outlet] = {}
-        self.writing = False
-        self.gone = False
         self.parted = False
         self.orderly = False
         self.leave_by: float | None = None
@@ -251,6 +249,7 @@ class NodeConnection(Peer):
             return
         self._part()
         self._stop_waiting()
+        self.leaving = True
         self.leave_by = self.node.loop.time() + LINGER_SECONDS
         try:
             self.sock.shutdown(socket.SHUT_WR)
@@ -404,19 +403,13 @@ class Node:
 
     def flush(self) -> None:
         """Write to every connection that has something new."""
-        peers = list(self.fanout.dirty_peers)
-        self.fanout.dirty_peers.clear()
-        for peer in peers:
-            if peer.gone:  # its descriptor may be another client's by now
-                continue
-            if not peer.writing and peer.leave_by is None and peer.settle():
-                continue
+        for peer in self.fanout.settle():
             if peer.writing:  # the socket is full: `on_writable` goes on
                 peer.dirty = False
                 if peer.overruns:
                     peer._detach_overruns()
-                continue
-            peer.work()
+            else:
+                peer.work()
 
     async def stop(self, seconds: float) -> None:
         """Stop listening, drain for at most `seconds`, say goodbye, close."""

@@ -4,6 +4,9 @@ from feedhandler.amqp.proton cimport Connection, SenderLink
 
 cdef class Peer:
     cdef public bint dirty
+    cdef public bint writing
+    cdef public bint leaving
+    cdef public bint gone
     cdef public Connection engine
     cdef public Py_ssize_t backlog
     cdef public list dirty_peers

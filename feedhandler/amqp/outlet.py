@@ -41,13 +41,18 @@ class Peer:
     """A connection; `dirty_peers` is the list it is on when `dirty`.
 
     `overruns` are its outlets that have just been given up, `backlog` counts those for which
-    something waits, `engine` is its protocol state.
+    something waits, `engine` is its protocol state. `writing`: the socket takes no more for now.
+    `leaving`: our side has said goodbye. `gone`: the socket is closed, and its descriptor may be
+    another client's by now.
     """
 
     def __init__(self, dirty_peers: list) -> None:
         self.dirty = False
         self.dirty_peers = dirty_peers
         self.overruns = []
+        self.writing = False
+        self.leaving = False
+        self.gone = False
         self.engine: Connection | None = None
         self.backlog = 0
 
@@ -65,7 +70,9 @@ class Peer:
         The ordinary end of a hand-over: the socket takes everything, no outlet waits, and the
         engine has no news. False: the connection has work to do that is not ordinary.
         """
-        if self.backlog > 0 or len(self.overruns) > 0 or self.engine is None:
+        if self.writing or self.leaving or self.backlog > 0 or len(self.overruns) > 0:
+            return False
+        if self.engine is None:
             return False
         if self.engine.flush() != 0 or not self.engine.quiet():
             return False

@@ -15,6 +15,9 @@ class Peer:
     dirty: bool
     engine: Connection
     backlog: int
+    writing: bool
+    leaving: bool
+    gone: bool
     dirty_peers: list[Peer]
     overruns: list[Outlet]
     def __init__(self, dirty_peers: list[Peer]) -> None: ...

@@ -8,10 +8,12 @@ cdef class Connection:
     cdef readonly bint server
     cdef readonly dict links
     cdef readonly bint broken
+    cdef readonly list news
     cdef public object owner
     cpdef Py_ssize_t receive(self) except -2
     cpdef int flush(self) except -2
     cpdef list events(self)
+    cpdef int turn(self) except -2
     cpdef bint quiet(self)
     cdef object _link_of(self, void *link)
     cdef int _end_session(self, void *session, list found) except -1

@@ -378,6 +378,20 @@ cdef class Connection:
                 found.append((kind, None))
             pn_collector_pop(self.collector)
 
+    cpdef int turn(self) except -2:
+        """Read, take the events, write: a reader's whole turn.
+
+        Returns 0 when there was nothing but deliveries and all is written; 1 when `news` holds
+        events or the socket takes no more; -1 when the peer has gone (`news` may hold events).
+        """
+        cdef Py_ssize_t got = self.receive()
+        self.news = self.events()
+        if got < 0:
+            return -1
+        if self.news:
+            return 1
+        return 0 if self.flush() == 0 else 1
+
     cpdef bint quiet(self):
         """Drop flows that nobody waits for; whether no other event is left."""
         cdef void *event
