@@ -26,12 +26,14 @@ LATENCIES: list[tuple[int, str, int, float, float, float, int]] = [
     (35_500, "packet", 10, 0.4, 1.0, 0.0, 3),
     (35_500, "message", 5, 0.4, 1.0, 0.0, 3),
 ]
-#: Each step up while searching for the highest rate.
-STEP = 1.2
+#: Each step while searching for the highest rate.
+STEP = 1.3
 #: A run that fails once may have met another tenant of the machine: it is tried this often.
 TRIES = 2
-#: Steps up at most, so that the search ends in time.
+#: Steps at most while looking for a rate that holds and one that does not, and halvings between
+#: the two: the search must end in time.
 STEPS_MAX = 4
+HALVINGS = 2
 
 
 def per_packet(grain: str, subscribers: int) -> int:
@@ -62,30 +64,32 @@ def holds(grain: str, subscribers: int, rate: int, seconds: float) -> tuple[bool
 
 
 def highest(grain: str, subscribers: int, bar_rate: int, seconds: float) -> tuple[int, str]:
-    """The highest rate found (unique packets/s), and why the next one failed."""
-    passed, outcome = holds(grain, subscribers, bar_rate, seconds)
-    step, good, why = STEP, 0, ""
+    """The highest rate found by bisection (unique packets/s), and why the next one failed.
+
+    From the bar up by `STEP` until a rate fails (or down until one holds), then between the last
+    that held and the first that did not.
+    """
+    good, bad, why = 0, 0, ""
     rate = bar_rate
-    if not passed:
-        # Below the bar: say what does hold.
-        for _ in range(STEPS_MAX):
-            why = "; ".join(outcome.problems)
-            rate = int(rate / step)
-            passed, outcome = holds(grain, subscribers, rate, seconds)
-            if passed:
-                return rate, why
-        return 0, why
     for _ in range(STEPS_MAX):
-        good, rate = rate, int(rate * step)
-        outcome = trial(grain, subscribers, rate, seconds)
-        if not outcome.passed:
+        passed, outcome = holds(grain, subscribers, rate, seconds)
+        if passed:
+            good = rate
+        else:
+            bad, why = rate, "; ".join(outcome.problems)
+        if good and bad:
             break
-    else:
-        return rate, "search ended"
-    bad, why = rate, "; ".join(outcome.problems)
-    middle = (good + bad) // 2
-    outcome = trial(grain, subscribers, middle, seconds)
-    return (middle if outcome.passed else good), why
+        rate = int(rate * STEP) if passed else int(rate / STEP)
+    if not good or not bad:
+        return good, why or "not searched further"
+    for _ in range(HALVINGS):
+        middle = (good + bad) // 2
+        outcome = trial(grain, subscribers, middle, seconds)
+        if outcome.passed:
+            good = middle
+        else:
+            bad, why = middle, "; ".join(outcome.problems)
+    return good, why
 
 
 def latency(rate: int, grain: str, subscribers: int, seconds: float) -> dict[str, Any]:

@@ -44,7 +44,7 @@ START_SECONDS = 20.0
 QUIET_SECONDS = 0.5
 DRAIN_SECONDS = 15.0
 #: Share of datagrams that may leave late before the sender counts as not keeping its schedule.
-BEHIND_SHARE_MAX = 0.05
+BEHIND_SHARE_MAX = 0.02
 #: Scheduling priority of the sending thread, where we have the right.
 SENDER_NICE = -15
 #: A queue that ends a run above this is growing: a hand-over's worth for each subscriber.
