@@ -339,9 +339,19 @@ class _Builder:
             table.set_constant(field.at, field.size, value)
         for flags in packet.compressed_flags:
             table.set_compressed(flags)
+        self._known_flags(table, header)
         self._kinds(table, header, controls)
         self._messages(table, layouts)
         return table
+
+    def _known_flags(self, table: FeedTable, header: Block) -> None:
+        """Delivery flags are known where the field's `values` name them; without any, all are."""
+        packet = self.description.packet
+        if not packet.flags:
+            return
+        named = self._header_field(header, "packet.flags", packet.flags).values
+        if named:
+            table.set_known_flags([int(value) for value in named] + packet.compressed_flags)
 
     def _header_field(self, header: Block, key: str, name: str) -> Field:
         for field in header.named:

@@ -51,6 +51,7 @@ cdef class FeedTable:
     cdef int symbol_size[256]
     cdef unsigned char symbol_big[256]
     cdef unsigned int least_size[256]
+    cdef unsigned char known_flags[256]
 
 
 cdef class PacketHeader:
@@ -62,6 +63,7 @@ cdef class PacketHeader:
     cdef public unsigned int length
     cdef public unsigned int body
     cdef public int packet_type, kind, flags, count
+    cdef public int unknown, short
 
 
 cdef class MessageIndex:

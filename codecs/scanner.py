@@ -8,7 +8,8 @@ a `FeedTable`, which `feedhandler.codecs.loader` builds from a feed description.
 Promises: never reads outside `data[start:start + size]`; answers every packet with exactly one
 `Reject` (0, `FINE`, where nothing is wrong) and never raises for what a peer sent; allocates
 nothing per packet. The compiled module and this very file, interpreted, agree on every input.
-Message *contents* are not looked at, but for the type and the symbol: unknown types pass.
+Message *contents* are not looked at, but for the type and the symbol: unknown types pass, and so do
+messages shorter than their layout and packets with an unknown delivery flag. They are counted.
 
 Reject reasons (`feedhandler.codecs.kinds.Reject` says the same to Python code):
 
@@ -97,6 +98,7 @@ class FeedTable:
             self.symbol_size = [0] * 256
             self.symbol_big = bytearray(256)
             self.least_size = [0] * 256
+            self.known_flags = bytearray(256)
         for value in range(65536):
             self.kinds[value] = UNKNOWN_KIND
             self.slots[value] = 0
@@ -105,6 +107,7 @@ class FeedTable:
             self.compressed[value] = 0
             self.symbol_at[value] = self.symbol_size[value] = self.symbol_big[value] = 0
             self.least_size[value] = 0
+            self.known_flags[value] = 1
 
     def set_constant(self, at: int, size: int, value: int) -> None:
         """Demand `value` of the header field of `size` bytes at `at`."""
@@ -126,6 +129,15 @@ class FeedTable:
     def set_compressed(self, flags: cython.uchar) -> None:
         """A packet with messages and this delivery flag has a compressed body."""
         self.compressed[flags] = 1
+
+    def set_known_flags(self, flags: list[int]) -> None:
+        """Of delivery flags only these are known; before this call all are."""
+        for value in range(256):
+            self.known_flags[value] = value in flags
+
+    def knows_flags(self, flags: cython.uchar) -> bool:
+        """Is this delivery flag known? (A packet with another is read as uncompressed.)"""
+        return bool(self.known_flags[flags])
 
     def set_type(
         self,
@@ -164,12 +176,18 @@ class PacketHeader:
     kind           DATA, HEARTBEAT, RESET or CONTROL
     flags          the delivery flag; 0 where the header has none
     count          messages in the packet
+
+    `check_messages` adds what it saw on its way; both are 0 on any answer but FINE:
+
+    unknown        messages of types that the description does not lay out
+    short          messages that are shorter than their layout
     """
 
     def __init__(self) -> None:
         self.sequence = self.next_sequence = self.session = self.send_time = 0
         self.service = self.length = self.body = 0
         self.packet_type = self.kind = self.flags = self.count = 0
+        self.unknown = self.short = 0
 
 
 class MessageIndex:
@@ -398,8 +416,9 @@ def check_messages(table, data, start, header):
 
     FINE means: exactly `header.count` messages, ending exactly at the packet's end. Control
     packets, and resets that carry their number in the body, hold no messages: there the body must
-    be as long as its layout.
+    be as long as its layout. Counts into `header.unknown` and `header.short`.
     """
+    header.unknown = header.short = 0
     verdict: cython.int = _check_body(table, header)
     if verdict != -2:
         return verdict
@@ -407,23 +426,44 @@ def check_messages(table, data, start, header):
     at: cython.Py_ssize_t = start + header.body
     end: cython.Py_ssize_t = start + header.length
     least: cython.Py_ssize_t = table.message_header_size
+    unknown: cython.int = 0
+    short: cython.int = 0
+    message_type: cython.ushort = cython.cast(cython.ushort, header.packet_type & 0xFFFF)
+    length_at: cython.int = table.message_length_at
+    length_size: cython.int = table.message_length_size
+    length_add: cython.int = table.message_length_add
+    type_at: cython.int = table.message_type_at
+    type_size: cython.int = table.message_type_size
     size: cython.Py_ssize_t
+    slot: cython.int
     if start < 0 or end > len(data):
         return TRUNCATED
     for _ in range(header.count):
         if end - at < least:
             return COUNT_MISMATCH if at == end else MESSAGE_OVERRUN
-        size = cython.cast(
-            cython.Py_ssize_t,
-            _read(data, at + table.message_length_at, table.message_length_size, big),
-        )
-        size += table.message_length_add
+        # Every feed so far has u16 sizes, and most have u16 types: those are read in place.
+        if length_size == 2:
+            size = _u16(data, at + length_at, big)
+        else:
+            size = cython.cast(cython.Py_ssize_t, _read(data, at + length_at, length_size, big))
+        size += length_add
         if size < least:
             return MESSAGE_SHORT
         if size > end - at:
             return MESSAGE_OVERRUN
+        if type_size == 2:
+            message_type = cython.cast(cython.ushort, _u16(data, at + type_at, big))
+        elif type_size:
+            message_type = data[at + type_at]
+        slot = table.slots[message_type]
+        short += size < table.least_size[slot]
+        unknown += slot == 0
         at += size
-    return FINE if at == end else COUNT_MISMATCH
+    if at != end:
+        return COUNT_MISMATCH
+    header.unknown = unknown
+    header.short = short
+    return FINE
 
 
 @cython.cfunc

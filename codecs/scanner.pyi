@@ -72,6 +72,8 @@ class FeedTable:
     def set_kind(self, value: int, kind: int) -> None: ...
     def set_control(self, packet_type: int, body_size: int) -> None: ...
     def set_compressed(self, flags: int) -> None: ...
+    def set_known_flags(self, flags: list[int]) -> None: ...
+    def knows_flags(self, flags: int) -> bool: ...
     def set_type(
         self,
         message_type: int,
@@ -93,6 +95,8 @@ class PacketHeader:
     kind: int
     flags: int
     count: int
+    unknown: int
+    short: int
 
 class MessageIndex:
     types: memoryview

@@ -38,6 +38,8 @@ class Scanning:
         checked = self.module.check_messages(self.table, view, 0, self.header)
         scanned = self.module.scan_messages(self.table, view, 0, self.header, self.index)
         assert checked == scanned or scanned == Reject.INDEX_FULL
+        counted = (self.header.unknown, self.header.short)
+        assert counted == (self.index.unknown, self.index.short) or scanned == Reject.INDEX_FULL
         return Reject(scanned)
 
     def entries(self) -> list[tuple[int, int, int, int, int]]:
@@ -141,6 +143,20 @@ def test_messages_shorter_than_their_layout_pass_and_are_counted(twin):
     assert (scanning.index.unknown, scanning.index.short) == (0, 2)
 
 
+def test_unknown_and_short_messages_of_a_rejected_packet_are_not_counted(twin):
+    scanning = Scanning(twin, UTP)
+    messages = [struct.pack(">HHI", 6, 999, 5), struct.pack(">HH", 2, 230), order()]
+    data = UTP.encode_packet(messages=messages)
+    assert scanning.scan(data) == Reject.FINE
+    assert (scanning.header.unknown, scanning.header.short) == (1, 1)
+    lying = bytearray(data)
+    lying[-64:-62] = b"\x7f\xff"
+    assert scanning.scan(lying) == Reject.MESSAGE_OVERRUN
+    assert (scanning.header.unknown, scanning.header.short) == (0, 0)
+    assert scanning.scan(UTP.encode_packet(kind="heartbeat")) == Reject.FINE
+    assert (scanning.header.unknown, scanning.header.short) == (0, 0)
+
+
 def test_messages_longer_than_their_layout_pass(twin):
     scanning = Scanning(twin, UTP)
     message = bytearray(order(5) + b"tail")
@@ -187,6 +203,22 @@ def test_a_reset_with_messages_is_followed_by_the_number_after_them(twin):
     assert scanning.scan(data) == Reject.FINE
     assert (scanning.header.kind, scanning.header.next_sequence) == (PacketKind.RESET, 2)
     assert scanning.index.count == 1
+
+
+def test_delivery_flags_are_known_where_the_description_names_them(twin):
+    known = {name: load_feed(name).table_of(twin) for name in list_feeds()}
+    assert [flag for flag in range(256) if known["euronext-utp-md"].knows_flags(flag)] == [
+        0, 1, 11, 17
+    ]  # fmt: skip
+    assert known["nyse-openbook-ultra"].knows_flags(6)
+    assert not known["nyse-openbook-ultra"].knows_flags(7)
+    assert all(known["iex-deep"].knows_flags(flag) for flag in range(256)), "it has none"
+
+
+def test_an_unknown_delivery_flag_is_read_as_uncompressed(twin):
+    scanning = Scanning(twin, UTP)
+    assert scanning.scan(packet(2, flags=200)) == Reject.FINE
+    assert (scanning.header.flags, scanning.index.count) == (200, 2)
 
 
 def test_seconds_and_nanoseconds_become_one_send_time(twin):
