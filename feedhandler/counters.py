@@ -53,6 +53,9 @@ class LineCounter(Counter):
     CONTROL_SHORT = 24, "rejected: a control packet's body is shorter than its layout"
     COMPRESSED = 25, "rejected: a compressed body, which has no place on a live line"
     INDEX_FULL = 26, "rejected: more messages than an index has room for"
+    UNKNOWN_FLAGS = 27, "packets with a delivery flag the description does not know; passed on"
+    UNKNOWN_TYPES = 28, "messages of types the description does not know, in packets that were new"
+    SHORT_MESSAGES = 29, "messages shorter than their layout, in packets that were new; passed on"
 
 
 class ChannelCounter(Counter):

@@ -26,6 +26,7 @@ cdef class Arbiter:
     cdef bint joined
     cdef unsigned long long last_accepted
     cdef unsigned long long work_deadline
+    cdef unsigned long long next_alarm
 
     # joining
     cdef bint join_seen
@@ -37,7 +38,7 @@ cdef class Arbiter:
     cdef bint pending_told
     cdef unsigned long long pending_next, pending_session
 
-    cpdef bint is_old(self, PacketHeader header) noexcept nogil
+    cpdef bint is_old(self, PacketHeader header, unsigned long long now_ns) noexcept nogil
     cpdef int receive(
         self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
         unsigned long long received_ns, unsigned long long now_ns) except -1 nogil
@@ -62,7 +63,8 @@ cdef class Arbiter:
     cdef int _drop_old(
         self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
         unsigned long long received_ns, unsigned long long now_ns) except -1 nogil
-    cdef int _alarm(self, int line, PacketHeader header) except -1 nogil
+    cdef int _alarm(
+        self, int line, PacketHeader header, unsigned long long now_ns) except -1 nogil
     cdef bint _is_newer(self, PacketHeader header, unsigned long long now_ns) noexcept nogil
     cdef int _hint(self, unsigned long long number, unsigned long long now_ns) except -1 nogil
     cdef int _start_at(self, unsigned long long number, unsigned long long now_ns) except -1 nogil

@@ -74,6 +74,9 @@ RETRY_NS = cython.declare(cython.ulonglong, 1_000_000)
 #: After so long without anything that fits, a lower number needs no later send time to count as
 #: a numbering begun anew (no line lags by a minute; send times may count from midnight).
 IDLE_NS = cython.declare(cython.ulonglong, 60_000_000_000)
+#: How often a channel tells that its lines differ: lines that differ for good differ in every
+#: packet, and one mark for each would double what subscribers get. The counters tell each.
+ALARM_INTERVAL_NS = cython.declare(cython.ulonglong, 1_000_000_000)
 #: No deadline. (The largest signed number: C would keep a larger literal as a Python object.)
 NEVER = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
 #: Lines of one channel, at most (A, B, and room for retransmission and refresh lines).
@@ -154,7 +157,7 @@ class Arbiter:
         """The fields that C zeroes by itself."""
         self.state = self.session = 0
         self.joined = self.join_seen = self.pending_told = False
-        self.last_accepted = 0
+        self.last_accepted = self.next_alarm = 0
         self.join_since = self.join_lowest = self.join_highest = 0
         self.pending_cause = self.pending_next = self.pending_session = 0
 
@@ -197,13 +200,19 @@ class Arbiter:
         self.last_accepted = now_ns
         return self.watch.start(now_ns)
 
-    def is_old(self, header):
-        """Would this packet be a copy of something seen? (Then its messages need no check.)"""
+    def is_old(self, header, now_ns):
+        """Would this packet be dropped as a copy? (Then its messages need no check.)
+
+        Not where it may yet be believed: a low number may begin a numbering whose reset waits for
+        ring room, or, when nothing has fitted for `resync_us`, one whose reset nobody saw.
+        """
         return (
             self.joined
             and header.kind == kinds.DATA
             and header.next_sequence <= self.stream.expected
             and header.session == self.session
+            and self.pending_cause == 0
+            and now_ns - self.last_accepted < self.resync_wait
         )
 
     def receive(self, line, header, data, start, received_ns, now_ns):
@@ -348,7 +357,7 @@ class Arbiter:
             return states.REFUSED
         if answer != answers.KEPT:
             if answer == answers.OTHER_AGAIN:
-                self._alarm(line, header)
+                self._alarm(line, header, now_ns)
             self.out.count_line(line, columns.LINE_DUPLICATES)
             return states.DUPLICATE
         self.last_accepted = now_ns
@@ -383,18 +392,22 @@ class Arbiter:
         if compared != SAME and self._is_newer(header, now_ns):
             return self._quarantine(line, header, data, start, received_ns, now_ns)
         if compared == DIFFERENT:
-            self._alarm(line, header)
+            self._alarm(line, header, now_ns)
         if header.sequence < self.epochs.first:
             self.out.count_line(line, columns.LINE_STALE)
             return states.STALE
         self.out.count_line(line, columns.LINE_DUPLICATES)
         return states.DUPLICATE
 
-    def _alarm(self, line, header):
-        """Message bytes differ from the first copy's. (Without ring room only the count tells.)"""
+    def _alarm(self, line, header, now_ns):
+        """Message bytes differ from the first copy's: count it, and tell it unless one was told a
+        moment ago. (Without ring room only the count tells, and the next one is told.)"""
         self.out.count_line(line, columns.LINE_MISMATCHES)
         self.out.count(columns.CHANNEL_MISMATCHES, 1)
-        self.out.mark(records.MISMATCH, line, header.sequence, header.next_sequence, 0)
+        if now_ns >= self.next_alarm and self.out.mark(
+            records.MISMATCH, line, header.sequence, header.next_sequence, 0
+        ):
+            self.next_alarm = now_ns + ALARM_INTERVAL_NS
         return 0
 
     def _is_newer(self, header, now_ns):

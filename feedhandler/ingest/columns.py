@@ -21,6 +21,9 @@ LINE_SILENCES = int(LineCounter.SILENCES)
 LINE_MISMATCHES = int(LineCounter.MISMATCHES)
 #: Column of reject reason 1; reason r stands r - 1 further.
 LINE_TRUNCATED = int(LineCounter.TRUNCATED)
+LINE_UNKNOWN_FLAGS = int(LineCounter.UNKNOWN_FLAGS)
+LINE_UNKNOWN_TYPES = int(LineCounter.UNKNOWN_TYPES)
+LINE_SHORT_MESSAGES = int(LineCounter.SHORT_MESSAGES)
 LINE_COLUMNS = len(LineCounter)
 
 CHANNEL_PACKETS = int(ChannelCounter.PACKETS)

@@ -2,7 +2,10 @@
 
 A socket that is bound to a port alone receives every group that anybody on the host has joined on
 that port. So each line's socket is bound to its group's address and has IP_MULTICAST_ALL off. With
-a `source` the join is source-specific, and the receiver checks the sender of every datagram too.
+a `source` the receiver checks the sender of every datagram, and drops and counts foreign ones. By
+default the join is source-specific as well, so that most of them never get here and nobody can say
+how many there were; `source_filter="count"` joins for any source, so that each one is counted, for
+the price of receiving it.
 
 Everything that can be wrong here is the operator's to mend: it is raised as `ConfigError`, one
 line that names the line, with the remedy as its hint.
@@ -16,6 +19,7 @@ import os
 import socket
 import struct
 from dataclasses import dataclass, field
+from typing import Literal
 
 from feedhandler.codecs.errors import ConfigError
 
@@ -33,13 +37,19 @@ RECEIVE_BUFFER_BYTES = 16 << 20
 
 @dataclass(frozen=True)
 class Line:
-    """One multicast line: `group` and `port` on `interface` (a name, or a local IPv4 address)."""
+    """One multicast line: `group` and `port` on `interface` (a name, or a local IPv4 address).
 
-    name: str
+    `source_filter` says who keeps senders other than `source` out: the `"kernel"`, by a
+    source-specific join, or the receive thread, which can `"count"` them. Lines are equal when they
+    would receive the same: the name is for people.
+    """
+
+    name: str = field(compare=False)
     group: str
     port: int
     interface: str
     source: str | None = None
+    source_filter: Literal["kernel", "count"] = "kernel"
 
 
 @dataclass(frozen=True)
@@ -120,10 +130,10 @@ def _bind(sock: socket.socket, line: Line) -> None:
 
 
 def _join(sock: socket.socket, line: Line, group: ipaddress.IPv4Address) -> None:
-    """Join the group on the line's interface, source-specific where a source is given."""
+    """Join the group on the line's interface, source-specific where the kernel is to filter."""
     address, index = _interface(line)
     try:
-        if line.source is None:
+        if line.source is None or line.source_filter == "count":
             request = struct.pack("=4s4si", group.packed, address, index)
             sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)
         else:

@@ -127,8 +127,9 @@ cdef class Receiver:
 
     `table` is the feed's compiled description, `first_sequence` the number its day begins with.
     Channel `i` of `channels` has index `first_channel + i` in the ring's records. Several channels
-    may name the same `Line`; it then has one socket, and packets go by their service id. `cpu`
-    pins the thread. Raises ConfigError for what the operator must mend.
+    may name equal `Line`s; they then have one socket, which goes by the first one's name, and
+    packets go by their service id. `cpu` pins the thread. Raises ConfigError for what the operator
+    must mend.
 
     `fileno()` is an eventfd that becomes readable when records wait and the consumer had armed the
     ring (see `ring.py`), or when the thread has died (`error`).
@@ -210,11 +211,12 @@ cdef class Receiver:
                 if other != line:
                     raise ConfigError(
                         f"lines {other.name} and {line.name} are the same group, port and"
-                        " interface", "give one of them another group or port")
+                        " interface, with another source", "give both the same source and"
+                        " source_filter, or one of them another group or port")
                 key = (line, plan.service if self.table.service_size else 0)
                 if key in seen:
                     raise ConfigError(
-                        f"line {line.name} serves two channels for service {plan.service}",
+                        f"line {line.name} serves service {plan.service} twice",
                         "a feed without service ids needs a line of its own per channel")
                 seen[key] = plan
         if len(seen) > ROUTES_MAX:
@@ -507,12 +509,16 @@ cdef class Receiver:
         else:
             self.counters[row + columns.LINE_UNCONFIGURED_SERVICE] += 1
             return 0
+        if not self.table.known_flags[self.header.flags & 0xFF]:
+            self.counters[row + columns.LINE_UNKNOWN_FLAGS] += 1
         # A lying packet must not win over the other line's good copy; of a copy it matters not.
-        if not (<Arbiter>route.arbiter).is_old(self.header):
+        if not (<Arbiter>route.arbiter).is_old(self.header, now):
             reject = check_messages(self.table, self.slab, start, self.header)
             if reject:
                 self.counters[row + columns.LINE_TRUNCATED + reject - 1] += 1
                 return 0
+            self.counters[row + columns.LINE_UNKNOWN_TYPES] += self.header.unknown
+            self.counters[row + columns.LINE_SHORT_MESSAGES] += self.header.short
         (<Arbiter>route.arbiter).receive(
             route.line, self.header, self.slab, start, stamp, now)
         return 0

@@ -4,12 +4,13 @@ import random
 import select
 import socket
 import time
+from dataclasses import replace
 
 import pytest
 
 from feedhandler.codecs import ConfigError, UsageError, load_feed
 from feedhandler.codecs.errors import FeedhandlerError
-from feedhandler.counters import LineCounter
+from feedhandler.counters import ChannelCounter, LineCounter
 from feedhandler.ingest.lines import ChannelPlan, Line, open_line, set_receive_buffer
 from feedhandler.ingest.receiver import Receiver
 from feedhandler.ingest.ring import RecordKind, Ring
@@ -34,6 +35,12 @@ def unused_port():
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
+
+
+@pytest.fixture
+def counting(unused_port):
+    """A line that takes only 127.0.0.1 and counts the others."""
+    return Line("A", "239.192.77.1", unused_port, "lo", "127.0.0.1", source_filter="count")
 
 
 @pytest.fixture
@@ -170,7 +177,7 @@ def test_each_line_gets_only_its_own_group_on_the_same_port(groups, sender):
         assert consumer.receiver.line_counters[:, LineCounter.PACKETS].tolist() == [0, 3]
 
 
-def test_a_foreign_source_never_reaches_a_source_specific_line(unused_port, sender):
+def test_the_kernel_keeps_a_foreign_source_from_a_source_specific_line(unused_port, sender):
     line = Line("A", "239.192.77.1", unused_port, "lo", source="127.0.0.1")
     with Sender("127.0.0.2") as stranger, Consumer([ChannelPlan(104, (line,))]) as consumer:
         for sequence in (1, 2, 3):
@@ -179,21 +186,36 @@ def test_a_foreign_source_never_reaches_a_source_specific_line(unused_port, send
             sender.send(line, packet(sequence))
         consumer.until_packets(3)
         assert all(e.count == 2 for e in consumer.events if e.kind == RecordKind.PACKET)
-
-
-def test_a_foreign_source_that_the_kernel_lets_through_is_counted_and_dropped(unused_port, sender):
-    line = Line("A", "239.192.77.1", unused_port, "127.0.0.1", source="127.0.0.1")
-    with Sender("127.0.0.2") as stranger, Consumer([ChannelPlan(104, (line,))]) as consumer:
-        # A direct send to the bound address needs no membership: this one the kernel lets pass.
-        stranger.sock.setsockopt(
-            socket.IPPROTO_IP, socket.IP_MULTICAST_IF, socket.inet_aton("127.0.0.1")
-        )
-        with open_line(Line("any", line.group, line.port, "127.0.0.1")):
-            stranger.send(line, packet(1, messages=1))
-            sender.send(line, packet(1))
-            consumer.until_packets(1)
         seen = consumer.receiver.line_counters[0]
-        assert seen[LineCounter.PACKETS] == 1 + seen[LineCounter.FOREIGN_SOURCE]
+        assert (seen[LineCounter.PACKETS], seen[LineCounter.FOREIGN_SOURCE]) == (3, 0)
+
+
+def test_a_line_that_counts_drops_and_counts_each_datagram_of_a_foreign_source(counting, sender):
+    with Sender("127.0.0.2") as stranger, Consumer([ChannelPlan(104, (counting,))]) as consumer:
+        for sequence in (1, 2, 3):
+            stranger.send(counting, packet(sequence, messages=1))
+        for sequence in (1, 2, 3):
+            sender.send(counting, packet(sequence))
+        assert consumer.until_packets(3) == [1, 2, 3]
+        assert all(e.count == 2 for e in consumer.events if e.kind == RecordKind.PACKET)
+        seen = consumer.receiver.line_counters[0]
+        assert (seen[LineCounter.PACKETS], seen[LineCounter.FOREIGN_SOURCE]) == (6, 3)
+
+
+def test_a_hundred_thousand_forged_packets_of_a_foreign_source_change_nothing(counting, sender):
+    batches, batch = 500, 200  # a batch fits into the smallest usual receive buffer
+    with Sender("127.0.0.2") as stranger, Consumer([ChannelPlan(104, (counting,))]) as consumer:
+        for number in range(1, batches + 1):
+            forged = packet(number, messages=1)
+            for _ in range(batch):
+                stranger.send(counting, forged)
+            sender.send(counting, packet(number))
+            consumer.until_packets(number)
+        assert consumer.sequences() == list(range(1, batches + 1))
+        assert all(e.count == 2 for e in consumer.events if e.kind == RecordKind.PACKET)
+        seen = consumer.receiver.line_counters[0]
+        assert seen[LineCounter.FOREIGN_SOURCE] == batches * batch
+        assert seen[LineCounter.KERNEL_DROPS] == 0
 
 
 def test_bad_packets_are_counted_by_reason_and_the_stream_is_unharmed(groups, sender):
@@ -219,6 +241,69 @@ def test_bad_packets_are_counted_by_reason_and_the_stream_is_unharmed(groups, se
         for counter in bad:
             expected = 2 if counter == LineCounter.TRUNCATED else 1
             assert seen[counter] == expected, counter.name
+
+
+def test_what_the_description_does_not_know_passes_and_is_counted(groups, sender):
+    unknown = FEED.encode_message(230)[:2] + b"\x03\xe7" + FEED.encode_message(230)[4:]
+    short = b"\x00\x06\x00\xe6" + bytes(4)
+    order = FEED.encode_message(230)
+    strange = FEED.encode_packet(sequence=1, service=104, messages=[unknown, short, short, order])
+    flagged = FEED.encode_packet(sequence=2, service=104, messages=[order], flags=200)
+    with Consumer([ChannelPlan(104, groups)]) as consumer:
+        for datagram in (strange, flagged, packet(3)):
+            sender.send(groups[0], datagram)
+        assert consumer.until_packets(3) == [1, 2, 3]
+        for datagram in (strange, flagged, packet(3)):
+            sender.send(groups[1], datagram)
+        consumer.until_counted(1, LineCounter.DUPLICATES, 3)
+        payloads = [e.payload for e in consumer.events if e.kind == RecordKind.PACKET]
+        assert payloads == [strange, flagged, packet(3)]
+        first, second = consumer.receiver.line_counters
+        for counter, on_the_first, on_the_second in (
+            (LineCounter.UNKNOWN_TYPES, 1, 0),  # messages are looked at where they are new
+            (LineCounter.SHORT_MESSAGES, 2, 0),
+            (LineCounter.UNKNOWN_FLAGS, 1, 1),
+        ):
+            assert first[counter] == on_the_first, counter.name
+            assert second[counter] == on_the_second, counter.name
+
+
+def test_a_lying_packet_in_the_run_that_resyncs_is_not_published(groups, sender):
+    settings = ArbitrationSettings(
+        resync_us=1_000, resync_run_packets=4, gap_wait_us=1_000, silent_us=20_000
+    )
+    with Consumer([ChannelPlan(104, groups[:1])], settings) as consumer:
+        for sequence in range(1, 21):
+            sender.send(groups[0], packet(sequence))
+        # Silence is told later than nothing has fitted for `resync_us`.
+        consumer.until(lambda c: len(c.sequences()) == 20 and RecordKind.LINE_SILENT in c.kinds())
+        consumer.events.clear()
+        anew = {
+            sequence: FEED.encode_packet(
+                sequence=sequence,
+                service=104,
+                send_time=1000 + sequence,
+                messages=[FEED.encode_message(230, order_id=100 + sequence)] * 3,
+            )
+            for sequence in range(1, 13)
+        }
+        lying = bytearray(anew[3])
+        lying[16:18] = b"\x7f\xff"
+        for sequence, datagram in anew.items():
+            sender.send(groups[0], bytes(lying) if sequence == 3 else datagram)
+        consumer.until_packets(11)
+        assert consumer.receiver.line_counters[0, LineCounter.MESSAGE_OVERRUN] == 1
+        got = [e for e in consumer.events if e.kind == RecordKind.PACKET]
+        assert [e.payload for e in got] == [anew[s] for s in anew if s != 3]
+        gaps = [e for e in consumer.events if e.kind == RecordKind.GAP]
+        assert [(e.sequence, e.next_sequence) for e in gaps] == [(3, 4)]
+        assert consumer.receiver.snapshot()["channels"][104]["resyncs"] == 1
+
+
+def test_lines_are_equal_that_would_receive_the_same_whatever_they_are_called(groups):
+    assert groups[0] == replace(groups[0], name="other")
+    assert groups[0] != replace(groups[0], port=groups[0].port + 1)
+    assert groups[0] != replace(groups[0], source="127.0.0.1")
 
 
 def test_services_that_share_a_line_become_channels_of_their_own(groups, sender):
@@ -271,16 +356,34 @@ def test_a_full_ring_makes_the_kernel_wait_and_nothing_is_lost(groups, sender):
         assert consumer.receiver.snapshot()["lines"]["A"]["kernel_drops"] == 0
 
 
-def test_stopping_an_idle_receiver_is_prompt_and_final(groups):
+def test_what_the_kernel_drops_for_want_of_room_is_counted_to_the_datagram(groups, sender):
+    flood = 2000
+    consumer = Consumer([ChannelPlan(104, groups[:1])], receive_buffer_bytes=4096)
+    for sequence in range(1, flood + 1):  # the line is joined, but nobody reads it yet
+        sender.send(groups[0], packet(sequence))
+    with consumer:
+        # The kernel tells its drops with the next datagram that it takes.
+        sent = flood
+        seen = consumer.receiver.line_counters[0]
+        consumer.until(lambda c: seen[LineCounter.PACKETS] > 0)
+        while seen[LineCounter.KERNEL_DROPS] == 0:
+            sent += 1
+            sender.send(groups[0], packet(sent))
+            consumer.until(lambda c, last=sent: c.sequences()[-1:] == [last])
+        assert seen[LineCounter.KERNEL_DROPS] > 0
+        assert seen[LineCounter.PACKETS] + seen[LineCounter.KERNEL_DROPS] == sent
+        lost = int(consumer.receiver.channel_counters[0, ChannelCounter.LOST])
+        assert lost == seen[LineCounter.KERNEL_DROPS], "each drop is announced"
+
+
+def test_stopping_an_idle_receiver_is_final(groups):
     consumer = Consumer([ChannelPlan(104, groups)])
     consumer.receiver.start()
     assert consumer.receiver.running
     with pytest.raises(UsageError):
         consumer.receiver.start()
-    begun = time.monotonic()
     consumer.receiver.stop()
     consumer.receiver.stop()
-    assert time.monotonic() - begun < LIMIT_S
     assert not consumer.receiver.running
     with pytest.raises(UsageError):
         consumer.receiver.start()
@@ -321,6 +424,7 @@ def test_a_line_asks_for_a_receive_buffer_and_says_what_it_got(groups):
         ({"interface": "nosuch0"}, "no such interface"),
         ({"interface": "203.0.113.77"}, "cannot join"),
         ({"source": "nobody"}, "source 'nobody' is not an IPv4 address"),
+        ({"source": "x", "source_filter": "count"}, "source 'x' is not an IPv4 address"),
     ],
 )
 def test_a_line_that_cannot_be_opened_is_one_clear_configuration_error(groups, change, said):
@@ -339,12 +443,14 @@ def test_a_port_that_another_program_holds_is_a_configuration_error(groups):
 
 
 def test_plans_that_contradict_themselves_are_refused(groups):
-    twin = Line("C", groups[0].group, groups[0].port, groups[0].interface)
+    twin = replace(groups[0], name="C")
+    stranger = replace(groups[0], name="D", source="127.0.0.1")
     for plans in (
         [],
         [ChannelPlan(104)],
         [ChannelPlan(104, groups), ChannelPlan(104, groups)],
         [ChannelPlan(104, (groups[0], twin))],
+        [ChannelPlan(104, groups), ChannelPlan(105, (stranger,))],
     ):
         with pytest.raises(FeedhandlerError):
             Consumer(plans)

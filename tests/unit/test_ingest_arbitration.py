@@ -1,7 +1,7 @@
 """Arbitration, rule by rule, on the compiled core and on its interpreted twin."""
 
 import pytest
-from ingest_kit import NEVER, QUICK, fill, packets, unread
+from ingest_kit import MS, NEVER, QUICK, fill, packets, unread
 
 from feedhandler.codecs.kinds import PacketKind
 from feedhandler.counters import ChannelCounter, LineCounter, counter_array
@@ -280,6 +280,28 @@ def test_held_packets_are_compared_too(started):
     assert started.story() == [("mismatch", 5)]
 
 
+def test_lines_that_differ_for_good_are_told_at_once_and_then_once_a_second(started):
+    for sequence in range(4, 2504):  # a packet a millisecond
+        started.data(0, sequence)
+        started.data(1, sequence, body=b"tampered")
+        started.now += MS
+    told = [said for said in started.story() if said[0] == "mismatch"]
+    assert told == [("mismatch", 4), ("mismatch", 1004), ("mismatch", 2004)]
+    assert started.count(ChannelCounter.MISMATCHES) == 2500
+    assert started.line(1, LineCounter.MISMATCHES) == 2500
+
+
+def test_a_mismatch_that_found_no_room_is_made_up_for_by_the_next(started):
+    started.data(0, 4, 5)
+    started.reading = False
+    fill(started)
+    started.data(1, 4, body=b"tampered")
+    assert unread(started) == packets(4, 5)
+    started.data(1, 5, body=b"tampered")
+    assert started.story() == [("mismatch", 5)]
+    assert started.count(ChannelCounter.MISMATCHES) == 2
+
+
 def test_headers_may_differ_between_lines(started):
     started.data(0, 4, head=b"a" * 16)
     started.data(1, 4, head=b"b" * 16)
@@ -446,9 +468,29 @@ def test_only_certain_copies_need_no_check_of_their_messages(started):
     header = started.header
     header.kind, header.session = int(PacketKind.DATA), 0
     header.sequence, header.next_sequence = 3, 4
-    assert started.arbiter.is_old(header)
+    assert started.arbiter.is_old(header, started.now)
     header.next_sequence = 5
-    assert not started.arbiter.is_old(header)
+    assert not started.arbiter.is_old(header, started.now)
+
+
+def test_what_may_yet_be_believed_is_no_certain_copy(started):
+    header = started.header
+    header.kind, header.session = int(PacketKind.DATA), 0
+    header.sequence, header.next_sequence = 3, 4
+    assert started.arbiter.is_old(header, started.now + 1000 * MS - 1)
+    assert not started.arbiter.is_old(header, started.now + 1000 * MS), "a resync may want it"
+
+
+def test_while_a_reset_waits_for_room_no_low_number_is_a_certain_copy(started):
+    started.reading = False
+    fill(started)
+    assert started.reset(0, send_time=9) == Verdict.RENUMBERED
+    header = started.header
+    header.kind, header.session = int(PacketKind.DATA), 0
+    header.sequence, header.next_sequence = 2, 3
+    assert not started.arbiter.is_old(header, started.now)
+    unread(started)
+    assert started.feed(0, 2, send_time=10) == Verdict.PUBLISHED, "it is next in the new numbering"
 
 
 def test_bytes_outside_the_buffer_are_an_error_of_the_caller_not_a_read(make):
