@@ -144,6 +144,10 @@ class LineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     source: Annotated[
         str, _setting("only from this sender (source-specific multicast); empty: any")
     ] = ""
+    source_filter: Annotated[
+        Literal["kernel", "count"],
+        _setting("who drops other senders: kernel, unseen; or count, by an any-source join"),
+    ] = "kernel"
 
 
 class ChannelConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -273,7 +277,7 @@ def to_toml(config: Config, comments: bool = False) -> str:
 
 def _table_text(header: str, table: Struct, comments: bool) -> str:
     lines = [header]
-    for name, description in _described(type(table)):
+    for name, description in described(type(table)):
         value = getattr(table, name)
         if isinstance(value, tuple):
             continue
@@ -283,7 +287,7 @@ def _table_text(header: str, table: Struct, comments: bool) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _described(table: type[Struct]) -> Iterator[tuple[str, str]]:
+def described(table: type[Struct]) -> Iterator[tuple[str, str]]:
     """Each field of `table` with its one-line description."""
     for item in msgspec.structs.fields(table):
         notes = [note for note in getattr(item.type, "__metadata__", ()) if isinstance(note, Meta)]
@@ -373,6 +377,8 @@ def _plain_words(reason: str, path: KeyPath) -> str:
 
 def _allowed(path: KeyPath) -> str:
     """The choices of a key that has few."""
+    if path[-1:] == ("source_filter",):
+        return "kernel or count"
     if path[:1] == ("gateway",):
         return {"loop": "uvloop or asyncio", "symbols": "index or name"}.get(str(path[-1]), "")
     return ""
@@ -437,7 +443,7 @@ def _check_lines(channel: ChannelConfig, path: KeyPath) -> None:
 
 
 def _check_group(line: LineConfig, here: KeyPath) -> None:
-    """The group is IPv4 multicast, the source (if any) an IPv4 host."""
+    """The group is IPv4 multicast, the source an IPv4 host; only with one can others be counted."""
     try:
         group = ipaddress.IPv4Address(line.group)
     except ValueError:
@@ -448,6 +454,9 @@ def _check_group(line: LineConfig, here: KeyPath) -> None:
         hint = "multicast groups are 224.0.0.0 to 239.255.255.255"
         raise _Wrong((*here, "group"), f"{line.group} is no multicast group", hint)
     if not line.source:
+        if line.source_filter == "count":
+            hint = "name the source, or leave source_filter out"
+            raise _Wrong((*here, "source_filter"), "nothing to count without a source", hint)
         return
     try:
         source = ipaddress.IPv4Address(line.source)

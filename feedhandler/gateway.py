@@ -111,6 +111,7 @@ class Gateway:
                     line.port,
                     self.config.interface_of(line),
                     line.source or None,
+                    line.source_filter,
                 )
                 for line in channel.lines
             ),
@@ -283,7 +284,9 @@ class Gateway:
         }
 
     def _lines_snapshot(self, place: int) -> dict[str, Any]:
-        """The channel's lines by name; `first` is the packets that came first on that line."""
+        """The channel's lines by name; `first` is the packets that came first on that line.
+
+        Channels that share a line each show the whole line's counts."""
         receiver = self.receiver
         lines = {}
         for config, line in zip(

@@ -28,6 +28,7 @@ from feedhandler.config import (
     GatewaySettings,
     LineConfig,
     StatsConfig,
+    parse_config,
     to_toml,
 )
 from feedhandler.gateway import Gateway
@@ -347,6 +348,67 @@ def test_services_do_not_disturb_each_other_and_strangers_are_counted(run: Run) 
                 else:
                     assert refused["truncated"] >= 400
                     assert refused["length_mismatch"] >= 200
+
+    run(scenario())
+
+
+@both_loops
+def test_two_services_may_come_on_the_same_lines(run: Run) -> None:
+    number, port = next(_groups), free_port()
+    lines = "".join(
+        f'[[channel.line]]\nname = "{name}"\ngroup = "239.194.{place}.{number}"\nport = {port}\n'
+        for place, name in enumerate("AB")
+    )
+    text = "".join(f"[[channel]]\nservice = {service}\n{lines}" for service in (104, 105))
+
+    async def scenario() -> None:
+        config = parse_config(text + '[amqp]\nlisten = "127.0.0.1:0"\n')
+        async with (
+            running(config) as (gateway, exchange, url),
+            feedhandler.subscribe(url, "euronext.*", quality=False) as messages,
+        ):
+            assert len(gateway.receiver.lines) == 2
+            for sequence in range(1, 51):
+                for service in (104, 105):
+                    exchange.send(packet_of(sequence, service=service), service=service)
+            seen: dict[str, list[int]] = {"euronext.104": [], "euronext.105": []}
+
+            def both(message: Any) -> bool:
+                seen[message.key].append(message.sequence)
+                return all(each and each[-1] == 50 for each in seen.values())
+
+            await until(messages, both)
+            assert seen == {key: list(range(1, 51)) for key in seen}
+            for channel in gateway.snapshot()["channels"]:
+                assert list(channel["lines"]) == ["A", "B"]
+                assert channel["lines"]["A"]["unconfigured_service"] == 0
+
+    run(scenario())
+
+
+@both_loops
+def test_lines_that_differ_are_told_once_and_the_first_copy_goes_on(run: Run) -> None:
+    async def scenario() -> None:
+        async with (
+            running(configured()) as (gateway, exchange, url),
+            feedhandler.subscribe(url, "euronext.104") as messages,
+        ):
+            for sequence in range(1, 6):
+                exchange.send(packet_of(sequence), lines="A")
+            found = await until(messages, lambda m: m.sequence == 5)
+            for sequence in range(1, 6):
+                exchange.send(packet_of(sequence, [order(99)] * 5), lines="B")
+            found += await until(messages, lambda m: m.content == "quality")
+            exchange.send(packet_of(6), lines="B")
+            found += await until(messages, lambda m: m.sequence == 6)
+            told = [m.quality for m in found if m.content == "quality"]
+            (mismatch,) = [quality for quality in told if quality["reason"] == "mismatch"]
+            assert (mismatch["line"], mismatch["sequence"]) == ("B", 1)
+            bodies = [m.body for m in found if m.content == "packet"]
+            assert bodies == [packet_of(sequence) for sequence in range(1, 7)]
+            (channel,) = gateway.snapshot()["channels"]
+            assert channel["arbitration"]["mismatches"] == 5
+            assert channel["lines"]["B"]["mismatches"] == 5
 
     run(scenario())
 

@@ -60,6 +60,15 @@ def test_a_lines_own_interface_goes_before_the_gateways() -> None:
     assert config.interface_of(config.channels[0].lines[0]) == "eth3"
 
 
+def test_a_line_may_count_the_senders_that_it_refuses() -> None:
+    lines = CHANNEL + 'source = "10.1.1.1"\n'
+    kernel, count = (
+        parse_config(text).channels[0].lines[0]
+        for text in (lines, lines + 'source_filter = "count"\n')
+    )
+    assert (kernel.source_filter, count.source_filter) == ("kernel", "count")
+
+
 def test_the_printed_configuration_loads_to_the_same_object() -> None:
     config = loopback_config(stats=StatsConfig(bind="tcp://127.0.0.1:5571"))
     assert parse_config(to_toml(config)) == config
@@ -136,6 +145,14 @@ def test_a_trading_day_may_be_text_or_a_toml_date() -> None:
         (CHANNEL.replace("239.101", "x"), "gw.toml:7: channel[0].line[0].group: 'x.1.4' is no IP"),
         (CHANNEL.replace("30104", "0"), "gw.toml:8: channel[0].line[0].port: wants an integer >="),
         (CHANNEL + 'source = "me"\n', "gw.toml:9: channel[0].line[0].source: 'me' is no IPv4"),
+        (
+            CHANNEL + 'source_filter = "count"\n',
+            "gw.toml:9: channel[0].line[0].source_filter: nothing to count without a source",
+        ),
+        (
+            CHANNEL + 'source = "10.1.1.1"\nsource_filter = "none"\n',
+            "gw.toml:10: channel[0].line[0].source_filter: cannot be 'none' (kernel or count",
+        ),
         (CHANNEL + 'source = "239.1.1.1"\n', "gw.toml:9: channel[0].line[0].source: 239.1.1.1 is"),
         (CHANNEL + CHANNEL, "gw.toml:11: channel[1].service: service 104 is channel[0] already"),
         ("[amqp\n", "gw.toml:1: not TOML: "),

@@ -17,6 +17,7 @@ ROOMS = {
 
 #: Plain state machines and codecs: fed with bytes and with the time as an argument.
 CORES = (
+    "codecs/columns.py",
     "codecs/description.py",
     "codecs/errors.py",
     "codecs/feed.py",
@@ -39,7 +40,11 @@ CORES = (
     "replay/ledger_check.py",
     "replay/pace.py",
     "replay/pcap.py",
+    "feedhandler/amqp/columns.py",
+    "feedhandler/amqp/fanout.py",
     "feedhandler/amqp/framing.py",
+    "feedhandler/amqp/inbox.py",
+    "feedhandler/amqp/outlet.py",
     "feedhandler/amqp/quality.py",
     "feedhandler/amqp/routing.py",
     "feedhandler/amqp/symbols.py",
@@ -48,6 +53,7 @@ CORES = (
     "feedhandler/counters.py",
     "feedhandler/histogram.py",
     "feedhandler/ingest/arbitration.py",
+    "feedhandler/ingest/columns.py",
     "feedhandler/ingest/epochs.py",
     "feedhandler/ingest/fingerprint.py",
     "feedhandler/ingest/hold.py",
@@ -55,8 +61,10 @@ CORES = (
     "feedhandler/ingest/output.py",
     "feedhandler/ingest/quarantine.py",
     "feedhandler/ingest/ring.py",
+    "feedhandler/ingest/sequencer.py",
     "feedhandler/ingest/settings.py",
     "feedhandler/ingest/states.py",
+    "feedhandler/ingest/watch.py",
 )
 #: What a core never imports: the world outside, and the clock.
 WORLD = {"socket", "asyncio", "time", "threading", "proton", "cproton", "uvloop", "zmq", "select"}
