@@ -1,5 +1,5 @@
-# The front door. `make demo` and `make test` do all the set-up they need on a fresh machine:
-# Python 3.11 or later, a C compiler and make are enough.
+# What a developer types; `make help` lists it. The first target that needs the environment makes it
+# in .venv, out of Python 3.11 or later and a C compiler, and compiles.
 
 PYTHON ?= python3
 VENV := .venv
@@ -14,7 +14,7 @@ SOURCES := $(shell find codecs retrans replay feedhandler -type f \
 	\( -name '*.pyx' -o -name '*.pxd' -o -name '*.h' \)) \
 	$(shell sed -n 's/^ *"feedhandler\..*": "\(.*\)",$$/\1/p' feedhandler/_compiled.py)
 
-.PHONY: help demo test check format build bench bench-long soak simulate fuzz fuzz-asan clean install
+.PHONY: help demo test check format build bench bench-long soak simulate fuzz fuzz-asan docs clean install
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -47,7 +47,7 @@ bench: $(VENV)/.compiled ## ratios against peers and ceilings, under 10 minutes
 bench-long: $(VENV)/.compiled ## what needs longer: memory over ten minutes
 	$(PY) -m bench --long
 
-soak: $(VENV)/.compiled ## half the highest rate, 1 % loss, a fault a minute, for an hour
+soak: $(VENV)/.compiled ## an hour at 20,000 packets/s with a fault a minute: nothing may grow or get lost
 	$(PY) -m bench --soak
 
 simulate: $(VENV)/.compiled ## the simulation campaign (SEEDS=10000)
@@ -58,6 +58,9 @@ fuzz: $(VENV)/.compiled ## the mutation campaign (FUZZ=100000000)
 
 fuzz-asan: $(VENV)/.compiled ## mutated packets under AddressSanitizer, in a copy of the tree
 	$(PY) -m tests.fuzz.asan
+
+docs: $(VENV)/.compiled ## the pages of docs/ that come from the code: counters, configuration
+	$(PY) -m feedhandler.ops.reference docs
 
 clean: ## everything that was made, the environment included
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis out

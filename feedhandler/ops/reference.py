@@ -1,0 +1,190 @@
+"""The reference pages of `docs/`, written from the code: `make docs`.
+
+`counters.md` comes from the counter enumerations and tells the statistics snapshot's keys;
+`configuration.md` comes from the configuration's own types. A test compares the files with what
+this module would write, so that neither can fall behind.
+"""
+
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+from msgspec import Meta, Struct
+
+from feedhandler import config
+from feedhandler.counters import (
+    HIGH_WATER,
+    ChannelCounter,
+    Counter,
+    LineCounter,
+    NodeCounter,
+)
+
+_COUNTERS_HEAD = """\
+# Counters and statistics
+
+Written by `make docs` from `feedhandler/counters.py`. Each counter counts from the gateway's start
+and never goes back; it can be read in every snapshot.
+
+## The snapshot
+
+With `[stats] bind` set, the gateway publishes a snapshot on a ZeroMQ PUB socket every
+`interval_ms`, and a last one when it ends: two frames, the topic `stats` and one JSON object.
+"""
+
+#: The keys of `Gateway.snapshot`, of each channel in it, of each line, and of the node.
+_SNAPSHOT = {
+    "": {
+        "time_ns": "when it was taken: ns since 1970",
+        "name": "the gateway's name",
+        "feed": "the feed's name",
+        "channels": "one object a channel, in the configuration's order",
+        "node": "the AMQP node",
+    },
+    "Each of `channels`": {
+        "service": "its service",
+        "key": "its routing key",
+        "quality": "`WAITING`, `OK`, `STALE` or `SILENT`, see [addresses.md](addresses.md)",
+        "packets": "packets published to the links",
+        "messages": "market messages in them",
+        "next": "the sequence number expected next",
+        "gaps": "ranges announced lost in this numbering",
+        "lost": "sequence numbers in them",
+        "latency_ns": "`p50`, `p90`, `p99` from the kernel's receive stamp to the write, of the "
+        "packets since the last snapshot, and `max` since the start",
+        "arbitration": "the channel's counters",
+        "lines": "for each line, by its name, its counters; and `first`, the same as `won`",
+    },
+    "`node`, beside its counters": {
+        "connections": "connections open now",
+        "links": "links attached now",
+        "queued_bytes": "bytes that wait in the links' queues now",
+    },
+}
+
+_SCOPES: list[tuple[str, str, type[Counter]]] = [
+    ("Line", "One line: one socket on one multicast group.", LineCounter),
+    ("Channel", "One channel: one space of sequence numbers.", ChannelCounter),
+    ("Node", "The AMQP node and its links.", NodeCounter),
+]
+
+_CONFIGURATION_HEAD = """\
+# Configuration
+
+Written by `make docs` from `feedhandler/config.py`. The gateway reads one TOML file
+(`feedhandler run gateway.toml`) and checks it once, at start: a wrong key or value ends the start
+with exit code 2 and one line that names the file, the line, the key, and what is wrong with it.
+Unknown keys are refused, so a misspelt setting cannot be ignored in silence.
+`feedhandler config check FILE` only checks; `feedhandler config show FILE` prints everything in
+force, defaults included. [gateway.toml](gateway.toml) is a whole example.
+
+Names end in their unit: `_us` microseconds, `_ms` milliseconds, `_bytes`, `_packets`.
+"""
+
+_TABLES: list[tuple[str, str, type[Struct]]] = [
+    ("[gateway]", "", config.GatewaySettings),
+    (
+        "[arbitration]",
+        "Per channel; bounds and the reasons for the defaults stand in "
+        "`feedhandler/ingest/settings.py`.",
+        config.ArbitrationSettings,
+    ),
+    ("[receive]", "", config.ReceiveConfig),
+    ("[amqp]", "", config.AmqpConfig),
+    (
+        "[stats]",
+        "What a snapshot holds: [counters.md](counters.md).",
+        config.StatsConfig,
+    ),
+    (
+        "[[channel]]",
+        "One table for each sequence-number space; a service appears once. "
+        f"1 to {config.MAX_CHANNELS} of them.",
+        config.ChannelConfig,
+    ),
+    (
+        "[[channel.line]]",
+        f"The lines of the channel above, 1 to {config.MAX_LINES}. Names and addresses are unique "
+        "within a channel.",
+        config.LineConfig,
+    ),
+]
+
+
+def counters() -> str:
+    """`docs/counters.md`."""
+    parts = [_COUNTERS_HEAD]
+    for title, keys in _SNAPSHOT.items():
+        rows = [(f"`{key}`", meaning) for key, meaning in keys.items()]
+        parts.append((f"{title}:\n\n" if title else "") + _table(("key", "holds"), rows))
+    for title, what, scope in _SCOPES:
+        rows = [(f"`{each.name.lower()}`", _meaning(each)) for each in scope]
+        parts.append(f"## {title}\n\n{what}\n\n" + _table(("counter", "counts"), rows))
+    return "\n".join(parts)
+
+
+def _meaning(counter: Counter) -> str:
+    """What it counts; and that it is no sum where it is none."""
+    if counter in HIGH_WATER and isinstance(counter, ChannelCounter):
+        return f"{counter.meaning} (the highest value, no sum)"
+    return counter.meaning
+
+
+def configuration() -> str:
+    """`docs/configuration.md`."""
+    parts = [_CONFIGURATION_HEAD]
+    for header, what, table in _TABLES:
+        rows = [
+            (f"`{item.encode_name}`", _default(item), _bounds(item), described)
+            for item, (_, described) in zip(
+                msgspec.structs.fields(table), config.described(table), strict=True
+            )
+            if described
+        ]
+        text = f"## `{header}`\n\n" + (f"{what}\n\n" if what else "")
+        parts.append(text + _table(("key", "default", "bounds", "meaning"), rows))
+    return "\n".join(parts)
+
+
+def _default(item: msgspec.structs.FieldInfo) -> str:
+    if item.default is msgspec.NODEFAULT:
+        return "required"
+    return "empty" if item.default == "" else f"`{item.default}`"
+
+
+def _bounds(item: msgspec.structs.FieldInfo) -> str:
+    """`4,096 to 4,294,967,296`, as the type says; empty where it says nothing."""
+    notes = [note for note in getattr(item.type, "__metadata__", ()) if isinstance(note, Meta)]
+    least = next((note.ge for note in notes if note.ge is not None), None)
+    most = next((note.le for note in notes if note.le is not None), None)
+    if least is None or most is None:
+        return ""
+    power = ", a power of two" if item.name == "ring_bytes" else ""
+    return f"{least:,} to {most:,}{power}"
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    """A Markdown table."""
+    lines = ["| " + " | ".join(cells) + " |\n" for cells in (head, *rows)]
+    return lines[0] + "|---" * len(head) + "|\n" + "".join(lines[1:])
+
+
+#: File name in `docs/`: what writes it.
+PAGES: dict[str, Callable[[], str]] = {
+    "counters.md": counters,
+    "configuration.md": configuration,
+}
+
+
+def main(arguments: list[str]) -> int:
+    """Write every page into the folder named, `docs` where none is."""
+    folder = Path(arguments[0] if arguments else "docs")
+    for name, page in PAGES.items():
+        (folder / name).write_text(page())
+        print(f"written: {folder / name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
