@@ -11,6 +11,13 @@ from typing import Any
 import cython
 import numpy
 
+if cython.compiled:
+    from cython.cimports.feedhandler.amqp.inbox import Inbox
+    from cython.cimports.feedhandler.amqp.proton import ReceiverLink
+else:
+    from feedhandler.amqp.inbox import Inbox
+    from feedhandler.amqp.proton import ReceiverLink
+
 from feedhandler.amqp.inbox import Inbox, built_in_feed, day_of
 from feedhandler.codecs import REJECT_TEXT, PacketKind, PeerError, Reject, UsageError
 from feedhandler.codecs.columns import Columns
@@ -70,9 +77,7 @@ class Workspace:
         return self.index
 
 
-_NO_PARTS = numpy.empty(0, numpy.int64)
-_INT64 = numpy.dtype(numpy.int64)
-_empty = numpy.empty
+_NO_PARTS = bytearray()
 
 
 @cython.cclass
@@ -89,7 +94,7 @@ class Batch:
     service    service of the first body
     """
 
-    def __init__(self, feed: Any, grain: str, quality: list, workspace: Workspace) -> None:
+    def __init__(self, feed: Any, grain: str, quality: list | None, workspace: Workspace) -> None:
         self.feed = feed
         self.grain = grain
         self.quality = [note.quality for note in quality] if quality else []
@@ -99,34 +104,41 @@ class Batch:
         self.workspace = workspace
         self.scanned = None
 
+    @cython.ccall
     def fill(
         self,
         inbox: Inbox,
-        arena: bytearray,
-        bounds: cython.longlong[::1],
+        link: ReceiverLink,
         first: cython.Py_ssize_t,
         end: cython.Py_ssize_t,
-    ) -> int:
-        """Take messages `first` .. `end` - 1 of a link's arena, until a quality message.
+    ) -> cython.Py_ssize_t:
+        """Take messages `first` .. `end` - 1 of a link, until a quality message.
 
         Returns how many were taken, and learns from their tags which feed and day they are of.
         """
-        data: bytearray = bytearray(bounds[end] - bounds[first])
+        self.count = inbox.collect(link, first, end)
         self.width = end - first
-        self.parts = _empty(5 * self.width, _INT64)
-        self.count = inbox.gather(arena, bounds, first, end, data, self.parts)
-        if inbox.gathered_bytes < len(data):
-            del data[inbox.gathered_bytes :]
-        self.data = data
+        self.data = inbox.bodies
+        self.parts = inbox.parts
         self.day = inbox.day
         self.service = inbox.service
-        if self.feed is None and self.count:
+        if self.feed is None and self.count > 0:
             self.feed = built_in_feed(inbox.feed_number)
         return self.count
 
     def _part(self, number: int) -> Any:
-        begin = number * self.width
-        return self.parts[begin : begin + self.count]
+        return numpy.frombuffer(self.parts, numpy.int64, self.count, 8 * number * self.width)
+
+    @cython.ccall
+    def stamp(self, place: cython.Py_ssize_t) -> cython.longlong:
+        """The receive stamp of one body: quicker than `stamps` where there are few."""
+        if place < 0 or place >= self.count:
+            raise IndexError("the batch has not so many bodies")
+        if cython.compiled:
+            return cython.cast(cython.p_longlong, cython.cast(cython.p_char, self.parts))[
+                2 * self.width + place
+            ]
+        return memoryview(self.parts).cast("q")[2 * self.width + place]
 
     @property
     def starts(self) -> Any:

@@ -1,4 +1,5 @@
 from feedhandler.amqp.framing cimport Reader
+from feedhandler.amqp.proton cimport ReceiverLink
 
 
 cdef class Message:
@@ -22,12 +23,14 @@ cdef class Inbox:
     cdef readonly long long expected
     cdef readonly unsigned long long messages
     cdef readonly unsigned long long malformed
-    cdef readonly Py_ssize_t gathered_bytes
+    cdef readonly bytearray bodies
+    cdef readonly bytearray parts
     cdef readonly unsigned int day
     cdef readonly unsigned int feed_number
     cdef readonly unsigned int service
     cdef bytes last_content
     cdef str last_content_text
+    cpdef Py_ssize_t collect(self, ReceiverLink link, Py_ssize_t first, Py_ssize_t end)
     cdef Message _message(self, const unsigned char[::1] data)
     cdef bint _in_sequence(self)
     cdef int _identify(self, const unsigned char[::1] data)

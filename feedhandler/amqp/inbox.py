@@ -16,9 +16,12 @@ import cython
 import msgspec
 
 if cython.compiled:
-    from cython.cimports.feedhandler.amqp.framing import Reader, copy, read_uint
+    from cython.cimports.feedhandler.amqp.framing import Reader, read_uint
+    from cython.cimports.feedhandler.amqp.proton import ReceiverLink
+    from cython.cimports.libc.string import memcpy
 else:
-    from feedhandler.amqp.framing import Reader, copy, read_uint
+    from feedhandler.amqp.framing import Reader, read_uint
+    from feedhandler.amqp.proton import ReceiverLink
 
 from feedhandler.amqp import framing
 from feedhandler.codecs.errors import PeerError, UsageError
@@ -43,6 +46,26 @@ def _slice(
     if cython.compiled:
         return cython.cast(cython.p_char, cython.address(data[start]))[:size]
     return bytes(data[start : start + size])
+
+
+@cython.cfunc
+def _move(
+    target: bytearray,
+    at: cython.Py_ssize_t,
+    data: cython.const_uchar[::1],
+    start: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+) -> cython.int:
+    """Copy `data[start : start + size]` into `target`; IndexError where either is too short."""
+    if at < 0 or start < 0 or size < 0 or at + size > len(target) or start + size > len(data):
+        raise IndexError("copy outside the buffer")
+    if size == 0:
+        return 0
+    if cython.compiled:
+        memcpy(cython.cast(cython.p_char, target) + at, cython.address(data[start]), size)
+    else:
+        target[at : at + size] = data[start : start + size]
+    return 0
 
 
 @cython.cclass
@@ -184,7 +207,8 @@ class Inbox:
         self.expected = -1
         self.messages = 0
         self.malformed = 0
-        self.gathered_bytes = 0
+        self.bodies = bytearray()
+        self.parts = bytearray()
         self.day = 0
         self.feed_number = 0
         self.service = 0
@@ -209,39 +233,45 @@ class Inbox:
         self.messages += total
         return found
 
-    def gather(
-        self,
-        data: cython.const_uchar[::1],
-        bounds: cython.longlong[::1],
-        first: cython.Py_ssize_t,
-        count: cython.Py_ssize_t,
-        target: cython.uchar[::1],
-        parts: cython.longlong[::1],
-    ) -> int:
-        """Copy the bodies of messages `first` .. `count` - 1 to `target`, until a quality message.
+    @cython.ccall
+    def collect(
+        self, link: ReceiverLink, first: cython.Py_ssize_t, end: cython.Py_ssize_t
+    ) -> cython.Py_ssize_t:
+        """Copy the bodies of a link's messages `first` .. `end` - 1, until a quality message.
 
-        Returns how many were taken; `gathered_bytes` says how many bytes. `parts` is five arrays
-        of `count - first` one behind the other: each body's start in `target`, size, receive
+        Returns how many were taken. `bodies` holds their bytes; `parts` (native int64) is five
+        arrays of `end - first` one behind the other: each body's start in `bodies`, size, receive
         stamp (0 for none), sequence and message number. Raises as `read` does.
         """
-        i: cython.Py_ssize_t
-        row: cython.Py_ssize_t = 0
-        width: cython.Py_ssize_t = count - first
-        used: cython.Py_ssize_t = 0
+        data: cython.const_uchar[::1] = link.arena
         reader: Reader = self.reader
-        for i in range(first, count):
-            if not reader.parse(data, bounds[i], bounds[i + 1]):
+        width: cython.Py_ssize_t = end - first
+        row: cython.Py_ssize_t = 0
+        used: cython.Py_ssize_t = 0
+        bounds: cython.p_longlong
+        parts: cython.p_longlong
+        self.parts = bytearray(40 * width)
+        if cython.compiled:
+            bounds = cython.cast(cython.p_longlong, cython.cast(cython.p_char, link.bounds))
+            parts = cython.cast(cython.p_longlong, cython.cast(cython.p_char, self.parts))
+        else:
+            bounds = memoryview(link.bounds).cast("q")
+            parts = memoryview(self.parts).cast("q")
+        if first < 0 or end > link.count:
+            raise IndexError("messages that the link does not hold")
+        self.bodies = bytearray(bounds[end] - bounds[first])
+        while row < width:
+            if not reader.parse(data, bounds[first + row], bounds[first + row + 1]):
                 self.malformed += 1
                 raise PeerError("a message is no AMQP message with one data section")
             if self._is_quality(data):
                 break
             if not self._in_sequence():
                 raise self._hole()
-            copy(target, used, data, reader.body_at, reader.body_size)
+            _move(self.bodies, used, data, reader.body_at, reader.body_size)
             parts[row] = used
             parts[width + row] = reader.body_size
             parts[2 * width + row] = reader.received_ns
-            parts[3 * width + row] = parts[4 * width + row] = 0
             if reader.tag_size == _TAG_BYTES:
                 parts[3 * width + row] = read_uint(data, reader.tag_at + 8, 8)
                 parts[4 * width + row] = read_uint(data, reader.tag_at + 16, 2)
@@ -250,7 +280,7 @@ class Inbox:
             used += reader.body_size
             row += 1
         self.messages += row
-        self.gathered_bytes = used
+        del self.bodies[used:]
         return row
 
     @cython.cfunc

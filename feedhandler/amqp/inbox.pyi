@@ -3,6 +3,8 @@ from typing import Any
 
 from typing_extensions import Buffer
 
+from feedhandler.amqp.proton import ReceiverLink
+
 class Message:
     key: str
     body: bytes
@@ -42,13 +44,12 @@ class Inbox:
     expected: int
     messages: int
     malformed: int
-    gathered_bytes: int
+    bodies: bytearray
+    parts: bytearray
     day: int
     feed_number: int
     service: int
     def __init__(self, feed: Any = None) -> None: ...
     def read(self, data: Buffer, bounds: Buffer, count: int) -> list[Message]: ...
-    def gather(
-        self, data: Buffer, bounds: Buffer, first: int, count: int, target: Buffer, parts: Any
-    ) -> int: ...
+    def collect(self, link: ReceiverLink, first: int, end: int) -> int: ...
     def quality_at(self, data: Buffer, bounds: Buffer, place: int) -> Message | None: ...

@@ -29,8 +29,6 @@ TYPE_MAX = 0xFFFF
 
 #: The word that stands for a symbol nobody named: it matches wildcards only.
 ANY_SYMBOL = "\0"
-#: The word of a message that has no symbol.
-NO_SYMBOL_WORD = "-"
 #: The first word of addresses that are reserved for durable queues.
 RESERVED_WORD = "queue"
 
@@ -91,13 +89,6 @@ class Subscription:
     def concerns(self, feed: str, service: str) -> bool:
         """Whether any key of the service could match."""
         return any(_could_match(pattern, (feed, service)) for pattern in self.patterns)
-
-    @property
-    def only_key(self) -> str:
-        """The one key it names exactly, or "" where it has wildcards or several patterns."""
-        if len(self.patterns) != 1 or {"*", "#"} & set(self.patterns[0]):
-            return ""
-        return ".".join(self.patterns[0])
 
 
 def _could_match(pattern: tuple[str, ...], service_key: tuple[str, str]) -> bool:

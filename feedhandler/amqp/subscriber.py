@@ -383,29 +383,36 @@ class Subscriber:
         """What the link holds, as batches; almost always one."""
         link = self._link
         end = link.count
-        bounds = memoryview(link.bounds).cast("q")
-        found: list[Batch] = []
-        quality: list[Message] = []
-        at = 0
         try:
-            while at < end:
-                batch = Batch(self.feed, self.grain, quality, self._workspace)
-                at += batch.fill(self.inbox, link.arena, bounds, at, end)
-                if batch.count or quality:
-                    found.append(batch)
-                    quality = []
-                while at < end and (note := self.inbox.quality_at(link.arena, bounds, at)):
-                    quality.append(note)
-                    at += 1
-            if quality:
-                found.append(Batch(self.feed, self.grain, quality, self._workspace))
-            return found
+            batch = Batch(self.feed, self.grain, None, self._workspace)
+            taken = batch.fill(self.inbox, link, 0, end)
+            if taken == end:
+                return [batch]
+            return self._gather_around_quality([batch] if taken else [], taken)
         except PeerError as error:
             self._finish(error)
             raise
         finally:
-            bounds.release()
             link.clear()
+
+    def _gather_around_quality(self, found: list[Batch], at: int) -> list[Batch]:
+        """The rest of what the link holds, from a quality message on: it goes with what follows."""
+        link = self._link
+        end = link.count
+        bounds = memoryview(link.bounds).cast("q")
+        try:
+            while at < end:
+                quality: list[Message] = []
+                while at < end and (note := self.inbox.quality_at(link.arena, bounds, at)):
+                    quality.append(note)
+                    at += 1
+                batch = Batch(self.feed, self.grain, quality, self._workspace)
+                if at < end:
+                    at += batch.fill(self.inbox, link, at, end)
+                found.append(batch)
+            return found
+        finally:
+            bounds.release()
 
 
 def subscribe(
