@@ -11,7 +11,8 @@ RUN python -m venv /opt/feedhandler \
 
 FROM python:3.11-slim
 COPY --from=build /opt/feedhandler /opt/feedhandler
-COPY docs/gateway.toml /etc/feedhandler/gateway.toml
+# It listens on every address: inside a container, loopback is nobody's but the container's.
+COPY docs/gateway.compose.toml /etc/feedhandler/gateway.toml
 ENV PATH=/opt/feedhandler/bin:$PATH PYTHONUNBUFFERED=1
 RUN useradd --system --no-create-home feedhandler
 USER feedhandler

@@ -84,7 +84,8 @@ def load_interpreted(name: str) -> ModuleType:
     if twin_name in sys.modules:
         return sys.modules[twin_name]
     spec = importlib.util.spec_from_file_location(twin_name, _source_of(name))
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[twin_name] = module
     spec.loader.exec_module(module)

@@ -21,7 +21,6 @@ from feedhandler.replay.book import Order
 from feedhandler.replay.instruments import Instrument, Kind
 
 NS_PER_MS = 1_000_000
-NS_PER_DAY = 86_400_000_000_000
 
 _LIMIT_ORDER = b"2"
 _PERCENT_SCALE = 2

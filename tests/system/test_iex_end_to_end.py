@@ -134,9 +134,13 @@ async def play_through(config: Config, capture: Path, speed: str, folder: Path) 
             assert await asyncio.wait_for(player.wait(), 30) == 0
             # Whatever comes beyond these would come before the stream's end.
             gateway.terminate()
-            with pytest.raises(feedhandler.PeerError):
+
+            async def read_on() -> None:
                 async for message in messages:
                     got.keys.append((message.own_sequence, str(message.type), message.symbol))
+
+            with pytest.raises(feedhandler.PeerError):
+                await read_on()
         assert await asyncio.wait_for(gateway.wait(), 30) == 0
         return got
     finally:

@@ -144,12 +144,6 @@ def test_several_patterns_stand_in_one_address_with_commas() -> None:
     assert asked.grain is Grain.BATCH
 
 
-def test_only_an_exact_single_pattern_names_one_key() -> None:
-    assert parse("euronext.104.1").only_key == "euronext.104.1"
-    assert parse("euronext.*").only_key == ""
-    assert parse("euronext.104,euronext.105").only_key == ""
-
-
 def test_a_symbol_that_nobody_named_matches_wildcards_only() -> None:
     assert matches(("euronext", "104", "*"), ("euronext", "104", ANY_SYMBOL))
     assert not matches(("euronext", "104", "-"), ("euronext", "104", ANY_SYMBOL))

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from feedhandler._compiled import COMPILED_ONLY, PURE_MODE
+from feedhandler.config import load_config
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 FOLDERS = ("codecs", "retrans", "replay", "feedhandler", "tests", "bench")
@@ -130,8 +131,10 @@ def test_every_compose_service_is_well_formed(compose: dict[str, Any]) -> None:
     for name, service in services.items():
         assert set(service) <= SERVICE_KEYS, name
         assert "image" in service or "build" in service
-        for other in service.get("depends_on", []):
+        for other, how in service.get("depends_on", {}).items():
             assert other in services
+            assert how["condition"] in ("service_started", "service_healthy"), name
+            assert set(how) <= {"condition", "restart"}, name
         mode = service.get("network_mode", "")
         if mode.startswith("service:"):
             assert mode.removeprefix("service:") in services
@@ -143,6 +146,20 @@ def test_every_compose_service_is_well_formed(compose: dict[str, Any]) -> None:
 def test_multicast_stays_in_one_network_namespace(compose: dict[str, Any]) -> None:
     for name in ("gateway", "subscriber"):
         assert compose["services"][name]["network_mode"] == "service:exchange"
+
+
+def test_who_lives_in_anothers_namespace_restarts_with_it(compose: dict[str, Any]) -> None:
+    services = compose["services"]
+    for name, service in services.items():
+        owner = service.get("network_mode", "").removeprefix("service:")
+        if owner in services:
+            assert service["depends_on"][owner]["restart"] is True, name
+
+
+def test_the_containers_node_can_be_reached_from_outside() -> None:
+    assert "COPY docs/gateway.compose.toml" in (CHECKOUT / "Dockerfile").read_text()
+    config = load_config(CHECKOUT / "docs" / "gateway.compose.toml")
+    assert config.amqp.address == ("0.0.0.0", 5672)
 
 
 def test_compose_commands_are_commands_of_ours(compose: dict[str, Any]) -> None:
