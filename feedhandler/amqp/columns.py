@@ -102,7 +102,7 @@ class Batch:
         self.parts = _NO_PARTS
         self.width = self.count = self.day = self.service = 0
         self.workspace = workspace
-        self.scanned = None
+        self.scanned: MessageIndex | None = None
 
     @cython.ccall
     def fill(

@@ -59,7 +59,6 @@ cdef class Fanout:
     cdef readonly unsigned long long route_lookups
     cdef readonly unsigned long long route_hits
     cdef readonly unsigned long long route_resets
-    cdef readonly unsigned long long unknown_types
     cdef readonly unsigned long long quality_messages
     cpdef bint pump(self, Py_ssize_t bytes_max)
     cdef int _packet(self, Stream stream, Py_ssize_t offset)

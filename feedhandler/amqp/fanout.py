@@ -174,7 +174,7 @@ class Fanout:
         self.stamp_streams = memoryview(numpy.zeros(STAMPS_MAX, numpy.uint16))
         self.stamp_count = 0
         self.route_lookups = self.route_hits = self.route_resets = 0
-        self.unknown_types = self.quality_messages = 0
+        self.quality_messages = 0
 
     # -- links ------------------------------------------------------------------------------
 
@@ -363,7 +363,6 @@ class Fanout:
             return 0
         if scan_messages(self.table, self.ring.data, start, self.header, self.index) != 0:
             return 0
-        self.unknown_types += self.index.unknown
         for number in range(skip, self.index.count):
             message_type = self.index.types[number]
             if message_type == self.reference_type:

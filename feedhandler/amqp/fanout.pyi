@@ -39,7 +39,6 @@ class Fanout:
     route_lookups: int
     route_hits: int
     route_resets: int
-    unknown_types: int
     quality_messages: int
     def __init__(
         self,

@@ -441,7 +441,6 @@ class Node:
         counts[NodeCounter.ROUTE_LOOKUPS] = fanout.route_lookups
         counts[NodeCounter.ROUTE_HITS] = fanout.route_hits
         counts[NodeCounter.ROUTE_RESETS] = fanout.route_resets
-        counts[NodeCounter.UNKNOWN_TYPES] = fanout.unknown_types
         counts[NodeCounter.QUALITY_MESSAGES] = fanout.quality_messages
         for outlet in fanout.outlets:
             _add_outlet(counts, outlet)
