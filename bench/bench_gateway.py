@@ -46,7 +46,7 @@ def trial(grain: str, subscribers: int, rate: int, seconds: float) -> Outcome:
     with Rig(grain, subscribers) as rig:
         outcome = rig.run(rate, seconds)
         outcome.subscribers = rig.finish()
-    expected = outcome.sent * MESSAGES_A_PACKET
+        expected = (outcome.sent + rig.warm_up_packets) * MESSAGES_A_PACKET
     for report in outcome.subscribers:
         if report["market"] != expected:
             outcome.problems.append(f"a subscriber got {report['market']} of {expected} messages")
