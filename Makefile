@@ -26,10 +26,13 @@ demo: $(VENV)/.compiled ## the main job, seen: exchange, gateway, subscribers (D
 test: $(VENV)/.compiled ## everything that must pass (TESTS=tests/unit for a part)
 	$(PY) -m pytest $(TESTS)
 
+# mypy runs where no folder `codecs` hides Python's own module of that name, which the types of
+# numpy are made with.
 check: $(VENV)/.compiled ## style, types, import directions, compose file
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	$(PY) -m mypy
+	@mkdir -p build/types && ln -sfn ../../feedhandler build/types/feedhandler
+	cd build/types && $(CURDIR)/$(PY) -m mypy --config-file ../../pyproject.toml
 	$(PY) -m pytest -q tests/unit/test_structure_imports.py tests/unit/test_structure_files.py
 
 format: $(VENV)/.compiled ## put the sources into the house format
