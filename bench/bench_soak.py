@@ -1,0 +1,202 @@
+"""An hour at 20,000 packets a second with a fault each minute (`make soak`).
+
+The faults take turns, a minute each: a subscriber is stopped for two seconds and goes on; a
+subscriber is killed and another takes its place; line A is silent for a second; some sequence
+numbers are missing on both lines. The bars: the gateway's resident memory grows by less than 1 MB
+an hour over the last three quarters, it has as many descriptors open at the end as at the start,
+nobody is detached, and each subscriber that lived through it all got every message but those that
+were missing, of which it was told.
+"""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from typing import Any
+
+from bench.rig import MESSAGES_A_PACKET, SEQUENCE_OFFSET, SERVICE, START_SECONDS, Rig, templates
+from feedhandler.replay.sender_lines import MulticastLine
+from feedhandler.replay.sender_load import LoadGenerator
+
+RATE = 20_000
+MINUTES = 60
+PERIOD_SECONDS = 60.0
+#: With `--quick`: a turn of every fault, a look and no figure.
+QUICK_PERIODS, QUICK_PERIOD_SECONDS = 4, 5.0
+SUBSCRIBERS = 4
+#: How long the stopped subscriber stands still: its queue must hold what is sent meanwhile.
+STOPPED_SECONDS = 2.0
+SILENT_SECONDS = 1.0
+#: Numbers that neither line carries.
+MISSING = 3
+SAMPLE_SECONDS = 5.0
+SLOPE_BAR_BYTES_AN_HOUR = 1_000_000
+
+
+class SoakRig(Rig):
+    """The measuring rig with subscribers that come and go. The last two of them take the faults."""
+
+    def stop_one(self) -> None:
+        """Let a subscriber stand still, and go on."""
+        pid = self._subscribers[-2].pid
+        os.kill(pid, signal.SIGSTOP)
+        time.sleep(STOPPED_SECONDS)
+        os.kill(pid, signal.SIGCONT)
+
+    def replace_one(self) -> None:
+        """Kill a subscriber without a goodbye, and start another."""
+        gone = self._subscribers.pop()
+        gone.kill()
+        gone.wait()
+        child = self._child(list(gone.args))
+        self._await_line(child, "ready")
+        self._subscribers.append(child)
+
+    def descriptors(self) -> int:
+        """Open descriptors of the gateway process."""
+        return len(os.listdir(f"/proc/{self.gateway.pid}/fd"))
+
+
+class Soak:
+    """One run: a load in slices, a fault in each, samples all along."""
+
+    def __init__(self, rig: SoakRig, period_seconds: float) -> None:
+        self.rig = rig
+        self.period_seconds = period_seconds
+        self.samples: list[tuple[float, int]] = []
+        self.sent = 0
+        self.missing = 0
+        line = rig.config.channels[0].lines[1]
+        self.line_b = LoadGenerator(
+            templates(),
+            [MulticastLine("B", (line.group, line.port))],
+            sequence_offset=SEQUENCE_OFFSET,
+        )
+
+    def run(self, periods: int) -> None:
+        """`periods` slices, each with the next fault."""
+        faults = [self.stop_one, self.replace_one, self.silence_a, self.leave_out]
+        done = threading.Event()
+        watcher = threading.Thread(target=self._watch, args=(done,))
+        watcher.start()
+        try:
+            for number in range(periods):
+                fault = faults[number % len(faults)]
+                print(f"  {number + 1}: {fault.__name__.replace('_', ' ')}", flush=True)
+                fault()
+        finally:
+            done.set()
+            watcher.join()
+            self.line_b.close()
+
+    def _watch(self, done: threading.Event) -> None:
+        began = time.monotonic()
+        while not done.wait(SAMPLE_SECONDS):
+            self.samples.append((time.monotonic() - began, self.rig.memory_bytes()))
+
+    def _send(self, seconds: float, load: LoadGenerator | None = None) -> None:
+        self.sent += (load or self.rig.load).run(RATE, seconds).datagrams
+
+    def _send_during(self, fault: Any) -> None:
+        """A slice, and the fault in its middle."""
+        worker = threading.Timer(self.period_seconds / 4, fault)
+        worker.start()
+        self._send(self.period_seconds)
+        worker.join()
+
+    def stop_one(self) -> None:
+        """A subscriber stands still for two seconds."""
+        self._send_during(self.rig.stop_one)
+
+    def replace_one(self) -> None:
+        """A subscriber is killed, another comes."""
+        self._send_during(self.rig.replace_one)
+
+    def silence_a(self) -> None:
+        """Line A carries nothing for a second."""
+        self.line_b.next_sequences[:] = self.rig.load.next_sequences
+        self._send(SILENT_SECONDS, self.line_b)
+        self.rig.load.next_sequences[:] = self.line_b.next_sequences
+        self._send(self.period_seconds - SILENT_SECONDS)
+
+    def leave_out(self) -> None:
+        """Some numbers are missing on both lines."""
+        self._send(self.period_seconds / 4)
+        self.rig.load.next_sequences[:] += MISSING
+        self.missing += MISSING
+        self._send(self.period_seconds * 3 / 4)
+
+
+def slope_bytes_an_hour(samples: list[tuple[float, int]]) -> float:
+    """Growth an hour over the last three quarters, by least squares."""
+    import numpy
+
+    settled = samples[len(samples) // 4 :]
+    if len(settled) < 2:
+        return 0.0
+    seconds, sizes = zip(*settled, strict=True)
+    return float(numpy.polyfit(seconds, sizes, 1)[0]) * 3600
+
+
+def problems_of(soak: Soak, after: dict[str, Any], reports: list[dict[str, Any]]) -> list[str]:
+    """What is wrong with what was published and received."""
+    channel, node = after["channels"][0], after["node"]
+    expected = soak.sent * MESSAGES_A_PACKET
+    problems = []
+    if channel["packets"] != soak.sent:
+        problems.append(f"{soak.sent - channel['packets']} packets not published")
+    if channel["lost"] != soak.missing:
+        problems.append(f"{channel['lost']} numbers announced lost, {soak.missing} were missing")
+    if node["links_overrun"]:
+        problems.append(f"{node['links_overrun']} subscribers detached")
+    for report in reports[:-1]:
+        if (report["market"], report["announced_lost"]) != (expected, soak.missing):
+            problems.append(
+                f"a subscriber got {report['market']} of {expected} messages and heard of "
+                f"{report['announced_lost']} of {soak.missing} missing packets"
+            )
+    return problems
+
+
+def run(quick: bool = False) -> dict[str, Any]:
+    """The hour; memory, descriptors, and what was lost or announced."""
+    periods = QUICK_PERIODS if quick else MINUTES
+    with SoakRig("packet", SUBSCRIBERS) as rig:
+        rig.settled()
+        descriptors = rig.descriptors()
+        soak = Soak(rig, QUICK_PERIOD_SECONDS if quick else PERIOD_SECONDS)
+        soak.run(periods)
+        after = rig.settled()
+        grown = _awaited(rig, descriptors) - descriptors
+        reports = rig.finish()
+    problems = problems_of(soak, after, reports)
+    slope = slope_bytes_an_hour(soak.samples)
+    if not quick and slope >= SLOPE_BAR_BYTES_AN_HOUR:
+        problems.append(f"memory grows by {slope / 1e6:.2f} MB an hour")
+    if grown:
+        problems.append(f"{grown} descriptors more than at the start")
+    print(
+        f"  service {SERVICE}: {soak.sent:,} packets, {soak.missing} left out, memory "
+        f"{slope / 1e6:+.2f} MB an hour (bar {SLOPE_BAR_BYTES_AN_HOUR / 1e6:.0f}), descriptors "
+        f"{grown:+d}: " + ("; ".join(problems) or "nothing lost unannounced, nobody detached")
+    )
+    return {
+        "rate": RATE,
+        "packets": soak.sent,
+        "missing": soak.missing,
+        "slope_bytes_an_hour": slope,
+        "bar_bytes_an_hour": SLOPE_BAR_BYTES_AN_HOUR,
+        "descriptors_grown": grown,
+        "problems": problems,
+        "samples": soak.samples,
+    }
+
+
+def _awaited(rig: SoakRig, expected: int) -> int:
+    """The gateway's descriptors once they are back at `expected`, or after a while regardless."""
+    deadline = time.monotonic() + START_SECONDS
+    with contextlib.suppress(OSError):
+        while rig.descriptors() != expected and time.monotonic() < deadline:
+            rig.snapshot(START_SECONDS)
+    return rig.descriptors()
