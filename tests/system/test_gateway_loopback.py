@@ -278,38 +278,33 @@ def test_a_line_that_falls_silent_and_comes_back_is_told_by_name(run: Run) -> No
         config = configured((101, 104), arbitration=arbitration)
         async with (
             running(config) as (gateway, exchange, url),
-            feedhandler.subscribe(url, "euronext.104.quality") as messages,
+            feedhandler.subscribe(url, "euronext.104") as messages,
         ):
             sequence = itertools.count(1)
-            speaking = "AB"
 
-            async def talk() -> None:
-                while True:
-                    exchange.send(packet_of(next(sequence)), speaking)
-                    await asyncio.sleep(0.01)
+            async def told(reason: str, speaking: str) -> dict[str, Any]:
+                """The next note with the reason; till then each packet that came brings another."""
 
-            talking = asyncio.create_task(talk())
+                def is_told(message: Any) -> bool:
+                    if message.content == "packet" and speaking:
+                        exchange.send(packet_of(next(sequence)), speaking)
+                    return message.content == "quality" and message.quality["reason"] == reason
 
-            def said(reason: str) -> Any:
-                return lambda m: m.quality["reason"] == reason
+                return (await until(messages, is_told))[-1].quality
 
-            await until(messages, said("start"))
-            speaking = "A"
-            note = (await until(messages, said("silent")))[-1].quality
+            exchange.send(packet_of(next(sequence)))
+            await told("start", "AB")
+            note = await told("silent", "A")
             assert (note["line"], note["silent"], note["state"]) == ("B", ["B"], "OK")
-            speaking = "AB"
-            note = (await until(messages, said("back")))[-1].quality
+            note = await told("back", "AB")
             assert (note["line"], note["silent"], note["state"]) == ("B", [], "OK")
-            speaking = ""
-            notes = await until(
-                messages, lambda m: said("silent")(m) and len(m.quality["silent"]) == 2
-            )
-            assert notes[-1].quality["state"] == "SILENT"
+            while len(note["silent"]) < 2:
+                note = await told("silent", "")
+            assert note["state"] == "SILENT"
             assert gateway.snapshot()["channels"][1]["quality"] == "SILENT"
-            speaking = "B"
-            note = (await until(messages, said("back")))[-1].quality
+            exchange.send(packet_of(next(sequence)), "B")
+            note = await told("back", "B")
             assert (note["line"], note["silent"], note["state"]) == ("B", ["A"], "OK")
-            talking.cancel()
 
     run(scenario())
 
