@@ -13,12 +13,16 @@ if _os.environ.get("FEEDHANDLER_PURE"):
     _prefer_interpreted()
 
 if TYPE_CHECKING:
+    from feedhandler.amqp.columns import Batch
+    from feedhandler.amqp.inbox import Message
     from feedhandler.amqp.subscriber import Subscriber, subscribe
     from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
 
 __all__ = [
+    "Batch",
     "ConfigError",
     "FeedhandlerError",
+    "Message",
     "PeerError",
     "Subscriber",
     "UsageError",
@@ -27,10 +31,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("Subscriber", "subscribe"):
-        from feedhandler.amqp import subscriber
+    if name in ("Batch", "Message", "Subscriber", "subscribe"):
+        from feedhandler.amqp import columns, inbox, subscriber
 
-        return getattr(subscriber, name)
+        home = {"Batch": columns, "Message": inbox}.get(name, subscriber)
+        return getattr(home, name)
     if name in __all__:
         from feedhandler.codecs import errors
 

@@ -404,6 +404,7 @@ class Node:
     def flush(self) -> None:
         """Write to every connection that has something new."""
         for peer in self.fanout.settle():
+            assert isinstance(peer, NodeConnection)
             if peer.writing:  # the socket is full: `on_writable` goes on
                 peer.dirty = False
                 if peer.overruns:

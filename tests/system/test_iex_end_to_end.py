@@ -66,7 +66,7 @@ def decode_by_hand(path: Path) -> Stream:
                 body = data[at + 2 : at + 2 + size]
                 kind = chr(body[0])
                 symbol = "-" if kind == "S" else body[10:18].decode().rstrip()
-                stream.keys.append((sequence + number, kind, symbol.replace(".", "_")))
+                stream.keys.append((sequence + number, kind, symbol))
                 stream.bodies.append(data[at : at + 2 + size])
                 at += 2 + size
     return stream
@@ -110,6 +110,12 @@ async def listening(gateway: asyncio.subprocess.Process) -> str:
     return "amqp://" + seen.decode().rsplit("AMQP on ", 1)[1].strip()
 
 
+def key_of(message: feedhandler.Message) -> tuple[int, str, str]:
+    """Number, type and symbol of a message, the symbol as the message's own bytes have it."""
+    symbol = getattr(message.record(), "symbol", "-")
+    return message.own_sequence, str(message.type), symbol
+
+
 async def play_through(config: Config, capture: Path, speed: str, folder: Path) -> Stream:
     """Replay with 5 % loss on each line, never the same packet on both; all that arrived."""
     path = folder / "gateway.toml"
@@ -127,7 +133,7 @@ async def play_through(config: Config, capture: Path, speed: str, folder: Path) 
                 *("--loss-a", "5%", "--loss-b", "5%", "--spare-shared", "--seed", "7"),
             )
             async for message in messages:
-                got.keys.append((message.own_sequence, str(message.type), message.symbol))
+                got.keys.append(key_of(message))
                 got.bodies.append(message.body)
                 if len(got.keys) == MESSAGES:
                     break
@@ -137,7 +143,7 @@ async def play_through(config: Config, capture: Path, speed: str, folder: Path) 
 
             async def read_on() -> None:
                 async for message in messages:
-                    got.keys.append((message.own_sequence, str(message.type), message.symbol))
+                    got.keys.append(key_of(message))
 
             with pytest.raises(feedhandler.PeerError):
                 await read_on()
