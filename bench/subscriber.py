@@ -22,6 +22,8 @@ from feedhandler.histogram import BUCKETS, Histogram, percentiles_of
 
 #: Deliveries before the clock counts: connections warm up, caches fill.
 WARM_UP_NS = 1_000_000_000
+#: Up to so many stamps are quicker taken one by one than as an array.
+FEW = 4
 
 
 class Tally:
@@ -48,8 +50,11 @@ class Tally:
         if not self.stamp:
             self.market += batch.count if self.grain == "message" else len(batch)
         elif now - self.began_ns > WARM_UP_NS:
-            for place in range(batch.count):
-                self.histogram.record(now - batch.stamp(place))
+            if batch.count > FEW:
+                self.histogram.record_since(now, batch.stamps)
+            else:
+                for place in range(batch.count):
+                    self.histogram.record(now - batch.stamp(place))
 
     def report(self) -> dict[str, object]:
         """The figures as JSON-ready values."""

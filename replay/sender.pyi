@@ -65,4 +65,5 @@ class Sender:
         rate: int,
         count: int,
         anchor_ns: int,
+        burst: int = 1,
     ) -> int: ...

@@ -369,8 +369,11 @@ cdef class Sender:
         int64_t rate,
         int64_t count,
         int64_t anchor_ns,
+        int64_t burst=1,
     ):
         """Send `count` datagrams at `rate` a second from `anchor_ns` on, each to every line.
+
+        `burst` datagrams leave together, when the last of them is due.
 
         The templates `slab[offsets[i] : offsets[i] + lengths[i]]` take turns. Before template i
         is sent, `next_sequences[channels[i]]` is written into it, `sequence_width` bytes (1 to 8)
@@ -386,7 +389,7 @@ cdef class Sender:
             templates < _WINDOW or lengths.shape[0] != templates or rate < 1
             or channels.shape[0] != templates or steps.shape[0] != templates
             or not 1 <= sequence_width <= 8 or sequence_offset < 0
-            or not 1 <= destinations.shape[0] <= _WINDOW
+            or not 1 <= destinations.shape[0] <= _WINDOW or burst < 1
         ):
             raise IndexError("templates, lines, rate or sequence width are out of range")
         if max(destinations.base.flat) >= self._destination_count:
@@ -404,7 +407,8 @@ cdef class Sender:
             with nogil:
                 self._send_load(
                     slab, offsets, lengths, channels, steps, destinations, next_sequences,
-                    sequence_offset, sequence_width, big_endian, rate, count, anchor_ns, &done
+                    sequence_offset, sequence_width, big_endian, rate, count, anchor_ns, burst,
+                    &done
                 )
         finally:
             prctl(PR_SET_TIMERSLACK, slack)
@@ -427,6 +431,7 @@ cdef class Sender:
         int64_t rate,
         int64_t count,
         int64_t anchor_ns,
+        int64_t burst,
         int64_t *done,
     ) except -1 nogil:
         cdef Py_ssize_t templates = offsets.shape[0]
@@ -439,7 +444,9 @@ cdef class Sender:
         cdef Py_ssize_t line
         cdef uint8_t *payload
         while position < count:
-            if self._wait_until(anchor_ns + _due_ns(position, rate)) == _STOPPED:
+            if self._wait_until(
+                anchor_ns + _due_ns(min(position + burst, count) - 1, rate)
+            ) == _STOPPED:
                 return _STOPPED
             now = fh_monotonic_ns() - anchor_ns
             due = position

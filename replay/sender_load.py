@@ -120,16 +120,18 @@ class LoadGenerator:
         channels = np.array([numbers.get(t.channel, 0) for t in repeated], np.uint16)
         return slab, offsets, lengths, channels, np.array([t.step for t in repeated], np.uint32)
 
-    def run(self, rate: int, duration_s: float) -> LoadResult:
+    def run(self, rate: int, duration_s: float, burst_us: int = 0) -> LoadResult:
         """Send `rate` datagrams a second, to every line, for `duration_s`; blocks without the GIL.
 
-        Ends early after `stop()`. Raises `OSError` where the kernel refuses a datagram.
+        What is due within `burst_us` leaves together, at its end: one wake-up and one system call a
+        line for all of it. Ends early after `stop()`. Raises `OSError` where the kernel refuses a datagram.
         """
         count = int(rate * duration_s)
+        burst = max(1, rate * burst_us // 1_000_000)
         self.progress[:] = 0
         anchor_ns = time.monotonic_ns() + START_LEAD_NS
         sent = self._sender.send_load(
-            *self._columns, self._table, self.next_sequences, *self._place, rate, count, anchor_ns
+            *self._columns, self._table, self.next_sequences, *self._place, rate, count, anchor_ns, burst
         )
         return LoadResult(
             datagrams=sent,
