@@ -27,13 +27,13 @@ LATENCIES: list[tuple[int, str, int, float, float, float, int]] = [
     (35_500, "message", 5, 0.4, 1.0, 0.0, 3),
 ]
 #: Each step while searching for the highest rate.
-STEP = 1.3
+STEP = 1.25
 #: A run that fails once may have met another tenant of the machine: it is tried this often.
 TRIES = 2
 #: Steps at most while looking for a rate that holds and one that does not, and halvings between
 #: the two: the search must end in time.
-STEPS_MAX = 4
-HALVINGS = 2
+STEPS_MAX = 3
+HALVINGS = 1
 
 
 def per_packet(grain: str, subscribers: int) -> int:
@@ -94,7 +94,7 @@ def highest(grain: str, subscribers: int, bar_rate: int, seconds: float) -> tupl
 
 def latency(rate: int, grain: str, subscribers: int, seconds: float) -> dict[str, Any]:
     """Percentiles over all subscribers of one run, in milliseconds (the worst subscriber's)."""
-    with Rig(grain, subscribers, stamp=True) as rig:
+    with Rig(grain, subscribers, stamp=True, apart=True) as rig:
         outcome = rig.run(rate, seconds)
         reports = rig.finish()
     return {
