@@ -23,8 +23,8 @@ RATES: list[tuple[str, str, int, str, int]] = [
 LATENCIES: list[tuple[int, str, int, float, float, float, int]] = [
     (7_100, "packet", 10, 0.25, 0.4, 5.0, 5),
     (7_100, "message", 5, 0.25, 0.4, 5.0, 5),
-    (35_500, "packet", 10, 0.4, 1.0, 0.0, 3),
-    (35_500, "message", 5, 0.4, 1.0, 0.0, 3),
+    (35_500, "packet", 10, 0.4, 1.0, 0.0, 2),
+    (35_500, "message", 5, 0.4, 1.0, 0.0, 2),
 ]
 #: Each step while searching for the highest rate.
 STEP = 1.25

@@ -55,8 +55,8 @@ WARM_UP_SECONDS = 1.0
 #: with what is measured, and one wake-up a packet would take one of them. At 7,100 packets a second
 #: each still leaves alone.
 BURST_US = 100
-#: Scheduling priority of the sending thread, where we have the right.
-SENDER_NICE = -15
+#: Real-time priority of the sending thread, where we have the right: it sleeps between bursts.
+SENDER_PRIORITY = 1
 #: A queue that ends a run above this is growing: a hand-over's worth for each subscriber.
 QUEUED_BYTES_MAX = 1 << 20
 
@@ -290,18 +290,17 @@ def _pin(pid: int, processors: set[int]) -> None:
 @contextlib.contextmanager
 def _preferred(processors: set[int] | None) -> Iterator[None]:
     """Let the sender go first where we may: an exchange does not share our processors."""
-    before = os.getpriority(os.PRIO_PROCESS, 0)
+    policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
     allowed = os.sched_getaffinity(0)
     if processors is not None:
         os.sched_setaffinity(0, processors)
     with contextlib.suppress(PermissionError):
-        os.setpriority(os.PRIO_PROCESS, 0, SENDER_NICE)
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(SENDER_PRIORITY))
     try:
         yield
     finally:
+        os.sched_setscheduler(0, policy, parameters)
         os.sched_setaffinity(0, allowed)
-        with contextlib.suppress(PermissionError):
-            os.setpriority(os.PRIO_PROCESS, 0, before)
 
 
 def _cpu_seconds(pid: int) -> float:
