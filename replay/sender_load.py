@@ -124,14 +124,22 @@ class LoadGenerator:
         """Send `rate` datagrams a second, to every line, for `duration_s`; blocks without the GIL.
 
         What is due within `burst_us` leaves together, at its end: one wake-up and one system call a
-        line for all of it. Ends early after `stop()`. Raises `OSError` where the kernel refuses a datagram.
+        line for all of it. Ends early after `stop()`. Raises `OSError` where the kernel refuses a
+        datagram.
         """
         count = int(rate * duration_s)
         burst = max(1, rate * burst_us // 1_000_000)
         self.progress[:] = 0
         anchor_ns = time.monotonic_ns() + START_LEAD_NS
         sent = self._sender.send_load(
-            *self._columns, self._table, self.next_sequences, *self._place, rate, count, anchor_ns, burst
+            *self._columns,
+            self._table,
+            self.next_sequences,
+            *self._place,
+            rate,
+            count,
+            anchor_ns,
+            burst,
         )
         return LoadResult(
             datagrams=sent,
