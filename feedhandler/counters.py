@@ -96,7 +96,10 @@ class NodeCounter(Counter):
     """The embedded AMQP node and its fan-out."""
 
     CONNECTIONS_OPENED = 0, "connections accepted"
-    CONNECTIONS_REFUSED = 1, "connections closed at once because there were too many"
+    CONNECTIONS_REFUSED = (
+        1,
+        "connections not taken because there were too many, or no descriptor was left",
+    )
     CONNECTIONS_FAILED = 2, "connections that broke off, broke the protocol, or fell silent"
     LINKS_OPENED = 3, "links accepted"
     LINKS_REFUSED = 4, "links refused: a wrong address, or too many"

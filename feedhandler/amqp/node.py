@@ -41,6 +41,8 @@ OPEN_SECONDS = 10.0
 LINGER_SECONDS = 2.0
 #: Read at a time of what a client says after the goodbye.
 LEAVING_BYTES = 1 << 16
+#: How long new clients wait when the process has no descriptor left for them.
+ACCEPT_PAUSE_SECONDS = 0.1
 #: Connections waiting to be accepted.
 BACKLOG = 128
 #: Send buffer asked of the kernel for each connection: a hand-over's worth, so that a subscriber
@@ -349,7 +351,8 @@ class Node:
         self.loop = asyncio.get_running_loop()
         host, port = self.settings.address
         try:
-            self._listener = socket.create_server((host, port), backlog=BACKLOG)
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            self._listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
         except (OSError, OverflowError) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise ConfigError(
@@ -368,7 +371,13 @@ class Node:
         for _ in range(BACKLOG):
             try:
                 sock, _address = self._listener.accept()
-            except OSError:  # nobody waits any more, or that one has left
+            except OSError as error:
+                # Nobody waits any more, or that one has left. Out of descriptors the listener
+                # would stay readable and take every turn of the loop: look again a little later.
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    self.counts[NodeCounter.CONNECTIONS_REFUSED] += 1
+                    self.loop.remove_reader(self._listener.fileno())
+                    self.loop.call_later(ACCEPT_PAUSE_SECONDS, self._accept_again)
                 return
             if len(self.connections) >= self.settings.max_connections:
                 self.counts[NodeCounter.CONNECTIONS_REFUSED] += 1
@@ -380,6 +389,11 @@ class Node:
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
             self.counts[NodeCounter.CONNECTIONS_OPENED] += 1
             self.connections.add(NodeConnection(self, sock))
+
+    def _accept_again(self) -> None:
+        """Listen again after a pause, if the node has not been stopped meanwhile."""
+        if self._listener is not None:
+            self.loop.add_reader(self._listener.fileno(), self._accept)
 
     def _tick(self) -> None:
         """Let every connection see the time: idle peers end, our own empty frames go out."""

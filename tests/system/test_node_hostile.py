@@ -2,6 +2,7 @@
 
 import os
 import random
+import resource
 import socket
 import struct
 import time
@@ -11,6 +12,7 @@ import proton
 import pytest
 from node_kit import PATIENCE_S, RawClient, Run, Settings, both_loops, in_thread, running
 
+import feedhandler
 from feedhandler.amqp.node import Node
 from feedhandler.codecs import ConfigError
 
@@ -389,5 +391,42 @@ def test_a_port_in_use_is_a_configuration_error(run: Run) -> None:
             node = Node(rig.fanout, elsewhere, rig.qualities, rig.feed.type_code, "third")
             with pytest.raises(ConfigError, match="cannot listen"):
                 node.start()
+
+    run(scenario())
+
+
+@both_loops
+def test_without_descriptors_left_clients_wait_and_are_taken_later(run: Run) -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            with socket.create_connection(("127.0.0.1", rig.port), PATIENCE_S):
+                limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+                free = os.dup(0)
+                os.close(free)
+                resource.setrlimit(resource.RLIMIT_NOFILE, (free, limits[1]))
+                try:
+                    await rig.until(lambda: rig.count("connections_refused") > 0, "no descriptor")
+                finally:
+                    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+                await rig.until(lambda: rig.count("connections_opened") == 1, "taken later")
+
+    run(scenario())
+
+
+@both_loops
+def test_the_node_listens_on_ipv6_as_well(run: Run) -> None:
+    async def scenario() -> None:
+        settings = Settings(address=("::1", 0))
+        try:
+            socket.create_server(("::1", 0), family=socket.AF_INET6).close()
+        except OSError as error:
+            pytest.skip(f"no IPv6 loopback here: {error}")
+        async with (
+            running(settings) as rig,
+            feedhandler.subscribe(f"amqp://[::1]:{rig.port}", "euronext.104") as messages,
+        ):
+            rig.packets(1, 1)
+            await rig.deliver()
+            assert [(await anext(messages)).content for _ in range(2)] == ["quality", "packet"]
 
     run(scenario())
