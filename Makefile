@@ -7,6 +7,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install -q --disable-pip-version-check
 SEEDS ?= 10000
 FUZZ ?= 100000000
+CRASHES ?= 100
 JOBS := $(shell nproc 2>/dev/null || echo 2)
 
 # What the compiled modules are made from; the table stands in feedhandler/_compiled.py.
@@ -14,7 +15,7 @@ SOURCES := $(shell find codecs retrans replay feedhandler -type f \
 	\( -name '*.pyx' -o -name '*.pxd' -o -name '*.h' \)) \
 	$(shell sed -n 's/^ *"feedhandler\..*": "\(.*\)",$$/\1/p' feedhandler/_compiled.py)
 
-.PHONY: help demo test check format build bench bench-long soak simulate fuzz fuzz-asan docs clean install
+.PHONY: help demo test check format build bench bench-long soak simulate crash fuzz fuzz-asan docs clean install
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -55,6 +56,9 @@ soak: $(VENV)/.compiled ## an hour at 20,000 packets/s with a fault a minute: no
 
 simulate: $(VENV)/.compiled ## the simulation campaign (SEEDS=10000)
 	SEEDS=$(SEEDS) FORGED=1000000 $(PY) -m pytest --timeout=0 -s tests/simulation
+
+crash: $(VENV)/.compiled ## a gateway killed under load, again and again (CRASHES=100)
+	CRASHES=$(CRASHES) $(PY) -m pytest --timeout=0 -s tests/system/test_gateway_crash.py
 
 fuzz: $(VENV)/.compiled ## the mutation campaign (FUZZ=100000000)
 	FEEDHANDLER_FUZZ=$(FUZZ) $(PY) -m pytest --timeout=0 -s tests/fuzz
