@@ -1,0 +1,104 @@
+"""What an operator may set about recovery, with the reasons for the defaults."""
+
+import msgspec
+
+
+class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of retransmission and refresh; times in microseconds, sizes as named."""
+
+    request_packets_max: int = 1000
+    """widest range of one retransmission request, in sequence numbers; exchanges refuse wider
+    ones (NYSE: 1,000)"""
+
+    outstanding_max: int = 16
+    """most requests under way at one server, over all channels; answers come one after another
+    on one connection, so more would only queue there"""
+
+    requests_per_s: int = 1000
+    """most requests to one server in any second, over all channels; 0: no limit. One channel's
+    requests never wait longer than its `recovery_wait_us` for a free place"""
+
+    requests_per_day: int = 0
+    """most requests to one server in a trading day; 0: no limit. A little below the server's own
+    quota (NYSE: 5,000), so that the server never has to refuse"""
+
+    request_timeout_us: int = 200_000
+    """how long a request may go without an answer or a further packet of it; many times a server's
+    usual answer, so that a slow answer is not asked for twice"""
+
+    retries: int = 2
+    """how often a range is asked for again before it is abandoned"""
+
+    backoff_us: int = 20_000
+    """wait before a range is asked for again; doubles each time, and is jittered by half, so that
+    receivers that lost the same packet do not ask in step"""
+
+    recovery_wait_us: int = 500_000
+    """longest that a hole holds the live stream back, beyond `gap_wait_us`; what is missing then is
+    announced lost"""
+
+    refresh_timeout_us: int = 10_000_000
+    """how long a refresh may go without a sign of progress, or take in all once its snapshot has
+    begun; a snapshot of a busy service is some thousand packets"""
+
+    refresh_tries: int = 3
+    """how many refresh requests are made before a service is left stale for a while"""
+
+    refresh_retry_us: int = 60_000_000
+    """how long a stale service waits before it tries a refresh again; cyclic snapshots that come by
+    themselves heal it sooner"""
+
+    snapshot_bytes_max: int = 64 << 20
+    """most inflated bytes of one snapshot; a larger one fails and is counted"""
+
+    inflated_bytes_max: int = 65_535
+    """most bytes that one compressed packet may inflate to; guards against a lying packet"""
+
+    store_bytes: int = 32 << 20
+    """published packets kept for each channel, for the catch-up after a snapshot; some seconds of
+    a busy service"""
+
+    heartbeat_us: int = 1_000_000
+    """how often a heartbeat is sent to a server"""
+
+    dead_us: int = 5_000_000
+    """a connection on which nothing came for so long is dead; several heartbeats"""
+
+    reconnect_us: int = 100_000
+    """first wait before connecting again; doubles each time, jittered"""
+
+    reconnect_max_us: int = 5_000_000
+    """longest wait before connecting again"""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work; raises ValueError (msgspec turns it into its own error)."""
+        for name, (least, most) in RECOVERY_BOUNDS.items():
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise ValueError(f"{name} must be from {least} to {most}, not {value}")
+        for shorter, longer in (("heartbeat_us", "dead_us"), ("reconnect_us", "reconnect_max_us")):
+            if getattr(self, shorter) > getattr(self, longer):
+                raise ValueError(f"{shorter} must not be longer than {longer}")
+
+
+#: Each field of `RecoverySettings`: its least and greatest value.
+RECOVERY_BOUNDS: dict[str, tuple[int, int]] = {
+    "request_packets_max": (1, 1 << 20),
+    "outstanding_max": (1, 4096),
+    "requests_per_s": (0, 1_000_000),
+    "requests_per_day": (0, 1 << 32),
+    "request_timeout_us": (1_000, 60_000_000),
+    "retries": (0, 100),
+    "backoff_us": (100, 60_000_000),
+    "recovery_wait_us": (0, 60_000_000),
+    "refresh_timeout_us": (1_000, 3_600_000_000),
+    "refresh_tries": (1, 100),
+    "refresh_retry_us": (1_000, 86_400_000_000),
+    "snapshot_bytes_max": (1 << 10, 1 << 32),
+    "inflated_bytes_max": (1 << 10, 1 << 24),
+    "store_bytes": (1 << 16, 1 << 36),
+    "heartbeat_us": (1_000, 3_600_000_000),
+    "dead_us": (1_000, 3_600_000_000),
+    "reconnect_us": (1_000, 3_600_000_000),
+    "reconnect_max_us": (1_000, 3_600_000_000),
+}
