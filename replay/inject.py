@@ -13,10 +13,15 @@ With `spare_shared` a datagram that one line has lost is never lost on a later l
 can be made good from the other line. The lines later in the list then lose a little less than
 told: B with rate b loses b times the share that A kept.
 
+Beside what the lines do independently there is *shared loss*: `together` is the rate at which one
+datagram is lost on every line at once, as behind a broken switch. What is lost like that can only
+be fetched again. `spare_shared` leaves it alone: what was lost together is never spared.
+
 An `Injector` is fed with the due times of consecutive datagrams, in chunks of any size, and
-answers per line with the sends in their order. It is sans-IO. Each line and each kind of fault
-draws from a random stream of its own, one draw a datagram, so the outcome depends on the seed and
-on the datagram's number alone: not on the chunk size, nor on whether another fault is on.
+answers per line with the sends in their order. It is sans-IO. Each line and each kind of fault,
+and shared loss, draws from a random stream of its own, one draw a datagram, so the outcome depends
+on the seed and on the datagram's number alone: not on the chunk size, nor on whether another fault
+is on.
 """
 
 import dataclasses
@@ -35,6 +40,8 @@ DELAY_US_MAX = 10_000_000
 Array = np.ndarray[Any, Any]
 
 _LOSS, _DUPLICATE, _REORDER, _DISTANCE, _JITTER = range(5)
+#: What shared loss draws from: no line has this number.
+_TOGETHER_STREAM = (1 << 16,)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -81,6 +88,8 @@ class FaultCounts:
     reordered: int = 0
     #: Not dropped, only because another line had lost the same datagram.
     spared: int = 0
+    #: Of the dropped ones, those that every line lost at once.
+    together: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -122,17 +131,27 @@ class _Line:
 class Injector:
     """Plans the sends of several lines; see the module's text.
 
-    `lines`: the faults of each line, in the order A, B, ...; `seed`: any non-negative integer.
-    `counts` has a `FaultCounts` a line.
+    `lines`: the faults of each line, in the order A, B, ...; `seed`: any non-negative integer;
+    `together`: the rate of shared loss, a probability. `counts` has a `FaultCounts` a line.
     """
 
     def __init__(
-        self, lines: Sequence[LineFaults], seed: int = 0, spare_shared: bool = False
+        self,
+        lines: Sequence[LineFaults],
+        seed: int = 0,
+        spare_shared: bool = False,
+        together: float = 0.0,
     ) -> None:
         if seed < 0:
             raise UsageError(f"a seed is not negative, {seed} is", "give 0 or more")
+        if not 0.0 <= together <= 1.0:
+            raise UsageError(f"together is a probability, not {together}", "give 0.05 for 5 %")
         self.seed = seed
         self.spare_shared = spare_shared
+        self.together = together
+        self._together_stream = np.random.default_rng(
+            np.random.SeedSequence(seed, spawn_key=_TOGETHER_STREAM)
+        )
         self._lines = [
             _Line(
                 faults,
@@ -167,11 +186,14 @@ class Injector:
         due_ns = np.asarray(due_ns, np.int64)
         first = self._next_index
         self._next_index += len(due_ns)
+        together = np.zeros(len(due_ns), bool)
+        if self.together:
+            together = self._together_stream.random(len(due_ns)) < self.together
         lost_before = np.zeros(len(due_ns), bool)
         answer = []
         for number, line in enumerate(self._lines):
             here = present[number] if present is not None else None
-            kept = self._keep(line, len(due_ns), lost_before, here)
+            kept = self._keep(line, together, lost_before, here)
             answer.append(self._order(line, due_ns, first, kept))
         return answer
 
@@ -187,9 +209,14 @@ class Injector:
             answer.append(LineSends(due_ns, index, turn))
         return answer
 
-    def _keep(self, line: _Line, count: int, lost_before: Array, present: Array | None) -> Array:
-        """How often each datagram is sent on this line: 0, 1 or 2. Adds to `lost_before`."""
-        faults = line.faults
+    def _keep(
+        self, line: _Line, together: Array, lost_before: Array, present: Array | None
+    ) -> Array:
+        """How often each datagram is sent on this line: 0, 1 or 2. Adds to `lost_before`.
+
+        `together` tells which are lost on every line.
+        """
+        faults, count = line.faults, len(together)
         lost = line.happens(_LOSS, faults.loss, count)
         twice = line.happens(_DUPLICATE, faults.duplicate, count)
         if present is not None:
@@ -199,6 +226,9 @@ class Injector:
             line.counts.spared += int(spared.sum())
             lost &= ~lost_before
             lost_before |= lost
+        shared = together if present is None else together & present
+        line.counts.together += int(shared.sum())
+        lost |= shared
         copies = np.where(lost, 0, 1 + twice)
         if present is not None:
             copies[~present] = 0

@@ -88,12 +88,44 @@ def test_everything_lost_on_a_is_all_spared_on_b() -> None:
     assert injector.counts[1].spared == 100
 
 
+def test_what_is_lost_together_is_lost_on_every_line_and_never_spared() -> None:
+    print(f"seed {SEED}: {RERUN}")
+    injector = Injector([LineFaults()] * 3, SEED, spare_shared=True, together=0.01)
+    kept = [set(sends.index.tolist()) for sends in plan_all(injector, due_times(), 999)]
+    assert kept[0] == kept[1] == kept[2]
+    assert within_binomial(COUNT - len(kept[0]), COUNT, 0.01)
+    for counts in injector.counts:
+        assert counts.together == counts.dropped == COUNT - len(kept[0])
+        assert counts.spared == 0
+
+
+def test_shared_loss_comes_on_top_of_what_each_line_loses() -> None:
+    print(f"seed {SEED}: {RERUN}")
+    due_ns = due_times()
+    alone = Injector([LineFaults(loss=0.1), LineFaults(loss=0.2)], SEED)
+    both = Injector([LineFaults(loss=0.1), LineFaults(loss=0.2)], SEED, together=0.05)
+    shared = Injector([LineFaults()], SEED, together=0.05)
+    (kept,) = (set(sends.index.tolist()) for sends in plan_all(shared, due_ns))
+    for own, all_of_it in zip(plan_all(alone, due_ns), plan_all(both, due_ns, 777), strict=True):
+        assert set(all_of_it.index.tolist()) == set(own.index.tolist()) & kept
+    for counts, before in zip(both.counts, alone.counts, strict=True):
+        assert counts.dropped > before.dropped
+        assert counts.together == COUNT - len(kept)
+        assert counts.sends == counts.datagrams - counts.dropped + counts.duplicated
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.01, float("nan")])
+def test_an_impossible_rate_of_shared_loss_is_refused(rate: float) -> None:
+    with pytest.raises(UsageError, match="together is a probability"):
+        Injector([LineFaults()], together=rate)
+
+
 @pytest.mark.parametrize("chunk", [1, 7, 100, 4_096])
 def test_the_plan_depends_on_the_seed_and_not_on_the_chunks(chunk: int) -> None:
     due_ns = due_times(5_000)
-    whole = plan_all(Injector([EVERYTHING, EVERYTHING], SEED, True), due_ns)
-    pieces = plan_all(Injector([EVERYTHING, EVERYTHING], SEED, True), due_ns, chunk)
-    other = plan_all(Injector([EVERYTHING, EVERYTHING], SEED + 1, True), due_ns)
+    whole = plan_all(Injector([EVERYTHING, EVERYTHING], SEED, True, 0.1), due_ns)
+    pieces = plan_all(Injector([EVERYTHING, EVERYTHING], SEED, True, 0.1), due_ns, chunk)
+    other = plan_all(Injector([EVERYTHING, EVERYTHING], SEED + 1, True, 0.1), due_ns)
     for one, same, different in zip(whole, pieces, other, strict=True):
         for name in LineSends.__slots__:
             assert getattr(one, name).tolist() == getattr(same, name).tolist()
@@ -166,6 +198,9 @@ def test_datagrams_that_a_line_does_not_carry_are_no_loss() -> None:
     a, b = injector.plan(due_times(3), [here, ~here])
     assert a.index.tolist() == [0, 2]
     assert len(b) == 0
+    everything = Injector([LineFaults()], together=1.0)
+    everything.plan(due_times(3), [here])
+    assert everything.counts[0].together == everything.counts[0].dropped == 2
     assert [counts.datagrams for counts in injector.counts] == [2, 1]
     assert [counts.dropped for counts in injector.counts] == [0, 1]
 
