@@ -24,6 +24,7 @@ from msgspec import Meta, Struct, field
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.config_text import KeyLines, KeyPath, parse_path, path_text, toml_value
 from feedhandler.ingest.settings import ArbitrationSettings
+from feedhandler.recorder_settings import FILES_MIN, RecordConfig
 
 #: A channel with more lines than this is a mistake in the file: exchanges send two.
 MAX_LINES = 8
@@ -134,6 +135,14 @@ class StatsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     interval_ms: Annotated[int, _setting("time between snapshots", ge=10, le=3_600_000)] = 1000
 
 
+class ControlConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[control]`: the socket that `feedhandler status` asks."""
+
+    bind: Annotated[
+        str, _setting("ZeroMQ endpoint such as ipc:///run/gateway.ipc; empty for none")
+    ] = ""
+
+
 class LineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[[channel.line]]`: one multicast line."""
 
@@ -167,6 +176,8 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     receive: ReceiveConfig = ReceiveConfig()
     amqp: AmqpConfig = AmqpConfig()
     stats: StatsConfig = StatsConfig()
+    control: ControlConfig = ControlConfig()
+    record: RecordConfig = RecordConfig()
     channels: Annotated[tuple[ChannelConfig, ...], Meta(min_length=1, max_length=MAX_CHANNELS)] = (
         field(name="channel")
     )
@@ -211,7 +222,7 @@ def parse_config(text: str, source: str = "configuration") -> Config:
     try:
         _refuse_unknown(values, Config, ())
         config = _convert(values)
-        for check in (_check_gateway, _check_bounds, _check_channels):
+        for check in (_check_gateway, _check_bounds, _check_record, _check_channels):
             check(config)
     except _Wrong as wrong:
         line_number = KeyLines(text)[wrong.path]
@@ -262,10 +273,15 @@ def split_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+def is_endpoint(text: str) -> bool:
+    """Is `text` a ZeroMQ endpoint of the kinds used here: `tcp://host:port` or `ipc://path`?"""
+    return bool(re.fullmatch(r"tcp://[^:/]+:\d{1,5}|tcp://\[[^\]]+\]:\d{1,5}|ipc://.+", text))
+
+
 def to_toml(config: Config, comments: bool = False) -> str:
     """The effective configuration, defaults included, as TOML; with each setting's meaning."""
     parts = []
-    for section in ("gateway", "arbitration", "receive", "amqp", "stats"):
+    for section in ("gateway", "arbitration", "receive", "amqp", "stats", "control", "record"):
         parts.append(_table_text(f"[{section}]", getattr(config, section), comments))
     for number, channel in enumerate(config.channels):
         explain = comments and number == 0
@@ -326,6 +342,8 @@ _TABLES: dict[str, tuple[type[Struct], bool]] = {
     "receive": (ReceiveConfig, False),
     "amqp": (AmqpConfig, False),
     "stats": (StatsConfig, False),
+    "control": (ControlConfig, False),
+    "record": (RecordConfig, False),
     "channel": (ChannelConfig, True),
     "line": (LineConfig, True),
 }
@@ -367,8 +385,8 @@ def _plain_words(reason: str, path: KeyPath) -> str:
     """msgspec's `Expected `int`, got `str`` as `wants an integer, got text in quotes`."""
     if "matching regex" in reason:
         return "wants 1 to 64 letters, digits, _ or -"
-    if bound := re.match(r"Expected `int` (>=|<=|<|>) (-?\d+)", reason):
-        return f"wants an integer {bound[1]} {bound[2]}"
+    if bound := re.match(r"Expected `(int|float)` (>=|<=|<|>) (-?[\d.]+)", reason):
+        return f"wants {_KINDS[bound[1]]} {bound[2]} {bound[3]}"
     if length := re.match(r"Expected `array` of length (>=|<=) (\d+)", reason):
         return f"wants {'at least' if length[1] == '>=' else 'at most'} {length[2]} of them"
     reason = re.sub(r"`(\w+)`", lambda kind: _KINDS.get(kind[1], kind[1]), reason)
@@ -379,6 +397,11 @@ def _allowed(path: KeyPath) -> str:
     """The choices of a key that has few."""
     if path[-1:] == ("source_filter",):
         return "kernel or count"
+    if path[:1] == ("record",):
+        return {
+            "what": "lines, published or both",
+            "when_full": "stop or delete-oldest",
+        }.get(str(path[-1]), "")
     if path[:1] == ("gateway",):
         return {"loop": "uvloop or asyncio", "symbols": "index or name"}.get(str(path[-1]), "")
     return ""
@@ -408,10 +431,25 @@ def _check_bounds(config: Config) -> None:
         config.amqp.address  # noqa: B018 - raises for what is no address
     except ValueError as error:
         raise _Wrong(("amqp", "listen"), str(error), "for example 127.0.0.1:5672") from None
-    bind = config.stats.bind
-    if bind and not re.fullmatch(r"tcp://[^:/]+:\d{1,5}|tcp://\[[^\]]+\]:\d{1,5}|ipc://.+", bind):
-        hint = "for example tcp://127.0.0.1:5571"
-        raise _Wrong(("stats", "bind"), f"{bind!r} is no ZeroMQ endpoint", hint)
+    for section, bind in (("stats", config.stats.bind), ("control", config.control.bind)):
+        if bind and not is_endpoint(bind):
+            hint = "for example tcp://127.0.0.1:5571"
+            raise _Wrong((section, "bind"), f"{bind!r} is no ZeroMQ endpoint", hint)
+    if config.control.bind and config.control.bind == config.stats.bind:
+        hint = "each socket has an endpoint of its own"
+        raise _Wrong(("control", "bind"), f"{config.control.bind} is stats.bind already", hint)
+
+
+def _check_record(config: Config) -> None:
+    """Bounds that depend on each other."""
+    record = config.record
+    if record.ring_bytes & (record.ring_bytes - 1):
+        hint = f"the next larger one is {1 << record.ring_bytes.bit_length()}"
+        raise _Wrong(("record", "ring_bytes"), f"{record.ring_bytes} is not a power of two", hint)
+    least = FILES_MIN * record.file_bytes
+    if record.total_bytes < least:
+        reason = f"{record.total_bytes} is less than {FILES_MIN} files of file_bytes"
+        raise _Wrong(("record", "total_bytes"), reason, f"at least {least}, or smaller files")
 
 
 def _check_channels(config: Config) -> None:

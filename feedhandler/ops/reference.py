@@ -98,6 +98,16 @@ _TABLES: list[tuple[str, str, type[Struct]]] = [
         config.StatsConfig,
     ),
     (
+        "[control]",
+        "What can be asked: [recording.md](recording.md#a-gateways-status).",
+        config.ControlConfig,
+    ),
+    (
+        "[record]",
+        "How recording behaves at its bounds: [recording.md](recording.md).",
+        config.RecordConfig,
+    ),
+    (
         "[[channel]]",
         "One table for each sequence-number space; a service appears once. "
         f"1 to {config.MAX_CHANNELS} of them.",

@@ -225,3 +225,28 @@ def test_any_settings_survive_printing_and_loading(
 def test_any_text_is_either_a_configuration_or_a_config_error(text: str) -> None:
     with contextlib.suppress(ConfigError):
         parse_config(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('[record]\nwhat = "all"', "gw.toml:2: record.what: cannot be 'all' (lines, published"),
+        ("[record]\nfile_bytes = 3", "gw.toml:2: record.file_bytes: wants an integer >= 1048576"),
+        ("[record]\ndisk_free_min_share = 1.5", "record.disk_free_min_share: wants a number <= 1"),
+        ("[record]\nring_bytes = 300000", "record.ring_bytes: 300000 is not a power of two"),
+        ("[record]\ntotal_bytes = 4194304", "is less than 4 files of file_bytes (at least 1073741"),
+        ('[control]\nbind = "5572"', "gw.toml:2: control.bind: '5572' is no ZeroMQ endpoint"),
+        (
+            '[control]\nbind = "tcp://127.0.0.1:5"\n[stats]\nbind = "tcp://127.0.0.1:5"',
+            "gw.toml:2: control.bind: tcp://127.0.0.1:5 is stats.bind already",
+        ),
+    ],
+)
+def test_what_recording_and_control_cannot_be_is_refused(text: str, told: str) -> None:
+    assert told in refusal(text + "\n" + CHANNEL)
+
+
+def test_a_recording_bound_may_be_a_whole_number() -> None:
+    config = parse_config("[record]\ndisk_free_min_share = 1\n" + CHANNEL)
+    assert config.record.disk_free_min_share == 1.0
+    assert config.record.series == ()
