@@ -76,6 +76,7 @@ class ChannelCounter(Counter):
     HOLD_FULL = 12, "times the earliest gap was announced early because the hold was full"
     RING_FULL = 13, "times a record had to wait because the ring had no room"
     EVICTED = 14, "quarantined packets pushed out by later ones"
+    MISSING = 15, "sequence numbers that the lines did not bring in time and recovery was asked for"
 
 
 #: Counters that hold a highest value and must not be summed.

@@ -10,6 +10,7 @@ from feedhandler.codecs.kinds import PacketKind
 from feedhandler.codecs.scanner import PacketHeader
 from feedhandler.counters import ChannelCounter, LineCounter
 from feedhandler.ingest import arbitration as compiled_arbitration
+from feedhandler.ingest import recovered as compiled_recovered
 from feedhandler.ingest import ring as compiled_ring
 from feedhandler.ingest.ring import Event, RecordKind
 from feedhandler.ingest.settings import ArbitrationSettings
@@ -43,8 +44,8 @@ def _interpreted_stack(*names: str) -> tuple[ModuleType, ...]:
 
 
 TWINS: dict[str, tuple[ModuleType, ...]] = {
-    "compiled": (compiled_arbitration, compiled_ring),
-    "interpreted": _interpreted_stack("arbitration", "ring"),
+    "compiled": (compiled_arbitration, compiled_ring, compiled_recovered),
+    "interpreted": _interpreted_stack("arbitration", "ring", "recovered"),
 }
 QUICK = ArbitrationSettings(hold_packets=16, quarantine_packets=8, compare_packets=64)
 
@@ -64,7 +65,7 @@ class Channel:
         ring_bytes: int = 1 << 18,
         **options: Any,
     ) -> None:
-        arbitration, ring = TWINS[twin]
+        arbitration, ring, self.recovered = TWINS[twin]
         self.ring = ring.Ring(ring_bytes)
         self.arbiter = arbitration.Arbiter(self.ring, settings=settings, **options)
         self.header = PacketHeader()
@@ -87,6 +88,41 @@ class Channel:
         head: bytes = bytes(BODY),
     ) -> Verdict:
         """Give the arbiter one packet; what it says about it."""
+        payload = self._packet(
+            sequence, next_sequence, kind, session, send_time, body, count, head
+        )
+        verdict = self.arbiter.receive(
+            line, self.header, memoryview(payload), 0, self.now + 7, self.now
+        )
+        self.collect()
+        return Verdict(verdict)
+
+    def recover(self, sequence: int, *, epoch: int = 0, **fields: Any) -> Verdict:
+        """Give the arbiter a packet that recovery has brought."""
+        payload = self._packet(sequence, **fields)
+        verdict = self.recovered.recover(
+            self.arbiter, self.header, memoryview(payload), 0, self.now + 7, self.now, epoch
+        )
+        self.collect()
+        return Verdict(verdict)
+
+    def give_up(self, until: int, epoch: int = 0) -> None:
+        """Tell the arbiter that nobody has what is missing below `until`."""
+        self.recovered.give_up(self.arbiter, until, self.now, epoch)
+        self.collect()
+
+    def _packet(
+        self,
+        sequence: int,
+        next_sequence: int | None = None,
+        kind: PacketKind = PacketKind.DATA,
+        session: int = 0,
+        send_time: int = 0,
+        body: bytes | None = None,
+        count: int = 1,
+        head: bytes = bytes(BODY),
+    ) -> bytes:
+        """The packet's bytes; the header has its fields."""
         payload = head + (body_of(sequence) if body is None else body)
         header = self.header
         header.sequence = sequence
@@ -94,9 +130,7 @@ class Channel:
         header.session, header.send_time = session, send_time
         header.length, header.body = len(payload), BODY
         header.kind, header.count = int(kind), count
-        verdict = self.arbiter.receive(line, header, memoryview(payload), 0, self.now + 7, self.now)
-        self.collect()
-        return Verdict(verdict)
+        return payload
 
     def data(self, line: int, *sequences: int, **fields: Any) -> list[Verdict]:
         """Data packets of one sequence number each."""
@@ -153,8 +187,8 @@ def told(event: Event) -> tuple:
     match event.kind:
         case RecordKind.PACKET:
             return ("packet", event.sequence)
-        case RecordKind.GAP:
-            return ("gap", event.sequence, event.next_sequence)
+        case RecordKind.GAP | RecordKind.HOLE | RecordKind.MISSING:
+            return (event.kind.name.lower(), event.sequence, event.next_sequence)
         case RecordKind.RESET:
             return ("reset", event.next_sequence)
         case RecordKind.START:

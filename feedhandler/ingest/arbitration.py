@@ -71,13 +71,13 @@ else:
 
 #: How soon a record that found no room in the ring is tried again.
 RETRY_NS = cython.declare(cython.ulonglong, 1_000_000)
-#: After so long without anything that fits, a lower number needs no later send time to count as
-#: a numbering begun anew (no line lags by a minute; send times may count from midnight).
+#: After so long without anything that fits, a lower number without a later send time begins a
+#: numbering anew as well (no line lags by a minute; send times may count from midnight).
 IDLE_NS = cython.declare(cython.ulonglong, 60_000_000_000)
-#: How often a channel tells that its lines differ: lines that differ for good differ in every
-#: packet, and one mark for each would double what subscribers get. The counters tell each.
+#: How often a channel tells that its lines differ: those that differ for good do so in every packet,
+#: and a mark for each would double what subscribers get. The counters tell each.
 ALARM_INTERVAL_NS = cython.declare(cython.ulonglong, 1_000_000_000)
-#: No deadline. (The largest signed number: C would keep a larger literal as a Python object.)
+#: No deadline: the largest signed number (C would keep a larger literal as a Python object).
 NEVER = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
 #: Lines of one channel, at most (A, B, and room for retransmission and refresh lines).
 LINES_MAX = 16
@@ -98,9 +98,10 @@ class Arbiter:
 
     `ring` takes the records, `channel` is the index they carry. `first_sequence` is the number a
     day of this feed begins with, `counts_messages` whether numbers count messages. Lines are
-    0 .. lines - 1. `line_counters` (uint64, a row of `LineCounter` columns per line of the
-    process) with `rows` (this channel's lines' rows in it) and `channel_counters` (one row) may
-    be shared with the owner; without them the arbiter makes its own.
+    0 .. lines - 1; with `recovery_wait_us`, the time that recovery has for what they do not bring,
+    line `lines` is recovery (see `recovered.py`). `line_counters` (uint64, a row of `LineCounter`
+    columns per line of the process) with `rows` (this channel's lines' rows in it) and
+    `channel_counters` (one row) may be shared with the owner, or are made here.
     """
 
     def __init__(
@@ -112,6 +113,7 @@ class Arbiter:
         first_sequence: int = 1,
         counts_messages: bool = False,
         settings: ArbitrationSettings | None = None,
+        recovery_wait_us: int = 0,
         line_counters: numpy.ndarray | None = None,
         rows: list[int] | None = None,
         channel_counters: numpy.ndarray | None = None,
@@ -119,13 +121,13 @@ class Arbiter:
         if not 1 <= lines <= LINES_MAX:
             raise ValueError(f"a channel has 1 to {LINES_MAX} lines, not {lines}")
         settings = settings or ArbitrationSettings()
+        recovered = int(recovery_wait_us > 0)
+        rows = rows or list(range(lines + recovered))
         if line_counters is None:
-            line_counters = counter_array(LineCounter, lines)
+            line_counters = counter_array(LineCounter, len(rows))
         if channel_counters is None:
             channel_counters = counter_array(ChannelCounter, 1)[0]
-        self.out = Output(
-            ring, channel, line_counters, rows or list(range(lines)), channel_counters
-        )
+        self.out = Output(ring, channel, line_counters, rows, channel_counters)
         self.settings = settings
         self.line_count = lines
         self.first_sequence = first_sequence
@@ -134,15 +136,16 @@ class Arbiter:
         self.start_wait = settings.start_wait_us * 1000
         self.resync_wait = settings.resync_us * 1000
         self.resync_run = settings.resync_run_packets
-        self._make_parts(settings, lines, settings.compare_numbers(counts_messages))
+        self._make_parts(lines, settings.compare_numbers(counts_messages), recovery_wait_us * 1000)
 
-    def _make_parts(self, settings: ArbitrationSettings, lines: int, compare_numbers: int) -> None:
+    def _make_parts(self, lines: int, compare_numbers: int, recovery_ns: int) -> None:
         """Everything the channel will ever need."""
+        settings = self.settings
         # One slot more for a reset packet that waits for ring room.
         slots_needed = settings.hold_packets + settings.quarantine_packets + 1
         self.pool = PacketPool(slots_needed, settings.packet_bytes_max)
         self.stream = Sequencer(
-            self.out, self.pool, settings.hold_packets, settings.gap_wait_us * 1000,
+            self.out, self.pool, settings.hold_packets, settings.gap_wait_us * 1000, recovery_ns,
             compare_numbers,
         )  # fmt: skip
         self.quarantine = Quarantine(self.pool, settings.quarantine_packets, lines)
@@ -155,11 +158,11 @@ class Arbiter:
 
     def _zero_fields(self) -> None:
         """The fields that C zeroes by itself."""
-        self.state = self.session = 0
+        self.state = self.session = self.pending_session = 0
         self.joined = self.join_seen = self.pending_told = False
-        self.last_accepted = self.next_alarm = 0
-        self.join_since = self.join_lowest = self.join_highest = 0
-        self.pending_cause = self.pending_next = self.pending_session = 0
+        self.last_accepted = self.next_alarm = self.join_since = 0
+        self.join_lowest = self.join_highest = 0
+        self.pending_cause = self.pending_next = 0
 
     # -- for Python -------------------------------------------------------------------------
 
@@ -483,6 +486,8 @@ class Arbiter:
 
     def _settle(self, now_ns):
         """Find the state and the next deadline from what is true now."""
+        if self.joined:
+            self.stream.tell()
         self.work_deadline = NEVER
         if self.pending_cause:
             self.state = states.RENUMBERING
@@ -569,6 +574,7 @@ class Arbiter:
         self.join_lowest = 0
         self.last_accepted = now_ns
         self.stream.restart(self.pending_next)
+        self.stream.epoch = self.epochs.number
         self.stream.first_time = self.epochs.reset_time
         self.stream.last_send_time = self.epochs.reset_time
         self.quarantine.forget_runs()

@@ -122,12 +122,16 @@ class Hold:
         """The slot with the highest number, or -1."""
         return self.order[(self.head + self.count - 1) & self.mask] if self.count else -1
 
+    def slot(self, place):
+        """The slot at `place`, counted from the lowest; `place` must be below `count`."""
+        return self.order[(self.head + place) & self.mask]
+
     @cython.locals(
         low=cython.Py_ssize_t, high=cython.Py_ssize_t, middle=cython.Py_ssize_t,
         slot=cython.Py_ssize_t,
     )  # fmt: skip
-    def contains(self, sequence, next_sequence):
-        """Is a packet held that begins at `sequence` and reaches at least to `next_sequence`?"""
+    def place(self, sequence):
+        """Where the first packet stands that begins at `sequence` or later; `count` for none."""
         low = 0
         high = self.count
         while low < high:
@@ -137,6 +141,12 @@ class Hold:
                 low = middle + 1
             else:
                 high = middle
+        return low
+
+    @cython.locals(low=cython.Py_ssize_t, slot=cython.Py_ssize_t)
+    def contains(self, sequence, next_sequence):
+        """Is a packet held that begins at `sequence` and reaches at least to `next_sequence`?"""
+        low = self.place(sequence)
         while low < self.count:
             slot = self.order[(self.head + low) & self.mask]
             if self.pool.words[slot * SLOT_WORDS + SEQUENCE] != sequence:

@@ -7,6 +7,9 @@ cdef enum:
     LINE_SILENT = 5
     LINE_BACK = 6
     MISMATCH = 7
+    HOLE = 8
+    CLOSED = 9
+    MISSING = 10
     HEADER_WORDS = 8
     HEADER_BYTES = 64
 

@@ -21,6 +21,10 @@ delivered before | its sequence | the sequence after it | raw send time |
 | LINE_SILENT, LINE_BACK | `line` fell silent, or came back | expected | expected | 0 |
 | MISMATCH | `line` showed other message bytes than the first copy; may precede the packet | \
 sequence | next sequence | 0 |
+| HOLE | a first hole was noticed (where recovery listens) | expected | end of the hole | epoch |
+| MISSING | the lines had their time; recovery is asked for this range | first missing | one past \
+the last | epoch |
+| CLOSED | nothing is missing any more | expected | expected | epoch |
 
 `received_ns` is the kernel's stamp of the packet (CLOCK_REALTIME); in the other kinds it is the
 stamp of the latest packet that the channel had seen.
@@ -48,7 +52,9 @@ if cython.compiled:
     )
     from cython.cimports.libc.string import memcpy
 else:
-    PAD, PACKET, GAP, RESET, START, LINE_SILENT, LINE_BACK, MISMATCH = range(8)
+    (
+        PAD, PACKET, GAP, RESET, START, LINE_SILENT, LINE_BACK, MISMATCH, HOLE, CLOSED, MISSING,
+    ) = range(11)  # fmt: skip
     HEADER_WORDS = 8
     HEADER_BYTES = 64
 
@@ -71,15 +77,19 @@ class RecordKind(IntEnum):
     LINE_SILENT = 5
     LINE_BACK = 6
     MISMATCH = 7
+    HOLE = 8
+    CLOSED = 9
+    MISSING = 10
 
 
 class GapCause(IntEnum):
     """Why a range was given up (w7 of a GAP record)."""
 
-    DEADLINE = 1  # every line had gap_wait_us to bring it
+    DEADLINE = 1  # every line had gap_wait_us to bring it, and recovery recovery_wait_us
     HOLD_FULL = 2  # no room to hold more packets behind it
     JUMP = 3  # a jump beyond the window was confirmed
     RESET = 4  # the numbering ended with the range still missing
+    REFUSED = 5  # recovery knows that it cannot be had
 
 
 class ResetCause(IntEnum):

@@ -7,6 +7,10 @@ to the stream, and when it begins anew, is the arbiter's to say (`arbitration.py
 A hole is noticed when a packet behind it is held or a heartbeat names a later number; `gap_wait_us`
 from that instant it is given up, each hole by its own clock. It can be forced earlier.
 
+Where somebody can get back what is missing (`recovery_wait_ns`), the hole is not given up then but
+told, once, with a MISSING record, and has so much longer. That a hole was noticed at all, and that
+none is left, is told as well: HOLE, and CLOSED.
+
 `blocked` means that the ring had no room for the next record; `release` takes it up again.
 """
 
@@ -44,20 +48,26 @@ BY_DEADLINE = cython.declare(cython.int, 1)
 class Sequencer:
     """Order for one channel: records go to `out`, waiting packets into `pool`.
 
-    `hold_packets` wait at most, a hole waits `gap_wait_ns`, and the latest `compare_numbers`
-    numbers' fingerprints are kept. `first_time` is the send time of the first packet published
+    `hold_packets` wait at most, a hole waits `gap_wait_ns` for the lines and then `recovery_wait_ns`
+    for recovery, and the latest `compare_numbers` numbers' fingerprints are kept. Holes below
+    `asked` were told as missing; `epoch` goes into what is told. `first_time` is the send time of the first packet published
     since the start or restart, `last_send_time` the latest's.
     """
 
     def __init__(
-        self, out, pool, hold_packets: int, gap_wait_ns: int, compare_numbers: int
-    ) -> None:
+        self, out, pool, hold_packets: int, gap_wait_ns: int, recovery_wait_ns: int,
+        compare_numbers: int,
+    ) -> None:  # fmt: skip
         self.out = out
         self.pool = pool
         self.hold = Hold(pool, hold_packets)
         self.window = CompareWindow(compare_numbers)
         self.lost = LostRanges()
         self.gap_wait = gap_wait_ns
+        self.give_up_wait = gap_wait_ns + recovery_wait_ns
+        self.recovering = recovery_wait_ns > 0
+        self.hole_told = False
+        self.asked = self.epoch = 0
         self.expected = 0
         self.blocked = False
         self.last_send_time = self.first_time = 0
@@ -161,6 +171,64 @@ class Sequencer:
             if end == 0:
                 break
             self._give_up(end)
+        if self.recovering and not self.blocked:
+            self._report(now_ns)
+        return 0
+
+    def _next_hole(self):
+        """Place of the packet behind the first hole that was not told of yet; -1 for none.
+
+        `asked` moves up to where that hole begins.
+        """
+        at: cython.Py_ssize_t
+        slot: cython.Py_ssize_t
+        if self.asked < self.expected:
+            self.asked = self.expected
+        at = self.hold.place(self.asked)
+        while at < self.hold.count:
+            slot = self.hold.slot(at)
+            if self.pool.word(slot, slots.SEQUENCE) > self.asked:
+                return at
+            if self.pool.word(slot, slots.NEXT) > self.asked:
+                self.asked = self.pool.word(slot, slots.NEXT)
+            at += 1
+        return -1
+
+    def _report(self, now_ns):
+        """Tell of every hole that is `gap_wait` old, or be blocked."""
+        at: cython.Py_ssize_t
+        end: cython.ulonglong
+        noticed: cython.ulonglong
+        while True:
+            at = self._next_hole()
+            if at >= 0:
+                end = self.pool.word(self.hold.slot(at), slots.SEQUENCE)
+                noticed = self.pool.word(self.hold.slot(at), slots.NOTICED)
+            else:
+                end = self.known_next
+                noticed = self.known_since
+            if end <= self.asked or now_ns < noticed + self.gap_wait:
+                return 0
+            if not self.out.mark(records.MISSING, 0, self.asked, end, self.epoch):
+                self.blocked = True
+                return 0
+            self.out.count(columns.CHANNEL_MISSING, end - self.asked)
+            self.asked = end
+
+    def tell(self):
+        """Tell recovery when a first hole is noticed and when the last is gone, or be blocked."""
+        waiting: cython.bint = self.waiting()
+        end: cython.ulonglong = self.expected
+        if not self.recovering or waiting == self.hole_told:
+            return 0
+        if waiting:
+            end = self.lowest() if self.hold.count else self.known_next
+        if self.out.mark(
+            records.HOLE if waiting else records.CLOSED, 0, self.expected, end, self.epoch
+        ):
+            self.hole_told = waiting
+        else:
+            self.blocked = True
         return 0
 
     def _emit(self, slot):
@@ -184,10 +252,10 @@ class Sequencer:
             end = self.forced_until
         else:
             self.cause = BY_DEADLINE
-            if self.known_next > self.expected and now_ns >= self.known_since + self.gap_wait:
+            if self.known_next > self.expected and now_ns >= self.known_since + self.give_up_wait:
                 end = self.known_next
             if lowest and now_ns >= (
-                self.pool.word(self.hold.lowest(), slots.NOTICED) + self.gap_wait
+                self.pool.word(self.hold.lowest(), slots.NOTICED) + self.give_up_wait
             ):
                 end = lowest
         if lowest and end > lowest:
@@ -218,15 +286,25 @@ class Sequencer:
         return self.hold.count > 0 or self.known_next > self.expected
 
     def deadline(self):
-        """When the earliest hole must be given up."""
+        """When the earliest hole must be given up, or the next one told of."""
         deadline: cython.ulonglong = NEVER
         noticed: cython.ulonglong
+        at: cython.Py_ssize_t
         if self.known_next > self.expected:
-            deadline = self.known_since + self.gap_wait
+            deadline = self.known_since + self.give_up_wait
         if self.hold.count:
             noticed = self.pool.word(self.hold.lowest(), slots.NOTICED)
+            if noticed + self.give_up_wait < deadline:
+                deadline = noticed + self.give_up_wait
+        if not self.recovering:
+            return deadline
+        at = self._next_hole()
+        if at >= 0:
+            noticed = self.pool.word(self.hold.slot(at), slots.NOTICED)
             if noticed + self.gap_wait < deadline:
                 deadline = noticed + self.gap_wait
+        elif self.known_next > self.asked and self.known_since + self.gap_wait < deadline:
+            deadline = self.known_since + self.gap_wait
         return deadline
 
     def lowest(self):
@@ -238,12 +316,12 @@ class Sequencer:
 
         Until now nobody knew that anything was missing: the holes' waits begin here.
         """
-        self.expected = number
+        self.expected = self.asked = number
         return self.hold.notice_again(now_ns)
 
     def restart(self, number):
         """A new numbering begins at `number`, with nothing held: forget the old one."""
-        self.expected = number
+        self.expected = self.asked = number
         self.known_next = 0
         self.later_next = 0
         self.forced_until = 0

@@ -1,0 +1,78 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
+"""What recovery does to a channel: it brings packets, or says that nobody has them.
+
+The arbiter tells holes that its lines did not fill (`MISSING` records, see `sequencer.py`), with
+the epoch they belong to. What recovery answers may come at any time, also after a reset has begun
+a new numbering: an answer of another epoch changes nothing.
+
+A packet brought back is judged like one of a line, by its number alone, but it can neither begin a
+numbering nor move the window, and it counts on a line of its own (index `line_count`).
+"""
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.feedhandler.codecs import scanner as kinds
+    from cython.cimports.feedhandler.ingest import columns, states
+    from cython.cimports.feedhandler.ingest.arbitration import Arbiter
+    from cython.cimports.feedhandler.ingest.fingerprint import DIFFERENT, fingerprint
+else:
+    from feedhandler.codecs import scanner as kinds
+    from feedhandler.ingest import columns, states
+    from feedhandler.ingest.arbitration import Arbiter
+    from feedhandler.ingest.fingerprint import DIFFERENT, fingerprint
+
+# `ring.GapCause.REFUSED`, for C.
+BY_REFUSAL = cython.declare(cython.int, 5)
+
+
+def recover(arbiter, header, data, start, received_ns, now_ns, epoch):
+    """Give `arbiter` the packet `data[start:start + header.length]`; returns a `Verdict`.
+
+    `header` is the scanner's, checked and accepted; `received_ns` when it came (CLOCK_REALTIME);
+    `epoch` the one that the hole was told with.
+    """
+    place: cython.int
+    line: cython.int = arbiter.line_count
+    arbiter.out.count_line(line, columns.LINE_PACKETS)
+    if (
+        epoch != arbiter.stream.epoch
+        or not arbiter.joined
+        or arbiter.pending_cause != 0
+        or header.kind != kinds.DATA
+        or header.session != arbiter.session
+    ):
+        arbiter.out.count_line(line, columns.LINE_STALE)
+        return states.STALE
+    place = arbiter._place(header)
+    if place == states.OLD:
+        return _drop(arbiter, header, data, start, now_ns)
+    if place == states.JUMP:
+        arbiter.out.count_line(line, columns.LINE_REFUSED)
+        return states.REFUSED
+    arbiter.out.received_ns = received_ns
+    return arbiter._act(line, header, data, start, received_ns, now_ns)
+
+
+def _drop(arbiter, header, data, start, now_ns):
+    """Its number was announced lost, or a line has brought it meanwhile."""
+    line: cython.int = arbiter.line_count
+    if arbiter.stream.lost.touches(header.sequence, header.next_sequence):
+        arbiter.out.count_line(line, columns.LINE_LATE)
+        return states.LATE
+    if DIFFERENT == arbiter.stream.window.compare(
+        header.sequence, fingerprint(data, start + header.body, header.length - header.body)
+    ):
+        arbiter._alarm(line, header, now_ns)
+    arbiter.out.count_line(line, columns.LINE_DUPLICATES)
+    return states.DUPLICATE
+
+
+def give_up(arbiter, until, now_ns, epoch):
+    """Announce every hole below `until` as lost: nobody has what is missing there."""
+    if epoch != arbiter.stream.epoch or not arbiter.joined or until <= arbiter.stream.expected:
+        return 0
+    if arbiter.stream.waiting():
+        arbiter.stream.force(until, BY_REFUSAL)
+        arbiter._advance(now_ns)
+    return 0

@@ -1,0 +1,187 @@
+"""Arbitration with recovery: holes are told before they are given up, and answers are judged."""
+
+import pytest
+from ingest_kit import MS, QUICK, Channel, fill, packets, unread
+
+from feedhandler.counters import ChannelCounter, LineCounter
+from feedhandler.ingest.ring import GapCause, RecordKind
+from feedhandler.ingest.states import Verdict
+
+#: `gap_wait_us` of the settings, and what the channels here give recovery, in milliseconds.
+GAP_WAIT, RECOVERY_WAIT = QUICK.gap_wait_us / 1000, 100
+RECOVERED = 2
+
+
+@pytest.fixture(params=("compiled", "interpreted"))
+def channel(request):
+    """Two lines and recovery, joined at 1."""
+    made = Channel(request.param, recovery_wait_us=RECOVERY_WAIT * 1000)
+    made.data(0, 1)
+    assert made.story() == [("start", 1), *packets(1)]
+    return made
+
+
+def test_a_hole_is_told_when_noticed_and_again_when_the_lines_have_had_their_time(channel):
+    channel.data(0, 4)
+    assert channel.story() == [("hole", 2, 4)]
+    channel.wait(GAP_WAIT - 1)
+    assert channel.story() == []
+    channel.wait(1)
+    assert channel.story() == [("missing", 2, 4)]
+    assert channel.count(ChannelCounter.MISSING) == 2
+
+
+def test_what_recovery_brings_fills_the_hole_in_order(channel):
+    channel.data(0, 4, 5)
+    channel.wait(GAP_WAIT)
+    channel.story()
+    assert channel.recover(3) == Verdict.HELD
+    assert channel.recover(2) == Verdict.PUBLISHED
+    assert channel.story() == [*packets(2, 3, 4, 5), ("closed", 6)]
+    assert channel.line(RECOVERED, LineCounter.WON) == 2
+    assert channel.line(RECOVERED, LineCounter.PACKETS) == 2
+
+
+def test_a_line_that_fills_the_hole_in_time_leaves_nothing_to_ask(channel):
+    channel.data(0, 3)
+    channel.wait(GAP_WAIT - 1)
+    channel.data(1, 2)
+    assert channel.story() == [("hole", 2, 3), *packets(2, 3), ("closed", 4)]
+    channel.wait(1000)
+    assert [said for said in channel.story() if said[0] != "silent"] == []
+
+
+def test_a_hole_that_recovery_does_not_fill_is_announced_after_its_wait(channel):
+    channel.data(0, 3)
+    channel.wait(GAP_WAIT + RECOVERY_WAIT - 1)
+    assert channel.story() == [("hole", 2, 3), ("missing", 2, 3)]
+    channel.wait(1)
+    assert channel.story() == [("gap", 2, 3), *packets(3), ("closed", 4)]
+    assert channel.recover(2) == Verdict.LATE
+
+
+def test_each_hole_is_told_at_its_own_time_though_the_first_is_still_open(channel):
+    channel.data(0, 3)
+    channel.wait(5)
+    channel.data(0, 4, 6, 9)
+    channel.wait(GAP_WAIT - 5)
+    assert channel.story() == [("hole", 2, 3), ("missing", 2, 3)]
+    channel.wait(5)
+    assert channel.story() == [("missing", 5, 6), ("missing", 7, 9)]
+    channel.recover(2)
+    assert channel.story() == packets(2, 3, 4)
+    channel.recover(7)
+    channel.recover(5)
+    assert channel.story() == packets(5, 6, 7)
+    channel.data(1, 8)
+    assert channel.story() == [*packets(8, 9), ("closed", 10)]
+
+
+def test_a_hole_is_told_once_though_lines_split_it(channel):
+    channel.data(0, 9)
+    channel.wait(GAP_WAIT)
+    assert channel.story() == [("hole", 2, 9), ("missing", 2, 9)]
+    channel.data(1, 5)
+    channel.data(0, 10)
+    channel.wait(GAP_WAIT)
+    assert channel.story() == []
+
+
+def test_what_a_heartbeat_reveals_is_told_as_well(channel):
+    channel.heartbeat(0, 4)
+    assert channel.story() == [("hole", 2, 4)]
+    channel.wait(GAP_WAIT)
+    assert channel.story() == [("missing", 2, 4)]
+    channel.recover(2)
+    channel.recover(3)
+    assert channel.story() == [*packets(2, 3), ("closed", 4)]
+
+
+def test_what_cannot_be_had_is_given_up_at_once(channel):
+    channel.data(0, 3, 5)
+    channel.wait(GAP_WAIT)
+    channel.story()
+    channel.give_up(3)
+    event = next(event for event in channel.events if event.kind == RecordKind.GAP)
+    assert event.auxiliary == GapCause.REFUSED
+    assert channel.story() == [("gap", 2, 3), *packets(3)]
+    channel.give_up(5)
+    assert channel.story() == [("gap", 4, 5), *packets(5), ("closed", 6)]
+
+
+def test_giving_up_what_is_not_missing_changes_nothing(channel):
+    channel.give_up(100)
+    channel.data(0, 2)
+    channel.give_up(2)
+    assert channel.story() == packets(2)
+    channel.data(0, 4)
+    channel.give_up(3, epoch=7)
+    assert channel.story() == [("hole", 3, 4)]
+
+
+def test_an_answer_of_another_numbering_changes_nothing(channel):
+    channel.data(0, 3)
+    channel.wait(GAP_WAIT)
+    channel.reset(0, send_time=2)
+    assert ("reset", 2) in channel.story()
+    channel.feed(0, 3, send_time=3)
+    channel.story()
+    assert channel.recover(2, epoch=0) == Verdict.STALE
+    assert channel.story() == []
+    assert channel.recover(2, epoch=1) == Verdict.PUBLISHED
+    assert channel.story() == [*packets(2, 3), ("closed", 4)]
+
+
+def test_what_recovery_brings_beyond_the_window_is_refused_and_never_quarantined(channel):
+    assert channel.recover(1_000_000) == Verdict.REFUSED
+    assert channel.line(RECOVERED, LineCounter.REFUSED) == 1
+    assert channel.story() == []
+
+
+def test_what_recovery_brings_twice_is_compared_with_the_first_copy(channel):
+    assert channel.recover(1) == Verdict.DUPLICATE
+    assert channel.recover(1, body=b"otherwise") == Verdict.DUPLICATE
+    assert channel.story() == [("mismatch", 1)]
+
+
+def test_before_the_stream_is_joined_recovery_has_no_say():
+    channel = Channel(recovery_wait_us=1000)
+    assert channel.recover(1) == Verdict.STALE
+    channel.give_up(10)
+    assert channel.story() == []
+
+
+def test_a_heartbeat_or_reset_from_recovery_is_no_packet(channel):
+    from feedhandler.codecs.kinds import PacketKind
+
+    assert channel.recover(2, kind=PacketKind.RESET, next_sequence=9) == Verdict.STALE
+
+
+def test_marks_that_find_no_room_are_told_when_there_is_some(channel):
+    channel.reading = False
+    fill(channel)
+    channel.data(0, 3)
+    said = unread(channel)
+    channel.wait(1)
+    assert said + channel.story() == [("hole", 2, 3)]
+    channel.reading = False
+    fill(channel)
+    channel.wait(GAP_WAIT + 1)
+    said = unread(channel)
+    channel.wait(1)
+    assert said + channel.story() == [("missing", 2, 3)]
+    channel.reading = False
+    fill(channel)
+    channel.recover(2)
+    unread(channel)
+    channel.wait(2)
+    channel.data(0, 4)
+    assert channel.line(RECOVERED, LineCounter.WON) == 1
+    assert channel.count(ChannelCounter.GAPS) == 0
+
+
+def test_silence_of_recovery_is_no_silence_of_a_line(channel):
+    channel.wait(3_000)
+    silent = [said for said in channel.story() if said[0] == "silent"]
+    assert silent == [("silent", 0), ("silent", 1)]
+    assert MS == 1_000_000
