@@ -1,39 +1,85 @@
 """What subscribers are told about a service's completeness.
 
 One `QualityState` a service: a small state machine over the marks that arbitration writes into
-the ring. The table below is the whole of it; every (state, input) pair has an entry and a test.
+the ring and over what recovery reports. The table below is the whole of it; every (state, input)
+pair has an entry and a test.
 
-    WAITING   nothing was received yet
-    OK        everything since `since` was published, in order
-    STALE     a range was lost on every line and announced; what builds on it may be wrong
-    SILENT    every line is silent: nothing is known of what the exchange sends
+    WAITING     nothing was received yet
+    OK          everything since `since` was published, in order; nothing of it was lost
+    RECOVERING  a range is missing and is being asked for; what follows it waits
+    STALE       a range was lost for good, or the stream was joined without a snapshot: what
+                builds on it may be wrong
+    REFRESHED   what was lost in this numbering has been made good by a snapshot
+    SILENT      every line is silent: nothing is known of what the exchange sends
 
-A quality message is JSON, one object:
+Where several hold, the worst is told: SILENT, then STALE, RECOVERING, REFRESHED, OK. The ranges
+are told in any state, so nothing is hidden by that.
+
+A quality message is JSON, one object (`Quality` is its typed form). Ranges are pairs
+[first, last], both included, the latest 256 of each kind:
 
     state     as above
-    reason    what changed: attached, start, gap, reset, silent, back, mismatch
+    reason    what changed: attached, start, gap, reset, silent, back, mismatch, missing,
+              recovered, snapshot-begin, snapshot-end, or why the stream was declared stale
     service   the service
     since     first sequence of the stream that this numbering's messages belong to
     next      the sequence expected next
-    lost      [[first, last], ...]: with reason gap the range just lost, with reason attached all
-              known ones (the latest 256; `lost_ranges` counts all)
-    lost_ranges, lost_total   ranges and sequence numbers lost in this numbering
+    missing   ranges that are missing now and being asked for
+    stale     ranges lost in this numbering that no snapshot has made good
+    doubt     why the stream is STALE beyond those ranges; null where it is not
+    lost_ranges, lost_total   ranges and sequence numbers lost in this numbering, those that a
+              snapshot has made good included
     silent    names of the lines that are silent now
+    lost      with reason gap: the range just lost; with reason attached: the same as `stale`
+    refreshed with reasons attached and snapshot-end: lost ranges that a snapshot has made good
+    last      with reasons snapshot-begin and snapshot-end: the snapshot's LastSeqNum
+    packets   with reason snapshot-begin: packets until snapshot-end
     sequence  with reason mismatch: where A and B differ
     line      with silent, back, mismatch: the line
 
-No I/O; time is not needed: marks come in order.
+No I/O; time is not needed: marks and reports come in order.
 """
 
+from collections.abc import Iterable
 from enum import Enum, auto
 
 import msgspec
+from msgspec import Struct
 
 from feedhandler.ingest.ring import RecordKind
 from feedhandler.retrans.ranges import RangeSet
 
-#: Lost ranges that a newly attached link is told; older ones are counted only.
+#: Ranges of each kind that one message tells; older ones are counted only.
 RANGES_TOLD_MAX = 256
+
+Ranges = tuple[tuple[int, int], ...]
+
+
+class Quality(Struct, frozen=True):
+    """A quality message, decoded: what the module's text says of each key."""
+
+    state: str
+    reason: str
+    service: int
+    since: int | None = None
+    next: int | None = None
+    missing: Ranges = ()
+    stale: Ranges = ()
+    doubt: str | None = None
+    lost_ranges: int = 0
+    lost_total: int = 0
+    silent: tuple[str, ...] = ()
+    lost: Ranges = ()
+    refreshed: Ranges = ()
+    last: int | None = None
+    packets: int | None = None
+    sequence: int | None = None
+    line: str | None = None
+
+    @property
+    def complete(self) -> bool:
+        """Whether what was received is all there is: nothing missing, lost or unknown."""
+        return self.state in ("OK", "REFRESHED")
 
 
 class State(Enum):
@@ -41,6 +87,8 @@ class State(Enum):
 
     WAITING = "WAITING"
     OK = "OK"
+    RECOVERING = "RECOVERING"
+    REFRESHED = "REFRESHED"
     STALE = "STALE"
     SILENT = "SILENT"
 
@@ -54,9 +102,14 @@ class Input(Enum):
     ALL_SILENT = auto()
     SOME_BACK = auto()
     MISMATCH = auto()
+    MISSING = auto()
+    RECOVERED = auto()
+    SNAPSHOT_BEGIN = auto()
+    SNAPSHOT_END = auto()
+    DOUBT = auto()
 
 
-#: (state, input): the next state; `None` means "as the ranges tell", OK or STALE.
+#: (state, input): the next state; `None` means "as the ranges tell".
 TABLE: dict[tuple[State, Input], State | None] = {
     (State.WAITING, Input.START): State.OK,
     (State.WAITING, Input.GAP): State.STALE,
@@ -64,24 +117,66 @@ TABLE: dict[tuple[State, Input], State | None] = {
     (State.WAITING, Input.ALL_SILENT): State.WAITING,
     (State.WAITING, Input.SOME_BACK): State.WAITING,
     (State.WAITING, Input.MISMATCH): State.WAITING,
+    (State.WAITING, Input.MISSING): State.RECOVERING,
+    (State.WAITING, Input.RECOVERED): State.WAITING,
+    (State.WAITING, Input.SNAPSHOT_BEGIN): State.WAITING,
+    (State.WAITING, Input.SNAPSHOT_END): None,
+    (State.WAITING, Input.DOUBT): State.STALE,
     (State.OK, Input.START): State.OK,
     (State.OK, Input.GAP): State.STALE,
     (State.OK, Input.RESET): State.OK,
     (State.OK, Input.ALL_SILENT): State.SILENT,
     (State.OK, Input.SOME_BACK): State.OK,
     (State.OK, Input.MISMATCH): State.OK,
+    (State.OK, Input.MISSING): State.RECOVERING,
+    (State.OK, Input.RECOVERED): State.OK,
+    (State.OK, Input.SNAPSHOT_BEGIN): State.OK,
+    (State.OK, Input.SNAPSHOT_END): State.OK,
+    (State.OK, Input.DOUBT): State.STALE,
+    (State.RECOVERING, Input.START): State.OK,
+    (State.RECOVERING, Input.GAP): State.STALE,
+    (State.RECOVERING, Input.RESET): State.OK,
+    (State.RECOVERING, Input.ALL_SILENT): State.SILENT,
+    (State.RECOVERING, Input.SOME_BACK): State.RECOVERING,
+    (State.RECOVERING, Input.MISMATCH): State.RECOVERING,
+    (State.RECOVERING, Input.MISSING): State.RECOVERING,
+    (State.RECOVERING, Input.RECOVERED): None,
+    (State.RECOVERING, Input.SNAPSHOT_BEGIN): State.RECOVERING,
+    (State.RECOVERING, Input.SNAPSHOT_END): None,
+    (State.RECOVERING, Input.DOUBT): State.STALE,
+    (State.REFRESHED, Input.START): State.OK,
+    (State.REFRESHED, Input.GAP): State.STALE,
+    (State.REFRESHED, Input.RESET): State.OK,
+    (State.REFRESHED, Input.ALL_SILENT): State.SILENT,
+    (State.REFRESHED, Input.SOME_BACK): State.REFRESHED,
+    (State.REFRESHED, Input.MISMATCH): State.REFRESHED,
+    (State.REFRESHED, Input.MISSING): State.RECOVERING,
+    (State.REFRESHED, Input.RECOVERED): State.REFRESHED,
+    (State.REFRESHED, Input.SNAPSHOT_BEGIN): State.REFRESHED,
+    (State.REFRESHED, Input.SNAPSHOT_END): State.REFRESHED,
+    (State.REFRESHED, Input.DOUBT): State.STALE,
     (State.STALE, Input.START): State.OK,
     (State.STALE, Input.GAP): State.STALE,
     (State.STALE, Input.RESET): State.OK,
     (State.STALE, Input.ALL_SILENT): State.SILENT,
     (State.STALE, Input.SOME_BACK): State.STALE,
     (State.STALE, Input.MISMATCH): State.STALE,
+    (State.STALE, Input.MISSING): State.STALE,
+    (State.STALE, Input.RECOVERED): State.STALE,
+    (State.STALE, Input.SNAPSHOT_BEGIN): State.STALE,
+    (State.STALE, Input.SNAPSHOT_END): None,
+    (State.STALE, Input.DOUBT): State.STALE,
     (State.SILENT, Input.START): State.OK,
     (State.SILENT, Input.GAP): State.SILENT,
     (State.SILENT, Input.RESET): State.SILENT,
     (State.SILENT, Input.ALL_SILENT): State.SILENT,
     (State.SILENT, Input.SOME_BACK): None,
     (State.SILENT, Input.MISMATCH): State.SILENT,
+    (State.SILENT, Input.MISSING): State.SILENT,
+    (State.SILENT, Input.RECOVERED): State.SILENT,
+    (State.SILENT, Input.SNAPSHOT_BEGIN): State.SILENT,
+    (State.SILENT, Input.SNAPSHOT_END): State.SILENT,
+    (State.SILENT, Input.DOUBT): State.SILENT,
 }
 
 _REASONS = {
@@ -95,7 +190,9 @@ _REASONS = {
 
 
 class QualityState:
-    """The completeness of one service, fed with the marks of its channel."""
+    """The completeness of one service, fed with the marks of its channel and with what recovery
+    reports. Each input answers with the message that tells subscribers of it; it is to be sent
+    before the data that it concerns."""
 
     def __init__(self, service: int, lines: list[str]) -> None:
         self.service = service
@@ -103,10 +200,17 @@ class QualityState:
         self.since: int | None = None
         self.next: int | None = None
         self.silent: set[str] = set()
+        self.missing = RangeSet()
+        #: Lost and not made good; `refreshed`: lost, and made good by a snapshot.
         self.lost = RangeSet()
+        self.refreshed = RangeSet()
+        self.doubt: str | None = None
         self.lost_ranges = 0
         self.lost_total = 0
         self._lines = lines
+        self._snapshot_last = 0
+
+    # -- what arbitration saw ---------------------------------------------------------------
 
     def mark(self, kind: int, line: int, sequence: int, next_sequence: int) -> bytes:
         """Take one mark of the ring; the quality message that tells of it."""
@@ -124,10 +228,7 @@ class QualityState:
             else:
                 told["sequence"] = sequence
         elif kind == RecordKind.GAP:
-            self.lost.add(sequence, next_sequence - 1)
-            self.lost_ranges += 1
-            self.lost_total += next_sequence - sequence
-            self.next = next_sequence
+            self._lose(sequence, next_sequence)
             told["lost"] = [[sequence, next_sequence - 1]]
         else:
             self._begin(next_sequence)
@@ -135,11 +236,61 @@ class QualityState:
         return self._body(_REASONS[kind], **told)
 
     def attached(self, next_sequence: int | None = None) -> bytes:
-        """The message that a new link gets first."""
-        lost = [list(pair) for pair in self.lost][-RANGES_TOLD_MAX:]
+        """The message that a new link gets first: all that is known of the service."""
         if next_sequence:
             self.next = next_sequence
-        return self._body("attached", lost=lost)
+        return self._body("attached", lost=_told(self.lost), refreshed=_told(self.refreshed))
+
+    # -- what recovery reports --------------------------------------------------------------
+
+    def recovering(self, ranges: Iterable[tuple[int, int]], next_sequence: int) -> bytes:
+        """`ranges` (first, end) are all that is missing now and being asked for; the stream goes
+        on at `next_sequence`. Without any it is as `recovered`."""
+        self.missing.clear()
+        for first, end in ranges:
+            self.missing.add(first, end - 1)
+        if not len(self.missing):
+            return self.recovered(next_sequence)
+        self.next = next_sequence
+        self._step(Input.MISSING)
+        return self._body("missing")
+
+    def recovered(self, next_sequence: int) -> bytes:
+        """Nothing is missing any more; the stream goes on at `next_sequence`."""
+        self.missing.clear()
+        self.next = next_sequence
+        self._step(Input.RECOVERED)
+        return self._body("recovered")
+
+    def snapshot_begin(self, last: int, packets: int) -> bytes:
+        """A snapshot block follows: the state after packet `last`, in `packets` packets with
+        those that were published since."""
+        self._snapshot_last = last
+        self._step(Input.SNAPSHOT_BEGIN)
+        return self._body("snapshot-begin", last=last, packets=packets)
+
+    def snapshot_end(self, next_sequence: int, heals: bool = True) -> bytes:
+        """The snapshot block is over, the stream goes on at `next_sequence`.
+
+        `heals`: every number up to the snapshot's last one is made good. Not so for a block that
+        went to some links only: the others still lack what was lost.
+        """
+        if heals:
+            self._heal(self._snapshot_last)
+        self.next = next_sequence
+        if self.since is None:
+            self.since = next_sequence
+        self._step(Input.SNAPSHOT_END)
+        return self._body("snapshot-end", last=self._snapshot_last, refreshed=_told(self.refreshed))
+
+    def stale(self, reason: str) -> bytes:
+        """The stream goes on without being known to be complete, for this `reason`; only a
+        snapshot or a new numbering ends that."""
+        self.doubt = reason
+        self._step(Input.DOUBT)
+        return self._body(reason)
+
+    # -- the machine ------------------------------------------------------------------------
 
     def _input(self, kind: RecordKind) -> Input | None:
         """The mark as the table knows it; None where it changes no state."""
@@ -153,15 +304,40 @@ class QualityState:
         if happened is None:
             return
         following = TABLE[self.state, happened]
-        if following is None:
-            following = State.STALE if self.lost_ranges else State.OK
-            following = State.WAITING if self.since is None else following
-        self.state = following
+        self.state = self._as_the_ranges_tell() if following is None else following
+
+    def _as_the_ranges_tell(self) -> State:
+        if len(self.lost) or self.doubt is not None:
+            return State.STALE
+        if len(self.missing):
+            return State.RECOVERING
+        if self.since is None:
+            return State.WAITING
+        return State.REFRESHED if len(self.refreshed) else State.OK
+
+    def _lose(self, first: int, end: int) -> None:
+        """[first, end) is lost: no longer asked for, and not made good yet."""
+        self.missing.discard(first, end - 1)
+        self.lost.add(first, end - 1)
+        self.lost_ranges += 1
+        self.lost_total += end - first
+        self.next = end
+
+    def _heal(self, last: int) -> None:
+        """A snapshot tells the state after `last`: what was lost or skipped before is in it."""
+        for ranges in (self.lost, self.missing):
+            for begin, end in ranges:
+                if begin <= last:
+                    self.refreshed.add(begin, min(end, last))
+            ranges.discard_below(last + 1)
+        self.doubt = None
 
     def _begin(self, first: int) -> None:
-        """A numbering begins: what was lost before no longer matters."""
+        """A numbering begins: what was missing or lost before no longer matters."""
         self.since = self.next = first
-        self.lost.clear()
+        for ranges in (self.missing, self.lost, self.refreshed):
+            ranges.clear()
+        self.doubt = None
         self.lost_ranges = self.lost_total = 0
 
     def _body(self, reason: str, **told: object) -> bytes:
@@ -172,9 +348,17 @@ class QualityState:
                 "service": self.service,
                 "since": self.since,
                 "next": self.next,
+                "missing": _told(self.missing),
+                "stale": _told(self.lost),
+                "doubt": self.doubt,
                 "lost_ranges": self.lost_ranges,
                 "lost_total": self.lost_total,
                 "silent": sorted(self.silent),
                 **told,
             }
         )
+
+
+def _told(ranges: RangeSet) -> list[tuple[int, int]]:
+    """The latest ranges of a set."""
+    return list(ranges)[-RANGES_TOLD_MAX:] if len(ranges) else []
