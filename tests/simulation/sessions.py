@@ -1,0 +1,154 @@
+"""Sessions for the simulation: what an exchange sends in two seconds, and what is true of it.
+
+A `Session` is three services of one generated session, some 2,200 packets, each numbered, with its
+header parsed once. Generation is slow beside a seed, so a process makes a handful of sessions and
+all its seeds share them; a seed plays one with its times stretched. Some sessions are renumbered
+from 1 in their middle, behind a sequence reset packet, as after a fail-over of the exchange.
+
+`Session.truth` answers the oracle's question: the state of a service after a certain packet, as a
+fault-free receiver holds it (the digest of a `Market`), and the exchange's: that state as snapshot
+messages. Both are kept, for many seeds ask at the same packet.
+"""
+
+import functools
+import struct
+from typing import NamedTuple
+
+from feedhandler.codecs import load_feed
+from feedhandler.codecs.kinds import PacketKind
+from feedhandler.codecs.scanner import PacketHeader, parse_header
+from feedhandler.replay.generator import SessionGenerator
+
+FEED = load_feed("euronext-utp-md")
+DATA, HEARTBEAT, RESET = int(PacketKind.DATA), int(PacketKind.HEARTBEAT), int(PacketKind.RESET)
+HEADER = struct.Struct(">HHIIHBB")
+MS = 1_000_000
+SECOND = 1_000 * MS
+#: Live traffic goes on a little after faults end; then the session closes, which gives every
+#: service a last packet, so that a loss at its end shows.
+LIVE_NS = 2_300 * MS
+#: Services by session, in turn: reference data and orders always, trades or quotes beside them.
+CHOICES = ((101, 103, 104), (101, 102, 104))
+#: Messages a second that give either choice its 2,000 packets.
+RATES = (7_200.0, 12_500.0)
+#: Sessions a process makes, at most; every third is renumbered in its middle.
+POOL = 6
+
+
+class Sent(NamedTuple):
+    """One packet of the exchange; `number` counts its service's packets from 0, resets included
+    and heartbeats not (theirs is that of the packet before)."""
+
+    at: int
+    service: int
+    epoch: int
+    sequence: int
+    next_sequence: int
+    kind: int
+    packet: bytes
+    header: PacketHeader
+    number: int
+
+
+class Truth(NamedTuple):
+    """A service's state after a packet: `digest` is equal iff states are."""
+
+    digest: str
+    messages: tuple[bytes, ...]
+
+
+class Session:
+    """Three services' packets in order of sending; see the module's text."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.services = CHOICES[seed % 2]
+        self.renumbered = seed % 3 == 2
+        generator = SessionGenerator(
+            FEED, seed, instruments=24, messages_per_s=RATES[seed % 2], heartbeat_ns=100 * MS
+        )
+        outgoing = [*generator.packets(LIVE_NS), *generator.close(LIVE_NS)]
+        self.sent: list[Sent] = []
+        #: (service, epoch, sequence) -> the bytes after the packet header; data packets only.
+        self.bodies: dict[tuple[int, int, int], bytes] = {}
+        #: (service, epoch, sequence) -> its place among the service's packets.
+        self.places: dict[tuple[int, int, int], int] = {}
+        #: service -> its packets in order, heartbeats left out.
+        self.packets: dict[int, list[Sent]] = {service: [] for service in self.services}
+        self._epochs = dict.fromkeys(self.services, 0)
+        self._shift = dict.fromkeys(self.services, 0)
+        for out in outgoing:
+            if out.service in self._epochs:
+                self._send(out.due_ns, out.service, out.packet)
+        self.duration = self.sent[-1].at
+        self._cursors: dict[int, tuple[int, object]] = {}
+        self._truths: dict[tuple[int, int], Truth] = {}
+
+    def last(self, service: int) -> Sent:
+        """The service's last packet."""
+        return self.packets[service][-1]
+
+    def truth(self, service: int, place: int) -> Truth:
+        """The service's state after its packet number `place`, -1 for before the first."""
+        known = self._truths.get((service, place))
+        if known is None:
+            market = self._market(service, place)
+            known = Truth(market.digest(service), tuple(market.snapshot(service)))
+            self._truths[service, place] = known
+        return known
+
+    def _market(self, service, place):
+        from feedhandler.replay.market import Market
+
+        reached, market = self._cursors.get(service, (-1, None))
+        if market is None or reached > place:
+            reached, market = -1, Market(FEED)
+        for sent in self.packets[service][reached + 1 : place + 1]:
+            market.apply(sent.packet)
+        self._cursors[service] = (place, market)
+        return market
+
+    def _send(self, at: int, service: int, packet: bytes) -> None:
+        """Number a generated packet for this session and take it in."""
+        length, kind, sequence, time, *rest = HEADER.unpack_from(packet)
+        mine = self.packets[service]
+        if self.renumbered and not self._epochs[service] and at > LIVE_NS // 2 and kind == 501:
+            self._epochs[service] = 1
+            self._shift[service] = sequence - 2
+            self._take(at, service, FEED.encode_packet(
+                kind="reset", sequence=1, service=service, send_time=time, next_sequence=2
+            ))  # fmt: skip
+        if kind != 2:
+            sequence -= self._shift[service]
+            packet = HEADER.pack(length, kind, sequence, time, *rest) + packet[HEADER.size :]
+        self._take(at, service, packet)
+        assert kind == 2 or mine[-1].sequence == sequence
+
+    def _take(self, at: int, service: int, packet: bytes) -> None:
+        header = parse(packet)
+        epoch, mine = self._epochs[service], self.packets[service]
+        number = len(mine) - (header.kind == HEARTBEAT)
+        sent = Sent(
+            at, service, epoch, header.sequence, header.next_sequence, header.kind, packet, header,
+            number,
+        )  # fmt: skip
+        self.sent.append(sent)
+        if header.kind != HEARTBEAT:
+            mine.append(sent)
+            self.places[service, epoch, header.sequence] = number
+        if header.kind == DATA:
+            self.bodies[service, epoch, header.sequence] = packet[header.body :]
+
+
+def parse(packet: bytes) -> PacketHeader:
+    """The packet's header, checked."""
+    header = PacketHeader()
+    reject = parse_header(FEED.table, packet, 0, len(packet), header)
+    assert reject == 0, reject
+    return header
+
+
+@functools.lru_cache(maxsize=POOL)
+def session(seed: int) -> Session:
+    """The pool: session `seed` of this process."""
+    return Session(seed)
