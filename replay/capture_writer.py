@@ -55,8 +55,13 @@ def _ethernet_header(group: str, vlan_ids: tuple[int, ...]) -> bytes:
 
 
 @functools.lru_cache(maxsize=4_096)
-def _headers(
-    group: str, port: int, source: str, source_port: int, size: int, vlan_ids: tuple[int, ...]
+def frame_headers(
+    group: str,
+    port: int,
+    source: str,
+    source_port: int,
+    size: int,
+    vlan_ids: tuple[int, ...] = (),
 ) -> bytes:
     """Ethernet, IPv4 and UDP header before a payload of `size` bytes."""
     addresses = socket.inet_aton(source) + socket.inet_aton(group)
@@ -142,7 +147,7 @@ class CaptureWriter:
                 f"a datagram of {len(payload):,} bytes does not exist",
                 f"UDP over IPv4 carries at most {PAYLOAD_BYTES_MAX:,}",
             )
-        headers = _headers(group, port, source, source_port, len(payload), self._vlan_ids)
+        headers = frame_headers(group, port, source, source_port, len(payload), self._vlan_ids)
         self.write_frame(time_ns, headers + payload)
 
     def write_frame(self, time_ns: int, frame: bytes) -> None:

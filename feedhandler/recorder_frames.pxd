@@ -1,0 +1,17 @@
+from feedhandler.ingest.ring cimport Ring
+
+cdef class FrameWriter:
+    cdef readonly unsigned char[::1] out
+    cdef readonly unsigned long long packets
+    cdef readonly unsigned long long unwritable
+    cdef const unsigned char[::1] heads
+    cdef Py_ssize_t head_count
+
+    cpdef Py_ssize_t drain(self, Ring ring, Py_ssize_t room) except -1 nogil
+    cdef Py_ssize_t record(
+        self, Ring ring, Py_ssize_t offset, Py_ssize_t place, Py_ssize_t length,
+        Py_ssize_t at) except -1 nogil
+    cdef int put16(self, Py_ssize_t at, unsigned int value) except -1 nogil
+    cdef int put32_little(self, Py_ssize_t at, unsigned long long value) except -1 nogil
+    cdef int finish_head(
+        self, Py_ssize_t at, Py_ssize_t length, unsigned long long sender) except -1 nogil

@@ -1,0 +1,179 @@
+"""From ring records straight to pcap records: no I/O, no GIL, nothing allocated.
+
+`FrameWriter.drain` walks what a tap's ring shows and lays out one pcap record a packet in `out`:
+record header with nanoseconds, Ethernet, IPv4 with its checksum, UDP, payload. A place (a line's
+number, or a channel's) has a head made beforehand; only lengths, checksum, sender and time are
+filled in for each packet. What a frame looks like is `replay.capture_writer`'s (its `frame_headers`
+and this module's tests hold the two together): a switch would deliver it so.
+
+Left to others: when to drain, where the bytes go, and how much room is left there.
+"""
+
+import struct
+from collections.abc import Sequence
+
+import cython
+
+from feedhandler.replay.capture_writer import FRAME_BYTES_MIN, PAYLOAD_BYTES_MAX, frame_headers
+from feedhandler.replay.pcap import RECORD_BYTES_MAX, LinkType
+
+if cython.compiled:
+    from cython.cimports.libc.string import memcpy, memset
+
+#: Before a file's first record (pcap with the nanosecond magic, little-endian).
+FILE_HEADER = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, RECORD_BYTES_MAX, LinkType.ETHERNET)
+#: Ethernet, IPv4 and UDP headers, and the pcap record header before them.
+HEAD_BYTES = 42
+RECORD_HEAD_BYTES = 16
+#: The longest record there is: `room` below it may not get anything written.
+RECORD_SPACE = RECORD_HEAD_BYTES + HEAD_BYTES + PAYLOAD_BYTES_MAX
+
+_HEAD = cython.declare(cython.Py_ssize_t, HEAD_BYTES)
+_RECORD_HEAD = cython.declare(cython.Py_ssize_t, RECORD_HEAD_BYTES)
+_FRAME_MIN = cython.declare(cython.Py_ssize_t, FRAME_BYTES_MIN)
+_PAYLOAD_MAX = cython.declare(cython.Py_ssize_t, PAYLOAD_BYTES_MAX)
+_RING_HEAD = cython.declare(cython.Py_ssize_t, 64)
+_U32 = cython.declare(cython.ulonglong, 0xFFFFFFFF)
+_PACKET_KIND = cython.declare(cython.ulonglong, 1)
+
+
+@cython.final
+@cython.cclass
+class FrameWriter:
+    """Lays out the packets of one ring; `out` holds what `drain` last wrote.
+
+    `endpoints` are (group, port, source) of each place in turn; an unknown source is "". `packets`
+    counts records made, `unwritable` packets of an unknown place or too long for a UDP datagram.
+    """
+
+    def __init__(self, endpoints: Sequence[tuple[str, int, str]], buffer_bytes: int) -> None:
+        if buffer_bytes < RECORD_SPACE:
+            raise ValueError(f"a buffer of {buffer_bytes} bytes cannot hold a record")
+        self.out = memoryview(bytearray(buffer_bytes))
+        self.heads = memoryview(
+            b"".join(
+                frame_headers(group, port, source or "0.0.0.0", 0, 0)
+                for group, port, source in endpoints
+            )
+        )
+        self.head_count = len(endpoints)
+        self.packets = 0
+        self.unwritable = 0
+
+    @cython.locals(
+        position=cython.ulonglong,
+        end=cython.ulonglong,
+        first=cython.ulonglong,
+        offset=cython.Py_ssize_t,
+        filled=cython.Py_ssize_t,
+        length=cython.Py_ssize_t,
+        place=cython.Py_ssize_t,
+        need=cython.Py_ssize_t,
+    )
+    def drain(self, ring, room):
+        """Lay out packets until the ring is empty or the next would not fit into `room` bytes.
+
+        Returns the bytes laid out, from the start of `out`. What was laid out is released.
+        """
+        filled = 0
+        if room > self.out.shape[0]:
+            room = self.out.shape[0]
+        if cython.compiled:
+            position = ring.tail_bytes
+        else:
+            position = ring.tail
+        end = ring.readable()
+        while position < end:
+            offset = cython.cast(cython.Py_ssize_t, position & ring.mask)
+            first = ring.words[offset >> 3]
+            if (first >> 32) & 0xFFFF == _PACKET_KIND:
+                place = cython.cast(cython.Py_ssize_t, first >> 48)
+                length = cython.cast(cython.Py_ssize_t, ring.words[(offset >> 3) + 1] & _U32)
+                if place >= self.head_count or length > _PAYLOAD_MAX:
+                    self.unwritable += 1
+                else:
+                    need = _RECORD_HEAD + max(_HEAD + length, _FRAME_MIN)
+                    if filled + need > room:
+                        break
+                    self.record(ring, offset, place, length, filled)
+                    filled += need
+            position += first & _U32
+        ring.release(position)
+        return filled
+
+    @cython.locals(
+        stamp=cython.ulonglong,
+        frame=cython.Py_ssize_t,
+        body=cython.Py_ssize_t,
+        padding=cython.Py_ssize_t,
+    )
+    def record(self, ring, offset, place, length, at):
+        """One packet as a pcap record at `at`; its bytes."""
+        stamp = ring.words[(offset >> 3) + 4]
+        frame = max(_HEAD + length, _FRAME_MIN)
+        self.put32_little(at, stamp // 1_000_000_000)
+        self.put32_little(at + 4, stamp % 1_000_000_000)
+        self.put32_little(at + 8, frame)
+        self.put32_little(at + 12, frame)
+        body = at + _RECORD_HEAD + _HEAD
+        padding = frame - _HEAD - length
+        if cython.compiled:
+            # The last bytes are asked for first: `out` and the ring check their own bounds.
+            self.out[body + length + padding - 1]
+            memcpy(
+                cython.address(self.out[at + _RECORD_HEAD]),
+                cython.address(self.heads[place * _HEAD]),
+                _HEAD,
+            )
+            if length > 0:
+                ring.data[offset + _RING_HEAD + length - 1]
+                memcpy(
+                    cython.address(self.out[body]),
+                    cython.address(ring.data[offset + _RING_HEAD]),
+                    length,
+                )
+            if padding > 0:
+                memset(cython.address(self.out[body + length]), 0, padding)
+        else:
+            out, begin = self.out, offset + _RING_HEAD
+            out[at + _RECORD_HEAD : body] = self.heads[place * _HEAD : (place + 1) * _HEAD]
+            out[body : body + length] = ring.data[begin : begin + length]
+            out[body + length : body + length + padding] = bytes(padding)
+        self.finish_head(at + _RECORD_HEAD, length, ring.words[(offset >> 3) + 5])
+        self.packets += 1
+        return _RECORD_HEAD + frame
+
+    @cython.locals(total=cython.uint, word=cython.Py_ssize_t, address=cython.ulonglong)
+    def finish_head(self, at, length, sender):
+        """Sender, lengths and the IPv4 checksum (RFC 1071) of the frame at `at`."""
+        if sender != 0:
+            address = sender >> 16
+            self.put16(at + 26, cython.cast(cython.uint, (address >> 16) & 0xFFFF))
+            self.put16(at + 28, cython.cast(cython.uint, address & 0xFFFF))
+            self.put16(at + 34, cython.cast(cython.uint, sender & 0xFFFF))
+        self.put16(at + 16, cython.cast(cython.uint, 28 + length))
+        self.put16(at + 38, cython.cast(cython.uint, 8 + length))
+        self.put16(at + 24, 0)
+        total = 0
+        for word in range(10):
+            total += (cython.cast(cython.uint, self.out[at + 14 + 2 * word]) << 8) | self.out[
+                at + 15 + 2 * word
+            ]
+        total = (total & 0xFFFF) + (total >> 16)
+        total = (total & 0xFFFF) + (total >> 16)
+        self.put16(at + 24, ~total & 0xFFFF)
+        return 0
+
+    def put16(self, at, value):
+        """Two bytes in network order."""
+        self.out[at] = (value >> 8) & 0xFF
+        self.out[at + 1] = value & 0xFF
+        return 0
+
+    def put32_little(self, at, value):
+        """Four bytes, least significant first."""
+        self.out[at] = value & 0xFF
+        self.out[at + 1] = (value >> 8) & 0xFF
+        self.out[at + 2] = (value >> 16) & 0xFF
+        self.out[at + 3] = (value >> 24) & 0xFF
+        return 0
