@@ -41,6 +41,7 @@ PURE_MODE: dict[str, str] = {
     "feedhandler.ingest.recovered": "feedhandler/ingest/recovered.py",
     "feedhandler.recorder_frames": "feedhandler/recorder_frames.py",
     "feedhandler.recorder_tap": "feedhandler/recorder_tap.py",
+    "feedhandler.retrans.store": "feedhandler/retrans/store.py",
     "feedhandler.replay.pcap": "feedhandler/replay/pcap.py",
     "feedhandler.codecs.scanner": "feedhandler/codecs/scanner.py",
     "feedhandler.codecs.columns": "feedhandler/codecs/columns.py",

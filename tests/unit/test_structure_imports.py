@@ -30,6 +30,7 @@ CORES = (
     "retrans/actions.py",
     "retrans/ranges.py",
     "retrans/settings.py",
+    "retrans/store.py",
     "replay/book.py",
     "replay/exchange_blocks.py",
     "replay/generator.py",
@@ -67,6 +68,10 @@ CORES = (
     "feedhandler/ingest/settings.py",
     "feedhandler/ingest/states.py",
     "feedhandler/ingest/watch.py",
+    "feedhandler/recorder_files.py",
+    "feedhandler/recorder_frames.py",
+    "feedhandler/recorder_settings.py",
+    "feedhandler/recorder_tap.py",
 )
 #: What a core never imports: the world outside, and the clock.
 WORLD = {"socket", "asyncio", "time", "threading", "proton", "cproton", "uvloop", "zmq", "select"}

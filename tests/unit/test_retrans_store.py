@@ -1,0 +1,166 @@
+"""The packet store: what it keeps, what gives way, what it says it has; as both twins."""
+
+import random
+
+import pytest
+
+from feedhandler._compiled import load_interpreted
+from feedhandler.retrans import store as compiled
+
+TWINS = {
+    "compiled": compiled.PacketStore,
+    "interpreted": load_interpreted("feedhandler.retrans.store").PacketStore,
+}
+
+
+@pytest.fixture(params=TWINS)
+def make(request):
+    """A store of either twin."""
+    return TWINS[request.param]
+
+
+def body(number: int, size: int = 10) -> bytes:
+    """Bytes that tell which packet they are of."""
+    return (number.to_bytes(4, "big") * (size // 4 + 1))[:size]
+
+
+def put(store, first: int, end: int, size: int = 10) -> None:
+    """Append the packets `first` to `end` - 1."""
+    for number in range(first, end):
+        assert store.append(number, number + 1, body(number, size), 0, size) == 1
+
+
+def numbers(store, first: int, end: int) -> list[int]:
+    return [sequence for sequence, _, _ in store.packets(first, end)]
+
+
+def test_an_empty_store_holds_nothing(make):
+    store = make(1000)
+    assert (store.first, store.end, store.count, store.bytes, store.evicted) == (0, 0, 0, 0, 0)
+    assert store.packets(0, 100) == []
+    assert not store.covers(0, 1)
+    assert store.covers(5, 5)
+
+
+def test_packets_come_out_as_they_went_in(make):
+    store = make(1000)
+    data = b"..onetwo..."
+    assert store.append(7, 8, data, 2, 3) == 1
+    assert store.append(8, 9, data, 5, 3) == 1
+    assert store.packets(7, 9) == [(7, 8, b"one"), (8, 9, b"two")]
+    assert store.packets(8, 100) == [(8, 9, b"two")]
+    assert (store.first, store.end, store.count, store.bytes) == (7, 9, 2, 6)
+
+
+def test_the_oldest_give_way_when_bytes_run_out(make):
+    store = make(100)
+    put(store, 1, 26)
+    assert store.bytes <= 100
+    assert store.count == 10
+    assert (store.first, store.end, store.evicted) == (16, 26, 15)
+    assert store.packets(1, 100) == [(n, n + 1, body(n)) for n in range(16, 26)]
+
+
+def test_the_oldest_give_way_when_entries_run_out(make):
+    store = make(1000, 4)
+    put(store, 1, 10)
+    assert numbers(store, 0, 100) == [6, 7, 8, 9]
+    assert store.first == 6
+
+
+def test_a_packet_as_long_as_the_store_pushes_out_all_others(make):
+    store = make(100)
+    put(store, 1, 6)
+    put(store, 6, 7, 100)
+    assert numbers(store, 0, 100) == [6]
+    put(store, 7, 8, 1)
+    assert numbers(store, 0, 100) == [7]
+
+
+def test_what_cannot_be_kept_is_refused_and_counted(make):
+    store = make(100)
+    put(store, 5, 7)
+    assert store.append(6, 7, b"x", 0, 1) == 0
+    assert store.append(5, 9, b"x", 0, 1) == 0
+    assert store.append(8, 8, b"x", 0, 1) == 0
+    assert store.append(9, 10, bytes(101), 0, 101) == 0
+    assert store.refused == 4
+    assert numbers(store, 0, 100) == [5, 6]
+
+
+@pytest.mark.parametrize(("start", "size"), [(-1, 2), (0, 5), (4, 1), (0, 0), (2, -1)])
+def test_a_packet_outside_its_buffer_is_the_callers_fault(make, start, size):
+    with pytest.raises(IndexError):
+        make(100).append(1, 2, b"four", start, size)
+
+
+def test_a_store_without_room_cannot_be_made(make):
+    with pytest.raises(ValueError, match="room"):
+        make(0)
+
+
+def test_clearing_begins_a_new_numbering(make):
+    store = make(100)
+    put(store, 50, 70)
+    store.clear()
+    assert (store.first, store.end, store.count, store.bytes) == (0, 0, 0, 0)
+    put(store, 1, 3)
+    assert numbers(store, 0, 100) == [1, 2]
+    assert store.covers(1, 3)
+
+
+def test_a_hole_is_known(make):
+    store = make(1000)
+    put(store, 1, 4)
+    put(store, 6, 9)
+    assert store.covers(1, 4)
+    assert store.covers(6, 9)
+    assert store.covers(7, 8)
+    for first, end in [(3, 5), (4, 6), (4, 5), (3, 7), (5, 7), (0, 2), (8, 10), (1, 9)]:
+        assert not store.covers(first, end), (first, end)
+
+
+def test_packets_of_several_numbers_are_found_by_each(make):
+    """Where a feed counts messages, a packet carries a range of numbers."""
+    store = make(1000)
+    store.append(10, 15, b"a", 0, 1)
+    store.append(15, 16, b"b", 0, 1)
+    store.append(20, 30, b"c", 0, 1)
+    assert numbers(store, 12, 13) == [10]
+    assert numbers(store, 14, 21) == [10, 15, 20]
+    assert numbers(store, 16, 20) == []
+    assert store.covers(11, 16)
+    assert store.covers(25, 28)
+    assert not store.covers(15, 21)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_it_agrees_with_a_plain_list(make, seed):
+    """Random packets, sizes and holes; reproduce with `-k 'plain_list and <seed>'`."""
+    print("seed", seed)
+    chance = random.Random(seed)
+    bytes_max, packets_max = chance.randint(20, 300), chance.choice([0, 3, 10])
+    store = make(bytes_max, packets_max)
+    model: list[tuple[int, int, bytes]] = []
+    number, evicted = 1, 0
+    for _ in range(400):
+        number += chance.choice([0, 0, 0, 0, 3])
+        width = chance.choice([1, 1, 4])
+        data = chance.randbytes(chance.randint(1, bytes_max // 2))
+        store.append(number, number + width, data, 0, len(data))
+        model.append((number, number + width, data))
+        number += width
+        evicted = store.evicted
+        assert store.count == len(model) - evicted
+        held = model[evicted:]
+        assert held
+        assert store.bytes == sum(len(data) for *_, data in held) <= bytes_max
+        first, end = chance.randint(0, number + 2), chance.randint(0, number + 2)
+        touched = [entry for entry in held if entry[0] < end and entry[1] > first]
+        assert store.packets(first, end) == (touched if first < end else [])
+        have = {n for low, high, _ in held for n in range(low, high)}
+        assert store.covers(first, end) == have.issuperset(range(first, end))
+    assert store.packets(0, number) == model[evicted:]
+    assert evicted
+    if not packets_max:  # the slab, not the table, was the bound: it is well used
+        assert store.bytes > bytes_max // 4
