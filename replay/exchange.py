@@ -27,7 +27,7 @@ from zoneinfo import ZoneInfo
 
 from feedhandler.codecs import Feed, load_feed
 from feedhandler.codecs.errors import ConfigError, UsageError
-from feedhandler.replay.exchange_blocks import Block, BlockMaker
+from feedhandler.replay.exchange_blocks import Block, BlockMaker, LineSet
 from feedhandler.replay.generator import SessionGenerator
 from feedhandler.replay.generator_packets import SERVICES, Outgoing
 from feedhandler.replay.inject import FaultCounts, LineFaults
@@ -62,7 +62,9 @@ class ExchangePlan:
     messages_per_s: float = 20_000.0
     instruments: int = 300
     faults: tuple[LineFaults, LineFaults] = (LineFaults(), LineFaults())
-    #: Never lose on B what was lost on A.
+    #: The rate at which both lines lose the same packet.
+    together: float = 0.0
+    #: Never lose on B what was lost on A; what is lost together is lost all the same.
     spare_shared: bool = False
     ledger: Path | None = None
     interface: str = "127.0.0.1"
@@ -142,12 +144,14 @@ class Exchange:
             self._lines.close()
             raise
         self._sender = Sender(self._lines.destinations)
-        self._maker = BlockMaker(
+        self._live = LineSet(
             [self._numbers(line) for line in range(len(LINES))],
             plan.faults,
             plan.seed,
             plan.spare_shared,
+            plan.together,
         )
+        self._maker = BlockMaker([self._live])
         self._blocks: queue.Queue[Block | None] = queue.Queue(AHEAD_BLOCKS)
         self._thread = threading.Thread(target=self._send, name="exchange-send", daemon=True)
         self._ended = threading.Event()
@@ -204,14 +208,16 @@ class Exchange:
             until_ns = min(until_ns + STEP_NS, end_ns or until_ns + STEP_NS)
             packets = self.generator.step(until_ns)
             self._note(packets)
-            if not self._put(self._maker.block(packets, until_ns)):
+            if not self._put(self._maker.block([packets], until_ns)):
                 return
             if on_progress is not None and time.monotonic() - reported_s >= PROGRESS_INTERVAL_S:
                 reported_s = time.monotonic()
                 on_progress(self.progress())
         closing = self.generator.close(until_ns)
         self._note(closing)
-        self._put(self._maker.last_block(closing))
+        self._maker.finish(0)
+        self._put(self._maker.block([closing], until_ns))
+        self._put(self._maker.last_block())
 
     def _note(self, packets: list[Outgoing]) -> None:
         for packet in packets:
@@ -292,7 +298,7 @@ class Exchange:
         return ExchangeResult(
             packets=dict(self._packets),
             messages=dict(self._messages),
-            lines=dict(zip(LINES, self._maker.counts, strict=True)),
+            lines=dict(zip(LINES, self._live.counts, strict=True)),
             next_sequences=self.generator.next_sequences(),
             sent=int(counts[Progress.SENT]),
             duration_ns=duration_ns,

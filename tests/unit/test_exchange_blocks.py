@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from feedhandler.replay.exchange_blocks import BlockMaker
+from feedhandler.replay.exchange_blocks import BlockMaker, LineSet
 from feedhandler.replay.generator_packets import Outgoing
 from feedhandler.replay.inject import LineFaults
 
@@ -32,22 +32,28 @@ def sends(block):
     ]
 
 
+def one_set(faults, seed=1, together=0.0):
+    return LineSet(DESTINATIONS, faults, seed, False, together)
+
+
 def session(maker, rng, steps=30):
-    """(packets given, sends of all blocks) of a short session."""
+    """(packets given, sends of all blocks) of a short session; the last packets are unharmed."""
     given, sent, now_ns = [], [], 0
     for _ in range(steps):
         packets = packets_of(rng, rng.randrange(12), now_ns)
         now_ns = packets[-1].due_ns if packets else now_ns + 1_000_000
         given += packets
-        sent += sends(maker.block(packets, now_ns))
+        sent += sends(maker.block([packets], now_ns))
     last = packets_of(rng, 3, now_ns)
-    sent += sends(maker.last_block(last))
+    maker.finish(0)
+    sent += sends(maker.block([last], last[-1].due_ns))
+    sent += sends(maker.last_block())
     return given + last, sent
 
 
 def test_without_faults_both_lines_get_everything_in_order_at_its_time():
     rng = random.Random(1)
-    maker = BlockMaker(DESTINATIONS, [LineFaults(), LineFaults()], 1, False)
+    maker = BlockMaker([one_set([LineFaults(), LineFaults()])])
     given, sent = session(maker, rng)
     for line in (0, 1):
         expected = [(DESTINATIONS[line][p.service], p.packet, p.due_ns) for p in given]
@@ -63,9 +69,9 @@ def test_faults_lose_displace_and_delay_but_invent_nothing(seed):
         LineFaults(loss=rng.choice((0, 0.1)), reorder=rng.choice((0, 0.2)), delay_us=line * 2000)
         for line in (0, 1)
     ]
-    maker = BlockMaker(DESTINATIONS, faults, seed, False)
-    given, sent = session(maker, rng)
-    for line, counts in enumerate(maker.counts):
+    lines = one_set(faults, seed, together=rng.choice((0, 0.1)))
+    given, sent = session(BlockMaker([lines]), rng)
+    for line, counts in enumerate(lines.counts):
         payloads = [payload for to, payload, _ in sent if to // 2 == line]
         assert sorted(payloads) == sorted(set(payloads))
         assert set(payloads) <= {packet.packet for packet in given}
@@ -78,6 +84,7 @@ def test_faults_lose_displace_and_delay_but_invent_nothing(seed):
         # Displaced past the end, a packet leaves late; only between lines can that show.
         assert np.all(np.diff([due for to, _, due in sent if to // 2 == line]) >= 0)
     assert [payload for _, payload, _ in sent[-6:]].count(given[-1].packet) == 2
+    assert lines.held == 0
     if faults[1].delay_us and not faults[1].reorder:
         due = {packet.packet: packet.due_ns for packet in given[:-3]}
         for to, payload, at in sent:
@@ -87,10 +94,38 @@ def test_faults_lose_displace_and_delay_but_invent_nothing(seed):
 
 def test_what_is_sent_is_forgotten():
     rng = random.Random(3)
-    maker = BlockMaker(DESTINATIONS, [LineFaults(), LineFaults(delay_us=3000)], 1, False)
+    lines = one_set([LineFaults(), LineFaults(delay_us=3000)])
+    maker = BlockMaker([lines])
     now_ns = 0
     for _ in range(300):
         packets = packets_of(rng, 5, now_ns)
         now_ns = packets[-1].due_ns
-        maker.block(packets, now_ns)
-        assert len(maker._packets) < 100
+        maker.block([packets], now_ns)
+        assert lines.held == 0
+        assert maker.waiting < 100
+
+
+def test_line_sets_keep_their_own_faults_and_share_the_blocks():
+    rng = random.Random(4)
+    live = one_set([LineFaults(), LineFaults()])
+    refresh = LineSet(
+        [{104: 4, 103: 5}, {104: 6, 103: 7}], [LineFaults(loss=1.0), LineFaults(delay_us=500)], 2
+    )
+    maker = BlockMaker([live, refresh])
+    packets, snapshots = packets_of(rng, 20, 0), packets_of(rng, 10, 5)
+    until_ns = max(packets[-1].due_ns, snapshots[-1].due_ns)
+    sent = sends(maker.block([packets, snapshots], until_ns)) + sends(maker.last_block())
+    assert sorted(due for _, _, due in sent) == [due for _, _, due in sent]
+    assert len([to for to, _, _ in sent if to < 4]) == 40
+    assert [(p, due) for to, p, due in sent if to >= 4] == [
+        (packet.packet, packet.due_ns + 500_000) for packet in snapshots
+    ]
+    assert [counts.dropped for counts in refresh.counts] == [10, 0]
+    assert [counts.dropped for counts in live.counts] == [0, 0]
+
+
+def test_a_packet_on_several_lines_is_held_once_in_a_block():
+    packets = packets_of(random.Random(5), 4, 0)
+    block = BlockMaker([one_set([LineFaults(), LineFaults()])]).block([packets], packets[-1].due_ns)
+    assert len(block) == 8
+    assert len(block.data) == sum(len(packet.packet) for packet in packets)
