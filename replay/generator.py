@@ -178,6 +178,13 @@ class SessionGenerator:
         self._cutter.beat_all()
         return self._cutter.take()
 
+    def rest(self, until_ns: int) -> list[Outgoing]:
+        """Heartbeats due by `until_ns`: all that comes after `close`."""
+        while self._cutter.heartbeat_due_ns <= until_ns:
+            self._set_time(max(self._cutter.heartbeat_due_ns, self._now_ns))
+            self._cutter.beat()
+        return self._cutter.take()
+
     def next_sequences(self) -> dict[int, int]:
         """The number that the next packet of each service will carry."""
         return self._cutter.next_sequences()

@@ -233,6 +233,23 @@ def test_the_close_gives_every_service_a_packet_of_messages():
     assert [packet.service for packet in packets[-7:]] == list(SERVICES)
 
 
+def test_after_the_close_there_are_heartbeats_alone():
+    generator = SessionGenerator(FEED, 3, instruments=40, heartbeat_ns=SECOND // 10)
+    generator.step(SECOND)
+    closing = generator.close(SECOND)
+    end_ns = closing[-1].due_ns
+    before = generator.next_sequences()
+    beats = generator.rest(end_ns + SECOND)
+    assert {FEED.decode_packet(beat.packet).kind for beat in beats} == {PacketKind.HEARTBEAT}
+    assert [beat.due_ns for beat in beats] == sorted(beat.due_ns for beat in beats)
+    for service in SERVICES:
+        own = [beat.due_ns for beat in beats if beat.service == service]
+        assert len(own) == 10
+        assert end_ns < own[0] <= own[-1] <= end_ns + SECOND
+    assert generator.next_sequences() == before
+    assert generator.rest(end_ns + SECOND) == []
+
+
 def test_the_mix_is_near_the_papers():
     """Table 1 (packets by service, of real-time packets), mean messages and payload bytes."""
     seed = 7
