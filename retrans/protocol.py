@@ -1,0 +1,385 @@
+"""Bytes to meaning and back for recovery over TCP: requests, responses, heartbeats (UTP-MD).
+
+Packet types are 20 and 10 (retransmission request and response), 22 and 23 (the same for refresh),
+2 and 24 (heartbeat and its answer); their layouts are the `[[controls]]` of the feed's description.
+`StreamFramer` cuts a TCP stream into packets, `RecoveryProtocol.read` says what one means,
+and its other methods make packets.
+
+Promises: what the peer sent wrong becomes a `WireError` with a name to count it by, however the
+bytes were cut; nothing is kept beyond one incomplete packet of bounded size. Left to others:
+whether a packet makes sense at that moment (`client`, `server`).
+
+Ranges are half-open here and inclusive on the wire (BeginSeqNum to EndSeqNum).
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import IntEnum
+from typing import Any
+
+from feedhandler.codecs.errors import PeerError, UsageError
+from feedhandler.codecs.feed import Feed
+from feedhandler.codecs.kinds import REJECT_TEXT, PacketKind, Reject
+from feedhandler.codecs.scanner import PacketHeader, frame_length, parse_header
+from feedhandler.codecs.times import UNIT_NS, TimeContext, day_of, day_start_ns
+
+#: A deadline that never comes.
+NEVER_NS = 2**63 - 1
+#: Longest packet of a connection, where nothing else is said: what a line may carry by default.
+PACKET_BYTES_MAX = 2048
+#: Bytes of a SourceID.
+SOURCE_ID_BYTES = 20
+#: Delivery flag of a retransmitted packet, and of a compressed one that belongs to a refresh.
+RETRANSMITTED = 1
+REFRESH = 17
+
+
+class RetransReject(IntEnum):
+    """Why a retransmission is refused: RejectReason of packet type 10."""
+
+    NONE = 0
+    """accepted"""
+    PERMISSION = 1
+    """no permission, or a SourceID that the server does not know"""
+    INVALID_RANGE = 2
+    """an empty range, or numbers that have not been sent yet"""
+    OVER_THRESHOLD = 3
+    """more numbers than one request may name"""
+    TOO_MANY_TODAY = 4
+    """this SourceID has used up its requests of the day"""
+    NO_LONGER_AVAILABLE = 5
+    """the range begins before what the server still holds"""
+    BADLY_FORMED = 6
+    """the request itself cannot be read"""
+    WRONG_SERVICE = 7
+    """the server does not serve this ServiceID"""
+
+
+class RefreshReject(IntEnum):
+    """Why a refresh is refused: RejectReason of packet type 23."""
+
+    NONE = 0
+    """accepted"""
+    PERMISSION = 1
+    """no permission, or a SourceID that the server does not know"""
+    WRONG_SERVICE = 2
+    """the server does not serve this ServiceID"""
+    BADLY_FORMED = 3
+    """the request itself cannot be read"""
+    WRONG_PACKET_TYPE = 4
+    """this server takes no refresh requests"""
+    TOO_MANY_TODAY = 5
+    """this SourceID has used up its requests of the day"""
+    NO_DATA = 6
+    """there is no snapshot of this service"""
+    SECONDARY = 7
+    """sent to the secondary server instead of the primary"""
+
+
+#: Names of `WireError` and what each means.
+WIRE_ERRORS: dict[str, str] = {
+    "length_too_small": "a packet length below that of a packet header",
+    "length_too_big": "a packet longer than any packet of this connection may be",
+    "unknown_type": "a packet type that the feed's description does not know",
+    "bad_packet": "a packet that the feed's scanner rejects",
+    "wrong_body_size": "a control packet whose body is not as long as its layout",
+    "wrong_count": "a control packet that claims to hold more than one entry",
+    "malformed_answer": "a response whose status and reason make no sense",
+}
+
+
+class WireError(PeerError):
+    """Bytes that mean nothing. `name` is a key of `WIRE_ERRORS`; of a packet whose header could be
+    read, `packet_type`, `number` and `service` are what it says."""
+
+    def __init__(self, name: str, message: str, header: PacketHeader | None = None) -> None:
+        super().__init__(message)
+        self.name = name
+        self.packet_type = header.packet_type if header else 0
+        self.number = header.sequence if header else 0
+        self.service = header.service if header else 0
+
+
+@dataclass(slots=True)
+class Heartbeat:
+    """Packet type 2: the peer lives and wants to hear the same of us."""
+
+
+@dataclass(slots=True)
+class HeartbeatReply:
+    """Packet type 24."""
+
+    source_id: str
+
+
+@dataclass(slots=True)
+class RetransRequest:
+    """Packet type 20: the packets `first` to `end` - 1 of `service` (empty where `end` <= `first`,
+    which a request on the wire can say). `number` is its PacketSeqNum."""
+
+    number: int
+    service: int
+    first: int
+    end: int
+    source_id: str
+
+
+@dataclass(slots=True)
+class RefreshRequest:
+    """Packet type 22: a snapshot of `service`."""
+
+    number: int
+    service: int
+    source_id: str
+
+
+@dataclass(slots=True)
+class Response:
+    """Packet type 10, or 23 where `refresh`: the answer to the request with PacketSeqNum `number`;
+    `reason` 0 where it was accepted."""
+
+    refresh: bool
+    number: int
+    service: int
+    source_id: str
+    reason: int
+
+
+@dataclass(slots=True)
+class Data:
+    """A packet with messages, not looked into; `flags` is its DeliveryFlag."""
+
+    service: int
+    sequence: int
+    next_sequence: int
+    flags: int
+
+
+@dataclass(slots=True)
+class Other:
+    """A packet that the feed knows but that has no place on a connection (a sequence reset)."""
+
+    packet_type: int
+
+
+Frame = Heartbeat | HeartbeatReply | RetransRequest | RefreshRequest | Response | Data | Other
+
+
+class StreamFramer:
+    """Cuts a stream into packets by their length field.
+
+    `feed` returns the packets that have become whole. Where the stream stops making sense,
+    `failure` tells why; what came whole before it is still returned, so that it does not matter how
+    the bytes were cut. After that the framer takes nothing more: `feed` raises the failure.
+    """
+
+    def __init__(self, feed: Feed, packet_bytes_max: int = PACKET_BYTES_MAX) -> None:
+        self._table = feed.table
+        self._order: Any = feed.byte_order
+        self._packet_bytes_max = packet_bytes_max
+        kind = feed.description.packet.kind
+        self._types: frozenset[int] | None = None
+        if kind is not None:
+            self._types = frozenset(kind.data + kind.heartbeat + kind.reset + kind.control)
+        self._buffer = bytearray()
+        self.failure: WireError | None = None
+
+    @property
+    def buffered(self) -> int:
+        """Bytes of a packet that is not whole yet."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take in what arrived; the packets that are whole now."""
+        if self.failure is not None:
+            raise self.failure
+        buffer = self._buffer
+        buffer += data
+        packets: list[bytes] = []
+        at, size = 0, len(buffer)
+        while size - at >= self._table.header_size:
+            length = frame_length(self._table, buffer, at, size - at)
+            self.failure = self._judge(length, at)
+            if self.failure is not None:
+                buffer.clear()
+                return packets
+            if length > size - at:
+                break
+            packets.append(bytes(buffer[at : at + length]))
+            at += length
+        if at:
+            del buffer[:at]
+        return packets
+
+    def _judge(self, length: int, at: int) -> WireError | None:
+        """What is wrong with the packet header at `at`."""
+        table = self._table
+        if length < table.header_size:
+            return WireError("length_too_small", f"a packet of {length} bytes")
+        if length > self._packet_bytes_max:
+            return WireError("length_too_big", f"a packet of {length} bytes")
+        if self._types is not None:
+            place = slice(at + table.kind_at, at + table.kind_at + table.kind_size)
+            kind = int.from_bytes(self._buffer[place], self._order)
+            if kind not in self._types:
+                return WireError("unknown_type", f"a packet of unknown type {kind}")
+        return None
+
+
+class TradingDay:
+    """The day that a moment belongs to, in the feed's zone, and wire times within it."""
+
+    def __init__(self, feed: Feed) -> None:
+        given = feed.description.packet.send_time
+        self._zone = feed.zone
+        self._unit_ns = 1 if given.nanoseconds else UNIT_NS[given.unit]
+        self._from_midnight = given.since == "midnight"
+        self._start = self._end = 0
+
+    def start_ns(self, now_ns: int) -> int:
+        """The midnight before `now_ns`."""
+        if not self._start <= now_ns < self._end:
+            day = day_of(now_ns, self._zone)
+            self._start = day_start_ns(day, self._zone)
+            self._end = day_start_ns(day + timedelta(days=1), self._zone)
+        return self._start
+
+    def send_time(self, now_ns: int) -> int:
+        """`now_ns` as a packet header's raw send time."""
+        since = self.start_ns(now_ns) if self._from_midnight else 0
+        return (now_ns - since) // self._unit_ns
+
+
+class RecoveryProtocol:
+    """The recovery packets of one feed.
+
+    Raises `UsageError` for a feed whose description has no such packets.
+    """
+
+    def __init__(self, feed: Feed) -> None:
+        codes = {layout.name: code for code, layout in feed.controls.items()}
+        try:
+            self._heartbeat_reply = codes["heartbeat_response"]
+            self._requests = (codes["retransmission_request"], codes["refresh_request"])
+            self._responses = (codes["retransmission_response"], codes["refresh_response"])
+        except KeyError as error:
+            raise UsageError(
+                f"{feed.name} has no {error.args[0].replace('_', ' ')}",
+                "recovery over TCP needs a feed whose description has its control packets",
+            ) from None
+        self.day = TradingDay(feed)
+        self._feed = feed
+        self._header = PacketHeader()
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def read(self, packet: bytes) -> Frame:
+        """What one whole packet says. Raises `WireError`."""
+        header = self._header
+        verdict = parse_header(self._feed.table, packet, 0, len(packet), header)
+        if verdict != Reject.FINE:
+            raise WireError("bad_packet", REJECT_TEXT[Reject(verdict)])
+        if header.kind == PacketKind.DATA:
+            return Data(header.service, header.sequence, header.next_sequence, header.flags)
+        if header.kind == PacketKind.HEARTBEAT:
+            if header.length != header.body or header.count:
+                raise WireError("wrong_body_size", "a heartbeat with a body", header)
+            return Heartbeat()
+        if header.kind == PacketKind.CONTROL:
+            return self._control(packet, header)
+        return Other(header.packet_type)
+
+    def _control(self, packet: bytes, header: PacketHeader) -> Frame:
+        kind = header.packet_type
+        layout = self._feed.controls.get(kind)
+        if layout is None:
+            return Other(kind)
+        size = header.length - header.body
+        if size != layout.size:
+            raise WireError("wrong_body_size", f"type {kind} with a {size}-byte body", header)
+        if header.count > 1:
+            raise WireError("wrong_count", f"type {kind} with {header.count} entries", header)
+        body: Any = layout.decode(packet, header.body, size, TimeContext(), {})
+        number, service = header.sequence, header.service
+        if kind == self._heartbeat_reply:
+            return HeartbeatReply(body.source_id)
+        if kind == self._requests[0]:
+            first, end = body.begin_seq_num, body.end_seq_num + 1
+            return RetransRequest(number, service, first, end, body.source_id)
+        if kind == self._requests[1]:
+            return RefreshRequest(number, service, body.source_id)
+        if kind in self._responses:
+            return self._response(body, header)
+        return Other(kind)
+
+    def _response(self, body: Any, header: PacketHeader) -> Response:
+        status, reason = body.status, body.reject_reason
+        if (status, reason) != ("A", 0) and (status != "R" or reason == 0):
+            raise WireError("malformed_answer", f"status {status!r} with reason {reason}", header)
+        refresh = header.packet_type == self._responses[1]
+        return Response(refresh, body.source_seq_num, header.service, body.source_id, reason)
+
+    def is_request(self, packet_type: int) -> bool:
+        """Is this the type of a request, of either kind?"""
+        return packet_type in self._requests
+
+    def is_refresh(self, packet_type: int) -> bool:
+        """Is this the type of a refresh request or response?"""
+        return packet_type in (self._requests[1], self._responses[1])
+
+    # -- making ---------------------------------------------------------------------------------
+
+    def heartbeat(self, now_ns: int) -> bytes:
+        """Packet type 2."""
+        return self._feed.encode_packet(kind="heartbeat", send_time=self.day.send_time(now_ns))
+
+    def heartbeat_reply(self, source_id: str, now_ns: int) -> bytes:
+        """Packet type 24."""
+        return self._packet(self._heartbeat_reply, 0, 0, now_ns, source_id=source_id)
+
+    def retrans_request(self, request: RetransRequest, now_ns: int) -> bytes:
+        """Packet type 20. Raises `UsageError` for numbers that do not fit."""
+        return self._packet(
+            self._requests[0],
+            request.number,
+            request.service,
+            now_ns,
+            begin_seq_num=request.first,
+            end_seq_num=request.end - 1,
+            source_id=request.source_id,
+        )
+
+    def refresh_request(self, request: RefreshRequest, now_ns: int) -> bytes:
+        """Packet type 22."""
+        return self._packet(
+            self._requests[1],
+            request.number,
+            request.service,
+            now_ns,
+            source_id=request.source_id,
+        )
+
+    def response(self, response: Response, now_ns: int) -> bytes:
+        """Packet type 10 or 23."""
+        return self._packet(
+            self._responses[response.refresh],
+            0,
+            response.service,
+            now_ns,
+            source_seq_num=response.number,
+            source_id=response.source_id,
+            status="R" if response.reason else "A",
+            reject_reason=int(response.reason),
+        )
+
+    def _packet(self, kind: int, number: int, service: int, now_ns: int, **fields: Any) -> bytes:
+        return self._feed.encode_packet(
+            kind="control",
+            packet_type=kind,
+            sequence=number,
+            service=service,
+            send_time=self.day.send_time(now_ns),
+            flags=0,
+            body=self._feed.encode_control(kind, **fields),
+            count=1,
+        )
