@@ -111,6 +111,16 @@ class RangeSet:
         return at < len(self._firsts) and self._firsts[at] <= first
 
     @property
+    def lowest(self) -> int:
+        """The lowest number of a set that is not empty."""
+        return self._firsts[0]
+
+    @property
+    def highest(self) -> int:
+        """The highest number of a set that is not empty."""
+        return self._lasts[-1]
+
+    @property
     def total(self) -> int:
         """How many numbers the set holds."""
         return sum(self._lasts) - sum(self._firsts) + len(self._firsts)

@@ -44,6 +44,10 @@ class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     refresh_tries: int = 3
     """how many refresh requests are made before a service is left stale for a while"""
 
+    refresh_backoff_us: int = 1_000_000
+    """wait before a refresh is asked for again when a snapshot failed or was too old; doubles each
+    time, jittered. Also the least time between refreshes that only newly attached links want"""
+
     refresh_retry_us: int = 60_000_000
     """how long a stale service waits before it tries a refresh again; cyclic snapshots that come by
     themselves heal it sooner"""
@@ -93,6 +97,7 @@ RECOVERY_BOUNDS: dict[str, tuple[int, int]] = {
     "recovery_wait_us": (0, 60_000_000),
     "refresh_timeout_us": (1_000, 3_600_000_000),
     "refresh_tries": (1, 100),
+    "refresh_backoff_us": (1_000, 3_600_000_000),
     "refresh_retry_us": (1_000, 86_400_000_000),
     "snapshot_bytes_max": (1 << 10, 1 << 32),
     "inflated_bytes_max": (1 << 10, 1 << 24),

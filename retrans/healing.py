@@ -1,0 +1,275 @@
+"""Healing what was lost: asking for a snapshot, waiting for it, judging whether it reaches.
+
+One `Healing` a channel. It is in one of five phases:
+
+IDLE     nothing is asked for
+ASKED    a refresh was requested, and no snapshot has begun since
+TAKING   a snapshot has begun: wait for its end
+PAUSED   the snapshot failed, was refused or was too old: ask again after a back-off, unless one
+         begins by itself before that
+RESTING  all tries are used up, or the server will not; try again much later, or when it is back
+
+A snapshot heals when its LastSeqNum reaches every lost range, whether it was asked for or not. A
+snapshot begun before the loss may be too old: then the next one is waited for. Each request and
+each snapshot that begins in a pause is a try; `refresh_tries` of them, and the channel rests.
+
+A snapshot may also be wanted while nothing is lost, by a subscriber that has just attached: the
+same phases, but nobody rests, and refreshes wanted so begin at least `refresh_backoff_us` apart.
+"""
+
+from collections.abc import Callable
+from enum import Enum, auto
+
+from feedhandler.retrans.actions import Action, Alert, AskRefresh, Cancel
+from feedhandler.retrans.backoff import Backoff
+from feedhandler.retrans.quota import DAY_NS
+from feedhandler.retrans.ranges import RangeSet
+from feedhandler.retrans.reactions import REFRESH, UNKNOWN_REFRESH, RefreshReaction
+from feedhandler.retrans.settings import RecoverySettings
+
+#: No deadline: the largest signed 64-bit number.
+NEVER = (1 << 63) - 1
+#: The back-off stops doubling here: a minute would be a rest.
+_BACKOFF_DOUBLINGS = 4
+
+
+class Phase(Enum):
+    """What is under way."""
+
+    IDLE = auto()
+    ASKED = auto()
+    TAKING = auto()
+    PAUSED = auto()
+    RESTING = auto()
+
+
+#: Phases in which a snapshot is to be expected.
+_TRYING = (Phase.ASKED, Phase.TAKING, Phase.PAUSED)
+
+
+class Healing:
+    """What one channel has lost. `configured`: there is a refresh to wait for.
+
+    `new_id` numbers the requests. Actions go to `actions`, in order; `counts` has every key of
+    `recovery.COUNTS`.
+    """
+
+    def __init__(
+        self,
+        service: int,
+        settings: RecoverySettings,
+        configured: bool,
+        actions: list[Action],
+        counts: dict[str, int],
+        new_id: Callable[[], int],
+        seed: int,
+    ) -> None:
+        self.service = service
+        self.settings = settings
+        self.configured = configured
+        #: Numbers announced lost, and not healed.
+        self.lost = RangeSet()
+        self.phase = Phase.IDLE
+        self._actions = actions
+        self._counts = counts
+        self._new_id = new_id
+        backoff_us = settings.refresh_backoff_us
+        self._backoff = Backoff(backoff_us, backoff_us << _BACKOFF_DOUBLINGS, seed)
+        self._due_ns = NEVER
+        self._tries = 0
+        #: The request that the server has not answered yet; 0 for none.
+        self._open_id = 0
+        self._asked_ns = -NEVER
+        self._barred_until_ns = 0
+        self._alerted: set[int] = set()
+
+    @property
+    def hurt(self) -> bool:
+        """Was anything lost and not healed?"""
+        return bool(len(self.lost))
+
+    @property
+    def trying(self) -> bool:
+        """Is a snapshot to be expected?"""
+        return self.phase in _TRYING
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `tick` must be called next."""
+        return self._due_ns
+
+    # -- what happens in the stream ---------------------------------------------------------
+
+    def lose(self, first: int, end: int, now_ns: int) -> None:
+        """`first` to `end` - 1 was announced lost."""
+        self.lost.add(first, end - 1)
+        self._count("lost", end - first)
+        if self.phase is Phase.IDLE:
+            self._tries = 0
+            self._ask_or_rest(now_ns)
+
+    def void(self) -> None:
+        """A new numbering: what was lost of the old one no longer matters."""
+        self.lost.clear()
+        self._idle()
+        self._alerted.clear()
+
+    def want(self, now_ns: int) -> None:
+        """Somebody wants a snapshot, though nothing was lost."""
+        if not self.configured or now_ns < self._barred_until_ns:
+            self._count("wants_refused")
+        elif self.phase is Phase.IDLE:
+            self._tries = 0
+            earliest_ns = self._asked_ns + self.settings.refresh_backoff_us * 1000
+            if now_ns < earliest_ns:
+                self._go(Phase.PAUSED, earliest_ns)
+            else:
+                self._ask(now_ns)
+
+    # -- the refresh server -----------------------------------------------------------------
+
+    def accept(self, request_id: int, now_ns: int) -> None:
+        """The server will send a snapshot."""
+        if request_id != self._open_id:
+            return self._count("late")
+        self._open_id = 0
+        self._count("refreshes_accepted")
+        if self.phase is Phase.ASKED:
+            self._go(Phase.ASKED, now_ns + self._timeout_ns)
+
+    def react(self, request_id: int, reason: int, now_ns: int) -> None:
+        """The server refuses, for `reason`."""
+        if request_id != self._open_id:
+            return self._count("late")
+        self._open_id = 0
+        self._count("refreshes_rejected")
+        reply = REFRESH.get(reason, UNKNOWN_REFRESH)
+        if reply.reaction is RefreshReaction.REST_TODAY:
+            self._barred_until_ns = (now_ns // DAY_NS + 1) * DAY_NS
+        if reply.reaction is not RefreshReaction.PAUSE and reason not in self._alerted:
+            self._alerted.add(reason)
+            self._count("alerts")
+            self._actions.append(
+                Alert(f"the refresh server refuses service {self.service}: {reply.text} ({reason})")
+            )
+        if self.phase is not Phase.ASKED:
+            # A snapshot has begun by itself, or is paused for: its turn first.
+            return
+        if reply.reaction is RefreshReaction.PAUSE:
+            self._again(now_ns)
+        else:
+            self._rest(now_ns)
+
+    def retry(self, now_ns: int) -> None:
+        """The refresh server can be asked again: what it may not have heard is asked now."""
+        unheard = self.phase is Phase.ASKED and self._open_id
+        if unheard:
+            self._tries -= 1
+        elif self.phase is Phase.RESTING:
+            self._tries = 0
+        else:
+            return
+        self._ask_or_rest(now_ns)
+
+    # -- snapshots --------------------------------------------------------------------------
+
+    def await_end(self, now_ns: int) -> None:
+        """A snapshot has begun."""
+        if self.phase is Phase.PAUSED:
+            self._tries += 1
+        if self.phase in (Phase.ASKED, Phase.PAUSED):
+            self._go(Phase.TAKING, now_ns + self._timeout_ns)
+
+    def fail(self, now_ns: int) -> None:
+        """A snapshot has come to nothing."""
+        self._count("snapshots_failed")
+        if self.phase in (Phase.ASKED, Phase.TAKING):
+            self._again(now_ns)
+
+    def satisfy(self) -> None:
+        """A whole snapshot came, and nothing was lost."""
+        self._idle()
+
+    def heal(self, last: int, now_ns: int) -> bool:
+        """A whole snapshot up to `last` came: does it reach everything that was lost?"""
+        if last < self.lost.highest:
+            self._count("snapshots_old")
+            if self.phase in (Phase.ASKED, Phase.TAKING):
+                self._again(now_ns)
+            return False
+        self._count("healed")
+        self.lost.clear()
+        self._idle()
+        return True
+
+    # -- the clock --------------------------------------------------------------------------
+
+    def tick(self, now_ns: int) -> None:
+        """Time-outs, and what has waited long enough."""
+        if self._due_ns > now_ns:
+            return
+        if self.phase is Phase.RESTING:
+            self._tries = 0
+        elif self.phase is not Phase.PAUSED:
+            self._count("refreshes_timed_out")
+            if self._tries >= self.settings.refresh_tries:
+                self._rest(now_ns)
+                return
+        self._ask_or_rest(now_ns)
+
+    # -- parts ------------------------------------------------------------------------------
+
+    @property
+    def _timeout_ns(self) -> int:
+        return self.settings.refresh_timeout_us * 1000
+
+    def _ask_or_rest(self, now_ns: int) -> None:
+        """Ask, where there is somebody who may be asked."""
+        if self.configured and now_ns >= self._barred_until_ns:
+            self._ask(now_ns)
+        else:
+            self._rest(now_ns)
+
+    def _ask(self, now_ns: int) -> None:
+        self._cancel()
+        self._tries += 1
+        self._asked_ns = now_ns
+        self._open_id = self._new_id()
+        self._count("refreshes")
+        self._actions.append(AskRefresh(self._open_id, self.service))
+        self._go(Phase.ASKED, now_ns + self._timeout_ns)
+
+    def _again(self, now_ns: int) -> None:
+        """A try has failed: ask again after a back-off, or rest."""
+        if self._tries >= self.settings.refresh_tries:
+            self._rest(now_ns)
+        else:
+            self._go(Phase.PAUSED, now_ns + self._backoff.delay_ns(self._tries))
+
+    def _rest(self, now_ns: int) -> None:
+        """Nothing more for a while; a snapshot that is merely wanted is not waited for."""
+        if not self.hurt:
+            self._count("wants_refused")
+            self._idle()
+            return
+        self._cancel()
+        self._count("rests")
+        retry_ns = now_ns + self.settings.refresh_retry_us * 1000
+        self._go(Phase.RESTING, max(retry_ns, self._barred_until_ns) if self.configured else NEVER)
+
+    def _idle(self) -> None:
+        self._cancel()
+        self._go(Phase.IDLE, NEVER)
+
+    def _go(self, phase: Phase, due_ns: int) -> None:
+        self.phase = phase
+        self._due_ns = due_ns
+
+    def _cancel(self) -> None:
+        """Whatever still answers the open request is late."""
+        if self._open_id:
+            self._actions.append(Cancel(self._open_id))
+            self._open_id = 0
+
+    def _count(self, name: str, by: int = 1) -> None:
+        self._counts[name] += by

@@ -1,0 +1,152 @@
+"""What one retransmission server will bear: requests per second, per day, and at once.
+
+All channels that ask the same server share its `Quota`. Places are given in turn: a channel that
+was refused one is served before a channel that had one already, so that a service with thousands
+of holes cannot starve one with a single hole.
+
+The server's own words count too. When it says "too many requests today", everybody pauses once;
+when it says so again to a request sent after the pause, the quota is closed until the next day.
+When it refuses a range as too wide, everybody asks for half of that from then on.
+
+Time is an argument, in ns since 1970: a new day begins at midnight UTC, outside the trading hours
+of the exchanges of Europe and America.
+"""
+
+DAY_NS = 86_400 * 1_000_000_000
+SECOND_NS = 1_000_000_000
+#: How often a channel that waits for a place looks again; its owner may let it look sooner.
+POLL_NS = 1_000_000
+#: This part of a second's requests may go at once.
+BURST_PARTS = 10
+#: No limit worth the name, for a day or a second without one.
+UNLIMITED = 1 << 62
+
+
+class Quota:
+    """`per_s` and `per_day` requests (0: no limit), `outstanding_max` under way."""
+
+    __slots__ = (
+        "_burst",
+        "_day",
+        "_interval_ns",
+        "_paused_until_ns",
+        "_theoretical_ns",
+        "_width_max",
+        "closed",
+        "outstanding",
+        "outstanding_max",
+        "per_day",
+        "used_today",
+        "waiting",
+    )
+
+    def __init__(self, per_s: int, per_day: int, outstanding_max: int) -> None:
+        self.per_day = per_day
+        self.outstanding_max = outstanding_max
+        self._interval_ns = SECOND_NS // per_s if per_s else 0
+        self._burst = max(1, per_s // BURST_PARTS) if per_s else UNLIMITED
+        #: When the bucket is full again: the theoretical arrival time of a leaky bucket.
+        self._theoretical_ns = 0
+        self._paused_until_ns = 0
+        self._width_max = UNLIMITED
+        self._day = 0
+        #: Requests under way, of every channel.
+        self.outstanding = 0
+        self.used_today = 0
+        #: The server has refused to go on today.
+        self.closed = False
+        #: Services that wait for a place, the longest waiting first.
+        self.waiting: dict[int, None] = {}
+
+    def take(self, service: int, now_ns: int) -> bool:
+        """A place for one request of `service`; where there is none it waits in turn."""
+        if self.exhausted(now_ns) or self._free(now_ns) <= self._ahead(service):
+            self.waiting.setdefault(service)
+            return False
+        self.waiting.pop(service, None)
+        self.outstanding += 1
+        self.used_today += 1
+        if self._interval_ns:
+            self._theoretical_ns = max(self._theoretical_ns, now_ns) + self._interval_ns
+        return True
+
+    def release(self) -> None:
+        """A request is over: answered, refused, timed out, or void."""
+        assert self.outstanding > 0
+        self.outstanding -= 1
+
+    def withdraw(self, service: int) -> None:
+        """`service` no longer waits."""
+        self.waiting.pop(service, None)
+
+    def ready_ns(self, now_ns: int) -> int:
+        """When to try again after `take` refused; always later than `now_ns`."""
+        if now_ns < self._paused_until_ns:
+            return self._paused_until_ns
+        if self._tokens(now_ns) > 0:
+            return now_ns + POLL_NS
+        return self._theoretical_ns - (self._burst - 1) * self._interval_ns
+
+    def exhausted(self, now_ns: int) -> bool:
+        """Nothing more can be asked today."""
+        if now_ns // DAY_NS != self._day:
+            self.new_day(now_ns)
+        return self.closed or bool(self.per_day and self.used_today >= self.per_day)
+
+    def refuse(self, sent_ns: int, now_ns: int, pause_ns: int) -> bool:
+        """The server says "too many today" to a request sent at `sent_ns`: is it closed now?"""
+        if not self._paused_until_ns:
+            self._paused_until_ns = now_ns + pause_ns
+        elif sent_ns >= self._paused_until_ns:
+            self.closed = True
+        return self.closed
+
+    @property
+    def paused_until_ns(self) -> int:
+        """When the pause ends, or ended, that the server's refusal caused; 0 where none did."""
+        return self._paused_until_ns
+
+    def accept(self, sent_ns: int) -> None:
+        """The server has accepted a request sent at `sent_ns`: an earlier refusal is forgotten."""
+        if sent_ns >= self._paused_until_ns:
+            self._paused_until_ns = 0
+
+    def narrow(self, width: int) -> None:
+        """The server refused `width` numbers as too wide: ask for half of that at most."""
+        self._width_max = min(self._width_max, max(1, width // 2))
+
+    def width(self, most: int) -> int:
+        """The widest request, where the settings allow `most`."""
+        return min(self._width_max, most)
+
+    def reopen(self) -> None:
+        """A new numbering began: the server may have other limits. What was used today stays."""
+        self.closed = False
+        self._paused_until_ns = 0
+        self._width_max = UNLIMITED
+
+    def new_day(self, now_ns: int) -> None:
+        """Every count of the day begins again."""
+        self._day = now_ns // DAY_NS
+        self.used_today = 0
+        self.reopen()
+
+    def _ahead(self, service: int) -> int:
+        """How many others have waited longer; all who wait where `service` did not wait yet."""
+        for at, other in enumerate(self.waiting):
+            if other == service:
+                return at
+        return len(self.waiting)
+
+    def _free(self, now_ns: int) -> int:
+        """Places that could be given now."""
+        if now_ns < self._paused_until_ns:
+            return 0
+        return min(self.outstanding_max - self.outstanding, self._tokens(now_ns))
+
+    def _tokens(self, now_ns: int) -> int:
+        """Requests that the rate allows now."""
+        if not self._interval_ns or self._theoretical_ns <= now_ns:
+            return self._burst
+        behind = self._theoretical_ns - now_ns
+        return (self._burst * self._interval_ns - behind) // self._interval_ns

@@ -1,0 +1,89 @@
+"""What is done about each reason for which a server refuses a request.
+
+Two tables, one for each server. Whatever the reason, only the request's own channel is affected,
+but for the quota, which belongs to the server. What is abandoned is announced lost, and then a
+snapshot heals it; so "abandon" below always means "refresh" where a refresh server is configured.
+"""
+
+from enum import Enum
+from typing import NamedTuple
+
+from feedhandler.retrans.protocol import RefreshReject, RetransReject
+
+
+class Reaction(Enum):
+    """What is done; the values are the words of the documentation."""
+
+    ABANDON = "abandon the range"
+    NARROW = "ask for half as much at a time, from now on; abandon a range of one packet"
+    PAUSE = "wait once; if refused again, abandon everything and ask no more today"
+    ALERT = "alert the operator once, abandon the range"
+
+
+class RefreshReaction(Enum):
+    """The same for the refresh server."""
+
+    PAUSE = "ask again after a pause, as long as there are tries"
+    REST = "alert the operator once; stale until the next turn"
+    REST_TODAY = "alert the operator once; stale until the next day, but for unasked snapshots"
+
+
+class Reply(NamedTuple):
+    """The reaction, and what the operator is told where he is."""
+
+    reaction: Reaction
+    text: str
+
+
+class RefreshReply(NamedTuple):
+    """The same for the refresh server."""
+
+    reaction: RefreshReaction
+    text: str
+
+
+RETRANSMISSION: dict[int, Reply] = {
+    RetransReject.PERMISSION: Reply(
+        Reaction.ALERT, "no permission; compare source_id with what the exchange has registered"
+    ),
+    # Where its window ends is the server's to say: asking again would be guessing.
+    RetransReject.INVALID_RANGE: Reply(Reaction.ABANDON, "invalid range"),
+    # Its limit lies below our request_packets_max. Half as much costs one more round trip, a
+    # refresh a whole snapshot; ten halvings reach a single packet.
+    RetransReject.OVER_THRESHOLD: Reply(Reaction.NARROW, "range over the threshold"),
+    RetransReject.TOO_MANY_TODAY: Reply(Reaction.PAUSE, "too many requests today"),
+    RetransReject.NO_LONGER_AVAILABLE: Reply(Reaction.ABANDON, "no longer available"),
+    RetransReject.BADLY_FORMED: Reply(
+        Reaction.ALERT, "badly formed request; compare the feed description with the server"
+    ),
+    RetransReject.WRONG_SERVICE: Reply(
+        Reaction.ALERT, "not its service; compare the channel's retransmission server"
+    ),
+}
+
+REFRESH: dict[int, RefreshReply] = {
+    RefreshReject.PERMISSION: RefreshReply(
+        RefreshReaction.REST,
+        "no permission; compare source_id with what the exchange has registered",
+    ),
+    RefreshReject.WRONG_SERVICE: RefreshReply(
+        RefreshReaction.REST, "not its service; compare the channel's refresh server"
+    ),
+    RefreshReject.BADLY_FORMED: RefreshReply(
+        RefreshReaction.REST, "badly formed request; compare the feed description with the server"
+    ),
+    RefreshReject.WRONG_PACKET_TYPE: RefreshReply(
+        RefreshReaction.REST, "wrong packet type; is it the retransmission server's address?"
+    ),
+    RefreshReject.TOO_MANY_TODAY: RefreshReply(
+        RefreshReaction.REST_TODAY, "too many requests today"
+    ),
+    RefreshReject.NO_DATA: RefreshReply(RefreshReaction.PAUSE, "no snapshot available"),
+    RefreshReject.SECONDARY: RefreshReply(
+        RefreshReaction.REST, "this is the secondary server; configure the primary"
+    ),
+}
+
+#: For reasons that no table has.
+UNKNOWN = Reply(Reaction.ALERT, "a reason unknown to us")
+UNKNOWN_REFRESH = RefreshReply(RefreshReaction.REST, "a reason unknown to us")

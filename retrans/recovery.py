@@ -1,0 +1,298 @@
+"""Recovery of one channel: gets back what is missing, heals what was lost, says how things stand.
+
+A `Recovery` hears of holes from arbitration, of answers from the retransmission and the refresh
+server, and of the time. It answers with actions (`take`), its state, and the instant at which it
+wants to be called again. It owns no socket, no packet and no clock; the packets that come go
+straight to arbitration, and here only their numbers are told.
+
+What happens is a method each, one for every `Input` of the table in `states.py`; the table says
+what is done about it and which states may follow. What is missing lives in `retransmission.py`,
+what was lost in `healing.py`. The order of things:
+
+    MISSING ─▶ ask, again with back-off ─▶ came: nothing more to do
+                       └▶ abandoned ─▶ `GiveUp` ─▶ arbitration announces it: LOST
+    LOST ─▶ ask for a snapshot, again with back-off ─▶ it reaches: healed
+                       └▶ stale, until the next turn, or until a snapshot comes by itself
+
+The live stream is never held back beyond `recovery_wait_us`: arbitration sees to that by itself,
+and here everything is abandoned at the same bound. One channel's losses touch no other channel;
+all that channels share is the `Quota` of a server.
+
+Times are integer ns, sequence numbers are whole, ranges half-open.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from feedhandler.codecs.errors import UsageError
+from feedhandler.retrans import actions
+from feedhandler.retrans.healing import Healing
+from feedhandler.retrans.quota import Quota
+from feedhandler.retrans.retransmission import Retransmission
+from feedhandler.retrans.settings import RecoverySettings
+from feedhandler.retrans.states import TABLE, Action, Input, State
+
+#: Key of `Recovery.counts`: what it counts.
+COUNTS: dict[str, str] = {
+    "missing": "sequence numbers missing on every line, as arbitration told them",
+    "requests": "retransmission requests",
+    "requested": "sequence numbers in them",
+    "retries": "requests that came to nothing, and were made again after a back-off",
+    "accepted": "requests that the server accepted",
+    "rejected": "requests that it refused",
+    "narrowed": "refusals of a range as too wide, after which half as much is asked for",
+    "partial": "answers that left something out",
+    "timed_out": "requests without an answer, or without the next packet of one",
+    "cancelled": "requests cancelled: timed out, or everything in them came otherwise",
+    "late": "answers to requests that were over",
+    "abandoned": "sequence numbers that will not be asked for again",
+    "out_of_time": "of those, because recovery_wait_us was over",
+    "crowded": "of those, because too many runs waited already",
+    "given_up": "times that arbitration was told to announce the abandoned ones lost",
+    "lost": "sequence numbers announced lost",
+    "refreshes": "refresh requests",
+    "refreshes_accepted": "refresh requests that the server accepted",
+    "refreshes_rejected": "refresh requests that it refused",
+    "refreshes_timed_out": "refreshes without a snapshot, or without the end of one, in time",
+    "snapshots_failed": "snapshots that came to nothing",
+    "snapshots_old": "snapshots that did not reach what was lost",
+    "healed": "snapshots that healed everything lost",
+    "rests": "times that a refresh was left for a while, the channel being stale",
+    "wants_refused": "wishes for a snapshot that could not be had",
+    "alerts": "messages to the operator",
+}
+
+
+class Recovery:
+    """The recovery of `service`. `quota` is the retransmission server's, None where there is none;
+    `refresh` says whether snapshots are to be had; the same `seed` gives the same jitter.
+    """
+
+    def __init__(
+        self,
+        service: int,
+        settings: RecoverySettings,
+        *,
+        quota: Quota | None,
+        refresh: bool,
+        seed: int,
+    ) -> None:
+        self.service = service
+        self.state = State.IN_SYNC
+        self.counts = dict.fromkeys(COUNTS, 0)
+        self._actions: list[actions.Action] = []
+        self._suspecting = False
+        self._retransmission = Retransmission(
+            service, settings, quota, self._actions, self.counts, seed
+        )
+        self._healing = Healing(
+            service,
+            settings,
+            refresh,
+            self._actions,
+            self.counts,
+            self._retransmission.new_id,
+            seed + 1,
+        )
+        self._do = self._handlers()
+
+    # -- how things stand -------------------------------------------------------------------
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `tick` must be called next; the largest signed 64-bit number for never."""
+        return min(self._retransmission.deadline_ns, self._healing.deadline_ns)
+
+    @property
+    def requested(self) -> list[tuple[int, int]]:
+        """The ranges of the requests under way, half-open, in order."""
+        return sorted((each.first, each.end) for each in self._retransmission.requests.values())
+
+    @property
+    def missing_ranges(self) -> list[tuple[int, int]]:
+        """What is missing and not abandoned, half-open, in order."""
+        return [(first, last + 1) for first, last in self._retransmission.missing]
+
+    @property
+    def lost_ranges(self) -> list[tuple[int, int]]:
+        """What was announced lost and is not healed, half-open, in order."""
+        return [(first, last + 1) for first, last in self._healing.lost]
+
+    def take(self) -> list[actions.Action]:
+        """The actions since the last call, in order."""
+        taken = self._actions[:]
+        self._actions.clear()
+        return taken
+
+    # -- marks of arbitration ---------------------------------------------------------------
+
+    def noticed(self, now_ns: int) -> None:
+        """A hole was noticed; the other line may still fill it."""
+        self._step(Input.NOTICED, now_ns)
+
+    def missing(self, first: int, end: int, epoch: int, now_ns: int) -> None:
+        """`first` to `end` - 1 is missing on every line, in the numbering `epoch`."""
+        _check(first, end)
+        self._step(Input.MISSING, now_ns, first, end, epoch)
+
+    def lost(self, first: int, end: int, now_ns: int) -> None:
+        """`first` to `end` - 1 was announced lost; or was sent before we joined."""
+        _check(first, end)
+        self._step(Input.LOST, now_ns, first, end)
+
+    def closed(self, expected: int, now_ns: int) -> None:
+        """Nothing is missing any more: the stream goes on at `expected`."""
+        self._step(Input.CLOSED, now_ns, expected)
+
+    def progress(self, expected: int, now_ns: int) -> None:
+        """The stream has come to `expected`, though something is missing beyond."""
+        self._step(Input.PROGRESS, now_ns, expected)
+
+    def reset(self, now_ns: int) -> None:
+        """A new numbering began: everything under way is void."""
+        self._step(Input.RESET, now_ns)
+
+    # -- the retransmission server ----------------------------------------------------------
+
+    def accepted(self, request_id: int, now_ns: int) -> None:
+        """The request's packets will come."""
+        self._step(Input.ACCEPTED, now_ns, request_id)
+
+    def rejected(self, request_id: int, reason: int, now_ns: int) -> None:
+        """The server refused the request, for the `reason` on the wire."""
+        self._step(Input.REJECTED, now_ns, request_id, reason)
+
+    def arrived(self, request_id: int, first: int, end: int, now_ns: int) -> None:
+        """`first` to `end` - 1 came in answer to the request."""
+        _check(first, end)
+        self._step(Input.ARRIVED, now_ns, request_id, first, end)
+
+    def answered(self, request_id: int, now_ns: int) -> None:
+        """The answer to the request is over."""
+        self._step(Input.ANSWERED, now_ns, request_id)
+
+    def server_up(self, now_ns: int) -> None:
+        """The retransmission server can be asked; before the first call it cannot."""
+        self._step(Input.SERVER_UP, now_ns)
+
+    def server_down(self, now_ns: int) -> None:
+        """The connection is gone, and with it every answer under way."""
+        self._step(Input.SERVER_DOWN, now_ns)
+
+    # -- refresh ----------------------------------------------------------------------------
+
+    def refresh_accepted(self, request_id: int, now_ns: int) -> None:
+        """The refresh server will send a snapshot."""
+        self._step(Input.REFRESH_ACCEPTED, now_ns, request_id)
+
+    def refresh_rejected(self, request_id: int, reason: int, now_ns: int) -> None:
+        """The refresh server refused, for the `reason` on the wire."""
+        self._step(Input.REFRESH_REJECTED, now_ns, request_id, reason)
+
+    def refresh_up(self, now_ns: int) -> None:
+        """The refresh server can be asked, again: what it may have missed is asked now."""
+        self._step(Input.REFRESH_UP, now_ns)
+
+    def snapshot_began(self, now_ns: int) -> None:
+        """A snapshot's first packet came."""
+        self._step(Input.SNAPSHOT_BEGAN, now_ns)
+
+    def snapshot_failed(self, reason: str, now_ns: int) -> None:
+        """A snapshot came to nothing; `reason` is for who logs it."""
+        self._step(Input.SNAPSHOT_FAILED, now_ns, reason)
+
+    def snapshot(self, last: int, now_ns: int) -> bool:
+        """A whole snapshot with LastSeqNum `last` came: does it heal what was lost?
+
+        True only where something was lost and every lost range ends at or below `last`.
+        """
+        return bool(self._step(Input.SNAPSHOT, now_ns, last))
+
+    def want_snapshot(self, now_ns: int) -> None:
+        """Somebody wants a snapshot, though nothing need be lost."""
+        self._step(Input.WANT_SNAPSHOT, now_ns)
+
+    def tick(self, now_ns: int) -> None:
+        """Do what has become due; afterwards `deadline_ns` is later than `now_ns`."""
+        self._step(Input.TICK, now_ns)
+
+    # -- the machine ------------------------------------------------------------------------
+
+    def _step(self, given: Input, now_ns: int, *about: Any) -> object:
+        """One input through the table."""
+        rule = TABLE[self.state][given]
+        answer = self._do[rule.action](now_ns, *about)
+        self._retransmission.pump(now_ns)
+        self.state = self._stands()
+        assert self.state in rule.next, (given, self.state)
+        return answer
+
+    def _stands(self) -> State:
+        """The state that what is true now amounts to."""
+        if self._healing.hurt:
+            return State.REFRESHING if self._healing.trying else State.STALE
+        if self._retransmission.pending:
+            return State.REQUESTING
+        return State.SUSPECTING if self._suspecting else State.IN_SYNC
+
+    def _handlers(self) -> dict[Action, Callable[..., object]]:
+        """What does each action; called with the time, then what the input is about."""
+        asked, healing = self._retransmission, self._healing
+        return {
+            Action.NOTHING: lambda now, *about: None,
+            Action.SUSPECT: lambda now: self._suspect(True),
+            Action.REQUEST: self._request,
+            Action.LOSE: self._lose,
+            Action.SETTLE: lambda now, expected: self._settle(),
+            Action.ADVANCE: lambda now, expected: asked.settle_below(expected),
+            Action.VOID: lambda now: self._void(),
+            Action.WAIT_ON: lambda now, each: asked.accept(each, now),
+            Action.REACT: lambda now, each, reason: asked.react(each, reason, now),
+            Action.TAKE: lambda now, each, first, end: asked.take(each, first, end, now),
+            Action.CHECK: lambda now, each: asked.check(each, now),
+            Action.COUNT_LATE: lambda now, *about: asked.count_late(),
+            Action.CONNECT: lambda now: asked.connect(),
+            Action.DISCONNECT: lambda now: asked.disconnect(),
+            Action.AWAIT_REFRESH: lambda now, each: healing.accept(each, now),
+            Action.REACT_REFRESH: lambda now, each, reason: healing.react(each, reason, now),
+            Action.RETRY_REFRESH: healing.retry,
+            Action.AWAIT_SNAPSHOT: healing.await_end,
+            Action.REFRESH_AGAIN: lambda now, reason: healing.fail(now),
+            Action.HEAL: lambda now, last: healing.heal(last, now),
+            Action.SATISFY: lambda now, last: healing.satisfy(),
+            Action.WANT: healing.want,
+            Action.LOOK: self._look,
+        }
+
+    def _suspect(self, hole: bool) -> None:
+        self._suspecting = hole
+
+    def _request(self, now_ns: int, first: int, end: int, epoch: int) -> None:
+        # Once it has come, the hole is still to be closed by arbitration.
+        self._suspecting = True
+        self.counts["missing"] += end - first
+        self._retransmission.tell(first, end, epoch, now_ns)
+
+    def _lose(self, now_ns: int, first: int, end: int) -> None:
+        self._retransmission.settle(first, end)
+        self._healing.lose(first, end, now_ns)
+
+    def _settle(self) -> None:
+        self._suspecting = False
+        self._retransmission.settle_all()
+
+    def _void(self) -> None:
+        self._suspecting = False
+        self._retransmission.void()
+        if self._retransmission.quota is not None:
+            self._retransmission.quota.reopen()
+        self._healing.void()
+
+    def _look(self, now_ns: int) -> None:
+        self._retransmission.tick(now_ns)
+        self._healing.tick(now_ns)
+
+
+def _check(first: int, end: int) -> None:
+    if first >= end:
+        raise UsageError(f"the range {first} to {end} is empty", "ranges are half-open: first, end")

@@ -1,0 +1,418 @@
+"""Getting back what is missing: which numbers, in which requests, how often, and until when.
+
+One `Retransmission` a channel. What is missing is one set of numbers, and that set alone is the
+truth: a request or a run that waits to be asked for is a claim over a range of numbers, and what it
+means at any instant is the part of that range that is missing still. So whatever arrives, on a
+line or in an answer, in any order, only has to be taken out of the set, and nothing is ever asked
+for that has come meanwhile. Claims are disjoint, so no number is asked for twice at once.
+
+A run becomes one request for each unbroken part of it that is still missing, no wider than the
+server allows, lowest numbers first, as the quota gives places. A request that comes to nothing
+(time-out, refusal, an answer that leaves something out) waits for a back-off and becomes a run
+again, up to `retries` times. After that, or `recovery_wait_us` after the range was told, it is
+abandoned: as soon as nothing that is missing lies before it, `GiveUp` says so.
+
+Bounds: `RUNS_MAX` runs that wait; a channel with more holes than that is better healed by a
+snapshot, so further ones are abandoned at once. Requests under way: the quota's. Sets of numbers:
+theirs (a full one claims too much, never too little).
+"""
+
+import heapq
+from collections import deque
+from dataclasses import dataclass
+
+from feedhandler.retrans.actions import Action, Alert, Ask, Cancel, GiveUp
+from feedhandler.retrans.backoff import Backoff
+from feedhandler.retrans.quota import Quota
+from feedhandler.retrans.ranges import RangeSet
+from feedhandler.retrans.reactions import RETRANSMISSION, UNKNOWN, Reaction
+from feedhandler.retrans.settings import RecoverySettings
+
+#: Runs that may wait to be asked for, and ranges whose deadline is kept.
+RUNS_MAX = 4096
+#: Ranges that may be missing: a few for each run, since answers in order split none.
+MISSING_RANGES_MAX = 1 << 16
+#: No deadline: the largest signed 64-bit number.
+NEVER = (1 << 63) - 1
+#: Ranges in the sum of all claims: never full, since runs and requests are bounded.
+_CLAIMS_MAX = 1 << 20
+
+
+@dataclass(slots=True)
+class Request:
+    """One request under way, for `first` to `end` - 1."""
+
+    first: int
+    end: int
+    tries: int
+    sent_ns: int
+    due_ns: int
+    accepted: bool = False
+    #: Everything in it below this number has come in answer to it.
+    come: int = 0
+
+
+class Retransmission:
+    """What one channel misses and asks for. `quota` None: there is no server to ask.
+
+    Actions go to `actions`, in order; `counts` has every key of `recovery.COUNTS`.
+    """
+
+    def __init__(
+        self,
+        service: int,
+        settings: RecoverySettings,
+        quota: Quota | None,
+        actions: list[Action],
+        counts: dict[str, int],
+        seed: int,
+    ) -> None:
+        self.service = service
+        self.settings = settings
+        self.quota = quota
+        self.epoch = 0
+        self.connected = False
+        #: Numbers that are missing and not abandoned.
+        self.missing = RangeSet(limit=MISSING_RANGES_MAX)
+        #: Numbers that are missing and will not be asked for again.
+        self.abandoned = RangeSet()
+        self.requests: dict[int, Request] = {}
+        self._actions = actions
+        self._counts = counts
+        self._backoff = Backoff(settings.backoff_us, settings.recovery_wait_us, seed)
+        self._alerted: set[int] = set()
+        # Runs to ask for now, (first, end, tries); and after a back-off, the time before them.
+        self._ready: list[tuple[int, int, int]] = []
+        self._later: list[tuple[int, int, int, int]] = []
+        # When what was told is abandoned: (time, first, end), in the order of both.
+        self._told: deque[tuple[int, int, int]] = deque()
+        self._told_end = 0
+        self._given_up = 0
+        self._quota_due_ns = NEVER
+        self._next_id = 1
+        self._void_below = 1
+
+    # -- what the owner asks ----------------------------------------------------------------
+
+    @property
+    def pending(self) -> bool:
+        """Is anything missing, abandoned or not?"""
+        return bool(len(self.missing) or len(self.abandoned))
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `tick` must be called next."""
+        due = min((request.due_ns for request in self.requests.values()), default=NEVER)
+        if self._later:
+            due = min(due, self._later[0][0])
+        if self._told:
+            due = min(due, self._told[0][0])
+        return min(due, self._quota_due_ns)
+
+    def new_id(self) -> int:
+        """The next request's number; requests for a refresh take theirs here too."""
+        self._next_id += 1
+        return self._next_id - 1
+
+    # -- marks of arbitration ---------------------------------------------------------------
+
+    def tell(self, first: int, end: int, epoch: int, now_ns: int) -> None:
+        """`first` to `end` - 1 is missing on every line."""
+        if epoch != self.epoch:
+            self.void()
+            self.epoch = epoch
+        for begin, last in self.abandoned.missing_in(first, end - 1):
+            self.missing.add(begin, last)
+        for begin, last in self._unclaimed(first, end):
+            if len(self._ready) + len(self._later) < RUNS_MAX:
+                heapq.heappush(self._ready, (begin, last + 1, 0))
+            else:
+                self._count("crowded", last + 1 - begin)
+                self._abandon(begin, last + 1)
+        until_ns = now_ns + self.settings.recovery_wait_us * 1000
+        if len(self._told) == RUNS_MAX:
+            until_ns, begin, stop = self._told.pop()
+            first, end = min(first, begin), max(end, stop)
+        self._told.append((until_ns, first, end))
+
+    def settle(self, first: int, end: int) -> None:
+        """`first` to `end` - 1 has come, or was announced lost."""
+        self._gone(first, end)
+        self._drop_settled()
+
+    def settle_below(self, number: int) -> None:
+        """Everything below `number` has come, or was announced lost."""
+        self.missing.discard_below(number)
+        self.abandoned.discard_below(number)
+        self._drop_settled()
+
+    def settle_all(self) -> None:
+        """Nothing is missing any more."""
+        self.missing.clear()
+        self.abandoned.clear()
+        self._drop_settled()
+
+    def void(self) -> None:
+        """A new numbering: whatever still answers belongs to the old one."""
+        self.settle_all()
+        self._forget_runs()
+        self._told.clear()
+        self._told_end = self._given_up = 0
+        self._void_below = self._next_id
+        self._alerted.clear()
+
+    # -- the server -------------------------------------------------------------------------
+
+    def connect(self) -> None:
+        """The server can be asked."""
+        self.connected = True
+
+    def disconnect(self) -> None:
+        """Requests under way will not be answered: they wait for the server, no try spent."""
+        self.connected = False
+        for request_id, request in list(self.requests.items()):
+            self._close(request_id)
+            heapq.heappush(self._ready, (request.first, request.end, request.tries))
+
+    def accept(self, request_id: int, now_ns: int) -> None:
+        """The request's answer will come."""
+        request = self.requests.get(request_id)
+        if request is None or request.accepted:
+            return self.count_late()
+        request.accepted = True
+        self._count("accepted")
+        self._served.accept(request.sent_ns)
+        request.due_ns = now_ns + self.settings.request_timeout_us * 1000
+
+    def take(self, request_id: int, first: int, end: int, now_ns: int) -> None:
+        """`first` to `end` - 1 has come, in answer to the request."""
+        if request_id < self._void_below:
+            return self.count_late()
+        self._gone(first, end)
+        request = self.requests.get(request_id)
+        if request is None:
+            self.count_late()
+            return self._drop_settled()
+        if first < request.end and end > request.first:
+            request.due_ns = now_ns + self.settings.request_timeout_us * 1000
+            if first <= request.come:
+                request.come = max(request.come, end)
+        if not self._left(request):
+            self._drop(request_id)
+
+    def check(self, request_id: int, now_ns: int) -> None:
+        """The answer is over: what it left out is asked for again."""
+        request = self.requests.get(request_id)
+        if request is None:
+            # Complete already, or its range was closed: no more than a full stop.
+            return
+        self._close(request_id)
+        if self._left(request):
+            self._count("partial")
+            self._again(request, now_ns)
+
+    def react(self, request_id: int, reason: int, now_ns: int) -> None:
+        """The server refuses the request, for `reason`."""
+        request = self.requests.get(request_id)
+        if request is None:
+            return self.count_late()
+        self._close(request_id)
+        self._count("rejected")
+        reply = RETRANSMISSION.get(reason, UNKNOWN)
+        width = request.end - request.first
+        if reply.reaction is Reaction.PAUSE:
+            self._refused_today(request, now_ns)
+        elif reply.reaction is Reaction.NARROW and width > 1:
+            self._served.narrow(width)
+            self._count("narrowed")
+            heapq.heappush(self._ready, (request.first, request.end, request.tries))
+        else:
+            self._abandon(request.first, request.end)
+        if reply.reaction is Reaction.ALERT and reason not in self._alerted:
+            self._alerted.add(reason)
+            self._alert(f"refuses requests for service {self.service}: {reply.text} ({reason})")
+
+    def count_late(self) -> None:
+        """Something answers a request that is over."""
+        self._count("late")
+
+    # -- the clock --------------------------------------------------------------------------
+
+    def tick(self, now_ns: int) -> None:
+        """Time-outs, and what is abandoned because its time is over."""
+        overdue = [each for each, request in self.requests.items() if request.due_ns <= now_ns]
+        for request_id in overdue:
+            request = self.requests[request_id]
+            self._count("timed_out")
+            self._close(request_id, cancel=True)
+            self._again(request, now_ns)
+        while self._told and self._told[0][0] <= now_ns:
+            _, first, end = self._told.popleft()
+            self._count("out_of_time", self._abandon(first, end))
+            self._drop_settled()
+
+    def pump(self, now_ns: int) -> None:
+        """Ask for what can be asked for now, abandon what cannot be, give up what can be."""
+        self._quota_due_ns = NEVER
+        while self._later and self._later[0][0] <= now_ns:
+            heapq.heappush(self._ready, heapq.heappop(self._later)[1:])
+        self._trim()
+        if self.quota is None or self.quota.exhausted(now_ns):
+            self._abandon_runs()
+        elif self._ready and self.connected and not self._ask_all(self.quota, now_ns):
+            self._quota_due_ns = self.quota.ready_ns(now_ns)
+        else:
+            self.quota.withdraw(self.service)
+        if len(self.abandoned):
+            self._give_up()
+
+    # -- parts ------------------------------------------------------------------------------
+
+    @property
+    def _served(self) -> Quota:
+        """The quota, where a request is under way: then there is one."""
+        assert self.quota is not None
+        return self.quota
+
+    def _ask_all(self, quota: Quota, now_ns: int) -> bool:
+        """Ask for the ready runs, the lowest first; False when the quota has no place left."""
+        width = quota.width(self.settings.request_packets_max)
+        while self._ready:
+            first, end, tries = heapq.heappop(self._ready)
+            for begin, last in self.missing.within(first, end - 1):
+                while begin <= last:
+                    if not quota.take(self.service, now_ns):
+                        heapq.heappush(self._ready, (begin, end, tries))
+                        return False
+                    stop = min(begin + width, last + 1)
+                    self._ask(begin, stop, tries, now_ns)
+                    begin = stop
+        return True
+
+    def _ask(self, first: int, end: int, tries: int, now_ns: int) -> None:
+        request_id = self.new_id()
+        due_ns = now_ns + self.settings.request_timeout_us * 1000
+        self.requests[request_id] = Request(first, end, tries, now_ns, due_ns, come=first)
+        self._count("requests")
+        self._count("requested", end - first)
+        self._actions.append(Ask(request_id, self.service, first, end, self.epoch))
+
+    def _again(self, request: Request, now_ns: int) -> None:
+        """A try has failed: once more after a back-off, or abandon it."""
+        tries = request.tries + 1
+        if tries > self.settings.retries:
+            self._abandon(request.first, request.end)
+            return
+        self._count("retries")
+        ready_ns = now_ns + self._backoff.delay_ns(tries)
+        heapq.heappush(self._later, (ready_ns, request.first, request.end, tries))
+
+    def _refused_today(self, request: Request, now_ns: int) -> None:
+        """Too many requests today: pause once, no try spent; the second time that is all."""
+        quota = self._served
+        was_closed = quota.closed
+        if not quota.refuse(request.sent_ns, now_ns, self._backoff.delay_ns(1)):
+            # Where others were refused before the pause, its end may lie in the past already.
+            ready_ns = max(quota.paused_until_ns, now_ns)
+            heapq.heappush(self._later, (ready_ns, request.first, request.end, request.tries))
+            return
+        self._abandon(request.first, request.end)
+        if not was_closed:
+            self._alert("will take no more requests today; requests_per_day can keep below that")
+
+    def _gone(self, first: int, end: int) -> None:
+        self.missing.discard(first, end - 1)
+        self.abandoned.discard(first, end - 1)
+
+    def _left(self, request: Request) -> bool:
+        """Is anything in it still missing?"""
+        return bool(self.missing.within(request.first, request.end - 1))
+
+    def _drop_settled(self) -> None:
+        """Cancel requests in which nothing is missing any more."""
+        for request_id in [each for each, held in self.requests.items() if not self._left(held)]:
+            self._drop(request_id)
+
+    def _drop(self, request_id: int) -> None:
+        """The request has nothing more to bring; who asked for it may have to be told."""
+        request = self.requests[request_id]
+        self._close(request_id, cancel=request.come < request.end)
+
+    def _close(self, request_id: int, cancel: bool = False) -> None:
+        """The request is no longer under way."""
+        del self.requests[request_id]
+        self._served.release()
+        if cancel:
+            self._count("cancelled")
+            self._actions.append(Cancel(request_id))
+
+    def _abandon(self, first: int, end: int) -> int:
+        """Ask no more for what is missing there; how many numbers that is."""
+        parts = self.missing.within(first, end - 1)
+        for begin, last in parts:
+            self.abandoned.add(begin, last)
+        self.missing.discard(first, end - 1)
+        total = sum(last + 1 - begin for begin, last in parts)
+        self._count("abandoned", total)
+        return total
+
+    def _abandon_runs(self) -> None:
+        """Nobody can be asked: abandon everything that is not under way."""
+        for first, end, _ in self._ready:
+            self._abandon(first, end)
+        for _, first, end, _ in self._later:
+            self._abandon(first, end)
+        self._forget_runs()
+
+    def _forget_runs(self) -> None:
+        self._ready.clear()
+        self._later.clear()
+        self._quota_due_ns = NEVER
+        if self.quota is not None:
+            self.quota.withdraw(self.service)
+
+    def _trim(self) -> None:
+        """Drop runs and deadlines in which nothing is missing any more."""
+        if not len(self.missing):
+            self._drop_settled()
+            self._ready.clear()
+            self._later.clear()
+            self._told.clear()
+        missing = self.missing
+        while self._ready and not missing.within(self._ready[0][0], self._ready[0][1] - 1):
+            heapq.heappop(self._ready)
+        while self._told and not missing.within(self._told[0][1], self._told[0][2] - 1):
+            self._told.popleft()
+
+    def _unclaimed(self, first: int, end: int) -> list[tuple[int, int]]:
+        """The parts of the range that are neither asked for, nor waiting to be, nor abandoned."""
+        if first >= self._told_end:
+            self._told_end = end
+            return [(first, end - 1)]
+        self._told_end = max(self._told_end, end)
+        claims = RangeSet(self.abandoned, _CLAIMS_MAX)
+        for request in self.requests.values():
+            claims.add(request.first, request.end - 1)
+        for begin, stop, _ in self._ready:
+            claims.add(begin, stop - 1)
+        for _, begin, stop, _ in self._later:
+            claims.add(begin, stop - 1)
+        return claims.missing_in(first, end - 1)
+
+    def _give_up(self) -> None:
+        """Announce what is abandoned and has nothing before it that may still come."""
+        until = self.abandoned.highest + 1
+        if len(self.missing):
+            before = self.abandoned.within(0, max(self.missing.lowest - 1, 0))
+            until = before[-1][1] + 1 if before else 0
+        if until > self._given_up:
+            self._given_up = until
+            self._count("given_up")
+            self._actions.append(GiveUp(until, self.epoch))
+
+    def _alert(self, text: str) -> None:
+        self._count("alerts")
+        self._actions.append(Alert(f"the retransmission server {text}"))
+
+    def _count(self, name: str, by: int = 1) -> None:
+        self._counts[name] += by
