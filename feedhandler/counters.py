@@ -114,3 +114,14 @@ class NodeCounter(Counter):
     WAITED = 12, "messages that had to wait for credit or for the connection"
     ACCEPTED = 13, "messages that subscribers accepted, on links that are not pre-settled"
     REFUSED = 14, "messages that subscribers rejected, released or modified"
+
+
+class RecorderCounter(Counter):
+    """One series of recordings: what the lines received, or what was published."""
+
+    PACKETS = 0, "packets written to files"
+    BYTES = 1, "bytes of those, with the headers that a capture has before each"
+    DROPPED = 2, "packets that reached no file: the disk did not keep up, or recording had stopped"
+    UNWRITABLE = 3, "packets too long for a UDP datagram, which a capture cannot hold"
+    FILES = 4, "files begun"
+    DELETED = 5, "oldest files deleted to make room"

@@ -4,6 +4,7 @@ cdef class FrameWriter:
     cdef readonly unsigned char[::1] out
     cdef readonly unsigned long long packets
     cdef readonly unsigned long long unwritable
+    cdef readonly bint full
     cdef const unsigned char[::1] heads
     cdef Py_ssize_t head_count
 

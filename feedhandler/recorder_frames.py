@@ -59,6 +59,7 @@ class FrameWriter:
         self.head_count = len(endpoints)
         self.packets = 0
         self.unwritable = 0
+        self.full = False
 
     @cython.locals(
         position=cython.ulonglong,
@@ -73,9 +74,11 @@ class FrameWriter:
     def drain(self, ring, room):
         """Lay out packets until the ring is empty or the next would not fit into `room` bytes.
 
-        Returns the bytes laid out, from the start of `out`. What was laid out is released.
+        Returns the bytes laid out, from the start of `out`. What was laid out is released. `full`
+        tells that a packet was left for want of room.
         """
         filled = 0
+        self.full = False
         if room > self.out.shape[0]:
             room = self.out.shape[0]
         if cython.compiled:
@@ -94,6 +97,7 @@ class FrameWriter:
                 else:
                     need = _RECORD_HEAD + max(_HEAD + length, _FRAME_MIN)
                     if filled + need > room:
+                        self.full = True
                         break
                     self.record(ring, offset, place, length, filled)
                     filled += need

@@ -19,6 +19,7 @@ from feedhandler.counters import (
     Counter,
     LineCounter,
     NodeCounter,
+    RecorderCounter,
 )
 
 _COUNTERS_HEAD = """\
@@ -41,6 +42,7 @@ _SNAPSHOT = {
         "feed": "the feed's name",
         "channels": "one object a channel, in the configuration's order",
         "node": "the AMQP node",
+        "recorder": "what is recorded; only where `[record] dir` is set",
     },
     "Each of `channels`": {
         "service": "its service",
@@ -61,12 +63,23 @@ _SNAPSHOT = {
         "links": "links attached now",
         "queued_bytes": "bytes that wait in the links' queues now",
     },
+    "`recorder`": {
+        "state": "`ready`, `recording`, `stopped` (by itself, at a bound or a failure), or `ended` "
+        "with the gateway",
+        "reason": "why recording stopped by itself",
+        "directory": "the folder",
+        "bytes": "bytes of all recordings in it",
+        "recovered": "files of earlier runs that were found unfinished at the start, and kept",
+        "series": "`lines` and `published`, each with its counters; and `file`, the name of the "
+        "file being written, without its `.part`",
+    },
 }
 
 _SCOPES: list[tuple[str, str, type[Counter]]] = [
     ("Line", "One line: one socket on one multicast group.", LineCounter),
     ("Channel", "One channel: one space of sequence numbers.", ChannelCounter),
     ("Node", "The AMQP node and its links.", NodeCounter),
+    ("Recorder", "One series of recordings, see [recording.md](recording.md).", RecorderCounter),
 ]
 
 _CONFIGURATION_HEAD = """\

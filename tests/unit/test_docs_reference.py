@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from feedhandler.config import loopback_config
-from feedhandler.counters import ChannelCounter, LineCounter, NodeCounter
+from feedhandler.counters import ChannelCounter, LineCounter, NodeCounter, RecorderCounter
 from feedhandler.gateway import Gateway
 from feedhandler.ops import reference
 
@@ -21,7 +21,7 @@ def test_the_page_is_what_the_code_would_write(name: str) -> None:
 
 def test_every_counter_has_a_meaning() -> None:
     page = reference.counters()
-    for scope in (LineCounter, ChannelCounter, NodeCounter):
+    for scope in (LineCounter, ChannelCounter, NodeCounter, RecorderCounter):
         for counter in scope:
             assert counter.meaning
             assert f"| `{counter.name.lower()}` | {counter.meaning}" in page

@@ -1,0 +1,309 @@
+"""The recorder: what each line received, and what was published, into pcap files.
+
+A `Recorder` has a tap for each series (`lines_tap`, `published_tap`), which a thread that must not
+wait fills, and a thread of its own that looks into the taps every `POLL_S`, lays the packets out as
+pcap records without the GIL and writes them with one system call a mebibyte. Whatever the disk
+does, the stream goes on: a tap whose ring is full drops and counts.
+
+Which file the bytes go to and when recording stops is `recorder_files`'s. Recording that stops by
+itself (a bound, a failing disk) stays stopped until the gateway starts again: files are closed, the
+reason stands in the snapshot, and `on_stop` is told once, in the recorder's thread.
+
+A recording is not flushed to the disk file by file: it survives the gateway's death, but not
+always the machine's.
+"""
+
+import contextlib
+import fcntl
+import os
+import re
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from feedhandler.codecs.errors import ConfigError
+from feedhandler.counters import RecorderCounter, as_dict, counter_array
+from feedhandler.recorder_files import PART, SUFFIX, Full, RecordingFiles
+from feedhandler.recorder_frames import FILE_HEADER, FrameWriter
+from feedhandler.recorder_settings import RecordConfig
+from feedhandler.recorder_tap import Tap
+
+#: How often the taps are looked into: at 1 Gbit/s some 1.3 MB wait then.
+POLL_S = 0.01
+#: Laid out and written at a time.
+BUFFER_BYTES = 1 << 20
+#: How long `stop` waits for a disk that does not answer.
+STOP_SECONDS = 5.0
+#: Held by the process that records into a folder.
+LOCK_NAME = ".recorder.lock"
+
+_NAME = re.compile(r"(lines|published)-\d{8}-\d{6}-\d{6,}" + re.escape(SUFFIX))
+
+
+class Endpoint(Protocol):
+    """A line's address: `feedhandler.ingest.lines.Line` and a configuration's line both fit."""
+
+    @property
+    def group(self) -> str: ...
+    @property
+    def port(self) -> int: ...
+    @property
+    def source(self) -> str | None: ...
+
+
+class DiskFile:
+    """A `Sink` on a disk."""
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+        self._size = 0
+
+    def write(self, data: memoryview) -> None:
+        """Append all of `data`; after an `OSError` the file is as it was before."""
+        rest = data
+        try:
+            while rest:
+                rest = rest[os.write(self._fd, rest) :]
+        except OSError:
+            # Half a record would make the file end as if it had been cut.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, self._size)
+                os.lseek(self._fd, self._size, os.SEEK_SET)
+            raise
+        self._size += len(data)
+
+    def close(self) -> None:
+        """Let the file go."""
+        os.close(self._fd)
+
+
+class DiskFolder:
+    """A `Folder` on a disk, locked against other recorders. Raises `ConfigError` on opening."""
+
+    def __init__(self, path: str) -> None:
+        self._path = Path(path)
+        if not self._path.exists():
+            raise ConfigError(f"record.dir: {path}: no such folder", f"mkdir -p {path}")
+        if not self._path.is_dir():
+            raise ConfigError(f"record.dir: {path}: not a folder", "name a folder")
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
+        try:
+            self._lock = os.open(self._path / LOCK_NAME, flags, 0o644)
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            hint = "the gateway's user must be allowed to write there"
+            raise ConfigError(f"record.dir: {path}: {reason}", hint) from None
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._lock)
+            hint = "give each gateway a folder of its own"
+            raise ConfigError(f"record.dir: {path}: another gateway records there", hint) from None
+
+    def release(self) -> None:
+        """Let another recorder in."""
+        os.close(self._lock)
+
+    def closed(self) -> list[tuple[str, int]]:
+        """Name and bytes of each closed recording."""
+        found = []
+        with os.scandir(self._path) as entries:
+            for entry in entries:
+                if _NAME.fullmatch(entry.name):
+                    with contextlib.suppress(FileNotFoundError):
+                        found.append((entry.name, entry.stat().st_size))
+        return found
+
+    def unfinished(self) -> list[str]:
+        """Names, without `.part`, of files that nobody closed."""
+        names = (name.removesuffix(PART) for name in os.listdir(self._path) if name.endswith(PART))
+        return [name for name in names if _NAME.fullmatch(name)]
+
+    def space(self) -> tuple[int, int]:
+        """Bytes that are free in the file system for ordinary users, and its size."""
+        told = os.statvfs(self._path)
+        return told.f_bavail * told.f_frsize, told.f_blocks * told.f_frsize
+
+    def create(self, name: str) -> DiskFile:
+        """Begin `name`.part; raises `FileExistsError` where either name is taken."""
+        if (self._path / name).exists():
+            raise FileExistsError(name)
+        return DiskFile(self._path / (name + PART))
+
+    def finish(self, name: str) -> None:
+        """`name`.part is complete: it becomes `name`."""
+        os.rename(self._path / (name + PART), self._path / name)
+
+    def remove(self, name: str) -> None:
+        """Delete a closed recording."""
+        os.unlink(self._path / name)
+
+
+class Series:
+    """One series: its tap, what lays its packets out, and its row of counters."""
+
+    def __init__(self, name: str, endpoints: Sequence[Endpoint], ring_bytes: int) -> None:
+        self.name = name
+        self.tap = Tap(ring_bytes)
+        self.writer = FrameWriter(
+            [(each.group, each.port, each.source or "") for each in endpoints], BUFFER_BYTES
+        )
+        self.counters = counter_array(RecorderCounter, 1)[0]
+
+    def counts(self, at_rest: bool) -> dict[str, int]:
+        """The counters; `at_rest`: nothing that is in the ring will be written any more."""
+        row, tap = self.counters, self.tap
+        row[RecorderCounter.UNWRITABLE] = self.writer.unwritable
+        row[RecorderCounter.DROPPED] = tap.dropped
+        if at_rest:
+            written = int(row[RecorderCounter.PACKETS]) + self.writer.unwritable
+            row[RecorderCounter.DROPPED] += tap.taken - written
+        return as_dict(RecorderCounter, row)
+
+
+class Recorder:
+    """Records into the settings' folder; `settings.dir` must not be empty.
+
+    `lines` are the lines in the order of their numbers at the receive thread; `published` has, for
+    each channel in order, the address that its published packets are written with: its line A's.
+    A tap is None where the settings do not want its series. Raises `ConfigError`, one line, for a
+    folder that cannot be used or a bound that is reached already.
+    """
+
+    def __init__(
+        self,
+        settings: RecordConfig,
+        lines: Sequence[Endpoint],
+        published: Sequence[Endpoint],
+        on_stop: Callable[[str], None] | None = None,
+        clock_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.state = "ready"
+        self.reason = ""
+        self._directory = settings.dir
+        self._clock_ns = clock_ns
+        self._on_stop = on_stop
+        endpoints = {"lines": lines, "published": published}
+        self._series = {
+            name: Series(name, endpoints[name], settings.ring_bytes) for name in settings.series
+        }
+        self._folder = DiskFolder(settings.dir)
+        try:
+            self._files = RecordingFiles(self._folder, settings, FILE_HEADER, settings.series)
+        except Full as full:
+            self._folder.release()
+            hint = "move recordings away, or change [record]"
+            raise ConfigError(f"record.dir: {settings.dir}: {full}", hint) from None
+        except OSError as error:
+            self._folder.release()
+            reason = (error.strerror or str(error)).lower()
+            raise ConfigError(f"record.dir: {settings.dir}: {reason}", "check the disk") from None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
+
+    @property
+    def lines_tap(self) -> Tap | None:
+        """For the receive thread: `place` is the line's number."""
+        return self._tap("lines")
+
+    @property
+    def published_tap(self) -> Tap | None:
+        """For the event loop: `place` is the channel's index."""
+        return self._tap("published")
+
+    def _tap(self, name: str) -> Tap | None:
+        series = self._series.get(name)
+        return series.tap if series else None
+
+    def start(self) -> None:
+        """Begin to record."""
+        self.state = "recording"
+        self._thread.start()
+
+    def stop(self) -> bool:
+        """Write what the taps hold and close the files. False where the disk does not answer.
+
+        To be called when nobody fills the taps any more.
+        """
+        self._stopping.set()
+        if self._thread.ident is None:
+            self._end("ended", "")
+            return True
+        self._thread.join(STOP_SECONDS)
+        return not self._thread.is_alive()
+
+    def snapshot(self) -> dict[str, Any]:
+        """State and counters; may be taken by any thread."""
+        return {
+            "state": self.state,
+            "reason": self.reason,
+            "directory": self._directory,
+            "bytes": self._files.total_bytes,
+            "recovered": self._files.recovered,
+            "series": {name: self._series_snapshot(each) for name, each in self._series.items()},
+        }
+
+    def _series_snapshot(self, series: Series) -> dict[str, Any]:
+        files = self._files
+        series.counters[RecorderCounter.FILES] = files.begun[series.name]
+        series.counters[RecorderCounter.DELETED] = files.deleted[series.name]
+        file = files.open.get(series.name)
+        counts = series.counts(at_rest=self.state in ("stopped", "ended"))
+        return {**counts, "file": file.name if file else ""}
+
+    # -- the thread -------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        """Write until told to stop, or until there is no room; nothing ever leaves the thread."""
+        try:
+            while not self._stopping.wait(POLL_S):
+                self._turn()
+            self._turn()
+            self._end("ended", "")
+        except Full as full:
+            self._end("stopped", str(full))
+        except OSError as error:
+            place = f"{error.filename}: " if error.filename else ""
+            self._end("stopped", f"{place}{(error.strerror or str(error)).lower()}")
+        except Exception as error:
+            self._end("stopped", f"internal error: {type(error).__name__}: {error}")
+
+    def _turn(self) -> None:
+        """Everything that the taps show, into the files."""
+        now_ns = self._clock_ns()
+        for series in self._series.values():
+            while self._write_some(series, now_ns):
+                pass
+        self._files.tick(now_ns)
+
+    def _write_some(self, series: Series, now_ns: int) -> bool:
+        """Write as much as one buffer or one file takes; is there more?"""
+        writer, files = series.writer, self._files
+        before = writer.packets
+        filled = writer.drain(series.tap.ring, files.room(series.name))
+        if filled:
+            files.write(series.name, writer.out[:filled], now_ns)
+            series.counters[RecorderCounter.PACKETS] += writer.packets - before
+            series.counters[RecorderCounter.BYTES] += filled
+        elif writer.full:
+            # A record waits for which this file has no room; a new one has.
+            files.finish(series.name)
+        return bool(writer.full)
+
+    def _end(self, state: str, reason: str) -> None:
+        """Shut the taps and close the files, whatever happened."""
+        for series in self._series.values():
+            series.tap.shut_off()
+        try:
+            self._files.close()
+        except OSError as error:
+            state = "stopped"
+            reason = reason or f"closing a file failed: {error}"
+        self._folder.release()
+        self.reason = reason
+        self.state = state
+        if state == "stopped" and self._on_stop is not None:
+            with contextlib.suppress(Exception):
+                self._on_stop(reason)
