@@ -107,3 +107,60 @@ RECOVERY_BOUNDS: dict[str, tuple[int, int]] = {
     "reconnect_us": (1_000, 3_600_000_000),
     "reconnect_max_us": (1_000, 3_600_000_000),
 }
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Settings of a retransmission or refresh server; times in microseconds, sizes as named."""
+
+    request_packets_max: int = 1000
+    """widest range of one request, in sequence numbers; wider ones are over the threshold"""
+
+    requests_per_day: int = 0
+    """most requests of each kind from one SourceID in a trading day; 0: no limit (NYSE: 5,000)"""
+
+    window_bytes: int = 64 << 20
+    """packets kept of each service; older ones are no longer available"""
+
+    source_ids: tuple[str, ...] = ()
+    """who may ask; empty: everyone"""
+
+    clients_max: int = 256
+    """most connections at once; further ones are closed"""
+
+    refresh_over_tcp: bool = False
+    """whether a snapshot asked for is sent over the connection as well"""
+
+    output_bytes_max: int = 16 << 20
+    """most bytes that wait for a client that reads slowly; beyond, it is closed"""
+
+    chunk_bytes: int = 64 << 10
+    """longest part of an answer written in one go, so that clients take turns"""
+
+    heartbeat_us: int = 1_000_000
+    """how often a heartbeat is sent to a client"""
+
+    dead_us: int = 5_000_000
+    """a client from which nothing came for so long is dead (NYSE: 5 s), and so is one that takes
+    nothing for so long; several heartbeats"""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot work; raises ValueError (msgspec turns it into its own error)."""
+        for name, (least, most) in SERVER_BOUNDS.items():
+            value = getattr(self, name)
+            if not least <= value <= most:
+                raise ValueError(f"{name} must be from {least} to {most}, not {value}")
+        if self.heartbeat_us > self.dead_us:
+            raise ValueError("heartbeat_us must not be longer than dead_us")
+
+
+#: Each field of `ServerSettings` that has bounds: its least and greatest value.
+SERVER_BOUNDS: dict[str, tuple[int, int]] = {
+    "request_packets_max": (1, 1 << 20),
+    "requests_per_day": (0, 1 << 32),
+    "window_bytes": (1 << 12, 1 << 36),
+    "clients_max": (1, 65_536),
+    "output_bytes_max": (1 << 16, 1 << 32),
+    "chunk_bytes": (1 << 11, 1 << 24),
+    "heartbeat_us": (1_000, 3_600_000_000),
+    "dead_us": (1_000, 3_600_000_000),
+}

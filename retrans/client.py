@@ -1,0 +1,450 @@
+"""The client of a retransmission or refresh server: one connection, the requests of all services.
+
+A plain state machine. The owner tells it when the connection is there (`connected`) and gone
+(`disconnected`), what to ask, what bytes came (`feed`) and what time it is (`tick`); it answers
+with events, with bytes to write (`take_output`) and with the next deadline. It sends heartbeats
+when the server is silent, answers the server's, and calls a server dead that stays silent.
+
+What the server sends is believed only as far as it answers a question: a response must echo one of
+our requests, its SourceID and service; a packet must be whole by the feed's own scanner, carry the
+delivery flag of a retransmission and lie inside a range that was accepted. Anything else is counted
+by name (`COUNTS`), told once as `Broken`, and nothing of that connection is listened to any more.
+
+A server answers in order, and slowly at times: requests that were cancelled or are done stay known,
+so that what still answers them is late, not wrong. A packet that answers a cancelled request but is
+waited for by another one is handed on for that one. Each packet is handed on once per request.
+
+Left to others: time-outs and retries of requests (`recovery`), connecting (`tcp`), whether a
+snapshot makes sense (`refresh`).
+"""
+
+from collections.abc import Iterator
+
+from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.feed import Feed
+from feedhandler.codecs.kinds import REJECT_TEXT, Reject
+from feedhandler.codecs.scanner import PacketHeader, check_messages, parse_header
+from feedhandler.retrans.actions import Ask, AskRefresh
+from feedhandler.retrans.events import (
+    Accepted,
+    Answered,
+    Broken,
+    Event,
+    Packet,
+    RefreshAccepted,
+    RefreshPacket,
+    RefreshRejected,
+    Rejected,
+)
+from feedhandler.retrans.protocol import (
+    NEVER_NS,
+    PACKET_BYTES_MAX,
+    REFRESH,
+    RETRANSMITTED,
+    SOURCE_ID_BYTES,
+    WIRE_ERRORS,
+    Data,
+    Frame,
+    Heartbeat,
+    HeartbeatReply,
+    RecoveryProtocol,
+    RefreshRequest,
+    Response,
+    RetransRequest,
+    StreamFramer,
+    WireError,
+)
+from feedhandler.retrans.settings import RecoverySettings
+
+#: Requests that a client remembers, waiting and over together; those over and oldest are forgotten
+#: first. A server that answers a forgotten one is so far behind that a new connection is better.
+REQUESTS_KEPT_MAX = 4096
+
+#: What is counted, by name.
+COUNTS: dict[str, str] = {
+    **WIRE_ERRORS,
+    "asked": "requests sent, of both kinds",
+    "not_asked": "requests not sent: no connection, or too many under way",
+    "cancelled": "requests that were cancelled",
+    "accepted": "requests that the server accepted",
+    "rejected": "requests that the server rejected",
+    "answered": "requests of which every packet came",
+    "packets": "retransmitted packets handed on",
+    "late_packets": "retransmitted packets that nobody waited for any more",
+    "refresh_packets": "packets of snapshots handed on",
+    "heartbeats": "heartbeats from the server, answered",
+    "heartbeats_sent": "heartbeats sent because the server was silent",
+    "cut_off": "connections that ended within a packet",
+    "broken": "connections given up because of what the server sent, or did not send",
+    "silent": "no sign of life from the server in time",
+    "never_asked": "a response to a request that was never made",
+    "answered_twice": "a second response to one request",
+    "wrong_answer_type": "a refresh response to a retransmission request, or the other way round",
+    "wrong_service": "a response for another service than asked for",
+    "wrong_source_id": "a response with another SourceID than ours",
+    "wrong_flag": "a packet whose delivery flag is not that of a retransmission",
+    "bad_messages": "a retransmitted packet whose messages do not fit it",
+    "unasked_packet": "a packet outside every range that was accepted",
+    "wrong_direction": "a packet that only a client, or only a line, may send",
+}
+
+
+class _Request:
+    """One request and what has come of it.
+
+    Once it is accepted, `due` has a byte for each number of the range, 1 until the server has sent
+    it. `wanted` has the same until the owner has it.
+    """
+
+    __slots__ = (
+        "accepted",
+        "due",
+        "due_count",
+        "end",
+        "first",
+        "over",
+        "refresh",
+        "request_id",
+        "responded",
+        "service",
+        "wanted",
+        "wanted_count",
+    )
+
+    def __init__(self, request: Ask | AskRefresh) -> None:
+        self.request_id = request.request_id
+        self.service = request.service
+        self.refresh = isinstance(request, AskRefresh)
+        self.responded = self.accepted = self.over = False
+        self.first = self.end = 0
+        if isinstance(request, Ask):
+            self.first, self.end = request.first, request.end
+        self.due, self.due_count = bytearray(), 0
+        self.wanted_count = self.end - self.first
+        self.wanted = bytearray(b"\1") * self.wanted_count
+
+    def accept(self) -> None:
+        """The server will send the range."""
+        self.accepted = True
+        self.due_count = self.end - self.first
+        self.due = bytearray(b"\1") * self.due_count
+
+    def sent(self, first: int, end: int) -> bool:
+        """The server has sent these numbers of the range; False where it had before."""
+        low, high = first - self.first, end - self.first
+        new = self.due.count(1, low, high)
+        if new:
+            self.due[low:high] = bytes(high - low)
+            self.due_count -= new
+        if self.due_count == 0:
+            self.due = bytearray()
+        return new > 0
+
+    def given(self, first: int, end: int) -> bool:
+        """The owner is given these numbers; False where it waits for none of them."""
+        low, high = max(first, self.first) - self.first, min(end, self.end) - self.first
+        new = self.wanted.count(1, low, high) if low < high else 0
+        if new:
+            self.wanted[low:high] = bytes(high - low)
+            self.wanted_count -= new
+        return new > 0
+
+    def finish(self) -> None:
+        """The owner waits no more."""
+        self.over = True
+        self.wanted = bytearray()
+
+
+class RequestClient:
+    """One connection's client. `source_id` (ASCII, at most 20 characters) says who asks;
+    `counts` counts by the names of `COUNTS`.
+
+    Raises `UsageError` for a feed without recovery over TCP, and for a SourceID that does not fit.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        source_id: str,
+        settings: RecoverySettings,
+        *,
+        packet_bytes_max: int = PACKET_BYTES_MAX,
+    ) -> None:
+        if not (source_id.isascii() and source_id.isprintable()) or source_id != source_id.strip():
+            raise UsageError(f"SourceID {source_id!r} cannot be sent", "use plain ASCII")
+        if not 1 <= len(source_id) <= SOURCE_ID_BYTES:
+            raise UsageError(
+                f"SourceID {source_id!r} has {len(source_id)} characters",
+                f"it has 1 to {SOURCE_ID_BYTES}",
+            )
+        self._feed = feed
+        self._table = feed.table
+        self._protocol = RecoveryProtocol(feed)
+        self._header = PacketHeader()
+        self._packet_bytes_max = packet_bytes_max
+        self._heartbeat_ns = settings.heartbeat_us * 1_000
+        self._dead_ns = settings.dead_us * 1_000
+        self._range_max = settings.request_packets_max
+        self.source_id = source_id
+        self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
+        self._number = 0
+        self._up = False
+        self._begin(0)
+
+    def _begin(self, now_ns: int) -> None:
+        """A clean sheet."""
+        self._framer = StreamFramer(self._feed, self._packet_bytes_max)
+        self._requests: dict[int, _Request] = {}
+        self._ids: dict[int, _Request] = {}
+        self._due: dict[int, list[_Request]] = {}
+        self._refreshing: set[int] = set()
+        self._output = bytearray()
+        self._heard_ns = self._probed_ns = now_ns
+
+    # -- the connection -------------------------------------------------------------------------
+
+    def connected(self, now_ns: int) -> None:
+        """The connection is there; nothing of an earlier one counts any more."""
+        self._begin(now_ns)
+        self._up = True
+
+    def disconnected(self, now_ns: int) -> None:
+        """The connection is gone, and every request with it."""
+        if self._up and self._framer.buffered:
+            self.counts["cut_off"] += 1
+        self._up = False
+        self._begin(now_ns)
+
+    @property
+    def up(self) -> bool:
+        """Is there a connection whose server is still believed?"""
+        return self._up
+
+    @property
+    def outstanding(self) -> int:
+        """Requests that somebody waits for."""
+        return len(self._ids)
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `tick` has something to do."""
+        if not self._up:
+            return NEVER_NS
+        return min(
+            max(self._heard_ns, self._probed_ns) + self._heartbeat_ns,
+            self._heard_ns + self._dead_ns,
+        )
+
+    def take_output(self) -> bytes:
+        """The bytes to write, once."""
+        output = bytes(self._output)
+        self._output.clear()
+        return output
+
+    # -- asking ---------------------------------------------------------------------------------
+
+    def ask(self, request: Ask, now_ns: int) -> bool:
+        """Request packets; False (and counted) where there is no connection or no room.
+
+        Raises `UsageError` for a range that is empty or wider than the settings allow, and for a
+        `request_id` that is under way.
+        """
+        if not 0 < request.end - request.first <= self._range_max:
+            raise UsageError(
+                f"a request for {request.end - request.first} packets",
+                f"ask for 1 to {self._range_max}",
+            )
+        return self._ask(request, now_ns)
+
+    def ask_refresh(self, request: AskRefresh, now_ns: int) -> bool:
+        """Request a snapshot; False (and counted) where there is no connection or no room."""
+        return self._ask(request, now_ns)
+
+    def _ask(self, request: Ask | AskRefresh, now_ns: int) -> bool:
+        if request.request_id in self._ids:
+            raise UsageError(f"request {request.request_id} is under way", "use a new number")
+        if not self._up or not self._make_room():
+            self.counts["not_asked"] += 1
+            return False
+        number = self._number % 0xFFFF_FFFF + 1
+        who, service = self.source_id, request.service
+        if isinstance(request, Ask):
+            wanted = RetransRequest(number, service, request.first, request.end, who)
+            packet = self._protocol.retrans_request(wanted, now_ns)
+        else:
+            packet = self._protocol.refresh_request(RefreshRequest(number, service, who), now_ns)
+        self._number = number
+        self._requests[number] = self._ids[request.request_id] = _Request(request)
+        self._output += packet
+        self.counts["asked"] += 1
+        return True
+
+    def _make_room(self) -> bool:
+        """Forget the oldest request that is over, where too many are known."""
+        if len(self._requests) < REQUESTS_KEPT_MAX:
+            return True
+        for number, known in self._requests.items():
+            if known.over:
+                del self._requests[number]
+                return True
+        return False
+
+    def cancel(self, request_id: int) -> None:
+        """Nobody waits for this request any more. A request that is not under way is ignored."""
+        known = self._ids.pop(request_id, None)
+        if known is not None:
+            known.finish()
+            self.counts["cancelled"] += 1
+
+    # -- time and bytes -------------------------------------------------------------------------
+
+    def tick(self, now_ns: int) -> list[Event]:
+        """Let time pass: a silent server is asked for a sign of life, then given up."""
+        if now_ns < self.deadline_ns:
+            return []
+        if now_ns >= self._heard_ns + self._dead_ns:
+            silent_ms = (now_ns - self._heard_ns) // 1_000_000
+            return [self._break("silent", f"the server was silent for {silent_ms} ms")]
+        self._output += self._protocol.heartbeat(now_ns)
+        self._probed_ns = now_ns
+        self.counts["heartbeats_sent"] += 1
+        return []
+
+    def feed(self, data: bytes, now_ns: int) -> list[Event]:
+        """Take in what came; what it means. After `Broken` everything is ignored."""
+        if not self._up or not data:
+            return []
+        self._heard_ns = now_ns
+        events: list[Event] = []
+        try:
+            for packet in self._framer.feed(data):
+                events.extend(self._packet(packet, now_ns))
+            if self._framer.failure is not None:
+                raise self._framer.failure
+        except WireError as error:
+            events.append(self._break(error.name, f"the server sent {error.message}"))
+        return events
+
+    def _break(self, name: str, reason: str) -> Broken:
+        self.counts[name] += 1
+        self.counts["broken"] += 1
+        self._up = False
+        return Broken(reason)
+
+    def _packet(self, packet: bytes, now_ns: int) -> Iterator[Event]:
+        frame: Frame = self._protocol.read(packet)
+        if isinstance(frame, Data):
+            yield from self._data(frame, packet)
+        elif isinstance(frame, Response):
+            yield from self._response(frame)
+        elif isinstance(frame, Heartbeat):
+            self.counts["heartbeats"] += 1
+            self._output += self._protocol.heartbeat_reply(self.source_id, now_ns)
+        elif isinstance(frame, HeartbeatReply):
+            # A server need not know who we are before the first request.
+            if frame.source_id not in ("", self.source_id):
+                raise WireError("wrong_source_id", f"an answer for {frame.source_id!r}")
+        else:
+            raise WireError("wrong_direction", "a packet that no server may send")
+
+    # -- responses ------------------------------------------------------------------------------
+
+    def _response(self, response: Response) -> Iterator[Event]:
+        known = self._judge(response)
+        known.responded = True
+        accepted = response.reason == 0
+        if accepted and known.refresh:
+            self._refreshing.add(known.service)
+        elif accepted:
+            known.accept()
+            self._due.setdefault(known.service, []).append(known)
+        if known.over:
+            return
+        self.counts["accepted" if accepted else "rejected"] += 1
+        if known.refresh or not accepted:
+            self._finish(known)
+        request_id = known.request_id
+        if accepted:
+            yield RefreshAccepted(request_id) if known.refresh else Accepted(request_id)
+        elif known.refresh:
+            yield RefreshRejected(request_id, response.reason)
+        else:
+            yield Rejected(request_id, response.reason)
+
+    def _judge(self, response: Response) -> _Request:
+        """The request that a response answers. Raises `WireError` where it is not ours."""
+        known = self._requests.get(response.number)
+        if response.source_id != self.source_id:
+            raise WireError("wrong_source_id", f"an answer for {response.source_id!r}")
+        if known is None:
+            raise WireError("never_asked", f"an answer to request {response.number}, never made")
+        if known.refresh != response.refresh:
+            raise WireError("wrong_answer_type", "an answer of the wrong kind")
+        if known.service != response.service:
+            raise WireError(
+                "wrong_service",
+                f"an answer for service {response.service}, asked for {known.service}",
+            )
+        if known.responded:
+            raise WireError("answered_twice", f"a second answer to request {response.number}")
+        return known
+
+    def _finish(self, known: _Request) -> None:
+        known.finish()
+        self._ids.pop(known.request_id, None)
+
+    # -- packets --------------------------------------------------------------------------------
+
+    def _data(self, frame: Data, packet: bytes) -> Iterator[Event]:
+        first, end = frame.sequence, frame.next_sequence
+        if frame.flags == REFRESH:
+            if frame.service not in self._refreshing:
+                raise _unasked(f"a refresh of service {frame.service}")
+            self.counts["refresh_packets"] += 1
+            yield RefreshPacket(frame.service, first, packet)
+            return
+        if frame.flags != RETRANSMITTED:
+            raise WireError("wrong_flag", f"a packet with delivery flag {frame.flags}")
+        self._note_sent(frame.service, first, end)
+        self._check(packet)
+        late = True
+        for known in list(self._ids.values()):
+            if known.service != frame.service or not known.given(first, end):
+                continue
+            late = False
+            self.counts["packets"] += 1
+            yield Packet(known.request_id, frame.service, first, end, packet)
+            if known.wanted_count == 0:
+                self.counts["answered"] += 1
+                self._finish(known)
+                yield Answered(known.request_id)
+        self.counts["late_packets"] += late
+
+    def _note_sent(self, service: int, first: int, end: int) -> None:
+        """Note that the server has sent these numbers, for the request accepted earliest that they
+        are due for. Raises `WireError` where none was accepted that holds them."""
+        due = self._due.get(service, [])
+        for place, known in enumerate(due):
+            if known.first <= first and end <= known.end and known.sent(first, end):
+                if known.due_count == 0:
+                    del due[place]
+                return
+        for known in self._requests.values():  # sent twice, or never asked for
+            inside = known.first <= first and end <= known.end
+            if inside and known.accepted and known.service == service:
+                return
+        raise _unasked(f"packet {first} of service {service}")
+
+    def _check(self, packet: bytes) -> None:
+        """Raises `WireError` where the packet's messages do not fit it."""
+        header = self._header
+        verdict = parse_header(self._table, packet, 0, len(packet), header)
+        verdict = verdict or check_messages(self._table, packet, 0, header)
+        if verdict:
+            raise WireError(
+                "bad_messages", f"a packet that does not fit: {REJECT_TEXT[Reject(verdict)]}"
+            )
+
+
+def _unasked(what: str) -> WireError:
+    return WireError("unasked_packet", f"{what}, which was not asked for")
