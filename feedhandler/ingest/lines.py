@@ -54,10 +54,16 @@ class Line:
 
 @dataclass(frozen=True)
 class ChannelPlan:
-    """One channel: its `service` id (ignored where the feed's header has none) and its lines."""
+    """One channel: its `service` id (ignored where the feed's header has none) and its lines.
+
+    `recovery_wait_us`: how long recovery has for what the lines do not bring; 0: there is none.
+    `refresh`: the lines carry snapshots, whose packets may be compressed.
+    """
 
     service: int
     lines: tuple[Line, ...] = field(default=())
+    recovery_wait_us: int = 0
+    refresh: bool = False
 
 
 def open_line(line: Line, receive_buffer_bytes: int = RECEIVE_BUFFER_BYTES) -> socket.socket:

@@ -9,11 +9,16 @@ from feedhandler.ingest.lines import ChannelPlan, Line
 from feedhandler.ingest.ring import Ring
 from feedhandler.ingest.settings import ArbitrationSettings
 
+INLET_BYTES: int
 LINES_MAX: int
 ROUTES_MAX: int
 
 class Receiver:
     ring: Ring
+    inlet: Ring
+    tap: Ring | None
+    tap_drops: int
+    recovered_rows: dict[str, int]
     arbiters: list[Arbiter]
     lines: list[Line]
     channels: list[ChannelPlan]
@@ -34,8 +39,11 @@ class Receiver:
         first_channel: int = 0,
         receive_buffer_bytes: int = ...,
         cpu: int | None = None,
+        tap: Ring | None = None,
     ) -> None: ...
     def fileno(self) -> int: ...
+    def fill(self, channel: int, data: bytes, epoch: int, received_ns: int) -> bool: ...
+    def give_up(self, channel: int, until: int, epoch: int) -> bool: ...
     def start(self) -> None: ...
     def stop(self) -> None: ...
     def close(self) -> None: ...

@@ -11,6 +11,11 @@ CLOCK_MONOTONIC. A deadline is only kept once every line has been read up to it:
 not scheduled for a while must not declare a gap whose packets wait in the other line's socket.
 That patience ends after `LAG_NS`, so that a line that never runs dry cannot stop the clock.
 
+What recovery brings, or gives up, comes from the event loop through a second ring, the inlet, and is
+taken between batches: only this thread ever touches the arbiters. With a `tap`, a copy of every
+datagram goes to that ring as well, for a recorder; what finds no room there is counted, not waited
+for.
+
 When the ring is too full for a batch, lines are not read: the kernel buffers, and what it drops is
 counted. An error inside the thread ends it; it is kept in `error` and the consumer is woken.
 """
@@ -24,18 +29,20 @@ from cpython.mem cimport PyMem_Calloc, PyMem_Free
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.string cimport memset
 from posix.time cimport CLOCK_MONOTONIC, CLOCK_REALTIME, clock_gettime, timespec
-from posix.unistd cimport write
+from posix.unistd cimport read, write
 
 from feedhandler.codecs.scanner cimport FeedTable, PacketHeader, check_messages, parse_header
 from feedhandler.ingest cimport columns
 from feedhandler.ingest.arbitration cimport Arbiter
-from feedhandler.ingest.ring cimport Ring
+from feedhandler.ingest.recovered cimport give_up, recover
+from feedhandler.ingest.ring cimport HEADER_BYTES, PACKET, PAD, Ring
 
 from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.counters import ChannelCounter, LineCounter, as_dict, counter_array
 from feedhandler.ingest.lines import (
     RECEIVE_BUFFER_BYTES, ChannelPlan, Line, open_line, receive_buffer, source_address,
 )
+from feedhandler.ingest.ring import RecordKind
 from feedhandler.ingest.settings import ArbitrationSettings
 
 cdef extern from "<poll.h>" nogil:
@@ -95,6 +102,9 @@ cdef unsigned long long SLEEP_NS = 1_000_000_000
 #: How long to leave a full ring to its consumer before looking again.
 cdef unsigned long long FULL_NS = 200_000
 
+#: The inlet: room for some thousand packets that recovery brings at once.
+INLET_BYTES = 1 << 22
+
 #: One thread's sockets, and one thread's (line, service) pairs, at most.
 LINES_MAX = 256
 ROUTES_MAX = 4096
@@ -110,6 +120,7 @@ cdef struct Route:
     # Where the packets of one service on one socket go.
     unsigned int service
     int line
+    bint refresh                 # may be compressed: whoever inflates it checks its messages
     void *arbiter
 
 
@@ -132,16 +143,20 @@ cdef class Receiver:
     packets go by their service id. `cpu` pins the thread. Raises ConfigError for what the operator
     must mend.
 
+    Line counters have a row a line, and behind them one for each channel with recovery, named
+    "<service>/R". `tap` is a ring that gets every datagram (`line` its line's number).
+
     `fileno()` is an eventfd that becomes readable when records wait and the consumer had armed the
     ring (see `ring.py`), or when the thread has died (`error`).
     """
 
-    cdef readonly Ring ring
+    cdef readonly Ring ring, inlet, tap
     cdef readonly list arbiters, lines, sockets, channels
     cdef readonly object line_counters, channel_counters, error, settings
-    cdef readonly unsigned long long ring_high_bytes, ring_waits
+    cdef readonly unsigned long long ring_high_bytes, ring_waits, tap_drops
+    cdef readonly dict recovered_rows
     cdef object thread, cpu
-    cdef int event_fd, stop_fd
+    cdef int event_fd, stop_fd, inlet_fd, first_channel
     cdef bint stopping
     cdef FeedTable table
     cdef PacketHeader header
@@ -159,21 +174,29 @@ cdef class Receiver:
     cdef sockaddr_in *senders
 
     def __cinit__(self):
-        self.event_fd = self.stop_fd = -1
+        self.event_fd = self.stop_fd = self.inlet_fd = -1
 
     def __init__(
         self, FeedTable table not None, first_sequence, channels, Ring ring not None, *,
         settings=None, first_channel=0, receive_buffer_bytes=RECEIVE_BUFFER_BYTES, cpu=None,
+        Ring tap=None,
     ):
         self.table = table
         self.ring = ring
+        self.inlet = Ring(INLET_BYTES)
+        self.tap = tap
+        self.first_channel = first_channel
         self.settings = settings or ArbitrationSettings()
         self.channels = list(channels)
         self.header = PacketHeader()
         self.cpu = cpu
         self.lines = list(dict.fromkeys(line for plan in self.channels for line in plan.lines))
         self._check_plan()
-        self.line_counters = counter_array(LineCounter, len(self.lines))
+        recovering = [plan for plan in self.channels if plan.recovery_wait_us]
+        self.recovered_rows = {
+            f"{plan.service}/R": len(self.lines) + row for row, plan in enumerate(recovering)
+        }
+        self.line_counters = counter_array(LineCounter, len(self.lines) + len(recovering))
         self.channel_counters = counter_array(ChannelCounter, len(self.channels))
         self.counters = self.line_counters.reshape(-1)
         self.arbiters = [
@@ -181,7 +204,7 @@ cdef class Receiver:
                 ring, lines=len(plan.lines), channel=first_channel + index,
                 first_sequence=first_sequence, counts_messages=table.counts_messages,
                 settings=self.settings, line_counters=self.line_counters,
-                rows=[self.lines.index(line) for line in plan.lines],
+                recovery_wait_us=plan.recovery_wait_us, rows=self._rows(plan),
                 channel_counters=self.channel_counters[index],
             )
             for index, plan in enumerate(self.channels)
@@ -197,6 +220,14 @@ cdef class Receiver:
         self._fill_tables()
         self.event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.stop_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.inlet_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+
+    def _rows(self, plan):
+        """Where a channel's lines count, and recovery behind them."""
+        rows = [self.lines.index(line) for line in plan.lines]
+        if plan.recovery_wait_us:
+            rows.append(self.recovered_rows[f"{plan.service}/R"])
+        return rows
 
     def _check_plan(self):
         """What would make a channel unreachable or two channels one."""
@@ -231,7 +262,7 @@ cdef class Receiver:
         self.control = numpy.zeros(BATCH * CONTROL_BYTES, numpy.uint8)
         route_count = sum(len(plan.lines) for plan in self.channels)
         self.socks = <Socket *>PyMem_Calloc(len(self.lines), sizeof(Socket))
-        self.polled = <pollfd *>PyMem_Calloc(len(self.lines) + 1, sizeof(pollfd))
+        self.polled = <pollfd *>PyMem_Calloc(len(self.lines) + 2, sizeof(pollfd))
         self.routes = <Route *>PyMem_Calloc(route_count, sizeof(Route))
         self.arbiter_pointers = <void **>PyMem_Calloc(len(self.arbiters), sizeof(void *))
         self.messages = <mmsghdr *>PyMem_Calloc(BATCH, sizeof(mmsghdr))
@@ -252,6 +283,7 @@ cdef class Receiver:
                 if line in plan.lines:
                     self.routes[place].service = plan.service
                     self.routes[place].line = plan.lines.index(line)
+                    self.routes[place].refresh = plan.refresh
                     self.routes[place].arbiter = <void *>arbiter
                     place += 1
             self.socks[index].route_count = place - self.socks[index].first_route
@@ -305,10 +337,26 @@ cdef class Receiver:
         """Close the sockets and eventfds of a receiver that does not run."""
         for sock in self.sockets:
             sock.close()
-        for fd in (self.event_fd, self.stop_fd):
+        for fd in (self.event_fd, self.stop_fd, self.inlet_fd):
             if fd >= 0:
                 os.close(fd)
-        self.event_fd = self.stop_fd = -1
+        self.event_fd = self.stop_fd = self.inlet_fd = -1
+
+    def fill(self, int channel, bytes data, unsigned long long epoch,
+             unsigned long long received_ns):
+        """Give channel number `channel` a packet that was missing; False when the inlet is full."""
+        return self._into_inlet(self.inlet.write_packet(
+            channel, 0, 0, 0, 0, 0, received_ns, 0, 0, 0, epoch, data, 0, len(data)))
+
+    def give_up(self, int channel, unsigned long long until, unsigned long long epoch):
+        """Have what is missing below `until` announced; False when the inlet is full."""
+        return self._into_inlet(
+            self.inlet.write_mark(RecordKind.GAP, channel, 0, 0, until, 0, 0, epoch))
+
+    def _into_inlet(self, written):
+        if self.inlet.publish() and self.inlet_fd >= 0:
+            os.eventfd_write(self.inlet_fd, 1)
+        return bool(written)
 
     @property
     def running(self):
@@ -350,6 +398,8 @@ cdef class Receiver:
         cdef int index
         self.polled[self.socket_count].fd = self.stop_fd
         self.polled[self.socket_count].events = POLLIN
+        self.polled[self.socket_count + 1].fd = self.inlet_fd
+        self.polled[self.socket_count + 1].events = POLLIN
         for index in range(self.arbiter_count):
             (<Arbiter>self.arbiter_pointers[index]).start(now)
         while not self.stopping:
@@ -370,20 +420,69 @@ cdef class Receiver:
         """
         cdef unsigned long long before = clock_ns(CLOCK_MONOTONIC)
         cdef int index, got
-        cdef bint read = False
-        self._sleep(before, 0, self.socket_count + 1)
+        cdef bint any_read = False
+        self._sleep(before, 0, self.socket_count + 2)
         for index in range(self.socket_count):
             if self.polled[index].revents == 0:
                 self.socks[index].dry_ns = before
                 continue
-            read = True
+            any_read = True
             before = clock_ns(CLOCK_MONOTONIC)
             got = self._read(index, before)
             if got < BATCH:
                 self.socks[index].dry_ns = before
-        if read:
+        if any_read:
             self._hand_over()
             self._read_beside()
+        if self.polled[self.socket_count + 1].revents:
+            self._read_inlet()
+        return 0
+
+    cdef int _read_inlet(self) except -1 nogil:
+        """Take what the event loop has put into the inlet, until it is empty."""
+        cdef unsigned long long now = clock_ns(CLOCK_MONOTONIC)
+        cdef unsigned long long position, first
+        cdef unsigned long long told
+        read(self.inlet_fd, &told, 8)
+        while True:
+            position = self.inlet.tail_bytes
+            while position < self.inlet.readable():
+                if self.ring.room() < <unsigned long long>(self.stride + 128) * 2:
+                    self._leave_to_consumer()
+                first = self.inlet.words[(position & self.inlet.mask) >> 3]
+                if (first >> 32) & 0xFFFF != PAD:
+                    self._take_inlet(position & self.inlet.mask, now)
+                position += first & <unsigned long long>0xFFFF_FFFF
+                self.inlet.release(position)
+                if self.stopping:
+                    return 0
+            if self.inlet.arm():
+                return 0
+
+    cdef int _take_inlet(self, Py_ssize_t offset, unsigned long long now) except -1 nogil:
+        """Give one record of the inlet to its channel; a bad packet is counted by reason."""
+        cdef Py_ssize_t word = offset >> 3
+        cdef unsigned long long first = self.inlet.words[word]
+        cdef unsigned long long epoch = self.inlet.words[word + 7]
+        cdef int place = <int>(first >> 48) - self.first_channel
+        cdef Py_ssize_t start = offset + HEADER_BYTES
+        cdef Py_ssize_t size = <Py_ssize_t>(self.inlet.words[word + 1] & <unsigned long long>0xFFFF_FFFF)
+        cdef int reject
+        if place < 0 or place >= self.arbiter_count:
+            return 0
+        if (first >> 32) & 0xFFFF != PACKET:
+            give_up(<Arbiter>self.arbiter_pointers[place], self.inlet.words[word + 3], now, epoch)
+            return 0
+        reject = parse_header(self.table, self.inlet.data, start, size, self.header)
+        if reject == 0:
+            reject = check_messages(self.table, self.inlet.data, start, self.header)
+        if reject:
+            (<Arbiter>self.arbiter_pointers[place]).out.count_line(
+                (<Arbiter>self.arbiter_pointers[place]).line_count,
+                columns.LINE_TRUNCATED + reject - 1)
+            return 0
+        recover(<Arbiter>self.arbiter_pointers[place], self.header, self.inlet.data, start,
+                self.inlet.words[word + 4], now, epoch)
         return 0
 
     cdef int _read_beside(self) except -1 nogil:
@@ -474,6 +573,8 @@ cdef class Receiver:
         for place in range(got):
             self.counters[row + columns.LINE_BYTES] += self.messages[place].msg_len
             stamp = self._stamp(sock, row, &self.messages[place].msg_hdr)
+            if self.tap is not None:
+                self._tap(index, place, stamp)
             if sock.source and ntohl(self.senders[place].sin_addr.s_addr) != sock.source:
                 self.counters[row + columns.LINE_FOREIGN_SOURCE] += 1
             elif self.messages[place].msg_hdr.msg_flags & MSG_TRUNC:
@@ -482,7 +583,18 @@ cdef class Receiver:
                 self._take(
                     sock, row, place * self.stride, self.messages[place].msg_len, stamp, now)
             self._rearm(place)
+        if self.tap is not None:
+            self.tap.publish()
         return got
+
+    cdef int _tap(self, int index, int place, unsigned long long stamp) except -1 nogil:
+        """Copy a datagram for the recorder, or count it."""
+        cdef Py_ssize_t size = self.messages[place].msg_len
+        if not self.tap.write_packet(
+            0, index, 0, 0, 0, 0, stamp, 0, 0, 0, 0, self.slab, place * self.stride, size
+        ):
+            self.tap_drops += 1
+        return 0
 
     cdef int _rearm(self, int place) noexcept nogil:
         """Give a message header its buffers back; the kernel has overwritten their sizes."""
@@ -536,7 +648,7 @@ cdef class Receiver:
         if not self.table.known_flags[self.header.flags & 0xFF]:
             self.counters[row + columns.LINE_UNKNOWN_FLAGS] += 1
         # A lying packet must not win over the other line's good copy; of a copy it matters not.
-        if not (<Arbiter>route.arbiter).is_old(self.header, now):
+        if not route.refresh and not (<Arbiter>route.arbiter).is_old(self.header, now):
             reject = check_messages(self.table, self.slab, start, self.header)
             if reject:
                 self.counters[row + columns.LINE_TRUNCATED + reject - 1] += 1

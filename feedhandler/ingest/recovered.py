@@ -14,12 +14,10 @@ import cython
 if cython.compiled:
     from cython.cimports.feedhandler.codecs import scanner as kinds
     from cython.cimports.feedhandler.ingest import columns, states
-    from cython.cimports.feedhandler.ingest.arbitration import Arbiter
     from cython.cimports.feedhandler.ingest.fingerprint import DIFFERENT, fingerprint
 else:
     from feedhandler.codecs import scanner as kinds
     from feedhandler.ingest import columns, states
-    from feedhandler.ingest.arbitration import Arbiter
     from feedhandler.ingest.fingerprint import DIFFERENT, fingerprint
 
 # `ring.GapCause.REFUSED`, for C.
@@ -60,9 +58,9 @@ def _drop(arbiter, header, data, start, now_ns):
     if arbiter.stream.lost.touches(header.sequence, header.next_sequence):
         arbiter.out.count_line(line, columns.LINE_LATE)
         return states.LATE
-    if DIFFERENT == arbiter.stream.window.compare(
+    if arbiter.stream.window.compare(
         header.sequence, fingerprint(data, start + header.body, header.length - header.body)
-    ):
+    ) == DIFFERENT:
         arbiter._alarm(line, header, now_ns)
     arbiter.out.count_line(line, columns.LINE_DUPLICATES)
     return states.DUPLICATE

@@ -14,12 +14,16 @@ class RecordKind(IntEnum):
     LINE_SILENT = 5
     LINE_BACK = 6
     MISMATCH = 7
+    HOLE = 8
+    CLOSED = 9
+    MISSING = 10
 
 class GapCause(IntEnum):
     DEADLINE = 1
     HOLD_FULL = 2
     JUMP = 3
     RESET = 4
+    REFUSED = 5
 
 class ResetCause(IntEnum):
     PACKET = 1

@@ -1,0 +1,575 @@
+"""The desk where recovery is run: one place that hears everything and tells everyone what to do.
+
+It hears the marks of the ring (holes, what is missing, what was announced lost, resets), the
+answers of retransmission and refresh servers, the packets of the refresh lines, and the time. For
+each channel it keeps the recovery state machine (`retrans.recovery`), the assembler of snapshots
+(`retrans.refresh`), what quality subscribers were told (`amqp.quality`) and the packets published
+lately (`retrans.store`). What is to be done goes out through its `Ports`: requests to servers,
+packets to the arbiter, quality messages and snapshot blocks to subscribers.
+
+What it promises:
+
+* The live stream never waits for a refresh. What cannot be had is announced, the stream goes on,
+  and the snapshot comes later as a block: begin marker, snapshot, the packets published since its
+  LastSeqNum once more, end marker.
+* A start in mid-day is the exception: the stream is closed (its packets go to the store) until the
+  reference data and then its own snapshot are there, or no longer than the refresh may take and
+  the store can hold. Then it opens, whole or honestly stale.
+* Nobody is told that a stream is whole unless a snapshot with everything lost in it was published,
+  and everything since.
+
+Sans-IO: the time is an argument, `deadline_ns` is when `tick` must be called next.
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from feedhandler.amqp.quality import QualityState
+from feedhandler.amqp.quality import State as Quality
+from feedhandler.codecs import Feed
+from feedhandler.ingest.ring import RecordKind
+from feedhandler.retrans.actions import Alert, Ask, AskRefresh, Cancel, GiveUp
+from feedhandler.retrans.events import (
+    Accepted,
+    Answered,
+    Packet,
+    RefreshAccepted,
+    RefreshPacket,
+    RefreshRejected,
+    Rejected,
+)
+from feedhandler.retrans.recovery import Quota, Recovery
+from feedhandler.retrans.refresh import RefreshAssembler, Snapshot, SnapshotBegan, SnapshotFailed
+from feedhandler.retrans.settings import RecoverySettings
+from feedhandler.retrans.states import State
+from feedhandler.retrans.store import PacketStore
+
+#: Requests are numbered by channel: the channel's place stands above this many bits.
+PLACE_SHIFT = 32
+#: How often a closed stream's store and a snapshot ahead of its stream are looked at.
+LOOK_NS = 2_000_000
+#: A closed stream opens when its store is so full: what comes until the next look must fit.
+CLOSED_SHARE_MAX = 0.5
+NEVER = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class DeskChannel:
+    """One channel: its service, and the servers by name that can get back what it lost.
+
+    `refresh`: snapshots can be had, on refresh lines or from `refresh_server`. `reference`: it
+    carries the reference data that must be there before anything else.
+    """
+
+    service: int
+    retransmission: str = ""
+    refresh: bool = False
+    refresh_server: str = ""
+    reference: bool = False
+
+
+class Ports(Protocol):
+    """What the desk has done by others. `place` is a channel's index."""
+
+    def ask(self, server: str, request: Ask, now_ns: int) -> None:
+        """Send a retransmission request."""
+
+    def cancel(self, server: str, request_id: int) -> None:
+        """Forget a request."""
+
+    def ask_refresh(self, server: str, request: AskRefresh, now_ns: int) -> None:
+        """Send a refresh request."""
+
+    def fill(self, place: int, data: bytes, epoch: int) -> None:
+        """Give the arbiter a packet that was missing."""
+
+    def give_up(self, place: int, until: int, epoch: int) -> None:
+        """Have the arbiter announce what is missing below `until`."""
+
+    def quality(self, place: int, body: bytes) -> None:
+        """Tell the service's subscribers."""
+
+    def block(
+        self, place: int, begin: bytes, packets: list[bytes], last: int, end: bytes, links: Any
+    ) -> None:
+        """Send a snapshot block, to `links` or (None) to all that the service concerns."""
+
+    def close_stream(self, place: int) -> None:
+        """From now on packets go to the store only."""
+
+    def open_stream(self, place: int, packets: list[tuple[int, int, bytes]]) -> None:
+        """Publish these stored packets, then live ones again."""
+
+    def next_sequence(self, place: int) -> int:
+        """The number after the last packet published or, while closed, stored; 0 before any."""
+
+    def alert(self, text: str) -> None:
+        """Tell the operator."""
+
+
+@dataclass(slots=True)
+class _Desk:
+    """What the desk knows of one channel."""
+
+    plan: DeskChannel
+    recovery: Recovery
+    quality: QualityState
+    store: PacketStore | None = None
+    #: Snapshots come on refresh lines and over TCP, each numbered by itself.
+    assemblers: tuple[RefreshAssembler, ...] = ()
+    epoch: int = 0
+    joined: bool = False
+    closed: bool = False
+    #: The state before this number came with a snapshot though the stream was not joined yet.
+    base: int = 0
+    #: Lost before the start, not asked for yet: reference data comes first.
+    deferred: tuple[int, int] | None = None
+    latest: Snapshot | None = None
+    #: A snapshot that is ahead of its stream, and until when it is worth waiting.
+    pending: Snapshot | None = None
+    pending_until_ns: int = NEVER
+    #: Links that attached with snapshot=1 and wait for one.
+    waiting: list[Any] = field(default_factory=list)
+
+
+LINES, TCP = range(2)
+
+
+class Desk:
+    """Recovery for all channels of one gateway.
+
+    `feed` is their description, `channels` and `qualities` one a channel, in the order of the
+    ring's channel numbers; `seed` draws the jitter of retries.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        channels: Sequence[DeskChannel],
+        qualities: Sequence[QualityState],
+        ports: Ports,
+        settings: RecoverySettings,
+        seed: int = 0,
+    ) -> None:
+        self.settings = settings
+        self.ports = ports
+        self.counts: Counter[str] = Counter()
+        quotas: dict[str, Quota] = {}
+        for channel in channels:
+            if channel.retransmission and channel.retransmission not in quotas:
+                quotas[channel.retransmission] = Quota(
+                    settings.requests_per_s, settings.requests_per_day, settings.outstanding_max
+                )
+        self._desks = [
+            self._desk(feed, channel, quality, quotas.get(channel.retransmission), seed + place)
+            for place, (channel, quality) in enumerate(zip(channels, qualities, strict=True))
+        ]
+        # A reset packet may be the day's first: who joins behind it has missed nothing.
+        self._first = feed.first_sequence
+        self._first_joined = feed.first_sequence + bool(feed.description.packet.kind.reset)
+        self._reference = next((d for d in self._desks if d.plan.reference), None)
+        self._reference_until_ns = NEVER
+        self._reference_asked = False
+        self.deadline_ns = NEVER
+
+    def _desk(
+        self,
+        feed: Feed,
+        channel: DeskChannel,
+        quality: QualityState,
+        quota: Quota | None,
+        seed: int,
+    ) -> _Desk:
+        settings = self.settings
+        recovery = Recovery(
+            channel.service, settings, quota=quota, refresh=channel.refresh, seed=seed
+        )
+        desk = _Desk(channel, recovery, quality)
+        if channel.refresh:
+            desk.store = PacketStore(settings.store_bytes)
+            desk.assemblers = tuple(
+                RefreshAssembler(feed, channel.service, settings) for _ in (LINES, TCP)
+            )
+        return desk
+
+    # -- what it knows ----------------------------------------------------------------------
+
+    def store(self, place: int) -> PacketStore | None:
+        """Where a channel's published packets are to be kept; None where nobody needs them."""
+        return self._desks[place].store
+
+    def is_closed(self, place: int) -> bool:
+        """Does the channel still wait for its first snapshot?"""
+        return self._desks[place].closed
+
+    def offers_snapshots(self, place: int) -> bool:
+        """Can a link get this channel's snapshot?"""
+        return self._desks[place].plan.refresh
+
+    def state(self, place: int) -> State:
+        """Where the channel's recovery stands."""
+        return self._desks[place].recovery.state
+
+    def snapshot(self, place: int) -> dict[str, Any]:
+        """A channel's recovery as JSON-ready values; ranges include both ends."""
+        desk = self._desks[place]
+        recovery = desk.recovery
+        counts: Counter[str] = Counter(recovery.counts)
+        for assembler in desk.assemblers:
+            counts.update(assembler.counts)
+        return {
+            "state": recovery.state.name,
+            "requested": [[first, end - 1] for first, end in recovery.requested],
+            "lost": [[first, end - 1] for first, end in recovery.lost_ranges],
+            "closed": desk.closed,
+            **counts,
+        }
+
+    # -- what it hears ----------------------------------------------------------------------
+
+    def mark(
+        self,
+        kind: int,
+        place: int,
+        line: int,
+        sequence: int,
+        next_sequence: int,
+        auxiliary: int,
+        now_ns: int,
+    ) -> None:
+        """A mark of the channel's own lines."""
+        desk = self._desks[place]
+        recovery = desk.recovery
+        if kind == RecordKind.HOLE:
+            recovery.noticed(now_ns)
+        elif kind == RecordKind.CLOSED:
+            recovery.closed(sequence, now_ns)
+            self._tell_recovered(place, desk, sequence)
+        elif kind == RecordKind.MISSING:
+            desk.epoch = auxiliary
+            recovery.missing(sequence, next_sequence, auxiliary, now_ns)
+            self.ports.quality(place, self._recovering(place, desk))
+        else:
+            self.ports.quality(place, desk.quality.mark(kind, line, sequence, next_sequence))
+            if kind == RecordKind.GAP:
+                recovery.lost(sequence, next_sequence, now_ns)
+            elif kind == RecordKind.RESET:
+                self._reset(place, desk, now_ns)
+            elif kind == RecordKind.START:
+                self._started(place, desk, sequence, now_ns)
+        self._settle(now_ns)
+
+    def client_event(self, server: str, event: Any, now_ns: int) -> None:
+        """A server has answered."""
+        if isinstance(event, RefreshPacket):
+            place = self._place_of(event.service)
+            if place >= 0:
+                self._assemble(place, TCP, event.sequence, event.data, now_ns)
+                self._settle(now_ns)
+            return
+        place, request_id = event.request_id >> PLACE_SHIFT, event.request_id % (1 << PLACE_SHIFT)
+        desk = self._desks[place]
+        recovery = desk.recovery
+        if isinstance(event, Packet):
+            self.counts["retransmitted"] += 1
+            self.counts["retransmitted_bytes"] += len(event.data)
+            self.ports.fill(place, event.data, desk.epoch)
+            recovery.arrived(request_id, event.sequence, event.next_sequence, now_ns)
+        elif isinstance(event, Accepted):
+            recovery.accepted(request_id, now_ns)
+        elif isinstance(event, Rejected):
+            self.counts["rejected"] += 1
+            recovery.rejected(request_id, event.reason, now_ns)
+        elif isinstance(event, Answered):
+            recovery.answered(request_id, now_ns)
+        elif isinstance(event, RefreshAccepted):
+            recovery.refresh_accepted(request_id, now_ns)
+        elif isinstance(event, RefreshRejected):
+            self.counts["refresh_rejected"] += 1
+            recovery.refresh_rejected(request_id, event.reason, now_ns)
+        self._settle(now_ns)
+
+    def server_up(self, server: str, now_ns: int) -> None:
+        """The connection to `server` stands."""
+        for desk in self._desks:
+            if server in (desk.plan.retransmission, desk.plan.refresh_server):
+                desk.recovery.server_up(now_ns)
+        self._settle(now_ns)
+
+    def server_down(self, server: str, now_ns: int) -> None:
+        """The connection to `server` is lost; its requests will not be answered."""
+        for desk in self._desks:
+            if server in (desk.plan.retransmission, desk.plan.refresh_server):
+                desk.recovery.server_down(now_ns)
+        self._settle(now_ns)
+
+    def refresh_packet(self, place: int, sequence: int, data: bytes, now_ns: int) -> None:
+        """The next packet of the channel's refresh lines."""
+        self._assemble(place, LINES, sequence, data, now_ns)
+        self._settle(now_ns)
+
+    def refresh_mark(self, place: int, kind: int, now_ns: int) -> None:
+        """A mark of the channel's refresh lines: a snapshot with a hole is none."""
+        if not self._desks[place].assemblers:
+            return
+        assembler = self._desks[place].assemblers[LINES]
+        if kind == RecordKind.GAP:
+            assembler.gap(now_ns)
+        elif kind == RecordKind.RESET:
+            assembler.reset(now_ns)
+        self._outcomes(place, assembler, now_ns)
+        self._settle(now_ns)
+
+    def attached(self, link: Any, places: Sequence[int], now_ns: int) -> None:
+        """A link that wants each service's state first."""
+        for place in places:
+            desk = self._desks[place]
+            if desk.store is None or desk.closed:
+                continue  # nobody has one; or everybody will get it
+            if not self._send_latest(place, desk, [link]):
+                desk.waiting.append(link)
+                desk.recovery.want_snapshot(now_ns)
+        self._settle(now_ns)
+
+    def detached(self, link: Any) -> None:
+        """A link is gone: it waits for nothing any more."""
+        for desk in self._desks:
+            if link in desk.waiting:
+                desk.waiting.remove(link)
+
+    def tick(self, now_ns: int) -> None:
+        """Let time pass."""
+        for place, desk in enumerate(self._desks):
+            if desk.recovery.deadline_ns <= now_ns:
+                desk.recovery.tick(now_ns)
+            for assembler in desk.assemblers:
+                if assembler.deadline_ns <= now_ns:
+                    assembler.tick(now_ns)
+                    self._outcomes(place, assembler, now_ns)
+            if desk.pending is not None:
+                self._try_pending(place, desk, now_ns)
+        self._settle(now_ns)
+
+    # -- starts and resets ------------------------------------------------------------------
+
+    def _started(self, place: int, desk: _Desk, sequence: int, now_ns: int) -> None:
+        """The stream was joined at `sequence`: in mid-day its state has to come by snapshot."""
+        desk.joined = True
+        if not desk.plan.refresh or sequence <= max(self._first_joined, desk.base):
+            return
+        desk.closed = True
+        self.counts["mid_day_starts"] += 1
+        self.ports.close_stream(place)
+        lost = (max(self._first, desk.base), sequence)
+        self.ports.quality(place, desk.quality.recovering([lost], sequence))
+        reference = self._reference
+        if reference is None or desk is reference:
+            desk.recovery.lost(*lost, now_ns)
+            return
+        desk.deferred = lost
+        if not self._reference_asked:
+            # Reference data is quiet in mid-day: its stream may not say anything for long.
+            self._reference_asked = True
+            self._reference_until_ns = now_ns + self.settings.refresh_timeout_us * 1000
+            if not reference.joined:
+                reference.recovery.want_snapshot(now_ns)
+
+    def _reference_ready(self, now_ns: int) -> bool:
+        """Is the reference data there, or was it waited for long enough?"""
+        reference = self._reference
+        if reference is None or now_ns >= self._reference_until_ns:
+            return True
+        if reference.joined:
+            return not reference.closed
+        return reference.base > 0
+
+    def _reset(self, place: int, desk: _Desk, now_ns: int) -> None:
+        """A new numbering: what was lost before it no longer matters to anybody."""
+        desk.joined = True
+        desk.recovery.reset(now_ns)
+        desk.deferred = desk.latest = desk.pending = None
+        desk.base = 0
+        if desk.store is not None:
+            if desk.closed:
+                self._open(place, desk, desk.store.packets(0, NEVER))
+            desk.store.clear()
+        for assembler in desk.assemblers:
+            assembler.reset(now_ns)
+            assembler.take()
+
+    def _open(self, place: int, desk: _Desk, packets: list[tuple[int, int, bytes]]) -> None:
+        desk.closed = False
+        self.ports.open_stream(place, packets)
+
+    # -- snapshots --------------------------------------------------------------------------
+
+    def _assemble(self, place: int, which: int, sequence: int, data: bytes, now_ns: int) -> None:
+        desk = self._desks[place]
+        if desk.assemblers:
+            assembler = desk.assemblers[which]
+            assembler.packet(data, sequence, now_ns)
+            self._outcomes(place, assembler, now_ns)
+
+    def _outcomes(self, place: int, assembler: RefreshAssembler, now_ns: int) -> None:
+        """What has become of snapshots."""
+        desk = self._desks[place]
+        for outcome in assembler.take():
+            if isinstance(outcome, SnapshotBegan):
+                desk.recovery.snapshot_began(now_ns)
+            elif isinstance(outcome, SnapshotFailed):
+                self.counts["snapshots_failed"] += 1
+                desk.recovery.snapshot_failed(outcome.reason, now_ns)
+            else:
+                self.counts["snapshots"] += 1
+                desk.pending = outcome
+                desk.pending_until_ns = now_ns + self.settings.refresh_timeout_us * 1000
+                self._try_pending(place, desk, now_ns)
+
+    def _try_pending(self, place: int, desk: _Desk, now_ns: int) -> None:
+        """Use the newest snapshot once its stream has come as far as it has."""
+        snapshot = desk.pending
+        assert snapshot is not None and desk.store is not None
+        following = self.ports.next_sequence(place)
+        if desk.joined and snapshot.last >= following:
+            # The snapshot overtook the live lines, or belongs to another numbering.
+            if now_ns >= desk.pending_until_ns:
+                desk.pending = None
+                desk.recovery.snapshot_failed("ahead", now_ns)
+            return
+        desk.pending = None
+        if not desk.joined:
+            self._before_joining(place, desk, snapshot, now_ns)
+            return
+        lost = desk.recovery.lost_ranges or ([desk.deferred] if desk.deferred else [])
+        if lost and snapshot.last + 1 < max(end for _, end in lost):
+            desk.recovery.snapshot(snapshot.last, now_ns)  # too old: it will ask again
+            return
+        if not desk.store.covers(snapshot.last + 1, following):
+            self.counts["overflows"] += 1
+            desk.recovery.snapshot_failed("overflow", now_ns)
+            return
+        desk.latest = snapshot
+        desk.deferred = None
+        desk.recovery.snapshot(snapshot.last, now_ns)
+        if desk.closed:
+            self._open_with(place, desk, snapshot, following)
+        elif lost:
+            self._send_latest(place, desk, None)
+        elif desk.waiting:
+            self._send_latest(place, desk, list(desk.waiting))
+        desk.waiting.clear()
+
+    def _before_joining(self, place: int, desk: _Desk, snapshot: Snapshot, now_ns: int) -> None:
+        """State of a service whose live lines have said nothing yet."""
+        if desk.base > snapshot.last:
+            return
+        desk.base = snapshot.last + 1
+        desk.recovery.snapshot(snapshot.last, now_ns)
+        self._block(place, desk, snapshot, [], snapshot.last + 1, None)
+
+    def _open_with(self, place: int, desk: _Desk, snapshot: Snapshot, following: int) -> None:
+        """The first snapshot of a stream that was closed, then what was stored behind it."""
+        assert desk.store is not None
+        self._block(place, desk, snapshot, [], snapshot.last + 1, None)
+        self._open(place, desk, desk.store.packets(snapshot.last + 1, following))
+
+    def _send_latest(self, place: int, desk: _Desk, links: list[Any] | None) -> bool:
+        """Send the latest snapshot and what was published since; False where it cannot serve."""
+        snapshot = desk.latest
+        assert desk.store is not None
+        following = self.ports.next_sequence(place)
+        if snapshot is None or not desk.store.covers(snapshot.last + 1, following):
+            return False
+        since = [data for _, _, data in desk.store.packets(snapshot.last + 1, following)]
+        self._block(place, desk, snapshot, since, following, links)
+        return True
+
+    def _block(
+        self,
+        place: int,
+        desk: _Desk,
+        snapshot: Snapshot,
+        since: list[bytes],
+        following: int,
+        links: list[Any] | None,
+    ) -> None:
+        packets = [*snapshot.packets, *since]
+        begin = desk.quality.snapshot_begin(snapshot.last, len(packets))
+        if links is None:
+            self.counts["refreshes"] += 1
+        end = desk.quality.snapshot_end(following, heals=links is None)
+        self.ports.block(place, begin, packets, snapshot.last, end, links)
+
+    # -- what is to be done -----------------------------------------------------------------
+
+    def _settle(self, now_ns: int) -> None:
+        """Carry out what every channel's recovery wants, and find the next deadline."""
+        ready = self._reference_ready(now_ns)
+        deadline = NEVER
+        for place, desk in enumerate(self._desks):
+            if desk.deferred is not None and ready and not desk.recovery.lost_ranges:
+                desk.recovery.lost(*desk.deferred, now_ns)
+            for action in desk.recovery.take():
+                self._act(place, desk, action, now_ns)
+            if desk.closed:
+                self._watch_closed(place, desk)
+            deadline = min(deadline, self._deadline_of(desk, now_ns))
+        self.deadline_ns = deadline
+
+    def _deadline_of(self, desk: _Desk, now_ns: int) -> int:
+        deadline = desk.recovery.deadline_ns
+        for assembler in desk.assemblers:
+            deadline = min(deadline, assembler.deadline_ns)
+        if desk.closed or desk.pending is not None:
+            deadline = min(deadline, now_ns + LOOK_NS)
+        return deadline
+
+    def _watch_closed(self, place: int, desk: _Desk) -> None:
+        """A closed stream opens, honestly stale, when no snapshot comes or its store fills up."""
+        assert desk.store is not None
+        full = desk.store.bytes > self.settings.store_bytes * CLOSED_SHARE_MAX
+        if desk.recovery.state != State.STALE and not full:
+            return
+        self.counts["opened_stale"] += 1
+        reason = "overflow" if full else "no snapshot"
+        self.ports.quality(place, desk.quality.stale(reason))
+        self._open(place, desk, desk.store.packets(0, NEVER))
+
+    def _act(self, place: int, desk: _Desk, action: Any, now_ns: int) -> None:
+        ports, plan = self.ports, desk.plan
+        if isinstance(action, Ask):
+            self.counts["requests"] += 1
+            ports.ask(plan.retransmission, self._numbered(place, action), now_ns)
+        elif isinstance(action, Cancel):
+            ports.cancel(plan.retransmission, place << PLACE_SHIFT | action.request_id)
+        elif isinstance(action, GiveUp):
+            ports.give_up(place, action.until, action.epoch)
+        elif isinstance(action, AskRefresh):
+            if plan.refresh_server:
+                self.counts["refresh_requests"] += 1
+                ports.ask_refresh(plan.refresh_server, self._numbered(place, action), now_ns)
+        elif isinstance(action, Alert):
+            ports.alert(f"service {plan.service}: {action.text}")
+
+    def _numbered(self, place: int, action: Any) -> Any:
+        """The request with an id that tells its channel."""
+        return dataclasses.replace(action, request_id=place << PLACE_SHIFT | action.request_id)
+
+    def _recovering(self, place: int, desk: _Desk) -> bytes:
+        """What is missing now, as a quality message."""
+        return desk.quality.recovering(
+            desk.recovery.missing_ranges, self.ports.next_sequence(place)
+        )
+
+    def _tell_recovered(self, place: int, desk: _Desk, following: int) -> None:
+        if desk.quality.state == Quality.RECOVERING and not desk.closed:
+            self.ports.quality(place, desk.quality.recovered(following))
+
+    def _place_of(self, service: int) -> int:
+        for place, desk in enumerate(self._desks):
+            if desk.plan.service == service:
+                return place
+        return -1
