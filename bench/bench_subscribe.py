@@ -38,9 +38,10 @@ def _serve(ports: Any) -> None:
     """A node that sends as fast as its subscriber takes: the ring is refilled when it is empty."""
     import struct
 
-    from feedhandler.amqp.fanout import Fanout, Stream
+    from feedhandler.amqp.fanout import Fanout
     from feedhandler.amqp.node import Node
     from feedhandler.amqp.quality import QualityState
+    from feedhandler.amqp.stream import Stream
     from feedhandler.codecs import load_feed
     from feedhandler.ingest.ring import Ring
 

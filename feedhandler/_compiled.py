@@ -22,6 +22,7 @@ PURE_MODE: dict[str, str] = {
     "feedhandler.amqp.framing": "feedhandler/amqp/framing.py",
     "feedhandler.amqp.fanout": "feedhandler/amqp/fanout.py",
     "feedhandler.amqp.outlet": "feedhandler/amqp/outlet.py",
+    "feedhandler.amqp.stream": "feedhandler/amqp/stream.py",
     "feedhandler.amqp.symbols": "feedhandler/amqp/symbols.py",
     "feedhandler.amqp.columns": "feedhandler/amqp/columns.py",
     "feedhandler.amqp.subscriber": "feedhandler/amqp/subscriber.py",
@@ -43,6 +44,8 @@ PURE_MODE: dict[str, str] = {
     "feedhandler.recorder_tap": "feedhandler/recorder_tap.py",
     "feedhandler.retrans.store": "feedhandler/retrans/store.py",
     "feedhandler.replay.pcap": "feedhandler/replay/pcap.py",
+    "feedhandler.replay.market": "feedhandler/replay/market.py",
+    "feedhandler.replay.market_orders": "feedhandler/replay/market_orders.py",
     "feedhandler.codecs.scanner": "feedhandler/codecs/scanner.py",
     "feedhandler.codecs.columns": "feedhandler/codecs/columns.py",
 }

@@ -19,9 +19,10 @@ from typing import Any
 import msgspec
 import zmq
 
-from feedhandler.amqp.fanout import Fanout, Stream
+from feedhandler.amqp.fanout import Fanout
 from feedhandler.amqp.node import Node
 from feedhandler.amqp.quality import QualityState
+from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import ConfigError, key_word, load_feed
 from feedhandler.config import ChannelConfig, Config
 from feedhandler.counters import ChannelCounter, LineCounter, as_dict

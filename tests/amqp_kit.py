@@ -10,11 +10,12 @@ from typing import Any
 
 from proton import Message as ProtonMessage
 
-from feedhandler.amqp.fanout import Fanout, Stream
+from feedhandler.amqp.fanout import BLOCK_SHIFT, SNAPSHOT_BIT, Fanout
 from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.proton import SenderLink
 from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.routing import parse_address
+from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import load_feed
 from feedhandler.ingest.ring import RecordKind, Ring
 
@@ -64,6 +65,13 @@ class Sent:
     def sequence(self) -> int:
         """The tag's sequence number."""
         return int(struct.unpack(">IHHQH", self.tag)[3])
+
+    @property
+    def place(self) -> tuple[int, int] | None:
+        """A snapshot block's LastSeqNum and the packet's place in the block; None if live."""
+        if not self.sequence & SNAPSHOT_BIT:
+            return None
+        return (self.sequence ^ SNAPSHOT_BIT) >> BLOCK_SHIFT, self.sequence & 0xFF_FFFF
 
     @property
     def number(self) -> int:
@@ -126,6 +134,7 @@ class Rig:
         symbols_max: int = 1000,
         reference_type: int = -1,
         on_reference: Any = None,
+        **options: Any,
     ) -> None:
         self.feed = feed
         self.ring = Ring()
@@ -135,6 +144,7 @@ class Rig:
         ]
         self.qualities = [QualityState(service, ["A", "B"]) for service in services]
         self.names: dict[int, str] = {}
+        self.refreshed: list[tuple[int, int, bytes]] = []
         self.marks: list[tuple[int, ...]] = []
         self.fanout = Fanout(
             self.ring,
@@ -144,6 +154,8 @@ class Rig:
             self.on_mark,
             reference_type,
             on_reference,
+            on_refresh=lambda *packet: self.refreshed.append(packet),
+            **options,
         )
         self.peer = Peer(self.fanout.dirty_peers)
 
@@ -167,7 +179,7 @@ class Rig:
     ) -> tuple[Outlet, FakeLink]:
         """A link to `address`, taking part from now on."""
         link = FakeLink(grants)
-        subscription = parse_address(address, self.feed.type_code)
+        subscription = parse_address(address, self.feed.type_code, snapshots=True)
         outlet = Outlet(peer or self.peer, link, subscription, queue_bytes, batch_bytes)
         self.fanout.add(outlet)
         return outlet, link
@@ -197,6 +209,13 @@ class Rig:
     def mark(self, kind: RecordKind, channel: int = 0, **fields: int) -> None:
         """Write a record that is no packet."""
         assert self.ring.put(kind, channel=channel, **fields)
+
+    def block(self, packets: list[bytes], last: int, **options: Any) -> None:
+        """Send a snapshot block of the first service, as recovery does."""
+        quality, stream = self.qualities[0], self.streams[0]
+        begin = quality.snapshot_begin(last, len(packets))
+        end = quality.snapshot_end(stream.next_sequence)
+        self.fanout.block(stream, begin, packets, last, end, **options)
 
     def pump(self, bytes_max: int = 1 << 18) -> None:
         """Publish and deliver everything."""

@@ -45,11 +45,23 @@ class Settings:
 class NodeRig(Rig):
     """A node that listens, behind a ring that the test fills."""
 
-    def __init__(self, settings: Settings | None = None, **options: Any) -> None:
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        snapshots: bool = False,
+        on_attach: Any = None,
+        **options: Any,
+    ) -> None:
         super().__init__(**options)
         self.settings = settings or Settings()
         self.node = Node(
-            self.fanout, self.settings, self.qualities, self.feed.type_code, "node under test"
+            self.fanout,
+            self.settings,
+            self.qualities,
+            self.feed.type_code,
+            "node under test",
+            snapshots=snapshots,
+            on_attach=on_attach,
         )
 
     @property

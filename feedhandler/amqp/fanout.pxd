@@ -1,38 +1,8 @@
-from feedhandler.amqp.framing cimport Frame, Template
+from feedhandler.amqp.framing cimport Frame
 from feedhandler.amqp.outlet cimport Outlet, Peer
-from feedhandler.amqp.symbols cimport SymbolMap
+from feedhandler.amqp.stream cimport Route, Stream
 from feedhandler.codecs.scanner cimport FeedTable, MessageIndex, PacketHeader
-from feedhandler.histogram cimport Histogram
 from feedhandler.ingest.ring cimport Ring
-
-
-cdef class Route:
-    cdef readonly str key
-    cdef Template plain
-    cdef Template stamped
-    cdef list singles
-    cdef list thinned
-
-
-cdef class Stream:
-    cdef readonly int index
-    cdef readonly unsigned int service
-    cdef readonly str key
-    cdef readonly bytes prefix
-    cdef Template packet_plain
-    cdef Template packet_stamped
-    cdef Template batch_plain
-    cdef Template batch_stamped
-    cdef Template quality_template
-    cdef readonly list whole
-    cdef readonly list fine
-    cdef readonly list concerned
-    cdef SymbolMap symbols
-    cdef list routes
-    cdef readonly unsigned long long packets
-    cdef readonly unsigned long long messages
-    cdef readonly unsigned long long next_sequence
-    cdef readonly Histogram latency
 
 
 cdef class Fanout:
@@ -40,6 +10,7 @@ cdef class Fanout:
     cdef readonly list dirty_peers
     cdef readonly list outlets
     cdef Ring ring
+    cdef const unsigned char[::1] source
     cdef FeedTable table
     cdef PacketHeader header
     cdef MessageIndex index
@@ -51,8 +22,12 @@ cdef class Fanout:
     cdef list batching
     cdef object on_mark
     cdef object on_reference
+    cdef object on_refresh
     cdef object name_of
+    cdef object alias_of
     cdef int reference_type
+    cdef Py_ssize_t reference_bytes_min
+    cdef bint restricted
     cdef long long[::1] stamps
     cdef unsigned short[::1] stamp_streams
     cdef Py_ssize_t stamp_count
@@ -61,7 +36,14 @@ cdef class Fanout:
     cdef readonly unsigned long long route_resets
     cdef readonly unsigned long long quality_messages
     cpdef bint pump(self, Py_ssize_t bytes_max)
+    cdef int _mark(self, int kind, Py_ssize_t place, Py_ssize_t word)
+    cdef int _refresh(self, Py_ssize_t place, Py_ssize_t offset)
     cdef int _packet(self, Stream stream, Py_ssize_t offset)
+    cdef int _deliver(
+        self, Stream stream, unsigned long long sequence, long long received_ns,
+        Py_ssize_t start, Py_ssize_t size, Py_ssize_t count, Py_ssize_t skip)
+    cdef Py_ssize_t _take(self, const unsigned char[::1] data)
+    cdef int _learn(self, Stream stream, Py_ssize_t start, Py_ssize_t size)
     cdef int _whole(
         self, Stream stream, unsigned long long sequence, long long received_ns,
         Py_ssize_t start, Py_ssize_t size)

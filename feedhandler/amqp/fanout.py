@@ -7,12 +7,17 @@ types, single messages) is the packet scanned and split, and then the links of a
 a cache (`Route`): the source paper found that about 70 % of a symbol's repeats follow within a
 millisecond (section 2.2).
 
+Beside the live packets there are those that recovery has: a snapshot block (`block`) goes to its
+links between two quality messages, and never mixes with live packets of its service; a stream that
+is `closed` keeps its packets in its store and delivers nothing, until `replay` does.
+
 What it promises: order within a service; a mark in the ring (a gap, a reset) is told to `on_mark`
 before any later packet is delivered; a link's overrun concerns that link alone; nothing here
 waits.
 
-What it leaves to others: writing to sockets (the node flushes `dirty_peers` after each pump),
-what marks mean (`quality`), names of symbols (`name_of`).
+What it leaves to others: writing to sockets (the node flushes `dirty_peers` after each pump; who
+calls `quality`, `block` or `replay` outside of one flushes, too), what marks mean (`quality`),
+names of symbols (`name_of`, `alias_of`), when a stream closes and opens.
 """
 
 from collections.abc import Callable
@@ -24,7 +29,7 @@ import numpy
 if cython.compiled:
     from cython.cimports.feedhandler.amqp.framing import Frame, Template, copy
     from cython.cimports.feedhandler.amqp.outlet import Outlet, Peer
-    from cython.cimports.feedhandler.amqp.symbols import SymbolMap
+    from cython.cimports.feedhandler.amqp.stream import Route, Stream
     from cython.cimports.feedhandler.codecs.scanner import (
         FeedTable,
         MessageIndex,
@@ -33,7 +38,6 @@ if cython.compiled:
         patch_header,
         scan_messages,
     )
-    from cython.cimports.feedhandler.histogram import Histogram
     from cython.cimports.feedhandler.ingest.ring import (
         GAP,
         HEADER_BYTES,
@@ -46,7 +50,7 @@ if cython.compiled:
 else:
     from feedhandler.amqp.framing import Frame, Template, copy
     from feedhandler.amqp.outlet import Outlet, Peer
-    from feedhandler.amqp.symbols import SymbolMap
+    from feedhandler.amqp.stream import Route, Stream
     from feedhandler.codecs.scanner import (
         FeedTable,
         MessageIndex,
@@ -55,7 +59,6 @@ else:
         patch_header,
         scan_messages,
     )
-    from feedhandler.histogram import Histogram
     from feedhandler.ingest.ring import GAP, HEADER_BYTES, PACKET, PAD, RESET, START, Ring
 
 from feedhandler.amqp import framing
@@ -69,78 +72,28 @@ _QUALITY = cython.declare(cython.uint, framing.QUALITY_NOTE)
 #: Receive stamps remembered within one pump for the latency histograms; more are not counted.
 STAMPS_MAX = 16_384
 _STAMPS_MAX = cython.declare(cython.Py_ssize_t, STAMPS_MAX)
+#: Tags of a snapshot block's packets: this bit, the snapshot's LastSeqNum above `BLOCK_SHIFT`, and
+#: below it the packet's place in the block. No live packet has so high a number.
+SNAPSHOT_BIT = 1 << 63
+BLOCK_SHIFT = 24
 #: Bits of `built`: which of the two frames holds the message in hand already.
 _PLAIN_BUILT = cython.declare(cython.int, 1)
 _STAMPED_BUILT = cython.declare(cython.int, 2)
 
 
 @cython.cclass
-class Route:
-    """Where one symbol's messages go: to links that take them alone (`singles`), and to links that
-    take them in thinned packets."""
-
-    def __init__(self, key: str, prefix: bytes) -> None:
-        self.key = key
-        self.plain = Template(key, framing.CONTENT_MESSAGE, prefix, False)
-        self.stamped = Template(key, framing.CONTENT_MESSAGE, prefix, True)
-        self.singles = []
-        self.thinned = []
-
-
-@cython.cclass
-class Stream:
-    """One service on its way out: its links, its routes, its templates.
-
-    `index` is the channel's number in the ring, `key` the service's routing key, `prefix` the
-    first eight bytes of its tags (trading day, feed, service).
-    """
-
-    def __init__(self, index: int, service: int, key: str, prefix: bytes, symbols_max: int) -> None:
-        self.index = index
-        self.service = service
-        self.key = key
-        self.whole = []
-        self.fine = []
-        self.concerned = []
-        self.symbols = SymbolMap(symbols_max)
-        self.routes = []
-        self.packets = 0
-        self.messages = 0
-        self.next_sequence = 0
-        self.latency = Histogram()
-        self.set_prefix(prefix)
-
-    def set_prefix(self, prefix: bytes) -> None:
-        """Begin a trading day: new tags from here on."""
-        self.prefix = prefix
-        self.packet_plain = Template(self.key, framing.CONTENT_PACKET, prefix, False)
-        self.packet_stamped = Template(self.key, framing.CONTENT_PACKET, prefix, True)
-        self.batch_plain = Template(self.key, framing.CONTENT_BATCH, prefix, False)
-        self.batch_stamped = Template(self.key, framing.CONTENT_BATCH, prefix, True)
-        self.quality_template = Template(
-            f"{self.key}.quality", framing.CONTENT_QUALITY, prefix, False
-        )
-        self.forget_routes()
-
-    def forget_routes(self) -> None:
-        """Drop the cache: subscriptions or names have changed."""
-        self.symbols.clear()
-        self.routes.clear()
-
-    @property
-    def words(self) -> list[str]:
-        """The feed's and the service's word of the key."""
-        return self.key.split(".")
-
-
-@cython.cclass
 class Fanout:
     """All services' streams, and all links that receive from them.
 
-    `name_of(stream, symbol)` gives a symbol's word in routing keys. `on_mark(kind, stream index,
-    line, sequence, next sequence, received_ns, auxiliary)` hears every record that is no packet.
-    `on_reference(stream, message bytes)` hears messages of `reference_type` (-1: none), which
-    costs a scan of every packet.
+    `name_of(stream, symbol)` gives a symbol's word in routing keys, `alias_of(stream, symbol)`
+    another word that patterns may call it by, or None. `on_mark(kind, channel, line, sequence,
+    next sequence, received_ns, auxiliary)` hears every record that is no packet, between the
+    packets it stands between. `on_reference(stream, message bytes)` hears messages of
+    `reference_type` (-1: none), which costs a scan of every packet of at least
+    `reference_bytes_min`; it may not deliver anything.
+
+    The ring's channels are the streams, and behind them those of refresh lines: their packets go
+    to `on_refresh(channel, sequence, packet bytes)`.
     """
 
     def __init__(
@@ -152,6 +105,9 @@ class Fanout:
         on_mark: Callable[..., None],
         reference_type: int = -1,
         on_reference: Callable[[Any, bytes], None] | None = None,
+        on_refresh: Callable[[int, int, bytes], None] | None = None,
+        alias_of: Callable[[Any, int], str | None] | None = None,
+        reference_bytes_min: int = 0,
     ) -> None:
         self.ring = ring
         self.table = table
@@ -160,6 +116,11 @@ class Fanout:
         self.on_mark = on_mark
         self.reference_type = reference_type
         self.on_reference = on_reference
+        self.on_refresh = on_refresh
+        self.alias_of = alias_of
+        self.reference_bytes_min = reference_bytes_min
+        self.restricted = False
+        self.source = ring.data
         self.outlets = []
         self.dirty_peers = []
         self.header = PacketHeader()
@@ -223,6 +184,97 @@ class Fanout:
             outlet.deliver(self.plain)
             self.quality_messages += 1
 
+    # -- what recovery has ------------------------------------------------------------------
+
+    def block(
+        self,
+        stream: Stream,
+        begin: bytes,
+        packets: list[bytes],
+        last: int,
+        end: bytes,
+        outlets: list[Outlet] | None = None,
+    ) -> None:
+        """Send a snapshot block: quality message `begin`, the packets, quality message `end`.
+
+        It goes to the service's links, or to those of `outlets` that are, each packet thinned as
+        a live one is; links without quality messages could not tell it from live packets and get
+        nothing. All of it is queued before this returns. `last` is the snapshot's LastSeqNum,
+        which is in the packets' tags. Reference data in it names symbols first.
+        """
+        place: int
+        data: bytes
+        outlet: Outlet
+        if self.reference_type >= 0:
+            self.learn(stream, packets)
+        chosen = [each for each in stream.concerned if outlets is None or each in outlets]
+        if not chosen:
+            return
+        self.quality(stream, begin, chosen)
+        tag = SNAPSHOT_BIT | last << BLOCK_SHIFT
+        for outlet in chosen:
+            outlet.chosen = True
+        self.restricted = True
+        try:
+            for place, data in enumerate(packets):
+                count = self._take(data)
+                self._deliver(stream, tag + place, 0, 0, len(data), count, 0)
+        finally:
+            self.restricted = False
+            self.source = self.ring.data
+            for outlet in chosen:
+                outlet.chosen = False
+        self.quality(stream, end, chosen)
+        self._end()
+
+    def replay(self, stream: Stream, packets: list[tuple[int, int, bytes]]) -> None:
+        """Deliver stored packets (sequence, next sequence, bytes) as the live ones that they were
+        when the stream was closed; when each was received is no longer known."""
+        data: bytes
+        try:
+            for sequence, next_sequence, data in packets:
+                count = self._take(data)
+                stream.packets += 1
+                stream.messages += count
+                stream.next_sequence = next_sequence
+                self._deliver(stream, sequence, 0, 0, len(data), count, 0)
+        finally:
+            self.source = self.ring.data
+        self._end()
+
+    def learn(self, stream: Stream, packets: list[bytes]) -> None:
+        """Tell `on_reference` of the reference messages in packets that are not delivered here."""
+        data: bytes
+        try:
+            for data in packets:
+                if self._take(data) > 0:
+                    self._learn(stream, 0, len(data))
+        finally:
+            self.source = self.ring.data
+
+    @cython.cfunc
+    def _take(self, data: cython.const_uchar[::1]) -> cython.Py_ssize_t:
+        """Take a packet in hand that is not in the ring; how many messages it has."""
+        self.source = data
+        if parse_header(self.table, data, 0, len(data), self.header) != 0:
+            return 0
+        return self.header.count
+
+    @cython.cfunc
+    def _learn(
+        self, stream: Stream, start: cython.Py_ssize_t, size: cython.Py_ssize_t
+    ) -> cython.int:
+        """Look for reference messages in a packet that nobody has split."""
+        number: cython.Py_ssize_t
+        if parse_header(self.table, self.source, start, size, self.header) != 0:
+            return 0
+        if scan_messages(self.table, self.source, start, self.header, self.index) != 0:
+            return 0
+        for number in range(self.index.count):
+            if self.index.types[number] == self.reference_type:
+                self.on_reference(stream, self._message_bytes(start, number))
+        return 0
+
     # -- the way of a packet ----------------------------------------------------------------
 
     @cython.ccall
@@ -232,10 +284,10 @@ class Fanout:
         end: cython.ulonglong
         limit: cython.ulonglong
         offset: cython.Py_ssize_t
-        word: cython.Py_ssize_t
+        place: cython.Py_ssize_t
         first: cython.ulonglong
         kind: cython.int
-        stream: Stream
+        streams: cython.Py_ssize_t = len(self.streams)
         if cython.compiled:
             position = self.ring.tail_bytes
         else:
@@ -245,25 +297,16 @@ class Fanout:
         self.stamp_count = 0
         while position < end and position < limit:
             offset = cython.cast(cython.Py_ssize_t, position & self.ring.mask)
-            word = offset >> 3
-            first = self.ring.words[word]
+            first = self.ring.words[offset >> 3]
             kind = cython.cast(cython.int, (first >> 32) & 0xFFFF)
-            if kind != PAD:
-                stream = self.streams[cython.cast(cython.Py_ssize_t, first >> 48)]
-                if kind == PACKET:
-                    self._packet(stream, offset)
+            place = cython.cast(cython.Py_ssize_t, first >> 48)
+            if kind == PACKET:
+                if place < streams:
+                    self._packet(self.streams[place], offset)
                 else:
-                    if kind in (GAP, RESET, START):
-                        stream.next_sequence = self.ring.words[word + 3]
-                    self.on_mark(
-                        kind,
-                        stream.index,
-                        (self.ring.words[word + 1] >> 32) & 0xFF,
-                        self.ring.words[word + 2],
-                        self.ring.words[word + 3],
-                        self.ring.words[word + 4],
-                        self.ring.words[word + 7],
-                    )
+                    self._refresh(place, offset)
+            elif kind != PAD:
+                self._mark(kind, place, offset >> 3)
             position += first & 0xFFFF_FFFF
         self._end()
         self.ring.release(position)
@@ -279,6 +322,42 @@ class Fanout:
         return 0
 
     @cython.cfunc
+    def _mark(
+        self, kind: cython.int, place: cython.Py_ssize_t, word: cython.Py_ssize_t
+    ) -> cython.int:
+        """Tell of a record that is no packet."""
+        stream: Stream
+        if kind in (GAP, RESET, START) and place < len(self.streams):
+            stream = self.streams[place]
+            if kind != GAP or not stream.closed:
+                stream.next_sequence = self.ring.words[word + 3]
+            if kind != GAP and stream.store is not None:
+                stream.store.clear()
+        self.on_mark(
+            kind,
+            place,
+            (self.ring.words[word + 1] >> 32) & 0xFF,
+            self.ring.words[word + 2],
+            self.ring.words[word + 3],
+            self.ring.words[word + 4],
+            self.ring.words[word + 7],
+        )
+        return 0
+
+    @cython.cfunc
+    def _refresh(self, place: cython.Py_ssize_t, offset: cython.Py_ssize_t) -> cython.int:
+        """Hand on a packet of a refresh line."""
+        size: cython.Py_ssize_t
+        if self.on_refresh is not None:
+            size = cython.cast(cython.Py_ssize_t, self.ring.words[(offset >> 3) + 1] & 0xFFFF_FFFF)
+            self.on_refresh(
+                place,
+                self.ring.words[(offset >> 3) + 2],
+                self._bytes(offset + HEADER_BYTES, size),
+            )
+        return 0
+
+    @cython.cfunc
     def _packet(self, stream: Stream, offset: cython.Py_ssize_t) -> cython.int:
         """Deliver one packet record."""
         word: cython.Py_ssize_t = offset >> 3
@@ -291,6 +370,12 @@ class Fanout:
         skip: cython.Py_ssize_t = cython.cast(
             cython.Py_ssize_t, self.ring.words[word + 6] & 0xFFFF_FFFF
         )
+        if stream.store is not None:
+            stream.store.append(
+                sequence, self.ring.words[word + 3], self.source, offset + HEADER_BYTES, size
+            )
+        if stream.closed:
+            return 0
         stream.packets += 1
         stream.messages += count - skip
         stream.next_sequence = self.ring.words[word + 3]
@@ -298,10 +383,30 @@ class Fanout:
             self.stamps[self.stamp_count] = received_ns
             self.stamp_streams[self.stamp_count] = stream.index
             self.stamp_count += 1
+        return self._deliver(
+            stream, sequence, received_ns, offset + HEADER_BYTES, size, count, skip
+        )
+
+    @cython.cfunc
+    def _deliver(
+        self,
+        stream: Stream,
+        sequence: cython.ulonglong,
+        received_ns: cython.longlong,
+        start: cython.Py_ssize_t,
+        size: cython.Py_ssize_t,
+        count: cython.Py_ssize_t,
+        skip: cython.Py_ssize_t,
+    ) -> cython.int:
+        """Deliver the packet at `source[start : start + size]` to every link that wants of it."""
         if skip == 0 and stream.whole:
-            self._whole(stream, sequence, received_ns, offset + HEADER_BYTES, size)
-        if count > 0 and (stream.fine or self.reference_type >= 0 or skip > 0):
-            self._split(stream, sequence, received_ns, offset + HEADER_BYTES, size, skip)
+            self._whole(stream, sequence, received_ns, start, size)
+        if count == 0:
+            return 0
+        if stream.fine or skip > 0:
+            self._split(stream, sequence, received_ns, start, size, skip)
+        elif self.reference_type >= 0 and size >= self.reference_bytes_min and not self.restricted:
+            self._learn(stream, start, size)
         return 0
 
     @cython.cfunc
@@ -320,12 +425,14 @@ class Fanout:
         built: cython.int = 0
         bit: cython.int
         for outlet in stream.whole:
+            if self.restricted and not outlet.chosen:
+                continue
             if outlet.grain == _BATCH_GRAIN:
                 if not outlet.has_open_batch():
                     self.batching.append(outlet)
                 template = stream.batch_stamped if outlet.stamp else stream.batch_plain
                 outlet.batch(
-                    stream.index, template, sequence, received_ns, self.ring.data, start, size
+                    stream.index, template, sequence, received_ns, self.source, start, size
                 )
                 continue
             bit = _STAMPED_BUILT if outlet.stamp else _PLAIN_BUILT
@@ -333,7 +440,7 @@ class Fanout:
             if built & bit == 0:
                 template = stream.packet_stamped if outlet.stamp else stream.packet_plain
                 frame.begin(template, sequence, _WHOLE, received_ns)
-                frame.append(self.ring.data, start, size)
+                frame.append(self.source, start, size)
                 frame.finish(0)
                 built |= bit
             outlet.deliver(frame)
@@ -359,20 +466,24 @@ class Fanout:
         number: cython.Py_ssize_t
         built: cython.int
         message_type: cython.int
-        if parse_header(self.table, self.ring.data, start, size, self.header) != 0:
+        if parse_header(self.table, self.source, start, size, self.header) != 0:
             return 0
-        if scan_messages(self.table, self.ring.data, start, self.header, self.index) != 0:
+        if scan_messages(self.table, self.source, start, self.header, self.index) != 0:
             return 0
         for number in range(skip, self.index.count):
             message_type = self.index.types[number]
-            if message_type == self.reference_type:
+            if message_type == self.reference_type and not self.restricted:
                 self.on_reference(stream, self._message_bytes(start, number))
             route = self._route(stream, self.index.symbols[number])
             built = 0
             for outlet in route.singles:
+                if self.restricted and not outlet.chosen:
+                    continue
                 if outlet.wants_type(message_type):
                     built = self._single(outlet, route, sequence, number, received_ns, start, built)
             for outlet in route.thinned:
+                if self.restricted and not outlet.chosen:
+                    continue
                 if outlet.wants_type(message_type) and outlet.select(number) == 1:
                     self.touched.append(outlet)
             if skip > 0:
@@ -387,8 +498,11 @@ class Fanout:
 
     def _message_bytes(self, start: int, number: int) -> bytes:
         """One message of the packet in hand, as bytes of its own."""
-        begin = start + self.index.offsets[number]
-        return bytes(memoryview(self.ring.data)[begin : begin + self.index.sizes[number]])
+        return self._bytes(start + self.index.offsets[number], self.index.sizes[number])
+
+    def _bytes(self, start: int, size: int) -> bytes:
+        """A part of the packet in hand, as bytes of its own."""
+        return bytes(memoryview(self.source)[start : start + size])
 
     @cython.cfunc
     def _single(
@@ -425,10 +539,10 @@ class Fanout:
         length: cython.Py_ssize_t = self.index.sizes[number]
         body: cython.Py_ssize_t = self.header.body
         if not self.table.type_in_packet:
-            frame.append(self.ring.data, begin, length)
+            frame.append(self.source, begin, length)
             return 0
-        copy(self.thin, 0, self.ring.data, start, body)
-        copy(self.thin, body, self.ring.data, begin, length)
+        copy(self.thin, 0, self.source, start, body)
+        copy(self.thin, body, self.source, begin, length)
         patch_header(self.table, self.thin, 0, cython.cast(cython.uint, body + length), 1)
         frame.append(self.thin, 0, body + length)
         return 0
@@ -451,13 +565,13 @@ class Fanout:
         frame: Frame = self.stamped if outlet.stamp else self.plain
         count: cython.Py_ssize_t = outlet.selected_count
         outlet.selected_count = 0
-        copy(self.thin, 0, self.ring.data, start, length)
+        copy(self.thin, 0, self.source, start, length)
         for place in range(count):
             number = outlet.selected[place]
             copy(
                 self.thin,
                 length,
-                self.ring.data,
+                self.source,
                 start + self.index.offsets[number],
                 self.index.sizes[number],
             )
@@ -496,9 +610,13 @@ class Fanout:
         """Match every link of the stream against the symbol's key, and remember."""
         feed, service = stream.words
         word = self.name_of(stream, symbol)
+        alias = None if self.alias_of is None else self.alias_of(stream, symbol)
         route = Route(f"{stream.key}.{word}", stream.prefix)
         for outlet in stream.fine:
-            if outlet.subscription.wants_symbol(feed, service, word):
+            asked = outlet.subscription
+            if asked.wants_symbol(feed, service, word) or (
+                alias is not None and asked.wants_symbol(feed, service, alias)
+            ):
                 if outlet.subscription.grain == Grain.MESSAGE:
                     route.singles.append(outlet)
                 else:

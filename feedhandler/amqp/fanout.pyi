@@ -2,35 +2,13 @@ from collections.abc import Callable
 from typing import Any
 
 from feedhandler.amqp.outlet import Outlet, Peer
+from feedhandler.amqp.stream import Stream
 from feedhandler.codecs.scanner import FeedTable
-from feedhandler.histogram import Histogram
 from feedhandler.ingest.ring import Ring
 
 STAMPS_MAX: int
-
-class Route:
-    key: str
-    def __init__(self, key: str, prefix: bytes) -> None: ...
-
-class Stream:
-    index: int
-    service: int
-    key: str
-    prefix: bytes
-    whole: list[Outlet]
-    fine: list[Outlet]
-    concerned: list[Outlet]
-    packets: int
-    messages: int
-    next_sequence: int
-    latency: Histogram
-    def __init__(
-        self, index: int, service: int, key: str, prefix: bytes, symbols_max: int
-    ) -> None: ...
-    def set_prefix(self, prefix: bytes) -> None: ...
-    def forget_routes(self) -> None: ...
-    @property
-    def words(self) -> list[str]: ...
+SNAPSHOT_BIT: int
+BLOCK_SHIFT: int
 
 class Fanout:
     streams: list[Stream]
@@ -49,10 +27,24 @@ class Fanout:
         on_mark: Callable[..., None],
         reference_type: int = -1,
         on_reference: Callable[[Stream, bytes], None] | None = None,
+        on_refresh: Callable[[int, int, bytes], None] | None = None,
+        alias_of: Callable[[Stream, int], str | None] | None = None,
+        reference_bytes_min: int = 0,
     ) -> None: ...
     def add(self, outlet: Outlet) -> None: ...
     def remove(self, outlet: Outlet) -> None: ...
     def quality(self, stream: Stream, body: bytes, outlets: list[Outlet] | None = None) -> None: ...
+    def block(
+        self,
+        stream: Stream,
+        begin: bytes,
+        packets: list[bytes],
+        last: int,
+        end: bytes,
+        outlets: list[Outlet] | None = None,
+    ) -> None: ...
+    def replay(self, stream: Stream, packets: list[tuple[int, int, bytes]]) -> None: ...
+    def learn(self, stream: Stream, packets: list[bytes]) -> None: ...
     def pump(self, bytes_max: int) -> bool: ...
     def settle(self) -> list[Peer]: ...
     def note_latency(self, now_ns: int) -> int: ...

@@ -27,6 +27,7 @@ from feedhandler.amqp.fanout import Fanout
 from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.routing import AddressError, parse_address
+from feedhandler.amqp.stream import Stream
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.counters import NodeCounter, as_dict, counter_array
 
@@ -184,7 +185,7 @@ class NodeConnection(Peer):
                 raise AddressError("this node takes no messages", "amqp:not-allowed")
             if node.links >= node.settings.max_links:
                 raise AddressError("too many links", "amqp:resource-limit-exceeded")
-            subscription = parse_address(link.source_address, node.message_type)
+            subscription = parse_address(link.source_address, node.message_type, node.snapshots)
         except AddressError as refusal:
             node.counts[NodeCounter.LINKS_REFUSED] += 1
             link.refuse(refusal.condition, refusal.message)
@@ -197,10 +198,12 @@ class NodeConnection(Peer):
         node.links += 1
         node.counts[NodeCounter.LINKS_OPENED] += 1
         node.fanout.add(outlet)
-        for stream in node.fanout.streams:
-            if outlet in stream.concerned:
-                body = node.qualities[stream.index].attached(stream.next_sequence or None)
-                node.fanout.quality(stream, body, [outlet])
+        concerned = [stream for stream in node.fanout.streams if outlet in stream.concerned]
+        for stream in concerned:
+            body = node.qualities[stream.index].attached(stream.next_sequence or None)
+            node.fanout.quality(stream, body, [outlet])
+        if subscription.snapshot and node.on_attach is not None:
+            node.on_attach(outlet, concerned)
 
     def _detach(self, link: proton.Link) -> None:
         outlet = self.outlets.pop(link, None)
@@ -308,7 +311,9 @@ class Node:
     """The listening node.
 
     `settings` are the configuration's `[amqp]` table; `qualities[i]` belongs to stream i;
-    `message_type` turns a word of `types=` into a number.
+    `message_type` turns a word of `types=` into a number. `snapshots`: links may ask for them by
+    `snapshot=1`, and `on_attach(outlet, streams)` hears of each that does, after its first quality
+    messages; it may send the blocks at once or later.
     """
 
     def __init__(
@@ -318,12 +323,17 @@ class Node:
         qualities: list[QualityState],
         message_type: Callable[[str], int],
         container: str,
+        *,
+        snapshots: bool = False,
+        on_attach: Callable[[Outlet, list[Stream]], None] | None = None,
     ) -> None:
         self.fanout = fanout
         self.settings = settings
         self.qualities = qualities
         self.message_type = message_type
         self.container = container
+        self.snapshots = snapshots
+        self.on_attach = on_attach
         idle_seconds = settings.idle_timeout_ms / 1000 or OPEN_SECONDS
         self.open_seconds = min(OPEN_SECONDS, idle_seconds)
         self.counts = counter_array(NodeCounter, 1)[0]

@@ -34,6 +34,7 @@ cdef class Outlet:
     cdef readonly Py_ssize_t batch_bytes_max
     cdef readonly bint overrun
     cdef readonly bint behind
+    cdef public bint chosen
     cdef readonly unsigned int group_sequence
     cdef unsigned short[::1] selected
     cdef Py_ssize_t selected_count

@@ -91,7 +91,10 @@ class Batch:
 
 @cython.cclass
 class Outlet:
-    """A link that receives what `subscription` asks for, over `sender`."""
+    """A link that receives what `subscription` asks for, over `sender`.
+
+    `chosen` is the fan-out's mark on the links that a snapshot block goes to, while it does.
+    """
 
     def __init__(
         self,
@@ -116,7 +119,7 @@ class Outlet:
         self.queue_bytes_max = queue_bytes_max
         self.batch_bytes_max = batch_bytes_max
         self.overrun = False
-        self.behind = False
+        self.behind = self.chosen = False
         self.group_sequence = 0
         self.selected = memoryview(numpy.zeros(MESSAGES_MAX, numpy.uint16))
         self.selected_count = 0

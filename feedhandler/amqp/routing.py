@@ -6,8 +6,9 @@ word and `#` for any number of words, none included: without wildcards the sourc
 exchange, with them its topic exchange (paper, section 4).
 
 An address is `<pattern>[,<pattern>...][?as=packet|batch|message][&types=...][&quality=0]
-[&stamp=1]`. `snapshot` and `from` are known words of the address whose service this node does not
-offer; they are refused as such, and anything else as an invalid field.
+[&stamp=1][&snapshot=1]`. `from`, and `snapshot` where nobody makes any, are known words of the
+address whose service is not offered; they are refused as such, and anything else as an invalid
+field.
 
 No I/O, no engine: text in, decisions out.
 """
@@ -71,6 +72,7 @@ class Subscription:
     types: frozenset[int] | None = None
     quality: bool = True
     stamp: bool = False
+    snapshot: bool = False
 
     def wants_service(self, feed: str, service: str) -> bool:
         """Whether it takes all of the service: every packet, whatever its symbols."""
@@ -99,8 +101,11 @@ def _could_match(pattern: tuple[str, ...], service_key: tuple[str, str]) -> bool
     return any(matches(pattern, (*service_key, symbol)) for symbol in symbols)
 
 
-def parse_address(address: str, message_type: Callable[[str], int]) -> Subscription:
-    """Read a source address. `message_type` turns a word of `types` into a type's number.
+def parse_address(
+    address: str, message_type: Callable[[str], int], snapshots: bool = False
+) -> Subscription:
+    """Read a source address. `message_type` turns a word of `types` into a type's number;
+    `snapshots`: `snapshot=` is offered.
 
     Raises AddressError, with the AMQP condition to answer.
     """
@@ -121,14 +126,17 @@ def parse_address(address: str, message_type: Callable[[str], int]) -> Subscript
         types = frozenset(_type(word, message_type) for word in listed.split(","))
     quality = _flag(options, "quality", True)
     stamp = _flag(options, "stamp", False)
+    snapshot = snapshots and _flag(options, "snapshot", False)
+    if snapshot and not quality:
+        raise AddressError("snapshot=1 needs the quality messages that mark its begin and end")
     for known in ("snapshot", "from"):
         if known in options:
             raise AddressError(f"{known}= is not offered by this node", "amqp:not-implemented")
     if options:
         raise AddressError(
-            f"unknown key {next(iter(options))!r}: known are as, types, quality, stamp"
+            f"unknown key {next(iter(options))!r}: known are as, types, quality, stamp, snapshot"
         )
-    return Subscription(patterns, grain, types, quality, stamp)
+    return Subscription(patterns, grain, types, quality, stamp, snapshot)
 
 
 def _pattern(text: str) -> tuple[str, ...]:

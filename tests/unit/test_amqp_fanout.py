@@ -14,6 +14,7 @@ from amqp_kit import FEED, STAMP_NS, FakeLink, Rig, Sent, order, packet, prefix_
 
 from feedhandler.amqp import fanout as fanout_module
 from feedhandler.amqp.framing import QUALITY_NOTE
+from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import load_feed
 from feedhandler.ingest.ring import RecordKind
 
@@ -489,7 +490,7 @@ def test_a_name_from_reference_data_is_in_the_keys_from_the_next_message_on() ->
     reference = FEED.reference
     assert reference is not None
 
-    def on_reference(stream: fanout_module.Stream, message: bytes) -> None:
+    def on_reference(stream: Stream, message: bytes) -> None:
         seen.append(message)
         rig.names[5] = "AIRF_XPAR"
         stream.forget_routes()
@@ -510,7 +511,8 @@ def test_a_name_from_reference_data_is_in_the_keys_from_the_next_message_on() ->
 
 @pytest.mark.skipif(bool(os.environ.get("FEEDHANDLER_PURE")), reason="this is the twin's run")
 def test_the_interpreted_stack_passes_the_same_tests() -> None:
-    files = [__file__, str(CHECKOUT / "tests/unit/test_amqp_outlet.py")]
+    beside = ("test_amqp_blocks.py", "test_amqp_outlet.py")
+    files = [__file__, *(str(CHECKOUT / "tests/unit" / name) for name in beside)]
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files],
         cwd=CHECKOUT,

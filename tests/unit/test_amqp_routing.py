@@ -221,6 +221,27 @@ def test_what_cannot_be_served_is_refused_with_its_condition(address: str, condi
     assert refusal.value.message
 
 
+@pytest.mark.parametrize(
+    ("address", "wanted"),
+    [
+        ("euronext.104", False),
+        ("euronext.104?snapshot=0&quality=0", False),
+        ("euronext.104?snapshot=1", True),
+        ("euronext.104?snapshot=1&quality=1&as=message", True),
+        ("euronext.104?snapshot=1&quality=0", "amqp:invalid-field"),
+        ("euronext.104?snapshot=2", "amqp:invalid-field"),
+        ("euronext.104?snapshot=", "amqp:invalid-field"),
+        ("euronext.104?snapshot=1&from=00", "amqp:not-implemented"),
+    ],
+)
+def test_a_snapshot_may_be_asked_for_where_it_is_offered(address: str, wanted: object) -> None:
+    try:
+        found: object = parse_address(address, FEED.type_code, snapshots=True).snapshot
+    except AddressError as refusal:
+        found = refusal.condition
+    assert found == wanted
+
+
 @given(st.text(st.sampled_from("ae1.*#,?&=-"), max_size=40))
 def test_any_text_is_an_address_or_refused_as_one(text: str) -> None:
     try:

@@ -1,0 +1,35 @@
+from feedhandler.amqp.framing cimport Template
+from feedhandler.amqp.symbols cimport SymbolMap
+from feedhandler.histogram cimport Histogram
+from feedhandler.retrans.store cimport PacketStore
+
+
+cdef class Route:
+    cdef readonly str key
+    cdef Template plain
+    cdef Template stamped
+    cdef list singles
+    cdef list thinned
+
+
+cdef class Stream:
+    cdef readonly int index
+    cdef readonly unsigned int service
+    cdef readonly str key
+    cdef readonly bytes prefix
+    cdef Template packet_plain
+    cdef Template packet_stamped
+    cdef Template batch_plain
+    cdef Template batch_stamped
+    cdef Template quality_template
+    cdef readonly list whole
+    cdef readonly list fine
+    cdef readonly list concerned
+    cdef SymbolMap symbols
+    cdef list routes
+    cdef public PacketStore store
+    cdef public bint closed
+    cdef readonly unsigned long long packets
+    cdef readonly unsigned long long messages
+    cdef readonly unsigned long long next_sequence
+    cdef readonly Histogram latency

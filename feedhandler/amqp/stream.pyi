@@ -1,0 +1,29 @@
+from feedhandler.amqp.outlet import Outlet
+from feedhandler.histogram import Histogram
+from feedhandler.retrans.store import PacketStore
+
+class Route:
+    key: str
+    def __init__(self, key: str, prefix: bytes) -> None: ...
+
+class Stream:
+    index: int
+    service: int
+    key: str
+    prefix: bytes
+    whole: list[Outlet]
+    fine: list[Outlet]
+    concerned: list[Outlet]
+    store: PacketStore | None
+    closed: bool
+    packets: int
+    messages: int
+    next_sequence: int
+    latency: Histogram
+    def __init__(
+        self, index: int, service: int, key: str, prefix: bytes, symbols_max: int
+    ) -> None: ...
+    def set_prefix(self, prefix: bytes) -> None: ...
+    def forget_routes(self) -> None: ...
+    @property
+    def words(self) -> list[str]: ...

@@ -1,0 +1,430 @@
+"""What recovery puts into the stream: snapshot blocks, stored packets, refresh lines, names.
+
+As the fan-out's own tests, these run a second time interpreted.
+"""
+
+import random
+from typing import Any
+
+import pytest
+from amqp_kit import FEED, Rig, Sent, order, packet, quote
+
+from feedhandler.amqp.fanout import Fanout
+from feedhandler.amqp.outlet import Peer
+from feedhandler.codecs import key_word
+from feedhandler.ingest.ring import RecordKind
+from feedhandler.retrans.store import PacketStore
+
+GRAINS = ("packet", "batch", "message")
+
+
+def snapshot(count: int, last: int = 3) -> list[bytes]:
+    """Packets of a snapshot: all have its LastSeqNum, as re-framed ones do."""
+    return [packet(last, [order(1000 + n % 7, n), quote(1001, n)]) for n in range(count)]
+
+
+def bodies(sent: list[Sent]) -> bytes:
+    return b"".join(each.body for each in sent)
+
+
+def reasons(sent: list[Sent]) -> list[str]:
+    """The story of a link: reasons of quality messages, "live" and "block" for runs of data."""
+    told: list[str] = []
+    for each in sent:
+        if each.content == "quality+json":
+            told.append(str(each.body).partition('"reason":"')[2].partition('"')[0])
+        elif told[-1:] != [word := "live" if each.place is None else "block"]:
+            told.append(word)
+    return told
+
+
+# -- blocks -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("grain", GRAINS)
+def test_a_block_stands_between_its_markers_and_live_packets_around_it(grain: str) -> None:
+    rig = Rig()
+    _, link = rig.attach(f"euronext.104?as={grain}")
+    before = rig.packets(1, 3)
+    rig.pump()
+    block = snapshot(4)
+    rig.block(block, last=3)
+    after = rig.packets(4, 5)
+    rig.pump()
+    assert reasons(link.sent) == ["live", "snapshot-begin", "block", "snapshot-end", "live"]
+    if grain != "message":
+        assert bodies(link.data) == b"".join(before + block + after)
+    else:
+        wanted = [m for data in before + block + after for m in messages_of(data)]
+        assert [each.body for each in link.data] == wanted
+    assert [each.group_sequence for each in link.sent] == list(range(len(link.sent)))
+
+
+def messages_of(data: bytes) -> list[bytes]:
+    """A UTP-MD packet's messages, by their size fields, which count what follows them."""
+    found, at = [], 16
+    while at < len(data):
+        size = 2 + int.from_bytes(data[at : at + 2], "big")
+        found.append(data[at : at + size])
+        at += size
+    return found
+
+
+def test_a_blocks_tags_have_the_last_number_and_the_place_in_the_block() -> None:
+    rig = Rig()
+    links = {grain: rig.attach(f"euronext.104?as={grain}")[1] for grain in GRAINS}
+    last = 0xFFFF_FFFF
+    rig.block(snapshot(3, last), last=last)
+    assert [each.place for each in links["packet"].data] == [(last, 0), (last, 1), (last, 2)]
+    assert [each.place for each in links["batch"].data] == [(last, 0)]
+    assert [(each.place, each.number) for each in links["message"].data] == [
+        ((last, place), number) for place in range(3) for number in range(2)
+    ]
+    assert {each.number for each in links["packet"].data} == {0xFFFF}
+    assert {each.key for each in links["packet"].data} == {"euronext.104"}
+
+
+@pytest.mark.parametrize("grain", GRAINS)
+def test_a_block_is_thinned_as_live_packets_are(grain: str) -> None:
+    rig, live = Rig(), Rig()
+    addresses = [
+        f"{pattern}?as={grain}{types}"
+        for pattern in ("euronext.104.1003", "euronext.#.1001,euronext.104.1002", "euronext.104")
+        for types in ("", "&types=230", "&types=999")
+    ]
+    block = snapshot(20)
+    links = [(rig.attach(each)[1], live.attach(each)[1]) for each in addresses]
+    rig.block(block, last=3)
+    for place, data in enumerate(block):
+        live.put(data, place, 2)
+    live.pump()
+    for address, (found, wanted) in zip(addresses, links, strict=True):
+        assert bodies(found.data) == bodies(wanted.data), address
+        assert [each.key for each in found.data] == [each.key for each in wanted.data]
+
+
+def test_a_block_goes_to_the_links_that_it_is_for_and_to_no_other() -> None:
+    rig = Rig((104, 105))
+    asked = {
+        address: rig.attach(address)
+        for address in (
+            "euronext.104",
+            "euronext.104?as=message",
+            "euronext.104.1001",
+            "euronext.#?as=batch",
+            "euronext.104?quality=0",
+            "euronext.104?as=message&quality=0",
+            "euronext.105",
+        )
+    }
+    rig.block(snapshot(5), last=3)
+    told = {address for address, (_, link) in asked.items() if link.frames}
+    assert told == set(asked) - {
+        "euronext.104?quality=0",
+        "euronext.104?as=message&quality=0",
+        "euronext.105",
+    }
+    frames = {address: len(link.frames) for address, (_, link) in asked.items()}
+    only = [asked["euronext.104?as=message"][0], asked["euronext.104?quality=0"][0]]
+    rig.block(snapshot(5), last=3, outlets=only)
+    grown = {a for a, (_, link) in asked.items() if len(link.frames) > frames[a]}
+    assert grown == {"euronext.104?as=message"}
+    rig.packets(4, 4)
+    rig.pump()
+    assert all(link.data for a, (_, link) in asked.items() if a != "euronext.105")
+
+
+def test_an_open_batch_is_closed_before_a_block_and_the_block_is_no_part_of_later_ones() -> None:
+    rig = Rig()
+    outlet, link = rig.attach("euronext.104?as=batch", grants=0)
+    before = rig.packets(1, 2)
+    rig.pump()
+    block = snapshot(2)
+    rig.block(block, last=2)
+    after = rig.packets(3, 4)
+    rig.pump()
+    link.grants = 100
+    outlet.drain()
+    assert [each.body for each in link.data] == [b"".join(p) for p in (before, block, after)]
+    assert [each.place for each in link.data] == [None, (2, 0), None]
+    assert reasons(link.sent) == ["live", "snapshot-begin", "block", "snapshot-end", "live"]
+
+
+def test_a_block_within_a_mark_stands_where_the_mark_does() -> None:
+    class Recovering(Rig):
+        def on_mark(self, *mark: int) -> None:
+            self.block(snapshot(3), last=3)
+
+    rig = Recovering()
+    links = [rig.attach(f"euronext.104?as={grain}")[1] for grain in GRAINS]
+    before = rig.packets(1, 3)
+    rig.mark(RecordKind.MISMATCH, sequence=3, next_sequence=4)
+    after = rig.packets(4, 6)
+    rig.pump()
+    for link in links[:2]:
+        assert bodies(link.data) == b"".join(before + snapshot(3) + after)
+    for link in links:
+        assert reasons(link.sent) == ["live", "snapshot-begin", "block", "snapshot-end", "live"]
+
+
+def test_a_link_that_a_block_overruns_is_given_up_alone() -> None:
+    rig = Rig()
+    slow_peer = Peer(rig.fanout.dirty_peers)
+    slow, slow_link = rig.attach("euronext.104", grants=0, queue_bytes=4000, peer=slow_peer)
+    _, quick_link = rig.attach("euronext.104")
+    block = snapshot(100)
+    rig.block(block, last=3)
+    assert slow.overrun
+    assert slow_peer.overruns == [slow]
+    assert slow_link.frames == []
+    assert [each.body for each in quick_link.data] == block
+
+
+def test_stamps_of_a_block_are_zero_and_its_packets_are_in_no_count() -> None:
+    rig = Rig()
+    _, link = rig.attach("euronext.104?stamp=1")
+    rig.block(snapshot(3), last=3)
+    assert [each.received_ns for each in link.data] == [0, 0, 0]
+    rig.fanout.note_latency(10**9)
+    assert (rig.streams[0].packets, rig.streams[0].latency.count) == (0, 0)
+
+
+def test_what_is_no_packet_in_a_block_hurts_nobody() -> None:
+    rig = Rig()
+    _, fine = rig.attach("euronext.104?as=message")
+    _, whole = rig.attach("euronext.104")
+    rig.block([b"junk", *snapshot(1)], last=3)
+    assert len(fine.data) == 2
+    assert len(whole.data) == 2
+    rig.packets(4, 4)
+    rig.pump()
+    assert len(fine.data) == 7
+
+
+# -- closed streams and the store ---------------------------------------------------------------
+
+
+def test_every_published_packet_is_in_the_store() -> None:
+    rig = Rig((104, 105))
+    rig.streams[0].store = PacketStore(1 << 16)
+    put = rig.packets(1, 20)
+    rig.packets(1, 3, channel=1)
+    rig.pump(700)
+    store = rig.streams[0].store
+    assert [data for _, _, data in store.packets(1, 21)] == put
+    assert (store.first, store.end) == (1, 21)
+
+
+@pytest.mark.parametrize("kind", [RecordKind.RESET, RecordKind.START])
+def test_a_new_numbering_empties_the_store(kind: RecordKind) -> None:
+    rig = Rig()
+    store = rig.streams[0].store = PacketStore(1 << 16)
+    rig.packets(1, 20)
+    rig.mark(RecordKind.GAP, sequence=21, next_sequence=23)
+    rig.packets(23, 23)
+    rig.pump()
+    assert store.count == 21
+    rig.mark(kind, sequence=5, next_sequence=5)
+    rig.packets(5, 6)
+    rig.pump()
+    assert [sequence for sequence, _, _ in store.packets(1, 100)] == [5, 6]
+
+
+def test_a_closed_stream_delivers_nothing_until_its_packets_are_replayed() -> None:
+    rig, live = Rig(), Rig()
+    addresses = [f"euronext.104{symbol}?as={g}" for symbol in ("", ".1003") for g in GRAINS]
+    links = [(rig.attach(a)[1], live.attach(a)[1]) for a in addresses]
+    stream = rig.streams[0]
+    stream.store = PacketStore(1 << 16)
+    stream.closed = True
+    rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+    live.mark(RecordKind.START, sequence=1, next_sequence=1)
+    for each in (rig, live):
+        each.packets(1, 4)
+        each.pump()
+    assert [len(link.data) for link, _ in links] == [0] * 6
+    assert (stream.packets, stream.messages) == (0, 0)
+    stream.closed = False
+    rig.fanout.replay(stream, stream.store.packets(1, stream.store.end))
+    for each in (rig, live):
+        each.packets(5, 6)
+        each.pump()
+    for address, (found, wanted) in zip(addresses, links, strict=True):
+        assert bodies(found.data) == bodies(wanted.data), address
+        if "batch" not in address:
+            assert found.frames == wanted.frames, address
+    other = live.streams[0]
+    assert (stream.packets, stream.messages) == (other.packets, other.messages)
+    assert stream.next_sequence == other.next_sequence == 7
+
+
+def test_a_mid_day_start_is_a_block_then_what_was_stored_then_live() -> None:
+    rig = Rig()
+    links = {grain: rig.attach(f"euronext.104?as={grain}")[1] for grain in GRAINS}
+    stream = rig.streams[0]
+    store = stream.store = PacketStore(1 << 16)
+    stream.closed = True
+    rig.mark(RecordKind.START, sequence=50, next_sequence=50)
+    put = rig.packets(50, 59)
+    rig.pump()
+    block = snapshot(3, last=54)
+    rig.block(block, last=54)
+    stream.closed = False
+    rig.fanout.replay(stream, store.packets(55, store.end))
+    put += rig.packets(60, 61)
+    rig.pump()
+    for grain in ("packet", "batch"):
+        assert bodies(links[grain].data) == b"".join(block + put[5:])
+    for link in links.values():
+        assert reasons(link.sent) == ["start", "snapshot-begin", "block", "snapshot-end", "live"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_blocks_and_marks_never_mix_with_live_packets(seed: int) -> None:
+    print(f"seed {seed}: pytest -k test_random_blocks_and_marks_never_mix")
+    chance = random.Random(seed)
+    rig = Rig()
+    stream = rig.streams[0]
+    stream.store = PacketStore(1 << 18)
+    attached = [
+        rig.attach(f"euronext.104{s}?as={g}", grants=0, batch_bytes=2000)
+        for s in ("", ".1002")
+        for g in GRAINS
+    ]
+    rig.packets(1, 2)
+    sequence = 3
+    for _ in range(50):
+        for _ in range(chance.randrange(3)):
+            rig.packets(sequence, sequence)
+            sequence += 1
+        rig.pump()
+        if chance.random() < 0.2:
+            some = [outlet for outlet, _ in attached if chance.random() < 0.5]
+            catch_up = [data for _, _, data in stream.store.packets(sequence - 2, sequence)]
+            block = snapshot(chance.randrange(30), sequence - 3) + catch_up
+            rig.block(block, last=sequence - 3, outlets=chance.choice([None, some]))
+        for outlet, link in attached:
+            if chance.random() < 0.5:
+                link.grants += chance.randrange(8)
+                outlet.drain()
+    for outlet, link in attached:
+        link.grants = 100_000
+        outlet.drain()
+        inside = False
+        live: list[int] = []
+        for each in link.sent:
+            if each.content == "quality+json":
+                inside = {"snapshot-begin": True, "snapshot-end": False}[reasons([each])[0]]
+            else:
+                assert (each.place is not None) is inside
+                if each.place is None:
+                    live.append(each.sequence)
+        assert live == sorted(live)
+        assert not inside
+
+
+# -- refresh lines ------------------------------------------------------------------------------
+
+
+def test_packets_of_refresh_lines_go_to_who_assembles_them() -> None:
+    rig = Rig((104, 105))
+    _, link = rig.attach("euronext.#?quality=0")
+    data = packet(7, service=104)
+    rig.put(data, 7, 5, channel=2)
+    rig.packets(1, 1)
+    rig.mark(RecordKind.GAP, channel=1, sequence=9, next_sequence=10)
+    rig.pump()
+    assert rig.refreshed == [(2, 7, data)]
+    assert len(link.frames) == 1
+    assert rig.streams[0].next_sequence == 2
+
+
+def test_marks_of_refresh_lines_are_told_with_their_channel() -> None:
+    class Listening(Rig):
+        def on_mark(self, *mark: int) -> None:
+            self.marks.append(mark)
+
+    rig = Listening()
+    rig.mark(RecordKind.GAP, channel=1, sequence=9, next_sequence=11)
+    rig.pump()
+    assert [mark[:2] for mark in rig.marks] == [(RecordKind.GAP, 1)]
+    assert rig.streams[0].next_sequence == 0
+
+
+def test_packets_of_refresh_lines_are_passed_over_where_nobody_assembles_them() -> None:
+    rig = Rig()
+    _, link = rig.attach("euronext.104")
+    deaf = Fanout(rig.ring, FEED.table, rig.streams, rig.name_of, rig.on_mark)
+    rig.put(packet(11), 11, 5, channel=1)
+    put = rig.packets(1, 1)
+    rig.ring.publish()
+    assert not deaf.pump(1 << 18)
+    assert [each.body for each in link.sent] == put
+
+
+# -- names --------------------------------------------------------------------------------------
+
+
+def reference(symbol: int, name: str) -> bytes:
+    return FEED.encode_message(553, symbol_index=symbol, mnemo=name, mic="XPAR")
+
+
+def naming_rig(**options: Any) -> Rig:
+    """A rig that learns names and knows symbols by both."""
+
+    def on_reference(stream: Any, message: bytes) -> None:
+        found = FEED.reference.read(message)
+        rig.names[found[0]] = key_word(found[1])
+        stream.forget_routes()
+
+    rig = Rig(
+        reference_type=FEED.reference.code,
+        on_reference=on_reference,
+        reference_bytes_min=FEED.reference.least_size,
+        alias_of=lambda stream, symbol: FEED.symbol_text(symbol),
+        **options,
+    )
+    return rig
+
+
+@pytest.mark.parametrize("grain", GRAINS)
+def test_a_symbol_is_known_by_index_and_by_name_at_the_same_time(grain: str) -> None:
+    rig = naming_rig()
+    asked = ("euronext.104.5", "euronext.104.AIRF_XPAR", "euronext.104.5,euronext.*.AIRF_XPAR")
+    links = [rig.attach(f"{each}?as={grain}&types=230")[1] for each in asked]
+    _, other = rig.attach(f"euronext.104.6?as={grain}")
+    rig.put(packet(1, [order(5)]), 1, 1)
+    rig.put(packet(2, [reference(5, "AIRF"), order(5)]), 2, 2)
+    rig.put(packet(3, [order(5)]), 3, 1)
+    rig.pump()
+    by_index, by_name, by_both = links
+    assert by_index.frames == by_both.frames
+    if grain == "message":
+        keys = ["euronext.104.5", "euronext.104.AIRF_XPAR", "euronext.104.AIRF_XPAR"]
+        assert [each.key for each in by_index.sent] == keys
+        assert [each.sequence for each in by_index.sent] == [1, 2, 3]
+        assert [each.sequence for each in by_name.sent] == [2, 3]
+    elif grain == "packet":
+        assert [each.sequence for each in by_name.sent] == [2, 3]
+    assert other.frames == []
+
+
+def test_names_are_learnt_where_only_whole_packets_are_wanted_and_where_nobody_listens() -> None:
+    for address in (None, "euronext.104"):
+        rig = naming_rig()
+        if address:
+            rig.attach(address)
+        rig.put(packet(1, [order(5), reference(5, "AIRF")]), 1, 2)
+        rig.pump()
+        assert rig.names == {5: "AIRF_XPAR"}
+        assert rig.fanout.route_lookups == 0
+
+
+def test_a_blocks_reference_data_names_its_symbols_before_it_is_routed() -> None:
+    rig = naming_rig()
+    _, link = rig.attach("euronext.104.AIRF_XPAR?as=message&types=230")
+    rig.block([packet(3, [order(5)]), packet(3, [reference(5, "AIRF")])], last=3)
+    assert [each.key for each in link.data] == ["euronext.104.AIRF_XPAR"]
+    rig = naming_rig()
+    rig.fanout.learn(rig.streams[0], [b"junk", packet(3, [reference(5, "AIRF")])])
+    assert rig.names == {5: "AIRF_XPAR"}
