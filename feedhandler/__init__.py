@@ -1,7 +1,8 @@
 """A market-data gateway: two multicast lines in, one ordered AMQP 1.0 stream out.
 
-`feedhandler.subscribe` is the subscriber's way in; `import feedhandler` alone stays light, so it
-is imported when it is first used.
+`feedhandler.subscribe` is the subscriber's way in, `feedhandler.Market` keeps what it receives as
+books, trades and quotes; `import feedhandler` alone stays light, so they are imported when they are
+first used.
 """
 
 import os as _os
@@ -17,11 +18,15 @@ if TYPE_CHECKING:
     from feedhandler.amqp.inbox import Message
     from feedhandler.amqp.subscriber import Subscriber, subscribe
     from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
+    from feedhandler.replay.book import Book
+    from feedhandler.replay.market import Market
 
 __all__ = [
     "Batch",
+    "Book",
     "ConfigError",
     "FeedhandlerError",
+    "Market",
     "Message",
     "PeerError",
     "Subscriber",
@@ -36,6 +41,10 @@ def __getattr__(name: str) -> Any:
 
         home = {"Batch": columns, "Message": inbox}.get(name, subscriber)
         return getattr(home, name)
+    if name in ("Book", "Market"):
+        from feedhandler.replay import book, market
+
+        return getattr({"Book": book, "Market": market}[name], name)
     if name in __all__:
         from feedhandler.codecs import errors
 

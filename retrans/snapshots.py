@@ -1,0 +1,155 @@
+"""Snapshots on the wire: cutting one into refresh packets, and framing messages in general.
+
+A refresh is message 580 (start, with LastSeqNum), the messages that make up a service's state, and
+message 581 (end, the same LastSeqNum), in packets with a numbering of their own. Under delivery
+flag 17 everything after a packet's header is one zlib stream; a packet has at most 1,400 bytes on
+the wire and at most 255 messages (its count is a u8), and what it inflates to still has a length
+that a u16 can tell.
+
+`SnapshotCutter` makes such packets. `PacketFramer` puts messages into plain packets; the cutter
+and `refresh` share it. What the messages are is the caller's (`replay.market` makes them). No I/O;
+nothing here keeps state between calls but an estimate of how well messages compress.
+"""
+
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.scanner import patch_header
+
+#: The specification's bound on a packet, header included.
+PACKET_BYTES_MAX = 1400
+#: What the count field of the packet header can tell.
+MESSAGES_MAX = 255
+#: Bytes that a body may inflate to, so that packet length, a u16, can tell the inflated packet's.
+INFLATED_BODY_MAX = 65_535 - 16
+#: Zlib's fastest: the next levels save a few percent of the bytes and cost as much of the time.
+LEVEL = 1
+#: Messages tried in a first packet; from then on the last packet's ratio tells.
+_FIRST_TRY = 40
+#: Aim a little below the bound: a try that is too large is wasted, one too small costs little.
+_AIM = 0.97
+
+
+class PacketFramer:
+    """Packets of one service with the same send time and flags, made from message bytes."""
+
+    def __init__(self, feed: Any, service: int, send_time: int, flags: int = 0) -> None:
+        self._table = feed.table
+        self._order = feed.byte_order
+        self._header = feed.encode_packet(service=service, send_time=send_time, flags=flags)
+
+    def packet(self, sequence: int, body: bytes, count: int) -> bytes:
+        """A packet with this body, which holds `count` messages (or what they compress to)."""
+        table = self._table
+        packet = bytearray(self._header)
+        packet += body
+        at, size = table.sequence_at, table.sequence_size
+        packet[at : at + size] = sequence.to_bytes(size, self._order)
+        patch_header(table, packet, 0, len(packet), count)
+        return bytes(packet)
+
+
+class RefreshTypes:
+    """How a feed marks the ends of a refresh: the types of the messages 580 and 581, and where
+    they keep LastSeqNum. Raises `UsageError` for a feed that has no refresh."""
+
+    def __init__(self, feed: Any) -> None:
+        try:
+            start, end = feed.layout("start_refresh"), feed.layout("end_refresh")
+            flags = feed.description.packet.compressed_flags[0]
+        except (UsageError, IndexError):
+            raise UsageError(
+                f"{feed.name} has no refresh", "use a feed with messages 580 and 581"
+            ) from None
+        self.start: int = start.code
+        self.end: int = end.code
+        self.size: int = max(start.size, end.size)
+        self.last_at: int = start.by_name["last_seq_num"].at
+        self.last_size: int = start.by_name["last_seq_num"].size
+        #: The delivery flag of compressed refresh packets.
+        self.compressed: int = flags
+
+    def last(self, message: bytes, order: Any) -> int:
+        """LastSeqNum of a whole message 580 or 581."""
+        return int.from_bytes(message[self.last_at : self.last_at + self.last_size], order)
+
+
+class SnapshotCutter:
+    """Cuts snapshots of a feed's services into refresh packets. `level` is zlib's, 1 to 9.
+
+    Raises `UsageError` for a feed that has no refresh.
+    """
+
+    def __init__(self, feed: Any, level: int = LEVEL) -> None:
+        self._feed = feed
+        self._types = RefreshTypes(feed)
+        self._level = level
+        self._room = PACKET_BYTES_MAX - feed.table.header_size
+        self._try = _FIRST_TRY
+
+    def cut(
+        self,
+        service: int,
+        messages: Sequence[bytes],
+        last: int,
+        refresh_sequence: int,
+        send_time_ms: int,
+        compress: bool = True,
+    ) -> list[bytes]:
+        """The packets of one refresh, numbered from `refresh_sequence`: 580, `messages`, 581.
+
+        `last` is LastSeqNum, the number of the last live packet that the snapshot holds. Raises
+        `UsageError` for a message that fits into no packet.
+        """
+        types = self._types
+        whole = [
+            self._feed.encode_message(types.start, last_seq_num=last),
+            *messages,
+            self._feed.encode_message(types.end, last_seq_num=last),
+        ]
+        flags = types.compressed if compress else 0
+        framer = PacketFramer(self._feed, service, send_time_ms, flags)
+        packets: list[bytes] = []
+        at = 0
+        while at < len(whole):
+            body, count = (self._squeeze if compress else self._fill)(whole, at)
+            packets.append(framer.packet(refresh_sequence + len(packets), body, count))
+            at += count
+        return packets
+
+    def _fill(self, messages: Sequence[bytes], at: int) -> tuple[bytes, int]:
+        """As many messages from `at` on as fit uncompressed."""
+        count = _fitting(messages, at, MESSAGES_MAX, self._room)
+        if count == 0:
+            raise _too_long(messages[at])
+        return b"".join(messages[at : at + count]), count
+
+    def _squeeze(self, messages: Sequence[bytes], at: int) -> tuple[bytes, int]:
+        """Messages from `at` on, compressed: about as many as fit, never more."""
+        count = _fitting(messages, at, min(self._try, MESSAGES_MAX), INFLATED_BODY_MAX)
+        while count > 0:
+            packed = zlib.compress(b"".join(messages[at : at + count]), self._level)
+            fitting = int(count * _AIM * self._room / len(packed))
+            if len(packed) <= self._room:
+                if at + count < len(messages):
+                    self._try = max(fitting, 1)
+                return packed, count
+            count = min(fitting, count - 1)
+        raise _too_long(messages[at])
+
+
+def _fitting(messages: Sequence[bytes], at: int, count_max: int, bytes_max: int) -> int:
+    """How many messages from `at` on stay within both bounds."""
+    used = count = 0
+    for message in messages[at : at + count_max]:
+        used += len(message)
+        if used > bytes_max:
+            break
+        count += 1
+    return count
+
+
+def _too_long(message: bytes) -> UsageError:
+    return UsageError(f"a message of {len(message)} bytes fits into no refresh packet")
