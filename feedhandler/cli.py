@@ -174,9 +174,16 @@ def exchange(
 
 @app.command()
 def replay(
-    capture: Annotated[Path, typer.Argument(help="pcap or pcapng, plain or gzipped.")],
-    line_a: Annotated[arguments.LineAddress, _line("A")],
+    captures: Annotated[
+        list[Path],
+        typer.Argument(metavar="CAPTURE...", help="pcap or pcapng, plain or gzipped; in turn."),
+    ],
+    line_a: Annotated[arguments.LineAddress | None, _line("A")] = None,
     line_b: Annotated[arguments.LineAddress | None, _line("B")] = None,
+    as_recorded: Annotated[
+        bool,
+        typer.Option("--as-recorded", help="Each datagram to the group and port it came from."),
+    ] = False,
     feed: Annotated[
         str | None, typer.Option(help="Refuse a capture that is not of this feed.")
     ] = None,
@@ -196,7 +203,7 @@ def replay(
     ] = "127.0.0.1",
     as_json: Json = False,
 ) -> Work:
-    """Send a capture to a line A and a line B.
+    """Send captures to a line A and a line B, or to the lines they were recorded on.
 
     With losses, duplicates, reordering and delay if asked; the same seed, the same losses.
 
@@ -204,13 +211,19 @@ def replay(
     Examples:
       feedhandler replay day.pcap.gz --feed iex-deep --line-a 239.1.1.1:5001 --line-b 239.1.2.1:5002
       feedhandler replay day.pcap --line-a 239.1.1.1:5001 --speed 100x --loss 5% --spare-shared
+      feedhandler replay lines-20261120-*.pcap --as-recorded
     """
     from feedhandler.ops import replay as ops
 
+    per_line = (line_a, line_b, loss_a, loss_b) != (None,) * 4 or delay_b_us or spare_shared
+    if as_recorded and per_line:
+        raise typer.BadParameter("--as-recorded knows no line A and B: leave their options out")
+    if not as_recorded and line_a is None:
+        raise typer.BadParameter("nowhere to send: give --line-a, or --as-recorded")
     options = ops.Options(
-        capture=capture,
+        captures=tuple(captures),
         feed=feed,
-        lines=(line_a,) if line_b is None else (line_a, line_b),
+        lines=tuple(line for line in (line_a, line_b) if line is not None),
         pace=arguments.pace(speed),
         losses=(loss if loss_a is None else loss_a, loss if loss_b is None else loss_b),
         duplicate=duplicate,

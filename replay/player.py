@@ -27,6 +27,7 @@ import numpy as np
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.replay.capture import Capture, Truncation
+from feedhandler.replay.capture_series import CaptureSeries
 from feedhandler.replay.inject import Injector, LineSends
 from feedhandler.replay.pace import Pace, Schedule
 from feedhandler.replay.player_source import Chunk, Key, chunks_of
@@ -219,7 +220,7 @@ class _Preparer:
 class Player:
     """One run of a source onto lines; see the module's text.
 
-    `source`: a `Capture`, or an iterable of `Datagram`, `(time_ns, payload)` or
+    `source`: a `Capture`, a `CaptureSeries`, or an iterable of `Datagram`, `(time_ns, payload)` or
     `(time_ns, payload, line name)` in rising time. `key`: how a datagram finds its channel where
     lines have several groups: None for the capture's own `(group, port)`, a `PayloadField`, or a
     function of the payload. `seed` and `spare_shared` are the `Injector`'s, `spin_ns` is the
@@ -229,7 +230,7 @@ class Player:
 
     def __init__(
         self,
-        source: Capture | Iterable[Any],
+        source: Capture | CaptureSeries | Iterable[Any],
         lines: Sequence[MulticastLine],
         *,
         key: Key = None,

@@ -13,6 +13,7 @@ import numpy as np
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.replay.capture import Capture, Datagram, DatagramBatch, address_text
+from feedhandler.replay.capture_series import CaptureSeries
 
 #: Datagrams taken from an iterable at a time.
 CHUNK_DATAGRAMS = 2_048
@@ -62,11 +63,14 @@ class Chunk:
 
 
 def chunks_of(
-    source: Capture | Iterable[Any], key: Key, channels: Sequence[Hashable], lines: Sequence[str]
+    source: Capture | CaptureSeries | Iterable[Any],
+    key: Key,
+    channels: Sequence[Hashable],
+    lines: Sequence[str],
 ) -> Iterator[Chunk]:
     """The source's datagrams in chunks, each with its channel. Raises `UsageError`."""
     numbers = {channel: number for number, channel in enumerate(channels)}
-    if isinstance(source, Capture):
+    if isinstance(source, Capture | CaptureSeries):
         for batch in source.batches():
             channel = _channel_of_batch(batch, key, numbers)
             yield Chunk(

@@ -1,10 +1,12 @@
 """Captures as the commands open them: what is no capture is the caller's mistake."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.ops.console import complain
 from feedhandler.replay.capture import Capture
+from feedhandler.replay.capture_series import CaptureSeries
 
 
 def open_capture(path: Path) -> Capture:
@@ -13,6 +15,12 @@ def open_capture(path: Path) -> Capture:
         return Capture(path)
     except PeerError as error:
         raise UsageError(error.message, error.hint) from None
+
+
+def open_captures(paths: Sequence[Path]) -> Capture | CaptureSeries:
+    """One capture, or several as one. Raises as `open_capture` does."""
+    captures = [open_capture(path) for path in paths]
+    return captures[0] if len(captures) == 1 else CaptureSeries(captures)
 
 
 def complain_if_cut(capture: Capture) -> bool:

@@ -1,6 +1,7 @@
-"""`feedhandler replay`: a capture's datagrams onto a line A and a line B."""
+"""`feedhandler replay`: captures onto a line A and a line B, or onto the lines they came from."""
 
 import dataclasses
+import ipaddress
 import itertools
 from pathlib import Path
 
@@ -8,10 +9,11 @@ from msgspec import Struct
 
 from feedhandler.codecs import BadPacket, UsageError
 from feedhandler.ops.arguments import LineAddress
-from feedhandler.ops.captures import complain_if_cut, open_capture
+from feedhandler.ops.captures import complain_if_cut, open_captures
 from feedhandler.ops.console import ExitCode, host_faults, print_json, progress
 from feedhandler.ops.feeds import open_feed
 from feedhandler.replay.capture import Capture
+from feedhandler.replay.capture_series import CaptureSeries, endpoints
 from feedhandler.replay.inject import LineFaults
 from feedhandler.replay.pace import Pace
 from feedhandler.replay.player import Player, PlayProgress, PlayResult
@@ -22,9 +24,12 @@ PROBE_DATAGRAMS = 100
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """What to send where, how fast, and what goes wrong on the way."""
+    """What to send where, how fast, and what goes wrong on the way.
 
-    capture: Path
+    Without `lines` each datagram goes to the group and port it was recorded on.
+    """
+
+    captures: tuple[Path, ...]
     lines: tuple[LineAddress, ...]
     pace: Pace
     losses: tuple[float, float]
@@ -40,17 +45,19 @@ class Options(Struct, frozen=True, kw_only=True):
 
 def run(options: Options) -> int:
     """Play to the end and print the account; `FOUND` where the capture is cut short."""
-    capture = open_capture(options.capture)
+    source = open_captures(options.captures)
+    captures = source.captures if isinstance(source, CaptureSeries) else (source,)
     if options.feed is not None:
-        _refuse_foreign(capture, options.feed)
+        for capture in captures:
+            _refuse_foreign(capture, options.feed)
     player = Player(
-        capture,
-        list(_lines(options)),
+        source,
+        _lines(options) if options.lines else [_as_recorded(source, options)],
         pace=options.pace,
         seed=options.seed,
         spare_shared=options.spare_shared,
     )
-    with progress(f"replaying {capture.path.name}", total=1.0) as advance:
+    with progress(f"replaying {_title(options)}", total=1.0) as advance:
 
         def on_progress(state: PlayProgress) -> None:
             advance(completed=state.share_done)
@@ -58,7 +65,32 @@ def run(options: Options) -> int:
         with host_faults():
             result = player.run(on_progress)
     _print_account(result, options)
-    return ExitCode.FOUND if complain_if_cut(capture) else ExitCode.OK
+    cut = [complain_if_cut(capture) for capture in captures]
+    return ExitCode.FOUND if any(cut) else ExitCode.OK
+
+
+def _title(options: Options) -> str:
+    """The capture's name, or the first one's and how many more."""
+    first, *others = options.captures
+    return first.name + (f" and {len(others)} more" if others else "")
+
+
+def _as_recorded(source: Capture | CaptureSeries, options: Options) -> MulticastLine:
+    """Every group and port of the captures as itself. Raises `UsageError` where there is none."""
+    groups = {
+        (group, port): (group, port)
+        for group, port in endpoints(source)
+        if ipaddress.IPv4Address(group).is_multicast and port
+    }
+    if not groups:
+        raise UsageError(
+            f"{_title(options)}: no datagram went to a multicast group",
+            "say where to send it: --line-a",
+        )
+    faults = LineFaults(
+        loss=options.losses[0], duplicate=options.duplicate, reorder=options.reorder
+    )
+    return MulticastLine("recorded", groups, options.interface, faults)
 
 
 def _lines(options: Options) -> list[MulticastLine]:
@@ -99,7 +131,8 @@ def _print_account(result: PlayResult, options: Options) -> None:
     if options.as_json:
         account = dataclasses.asdict(result)
         account["truncation"] = str(result.truncation) if result.truncation else None
-        print_json({"capture": str(options.capture), "seed": options.seed, **account})
+        named = ", ".join(str(path) for path in options.captures)
+        print_json({"capture": named, "seed": options.seed, **account})
         return
     seconds = result.duration_ns / 1e9
     rate = result.datagrams / seconds if seconds else 0.0

@@ -73,6 +73,12 @@ def test_a_missing_file_is_named(words: list[str]) -> None:
     assert "missing." in refused(*words)
 
 
+def test_a_replay_must_know_where_to_send() -> None:
+    assert "--line-a, or --as-recorded" in refused("replay", "day.pcap")
+    words = ["replay", "day.pcap", "--as-recorded", "--line-a", "239.190.9.1:5001"]
+    assert "--as-recorded knows no line A and B" in refused(*words)
+
+
 @pytest.mark.parametrize("command", ["decode", "replay"])
 def test_a_file_that_is_no_capture_is_refused(command: str) -> None:
     words = [command, str(CONFIG)]

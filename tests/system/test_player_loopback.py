@@ -14,6 +14,10 @@ import numpy as np
 import pytest
 
 from feedhandler.codecs.errors import UsageError
+from feedhandler.ingest.lines import Line
+from feedhandler.ops import replay
+from feedhandler.recorder import Recorder
+from feedhandler.recorder_settings import FILE_BYTES_MIN, RecordConfig
 from feedhandler.replay.capture import Capture
 from feedhandler.replay.capture_writer import CaptureWriter
 from feedhandler.replay.inject import Injector, LineFaults
@@ -417,3 +421,33 @@ def test_joined_datagrams_arrive_one_by_one_even_where_the_kernel_will_not_part_
     assert sender.progress[Progress.SENT] == len(payloads)
     assert sender.progress[Progress.BYTES] == sum(sizes)
     assert sender.sent_by_destination.tolist() == [len(payloads)]
+
+
+def test_a_recording_is_replayed_onto_the_lines_it_came_from(
+    receivers: list[Receiver], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [
+        Line(f"104/{number}", *receiver.endpoint, "127.0.0.1")
+        for number, receiver in enumerate(receivers)
+    ]
+    settings = RecordConfig(
+        dir=str(tmp_path), file_bytes=FILE_BYTES_MIN, disk_free_min_share=0.0, ring_bytes=1 << 23
+    )
+    recorder = Recorder(settings, lines, [])
+    recorder.start()
+    tap = recorder.lines_tap
+    assert tap is not None
+    wanted: list[list[bytes]] = [[], [], []]
+    for number in range(3_000):
+        payload = number.to_bytes(4, "big") * 120
+        wanted[number % 3].append(payload)
+        assert tap.packet(number % 3, 0, 10**9 + number, 0, payload, 0, len(payload))
+        tap.publish()
+    assert recorder.stop()
+    files = tuple(sorted(tmp_path.glob("lines-*.pcap")))
+    assert len(files) > 1
+    options = replay.Options(captures=files, lines=(), pace=GENTLE, losses=(0.0, 0.0))
+    assert replay.run(options) == 0
+    for receiver, payloads in zip(receivers, wanted, strict=True):
+        assert receiver.wait_for(len(payloads)) == payloads
+    assert "line recorded: 3,000 sent, 0 dropped" in capsys.readouterr().out
