@@ -4,7 +4,8 @@ A ledger is a file of fixed records, written as the session goes and read back a
 `ledger_check` holds one against the other. A message is known by where it travelled (service,
 packet sequence number, its place in the packet) and by a 64-bit BLAKE2 hash of its bytes, so a
 ledger proves content without keeping it. Beside messages a subscriber notes what it was told:
-where its stream starts, and which ranges are announced lost.
+where its stream starts, which ranges are announced lost, and up to which number a snapshot has
+made that good. The snapshot's own messages are no deliveries and are not written.
 
 A packet that reaches a subscriber may have been thinned to the messages it asked for, so its
 messages are numbered by their place in what was delivered (`PACKED`); a message delivered alone
@@ -70,6 +71,8 @@ class RecordKind(IntEnum):
     """the subscriber was told that `sequence` to `symbol`, both included, are lost"""
     START = 3
     """the subscriber was told that the service's stream begins at `sequence`"""
+    REFRESHED = 4
+    """the subscriber got a snapshot of the service's state after `sequence`"""
 
 
 class Ledger(NamedTuple):
@@ -132,6 +135,10 @@ class LedgerWriter:
     def start(self, service: int, sequence: int) -> None:
         """The subscriber is told that the service's stream begins at `sequence`."""
         self._append(_PACK(sequence, 0, _NO_HASH, service, 0, 0, RecordKind.START))
+
+    def refreshed(self, service: int, last: int) -> None:
+        """The subscriber has got a snapshot: the service's state after `last`."""
+        self._append(_PACK(last, 0, _NO_HASH, service, 0, 0, RecordKind.REFRESHED))
 
     def flush(self) -> None:
         """Hand what is gathered to the operating system."""

@@ -1,13 +1,15 @@
 """Holding a subscriber's ledger against the exchange's: what became of every message.
 
 Each message that was sent and that the subscriber asked for has exactly one fate: ok, lost and
-announced, lost unannounced, corrupt (delivered with other bytes), duplicated, or reordered (it
-came after a later one of its service). Beside the fates, deliveries that match nothing sent are
-phantoms, and messages that were announced lost and came all the same are counted as
-contradicted. Only `ok` and announced losses are what a gateway may do: `CheckReport.clean`.
+announced, refreshed (lost and announced, and then made good by a snapshot), lost unannounced,
+corrupt (delivered with other bytes), duplicated, or reordered (it came after a later one of its
+service). Beside the fates, deliveries that match nothing sent are phantoms, and messages that were
+announced lost and came all the same are counted as contradicted. Only `ok` and announced losses are
+what a gateway may do: `CheckReport.clean`.
 
 The order checked is that within a service; services have no order among each other. What was sent
-before the announced start of the subscriber's stream is not expected.
+before the announced start of the subscriber's stream is not expected. Where a service's stream
+begins with a snapshot, what that snapshot covers is not expected either.
 
 Vectorised: sorting and searching arrays of 64-bit keys, a few seconds for millions of messages.
 """
@@ -94,11 +96,12 @@ def matches(pattern: Sequence[str], words: Sequence[str]) -> bool:
 
 @dataclass
 class CheckReport:
-    """Counts of one check. The six fates, `ok` to `reordered`, add up to `expected`."""
+    """Counts of one check. The seven fates, `ok` to `reordered`, add up to `expected`."""
 
     expected: int = 0
     ok: int = 0
     lost_announced: int = 0
+    refreshed: int = 0
     lost_unannounced: int = 0
     corrupt: int = 0
     duplicated: int = 0
@@ -155,7 +158,8 @@ class _Check:
                 "a ledger of packets and of single messages", "one ledger for each subscription"
             )
         self.counts_messages = feed.counts_messages
-        self.starts = _starts(received[kinds == RecordKind.START])
+        self.starts = _starts(received)
+        self.covered = _covered(received[kinds == RecordKind.REFRESHED])
         self.announced = _announced(received[kinds == RecordKind.LOST])
         self.result = CheckReport(delivered=len(self.arrivals))
         messages = sent[sent["kind"] == RecordKind.MESSAGE]
@@ -194,7 +198,9 @@ class _Check:
         disordered[self._overtaken(place, arrivals["service"])] = True
         lost = times == 0
         announced = self._is_announced(expected)
+        covered = self._is_covered(expected)
         fates = [
+            ("refreshed", lost & announced & covered),
             ("lost_announced", lost & announced),
             ("lost_unannounced", lost & ~announced),
             ("corrupt", wrong),
@@ -205,8 +211,8 @@ class _Check:
         for name, mask in fates:
             mask = mask & ~decided
             decided |= mask
-            if name == "lost_announced":
-                self.result.lost_announced = int(mask.sum())
+            if name in ("refreshed", "lost_announced"):
+                setattr(self.result, name, int(mask.sum()))
             else:
                 self._note(name, expected, mask)
         self.result.ok = int((~decided).sum())
@@ -234,6 +240,14 @@ class _Check:
             begun = np.searchsorted(firsts, own[which], side="right")
             last_begun = np.where(begun > 0, begun - 1, 0)
             mask[which] = (begun > 0) & (own[which] <= lasts[last_begun])
+        return mask
+
+    def _is_covered(self, messages: Records) -> Mask:
+        """Which messages a snapshot's state includes."""
+        mask = np.zeros(len(messages), bool)
+        own = self._own_numbers(messages)
+        for service, last in self.covered.items():
+            mask |= (messages["service"] == service) & (own <= last)
         return mask
 
     def _own_numbers(self, messages: Records) -> Keys:
@@ -289,11 +303,34 @@ class _Check:
 
 
 def _starts(records: Records) -> dict[int, int]:
-    """The first announced start of each service."""
+    """Where each service's stream begins: as announced first, or behind the snapshot that it
+    begins with."""
     starts: dict[int, int] = {}
-    for record in records:
+    begun = _first_arrivals(records)
+    kinds = records["kind"]
+    for record in records[kinds == RecordKind.START]:
         starts.setdefault(int(record["service"]), int(record["sequence"]))
+    for place in np.flatnonzero(kinds == RecordKind.REFRESHED):
+        service, last = int(records["service"][place]), int(records["sequence"][place])
+        if service in starts and place < begun.get(service, len(records)):
+            starts[service] = max(starts[service], last + 1)
     return starts
+
+
+def _first_arrivals(records: Records) -> dict[int, int]:
+    """The place of each service's first delivered message among the records."""
+    places = np.flatnonzero(records["kind"] <= RecordKind.PACKED)
+    services, first = np.unique(records["service"][places], return_index=True)
+    return dict(zip(services.tolist(), places[first].tolist(), strict=True))
+
+
+def _covered(records: Records) -> dict[int, int]:
+    """The latest snapshot's last number, by service."""
+    covered: dict[int, int] = {}
+    for record in records:
+        service = int(record["service"])
+        covered[service] = max(covered.get(service, 0), int(record["sequence"]))
+    return covered
 
 
 def _announced(records: Records) -> dict[int, RangeSet]:

@@ -2,10 +2,11 @@
 
     python -m feedhandler.ops.receipts URL PATTERN GRANULARITY FEED LEDGER
 
-It writes a ledger of every message it gets and of every loss announced to it, and tells its parent
-on stdout, one JSON object a line: `{"attached": true}` once, `{"received": n}` several times a
-second, and at the end, after SIGTERM, `{"latency": {bucket: count, ...}}`, the histogram of the
-time from the gateway's kernel receive stamp to the read here.
+It writes a ledger of every message it gets, of every loss announced to it and of every snapshot
+that makes losses good (but not of the snapshot's messages: they are a state, told again, and no
+deliveries). It tells its parent on stdout, one JSON object a line: `{"attached": true}` once,
+`{"received": n}` several times a second, and at the end, after SIGTERM, `{"latency": {bucket:
+count, ...}}`, the histogram of the time from the gateway's kernel receive stamp to the read here.
 """
 
 import asyncio
@@ -39,6 +40,8 @@ class Bookkeeper:
         self.latency = Histogram()
         self._feed = feed
         self._ledger = ledger
+        #: Services whose snapshot is on its way: what comes of them is part of it.
+        self._in_snapshot: set[int] = set()
 
     @property
     def received(self) -> int:
@@ -50,6 +53,8 @@ class Bookkeeper:
         if message.content == "quality":
             self._note(message.quality or {})
             return
+        if message.service in self._in_snapshot:
+            return
         self.latency.record(time.time_ns() - message.received_ns)
         if message.content == "message":
             self._ledger.received_message(
@@ -60,11 +65,17 @@ class Bookkeeper:
             self._ledger.received_packet(packet)
 
     def _note(self, told: dict[str, Any]) -> None:
-        """What the gateway says of a service: where it starts, what is lost."""
+        """What the gateway says of a service: where it starts, what is lost, what is made good."""
+        service, reason = told["service"], told["reason"]
         for first, last in told.get("lost", []):
-            self._ledger.lost(told["service"], first, last)
-        if told["reason"] in ("start", "reset") and told["since"] is not None:
-            self._ledger.start(told["service"], told["since"])
+            self._ledger.lost(service, first, last)
+        if reason in ("start", "reset") and told["since"] is not None:
+            self._ledger.start(service, told["since"])
+        elif reason == "snapshot-begin":
+            self._in_snapshot.add(service)
+        elif reason == "snapshot-end":
+            self._in_snapshot.discard(service)
+            self._ledger.refreshed(service, told["last"])
 
 
 async def receive(

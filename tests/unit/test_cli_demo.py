@@ -112,6 +112,7 @@ class FakeMessage:
     def __init__(self, content: str, body: bytes = b"", **told: Any) -> None:
         self.content = content
         self.body = body
+        self.service = told.get("service", 104)
         self.quality = told or None
 
 
@@ -142,6 +143,44 @@ def test_losses_that_were_announced_are_no_fault(tmp_path: Path) -> None:
     )
     assert report.clean
     assert (report.ok, report.lost_announced, report.lost_unannounced) == (4, 2, 0)
+
+
+def test_a_snapshot_is_no_delivery_but_makes_good_what_was_announced_lost(tmp_path: Path) -> None:
+    feed = load_feed(FEED)
+    packets = [
+        feed.encode_packet(
+            sequence=sequence,
+            service=104,
+            messages=[feed.encode_message(230, symbol_index=10_001, price=sequence)],
+        )
+        for sequence in range(2, 9)
+    ]
+    told = {"service": 104, "since": 2}
+    with LedgerWriter(tmp_path / "sent", feed) as sent, LedgerWriter(tmp_path / "got", feed) as got:
+        books = Bookkeeper(feed, got)
+        for packet in packets:
+            sent.sent(packet)
+        stream = [
+            FakeMessage("quality", **told, reason="start"),
+            FakeMessage("packet", packets[0]),
+            FakeMessage("quality", **told, reason="gap", lost=[[3, 3]]),
+            FakeMessage("packet", packets[2]),
+            FakeMessage("quality", **told, reason="snapshot-begin", last=4, packets=2),
+            FakeMessage("packet", packets[2]),
+            FakeMessage("quality", **{**told, "service": 103}, reason="snapshot-end", last=9),
+            FakeMessage("batch", packets[3] + packets[4]),
+            FakeMessage("quality", **told, reason="snapshot-end", last=4),
+            FakeMessage("batch", packets[3] + packets[4]),
+            FakeMessage("quality", **told, reason="gap", lost=[[7, 7]]),
+            FakeMessage("packet", packets[6]),
+        ]
+        for message in stream:
+            books.take(message)  # type: ignore[arg-type]
+    report = check(
+        feed, read_ledger(tmp_path / "sent"), read_ledger(tmp_path / "got"), Selection("euronext.#")
+    )
+    assert report.clean
+    assert (report.ok, report.refreshed, report.lost_announced) == (5, 1, 1)
 
 
 def test_the_three_subscribers_are_a_service_a_symbol_and_a_pattern(tmp_path: Path) -> None:

@@ -138,6 +138,54 @@ def test_a_lost_packet_is_announced_or_not(sent, packets, received, announced):
         assert f"{count} lost unannounced" in next(report.faults())
 
 
+@pytest.mark.parametrize("reaches", [True, False])
+def test_what_was_announced_lost_is_made_good_by_a_snapshot_that_covers_it(
+    sent, packets, received, reaches
+):
+    writer, verdict = received
+    (decoded, lost), (_, later), *_ = of_service(packets, 104, 2)
+    for packet in packets:
+        if packet != lost:
+            deliver(writer, packet)
+        else:
+            writer.lost(104, decoded.sequence, decoded.sequence)
+        if packet == later:
+            writer.refreshed(104, decoded.sequence if reaches else decoded.sequence - 1)
+    report = verdict(sent)
+    count = len(decoded.messages)
+    assert (report.refreshed, report.lost_announced) == ((count, 0) if reaches else (0, count))
+    assert report.clean
+    assert report.ok == report.expected - count
+
+
+def test_a_snapshot_makes_nothing_good_that_was_not_announced(sent, packets, received):
+    writer, verdict = received
+    (decoded, lost), *_ = of_service(packets, 104, 1)
+    for packet in packets:
+        if packet != lost:
+            deliver(writer, packet)
+    writer.refreshed(104, 1 << 30)
+    assert verdict(sent).lost_unannounced == len(decoded.messages)
+
+
+def test_a_stream_that_begins_with_a_snapshot_is_expected_from_there_on(sent, packets, received):
+    writer, verdict = received
+    later = of_service(packets, 104, 20)
+    joined, last = later[5][0].sequence, later[12][0].sequence
+    writer.start(104, joined)
+    writer.refreshed(104, last)
+    for packet in packets:
+        decoded = FEED.decode_packet(packet)
+        if decoded.service == 104 and decoded.sequence > last:
+            deliver(writer, packet)
+    # One that comes later moves nothing.
+    writer.refreshed(104, last + 3)
+    report = verdict(sent, Selection("euronext.104"))
+    assert report.clean
+    assert report.ok == report.expected == report.delivered > 0
+    assert report.refreshed == 0
+
+
 def test_a_packet_that_comes_after_it_was_announced_lost_contradicts(sent, packets, received):
     writer, verdict = received
     (decoded, _), *_ = of_service(packets, 103, 1)
