@@ -1,0 +1,284 @@
+"""The control socket: questions to a running gateway, over ZeroMQ.
+
+A request is one JSON object, `{"do": VERB, ...}`; the reply is `{"ok": true, "answer": ...}`, or
+`{"ok": false, "error": ..., "hint": ...}`. `Desk` turns one into the other and knows no socket: a
+table of verbs, each a function of the request. Whatever a request says, or a verb raises, becomes a
+reply; nothing of it reaches the gateway.
+
+`ControlSocket` is a ROUTER on the gateway's own event loop (REQ and DEALER clients fit). ZeroMQ's
+file descriptor is edge-triggered: it becomes readable once, however much there is, so everything is
+read until nothing is left, a bounded share at a time, and the loop serves the stream in between. A
+reply that a client does not take is dropped. Anybody who reaches the endpoint may ask: bind it to a
+path or to the loopback interface.
+
+`ask` is the clients' side, for commands.
+"""
+
+import asyncio
+import contextlib
+import errno
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+import zmq
+
+from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
+from feedhandler.config import is_endpoint, split_address
+
+#: Where a gateway is asked if nobody says otherwise; docs/gateway.toml binds it.
+ENDPOINT_DEFAULT = "tcp://127.0.0.1:5572"
+#: The longest request that is looked at; a longer one is refused.
+REQUEST_BYTES_MAX = 65_536
+#: ZeroMQ drops a connection that sends more at once, so that nobody fills the memory.
+FRAME_BYTES_MAX = 1 << 20
+#: Requests and replies that wait for each client.
+WAITING_MAX = 64
+#: Requests answered before the loop serves the stream again.
+SHARE = 8
+#: An answer that costs much is given again for so long.
+KEEP_NS = 50_000_000
+#: How long a command waits for an answer.
+TIMEOUT_S = 2.0
+
+#: One verb: the request's fields in, the answer (anything JSON can say) out. It may raise
+#: `FeedhandlerError`, which the client is told.
+Verb = Callable[[Mapping[str, Any]], Any]
+
+
+class Desk:
+    """Requests to replies, by a table of verbs; `answered` and `refused` count."""
+
+    def __init__(self, verbs: Mapping[str, Verb]) -> None:
+        self.answered = 0
+        self.refused = 0
+        self._verbs = dict(verbs)
+
+    def reply(self, request: bytes | memoryview) -> bytes:
+        """The reply to one request, whatever it is; never raises."""
+        try:
+            answer = msgspec.json.encode({"ok": True, "answer": self._answer(request)})
+        except FeedhandlerError as error:
+            self.refused += 1
+            return _refusal(error.message, error.hint)
+        except Exception as error:
+            self.refused += 1
+            return _refusal(f"internal error: {type(error).__name__}: {error}", "please report it")
+        self.answered += 1
+        return answer
+
+    def _answer(self, request: bytes | memoryview) -> Any:
+        if len(request) > REQUEST_BYTES_MAX:
+            raise UsageError(
+                f"a request of {len(request):,} bytes", f"at most {REQUEST_BYTES_MAX:,}"
+            )
+        try:
+            told = msgspec.json.decode(request)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            hint = 'a request is one JSON object: {"do": "status"}'
+            raise UsageError(f"not JSON: {error}", hint) from None
+        word = told.get("do") if isinstance(told, dict) else None
+        if not isinstance(word, str):
+            raise UsageError("no verb", 'a request is one JSON object: {"do": "status"}')
+        verb = self._verbs.get(word)
+        if verb is None:
+            known = ", ".join(sorted(self._verbs))
+            raise UsageError(f"unknown verb {word[:64]!r}", f"verbs: {known}")
+        return verb(told)
+
+
+def _refusal(error: str, hint: str) -> bytes:
+    return msgspec.json.encode({"ok": False, "error": error, "hint": hint})
+
+
+def kept(
+    make: Callable[[], Any], keep_ns: int = KEEP_NS, now_ns: Callable[[], int] = time.monotonic_ns
+) -> Verb:
+    """A verb without arguments whose answer is made anew only `keep_ns` after the one before.
+
+    However often somebody asks, the gateway's loop has bounded work with it.
+    """
+    made_ns = -keep_ns
+    raw = msgspec.Raw(b"null")
+
+    def verb(_request: Mapping[str, Any]) -> Any:
+        nonlocal made_ns, raw
+        now = now_ns()
+        if now - made_ns >= keep_ns:
+            raw = msgspec.Raw(msgspec.json.encode(make()))
+            made_ns = now
+        return raw
+
+    return verb
+
+
+class ControlSocket:
+    """Answers at `bind` on the running event loop, from `open` to `close`.
+
+    `counts` tells requests answered and refused.
+    """
+
+    def __init__(self, bind: str, verbs: Mapping[str, Verb]) -> None:
+        self.endpoint = bind
+        self._desk = Desk(verbs)
+        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
+        self._socket: zmq.Socket[bytes] | None = None
+        self._fd = -1
+        self._loop: asyncio.AbstractEventLoop
+        self._again: asyncio.Handle | None = None
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Requests answered and refused."""
+        return {"answered": self._desk.answered, "refused": self._desk.refused}
+
+    def open(self) -> None:
+        """Bind and begin to answer. Raises `ConfigError` where the endpoint cannot be had."""
+        self._loop = asyncio.get_running_loop()
+        if _is_served(self.endpoint):
+            raise _unavailable(self.endpoint, "already in use")
+        self._context = zmq.Context()
+        self._socket = self._context.socket(zmq.ROUTER)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.IPV6, "[" in self.endpoint)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, FRAME_BYTES_MAX)
+        self._socket.setsockopt(zmq.RCVHWM, WAITING_MAX)
+        self._socket.setsockopt(zmq.SNDHWM, WAITING_MAX)
+        try:
+            self._socket.bind(self.endpoint)
+        except zmq.ZMQError as error:
+            self.close()
+            raise _unavailable(self.endpoint, str(error.strerror).lower()) from None
+        self.endpoint = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._fd = self._socket.getsockopt(zmq.FD)
+        self._loop.add_reader(self._fd, self._on_readable)
+        # What came before the descriptor was watched gives no edge any more.
+        self._again = self._loop.call_soon(self._on_readable)
+
+    def close(self) -> None:
+        """Stop answering; does nothing where nothing is open."""
+        if self._again is not None:
+            self._again.cancel()
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            self._fd = -1
+        if self._socket is not None:
+            self._socket.close(linger=0)
+            self._socket = None
+        if self._context is not None:
+            self._context.term()
+            self._context = None
+
+    def _on_readable(self) -> None:
+        """Answer a share of what waits; where that was not all, go on in the loop's next turn."""
+        self._again = None
+        for _ in range(SHARE):
+            if self._socket is None or not self._answer_one(self._socket):
+                return
+        if self._again is None:
+            self._again = self._loop.call_soon(self._on_readable)
+
+    def _answer_one(self, router: "zmq.Socket[bytes]") -> bool:
+        """Read and answer one request; False when none waits."""
+        try:
+            frames = router.recv_multipart(zmq.DONTWAIT)
+        except zmq.Again:
+            return False
+        except zmq.ZMQError:
+            # Interrupted, or a client that left in the middle: there may be more behind it.
+            return True
+        # A REQ client puts an empty frame before its request, a DEALER may leave it out.
+        reply = self._desk.reply(frames[-1] if len(frames) > 1 else b"")
+        envelope = frames[:2] if len(frames) > 2 and not frames[1] else frames[:1]
+        with contextlib.suppress(zmq.ZMQError):
+            router.send_multipart([*envelope, reply], zmq.DONTWAIT)
+        return True
+
+
+def _unavailable(endpoint: str, reason: str) -> ConfigError:
+    hint = "choose a free one, or leave control.bind empty"
+    return ConfigError(f"control.bind: cannot bind {endpoint}: {reason}", hint)
+
+
+def _is_served(endpoint: str) -> bool:
+    """Does somebody answer at this path already? ZeroMQ would take it from them without a word."""
+    path = endpoint.removeprefix("ipc://")
+    if path == endpoint or path.startswith("@"):
+        return False
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(path)
+        except BlockingIOError:
+            return True  # its queue is full: it lives
+        except OSError:
+            return False
+    return True
+
+
+def ask(
+    endpoint: str, request: Mapping[str, Any] | str = "status", timeout_s: float = TIMEOUT_S
+) -> Any:
+    """A running gateway's answer; `request` is its fields, or just the verb.
+
+    Raises `UsageError` for what is no endpoint, `PeerError` for a gateway that is not there, does
+    not answer in time, or refuses.
+    """
+    if not is_endpoint(endpoint):
+        raise UsageError(
+            f"{endpoint!r} is no endpoint", f"a gateway's control.bind, such as {ENDPOINT_DEFAULT}"
+        )
+    _reach(endpoint, timeout_s)
+    fields = {"do": request} if isinstance(request, str) else request
+    with zmq.Context() as context, context.socket(zmq.REQ) as client:
+        client.setsockopt(zmq.LINGER, 0)
+        client.setsockopt(zmq.IPV6, "[" in endpoint)
+        client.connect(endpoint)
+        client.send(msgspec.json.encode(fields))
+        if not client.poll(round(timeout_s * 1000)):
+            raise PeerError(
+                f"no answer from {endpoint} within {timeout_s:g} s",
+                "is it a gateway's control.bind, and is the gateway running?",
+            )
+        return _answer_of(endpoint, client.recv())
+
+
+def _answer_of(endpoint: str, reply: bytes) -> Any:
+    try:
+        told = msgspec.json.decode(reply)
+        if told["ok"]:
+            return told["answer"]
+        error, hint = str(told["error"]), str(told.get("hint", ""))
+    except (msgspec.DecodeError, KeyError, TypeError):
+        hint = "another program's socket, or another version's gateway"
+        raise PeerError(f"{endpoint} answered, but not as a gateway does", hint) from None
+    raise PeerError(f"{endpoint}: {error}", hint)
+
+
+def _reach(endpoint: str, timeout_s: float) -> None:
+    """Raise `PeerError` where nobody listens: ZeroMQ would try again and again, silently."""
+    kind, _, place = endpoint.partition("://")
+    try:
+        if kind == "ipc":
+            address = "\0" + place[1:] if place.startswith("@") else place
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+                probe.settimeout(timeout_s)
+                probe.connect(address)
+        else:
+            socket.create_connection(split_address(place), timeout_s).close()
+    except OSError as error:
+        reason = "timed out" if isinstance(error, TimeoutError) else _reason(error)
+        raise PeerError(
+            f"no gateway at {endpoint}: {reason}", "start it, or name its control.bind"
+        ) from None
+
+
+def _reason(error: OSError) -> str:
+    if isinstance(error, socket.gaierror):
+        return "unknown host"
+    if error.errno == errno.ENOENT:
+        return "no such path"
+    return os.strerror(error.errno).lower() if error.errno else str(error)
