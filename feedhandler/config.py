@@ -25,11 +25,18 @@ from feedhandler.codecs.errors import ConfigError
 from feedhandler.config_text import KeyLines, KeyPath, parse_path, path_text, toml_value
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.recorder_settings import FILES_MIN, RecordConfig
+from feedhandler.retrans.settings import RecoverySettings
 
 #: A channel with more lines than this is a mistake in the file: exchanges send two.
 MAX_LINES = 8
 #: Channels one process may carry: beyond it, shard by service over processes.
 MAX_CHANNELS = 256
+#: The simulated exchange's service of reference data.
+LOOPBACK_REFERENCE = 101
+#: Servers that get packets back: one or two for each of an exchange's kinds, and some air.
+MAX_SERVERS = 64
+#: Characters of a SourceID on the wire.
+SOURCE_ID_CHARS = 20
 
 _Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_\-]{1,64}$")]
 _Bytes = Annotated[int, Meta(ge=4096, le=2**32)]
@@ -48,6 +55,30 @@ ARBITRATION_MEANING = {
     "resync_run_packets": "consecutive packets by which one line alone moves the channel",
     "epoch_window_us": "how long after a reset the other line's older packets are expected",
 }
+
+#: `[recovery]` likewise is `RecoverySettings` of the retrans package.
+RECOVERY_MEANING = {
+    "request_packets_max": "widest range of one retransmission request, in sequence numbers",
+    "outstanding_max": "requests under way at one server at most, over all channels",
+    "requests_per_s": "requests to one server in any second at most; 0: no limit",
+    "requests_per_day": "requests to one server in a trading day at most; 0: no limit",
+    "request_timeout_us": "a request without an answer or a further packet for this long failed",
+    "retries": "how often a range is asked for again before it is abandoned",
+    "backoff_us": "wait before a range is asked for again; doubles each time, with jitter",
+    "recovery_wait_us": "longest that a hole holds the live stream back, beyond gap_wait_us",
+    "refresh_backoff_us": "wait before a refresh is asked for again; doubles each time, with jitter",
+    "refresh_timeout_us": "a refresh without progress for this long failed",
+    "refresh_tries": "refresh requests made before a service is left stale for a while",
+    "refresh_retry_us": "how long a stale service waits before it tries a refresh again",
+    "snapshot_bytes_max": "inflated bytes of one snapshot at most",
+    "inflated_bytes_max": "bytes that one compressed packet may inflate to at most",
+    "store_bytes": "published packets kept per channel, for the catch-up after a snapshot",
+    "heartbeat_us": "how often a heartbeat is sent to a server",
+    "dead_us": "a connection on which nothing came for this long is dead",
+    "reconnect_us": "first wait before connecting again; doubles each time, with jitter",
+    "reconnect_max_us": "longest wait before connecting again",
+}
+_MEANINGS = {ArbitrationSettings: ARBITRATION_MEANING, RecoverySettings: RECOVERY_MEANING}
 
 
 def _setting(description: str, **bounds: Any) -> Meta:
@@ -159,13 +190,49 @@ class LineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = "kernel"
 
 
+class ServerConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[[server]]`: a retransmission or refresh server of the exchange, reached over TCP."""
+
+    name: Annotated[_Name, _setting("names the server in channels and statistics: rts, rfs")]
+    address: Annotated[str, _setting("host:port to connect to")]
+    source_id: Annotated[
+        str, _setting("who we are, as agreed with the exchange; 20 characters at most")
+    ] = "feedhandler"
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """`address` as host and port."""
+        return split_address(self.address)
+
+
+class RefreshLineConfig(LineConfig, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[[channel.refresh_line]]`: one multicast line that carries the channel's snapshots."""
+
+
 class ChannelConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[[channel]]`: one sequence-number space and the lines that carry it."""
+    """`[[channel]]`: one sequence-number space, the lines that carry it, and who gets it back."""
 
     service: Annotated[int, _setting("the service, second word of keys", ge=0, le=65535)]
+    retransmission: Annotated[
+        str, _setting("the server that is asked for what every line lost; empty: nobody")
+    ] = ""
+    refresh: Annotated[
+        str, _setting("the server that is asked for snapshots; empty: only unasked ones")
+    ] = ""
+    reference: Annotated[
+        bool, _setting("carries the reference data: refreshed before any other channel")
+    ] = False
     lines: Annotated[tuple[LineConfig, ...], Meta(min_length=1, max_length=MAX_LINES)] = field(
         name="line"
     )
+    refresh_lines: Annotated[tuple[RefreshLineConfig, ...], Meta(max_length=MAX_LINES)] = field(
+        name="refresh_line", default=()
+    )
+
+    @property
+    def refreshes(self) -> bool:
+        """Whether snapshots can be had."""
+        return bool(self.refresh or self.refresh_lines)
 
 
 class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -173,11 +240,15 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     gateway: GatewaySettings = GatewaySettings()
     arbitration: ArbitrationSettings = ArbitrationSettings()
+    recovery: RecoverySettings = RecoverySettings()
     receive: ReceiveConfig = ReceiveConfig()
     amqp: AmqpConfig = AmqpConfig()
     stats: StatsConfig = StatsConfig()
     control: ControlConfig = ControlConfig()
     record: RecordConfig = RecordConfig()
+    servers: Annotated[tuple[ServerConfig, ...], Meta(max_length=MAX_SERVERS)] = field(
+        name="server", default=()
+    )
     channels: Annotated[tuple[ChannelConfig, ...], Meta(min_length=1, max_length=MAX_CHANNELS)] = (
         field(name="channel")
     )
@@ -222,7 +293,7 @@ def parse_config(text: str, source: str = "configuration") -> Config:
     try:
         _refuse_unknown(values, Config, ())
         config = _convert(values)
-        for check in (_check_gateway, _check_bounds, _check_record, _check_channels):
+        for check in _CHECKS:
             check(config)
     except _Wrong as wrong:
         line_number = KeyLines(text)[wrong.path]
@@ -236,17 +307,34 @@ def loopback_config(
     services: Iterable[int] = range(101, 108),
     listen: str = "127.0.0.1:0",
     port_base: int = 30_000,
+    recovery: bool = False,
     **sections: Any,
 ) -> Config:
     """A configuration for `services` over loopback, as `feedhandler exchange` sends them.
 
     Line A of service s is 239.101.1.(s-100):(port_base+s), line B 239.101.2.(s-100):(1000 more).
+    With `recovery`, its servers on ports port_base+1 and port_base+2 and its refresh lines too.
     `sections` replace whole sections: `stats=StatsConfig(...)`, `arbitration=...`.
     """
     channels = tuple(
-        ChannelConfig(service=service, lines=tuple(loopback_lines(service, port_base)))
+        ChannelConfig(
+            service=service,
+            lines=tuple(loopback_lines(service, port_base)),
+            refresh_lines=tuple(loopback_refresh_lines(service, port_base)) if recovery else (),
+            retransmission="rts" if recovery else "",
+            refresh="rfs" if recovery else "",
+            reference=recovery and service == LOOPBACK_REFERENCE,
+        )
         for service in services
     )
+    if recovery:
+        sections.setdefault(
+            "servers",
+            tuple(
+                ServerConfig(name=name, address=f"127.0.0.1:{port_base + number}")
+                for number, name in enumerate(("rts", "rfs"), 1)
+            ),
+        )
     sections.setdefault("gateway", GatewaySettings(feed=feed))
     sections.setdefault("amqp", AmqpConfig(listen=listen))
     return Config(channels=channels, **sections)
@@ -257,6 +345,14 @@ def loopback_lines(service: int, port_base: int = 30_000) -> Iterator[LineConfig
     for number, name in enumerate("AB"):
         group = f"239.101.{1 + number}.{service - 100}"
         yield LineConfig(name=name, group=group, port=port_base + 1000 * number + service)
+
+
+def loopback_refresh_lines(service: int, port_base: int = 30_000) -> Iterator[RefreshLineConfig]:
+    """The simulated exchange's refresh lines A and B of `service` (101..355)."""
+    for number, name in enumerate("AB"):
+        group = f"239.101.{3 + number}.{service - 100}"
+        port = port_base + 1000 * (2 + number) + service
+        yield RefreshLineConfig(name=name, group=group, port=port)
 
 
 def split_address(text: str) -> tuple[str, int]:
@@ -278,16 +374,23 @@ def is_endpoint(text: str) -> bool:
     return bool(re.fullmatch(r"tcp://[^:/]+:\d{1,5}|tcp://\[[^\]]+\]:\d{1,5}|ipc://.+", text))
 
 
+#: The tables there is one of, in the order in which they are written.
+SECTIONS = ("gateway", "arbitration", "recovery", "receive", "amqp", "stats", "control", "record")
+
+
 def to_toml(config: Config, comments: bool = False) -> str:
     """The effective configuration, defaults included, as TOML; with each setting's meaning."""
     parts = []
-    for section in ("gateway", "arbitration", "receive", "amqp", "stats", "control", "record"):
+    for section in SECTIONS:
         parts.append(_table_text(f"[{section}]", getattr(config, section), comments))
+    for number, server in enumerate(config.servers):
+        parts.append(_table_text("[[server]]", server, comments and number == 0))
     for number, channel in enumerate(config.channels):
         explain = comments and number == 0
         parts.append(_table_text("[[channel]]", channel, explain))
-        for position, line in enumerate(channel.lines):
-            parts.append(_table_text("[[channel.line]]", line, explain and position == 0))
+        for key, lines in (("line", channel.lines), ("refresh_line", channel.refresh_lines)):
+            for position, line in enumerate(lines):
+                parts.append(_table_text(f"[[channel.{key}]]", line, explain and position == 0))
     return "\n".join(parts)
 
 
@@ -310,7 +413,7 @@ def described(table: type[Struct]) -> Iterator[tuple[str, str]]:
         own = next((note.description for note in notes if note.description), "")
         yield (
             item.name,
-            own or (ARBITRATION_MEANING.get(item.name, "") if table is ArbitrationSettings else ""),
+            own or _MEANINGS.get(table, {}).get(item.name, ""),
         )
 
 
@@ -346,7 +449,13 @@ _TABLES: dict[str, tuple[type[Struct], bool]] = {
     "record": (RecordConfig, False),
     "channel": (ChannelConfig, True),
     "line": (LineConfig, True),
+    "refresh_line": (RefreshLineConfig, True),
+    "server": (ServerConfig, True),
+    "recovery": (RecoverySettings, False),
 }
+
+#: Settings that check their own bounds, and say so with their name in front.
+_OWN_BOUNDS = {*ArbitrationSettings.__struct_fields__, *RecoverySettings.__struct_fields__}
 
 _KINDS = {
     "int": "an integer",
@@ -369,14 +478,15 @@ def _convert(values: dict[str, Any]) -> Config:
         reason, _, place = str(error).partition(" - at `")
         path = parse_path(place.rstrip("`"))
         if missing := re.match(r"Object missing required field `(.+)`", reason):
-            header = "[[channel.line]]" if "line" in path else "[[channel]]"
+            tables = [key for key in path if isinstance(key, str)] or ["channel"]
+            header = f"[[{'.'.join(tables)}]]"
             key = missing[1]
             hint = f"add it below {header}"
             if key in ("channel", "line"):
                 hint = f"add a [[{'channel' if key == 'channel' else 'channel.line'}]] table"
             raise _Wrong((*path, key), "missing", hint) from None
         key, _, rest = reason.partition(" must be ")
-        if rest and key in ArbitrationSettings.__struct_fields__:
+        if rest and key in _OWN_BOUNDS:
             raise _Wrong((*path, key), f"must be {rest}") from None
         raise _Wrong(path, _plain_words(reason, path), _allowed(path)) from None
 
@@ -461,14 +571,41 @@ def _check_channels(config: Config) -> None:
             reason = f"service {channel.service} is channel[{first}] already"
             raise _Wrong((*path, "service"), reason, "one channel for each service")
         seen_services[channel.service] = number
-        _check_lines(channel, path)
+        _check_lines("line", channel.lines, path)
+        _check_lines("refresh_line", channel.refresh_lines, path)
+        _check_servers_of(channel, {server.name for server in config.servers}, path)
 
 
-def _check_lines(channel: ChannelConfig, path: KeyPath) -> None:
+def _check_servers(config: Config) -> None:
+    names: set[str] = set()
+    for number, server in enumerate(config.servers):
+        here: KeyPath = ("server", number)
+        if server.name in names:
+            raise _Wrong((*here, "name"), f"a second server {server.name!r}")
+        names.add(server.name)
+        try:
+            server.place  # noqa: B018 - raises for what is no address
+        except ValueError as error:
+            raise _Wrong((*here, "address"), str(error), "for example 10.0.0.1:7001") from None
+        identity = server.source_id
+        if not (identity.isascii() and identity.isprintable() and len(identity) <= SOURCE_ID_CHARS):
+            reason = f"{identity!r} is not {SOURCE_ID_CHARS} ASCII characters at most"
+            raise _Wrong((*here, "source_id"), reason, "the exchange has told you yours")
+
+
+def _check_servers_of(channel: ChannelConfig, known: set[str], path: KeyPath) -> None:
+    for key in ("retransmission", "refresh"):
+        name = getattr(channel, key)
+        if name and name not in known:
+            hint = f"known: {', '.join(sorted(known))}" if known else "add a [[server]] table"
+            raise _Wrong((*path, key), f"no server is named {name!r}", hint)
+
+
+def _check_lines(kind: str, lines: tuple[LineConfig, ...], path: KeyPath) -> None:
     names: set[str] = set()
     addresses: dict[tuple[str, int, str], str] = {}
-    for number, line in enumerate(channel.lines):
-        here: KeyPath = (*path, "line", number)
+    for number, line in enumerate(lines):
+        here: KeyPath = (*path, kind, number)
         if line.name in names:
             raise _Wrong((*here, "name"), f"a second line {line.name!r} in this channel")
         names.add(line.name)
@@ -502,3 +639,6 @@ def _check_group(line: LineConfig, here: KeyPath) -> None:
         raise _Wrong((*here, "source"), f"{line.source!r} is no IPv4 address") from None
     if source.is_multicast:
         raise _Wrong((*here, "source"), f"{line.source} is a group", "the sender's own address")
+
+
+_CHECKS = (_check_gateway, _check_bounds, _check_record, _check_servers, _check_channels)

@@ -41,7 +41,8 @@ from feedhandler.retrans.events import (
     RefreshRejected,
     Rejected,
 )
-from feedhandler.retrans.recovery import Quota, Recovery
+from feedhandler.retrans.quota import Quota
+from feedhandler.retrans.recovery import Recovery
 from feedhandler.retrans.refresh import RefreshAssembler, Snapshot, SnapshotBegan, SnapshotFailed
 from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.states import State
@@ -103,8 +104,14 @@ class Ports(Protocol):
     def open_stream(self, place: int, packets: list[tuple[int, int, bytes]]) -> None:
         """Publish these stored packets, then live ones again."""
 
+    def renumber(self, place: int) -> None:
+        """A new numbering begins; everything of the old one was published."""
+
     def next_sequence(self, place: int) -> int:
-        """The number after the last packet published or, while closed, stored; 0 before any."""
+        """The number after the last packet published; 0 before any."""
+
+    def is_here(self, link: Any) -> bool:
+        """Is the link still attached?"""
 
     def alert(self, text: str) -> None:
         """Tell the operator."""
@@ -250,14 +257,15 @@ class Desk:
             self._tell_recovered(place, desk, sequence)
         elif kind == RecordKind.MISSING:
             desk.epoch = auxiliary
+            recovery.progress(self._following(place, desk), now_ns)
             recovery.missing(sequence, next_sequence, auxiliary, now_ns)
             self.ports.quality(place, self._recovering(place, desk))
         else:
+            if kind == RecordKind.RESET:
+                self._reset(place, desk, now_ns)
             self.ports.quality(place, desk.quality.mark(kind, line, sequence, next_sequence))
             if kind == RecordKind.GAP:
                 recovery.lost(sequence, next_sequence, now_ns)
-            elif kind == RecordKind.RESET:
-                self._reset(place, desk, now_ns)
             elif kind == RecordKind.START:
                 self._started(place, desk, sequence, now_ns)
         self._settle(now_ns)
@@ -295,14 +303,16 @@ class Desk:
     def server_up(self, server: str, now_ns: int) -> None:
         """The connection to `server` stands."""
         for desk in self._desks:
-            if server in (desk.plan.retransmission, desk.plan.refresh_server):
+            if server == desk.plan.retransmission:
                 desk.recovery.server_up(now_ns)
+            if server == desk.plan.refresh_server:
+                desk.recovery.refresh_up(now_ns)
         self._settle(now_ns)
 
     def server_down(self, server: str, now_ns: int) -> None:
         """The connection to `server` is lost; its requests will not be answered."""
         for desk in self._desks:
-            if server in (desk.plan.retransmission, desk.plan.refresh_server):
+            if server == desk.plan.retransmission:
                 desk.recovery.server_down(now_ns)
         self._settle(now_ns)
 
@@ -330,15 +340,10 @@ class Desk:
             if desk.store is None or desk.closed:
                 continue  # nobody has one; or everybody will get it
             if not self._send_latest(place, desk, [link]):
+                desk.waiting = [each for each in desk.waiting if self.ports.is_here(each)]
                 desk.waiting.append(link)
                 desk.recovery.want_snapshot(now_ns)
         self._settle(now_ns)
-
-    def detached(self, link: Any) -> None:
-        """A link is gone: it waits for nothing any more."""
-        for desk in self._desks:
-            if link in desk.waiting:
-                desk.waiting.remove(link)
 
     def tick(self, now_ns: int) -> None:
         """Let time pass."""
@@ -396,6 +401,7 @@ class Desk:
             if desk.closed:
                 self._open(place, desk, desk.store.packets(0, NEVER))
             desk.store.clear()
+        self.ports.renumber(place)
         for assembler in desk.assemblers:
             assembler.reset(now_ns)
             assembler.take()
@@ -431,8 +437,9 @@ class Desk:
     def _try_pending(self, place: int, desk: _Desk, now_ns: int) -> None:
         """Use the newest snapshot once its stream has come as far as it has."""
         snapshot = desk.pending
-        assert snapshot is not None and desk.store is not None
-        following = self.ports.next_sequence(place)
+        assert snapshot is not None
+        assert desk.store is not None
+        following = self._following(place, desk)
         if desk.joined and snapshot.last >= following:
             # The snapshot overtook the live lines, or belongs to another numbering.
             if now_ns >= desk.pending_until_ns:
@@ -503,6 +510,13 @@ class Desk:
         end = desk.quality.snapshot_end(following, heals=links is None)
         self.ports.block(place, begin, packets, snapshot.last, end, links)
 
+    def _following(self, place: int, desk: _Desk) -> int:
+        """How far the stream has come, though what it brought may be stored only."""
+        following = self.ports.next_sequence(place)
+        if desk.closed and desk.store is not None:
+            following = max(following, desk.store.end)
+        return following
+
     # -- what is to be done -----------------------------------------------------------------
 
     def _settle(self, now_ns: int) -> None:
@@ -560,9 +574,7 @@ class Desk:
 
     def _recovering(self, place: int, desk: _Desk) -> bytes:
         """What is missing now, as a quality message."""
-        return desk.quality.recovering(
-            desk.recovery.missing_ranges, self.ports.next_sequence(place)
-        )
+        return desk.quality.recovering(desk.recovery.missing_ranges, self._following(place, desk))
 
     def _tell_recovered(self, place: int, desk: _Desk, following: int) -> None:
         if desk.quality.state == Quality.RECOVERING and not desk.closed:
