@@ -12,7 +12,7 @@ cdef class PacketStore:
     cdef Py_ssize_t oldest, write
     cdef readonly Py_ssize_t bytes_max, packets_max
     cdef readonly Py_ssize_t count, bytes
-    cdef readonly unsigned long long first, end, evicted, refused
+    cdef readonly unsigned long long first, end, evicted, refused, numbering
 
     cpdef int append(
         self, unsigned long long sequence, unsigned long long next_sequence,

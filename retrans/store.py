@@ -35,6 +35,7 @@ class PacketStore:
     count        packets held;  `bytes` their bytes
     evicted      packets that gave way to later ones
     refused      packets not taken: an old number, an empty range, too long for the store
+    numbering    how often it was cleared: numbers of different numberings are not comparable
     """
 
     def __init__(self, bytes_max: int, packets_max: int = 0) -> None:
@@ -46,13 +47,15 @@ class PacketStore:
         self.table = memoryview(numpy.zeros(packets_max * ENTRY_WORDS, numpy.uint64))
         self.bytes_max = bytes_max
         self.packets_max = packets_max
-        self.evicted = self.refused = 0
-        self.clear()
+        self.evicted = self.refused = self.numbering = 0
+        self.oldest = self.count = self.bytes = self.write = 0
+        self.first = self.end = 0
 
     def clear(self):
         """Forget every packet: a new numbering begins. The counters stay."""
         self.oldest = self.count = self.bytes = self.write = 0
         self.first = self.end = 0
+        self.numbering += 1
         return 0
 
     @cython.locals(place=cython.Py_ssize_t, word=cython.Py_ssize_t, run=cython.ulonglong)

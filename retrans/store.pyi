@@ -22,6 +22,7 @@ class PacketStore:
     end: int
     evicted: int
     refused: int
+    numbering: int
     def __init__(self, bytes_max: int, packets_max: int = ...) -> None: ...
     def append(
         self, sequence: int, next_sequence: int, data: Buffer, start: int, size: int

@@ -1,0 +1,477 @@
+"""The server of retransmissions and refreshes: what an exchange offers, for many clients at once.
+
+Plain state machines: `RequestServer` has what all clients share (the packet stores, the quotas,
+who may ask), a `ServerSession` is one connection. Bytes and the time go in, bytes to write come
+out; the owner moves them. What is refused is refused with the reason that the protocol has for it.
+
+A request's packets follow its response, as they were published but for the delivery flag, which
+says that they are retransmitted. Answers keep the order of the requests. A long one is given out a
+chunk at a time: a session with more to say is due at once (`deadline_ns`), and each `tick` gives
+the next chunk, so that clients take turns.
+
+A client costs no more than a stated memory: requests that wait are counted, and so are the bytes
+of snapshots that wait for a slow reader. The owner says when the connection takes no more (`pause`,
+`resume`). Clients that break the protocol, read too slowly or are silent are closed: `closed` then
+has the reason, and whatever was returned last may still be written.
+"""
+
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from feedhandler.codecs.feed import Feed
+from feedhandler.retrans.protocol import (
+    NEVER_NS,
+    RETRANSMITTED,
+    WIRE_ERRORS,
+    Heartbeat,
+    HeartbeatReply,
+    RecoveryProtocol,
+    RefreshReject,
+    RefreshRequest,
+    Response,
+    RetransReject,
+    RetransRequest,
+    StreamFramer,
+    TradingDay,
+    WireError,
+)
+from feedhandler.retrans.settings import ServerSettings
+from feedhandler.retrans.store import PacketStore
+
+#: Longest packet that a client may send; a request has 44 bytes.
+REQUEST_BYTES_MAX = 256
+#: Most answers that may wait in one connection. A client that pipelines more is closed.
+ANSWERS_WAITING_MAX = 4096
+#: SourceIDs whose requests of a day are counted; further ones have no requests left.
+SOURCE_IDS_MAX = 4096
+#: Sequence numbers that are looked up at a time.
+SLICE_NUMBERS = 64
+
+#: What is counted, by name.
+COUNTS: dict[str, str] = {
+    **WIRE_ERRORS,
+    "clients": "connections accepted",
+    "clients_refused": "connections closed because there were too many",
+    "clients_left": "connections that the client or the network ended",
+    "clients_silent": "connections closed because nothing came from the client",
+    "clients_slow": "connections closed because the client took its answers too slowly",
+    "clients_wrong": "connections closed because of what the client sent",
+    "heartbeats_sent": "heartbeats sent",
+    "heartbeats_answered": "answers to those heartbeats",
+    "heartbeats": "heartbeats from clients, answered",
+    "requests": "retransmission requests",
+    "accepted": "retransmission requests accepted",
+    "packets": "packets retransmitted",
+    "bytes": "bytes of those packets",
+    "cut_short": "answers cut short because the packets had left the window meanwhile",
+    "refresh_requests": "refresh requests",
+    "refresh_accepted": "refresh requests accepted",
+    "refresh_packets": "packets of snapshots sent over connections",
+    "wrong_direction": "packets that a client has no business to send",
+    "too_many_waiting": "connections closed because too many answers waited",
+    **{
+        f"rejected_{reason.name.lower()}": "retransmission requests rejected for this reason"
+        for reason in RetransReject
+        if reason
+    },
+    **{
+        f"refresh_rejected_{reason.name.lower()}": "refresh requests rejected for this reason"
+        for reason in RefreshReject
+        if reason
+    },
+}
+
+
+class Refresher(Protocol):
+    """Who makes snapshots."""
+
+    def request(self, service: int, now_ns: int) -> RefreshReject:
+        """Somebody asks for a snapshot of `service`; NONE: it will go out."""
+
+    def subscribe(
+        self, service: int, callback: Callable[[list[bytes]], None]
+    ) -> Callable[[], None] | None:
+        """From now on `callback` gets the packets of every snapshot of `service`, in order, in as
+        many calls as wanted; until the function returned, where there is one, is called."""
+
+
+class _Answer:
+    """The packets of an accepted request, as far as they have not been given out."""
+
+    __slots__ = ("at", "end", "numbering", "store")
+
+    def __init__(self, store: PacketStore, first: int, end: int) -> None:
+        self.store = store
+        self.numbering = store.numbering
+        self.at = first
+        self.end = end
+
+
+class _Quota:
+    """Requests a day of each SourceID."""
+
+    def __init__(self, per_day: int) -> None:
+        self._per_day = per_day
+        self._used: dict[str, int] = {}
+        self._day_ns = 0
+
+    def take(self, source_id: str, day_ns: int) -> bool:
+        """Count one request of the day that began at `day_ns`; False where there is none left."""
+        if not self._per_day:
+            return True
+        if day_ns != self._day_ns:
+            self._day_ns = day_ns
+            self._used.clear()
+        used = self._used.get(source_id, 0)
+        if used >= self._per_day or (not used and len(self._used) >= SOURCE_IDS_MAX):
+            return False
+        self._used[source_id] = used + 1
+        return True
+
+    def renew(self) -> None:
+        """A new day begins for everybody."""
+        self._used.clear()
+
+
+class RequestServer:
+    """What all clients share.
+
+    `stores` has the packets of each service; whoever publishes appends to them. Without a
+    `refresher` refresh requests are refused as of the wrong type. A day is the feed's own; `now_ns`
+    is nanoseconds since 1970. `counts` counts by the names of `COUNTS`.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        stores: Mapping[int, PacketStore],
+        settings: ServerSettings,
+        refresher: Refresher | None = None,
+    ) -> None:
+        self.feed = feed
+        self.stores = stores
+        self.settings = settings
+        self.refresher = refresher
+        self.protocol = RecoveryProtocol(feed)
+        self.sessions: set[ServerSession] = set()
+        self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
+        self._day = TradingDay(feed)
+        self._retrans_quota = _Quota(settings.requests_per_day)
+        self._refresh_quota = _Quota(settings.requests_per_day)
+
+    def session(self, peer: str, now_ns: int) -> "ServerSession":
+        """A new connection from `peer`; one too many is `closed` already."""
+        session = ServerSession(self, peer, now_ns)
+        if len(self.sessions) >= self.settings.clients_max:
+            self.counts["clients_refused"] += 1
+            session.closed = f"more than {self.settings.clients_max} clients"
+        else:
+            self.counts["clients"] += 1
+            self.sessions.add(session)
+        return session
+
+    def new_day(self) -> None:
+        """Everybody's requests of the day are given back."""
+        self._retrans_quota.renew()
+        self._refresh_quota.renew()
+
+    def judge(self, request: RetransRequest, now_ns: int) -> RetransReject:
+        """Whether a retransmission request is granted; it counts as one of the day's."""
+        if not _readable(request.source_id):
+            return RetransReject.BADLY_FORMED
+        store = self.stores.get(request.service)
+        if store is None:
+            return RetransReject.WRONG_SERVICE
+        if not self._permitted(request.source_id):
+            return RetransReject.PERMISSION
+        if not self._retrans_quota.take(request.source_id, self._day.start_ns(now_ns)):
+            return RetransReject.TOO_MANY_TODAY
+        width = request.end - request.first
+        if width < 1 or request.first < self.feed.first_sequence or request.end > store.end:
+            return RetransReject.INVALID_RANGE
+        if width > self.settings.request_packets_max:
+            return RetransReject.OVER_THRESHOLD
+        if not store.covers(request.first, request.end):
+            return RetransReject.NO_LONGER_AVAILABLE
+        return RetransReject.NONE
+
+    def judge_refresh(self, request: RefreshRequest, now_ns: int) -> RefreshReject:
+        """Whether a refresh request is granted, as far as it is not the refresher's to say."""
+        if self.refresher is None:
+            return RefreshReject.WRONG_PACKET_TYPE
+        if not _readable(request.source_id):
+            return RefreshReject.BADLY_FORMED
+        if not self._permitted(request.source_id):
+            return RefreshReject.PERMISSION
+        if not self._refresh_quota.take(request.source_id, self._day.start_ns(now_ns)):
+            return RefreshReject.TOO_MANY_TODAY
+        return RefreshReject.NONE
+
+    def _permitted(self, source_id: str) -> bool:
+        allowed = self.settings.source_ids
+        return bool(source_id) and (not allowed or source_id in allowed)
+
+
+def _readable(source_id: str) -> bool:
+    return source_id.isascii() and source_id.isprintable()
+
+
+class ServerSession:
+    """One client's connection, to `peer` (for reports).
+
+    closed      why the connection must be closed; empty while it must not
+    on_output   called when there is something to write that neither `feed` nor `tick` returned, or
+                when the session has closed itself; it must not call back before it has returned
+    """
+
+    def __init__(self, server: RequestServer, peer: str, now_ns: int) -> None:
+        settings = server.settings
+        self.peer = peer
+        self.closed = ""
+        self.on_output: Callable[[], None] | None = None
+        self._server = server
+        self._counts = server.counts
+        self._protocol = server.protocol
+        self._framer = StreamFramer(server.feed, REQUEST_BYTES_MAX)
+        self._flag_at = server.feed.table.flags_at
+        self._heartbeat_ns = settings.heartbeat_us * 1_000
+        self._dead_ns = settings.dead_us * 1_000
+        self._now_ns = self._heard_ns = self._beat_ns = now_ns
+        self._paused_ns: int | None = None
+        self._queue: deque[bytes | _Answer] = deque()
+        self._queued_bytes = self._answers = 0
+        self._source_id = ""
+        self._subscriptions: dict[int, Callable[[], None] | None] = {}
+
+    # -- the connection -------------------------------------------------------------------------
+
+    @property
+    def deadline_ns(self) -> int:
+        """When `tick` has something to do: at once while there is more to write."""
+        if self.closed:
+            return NEVER_NS
+        if self._paused_ns is not None:
+            return self._paused_ns + self._dead_ns
+        if self._queue:
+            return self._now_ns
+        return min(self._beat_ns + self._heartbeat_ns, self._heard_ns + self._dead_ns)
+
+    @property
+    def waiting(self) -> bool:
+        """Is there more to write as soon as the connection takes it?"""
+        return bool(self._queue) and not self.closed
+
+    def pause(self, now_ns: int) -> None:
+        """The connection takes no more; nothing is returned until `resume`."""
+        self._now_ns = now_ns
+        if self._paused_ns is None:
+            self._paused_ns = now_ns
+
+    def resume(self, now_ns: int) -> None:
+        """The connection takes bytes again."""
+        self._now_ns = self._heard_ns = now_ns
+        self._paused_ns = None
+
+    def end(self) -> None:
+        """The connection is gone; to be called for every session that was not refused."""
+        if not self.closed:
+            self._close("clients_left", "the client left")
+
+    def _close(self, name: str, reason: str) -> None:
+        self._counts[name] += 1
+        self.closed = reason
+        self._queue.clear()
+        for unsubscribe in self._subscriptions.values():
+            if unsubscribe is not None:
+                unsubscribe()
+        self._subscriptions.clear()
+        self._server.sessions.discard(self)
+
+    # -- time and bytes -------------------------------------------------------------------------
+
+    def tick(self, now_ns: int) -> bytes:
+        """Let time pass; the bytes to write."""
+        if self.closed:
+            return b""
+        self._now_ns = now_ns
+        if self._paused_ns is not None:
+            if now_ns >= self._paused_ns + self._dead_ns:
+                self._close("clients_slow", "the client takes nothing any more")
+            return b""
+        if now_ns >= self._heard_ns + self._dead_ns:
+            self._close("clients_silent", "the client is silent")
+            return b""
+        heartbeat = b""
+        if now_ns >= self._beat_ns + self._heartbeat_ns:
+            self._beat_ns = now_ns
+            self._counts["heartbeats_sent"] += 1
+            heartbeat = self._protocol.heartbeat(now_ns)
+        return heartbeat + self._chunk()
+
+    def feed(self, data: bytes, now_ns: int) -> bytes:
+        """Take in what the client sent; the bytes to write."""
+        if self.closed or not data:
+            return b""
+        self._now_ns = self._heard_ns = now_ns
+        try:
+            for packet in self._framer.feed(data):
+                if not self.closed:
+                    self._packet(packet, now_ns)
+            if self._framer.failure is not None:
+                raise self._framer.failure
+        except WireError as error:
+            answer = self._chunk()
+            self._counts[error.name] += 1
+            self._close("clients_wrong", f"the client sent {error.message}")
+            return answer
+        self._check_room()
+        return self._chunk()
+
+    def _check_room(self) -> None:
+        if self._queued_bytes > self._server.settings.output_bytes_max and not self.closed:
+            self._close("clients_slow", "the client takes its answers too slowly")
+
+    def _chunk(self) -> bytes:
+        """The next bytes to write, about `chunk_bytes` of them."""
+        if self._paused_ns is not None or not self._queue or self.closed:
+            return b""
+        chunk = bytearray()
+        room = self._server.settings.chunk_bytes
+        while self._queue and len(chunk) < room:
+            item = self._queue[0]
+            if isinstance(item, bytes):
+                chunk += item
+                self._queued_bytes -= len(item)
+            elif not self._retransmit(item, chunk, room):
+                break
+            else:
+                self._answers -= 1
+            self._queue.popleft()
+        return bytes(chunk)
+
+    def _retransmit(self, answer: _Answer, chunk: bytearray, room: int) -> bool:
+        """Append packets of an answer to `chunk` until that is full; True at the answer's end."""
+        store = answer.store
+        while answer.at < answer.end:
+            until = min(answer.at + SLICE_NUMBERS, answer.end)
+            if store.numbering != answer.numbering or not store.covers(answer.at, until):
+                self._counts["cut_short"] += 1
+                return True
+            for _, next_sequence, packet in store.packets(answer.at, until):
+                if len(chunk) >= room:
+                    return False
+                begin = len(chunk)
+                chunk += packet
+                chunk[begin + self._flag_at] = RETRANSMITTED
+                answer.at = next_sequence
+                self._counts["packets"] += 1
+                self._counts["bytes"] += len(packet)
+        return True
+
+    # -- what a client may send -----------------------------------------------------------------
+
+    def _packet(self, packet: bytes, now_ns: int) -> None:
+        try:
+            frame = self._protocol.read(packet)
+        except WireError as error:
+            if not self._protocol.is_request(error.packet_type):
+                raise
+            self._counts[error.name] += 1
+            self._refuse_unread(error, now_ns)
+            return
+        if isinstance(frame, RetransRequest):
+            self._source_id = frame.source_id
+            self._retransmission(frame, now_ns)
+        elif isinstance(frame, RefreshRequest):
+            self._source_id = frame.source_id
+            self._refresh(frame, now_ns)
+        elif isinstance(frame, Heartbeat):
+            self._counts["heartbeats"] += 1
+            self._push(self._protocol.heartbeat_reply(self._source_id, now_ns))
+        elif isinstance(frame, HeartbeatReply):
+            self._counts["heartbeats_answered"] += 1
+        else:
+            raise WireError("wrong_direction", "a packet that no client may send")
+
+    def _refuse_unread(self, error: WireError, now_ns: int) -> None:
+        """Refuse a request that could not be read."""
+        refresh = self._protocol.is_refresh(error.packet_type)
+        reason = RefreshReject.BADLY_FORMED if refresh else RetransReject.BADLY_FORMED
+        self._respond(Response(refresh, error.number, error.service, "", reason), now_ns)
+
+    def _retransmission(self, request: RetransRequest, now_ns: int) -> None:
+        self._counts["requests"] += 1
+        reason = self._server.judge(request, now_ns)
+        self._respond(
+            Response(False, request.number, request.service, request.source_id, reason), now_ns
+        )
+        if reason == RetransReject.NONE:
+            self._answers += 1
+            if self._answers > ANSWERS_WAITING_MAX:
+                raise WireError("too_many_waiting", "requests faster than it takes the answers")
+            store = self._server.stores[request.service]
+            self._queue.append(_Answer(store, request.first, request.end))
+
+    def _refresh(self, request: RefreshRequest, now_ns: int) -> None:
+        self._counts["refresh_requests"] += 1
+        reason = self._server.judge_refresh(request, now_ns)
+        place = len(self._queue)
+        if reason == RefreshReject.NONE:
+            assert self._server.refresher is not None
+            subscribed = self._subscribe(request.service)
+            reason = self._server.refresher.request(request.service, now_ns)
+            if reason != RefreshReject.NONE and subscribed:
+                self._unsubscribe(request.service)
+        # A refresher may have given the snapshot already: the response goes before it.
+        self._respond(
+            Response(True, request.number, request.service, request.source_id, reason),
+            now_ns,
+            place,
+        )
+
+    def _subscribe(self, service: int) -> bool:
+        """Have the service's snapshots sent to this client; False where they are already, or where
+        the settings do not want it."""
+        refresher = self._server.refresher
+        if refresher is None or not self._server.settings.refresh_over_tcp:
+            return False
+        if service in self._subscriptions:
+            return False
+        self._subscriptions[service] = refresher.subscribe(service, self._snapshot)
+        return True
+
+    def _unsubscribe(self, service: int) -> None:
+        unsubscribe = self._subscriptions.pop(service, None)
+        if unsubscribe is not None:
+            unsubscribe()
+
+    def _snapshot(self, packets: list[bytes]) -> None:
+        """Packets of a snapshot, from the refresher."""
+        if self.closed:
+            return
+        for packet in packets:
+            self._push(packet)
+        self._counts["refresh_packets"] += len(packets)
+        self._check_room()
+        if self.on_output is not None:
+            self.on_output()
+
+    # -- what goes out --------------------------------------------------------------------------
+
+    def _respond(self, response: Response, now_ns: int, place: int | None = None) -> None:
+        prefix = "refresh_" if response.refresh else ""
+        if response.reason:
+            kind = RefreshReject if response.refresh else RetransReject
+            self._counts[f"{prefix}rejected_{kind(response.reason).name.lower()}"] += 1
+        else:
+            self._counts[f"{prefix}accepted"] += 1
+        self._push(self._protocol.response(response, now_ns), place)
+
+    def _push(self, data: bytes, place: int | None = None) -> None:
+        """Queue bytes, at the end or at `place`."""
+        self._queued_bytes += len(data)
+        if place is None:
+            self._queue.append(data)
+        else:
+            self._queue.insert(place, data)
