@@ -300,7 +300,7 @@ class RequestClient:
 
     def tick(self, now_ns: int) -> list[Event]:
         """Let time pass: a silent server is asked for a sign of life, then given up."""
-        if now_ns < self.deadline_ns:
+        if not self._up or now_ns < self.deadline_ns:
             return []
         if now_ns >= self._heard_ns + self._dead_ns:
             silent_ms = (now_ns - self._heard_ns) // 1_000_000
