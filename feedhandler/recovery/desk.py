@@ -25,12 +25,13 @@ import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.quality import State as Quality
 from feedhandler.codecs import Feed
 from feedhandler.ingest.ring import RecordKind
+from feedhandler.recovery.ports import DeskChannel, Ports
 from feedhandler.retrans.actions import Alert, Ask, AskRefresh, Cancel, GiveUp
 from feedhandler.retrans.events import (
     Accepted,
@@ -57,66 +58,6 @@ CLOSED_SHARE_MAX = 0.5
 NEVER = 2**63 - 1
 
 
-@dataclass(frozen=True, slots=True)
-class DeskChannel:
-    """One channel: its service, and the servers by name that can get back what it lost.
-
-    `refresh`: snapshots can be had, on refresh lines or from `refresh_server`. `reference`: it
-    carries the reference data that must be there before anything else.
-    """
-
-    service: int
-    retransmission: str = ""
-    refresh: bool = False
-    refresh_server: str = ""
-    reference: bool = False
-
-
-class Ports(Protocol):
-    """What the desk has done by others. `place` is a channel's index."""
-
-    def ask(self, server: str, request: Ask, now_ns: int) -> None:
-        """Send a retransmission request."""
-
-    def cancel(self, server: str, request_id: int) -> None:
-        """Forget a request."""
-
-    def ask_refresh(self, server: str, request: AskRefresh, now_ns: int) -> None:
-        """Send a refresh request."""
-
-    def fill(self, place: int, data: bytes, epoch: int) -> None:
-        """Give the arbiter a packet that was missing."""
-
-    def give_up(self, place: int, until: int, epoch: int) -> None:
-        """Have the arbiter announce what is missing below `until`."""
-
-    def quality(self, place: int, body: bytes) -> None:
-        """Tell the service's subscribers."""
-
-    def block(
-        self, place: int, begin: bytes, packets: list[bytes], last: int, end: bytes, links: Any
-    ) -> None:
-        """Send a snapshot block, to `links` or (None) to all that the service concerns."""
-
-    def close_stream(self, place: int) -> None:
-        """From now on packets go to the store only."""
-
-    def open_stream(self, place: int, packets: list[tuple[int, int, bytes]]) -> None:
-        """Publish these stored packets, then live ones again."""
-
-    def renumber(self, place: int) -> None:
-        """A new numbering begins; everything of the old one was published."""
-
-    def next_sequence(self, place: int) -> int:
-        """The number after the last packet published; 0 before any."""
-
-    def is_here(self, link: Any) -> bool:
-        """Is the link still attached?"""
-
-    def alert(self, text: str) -> None:
-        """Tell the operator."""
-
-
 @dataclass(slots=True)
 class _Desk:
     """What the desk knows of one channel."""
@@ -128,6 +69,8 @@ class _Desk:
     #: Snapshots come on refresh lines and over TCP, each numbered by itself.
     assemblers: tuple[RefreshAssembler, ...] = ()
     epoch: int = 0
+    #: The latest refresh request's id; all others are retransmissions'.
+    refresh_id: int = 0
     joined: bool = False
     closed: bool = False
     #: The state before this number came with a snapshot though the stream was not joined yet.
@@ -232,7 +175,7 @@ class Desk:
             "requested": [[first, end - 1] for first, end in recovery.requested],
             "lost": [[first, end - 1] for first, end in recovery.lost_ranges],
             "closed": desk.closed,
-            **counts,
+            "counts": dict(counts),
         }
 
     # -- what it hears ----------------------------------------------------------------------
@@ -558,10 +501,14 @@ class Desk:
             self.counts["requests"] += 1
             ports.ask(plan.retransmission, self._numbered(place, action), now_ns)
         elif isinstance(action, Cancel):
-            ports.cancel(plan.retransmission, place << PLACE_SHIFT | action.request_id)
+            refresh = action.request_id == desk.refresh_id
+            server = plan.refresh_server if refresh else plan.retransmission
+            if server:
+                ports.cancel(server, place << PLACE_SHIFT | action.request_id)
         elif isinstance(action, GiveUp):
             ports.give_up(place, action.until, action.epoch)
         elif isinstance(action, AskRefresh):
+            desk.refresh_id = action.request_id
             if plan.refresh_server:
                 self.counts["refresh_requests"] += 1
                 ports.ask_refresh(plan.refresh_server, self._numbered(place, action), now_ns)

@@ -1,0 +1,69 @@
+"""What the desk is told of a channel, and what it has done by others.
+
+The gateway's `runner` and the simulation each are its hands: both have these verbs.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from feedhandler.retrans.actions import Ask, AskRefresh
+
+
+@dataclass(frozen=True, slots=True)
+class DeskChannel:
+    """One channel: its service, and the servers by name that can get back what it lost.
+
+    `refresh`: snapshots can be had, on refresh lines or from `refresh_server`. `reference`: it
+    carries the reference data that must be there before anything else.
+    """
+
+    service: int
+    retransmission: str = ""
+    refresh: bool = False
+    refresh_server: str = ""
+    reference: bool = False
+
+
+class Ports(Protocol):
+    """What the desk has done by others. `place` is a channel's index."""
+
+    def ask(self, server: str, request: Ask, now_ns: int) -> None:
+        """Send a retransmission request."""
+
+    def cancel(self, server: str, request_id: int) -> None:
+        """Forget a request."""
+
+    def ask_refresh(self, server: str, request: AskRefresh, now_ns: int) -> None:
+        """Send a refresh request."""
+
+    def fill(self, place: int, data: bytes, epoch: int) -> None:
+        """Give the arbiter a packet that was missing."""
+
+    def give_up(self, place: int, until: int, epoch: int) -> None:
+        """Have the arbiter announce what is missing below `until`."""
+
+    def quality(self, place: int, body: bytes) -> None:
+        """Tell the service's subscribers."""
+
+    def block(
+        self, place: int, begin: bytes, packets: list[bytes], last: int, end: bytes, links: Any
+    ) -> None:
+        """Send a snapshot block, to `links` or (None) to all that the service concerns."""
+
+    def close_stream(self, place: int) -> None:
+        """From now on packets go to the store only."""
+
+    def open_stream(self, place: int, packets: list[tuple[int, int, bytes]]) -> None:
+        """Publish these stored packets, then live ones again."""
+
+    def renumber(self, place: int) -> None:
+        """A new numbering begins; everything of the old one was published."""
+
+    def next_sequence(self, place: int) -> int:
+        """The number after the last packet published; 0 before any."""
+
+    def is_here(self, link: Any) -> bool:
+        """Is the link still attached?"""
+
+    def alert(self, text: str) -> None:
+        """Tell the operator."""

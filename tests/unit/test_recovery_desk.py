@@ -1,0 +1,405 @@
+"""The desk: what it does with marks, answers and snapshots, told by its hands."""
+
+import json
+
+import pytest
+
+from feedhandler.amqp.quality import QualityState
+from feedhandler.codecs import load_feed
+from feedhandler.ingest.ring import RecordKind
+from feedhandler.recovery.desk import LOOK_NS, Desk
+from feedhandler.recovery.ports import DeskChannel
+from feedhandler.retrans.events import Accepted, Answered, Packet, RefreshPacket, Rejected
+from feedhandler.retrans.settings import RecoverySettings
+from feedhandler.retrans.snapshots import SnapshotCutter
+from feedhandler.retrans.states import State
+
+FEED = load_feed("euronext-utp-md")
+MS = 1_000_000
+SETTINGS = RecoverySettings(store_bytes=1 << 16)
+RTS, RFS = "rts", "rfs"
+
+
+def packet(sequence, service=104):
+    message = FEED.encode_message(230, order_id=sequence)
+    return FEED.encode_packet(sequence=sequence, service=service, messages=[message])
+
+
+class Hands:
+    """The desk's ports: notes what was done, in order, and plays the fan-out's part."""
+
+    def __init__(self, channels, settings=SETTINGS):
+        self.done = []
+        self.next = [0] * len(channels)
+        self.closed = set()
+        self.gone = set()
+        self.now = 1_000 * MS
+        self.qualities = [QualityState(channel.service, ["A", "B"]) for channel in channels]
+        self.desk = Desk(FEED, channels, self.qualities, self, settings, seed=1)
+        self.cutter = SnapshotCutter(FEED)
+        self.refresh_sequence = 1
+
+    # what the desk does
+
+    def ask(self, server, request, now_ns):
+        self.done.append(("ask", server, request.first, request.end))
+        self.asked = request
+
+    def cancel(self, server, request_id):
+        if server == RTS:  # that a refresh came otherwise is no news here
+            self.done.append(("cancel", server))
+
+    def ask_refresh(self, server, request, now_ns):
+        self.done.append(("ask refresh", server, request.service))
+
+    def fill(self, place, data, epoch):
+        self.done.append(("fill", place, FEED.decode_packet(data).sequence, epoch))
+
+    def give_up(self, place, until, epoch):
+        self.done.append(("give up", place, until, epoch))
+
+    def quality(self, place, body):
+        told = json.loads(body)
+        self.done.append(("quality", place, told["state"], told["reason"]))
+        self.told = told
+
+    def block(self, place, begin, packets, last, end, links):
+        numbers = [FEED.decode_packet(data).sequence for data in packets]
+        since = [number for number in numbers if number > last]
+        states = json.loads(begin)["state"], json.loads(end)["state"]
+        self.done.append(("block", place, last, since, states[1], json.loads(end)["next"], links))
+
+    def close_stream(self, place):
+        self.closed.add(place)
+        self.done.append(("close", place))
+
+    def open_stream(self, place, packets):
+        self.closed.discard(place)
+        self.done.append(("open", place, [sequence for sequence, _, _ in packets]))
+        if packets:
+            self.next[place] = packets[-1][1]
+
+    def renumber(self, place):
+        self.done.append(("renumber", place))
+
+    def next_sequence(self, place):
+        return self.next[place]
+
+    def is_here(self, link):
+        return link not in self.gone
+
+    def alert(self, text):
+        self.done.append(("alert", text))
+
+    # what happens to it
+
+    def mark(self, kind, first=0, end=0, place=0, auxiliary=0):
+        if kind in (RecordKind.GAP, RecordKind.RESET, RecordKind.START):
+            self.next[place] = end
+        self.desk.mark(kind, place, 0, first, end, auxiliary, self.now)
+
+    def packets(self, first, end, place=0):
+        """Published, or stored where the stream is closed, as the fan-out would."""
+        for sequence in range(first, end):
+            store = self.desk.store(place)
+            data = packet(sequence, self.qualities[place].service)
+            if store is not None:
+                store.append(sequence, sequence + 1, data, 0, len(data))
+            if place not in self.closed:
+                self.next[place] = sequence + 1
+
+    def snapshot(self, last, place=0, over_tcp=False):
+        """A whole snapshot on the refresh lines."""
+        service = self.qualities[place].service
+        message = FEED.encode_message(230, order_id=last)
+        for data in self.cutter.cut(service, [message], last, self.refresh_sequence, 0):
+            if over_tcp:
+                event = RefreshPacket(service, self.refresh_sequence, data)
+                self.desk.client_event(RFS, event, self.now)
+            else:
+                self.desk.refresh_packet(place, self.refresh_sequence, data, self.now)
+            self.refresh_sequence += 1
+
+    def wait(self, milliseconds):
+        end = self.now + int(milliseconds * MS)
+        while self.desk.deadline_ns <= end:
+            self.now = max(self.now + 1, self.desk.deadline_ns)
+            self.desk.tick(self.now)
+        self.now = end
+
+    def story(self):
+        done, self.done = self.done, []
+        return done
+
+
+def joined(*, first=1, refresh=True, retransmission=RTS, settings=SETTINGS):
+    """One channel, joined and at number 10."""
+    channel = DeskChannel(104, retransmission, refresh, RFS if refresh else "")
+    hands = Hands([channel], settings)
+    hands.desk.server_up(RTS, hands.now)
+    hands.mark(RecordKind.START, first, first)
+    if first == 1:
+        hands.packets(1, 10)
+    hands.story()
+    return hands
+
+
+def test_what_is_missing_is_told_and_asked_for_and_filled():
+    hands = joined()
+    hands.mark(RecordKind.HOLE, 10, 12)
+    assert hands.desk.state(0) == State.SUSPECTING
+    hands.mark(RecordKind.MISSING, 10, 12, auxiliary=3)
+    assert hands.story() == [("quality", 0, "RECOVERING", "missing"), ("ask", RTS, 10, 12)]
+    assert hands.told["missing"] == [[10, 11]]
+    assert hands.desk.snapshot(0)["requested"] == [[10, 11]]
+    for event in (
+        Accepted(hands.asked.request_id),
+        Packet(hands.asked.request_id, 104, 10, 11, packet(10)),
+        Packet(hands.asked.request_id, 104, 11, 12, packet(11)),
+        Answered(hands.asked.request_id),
+    ):
+        hands.desk.client_event(RTS, event, hands.now)
+    assert hands.story() == [("fill", 0, 10, 3), ("fill", 0, 11, 3)]
+    hands.packets(10, 14)
+    hands.mark(RecordKind.CLOSED, 14, 14)
+    assert hands.story() == [("quality", 0, "OK", "recovered")]
+    assert hands.desk.state(0) == State.IN_SYNC
+    assert hands.desk.counts["retransmitted"] == 2
+    assert hands.desk.counts["requests"] == 1
+
+
+def test_requests_of_two_channels_are_told_apart():
+    channels = [DeskChannel(service, RTS) for service in (103, 104)]
+    hands = Hands(channels)
+    hands.desk.server_up(RTS, hands.now)
+    for place in (0, 1):
+        hands.mark(RecordKind.START, 1, 1, place)
+        hands.packets(1, 10, place)
+        hands.mark(RecordKind.MISSING, 10, 11, place)
+    hands.story()
+    hands.desk.client_event(RTS, Packet(hands.asked.request_id, 104, 10, 11, packet(10)), hands.now)
+    assert hands.story() == [("fill", 1, 10, 0)]
+    assert hands.desk.state(0) == State.REQUESTING
+
+
+def test_what_was_lost_is_refreshed_and_the_block_has_what_was_published_since():
+    hands = joined()
+    hands.mark(RecordKind.GAP, 10, 12)
+    assert hands.story() == [("quality", 0, "STALE", "gap"), ("ask refresh", RFS, 104)]
+    hands.packets(12, 20)
+    hands.snapshot(15)
+    assert hands.story() == [("block", 0, 15, [16, 17, 18, 19], "REFRESHED", 20, None)]
+    assert hands.desk.state(0) == State.IN_SYNC
+
+
+def test_a_snapshot_that_does_not_reach_the_loss_changes_nothing():
+    hands = joined()
+    hands.mark(RecordKind.GAP, 10, 12)
+    hands.packets(12, 20)
+    hands.story()
+    hands.snapshot(10)
+    assert hands.story() == []
+    assert hands.desk.state(0) == State.REFRESHING
+
+
+def test_a_snapshot_ahead_of_the_live_lines_waits_for_them():
+    hands = joined()
+    hands.mark(RecordKind.GAP, 10, 12)
+    hands.packets(12, 15)
+    hands.story()
+    hands.snapshot(16)
+    assert hands.story() == []
+    hands.packets(15, 18)
+    hands.wait(LOOK_NS / MS)
+    assert hands.story() == [("block", 0, 16, [17], "REFRESHED", 18, None)]
+
+
+def test_a_snapshot_that_its_stream_never_reaches_is_dropped():
+    hands = joined()
+    hands.mark(RecordKind.GAP, 10, 12)
+    hands.packets(12, 15)
+    hands.snapshot(5_000)
+    hands.story()
+    hands.wait(SETTINGS.refresh_timeout_us / 1000 + 1)
+    assert not [done for done in hands.story() if done[0] == "block"]
+    assert hands.desk.snapshot(0)["counts"]["snapshots_failed"] >= 1
+
+
+def test_when_too_much_was_published_since_the_snapshot_another_one_is_wanted():
+    hands = joined()
+    hands.mark(RecordKind.GAP, 10, 12)
+    size = len(packet(1))
+    hands.packets(12, 12 + 2 * SETTINGS.store_bytes // size)
+    hands.story()
+    hands.snapshot(13)
+    assert not [done for done in hands.story() if done[0] == "block"]
+    assert hands.desk.counts["overflows"] == 1
+    last = hands.next[0] - 3
+    hands.snapshot(last)
+    assert [done[2] for done in hands.story() if done[0] == "block"] == [last]
+
+
+def test_without_refresh_a_loss_stays_stale():
+    hands = joined(refresh=False)
+    hands.mark(RecordKind.GAP, 10, 12)
+    assert hands.story() == [("quality", 0, "STALE", "gap")]
+    assert hands.desk.state(0) == State.STALE
+    assert hands.desk.store(0) is None
+
+
+def test_a_refusal_gives_the_range_up():
+    hands = joined()
+    hands.mark(RecordKind.MISSING, 10, 12, auxiliary=1)
+    hands.story()
+    hands.desk.client_event(RTS, Rejected(hands.asked.request_id, 5), hands.now)
+    assert hands.story() == [("give up", 0, 12, 1)]
+
+
+def test_a_start_in_mid_day_is_closed_until_its_snapshot_is_there():
+    hands = joined(first=100)
+    assert hands.desk.is_closed(0)
+    hands.packets(100, 110)
+    assert hands.story() == []
+    hands.snapshot(104)
+    assert hands.story() == [
+        ("block", 0, 104, [], "REFRESHED", 105, None),
+        ("open", 0, [105, 106, 107, 108, 109]),
+    ]
+    assert not hands.desk.is_closed(0)
+
+
+def test_a_start_at_the_days_first_packet_needs_no_snapshot():
+    hands = Hands([DeskChannel(104, RTS, True, RFS)])
+    hands.mark(RecordKind.START, 2, 2)
+    assert hands.story() == [("quality", 0, "OK", "start")]
+
+
+def test_a_mid_day_start_without_a_snapshot_opens_honestly_stale():
+    hands = joined(first=100)
+    hands.packets(100, 105)
+    hands.wait(10 * SETTINGS.refresh_timeout_us / 1000)
+    story = hands.story()
+    assert ("open", 0, [100, 101, 102, 103, 104]) in story
+    assert story[story.index(("open", 0, [100, 101, 102, 103, 104])) - 1][2] == "STALE"
+    assert hands.desk.counts["opened_stale"] == 1
+
+
+def test_a_closed_stream_whose_store_fills_up_opens_before_anything_is_lost():
+    hands = joined(first=100)
+    count = SETTINGS.store_bytes // len(packet(1)) * 6 // 10
+    hands.packets(100, 100 + count)
+    hands.wait(LOOK_NS / MS)
+    story = hands.story()
+    assert ("quality", 0, "STALE", "overflow") in story
+    assert story[-1] == ("open", 0, list(range(100, 100 + count)))
+
+
+def test_reference_data_comes_first():
+    channels = [
+        DeskChannel(101, RTS, True, RFS, reference=True),
+        DeskChannel(104, RTS, True, RFS),
+    ]
+    hands = Hands(channels)
+    hands.mark(RecordKind.START, 100, 100, place=1)
+    asked = [done for done in hands.story() if done[0] == "ask refresh"]
+    assert asked == [("ask refresh", RFS, 101)]
+    hands.snapshot(7, place=0)
+    story = hands.story()
+    assert ("block", 0, 7, [], "REFRESHED", 8, None) in story or story[0][:3] == ("block", 0, 7)
+    assert ("ask refresh", RFS, 104) in story
+
+
+def test_reference_data_that_does_not_come_is_not_waited_for_for_ever():
+    channels = [
+        DeskChannel(101, RTS, True, RFS, reference=True),
+        DeskChannel(104, RTS, True, RFS),
+    ]
+    hands = Hands(channels)
+    hands.mark(RecordKind.START, 100, 100, place=1)
+    hands.story()
+    hands.wait(SETTINGS.refresh_timeout_us / 1000 + 5)
+    assert ("ask refresh", RFS, 104) in hands.story()
+
+
+def test_a_link_that_wants_the_state_gets_the_latest_snapshot_and_what_followed():
+    hands = joined()
+    hands.snapshot(7)
+    hands.desk.attached("link", [0], hands.now)
+    assert hands.story() == [("block", 0, 7, [8, 9], "OK", 10, ["link"])]
+
+
+def test_a_link_that_wants_the_state_waits_where_there_is_none_yet():
+    hands = joined()
+    hands.desk.attached("early", [0], hands.now)
+    hands.gone.add("early")
+    hands.desk.attached("link", [0], hands.now)
+    assert ("ask refresh", RFS, 104) in hands.story()
+    hands.packets(10, 12)
+    hands.snapshot(10)
+    assert hands.story() == [("block", 0, 10, [11], "OK", 12, ["link"])]
+    hands.snapshot(11)
+    assert hands.story() == []
+
+
+def test_a_snapshot_over_tcp_serves_as_well():
+    hands = joined()
+    hands.mark(RecordKind.GAP, 10, 12)
+    hands.packets(12, 20)
+    hands.story()
+    hands.snapshot(15, over_tcp=True)
+    assert [done[:3] for done in hands.story()] == [("block", 0, 15)]
+
+
+def test_a_hole_in_a_snapshot_spoils_it():
+    hands = joined()
+    hands.mark(RecordKind.GAP, 10, 12)
+    hands.packets(12, 20)
+    hands.story()
+    message = FEED.encode_message(230, order_id=1)
+    packets = hands.cutter.cut(104, [message], 15, 1, 0)
+    hands.desk.refresh_packet(0, 1, packets[0], hands.now)
+    hands.desk.refresh_mark(0, RecordKind.GAP, hands.now)
+    for number, data in enumerate(packets[1:], 2):
+        hands.desk.refresh_packet(0, number, data, hands.now)
+    if len(packets) > 1:
+        assert not [done for done in hands.story() if done[0] == "block"]
+
+
+def test_a_new_numbering_voids_what_is_under_way_and_opens_what_was_closed():
+    hands = joined(first=100)
+    hands.packets(100, 103)
+    hands.story()
+    hands.mark(RecordKind.RESET, 0, 2)
+    assert hands.story()[:3] == [
+        ("open", 0, [100, 101, 102]),
+        ("renumber", 0),
+        ("quality", 0, "OK", "reset"),
+    ]
+    assert hands.desk.store(0).count == 0
+    hands.packets(2, 5)
+    assert hands.desk.state(0) == State.IN_SYNC
+
+
+def test_a_lost_connection_is_waited_for_and_its_ranges_asked_again():
+    hands = joined()
+    hands.mark(RecordKind.MISSING, 10, 12)
+    hands.desk.server_down(RTS, hands.now)
+    hands.story()
+    hands.wait(100)
+    assert hands.story() == []
+    hands.desk.server_up(RTS, hands.now)
+    hands.wait(200)
+    assert ("ask", RTS, 10, 12) in hands.story()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_deadlines_always_lie_ahead(seed):
+    hands = joined()
+    hands.mark(RecordKind.MISSING, 10, 12 + seed)
+    hands.mark(RecordKind.GAP, 10, 11)
+    for _ in range(200):
+        if hands.desk.deadline_ns > hands.now + 10**12:
+            break
+        hands.now = max(hands.now, hands.desk.deadline_ns)
+        hands.desk.tick(hands.now)
+        assert hands.desk.deadline_ns > hands.now
