@@ -41,7 +41,6 @@ PURE_MODE: dict[str, str] = {
     "feedhandler.ingest.arbitration": "feedhandler/ingest/arbitration.py",
     "feedhandler.ingest.recovered": "feedhandler/ingest/recovered.py",
     "feedhandler.recorder_frames": "feedhandler/recorder_frames.py",
-    "feedhandler.recorder_tap": "feedhandler/recorder_tap.py",
     "feedhandler.retrans.store": "feedhandler/retrans/store.py",
     "feedhandler.replay.pcap": "feedhandler/replay/pcap.py",
     "feedhandler.replay.market": "feedhandler/replay/market.py",

@@ -1,9 +1,9 @@
 """The recorder: what each line received, and what was published, into pcap files.
 
-A `Recorder` has a tap for each series (`lines_tap`, `published_tap`), which a thread that must not
-wait fills, and a thread of its own that looks into the taps every `POLL_S`, lays the packets out as
-pcap records without the GIL and writes them with one system call a mebibyte. Whatever the disk
-does, the stream goes on: a tap whose ring is full drops and counts.
+A `Recorder` has a tap for each series (`tap("lines")`, `tap("published")`; see `recorder_frames`),
+which a thread that must not wait fills, and a thread of its own that looks into the taps every
+`POLL_S`, lays the packets out as pcap records without the GIL and writes them with one system call
+a mebibyte. Whatever the disk does, the stream goes on: who finds a tap full drops and counts.
 
 Which file the bytes go to and when recording stops is `recorder_files`'s. Recording that stops by
 itself (a bound, a failing disk) stays stopped until the gateway starts again: files are closed, the
@@ -25,10 +25,10 @@ from typing import Any, Protocol
 
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.counters import RecorderCounter, as_dict, counter_array
+from feedhandler.ingest.ring import Ring
 from feedhandler.recorder_files import PART, SUFFIX, Full, RecordingFiles
 from feedhandler.recorder_frames import FILE_HEADER, FrameWriter
 from feedhandler.recorder_settings import RecordConfig
-from feedhandler.recorder_tap import Tap
 
 #: How often the taps are looked into: at 1 Gbit/s some 1.3 MB wait then.
 POLL_S = 0.01
@@ -142,25 +142,35 @@ class DiskFolder:
 
 
 class Series:
-    """One series: its tap, what lays its packets out, and its row of counters."""
+    """One series: its tap, what lays its packets out, and its row of counters.
+
+    `refused` tells what the tap's producer dropped; `unwritten` is what was taken and not written.
+    """
 
     def __init__(self, name: str, endpoints: Sequence[Endpoint], ring_bytes: int) -> None:
         self.name = name
-        self.tap = Tap(ring_bytes)
+        self.tap = Ring(ring_bytes)
+        self.refused: Callable[[], int] = int
+        self.unwritten = 0
         self.writer = FrameWriter(
-            [(each.group, each.port, each.source or "") for each in endpoints], BUFFER_BYTES
+            [(each.group, each.port, each.source or "") for each in endpoints],
+            BUFFER_BYTES,
+            name == "lines",
         )
         self.counters = counter_array(RecorderCounter, 1)[0]
 
-    def counts(self, at_rest: bool) -> dict[str, int]:
-        """The counters; `at_rest`: nothing that is in the ring will be written any more."""
-        row, tap = self.counters, self.tap
-        row[RecorderCounter.UNWRITABLE] = self.writer.unwritable
-        row[RecorderCounter.DROPPED] = tap.dropped
-        if at_rest:
-            written = int(row[RecorderCounter.PACKETS]) + self.writer.unwritable
-            row[RecorderCounter.DROPPED] += tap.taken - written
-        return as_dict(RecorderCounter, row)
+    def counts(self) -> dict[str, int]:
+        """The counters by name."""
+        self.counters[RecorderCounter.UNWRITABLE] = self.writer.unwritable
+        self.counters[RecorderCounter.DROPPED] = self.refused() + self.unwritten
+        return as_dict(RecorderCounter, self.counters)
+
+    def discard(self) -> None:
+        """Empty the tap; what was in it counts as dropped."""
+        before = self.writer.packets
+        while self.writer.drain(self.tap, BUFFER_BYTES):
+            pass
+        self.unwritten += self.writer.packets - before
 
 
 class Recorder:
@@ -168,7 +178,7 @@ class Recorder:
 
     `lines` are the lines in the order of their numbers at the receive thread; `published` has, for
     each channel in order, the address that its published packets are written with: its line A's.
-    A tap is None where the settings do not want its series. Raises `ConfigError`, one line, for a
+    Raises `ConfigError`, one line, for a
     folder that cannot be used or a bound that is reached already.
     """
 
@@ -203,19 +213,15 @@ class Recorder:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
 
-    @property
-    def lines_tap(self) -> Tap | None:
-        """For the receive thread: `place` is the line's number."""
-        return self._tap("lines")
+    def tap(self, series: str) -> Ring | None:
+        """The tap of `lines` or `published`; None where the settings do not want that series."""
+        found = self._series.get(series)
+        return found.tap if found else None
 
-    @property
-    def published_tap(self) -> Tap | None:
-        """For the event loop: `place` is the channel's index."""
-        return self._tap("published")
-
-    def _tap(self, name: str) -> Tap | None:
-        series = self._series.get(name)
-        return series.tap if series else None
+    def count_refused(self, series: str, refused: Callable[[], int]) -> None:
+        """Tell where the packets are counted that found the tap full; any thread may call it."""
+        if series in self._series:
+            self._series[series].refused = refused
 
     def start(self) -> None:
         """Begin to record."""
@@ -250,8 +256,7 @@ class Recorder:
         series.counters[RecorderCounter.FILES] = files.begun[series.name]
         series.counters[RecorderCounter.DELETED] = files.deleted[series.name]
         file = files.open.get(series.name)
-        counts = series.counts(at_rest=self.state in ("stopped", "ended"))
-        return {**counts, "file": file.name if file else ""}
+        return {**series.counts(), "file": file.name if file else ""}
 
     # -- the thread -------------------------------------------------------------------------
 
@@ -269,6 +274,13 @@ class Recorder:
             self._end("stopped", f"{place}{(error.strerror or str(error)).lower()}")
         except Exception as error:
             self._end("stopped", f"internal error: {type(error).__name__}: {error}")
+        while self.state == "stopped" and not self._stopping.wait(POLL_S):
+            self._discard()
+        self._discard()
+
+    def _discard(self) -> None:
+        for series in self._series.values():
+            series.discard()
 
     def _turn(self) -> None:
         """Everything that the taps show, into the files."""
@@ -282,10 +294,15 @@ class Recorder:
         """Write as much as one buffer or one file takes; is there more?"""
         writer, files = series.writer, self._files
         before = writer.packets
-        filled = writer.drain(series.tap.ring, files.room(series.name))
+        filled = writer.drain(series.tap, files.room(series.name))
         if filled:
-            files.write(series.name, writer.out[:filled], now_ns)
-            series.counters[RecorderCounter.PACKETS] += writer.packets - before
+            packets = writer.packets - before
+            try:
+                files.write(series.name, writer.out[:filled], now_ns)
+            except BaseException:
+                series.unwritten += packets
+                raise
+            series.counters[RecorderCounter.PACKETS] += packets
             series.counters[RecorderCounter.BYTES] += filled
         elif writer.full:
             # A record waits for which this file has no room; a new one has.
@@ -293,9 +310,7 @@ class Recorder:
         return bool(writer.full)
 
     def _end(self, state: str, reason: str) -> None:
-        """Shut the taps and close the files, whatever happened."""
-        for series in self._series.values():
-            series.tap.shut_off()
+        """Close the files, whatever happened."""
         try:
             self._files.close()
         except OSError as error:

@@ -7,6 +7,7 @@ cdef class FrameWriter:
     cdef readonly bint full
     cdef const unsigned char[::1] heads
     cdef Py_ssize_t head_count
+    cdef bint by_line
 
     cpdef Py_ssize_t drain(self, Ring ring, Py_ssize_t room) except -1 nogil
     cdef Py_ssize_t record(

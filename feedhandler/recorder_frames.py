@@ -6,6 +6,12 @@ number, or a channel's) has a head made beforehand; only lengths, checksum, send
 filled in for each packet. What a frame looks like is `replay.capture_writer`'s (its `frame_headers`
 and this module's tests hold the two together): a switch would deliver it so.
 
+A tap is an ordinary `Ring` whose producer never waits: a thread that has a packet in its hands
+writes a copy as a PACKET record and, once a batch, publishes; where there is no room it counts the
+packet and forgets it. Of the records, only these words are looked at: `received_ns`; the place,
+which is `line` in a ring of received datagrams and `channel` in one of published packets; and
+`session`, which may hold the datagram's sender (see `sender_word`; 0: not known).
+
 Left to others: when to drain, where the bytes go, and how much room is left there.
 """
 
@@ -37,16 +43,24 @@ _U32 = cython.declare(cython.ulonglong, 0xFFFFFFFF)
 _PACKET_KIND = cython.declare(cython.ulonglong, 1)
 
 
+def sender_word(address: int, port: int) -> int:
+    """A datagram's sender as a tap's `session` word: IPv4 address as a number << 16 | port."""
+    return address << 16 | port
+
+
 @cython.final
 @cython.cclass
 class FrameWriter:
     """Lays out the packets of one ring; `out` holds what `drain` last wrote.
 
-    `endpoints` are (group, port, source) of each place in turn; an unknown source is "". `packets`
-    counts records made, `unwritable` packets of an unknown place or too long for a UDP datagram.
+    `endpoints` are (group, port, source) of each place in turn; an unknown source is "". Places
+    are lines where `by_line`, else channels. `packets` counts records made, `unwritable` packets
+    of an unknown place or too long for a UDP datagram.
     """
 
-    def __init__(self, endpoints: Sequence[tuple[str, int, str]], buffer_bytes: int) -> None:
+    def __init__(
+        self, endpoints: Sequence[tuple[str, int, str]], buffer_bytes: int, by_line: bool
+    ) -> None:
         if buffer_bytes < RECORD_SPACE:
             raise ValueError(f"a buffer of {buffer_bytes} bytes cannot hold a record")
         self.out = memoryview(bytearray(buffer_bytes))
@@ -57,6 +71,7 @@ class FrameWriter:
             )
         )
         self.head_count = len(endpoints)
+        self.by_line = by_line
         self.packets = 0
         self.unwritable = 0
         self.full = False
@@ -65,6 +80,7 @@ class FrameWriter:
         position=cython.ulonglong,
         end=cython.ulonglong,
         first=cython.ulonglong,
+        second=cython.ulonglong,
         offset=cython.Py_ssize_t,
         filled=cython.Py_ssize_t,
         length=cython.Py_ssize_t,
@@ -90,8 +106,11 @@ class FrameWriter:
             offset = cython.cast(cython.Py_ssize_t, position & ring.mask)
             first = ring.words[offset >> 3]
             if (first >> 32) & 0xFFFF == _PACKET_KIND:
-                place = cython.cast(cython.Py_ssize_t, first >> 48)
-                length = cython.cast(cython.Py_ssize_t, ring.words[(offset >> 3) + 1] & _U32)
+                second = ring.words[(offset >> 3) + 1]
+                length = cython.cast(cython.Py_ssize_t, second & _U32)
+                place = cython.cast(
+                    cython.Py_ssize_t, (second >> 32) & 0xFF if self.by_line else first >> 48
+                )
                 if place >= self.head_count or length > _PAYLOAD_MAX:
                     self.unwritable += 1
                 else:

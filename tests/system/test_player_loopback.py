@@ -15,6 +15,7 @@ import pytest
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ingest.lines import Line
+from feedhandler.ingest.ring import RecordKind
 from feedhandler.ops import replay
 from feedhandler.recorder import Recorder
 from feedhandler.recorder_settings import FILE_BYTES_MIN, RecordConfig
@@ -435,13 +436,14 @@ def test_a_recording_is_replayed_onto_the_lines_it_came_from(
     )
     recorder = Recorder(settings, lines, [])
     recorder.start()
-    tap = recorder.lines_tap
+    tap = recorder.tap("lines")
     assert tap is not None
     wanted: list[list[bytes]] = [[], [], []]
     for number in range(3_000):
         payload = number.to_bytes(4, "big") * 120
         wanted[number % 3].append(payload)
-        assert tap.packet(number % 3, 0, 10**9 + number, 0, payload, 0, len(payload))
+        at_ns = 10**9 + number
+        assert tap.put(RecordKind.PACKET, line=number % 3, received_ns=at_ns, payload=payload)
         tap.publish()
     assert recorder.stop()
     files = tuple(sorted(tmp_path.glob("lines-*.pcap")))

@@ -89,7 +89,6 @@ CORES = (
     "feedhandler/recorder_files.py",
     "feedhandler/recorder_frames.py",
     "feedhandler/recorder_settings.py",
-    "feedhandler/recorder_tap.py",
 )
 #: What a core never imports: the world outside, and the clock.
 WORLD = {"socket", "asyncio", "time", "threading", "proton", "cproton", "uvloop", "zmq", "select"}
