@@ -16,6 +16,7 @@ if _os.environ.get("FEEDHANDLER_PURE"):
 if TYPE_CHECKING:
     from feedhandler.amqp.columns import Batch
     from feedhandler.amqp.inbox import Message
+    from feedhandler.amqp.quality import Quality
     from feedhandler.amqp.subscriber import Subscriber, subscribe
     from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
     from feedhandler.replay.book import Book
@@ -29,6 +30,7 @@ __all__ = [
     "Market",
     "Message",
     "PeerError",
+    "Quality",
     "Subscriber",
     "UsageError",
     "subscribe",
@@ -36,10 +38,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("Batch", "Message", "Subscriber", "subscribe"):
-        from feedhandler.amqp import columns, inbox, subscriber
+    if name in ("Batch", "Message", "Quality", "Subscriber", "subscribe"):
+        from feedhandler.amqp import columns, inbox, quality, subscriber
 
-        home = {"Batch": columns, "Message": inbox}.get(name, subscriber)
+        home = {"Batch": columns, "Message": inbox, "Quality": quality}.get(name, subscriber)
         return getattr(home, name)
     if name in ("Book", "Market"):
         from feedhandler.replay import book, market

@@ -298,6 +298,9 @@ def subscribe(
     quality: Annotated[
         bool, typer.Option("--quality", help="Quality messages as lines of the stream.")
     ] = False,
+    snapshot: Annotated[
+        bool, typer.Option("--snapshot", help="Begin with a snapshot of each service.")
+    ] = False,
     feed: Annotated[
         str | None, typer.Option(help="The description's path, where it is no built-in feed.")
     ] = None,
@@ -321,6 +324,7 @@ def subscribe(
         count=count,
         stamp=stamp,
         quality=quality,
+        snapshot=snapshot,
         feed=feed,
         as_json=as_json,
     )

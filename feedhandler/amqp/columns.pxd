@@ -5,11 +5,12 @@ from feedhandler.amqp.proton cimport ReceiverLink
 cdef class Batch:
     cdef public object feed
     cdef readonly str grain
-    cdef readonly list quality
+    cdef readonly list notes
     cdef readonly object data
     cdef readonly Py_ssize_t count
     cdef readonly int day
     cdef readonly int service
+    cdef readonly bint snapshot
     cdef bytearray parts
     cdef Py_ssize_t width
     cdef object workspace

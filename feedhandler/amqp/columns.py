@@ -88,21 +88,30 @@ class Batch:
     count      how many bodies (AMQP messages) there are
     starts, sizes, stamps, sequences, numbers
                int64[count]: of each body its start in `data`, its size, the gateway's receive
-               stamp (0 unless asked for), and its tag's sequence and message number
-    quality    the quality messages that precede these data
+               stamp (0 unless asked for), and its tag's sequence and message number (of a
+               snapshot: without the bit that marks it)
+    notes      the quality messages that precede these data, as `Message`s
     day        trading day of the data, yyyymmdd (0 where unknown)
     service    service of the first body
+    snapshot   whether these data are part of a snapshot block; no batch has some that are and
+               some that are not
     """
 
     def __init__(self, feed: Any, grain: str, quality: list | None, workspace: Workspace) -> None:
         self.feed = feed
         self.grain = grain
-        self.quality = [note.quality for note in quality] if quality else []
+        self.notes = quality or []
         self.data = b""
         self.parts = _NO_PARTS
         self.width = self.count = self.day = self.service = 0
+        self.snapshot = False
         self.workspace = workspace
         self.scanned: MessageIndex | None = None
+
+    @property
+    def quality(self) -> list[dict[str, Any]]:
+        """What the quality messages that precede these data say."""
+        return [note.quality for note in self.notes]
 
     @cython.ccall
     def fill(
@@ -112,7 +121,8 @@ class Batch:
         first: cython.Py_ssize_t,
         end: cython.Py_ssize_t,
     ) -> cython.Py_ssize_t:
-        """Take messages `first` .. `end` - 1 of a link, until a quality message.
+        """Take messages `first` .. `end` - 1 of a link, until a quality message, the border of a
+        snapshot block, or a failure of the inbox.
 
         Returns how many were taken, and learns from their tags which feed and day they are of.
         """
@@ -122,6 +132,7 @@ class Batch:
         self.parts = inbox.parts
         self.day = inbox.day
         self.service = inbox.service
+        self.snapshot = inbox.snapshot and self.count > 0
         if self.feed is None and self.count > 0:
             self.feed = built_in_feed(inbox.feed_number)
         return self.count

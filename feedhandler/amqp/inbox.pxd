@@ -28,11 +28,16 @@ cdef class Inbox:
     cdef readonly unsigned int day
     cdef readonly unsigned int feed_number
     cdef readonly unsigned int service
+    cdef readonly bint snapshot
+    cdef readonly object failure
     cdef bytes last_content
     cdef str last_content_text
     cpdef Py_ssize_t collect(self, ReceiverLink link, Py_ssize_t first, Py_ssize_t end)
     cdef Message _message(self, const unsigned char[::1] data)
     cdef bint _in_sequence(self)
+    cdef bint _in_block(self, const unsigned char[::1] data)
     cdef int _identify(self, const unsigned char[::1] data)
+    cdef bint _parse(self, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t end)
+    cdef bint _fail(self, str why)
     cdef bint _is_quality(self, const unsigned char[::1] data)
     cdef str _content(self, const unsigned char[::1] data)

@@ -2,7 +2,8 @@
 
 What it is for: the subscriber's hot path. One call turns everything that one read brought into
 `Message` objects, or gathers the packets' bytes for a `Batch`; both check that the link's
-group-sequence has no hole.
+group-sequence has no hole. What is wrong ends the stream there: the messages before it are given
+out, and `failure` says what it is.
 
 What it leaves to others: sockets and credit (`subscriber`), what the bytes mean (the codecs,
 asked only when a `Message` is).
@@ -32,6 +33,8 @@ _TAG_BYTES = cython.declare(cython.Py_ssize_t, framing.TAG_BYTES)
 _QUALITY_BYTES = framing.CONTENT_QUALITY.encode()
 _QUALITY_SIZE = cython.declare(cython.Py_ssize_t, len(_QUALITY_BYTES))
 _WHOLE = cython.declare(cython.int, framing.WHOLE_PACKET)
+#: All bits of a tag's sequence but the highest, which marks a snapshot block's.
+_LOW_BITS = cython.declare(cython.ulonglong, (1 << 63) - 1)
 
 
 @cython.cfunc
@@ -78,7 +81,8 @@ class Message:
     tag             18 bytes: day, feed, service, sequence, message number
     day             trading day, yyyymmdd
     service         service number
-    sequence        the packet's sequence number (also as `seq`)
+    sequence        the packet's sequence number (also as `seq`); of a snapshot's packets the number
+                    that their tag has instead: above any live one, ascending
     number          the message's place in its packet, from 0; 0xFFFF for a whole packet, 0xFFFE
                     for a quality message
     received_ns     the gateway's kernel receive stamp, ns since 1970; 0 unless asked `stamp`
@@ -92,8 +96,19 @@ class Message:
 
     @property
     def quality(self) -> dict[str, Any] | None:
-        """What a quality message says, None for all others."""
-        return msgspec.json.decode(self.body) if self.content == "quality" else None
+        """What a quality message says, None for all others. Raises PeerError where it is none."""
+        if self.content != "quality":
+            return None
+        try:
+            return msgspec.json.decode(self.body, type=dict)
+        except msgspec.DecodeError as error:
+            raise PeerError(f"a quality message is no JSON object: {error}") from None
+
+    @property
+    def snapshot(self) -> bool:
+        """Whether it is part of a snapshot block, between the quality messages `snapshot-begin`
+        and `snapshot-end`, and so no live message."""
+        return self.sequence >> 63 != 0
 
     @property
     def type(self) -> int | str:
@@ -212,42 +227,61 @@ class Inbox:
         self.day = 0
         self.feed_number = 0
         self.service = 0
+        self.snapshot = False
+        self.failure = None
         self.last_content = b""
         self.last_content_text = ""
 
     def read(self, data: cython.const_uchar[::1], bounds: cython.longlong[::1], count: int) -> list:
         """The `count` messages at `data[bounds[i] : bounds[i + 1]]`.
 
-        Raises PeerError where one is malformed or the group-sequence has a hole.
+        Only those before the first that is malformed or leaves a hole in the group-sequence:
+        then `failure` is set.
         """
         found: list = []
         i: cython.Py_ssize_t
         total: cython.Py_ssize_t = count
         for i in range(total):
-            if not self.reader.parse(data, bounds[i], bounds[i + 1]):
-                self.malformed += 1
-                raise PeerError("a message is no AMQP message with one data section")
-            if not self._in_sequence():
-                raise self._hole()
+            if not self._parse(data, bounds[i], bounds[i + 1]) or not self._in_sequence():
+                break
             found.append(self._message(data))
-        self.messages += total
+        self.messages += len(found)
         return found
+
+    @cython.cfunc
+    def _parse(
+        self, data: cython.const_uchar[::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
+    ) -> cython.bint:
+        """Stand on a message; False where it is none."""
+        if self.reader.parse(data, start, end):
+            return True
+        self.malformed += 1
+        return self._fail("a message is no AMQP message with one data section")
+
+    @cython.cfunc
+    def _fail(self, why: str) -> cython.bint:
+        """The stream is over here."""
+        self.failure = PeerError(why)
+        return False
 
     @cython.ccall
     def collect(
         self, link: ReceiverLink, first: cython.Py_ssize_t, end: cython.Py_ssize_t
     ) -> cython.Py_ssize_t:
-        """Copy the bodies of a link's messages `first` .. `end` - 1, until a quality message.
+        """Copy the bodies of a link's messages `first` .. `end` - 1, until a quality message, or
+        where a snapshot block begins or ends (`snapshot` tells which they are of).
 
         Returns how many were taken. `bodies` holds their bytes; `parts` (native int64) is five
         arrays of `end - first` one behind the other: each body's start in `bodies`, size, receive
-        stamp (0 for none), sequence and message number. Raises as `read` does.
+        stamp (0 for none), sequence (without the bit that marks a snapshot's) and message number.
+        Fails as `read` does.
         """
         data: cython.const_uchar[::1] = link.arena
         reader: Reader = self.reader
         width: cython.Py_ssize_t = end - first
         row: cython.Py_ssize_t = 0
         used: cython.Py_ssize_t = 0
+        in_block: cython.bint
         bounds: cython.p_longlong
         parts: cython.p_longlong
         self.parts = bytearray(40 * width)
@@ -261,19 +295,21 @@ class Inbox:
             raise IndexError("messages that the link does not hold")
         self.bodies = bytearray(bounds[end] - bounds[first])
         while row < width:
-            if not reader.parse(data, bounds[first + row], bounds[first + row + 1]):
-                self.malformed += 1
-                raise PeerError("a message is no AMQP message with one data section")
+            if not self._parse(data, bounds[first + row], bounds[first + row + 1]):
+                break
             if self._is_quality(data):
                 break
-            if not self._in_sequence():
-                raise self._hole()
+            in_block = self._in_block(data)
+            if row == 0:
+                self.snapshot = in_block
+            if in_block != self.snapshot or not self._in_sequence():
+                break
             _move(self.bodies, used, data, reader.body_at, reader.body_size)
             parts[row] = used
             parts[width + row] = reader.body_size
             parts[2 * width + row] = reader.received_ns
             if reader.tag_size == _TAG_BYTES:
-                parts[3 * width + row] = read_uint(data, reader.tag_at + 8, 8)
+                parts[3 * width + row] = read_uint(data, reader.tag_at + 8, 8) & _LOW_BITS
                 parts[4 * width + row] = read_uint(data, reader.tag_at + 16, 2)
                 if row == 0:
                     self._identify(data)
@@ -306,22 +342,21 @@ class Inbox:
                 return False
         return True
 
-    def _hole(self) -> PeerError:
-        return PeerError(
-            f"the link's group-sequence jumped to {self.reader.group_sequence}: "
-            "messages were lost between node and subscriber"
-        )
+    @cython.cfunc
+    def _in_block(self, data: cython.const_uchar[::1]) -> cython.bint:
+        """Whether the tag of the message that the reader stands on is one of a snapshot block."""
+        if self.reader.tag_size != _TAG_BYTES:
+            return False
+        return data[self.reader.tag_at + 8] >= 0x80
 
     def quality_at(
         self, data: cython.const_uchar[::1], bounds: cython.longlong[::1], place: cython.Py_ssize_t
     ) -> Message | None:
-        """Message `place` where it is a quality message, else None. Raises as `read` does."""
-        if not self.reader.parse(data, bounds[place], bounds[place + 1]):
-            raise PeerError("a message is no AMQP message with one data section")
-        if not self._is_quality(data):
+        """Message `place` where it is a quality message, else None. Fails as `read` does."""
+        if not self._parse(data, bounds[place], bounds[place + 1]):
             return None
-        if not self._in_sequence():
-            raise self._hole()
+        if not self._is_quality(data) or not self._in_sequence():
+            return None
         self.messages += 1
         return self._message(data)
 
@@ -332,7 +367,10 @@ class Inbox:
         fits: cython.bint = got < 0 or self.expected < 0 or got == self.expected
         if got >= 0:
             self.expected = (got + 1) & 0xFFFF_FFFF
-        return fits
+        return fits or self._fail(
+            f"the link's group-sequence jumped to {got}: "
+            "messages were lost between node and subscriber"
+        )
 
     @cython.cfunc
     def _content(self, data: cython.const_uchar[::1]) -> str:

@@ -4,6 +4,7 @@ from typing import Any
 from typing_extensions import Buffer
 
 from feedhandler.amqp.proton import ReceiverLink
+from feedhandler.codecs.errors import PeerError
 
 class Message:
     key: str
@@ -22,6 +23,8 @@ class Message:
     def seq(self) -> int: ...
     @property
     def quality(self) -> dict[str, Any] | None: ...
+    @property
+    def snapshot(self) -> bool: ...
     @property
     def type(self) -> int | str: ...
     @property
@@ -49,6 +52,8 @@ class Inbox:
     day: int
     feed_number: int
     service: int
+    snapshot: bool
+    failure: PeerError | None
     def __init__(self, feed: Any = None) -> None: ...
     def read(self, data: Buffer, bounds: Buffer, count: int) -> list[Message]: ...
     def collect(self, link: ReceiverLink, first: int, end: int) -> int: ...

@@ -49,5 +49,6 @@ cdef class ReceiverLink(Link):
     cdef readonly Py_ssize_t used
     cdef readonly Py_ssize_t count
     cdef Py_ssize_t bounds_capacity
+    cdef size_t message_bytes_max
     cpdef flow(self, int credit)
     cpdef clear(self)

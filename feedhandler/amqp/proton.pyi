@@ -12,6 +12,7 @@ LINK_REMOTE_DETACH: int
 LINK_FLOW: int
 TRANSPORT_ERROR: int
 TRANSPORT_CLOSED: int
+MESSAGE_TOO_LARGE: int
 
 SESSION_OUTGOING_BYTES_MAX: int
 UNSETTLED_MAX: int
@@ -43,7 +44,15 @@ class Connection:
     def open(self) -> None: ...
     def close(self, condition: str = "", description: str = "") -> None: ...
     def tick(self, now_ms: int) -> int: ...
-    def receiver(self, name: str, address: str, *, settled: bool, credit: int) -> ReceiverLink: ...
+    def receiver(
+        self,
+        name: str,
+        address: str,
+        *,
+        settled: bool,
+        credit: int,
+        message_bytes_max: int = 0,
+    ) -> ReceiverLink: ...
     @property
     def closed(self) -> bool: ...
     @property

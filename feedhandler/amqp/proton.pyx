@@ -19,7 +19,7 @@ import ctypes
 import cproton_ffi
 
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport int64_t, uint32_t, uintptr_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
 
 from feedhandler.codecs.errors import FeedhandlerError
 
@@ -42,6 +42,7 @@ ctypedef void (*on_int_t)(void *, int) noexcept nogil
 ctypedef void (*on_bool_t)(void *, bint) noexcept nogil
 ctypedef void (*on_u32_t)(void *, uint32_t) noexcept nogil
 ctypedef void (*on_size_t)(void *, size_t) noexcept nogil
+ctypedef void (*on_u64_t)(void *, uint64_t) noexcept nogil
 ctypedef void (*on_text_t)(void *, const char *) noexcept nogil
 ctypedef int (*on_text_int_t)(void *, const char *) noexcept nogil
 ctypedef void (*on_pointer_t)(void *, void *) noexcept nogil
@@ -137,6 +138,7 @@ cdef of_t pn_link_remote_condition = <of_t> _function("pn_link_remote_condition"
 cdef on_int_t pn_link_set_snd_settle_mode = <on_int_t> _function("pn_link_set_snd_settle_mode")
 cdef on_int_t pn_link_set_rcv_settle_mode = <on_int_t> _function("pn_link_set_rcv_settle_mode")
 cdef int_of_t pn_link_remote_snd_settle_mode = <int_of_t> _function("pn_link_remote_snd_settle_mode")
+cdef on_u64_t pn_link_set_max_message_size = <on_u64_t> _function("pn_link_set_max_message_size")
 cdef of_t pn_link_get_context = <of_t> _function("pn_link_get_context")
 cdef on_pointer_t pn_link_set_context = <on_pointer_t> _function("pn_link_set_context")
 cdef int_of_t pn_link_credit = <int_of_t> _function("pn_link_credit")
@@ -180,6 +182,8 @@ LINK_REMOTE_DETACH = _lib.PN_LINK_REMOTE_DETACH
 LINK_FLOW = _lib.PN_LINK_FLOW
 TRANSPORT_ERROR = _lib.PN_TRANSPORT_ERROR
 TRANSPORT_CLOSED = _lib.PN_TRANSPORT_CLOSED
+#: Ours, not the engine's: a message on a receiving link is larger than the link takes.
+MESSAGE_TOO_LARGE = -1
 
 cdef int _CONNECTION_REMOTE_OPEN = CONNECTION_REMOTE_OPEN
 cdef int _CONNECTION_REMOTE_CLOSE = CONNECTION_REMOTE_CLOSE
@@ -192,6 +196,7 @@ cdef int _LINK_FLOW = LINK_FLOW
 cdef int _DELIVERY = _lib.PN_DELIVERY
 cdef int _TRANSPORT_ERROR = TRANSPORT_ERROR
 cdef int _TRANSPORT_CLOSED = TRANSPORT_CLOSED
+cdef int _MESSAGE_TOO_LARGE = MESSAGE_TOO_LARGE
 cdef unsigned long _ACCEPTED = _lib.PN_ACCEPTED
 cdef unsigned long _RECEIVED = _lib.PN_RECEIVED
 cdef int _SND_UNSETTLED = _lib.PN_SND_UNSETTLED
@@ -353,8 +358,8 @@ cdef class Connection:
             if kind == _DELIVERY:
                 delivery = pn_event_delivery(event)
                 link = pn_link_get_context(pn_delivery_link(delivery))
-                if link != NULL:
-                    (<Link> <object> link)._on_delivery(delivery)
+                if link != NULL and (<Link> <object> link)._on_delivery(delivery) != 0:
+                    found.append((_MESSAGE_TOO_LARGE, <object> link))
             elif kind == _LINK_FLOW:
                 # The engine says so after each transfer, too: only who waits for credit, or was
                 # asked to drain it, hears of it.
@@ -463,13 +468,20 @@ cdef class Connection:
         """(name, description) of what the engine found wrong with the peer's bytes."""
         return _condition(pn_transport_condition(self.transport))
 
-    def receiver(self, str name, str address, *, bint settled, int credit):
-        """Attach a receiving link to `address` in a session of its own; grant it `credit`."""
+    def receiver(
+        self, str name, str address, *, bint settled, int credit, size_t message_bytes_max=0
+    ):
+        """Attach a receiving link to `address` in a session of its own; grant it `credit`.
+
+        A message of more than `message_bytes_max` bytes (0: any) is an event, not received.
+        """
         cdef void *session = pn_session(self.connection)
         pn_session_open(session)
         cdef void *link = pn_receiver(session, name.encode())
         cdef ReceiverLink wrapper = ReceiverLink()
         wrapper._bind(self, link)
+        wrapper.message_bytes_max = message_bytes_max
+        pn_link_set_max_message_size(link, message_bytes_max)
         pn_terminus_set_address(pn_link_source(link), address.encode())
         pn_link_set_snd_settle_mode(link, _SND_SETTLED if settled else _SND_UNSETTLED)
         pn_link_open(link)
@@ -637,7 +649,10 @@ cdef class ReceiverLink(Link):
             pn_link_flow(self.link, credit)
 
     cdef int _on_delivery(self, void *event_delivery) except -1:
-        """Read every whole message that waits on the link; accept and settle it."""
+        """Read every whole message that waits on the link; accept and settle it.
+
+        1 where a message is, or has so far grown, larger than the link takes.
+        """
         cdef void *delivery
         cdef size_t size
         cdef ssize_t got
@@ -650,9 +665,11 @@ cdef class ReceiverLink(Link):
                 pn_link_advance(self.link)
                 pn_delivery_settle(delivery)
                 continue
+            size = pn_delivery_pending(delivery)
+            if self.message_bytes_max and size > self.message_bytes_max:
+                return 1
             if pn_delivery_partial(delivery):
                 return 0
-            size = pn_delivery_pending(delivery)
             needed = self.used + <Py_ssize_t> size
             if needed > len(self.arena):
                 self.arena.extend(bytes(max(needed - len(self.arena), len(self.arena))))

@@ -7,7 +7,11 @@
 It connects, attaches one receiving link, grants credit as messages are consumed (so a slow
 consumer slows down nobody but itself), and hands out `Message` objects, or with `batches()`
 whole reads at a time, decoded into columns by compiled code. A hole in the link's numbering is an
-error, never silence.
+error, never silence; what came before it is handed out first.
+
+Quality messages stand in the stream where they belong. As each is handed out, `quality` has what
+it says of its service, and `on_quality` is called with it. With `snapshot=True` the stream begins
+with a snapshot block of each service.
 """
 
 import asyncio
@@ -22,9 +26,12 @@ from types import TracebackType
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+import msgspec
+
 from feedhandler.amqp import proton
 from feedhandler.amqp.columns import Batch, Workspace
 from feedhandler.amqp.inbox import Inbox, Message
+from feedhandler.amqp.quality import Quality
 from feedhandler.codecs import PeerError, UsageError, load_feed
 
 DEFAULT_PORT = 5672
@@ -36,6 +43,10 @@ CONNECT_SECONDS = 10.0
 CLOSE_SECONDS = 2.0
 #: Silence of the node after which it counts as dead; it sends empty frames at half of that.
 IDLE_TIMEOUT_MS = 30_000
+#: Largest message taken: twice the largest batch that a gateway can be configured to send. The
+#: engine keeps a message until its last frame has come, so without a bound it would be the node
+#: that decides how much memory that takes.
+MESSAGE_BYTES_MAX = 1 << 25
 #: Receive buffer asked of the kernel.
 RECEIVE_BUFFER_BYTES = 1 << 20
 
@@ -59,6 +70,7 @@ def build_address(
     types: Iterable[int | str] | None = None,
     quality: bool = True,
     stamp: bool = False,
+    snapshot: bool = False,
 ) -> str:
     """The source address that asks for all this."""
     options = []
@@ -70,6 +82,8 @@ def build_address(
         options.append("quality=0")
     if stamp:
         options.append("stamp=1")
+    if snapshot:
+        options.append("snapshot=1")
     if not options:
         return pattern
     return pattern + ("&" if "?" in pattern else "?") + "&".join(options)
@@ -80,9 +94,19 @@ class Subscriber:
 
     Raises UsageError for what the caller asked wrong, PeerError where the node cannot be reached,
     refuses the address, or ends the link.
+
+    `quality` has, by service, what the latest quality message handed out says.
     """
 
-    def __init__(self, url: str, address: str, grain: str, feed: Any, credit: int | None) -> None:
+    def __init__(
+        self,
+        url: str,
+        address: str,
+        grain: str,
+        feed: Any,
+        credit: int | None,
+        on_quality: Callable[[Quality], object] | None = None,
+    ) -> None:
         if grain not in CREDIT:
             raise UsageError(f"as_={grain!r}: it is packet, batch or message")
         self.url = url
@@ -91,6 +115,8 @@ class Subscriber:
         self.grain = grain
         self.feed = load_feed(feed) if isinstance(feed, str) else feed
         self.credit = credit or CREDIT[grain]
+        self.quality: dict[int, Quality] = {}
+        self.on_quality = on_quality
         self.inbox = Inbox(self.feed)
         self._ready: deque[Message] = deque()
         self._workspace = Workspace()
@@ -141,7 +167,13 @@ class Subscriber:
             hostname=self.host,
             idle_timeout_ms=IDLE_TIMEOUT_MS,
         )
-        self._link = self._engine.receiver("feed", self.address, settled=True, credit=self.credit)
+        self._link = self._engine.receiver(
+            "feed",
+            self.address,
+            settled=True,
+            credit=self.credit,
+            message_bytes_max=MESSAGE_BYTES_MAX,
+        )
         self._attached = self._loop.create_future()
         self._loop.add_reader(sock.fileno(), self._on_readable)
         self._tick()
@@ -255,6 +287,9 @@ class Subscriber:
             )
         elif kind == proton.TRANSPORT_ERROR:
             self._finish(self._why())
+        elif kind == proton.MESSAGE_TOO_LARGE:
+            self._link.close("amqp:link:message-size-exceeded", f"at most {MESSAGE_BYTES_MAX}")
+            self._finish(PeerError(f"a message of more than {MESSAGE_BYTES_MAX} bytes"))
 
     def _why(self) -> PeerError | None:
         """Why the transport is over; None where we ourselves said goodbye."""
@@ -277,6 +312,11 @@ class Subscriber:
             self._attached.set_exception(error or PeerError(f"{self.url} closed the connection"))
         self._notify()
 
+    def _fail(self, error: Exception) -> None:
+        """What was received is at fault: that is why the stream is over, whatever else is."""
+        self._finish(error)
+        self._error = error
+
     # -- consuming --------------------------------------------------------------------------
 
     def _arrived(self) -> None:
@@ -287,10 +327,11 @@ class Subscriber:
         count = self._link.count
         try:
             for batch in self._gather():
+                self._note_all(batch.notes)
                 self._callback(batch)
             self._grant(count)
         except Exception as error:  # raised where `deliver` waits
-            self._finish(error)
+            self._fail(error)
 
     def _notify(self) -> None:
         for waiting in self._waiting:
@@ -327,31 +368,49 @@ class Subscriber:
                     raise self._error
                 raise StopAsyncIteration
             await self._wait()
-        return ready.popleft()
+        message = ready.popleft()
+        if message.content == "quality":
+            self._note_all((message,))
+        return message
 
     def _take(self) -> list[Message]:
-        """The messages that the link gathered, as objects."""
+        """The messages that the link gathered, as objects; those before the first bad one."""
         link = self._link
         bounds = memoryview(link.bounds).cast("q")
         try:
-            return self.inbox.read(link.arena, bounds, link.count)
-        except PeerError as error:
-            self._finish(error)
-            raise
+            found = self.inbox.read(link.arena, bounds, link.count)
         finally:
             bounds.release()
             link.clear()
+        if self.inbox.failure is not None:
+            self._fail(self.inbox.failure)
+        return found
+
+    def _note_all(self, notes: Iterable[Message]) -> None:
+        """Keep what quality messages say, and tell who wants to hear of it."""
+        for note in notes:
+            try:
+                told = msgspec.json.decode(note.body, type=Quality)
+            except msgspec.DecodeError as error:
+                wrong = PeerError(f"a quality message cannot be read: {error}")
+                self._ready.clear()
+                self._fail(wrong)
+                raise wrong from None
+            self.quality[told.service] = told
+            if self.on_quality is not None:
+                self.on_quality(told)
 
     async def batches(self) -> AsyncIterator[Batch]:
         """All that arrives, a `Batch` a read: packets one behind the other, ready for columns.
 
         A quality message ends a batch early and comes with the following one, whose data it
-        precedes.
+        precedes. So no batch has packets of a snapshot block and live ones.
         """
         while True:
             if self._link.count:
                 count = self._link.count
                 for batch in self._gather():
+                    self._note_all(batch.notes)
                     yield batch
                 self._grant(count)
             elif self._ended:
@@ -374,6 +433,8 @@ class Subscriber:
                 self._arrived()
             while not self._ended:
                 await self._wait()
+            if self._link.count:
+                self._arrived()
             if self._error is not None:
                 raise self._error
         finally:
@@ -388,28 +449,30 @@ class Subscriber:
             taken = batch.fill(self.inbox, link, 0, end)
             if taken == end:
                 return [batch]
-            return self._gather_around_quality([batch] if taken else [], taken)
-        except PeerError as error:
-            self._finish(error)
-            raise
+            found = self._gather_the_rest([batch] if taken else [], taken)
         finally:
             link.clear()
+        if self.inbox.failure is not None:
+            self._fail(self.inbox.failure)
+        return found
 
-    def _gather_around_quality(self, found: list[Batch], at: int) -> list[Batch]:
-        """The rest of what the link holds, from a quality message on: it goes with what follows."""
+    def _gather_the_rest(self, found: list[Batch], at: int) -> list[Batch]:
+        """The rest of what the link holds, from a quality message or a block's border on, until
+        the inbox fails: a quality message goes with what follows it."""
         link = self._link
         end = link.count
         bounds = memoryview(link.bounds).cast("q")
         try:
-            while at < end:
+            while at < end and self.inbox.failure is None:
                 quality: list[Message] = []
                 while at < end and (note := self.inbox.quality_at(link.arena, bounds, at)):
                     quality.append(note)
                     at += 1
                 batch = Batch(self.feed, self.grain, quality, self._workspace)
-                if at < end:
+                if at < end and self.inbox.failure is None:
                     at += batch.fill(self.inbox, link, at, end)
-                found.append(batch)
+                if quality or batch.count:
+                    found.append(batch)
             return found
         finally:
             bounds.release()
@@ -423,15 +486,22 @@ def subscribe(
     types: Iterable[int | str] | None = None,
     quality: bool = True,
     stamp: bool = False,
+    snapshot: bool = False,
     feed: Any = None,
     credit: int | None = None,
+    on_quality: Callable[[Quality], object] | None = None,
 ) -> Subscriber:
     """Subscribe to a routing key or pattern of a gateway's embedded node.
 
     `as_`: `packet`, `batch` or `message`. `types`: market message types wanted, all where None.
-    `quality`: with quality messages. `stamp`: with the gateway's receive stamps. `feed`: the
-    description (a `Feed`, or a name) where it is no built-in one. `credit`: messages on their way
-    at most.
+    `quality`: with quality messages. `stamp`: with the gateway's receive stamps. `snapshot`: with
+    a snapshot of each service soon after the start. `feed`: the description (a `Feed`, or a name)
+    where it is no built-in one. `credit`: messages on their way at most. `on_quality`: called
+    with each quality message, in its place in the stream.
     """
-    address = build_address(pattern, grain=as_, types=types, quality=quality, stamp=stamp)
-    return Subscriber(url, address, as_, feed, credit)
+    if snapshot and not quality:
+        raise UsageError("snapshots come between quality messages", "leave quality=False out")
+    address = build_address(
+        pattern, grain=as_, types=types, quality=quality, stamp=stamp, snapshot=snapshot
+    )
+    return Subscriber(url, address, as_, feed, credit, on_quality)

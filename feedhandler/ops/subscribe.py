@@ -22,6 +22,8 @@ from feedhandler.ops.feeds import open_feed
 
 #: What was printed reaches a reading program this soon, even when little is printed.
 FLUSH_INTERVAL_S = 0.05
+#: Ranges of a kind that a quality message on stderr shows, the latest.
+RANGES_SHOWN_MAX = 8
 #: Keys that every line has of its own in the table view; the others follow as `key=value`.
 _LEADING = ("key", "seq", "service", "type", "name", "symbol")
 
@@ -36,6 +38,7 @@ class Options(Struct, frozen=True, kw_only=True):
     count: int = 0
     stamp: bool = False
     quality: bool = False
+    snapshot: bool = False
     feed: str | None = None
     as_json: bool = False
 
@@ -70,6 +73,7 @@ async def _print_messages(options: Options, stop: asyncio.Event) -> None:
         as_=granularity,
         types=options.types or None,
         stamp=options.stamp,
+        snapshot=options.snapshot,
         feed=feed,
     ) as messages:
         async for message in messages:
@@ -123,11 +127,13 @@ def lines_of(message: Message, options: Options) -> Iterator[dict[str, Any]]:
             _note_quality(message)
         return
     stamps: dict[str, int] = {}
-    if options.stamp:
+    if options.stamp and message.received_ns:
         latency_us = (time.time_ns() - message.received_ns) // 1000
         stamps = {"received_ns": message.received_ns, "latency_us": latency_us}
+    # In a snapshot only its LastSeqNum has a number, and the marker before it tells that.
+    place = {"seq": None, "snapshot": True} if message.snapshot else {}
     for fields in _market_messages(message):
-        yield {"key": message.key, **stamps, **fields}
+        yield {"key": message.key, **stamps, **fields, **place}
 
 
 def _market_messages(message: Message) -> Iterator[dict[str, Any]]:
@@ -151,11 +157,15 @@ def _market_messages(message: Message) -> Iterator[dict[str, Any]]:
 
 def _note_quality(message: Message) -> None:
     told = message.quality or {}
-    lost = ", ".join(f"{first}..{last}" for first, last in told.get("lost", [])[-8:])
-    complain(
-        f"quality of {message.key.removesuffix('.quality')}: {told.get('state')} "
-        f"({told.get('reason')})" + (f", lost {lost}" if lost else "")
-    )
+    text = f"quality of {message.key.removesuffix('.quality')}: {told.get('state')}"
+    text += f" ({told.get('reason')})"
+    for kind in ("missing", "lost", "refreshed"):
+        ranges = told.get(kind, [])[-RANGES_SHOWN_MAX:]
+        if ranges:
+            text += f", {kind} " + ", ".join(f"{first}..{last}" for first, last in ranges)
+    if "packets" in told:
+        text += f", {told['packets']} packets, the state after {told.get('last')}"
+    complain(text)
 
 
 def _json_line(line: dict[str, Any]) -> str:

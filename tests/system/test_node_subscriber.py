@@ -13,7 +13,7 @@ from amqp_kit import FEED, STAMP_NS, decoded, order, packet, prefix_of, quote
 from node_kit import PATIENCE_S, Run, Settings, both_loops, running
 
 import feedhandler
-from feedhandler.amqp.framing import CONTENT_PACKET, Frame, Template
+from feedhandler.amqp.framing import CONTENT_PACKET, CONTENT_QUALITY, Frame, Template
 from feedhandler.amqp.proton import Connection, SenderLink
 from feedhandler.amqp.subscriber import build_address, parse_url
 from feedhandler.codecs import PeerError, UsageError
@@ -442,6 +442,73 @@ def test_what_a_node_must_not_do_ends_in_a_peer_error(
 
 
 @both_loops
+@pytest.mark.parametrize("form", ["messages", "batches", "deliver"])
+@pytest.mark.parametrize("goodbye", ["", "detach"])
+@pytest.mark.parametrize(
+    ("bad", "complaint"),
+    [
+        (frames_of([4]), "group-sequence jumped to 4"),
+        ([b"\x00\x53\x77\xa1\x02no"], "no AMQP message"),
+    ],
+    ids=["hole", "no data section"],
+)
+def test_what_came_before_a_bad_message_is_delivered_first(
+    run: Run, bad: list[bytes], complaint: str, goodbye: str, form: str
+) -> None:
+    async def scenario() -> None:
+        impostor = Impostor([*frames_of([0, 1, 2]), *bad, *frames_of([5])], goodbye)
+        serving = asyncio.create_task(impostor.serve())
+        got: list[int] = []
+
+        async def consume(messages: feedhandler.Subscriber) -> None:
+            if form == "messages":
+                async for message in messages:
+                    got.append(message.sequence)
+            elif form == "batches":
+                async for batch in messages.batches():
+                    got.extend(batch.sequences.tolist())
+            else:
+                await messages.deliver(lambda batch: got.extend(batch.sequences.tolist()))
+
+        async with patience():
+            async with feedhandler.subscribe(impostor.url, "euronext.104") as messages:
+                with pytest.raises(PeerError, match=complaint):
+                    await consume(messages)
+                assert got == [0, 1, 2]
+                with pytest.raises(PeerError, match=complaint):
+                    await anext(messages)
+            await serving
+
+    run(scenario())
+
+
+@both_loops
+def test_a_quality_message_that_is_none_is_a_peer_error(run: Run) -> None:
+    async def scenario() -> None:
+        for body in (b"no json", b"[]", b'{"state": 1}'):
+            frame = Frame(2000)
+            frame.begin(Template("e.104.quality", CONTENT_QUALITY, prefix_of(FEED, 104)), 1, 0, 0)
+            frame.append(body, 0, len(body))
+            frame.finish(1)
+            for form in ("messages", "batches"):
+                impostor = Impostor([*frames_of([0]), frame.snapshot(), *frames_of([2])], "")
+                serving = asyncio.create_task(impostor.serve())
+                async with (
+                    patience(),
+                    feedhandler.subscribe(impostor.url, "euronext.104") as messages,
+                ):
+                    source = messages if form == "messages" else messages.batches()
+                    assert (await anext(source)).snapshot is False
+                    with pytest.raises(PeerError, match="quality message"):
+                        await anext(source)
+                    with pytest.raises(PeerError, match="quality message"):
+                        await anext(messages)
+                await serving
+
+    run(scenario())
+
+
+@both_loops
 def test_group_sequences_wrap_around_without_a_hole(run: Run) -> None:
     async def scenario() -> None:
         impostor = Impostor(frames_of([2**32 - 2, 2**32 - 1, 0, 1]), "detach")
@@ -471,6 +538,7 @@ def test_urls_and_addresses_are_built_from_what_the_caller_says() -> None:
         "e.1?as=batch&types=1,A&quality=0&stamp=1"
     )
     assert build_address("e.1?x=1", stamp=True) == "e.1?x=1&stamp=1"
+    assert build_address("e.1", snapshot=True) == "e.1?snapshot=1"
     with pytest.raises(UsageError):
         feedhandler.subscribe("amqp://host", "e.1", as_="byte")
 
