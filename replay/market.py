@@ -39,6 +39,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import cython
+import msgspec
 
 if cython.compiled:
     from cython.cimports.feedhandler.codecs import scanner as scan
@@ -66,7 +67,7 @@ ENTRIES_MAX = 1 << 20
 #: What `Market.problems` counts.
 PROBLEMS: dict[str, str] = {
     "bad_packet": "packets that the scanner rejects, or whose compressed body cannot be inflated",
-    "bad_message": "single messages whose bytes do not end where their size says",
+    "bad_message": "single messages that do not end where their size says, odd quality messages",
     "unknown_type": "messages of a type that the feed's description does not have; not kept",
     "short_message": "messages shorter than their layout; not kept",
     "unknown_order": "orders changed or deleted that are not in the book; a change adds them",
@@ -170,6 +171,7 @@ class Market:
     index: MessageIndex
     orders: OrderLayout
     rules: dict
+    awaited: dict
     reference_start: cython.int
     reference_end: cython.int
     indicator_at: cython.Py_ssize_t
@@ -181,6 +183,7 @@ class Market:
     ) -> None:
         self.feed = load_feed("euronext-utp-md") if feed is None else feed
         self.problems = Counter()
+        self.awaited = {}
         self.services = {}
         self.clears_on_reset = clears_on_reset
         self.entries_max = entries_max
@@ -211,17 +214,26 @@ class Market:
 
     def take(self, message: Any) -> None:
         """Take in what `feedhandler.subscribe` gives: packets, batches, single messages, and
-        quality messages. Give one market the messages of one link a service: a snapshot belongs to
-        the link on which it comes, and clears the service."""
+        quality messages. Give one market the messages of one feed, and of one link a service: a
+        snapshot belongs to the link on which it comes, and clears the service."""
         content: str = message.content
         if content == "message":
-            self._single(message.body, message.service, False)
+            self._single(bytes(message.body), message.service, False)
         elif content == "quality":
-            reason = (message.quality or {}).get("reason")
-            if reason == "snapshot-begin" or (reason == "reset" and self.clears_on_reset):
-                self.clear(message.service)
+            self._quality(message)
         elif content in ("packet", "batch"):
-            self._packets(message.body)
+            self._packets(bytes(message.body))
+
+    def _quality(self, message: Any) -> None:
+        """What a quality message says of the state: a snapshot or a new numbering begins."""
+        try:
+            told = message.quality
+            reason = told.get("reason")
+        except (msgspec.DecodeError, AttributeError):
+            self.problems["bad_message"] += 1
+            return
+        if reason == "snapshot-begin" or (reason == "reset" and self.clears_on_reset):
+            self.clear(message.service)
 
     def clear(self, service: int) -> None:
         """Forget everything about `service`. Books that were looked at are emptied, and go on."""
@@ -345,11 +357,15 @@ class Market:
     @cython.cfunc
     def _clear_state(self, state: ServiceState) -> cython.int:
         orders: Orders
-        for orders in state.orders.values():
+        watched: dict = {}
+        for symbol, orders in state.orders.items():
             orders.clear()
+            if orders.live is not None:
+                watched[symbol] = orders
+        state.orders = watched
         state.latest = {}
         state.again = None
-        state.entries = len(state.orders)
+        state.entries = len(watched)
         return 0
 
     # -- latest messages ------------------------------------------------------------------------
@@ -368,20 +384,22 @@ class Market:
         """Keep the message as the latest of its type, symbol and part."""
         key: object = symbol
         kept: dict = state.latest.get(rule.code)
+        whole: dict
         if kept is None:
             kept = state.latest[rule.code] = {}
         if rule.part_size:
-            whole: dict = kept
+            whole = kept
             kept = whole.get(key)
             if kept is None:
+                if not self._room(state):
+                    return 0
                 kept = whole[key] = {}
             if rule.part_size == 1:
                 key = view[at + rule.part_at]
             else:
                 key = data[at + rule.part_at : at + rule.part_at + rule.part_size]
-        if key not in kept and not self._room(state):
-            return 0
-        kept[key] = data[at : at + size]
+        if key in kept or self._room(state):
+            kept[key] = data[at : at + size]
         return 0
 
     @cython.cfunc
@@ -443,9 +461,9 @@ class Market:
         key: cython.ulonglong = layout.key(view, at)
         orders: Orders = state.orders.get(symbol)
         if orders is None:
-            if not self._room(state):
+            if action == _CLEAR or not self._room(state):
                 return 0
-            orders = state.orders[symbol] = Orders(layout)
+            orders = state.orders[symbol] = Orders(layout, self.awaited.pop(symbol, None))
         if action == _DELETE:
             if key in orders.resting:
                 orders.remove(key)
@@ -573,13 +591,13 @@ class Market:
     # -- views ----------------------------------------------------------------------------------
 
     def book(self, symbol: int) -> Book:
-        """The symbol's book, its order keys (order date, order number); live from now on. Where
-        the symbol has never had orders, an empty book that stays empty."""
+        """The symbol's book, its order keys (order date, order number); live from now on, also
+        where the symbol has no orders yet."""
         for state in self.services.values():
             orders = state.orders.get(symbol)
             if orders is not None:
                 return orders.book()
-        return Book()
+        return self.awaited.setdefault(symbol, Book())
 
     @property
     def books(self) -> Mapping[int, Book]:

@@ -16,25 +16,25 @@ cdef class OrderLayout:
     cdef Py_ssize_t level_volume_at, level_orders_at, clock_at, microseconds_at
     cdef int level_volume_size, level_orders_size
 
-    cdef unsigned long long key(self, const unsigned char[::1] view, Py_ssize_t at) except? 0
-    cdef int action(self, const unsigned char[::1] view, Py_ssize_t at) except -1
-    cdef Resting read(
+    cpdef unsigned long long key(self, const unsigned char[::1] view, Py_ssize_t at) except? 0
+    cpdef int action(self, const unsigned char[::1] view, Py_ssize_t at) except -1
+    cpdef Resting read(
         self, bytes data, const unsigned char[::1] view, Py_ssize_t at, Py_ssize_t size)
-    cdef bytes again(self, bytes message, unsigned long long volume, unsigned long long count)
-    cdef object priority_ns(self, bytes message)
+    cpdef bytes again(self, bytes message, unsigned long long volume, unsigned long long count)
+    cpdef object priority_ns(self, bytes message)
 
 
 cdef class Orders:
     cdef readonly dict resting
-    cdef object live
+    cdef readonly object live
     cdef OrderLayout layout
 
-    cdef int add(self, unsigned long long key, Resting order) except -1
-    cdef int shrink(self, unsigned long long key, Resting order, Resting now) except -1
-    cdef int remove(self, unsigned long long key) except -1
+    cpdef int add(self, unsigned long long key, Resting order) except -1
+    cpdef int shrink(self, unsigned long long key, Resting order, Resting now) except -1
+    cpdef int remove(self, unsigned long long key) except -1
     cpdef int clear(self) except -1
-    cdef int again(self, list messages) except -1
-    cdef int parts(self, list parts) except -1
+    cpdef int again(self, list messages) except -1
+    cpdef int parts(self, list parts) except -1
 
 
 cpdef unsigned long long read_uint(

@@ -136,12 +136,13 @@ class OrderLayout:
 @cython.final
 @cython.cclass
 class Orders:
-    """One symbol's orders, `resting`: key to `Resting`, those with priority first."""
+    """One symbol's orders, `resting`: key to `Resting`, those with priority first. `live` is the
+    book that somebody looks at, given empty or made by `book`."""
 
-    def __init__(self, layout: OrderLayout) -> None:
+    def __init__(self, layout: OrderLayout, live: Book | None = None) -> None:
         self.layout = layout
         self.resting = {}
-        self.live = None
+        self.live = live
 
     def add(self, key, order):
         """Put in an order that is not there, at the back."""
