@@ -15,7 +15,9 @@ class Reaction(Enum):
     """What is done; the values are the words of the documentation."""
 
     ABANDON = "abandon the range"
-    NARROW = "ask for half as much at a time, from now on; abandon a range of one packet"
+    NARROW = (
+        "ask for half as much at a time, from now on; abandon everything if that was one packet"
+    )
     PAUSE = "wait once; if refused again, abandon everything and ask no more today"
     ALERT = "alert the operator once, abandon the range"
 

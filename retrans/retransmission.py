@@ -228,6 +228,9 @@ class Retransmission:
             heapq.heappush(self._ready, (request.first, request.end, request.tries))
         else:
             self._abandon(request.first, request.end)
+        if reply.reaction is Reaction.NARROW and width == 1:
+            # A server that finds one packet too many would refuse the rest one by one.
+            self._abandon_runs()
         if reply.reaction is Reaction.ALERT and reason not in self._alerted:
             self._alerted.add(reason)
             self._alert(f"refuses requests for service {self.service}: {reply.text} ({reason})")
