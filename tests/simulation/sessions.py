@@ -11,13 +11,16 @@ messages. Both are kept, for many seeds ask at the same packet.
 """
 
 import functools
+import hashlib
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.kinds import PacketKind
 from feedhandler.codecs.scanner import PacketHeader, parse_header
 from feedhandler.replay.generator import SessionGenerator
+from feedhandler.replay.market import Market
 
 FEED = load_feed("euronext-utp-md")
 DATA, HEARTBEAT, RESET = int(PacketKind.DATA), int(PacketKind.HEARTBEAT), int(PacketKind.RESET)
@@ -73,6 +76,8 @@ class Session:
         self.bodies: dict[tuple[int, int, int], bytes] = {}
         #: (service, epoch, sequence) -> its place among the service's packets.
         self.places: dict[tuple[int, int, int], int] = {}
+        #: reset packet -> the number of the numbering that it begins.
+        self.resets: dict[bytes, int] = {}
         #: service -> its packets in order, heartbeats left out.
         self.packets: dict[int, list[Sent]] = {service: [] for service in self.services}
         self._epochs = dict.fromkeys(self.services, 0)
@@ -81,8 +86,30 @@ class Session:
             if out.service in self._epochs:
                 self._send(out.due_ns, out.service, out.packet)
         self.duration = self.sent[-1].at
-        self._cursors: dict[int, tuple[int, object]] = {}
+        self._beat()
+        self._chains: dict[tuple[int, ...], bytes] = {}
+        self._cursors: dict[int, tuple[int, Market]] = {}
         self._truths: dict[tuple[int, int], Truth] = {}
+
+    def _beat(self) -> None:
+        """Heartbeats after the close, for as long as a simulation may go on."""
+        for at in range(self.duration, self.duration + 2 * SECOND, 100 * MS):
+            for service in self.services:
+                self._take(at, service, FEED.encode_packet(kind="heartbeat", service=service))
+
+    def chain(self, service: int, tails: Sequence[int]) -> bytes:
+        """The hash over the message bytes of the service's data packets, in order; of numbering n
+        those below `tails[n]`, of later ones all."""
+        key = (service, *tails)
+        known = self._chains.get(key)
+        if known is None:
+            chain = hashlib.blake2b(digest_size=16)
+            for sent in self.packets[service]:
+                ended = sent.epoch < len(tails) and sent.sequence >= tails[sent.epoch]
+                if sent.kind == DATA and not ended:
+                    chain.update(sent.packet[sent.header.body :])
+            known = self._chains[key] = chain.digest()
+        return known
 
     def last(self, service: int) -> Sent:
         """The service's last packet."""
@@ -97,9 +124,7 @@ class Session:
             self._truths[service, place] = known
         return known
 
-    def _market(self, service, place):
-        from feedhandler.replay.market import Market
-
+    def _market(self, service: int, place: int) -> Market:
         reached, market = self._cursors.get(service, (-1, None))
         if market is None or reached > place:
             reached, market = -1, Market(FEED)
@@ -136,6 +161,8 @@ class Session:
         if header.kind != HEARTBEAT:
             mine.append(sent)
             self.places[service, epoch, header.sequence] = number
+        if header.kind == RESET:
+            self.resets[packet] = epoch
         if header.kind == DATA:
             self.bodies[service, epoch, header.sequence] = packet[header.body :]
 

@@ -1,0 +1,197 @@
+"""What must be true of a gateway's output, checked while it comes: a subscriber that trusts nothing.
+
+The oracle stands where a subscriber stands and knows what the exchange sent. Its promises are those
+of `Subscriber`'s methods:
+
+* published numbers ascend, each comes once, and what is skipped was announced just before, exactly;
+* message bytes are those that were sent (headers may differ: a retransmitted packet has a flag);
+* quality tells the truth: while a range is missing or lost and not healed, the stream is not OK and
+  not REFRESHED;
+* a market fed with the output (cleared at snapshot-begin, then the block, then live packets) equals
+  the fault-free market at each snapshot's end, and whenever the stream says that it is whole;
+* what no gap was announced in equals the fault-free stream entirely, by a running hash.
+
+Violations raise `AssertionError` with the service and the number.
+"""
+
+import hashlib
+import json
+from collections import Counter
+
+from sessions import FEED, Session
+
+from feedhandler.replay.market import Market
+from feedhandler.retrans.ranges import RangeSet
+
+WHOLE = ("OK", "REFRESHED")
+
+
+class _Service:
+    """What a subscriber knows of one service."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.joined = 0
+        self.expected = 0
+        self.state = "WAITING"
+        #: Ranges, half-open, announced lost (or before the start) and not healed; by first number.
+        self.lost: list[tuple[int, int]] = []
+        #: One past the last number that the lines did not bring in time, and how far arbitration is.
+        self.missing_end = 0
+        self.reached = 0
+        self.started = False
+        self.tails: list[int] = []
+        self.told_lost = RangeSet()
+        self.announced = 0
+        self.published = 0
+        self.refreshes = 0
+        self.chain = hashlib.blake2b(digest_size=16)
+
+
+class Subscriber:
+    """All services' output of one run; `late` says that the gateway joined in mid-day."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self.market = Market(FEED)
+        self.services = {service: _Service() for service in session.services}
+        self.seen = Counter[str]()
+        self.qualities: list[tuple[int, int, str, str]] = []
+        self.now = 0
+
+    # -- what the gateway says --------------------------------------------------------------
+
+    def record(self, service: int, name: str, first: int, end: int) -> None:
+        """A record of the ring, before the desk hears of it: the truth that quality must follow."""
+        known = self.services[service]
+        if name == "MISSING":
+            known.missing_end = end
+        elif name == "RESET":
+            known.missing_end = 0
+        if name in ("GAP", "RESET", "START"):
+            known.reached = end
+
+    def passed(self, service: int, following: int) -> None:
+        """Arbitration has let a packet through, whether or not it is published yet."""
+        self.services[service].reached = following
+
+    def renumbered(self, service: int) -> None:
+        """A new numbering begins."""
+
+    def quality(self, service: int, body: bytes) -> None:
+        """A quality message."""
+        told = json.loads(body)
+        known = self.services[service]
+        assert told["service"] == service
+        known.state, reason = told["state"], told["reason"]
+        self.seen[f"{known.state}/{reason}"] += 1
+        self.qualities.append((self.now, service, known.state, reason))
+        where = f"service {service}: {told}"
+        if reason == "gap":
+            ((first, last),) = told["lost"]
+            assert last >= known.expected, f"{where}, expected {known.expected}"
+            known.told_lost.add(first, last)
+            known.lost.append((first, last + 1))
+            known.announced += last + 1 - first
+        elif reason == "start":
+            assert not known.started, where
+            known.started = True
+            known.joined = known.joined or told["next"]
+            first = max(known.expected, 1)
+            if told["next"] > max(first, 2):
+                known.lost.append((first, told["next"]))
+            known.expected = told["next"]
+        elif reason == "reset":
+            known.epoch += known.joined > 0
+            if known.joined:
+                # What was lost at the end of a numbering nobody can know of.
+                known.tails.append(known.expected)
+            known.expected = told["since"] if known.joined else 0
+            known.joined, known.started = known.joined or 1, True
+            known.lost.clear()
+            known.told_lost.clear()
+            self.market.clear(service)
+
+    def packet(self, service: int, sequence: int, following: int, packet: bytes, data: bool):
+        """A live packet."""
+        known = self.services[service]
+        where = f"service {service}, epoch {known.epoch}, packet {sequence}"
+        if not data:  # the reset packet itself, which is number 1
+            epoch = self.session.resets[packet]
+            assert epoch == known.epoch or not known.expected, f"{where}: reset {epoch}"
+            known.epoch, known.expected = epoch, following
+            self.market.apply(packet)
+            return
+        assert sequence >= known.expected, f"{where}: expected {known.expected}"
+        if sequence > known.expected:
+            told = known.told_lost.covers(known.expected, sequence - 1)
+            assert told, f"{where}: nobody told of what is missing from {known.expected} on"
+        known.expected = following
+        body = self.session.bodies.get((service, known.epoch, sequence))
+        assert body is not None, f"{where} was never sent"
+        assert packet[16:] == body, f"{where}: other bytes than were sent"
+        known.published += 1
+        known.chain.update(body)
+        self.market.apply(packet)
+        assert known.state not in WHOLE or not known.lost, f"{where}: {known.state}, {known.lost}"
+
+    def block(self, service: int, begin: bytes, packets: list[bytes], last: int, end: bytes, links):
+        """A snapshot block: markers, packets, and what it makes of the state."""
+        known = self.services[service]
+        assert links is None, "nobody attached"
+        told, over = json.loads(begin), json.loads(end)
+        where = f"service {service}: {over}"
+        assert (told["reason"], over["reason"]) == ("snapshot-begin", "snapshot-end"), where
+        assert told["packets"] == len(packets), where
+        assert told["last"] == last, where
+        self.quality_state(known, told)
+        self.market.clear(service)
+        for packet in packets:
+            assert len(packet) <= 1400 or packet[14] != 0
+            self.market.apply(packet)
+        known.expected = over["next"]
+        known.joined = known.joined or over["next"]
+        known.lost = [(max(first, last + 1), stop) for first, stop in known.lost if stop > last + 1]
+        self.quality_state(known, over)
+        known.refreshes += 1
+        self.seen[f"{over['state']}/snapshot-end"] += 1
+        self.check_state(service, where)
+
+    def quality_state(self, known: _Service, told: dict) -> None:
+        """The state that a marker tells."""
+        known.state = told["state"]
+        self.qualities.append((self.now, told["service"], told["state"], told["reason"]))
+
+    def settled(self, now_ns: int) -> None:
+        """The gateway has done everything that it could do by now: is what it says true?"""
+        self.now = now_ns
+        for service, known in self.services.items():
+            if known.state in WHOLE:
+                where = f"service {service} at {known.expected} says {known.state}"
+                assert not known.lost, f"{where} without {known.lost}"
+                missing = known.missing_end > known.reached
+                assert not missing, f"{where}, with {known.missing_end - 1} missing"
+
+    # -- what must be true in the end -------------------------------------------------------
+
+    def check_state(self, service: int, where: str) -> None:
+        """The rebuilt state is the fault-free one at this number."""
+        known = self.services[service]
+        place = self.session.places[service, known.epoch, known.expected - 1]
+        digest = self.session.truth(service, place).digest
+        assert self.market.digest(service) == digest, f"{where}: other state at {known.expected}"
+
+    def check_end(self) -> None:
+        """Every service is whole, at the end of the session, with the fault-free state."""
+        for service, known in self.services.items():
+            last = self.session.last(service)
+            where = f"service {service}"
+            assert known.state in WHOLE, f"{where} ends {known.state}, lost {known.lost}"
+            assert known.epoch == last.epoch, where
+            end = last.sequence + 1
+            assert known.expected == end, f"{where} ends at {known.expected}, not {end}"
+            self.check_state(service, where)
+            if not known.announced and not known.refreshes and known.joined <= 2:
+                assert known.chain.digest() == self.session.chain(service, known.tails), where
+        assert not self.market.problems["bad_packet"]
+        assert not self.market.problems["bad_message"]
