@@ -114,6 +114,11 @@ class Recovery:
         return [(first, last + 1) for first, last in self._retransmission.missing]
 
     @property
+    def abandoned_ranges(self) -> list[tuple[int, int]]:
+        """What is missing, will not be asked for again and is not announced lost yet."""
+        return [(first, last + 1) for first, last in self._retransmission.abandoned]
+
+    @property
     def lost_ranges(self) -> list[tuple[int, int]]:
         """What was announced lost and is not healed, half-open, in order."""
         return [(first, last + 1) for first, last in self._healing.lost]

@@ -521,7 +521,9 @@ class Desk:
 
     def _recovering(self, place: int, desk: _Desk) -> bytes:
         """What is missing now, as a quality message."""
-        return desk.quality.recovering(desk.recovery.missing_ranges, self._following(place, desk))
+        # What nobody can bring is missing as well, until arbitration has announced it.
+        missing = [*desk.recovery.missing_ranges, *desk.recovery.abandoned_ranges]
+        return desk.quality.recovering(missing, self._following(place, desk))
 
     def _tell_recovered(self, place: int, desk: _Desk, following: int) -> None:
         if desk.quality.state == Quality.RECOVERING and not desk.closed:
