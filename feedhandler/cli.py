@@ -128,9 +128,21 @@ def exchange(
     loss: Annotated[float, _share("Loss on each line, independent.")] = 0.0,
     loss_a: Annotated[float | None, _share("Loss on line A alone.")] = None,
     loss_b: Annotated[float | None, _share("Loss on line B alone.")] = None,
+    loss_together: Annotated[
+        float, _share("Loss of the same packet on both lines: only a retransmission has it.")
+    ] = 0.0,
+    loss_refresh: Annotated[float, _share("Loss on each refresh line, independent.")] = 0.0,
     spare_shared: Annotated[
         bool, typer.Option("--spare-shared", help="Never lose on B what was lost on A.")
     ] = False,
+    hole_at: Annotated[
+        float | None,
+        typer.Option(
+            help="So many seconds into the session, lose a packet of service 104 for good: only a "
+            "refresh makes up for it.",
+            min=0,
+        ),
+    ] = None,
     seed: Seed = 1,
     interface: Annotated[
         str, typer.Option(help="Where to send: a name or an address.")
@@ -138,9 +150,23 @@ def exchange(
     port_base: Annotated[
         int,
         typer.Option(
-            help="Line A's port is this plus the service, B's 1000 more.", min=1024, max=60_000
+            help="All ports count from this: line A's is this plus the service.",
+            min=1024,
+            max=60_000,
         ),
     ] = 30_000,
+    servers: Annotated[
+        bool, typer.Option(help="Retransmission and refresh; without them, lines A and B alone.")
+    ] = True,
+    host: Annotated[str, typer.Option(help="Address the TCP servers listen on.")] = "127.0.0.1",
+    refresh_s: Annotated[
+        float,
+        typer.Option(help="Seconds between a service's snapshots; 0: only at request.", min=0),
+    ] = 5.0,
+    refresh_over_tcp: Annotated[
+        bool,
+        typer.Option("--refresh-over-tcp", help="A snapshot goes to who asked over TCP as well."),
+    ] = False,
     ledger: Annotated[
         Path | None, typer.Option(help="Write the list of what was sent to this file.")
     ] = None,
@@ -149,11 +175,16 @@ def exchange(
     """Send a simulated UTP-MD session.
 
     Services 101 to 107 on lines A and B: line A of service s is 239.101.1.(s-100):(30000+s),
-    line B is 239.101.2.(s-100):(31000+s).
+    line B is 239.101.2.(s-100):(31000+s). What a receiver lost, it can ask for: the retransmission
+    server has every packet sent (TCP port 30001), the refresh server (TCP port 30002) sends
+    snapshots on refresh lines A, 239.101.3.(s-100):(32000+s), and B, 239.101.4.(s-100):(33000+s),
+    where they come in turn by themselves as well. After --seconds the servers stay while they
+    are asked, 10 s at most.
 
     \b
     Examples:
       feedhandler exchange --loss 2%
+      feedhandler exchange --loss 2% --loss-together 1% --hole-at 10
       feedhandler exchange --seconds 60 --rate 50000 --seed 7 --ledger sent.ledger
     """
     from feedhandler.ops import exchange as ops
@@ -162,10 +193,17 @@ def exchange(
         seconds=seconds,
         rate=rate,
         losses=(loss if loss_a is None else loss_a, loss if loss_b is None else loss_b),
+        together=loss_together,
+        refresh_loss=loss_refresh,
         spare_shared=spare_shared,
+        hole_s=hole_at,
         seed=seed,
         interface=interface,
         port_base=port_base,
+        servers=servers,
+        host=host,
+        refresh_s=refresh_s,
+        refresh_over_tcp=refresh_over_tcp,
         ledger=ledger,
         as_json=as_json,
     )
@@ -298,9 +336,6 @@ def subscribe(
     quality: Annotated[
         bool, typer.Option("--quality", help="Quality messages as lines of the stream.")
     ] = False,
-    snapshot: Annotated[
-        bool, typer.Option("--snapshot", help="Begin with a snapshot of each service.")
-    ] = False,
     feed: Annotated[
         str | None, typer.Option(help="The description's path, where it is no built-in feed.")
     ] = None,
@@ -324,7 +359,6 @@ def subscribe(
         count=count,
         stamp=stamp,
         quality=quality,
-        snapshot=snapshot,
         feed=feed,
         as_json=as_json,
     )
@@ -346,6 +380,44 @@ def feeds(
     from feedhandler.ops import feeds as ops
 
     return lambda: ops.run(name, as_json)
+
+
+@app.command()
+def status(
+    gateway: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[CONTROL-ENDPOINT]",
+            help="A gateway's control.bind, or its TOML file; tcp://127.0.0.1:5572 without one.",
+        ),
+    ] = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Again and again, until Ctrl-C.")] = False,
+    interval: Annotated[
+        float, typer.Option(help="Seconds between looks with --watch.", min=0.1)
+    ] = 1.0,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds to wait for the answer.", min=0.01, max=600)
+    ] = 2.0,
+    as_json: Json = False,
+) -> Work:
+    """Ask a running gateway how it is.
+
+    Each channel's quality and recovery, the ranges under way, and the counters of its lines; the
+    gateway wants `[control] bind` for that. Exit code 1 says that a channel is STALE or SILENT, or
+    that recording stopped by itself; 3 that no gateway answers.
+
+    \b
+    Examples:
+      feedhandler status
+      feedhandler status ipc:///run/gateway.ipc --watch
+      feedhandler status gateway.toml --json | jq '.channels[].quality'
+    """
+    from feedhandler.ops import status as ops
+
+    options = ops.Options(
+        gateway=gateway, watch=watch, interval_s=interval, timeout_s=timeout, as_json=as_json
+    )
+    return lambda: ops.run(options)
 
 
 @app.command()

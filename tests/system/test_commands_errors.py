@@ -18,6 +18,7 @@ COMMANDS = [
     "decode",
     "subscribe",
     "feeds",
+    "status",
     "doctor",
     "config check",
     "config show",
@@ -65,12 +66,21 @@ def test_an_unknown_option_is_one_line(command: str) -> None:
         ["config", "check", "missing.toml"],
         ["config", "show", "missing.toml"],
         ["doctor", "missing.toml"],
+        ["status", "missing.toml"],
         ["decode", "missing.pcap"],
         ["replay", "missing.pcap", "--line-a", "239.190.9.1:5001"],
     ],
 )
 def test_a_missing_file_is_named(words: list[str]) -> None:
     assert "missing." in refused(*words)
+
+
+def test_a_gateway_that_cannot_be_asked_is_one_line_with_the_remedy(tmp_path: Path) -> None:
+    assert "no such path (start it" in refused("status", f"ipc://{tmp_path}/no.ipc", code=3)
+    assert "is no endpoint" in refused("status", "udp://127.0.0.1:5")
+    silent = tmp_path / "silent.toml"
+    silent.write_text(CONFIG.read_text().replace('bind = "tcp://127.0.0.1:5572"', 'bind = ""'))
+    assert "control.bind is empty" in refused("status", str(silent))
 
 
 def test_a_replay_must_know_where_to_send() -> None:

@@ -1,0 +1,258 @@
+"""`feedhandler status`: what a running gateway says about itself, over its control socket.
+
+Three tables: each channel's state with the ranges under way, each line's counters, and below them
+the gateway's other counters that are not zero. On a terminal the channels' states are coloured; in
+a pipe the same tables are plain text, one row a line. The exit code tells a script whether all is
+well: see `verdict`.
+"""
+
+import datetime
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from feedhandler.codecs.errors import ConfigError
+from feedhandler.codecs.kinds import Reject
+from feedhandler.config import load_config
+from feedhandler.control import ENDPOINT_DEFAULT, ask
+from feedhandler.ops.console import ExitCode, print_json, stdout_console
+
+#: Wide enough that no row of a table is folded in a pipe.
+PIPE_WIDTH = 500
+#: Ranges shown of each kind; how many more there are is told.
+RANGES_MAX = 4
+#: Qualities, recovery states and a recorder's state with which all is not well.
+UNWELL = frozenset({"STALE", "SILENT"})
+RECORDER_UNWELL = "stopped"
+
+_STYLES = {
+    "OK": "green",
+    "IN_SYNC": "green",
+    "REFRESHED": "green",
+    "RECOVERING": "yellow",
+    "SUSPECTING": "yellow",
+    "REQUESTING": "yellow",
+    "REFRESHING": "yellow",
+    "STALE": "bold red",
+    "SILENT": "bold red",
+}
+_REJECTS = tuple(reason.name.lower() for reason in Reject if reason)
+_LINE_COUNTERS = ("packets", "first", "duplicates", "late", "held", "kernel_drops")
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """Whom to ask, how often, and how to show it. `gateway` is an endpoint or a TOML file."""
+
+    gateway: str | None = None
+    watch: bool = False
+    interval_s: float = 1.0
+    timeout_s: float = 2.0
+    as_json: bool = False
+
+
+def run(options: Options) -> int:
+    """Ask and show, once or until interrupted; answers with `verdict`'s exit code."""
+    endpoint = endpoint_of(options.gateway)
+
+    def fetch() -> dict[str, Any]:
+        return dict(ask(endpoint, "status", options.timeout_s))
+
+    if options.watch:
+        return _watch(fetch, options)
+    snapshot = fetch()
+    if options.as_json:
+        print_json(snapshot)
+    else:
+        _console().print(render(snapshot))
+    return verdict(snapshot)
+
+
+def _console() -> Console:
+    """The terminal, or a pipe in which a row is a line."""
+    return stdout_console() if sys.stdout.isatty() else Console(highlight=False, width=PIPE_WIDTH)
+
+
+def endpoint_of(gateway: str | None) -> str:
+    """An endpoint as it is; of a configuration file its `control.bind`; of nothing the default."""
+    if gateway is None:
+        return ENDPOINT_DEFAULT
+    if "://" in gateway:
+        return gateway
+    bind = load_config(Path(gateway)).control.bind
+    if not bind:
+        raise ConfigError(
+            f"{gateway}: control.bind is empty: its gateway cannot be asked",
+            f'[control] bind = "{ENDPOINT_DEFAULT}"',
+        )
+    return bind
+
+
+def verdict(snapshot: Mapping[str, Any]) -> int:
+    """`FOUND` where a channel is stale or silent, or recording stopped by itself; else `OK`.
+
+    What is being recovered, and a channel that waits for its first packet, is in order.
+    """
+    for channel in snapshot.get("channels", ()):
+        states = {channel.get("quality"), channel.get("recovery", {}).get("state")}
+        if states & UNWELL:
+            return ExitCode.FOUND
+    if snapshot.get("recorder", {}).get("state") == RECORDER_UNWELL:
+        return ExitCode.FOUND
+    return ExitCode.OK
+
+
+def _watch(fetch: Callable[[], dict[str, Any]], options: Options) -> int:
+    """Show again and again; a gateway that goes away ends it."""
+    if options.as_json or not sys.stdout.isatty():
+        while True:
+            snapshot = fetch()
+            if options.as_json:
+                print_json(snapshot)
+            else:
+                _console().print(render(snapshot), "")
+            sys.stdout.flush()
+            time.sleep(options.interval_s)
+    with Live(console=stdout_console(), auto_refresh=False, screen=True) as live:
+        while True:
+            live.update(render(fetch()), refresh=True)
+            time.sleep(options.interval_s)
+
+
+# -- what is shown ---------------------------------------------------------------------------
+
+
+def render(snapshot: Mapping[str, Any]) -> RenderableType:
+    """The whole picture of one snapshot; what it does not hold is left out."""
+    channels = snapshot.get("channels", [])
+    parts: list[RenderableType] = [
+        Text(_headline(snapshot)),
+        "",
+        channel_table(channels),
+        "",
+        line_table(channels),
+    ]
+    if told := list(_counter_lines(snapshot)):
+        parts += ["", *(Text(line) for line in told)]
+    return Group(*parts)
+
+
+def _headline(snapshot: Mapping[str, Any]) -> str:
+    """`gateway: euronext-utp-md, 7 channels, 2026-11-20 10:00:00 UTC`."""
+    at = datetime.datetime.fromtimestamp(snapshot.get("time_ns", 0) // 10**9, datetime.UTC)
+    return (
+        f"{snapshot.get('name', '?')}: {snapshot.get('feed', '?')}, "
+        f"{len(snapshot.get('channels', ()))} channels, {at:%Y-%m-%d %H:%M:%S} UTC"
+    )
+
+
+def _table(left: Iterable[str], right: Iterable[str]) -> Table:
+    made = Table(box=None, pad_edge=False)
+    for heading in left:
+        made.add_column(heading)
+    for heading in right:
+        made.add_column(heading, justify="right")
+    return made
+
+
+def channel_table(channels: Iterable[Mapping[str, Any]]) -> Table:
+    """A row a channel: its states, where it is, and what is under way."""
+    made = _table(
+        ("service", "quality", "recovery"),
+        ("next", "packets", "messages", "gaps", "lost", "p50", "p99"),
+    )
+    made.add_column("asked for", overflow="fold")
+    made.add_column("not healed", overflow="fold")
+    for channel in channels:
+        recovery = channel.get("recovery", {})
+        latency = channel.get("latency_ns", {})
+        made.add_row(
+            str(channel.get("service", "?")),
+            _state(channel.get("quality")),
+            _state(recovery.get("state")),
+            *(_number(channel.get(key)) for key in ("next", "packets", "messages")),
+            *(_number(channel.get(key)) for key in ("gaps", "lost")),
+            *(_milliseconds(latency.get(key)) for key in ("p50", "p99")),
+            ranges_text(recovery.get("requested", ())),
+            ranges_text(recovery.get("lost", ())),
+        )
+    return made
+
+
+def line_table(channels: Iterable[Mapping[str, Any]]) -> Table:
+    """A row a line: what it brought, and what was wrong with it."""
+    made = _table(("line",), (*(name.replace("_", " ") for name in _LINE_COUNTERS), "rejected"))
+    for channel in channels:
+        for name, counters in channel.get("lines", {}).items():
+            made.add_row(
+                f"{channel.get('service', '?')}/{name}",
+                *(_number(counters.get(key)) for key in _LINE_COUNTERS),
+                _number(sum(counters.get(reason, 0) for reason in _REJECTS)),
+            )
+    return made
+
+
+def _counter_lines(snapshot: Mapping[str, Any]) -> Iterator[str]:
+    """`node: links 3, sent 1,234`, and so on: whatever else is told and not zero."""
+    for channel in snapshot.get("channels", ()):
+        recovery = channel.get("recovery", {})
+        if told := _told(recovery):
+            yield f"recovery {channel.get('service', '?')}: {told}"
+    whole = snapshot.get("recovery", {})
+    if told := _told(whole):
+        yield f"recovery: {told}"
+    for name, server in whole.get("servers", {}).items():
+        up = "connected" if server.get("up") else "not connected"
+        yield ", ".join(filter(None, (f"server {name}: {up}", _told(server))))
+    if told := _told(snapshot.get("node", {})):
+        yield f"node: {told}"
+    if recorder := snapshot.get("recorder"):
+        yield from _recorder_lines(recorder)
+
+
+def _recorder_lines(recorder: Mapping[str, Any]) -> Iterator[str]:
+    reason = f" ({recorder['reason']})" if recorder.get("reason") else ""
+    yield (
+        f"recorder: {recorder.get('state')}{reason}, {_number(recorder.get('bytes'))} bytes in "
+        f"{recorder.get('directory')}"
+    )
+    for name, series in recorder.get("series", {}).items():
+        file = f", in {series['file']}" if series.get("file") else ""
+        yield f"recorder {name}: {_told(series) or 'nothing yet'}{file}"
+
+
+def _told(counters: Mapping[str, Any]) -> str:
+    """The whole numbers that are not zero, by name."""
+    return ", ".join(
+        f"{name.replace('_', ' ')} {value:,}"
+        for name, value in counters.items()
+        if isinstance(value, int) and not isinstance(value, bool) and value
+    )
+
+
+def ranges_text(ranges: Iterable[Iterable[int]]) -> str:
+    """`17..40 55 and 3 more`: ranges with both ends, single numbers as such."""
+    given = [tuple(each) for each in ranges]
+    shown = " ".join(
+        str(first) if first == last else f"{first}..{last}" for first, last in given[:RANGES_MAX]
+    )
+    return f"{shown} and {len(given) - RANGES_MAX} more" if len(given) > RANGES_MAX else shown
+
+
+def _state(name: str | None) -> Text:
+    return Text(name or "-", style=_STYLES.get(name or "", ""))
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _milliseconds(ns: int | None) -> str:
+    return "-" if ns is None else f"{ns / 1e6:,.2f} ms"
