@@ -1,0 +1,453 @@
+"""Recovery over real sockets: many clients, reconnecting, and peers that are hostile or dead."""
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+from node_kit import PATIENCE_S, Run, both_loops
+from retrans_kit import (
+    FEED,
+    PROTOCOL,
+    Snapshots,
+    filled,
+    live_packet,
+    refresh_packet,
+    sent_again,
+)
+
+from feedhandler.codecs import ConfigError
+from feedhandler.retrans.actions import Ask, AskRefresh
+from feedhandler.retrans.client import RequestClient
+from feedhandler.retrans.events import (
+    Accepted,
+    Answered,
+    Event,
+    Packet,
+    RefreshAccepted,
+    RefreshPacket,
+)
+from feedhandler.retrans.protocol import RetransRequest
+from feedhandler.retrans.server import RequestServer
+from feedhandler.retrans.settings import RecoverySettings, ServerSettings
+from feedhandler.retrans.store import PacketStore
+from feedhandler.retrans.tcp import RequestConnection, RequestListener, serve
+
+HOST = "127.0.0.1"
+#: Waits of tests that want a server back: short, so that the test is.
+QUICK = RecoverySettings(reconnect_us=1_000, reconnect_max_us=4_000)
+
+
+class Owner:
+    """A `RequestConnection` with everything it told, and a way to wait for it."""
+
+    def __init__(
+        self, port: int, settings: RecoverySettings = QUICK, source_id: str = "ME"
+    ) -> None:
+        self.events: list[Event] = []
+        self.ups = 0
+        self.downs: list[str] = []
+        self.waits = 0
+        self._changed = asyncio.Event()
+        self.connection = RequestConnection(
+            RequestClient(FEED, source_id, settings),
+            HOST,
+            port,
+            settings,
+            on_event=self._event,
+            on_up=self._up,
+            on_down=self._down,
+            chance=self._chance,
+        )
+        self.connection.start()
+
+    def _event(self, event: Event) -> None:
+        self.events.append(event)
+        self._changed.set()
+
+    def _up(self) -> None:
+        self.ups += 1
+        self._changed.set()
+
+    def _down(self, reason: str) -> None:
+        self.downs.append(reason)
+        self._changed.set()
+
+    def _chance(self) -> float:
+        """The jitter; called once for each wait before a new attempt."""
+        self.waits += 1
+        self._changed.set()
+        return 0.5
+
+    async def until(self, condition: Callable[[], Any], what: str) -> None:
+        """Wait for something that this owner is told."""
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while not condition():
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            pytest.fail(f"never happened: {what}; {self.downs=} {self.events[-3:]=}")
+
+    def ask(self, request_id: int, first: int, end: int) -> None:
+        assert self.connection.ask(Ask(request_id, 104, first, end, 0))
+
+    def answered(self, request_id: int) -> bool:
+        return Answered(request_id) in self.events
+
+    def numbers(self, request_id: int) -> list[int]:
+        return [
+            event.sequence
+            for event in self.events
+            if isinstance(event, Packet) and event.request_id == request_id
+        ]
+
+
+async def listening(
+    settings: ServerSettings | None = None,
+    refresher: Snapshots | None = None,
+    *,
+    store: PacketStore | None = None,
+    port: int = 0,
+) -> tuple[RequestServer, RequestListener]:
+    """A server of service 104, packets 1..1000, on a real socket."""
+    stores = {104: store or filled(1, 1001)}
+    server = RequestServer(FEED, stores, settings or ServerSettings(), refresher)
+    return server, await serve(server, HOST, port)
+
+
+async def until_counted(server: RequestServer, name: str) -> None:
+    """Wait until the server has counted something."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not server.counts[name]:
+            await asyncio.sleep(0.001)
+
+
+def free_port() -> int:
+    """A port of which nobody listened a moment ago."""
+    with socket.socket() as sock:
+        sock.bind((HOST, 0))
+        return int(sock.getsockname()[1])
+
+
+@both_loops
+def test_many_clients_get_what_they_ask_for(run: Run) -> None:
+    async def scenario() -> None:
+        server, listener = await listening()
+        owners = [Owner(listener.address[1], source_id=f"C{n}") for n in range(5)]
+        for owner in owners:
+            await owner.until(lambda owner=owner: owner.ups, "connected")
+            for request_id in range(10):
+                owner.ask(request_id, 1 + 100 * request_id, 101 + 100 * request_id)
+        for owner in owners:
+            await owner.until(lambda owner=owner: owner.answered(9), "all answered")
+            for request_id in range(10):
+                expected = list(range(1 + 100 * request_id, 101 + 100 * request_id))
+                assert owner.numbers(request_id) == expected
+            packets = [event for event in owner.events if isinstance(event, Packet)]
+            assert all(event.data == sent_again(event.sequence) for event in packets[::97])
+            await owner.connection.close()
+            assert owner.downs == []
+        assert server.counts["accepted"] == 50
+        assert server.counts["packets"] == 5000
+        await listener.close()
+        assert not server.sessions
+
+    run(scenario())
+
+
+@both_loops
+def test_a_client_that_takes_long_answers_does_not_starve_another(run: Run) -> None:
+    async def scenario() -> None:
+        _, listener = await listening(ServerSettings(chunk_bytes=2048))
+        greedy, modest = Owner(listener.address[1]), Owner(listener.address[1])
+        await greedy.until(lambda: greedy.ups, "connected")
+        await modest.until(lambda: modest.ups, "connected")
+        for request_id in range(40):
+            greedy.ask(request_id, 1, 1001)
+        await greedy.until(lambda: greedy.events, "begun")
+        modest.ask(1, 1, 2)
+        await modest.until(lambda: modest.answered(1), "answered")
+        assert not greedy.answered(39)
+        await greedy.until(lambda: greedy.answered(39), "everything after all")
+        for owner in (greedy, modest):
+            await owner.connection.close()
+        await listener.close()
+
+    run(scenario())
+
+
+@both_loops
+def test_a_server_that_cannot_be_reached_is_told_once_and_tried_again(run: Run) -> None:
+    async def scenario() -> None:
+        port = free_port()
+        owner = Owner(port)
+        await owner.until(lambda: owner.waits >= 5, "five attempts")
+        assert len(owner.downs) == 1
+        assert owner.downs[0].startswith(f"cannot connect to {HOST}:{port}: ")
+        assert not owner.connection.up
+        assert not owner.connection.ask(Ask(1, 104, 1, 2, 0))
+        _, listener = await listening(port=port)
+        await owner.until(lambda: owner.ups == 1, "connected")
+        owner.ask(1, 1, 3)
+        await owner.until(lambda: owner.answered(1), "answered")
+        await owner.connection.close()
+        await listener.close()
+        assert len(owner.downs) == 1
+
+    run(scenario())
+
+
+@both_loops
+def test_a_server_that_restarts_is_found_again(run: Run) -> None:
+    async def scenario() -> None:
+        _, listener = await listening()
+        port = listener.address[1]
+        owner = Owner(port)
+        for restart in range(3):
+            await owner.until(lambda restart=restart: owner.ups == restart + 1, "connected")
+            owner.ask(restart, 1, 101)
+            await owner.until(lambda restart=restart: owner.answered(restart), "answered")
+            await listener.close()
+            await owner.until(lambda restart=restart: len(owner.downs) == restart + 1, "gone")
+            _, listener = await listening(port=port)
+        await owner.until(lambda: owner.ups == 4, "connected")
+        await owner.connection.close()
+        await listener.close()
+        assert owner.downs == ["the server closed it"] * 3
+
+    run(scenario())
+
+
+async def hostile(
+    talk: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+) -> asyncio.Server:
+    """A server that says what `talk` says."""
+
+    async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await talk(reader, writer)
+        except ConnectionError:
+            pass
+        finally:
+            writer.close()
+
+    return await asyncio.start_server(serve_one, HOST, 0)
+
+
+def port_of(server: asyncio.Server) -> int:
+    return int(server.sockets[0].getsockname()[1])
+
+
+@both_loops
+@pytest.mark.parametrize(
+    ("said", "reason", "counter"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "the server sent a packet of 18516 bytes", ""),
+        (sent_again(5), "the server sent packet 5 of service 104, which was not", "unasked_packet"),
+        (live_packet(5), "the server sent a packet with delivery flag 0", "wrong_flag"),
+        (sent_again(5)[:30], "the server closed it", "cut_off"),
+    ],
+    ids=["http", "unasked", "live", "cut off"],
+)
+def test_a_hostile_server_is_left_and_tried_again_later(
+    run: Run, said: bytes, reason: str, counter: str
+) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        for byte in said:
+            writer.write(bytes([byte]))
+            await writer.drain()
+        if counter != "cut_off":
+            await reader.read()
+
+    async def scenario() -> None:
+        server = await hostile(talk)
+        owner = Owner(port_of(server))
+        await owner.until(lambda: len(owner.downs) == 3, "left three times")
+        assert all(down.startswith(reason) for down in owner.downs)
+        assert owner.events == []
+        assert owner.connection.client.counts[counter or "length_too_big"] >= 3
+        await owner.connection.close()
+        server.close()
+
+    run(scenario())
+
+
+@both_loops
+def test_a_silent_server_is_left(run: Run) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.append(await reader.read(16))
+        await reader.read()
+
+    heard: list[bytes] = []
+
+    async def scenario() -> None:
+        server = await hostile(talk)
+        settings = RecoverySettings(heartbeat_us=20_000, dead_us=70_000)
+        owner = Owner(port_of(server), settings)
+        await owner.until(lambda: owner.downs, "left")
+        assert owner.downs[0].startswith("the server was silent for ")
+        assert PROTOCOL.read(heard[0]) == PROTOCOL.read(PROTOCOL.heartbeat(0))
+        await owner.connection.close()
+        server.close()
+
+    run(scenario())
+
+
+@both_loops
+def test_a_server_that_does_not_read_is_left(run: Run) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await done.wait()
+
+    async def scenario() -> None:
+        nonlocal done
+        done = asyncio.Event()
+        server = await hostile(talk)
+        owner = Owner(port_of(server))
+        await owner.until(lambda: owner.ups, "connected")
+        for request_id in range(10_000_000):
+            if not owner.connection.ask(Ask(request_id, 104, 1, 2, 0)):
+                break
+            owner.connection.cancel(request_id)
+            if request_id % 1000 == 0:
+                await asyncio.sleep(0)
+        await owner.until(lambda: owner.downs, "left")
+        assert owner.downs[0] == "the server does not read its requests"
+        await owner.connection.close()
+        done.set()
+        server.close()
+
+    done: asyncio.Event
+    run(scenario())
+
+
+@both_loops
+def test_a_client_that_does_not_read_is_closed(run: Run) -> None:
+    async def scenario() -> None:
+        settings = ServerSettings(heartbeat_us=50_000, dead_us=200_000)
+        server, listener = await listening(settings)
+        sock = socket.socket()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.connect((HOST, listener.address[1]))
+        request = PROTOCOL.retrans_request(RetransRequest(1, 104, 1, 1001, "ME"), 0)
+        sock.sendall(request * 1000)
+        await until_counted(server, "clients_slow")
+        assert not server.sessions
+        await listener.close()
+        sock.close()
+
+    run(scenario())
+
+
+@both_loops
+def test_a_silent_client_is_closed_and_one_that_breaks_the_protocol_too(run: Run) -> None:
+    async def scenario() -> None:
+        settings = ServerSettings(heartbeat_us=20_000, dead_us=60_000)
+        server, listener = await listening(settings)
+        silent, broken = socket.socket(), socket.socket()
+        for sock in (silent, broken):
+            sock.connect((HOST, listener.address[1]))
+        broken.sendall(bytes(100))
+        await until_counted(server, "clients_wrong")
+        await until_counted(server, "clients_silent")
+        assert server.counts["heartbeats_sent"] >= 1
+        await listener.close()
+        for sock in (silent, broken):
+            sock.close()
+
+    run(scenario())
+
+
+@both_loops
+def test_a_quiet_connection_lives_on_heartbeats(run: Run) -> None:
+    async def scenario() -> None:
+        server, listener = await listening(ServerSettings(heartbeat_us=5_000, dead_us=5_000_000))
+        owner = Owner(listener.address[1])
+        await owner.until(lambda: owner.ups, "connected")
+        await until_counted(server, "heartbeats_answered")
+        assert owner.connection.client.counts["heartbeats"] >= 1
+        assert owner.downs == []
+        await owner.connection.close()
+        await listener.close()
+
+    run(scenario())
+
+
+@both_loops
+def test_clients_beyond_the_bound_are_closed(run: Run) -> None:
+    async def scenario() -> None:
+        server, listener = await listening(ServerSettings(clients_max=1))
+        first = Owner(listener.address[1])
+        await first.until(lambda: first.ups, "connected")
+        await until_counted(server, "clients")
+        second = Owner(listener.address[1])
+        await second.until(lambda: second.downs, "closed")
+        assert server.counts["clients_refused"] >= 1
+        first.ask(1, 1, 2)
+        await first.until(lambda: first.answered(1), "answered")
+        await first.connection.close()
+        await second.until(lambda: second.connection.up, "a place is free")
+        second.ask(1, 1, 2)
+        await second.until(lambda: second.answered(1), "answered")
+        await second.connection.close()
+        await listener.close()
+
+    run(scenario())
+
+
+@both_loops
+def test_a_snapshot_can_come_over_the_connection(run: Run) -> None:
+    async def scenario() -> None:
+        refresher = Snapshots()
+        _, listener = await listening(ServerSettings(refresh_over_tcp=True), refresher)
+        owner = Owner(listener.address[1])
+        await owner.until(lambda: owner.ups, "connected")
+        owner.connection.ask_refresh(AskRefresh(1, 104))
+        await owner.until(lambda: owner.events, "accepted")
+        packets = [refresh_packet(number) for number in range(1, 2001)]
+        refresher.give(packets)
+        await owner.until(lambda: len(owner.events) == 2001, "the snapshot")
+        assert owner.events[0] == RefreshAccepted(1)
+        assert owner.events[-1] == RefreshPacket(104, 2000, packets[-1])
+        await owner.connection.close()
+        await listener.close()
+        assert refresher.callbacks == []
+
+    run(scenario())
+
+
+@both_loops
+def test_closing_is_orderly_at_any_moment(run: Run) -> None:
+    async def scenario() -> None:
+        server, listener = await listening()
+        port = listener.address[1]
+        never = Owner(free_port())
+        await never.connection.close()
+        asked = Owner(port)
+        await asked.until(lambda: asked.ups, "connected")
+        asked.ask(1, 1, 1001)
+        await asked.until(lambda: Accepted(1) in asked.events, "accepted")
+        await asked.connection.close()
+        await asked.connection.close()
+        await until_counted(server, "clients_left")
+        assert asked.downs == []
+        assert never.ups == 0
+        asked.connection.start()
+        await asked.until(lambda: asked.ups == 2, "connected again")
+        await asked.connection.close()
+        await listener.close()
+        assert len(asyncio.all_tasks()) == 1
+
+    run(scenario())
+
+
+@both_loops
+def test_an_address_that_cannot_be_had_is_the_operators_fault(run: Run) -> None:
+    async def scenario() -> None:
+        server, listener = await listening()
+        with pytest.raises(ConfigError, match="cannot listen"):
+            await serve(server, HOST, listener.address[1])
+        await listener.close()
+
+    run(scenario())
