@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 #: Benchmarks in the order they run; each module has `run(quick) -> dict`.
-BENCHMARKS = ["codecs", "captures", "receive", "subscribe", "gateway"]
+BENCHMARKS = ["codecs", "captures", "receive", "subscribe", "gateway", "recovery"]
 LONG = ["memory"]
 SOAK = ["soak"]
 DEFAULT_OUT = Path("out/bench.json")

@@ -23,7 +23,7 @@ from msgspec import Meta, Struct, field
 
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.config_text import KeyLines, KeyPath, parse_path, path_text, toml_value
-from feedhandler.ingest.settings import ArbitrationSettings
+from feedhandler.ingest.settings import SOURCES_MAX, ArbitrationSettings
 from feedhandler.recorder_settings import FILES_MIN, RecordConfig
 from feedhandler.retrans.settings import RecoverySettings
 
@@ -182,7 +182,7 @@ class LineConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     port: Annotated[int, _setting("the UDP port", ge=1, le=65535)]
     interface: Annotated[str, _setting("name or address; empty: the gateway's")] = ""
     source: Annotated[
-        str, _setting("only from this sender (source-specific multicast); empty: any")
+        str, _setting("only from this sender, or these with commas between (SSM); empty: any")
     ] = ""
     source_filter: Annotated[
         Literal["kernel", "count"],
@@ -633,12 +633,16 @@ def _check_group(line: LineConfig, here: KeyPath) -> None:
             hint = "name the source, or leave source_filter out"
             raise _Wrong((*here, "source_filter"), "nothing to count without a source", hint)
         return
-    try:
-        source = ipaddress.IPv4Address(line.source)
-    except ValueError:
-        raise _Wrong((*here, "source"), f"{line.source!r} is no IPv4 address") from None
-    if source.is_multicast:
-        raise _Wrong((*here, "source"), f"{line.source} is a group", "the sender's own address")
+    words = line.source.split(",")
+    if len(words) > SOURCES_MAX:
+        raise _Wrong((*here, "source"), f"{len(words)} senders", f"at most {SOURCES_MAX}")
+    for word in words:
+        try:
+            source = ipaddress.IPv4Address(word.strip())
+        except ValueError:
+            raise _Wrong((*here, "source"), f"{word.strip()!r} is no IPv4 address") from None
+        if source.is_multicast:
+            raise _Wrong((*here, "source"), f"{source} is a group", "the sender's own address")
 
 
 _CHECKS = (_check_gateway, _check_bounds, _check_record, _check_servers, _check_channels)

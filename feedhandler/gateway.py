@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+import numpy
 import zmq
 
 from feedhandler.amqp.fanout import Fanout
@@ -24,12 +25,13 @@ from feedhandler.amqp.node import Node
 from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import ConfigError, key_word, load_feed
-from feedhandler.config import ChannelConfig, Config
+from feedhandler.config import ChannelConfig, Config, LineConfig
 from feedhandler.counters import ChannelCounter, LineCounter, as_dict
 from feedhandler.histogram import percentiles_of
 from feedhandler.ingest.lines import ChannelPlan, Line
 from feedhandler.ingest.receiver import Receiver
-from feedhandler.ingest.ring import RecordKind, Ring
+from feedhandler.ingest.ring import Ring
+from feedhandler.recovery.runner import RecoveryRunner
 
 #: How long the orderly end may take: what waits is sent, then connections are closed regardless.
 STOP_SECONDS = 5.0
@@ -69,7 +71,10 @@ class Gateway:
             QualityState(channel.service, [line.name for line in channel.lines])
             for channel in config.channels
         ]
-        self._reference = self.feed.reference if config.gateway.symbols == "name" else None
+        self._reference = self.feed.reference
+        self.recovery = RecoveryRunner(
+            config, self.feed, self.streams, self.qualities, self._renumbered, os.getpid()
+        )
         self.fanout = Fanout(
             self.ring,
             self.feed.table,
@@ -78,19 +83,32 @@ class Gateway:
             self._on_mark,
             -1 if self._reference is None else self._reference.code,
             self._on_reference,
+            self.recovery.refresh_packet,
+            self._alias_of,
+            self._reference_bytes_min(),
         )
         self.node = Node(
-            self.fanout, config.amqp, self.qualities, self.feed.type_code, config.gateway.name
+            self.fanout,
+            config.amqp,
+            self.qualities,
+            self.feed.type_code,
+            config.gateway.name,
+            snapshots=any(channel.refreshes for channel in config.channels),
+            on_attach=self.recovery.attached,
         )
         self.receiver = Receiver(
             self.feed.table,
             self.feed.first_sequence,
-            [self._plan(channel) for channel in config.channels],
+            [self._plan(channel) for channel in config.channels]
+            + [
+                self._refresh_plan(config.channels[place]) for place in self.recovery.refresh_places
+            ],
             self.ring,
             settings=config.arbitration,
             receive_buffer_bytes=config.receive.socket_buffer_bytes,
             cpu=config.receive.cpu if config.receive.cpu >= 0 else None,
         )
+        self.recovery.bind(self.fanout, self.node, self.receiver)
         self._stop = asyncio.Event()
         self._handover_fd = -1
         self._loop: asyncio.AbstractEventLoop
@@ -103,20 +121,38 @@ class Gateway:
         number = day.year * 10_000 + day.month * 100 + day.day
         return struct.pack(">IHH", number, self.feed.number, service)
 
+    def _reference_bytes_min(self) -> int:
+        """A packet shorter than this names no symbol."""
+        least = 0 if self._reference is None else self._reference.least_size
+        return self.feed.table.header_size + least
+
+    def _plans(self) -> list[ChannelPlan]:
+        """The channels of the ring: the live ones, and behind them those of refresh lines."""
+        channels = self.config.channels
+        refreshed = (channels[place] for place in self.recovery.refresh_places)
+        return [*map(self._plan, channels), *map(self._refresh_plan, refreshed)]
+
     def _plan(self, channel: ChannelConfig) -> ChannelPlan:
         return ChannelPlan(
             channel.service,
-            tuple(
-                Line(
-                    f"{channel.service}/{line.name}",
-                    line.group,
-                    line.port,
-                    self.config.interface_of(line),
-                    line.source or None,
-                    line.source_filter,
-                )
-                for line in channel.lines
-            ),
+            tuple(self._line(channel.service, line, "") for line in channel.lines),
+            self.config.recovery.recovery_wait_us if channel.retransmission else 0,
+        )
+
+    def _refresh_plan(self, channel: ChannelConfig) -> ChannelPlan:
+        lines = tuple(
+            self._line(channel.service, line, "refresh/") for line in channel.refresh_lines
+        )
+        return ChannelPlan(channel.service, lines, refresh=True)
+
+    def _line(self, service: int, line: LineConfig, kind: str) -> Line:
+        return Line(
+            f"{service}/{kind}{line.name}",
+            line.group,
+            line.port,
+            self.config.interface_of(line),
+            line.source or None,
+            line.source_filter,
         )
 
     # -- running ----------------------------------------------------------------------------
@@ -129,6 +165,7 @@ class Gateway:
         self._loop = asyncio.get_running_loop()
         self.node.start()
         try:
+            self.recovery.start()
             self.receiver.start()
             self._handover_fd = self.receiver.fileno()
             self._loop.add_reader(self._handover_fd, self._on_handover)
@@ -150,6 +187,7 @@ class Gateway:
         self.receiver.stop()
         while self.node.pump():
             await asyncio.sleep(0)
+        await self.recovery.close()
         publisher.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await publisher
@@ -186,8 +224,18 @@ class Gateway:
 
     def _name_of(self, stream: Stream, symbol: int) -> str:
         """A symbol's word in routing keys."""
+        if self.config.gateway.symbols == "name":
+            name = self.names.get(symbol)
+            if name is not None:
+                return name
+        return self.feed.symbol_text(symbol)
+
+    def _alias_of(self, stream: Stream, symbol: int) -> str | None:
+        """The other word that patterns may call a symbol by, once its name is known."""
         name = self.names.get(symbol)
-        return name if name is not None else self.feed.symbol_text(symbol)
+        if name is None or self.config.gateway.symbols == "index":
+            return name
+        return self.feed.symbol_text(symbol)
 
     def _on_reference(self, stream: Stream, message: bytes) -> None:
         """Reference data names a symbol: from here on its key has the name."""
@@ -213,13 +261,14 @@ class Gateway:
         received_ns: int,
         auxiliary: int,
     ) -> None:
-        """A gap, a reset, a silent line: subscribers hear of it before any later packet."""
-        stream = self.streams[place]
-        if kind == RecordKind.RESET:
-            prefix = self._prefix(stream.service)
-            if prefix != stream.prefix:
-                stream.set_prefix(prefix)
-        self.fanout.quality(stream, self.qualities[place].mark(kind, line, sequence, next_sequence))
+        """A hole, a gap, a reset, a silent line: subscribers hear of it before any later packet."""
+        self.recovery.mark(kind, place, line, sequence, next_sequence, auxiliary)
+
+    def _renumbered(self, stream: Stream) -> None:
+        """A new numbering may be a new trading day."""
+        prefix = self._prefix(stream.service)
+        if prefix != stream.prefix:
+            stream.set_prefix(prefix)
 
     # -- statistics -------------------------------------------------------------------------
 
@@ -265,6 +314,7 @@ class Gateway:
             "name": self.config.gateway.name,
             "feed": self.feed.name,
             "channels": [self._channel_snapshot(place) for place in range(len(self.streams))],
+            "recovery": {**self.recovery.snapshot(), "lines": self._refresh_lines_snapshot()},
             "node": self._node_snapshot(),
         }
 
@@ -284,6 +334,7 @@ class Gateway:
             "gaps": quality.lost_ranges,
             "lost": quality.lost_total,
             "latency_ns": {"p50": p50, "p90": p90, "p99": p99, "max": stream.latency.maximum},
+            "recovery": self.recovery.desk.snapshot(place),
             "arbitration": as_dict(ChannelCounter, self.receiver.channel_counters[place]),
             "lines": self._lines_snapshot(place),
         }
@@ -298,8 +349,20 @@ class Gateway:
             self.config.channels[place].lines, receiver.channels[place].lines, strict=True
         ):
             row = receiver.line_counters[receiver.lines.index(line)]
-            lines[config.name] = {**as_dict(LineCounter, row), "first": int(row[LineCounter.WON])}
+            lines[config.name] = _line_counts(row)
+        recovered = receiver.recovered_rows.get(f"{self.streams[place].service}/R")
+        if recovered is not None:
+            lines["R"] = _line_counts(receiver.line_counters[recovered])
         return lines
+
+    def _refresh_lines_snapshot(self) -> dict[str, Any]:
+        """The refresh lines by service and name."""
+        receiver, live = self.receiver, len(self.streams)
+        return {
+            line.name: _line_counts(receiver.line_counters[receiver.lines.index(line)])
+            for plan in receiver.channels[live:]
+            for line in plan.lines
+        }
 
     def _node_snapshot(self) -> dict[str, Any]:
         return {
@@ -308,3 +371,8 @@ class Gateway:
             "links": self.node.links,
             "queued_bytes": sum(outlet.queued_bytes for outlet in self.fanout.outlets),
         }
+
+
+def _line_counts(row: numpy.ndarray) -> dict[str, int]:
+    """A line's counters by name; `first` is the packets that came first on it."""
+    return {**as_dict(LineCounter, row), "first": int(row[LineCounter.WON])}

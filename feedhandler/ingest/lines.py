@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from feedhandler.codecs.errors import ConfigError
+from feedhandler.ingest.settings import SOURCES_MAX
 
 # Linux values that this Python's socket module does not name.
 IP_ADD_SOURCE_MEMBERSHIP = 39
@@ -39,7 +40,8 @@ RECEIVE_BUFFER_BYTES = 16 << 20
 class Line:
     """One multicast line: `group` and `port` on `interface` (a name, or a local IPv4 address).
 
-    `source_filter` says who keeps senders other than `source` out: the `"kernel"`, by a
+    `source` is the sender's address, or several with commas between: an exchange that fails over sends
+    from another one. `source_filter` says who keeps other senders out: the `"kernel"`, by a
     source-specific join, or the receive thread, which can `"count"` them. Lines are equal when they
     would receive the same: the name is for people.
     """
@@ -145,8 +147,9 @@ def _join(sock: socket.socket, line: Line, group: ipaddress.IPv4Address) -> None
         else:
             if index:
                 address = _address_of(line)
-            request = struct.pack("=4s4s4s", group.packed, address, _source(line))
-            sock.setsockopt(socket.IPPROTO_IP, IP_ADD_SOURCE_MEMBERSHIP, request)
+            for source in source_addresses(line):
+                request = struct.pack("=4s4s4s", group.packed, address, source.to_bytes(4, "big"))
+                sock.setsockopt(socket.IPPROTO_IP, IP_ADD_SOURCE_MEMBERSHIP, request)
     except OSError as error:
         hint = {
             errno.ENODEV: "no interface has that address; see `ip address`",
@@ -180,19 +183,17 @@ def _address_of(line: Line) -> bytes:
         return fcntl.ioctl(probe.fileno(), SIOCGIFADDR, request)[20:24]
 
 
-def _source(line: Line) -> bytes:
-    """The source's address, checked."""
-    return source_address(line).to_bytes(4, "big")
-
-
-def source_address(line: Line) -> int:
-    """The line's source as an integer, 0 for any; raises ConfigError."""
+def source_addresses(line: Line) -> tuple[int, ...]:
+    """The line's sources as integers, none for any; raises ConfigError."""
     if line.source is None:
-        return 0
+        return ()
     try:
-        return int(ipaddress.IPv4Address(line.source))
+        found = tuple(int(ipaddress.IPv4Address(word.strip())) for word in line.source.split(","))
     except ValueError as error:
         raise ConfigError(
             f"line {line.name}: source {line.source!r} is not an IPv4 address",
             "give the sender's address, or leave it out to accept any",
         ) from error
+    if len(found) > SOURCES_MAX:
+        raise ConfigError(f"line {line.name}: {len(found)} sources; at most {SOURCES_MAX}")
+    return found

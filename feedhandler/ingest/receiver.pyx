@@ -40,7 +40,7 @@ from feedhandler.ingest.ring cimport HEADER_BYTES, PACKET, PAD, Ring
 from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.counters import ChannelCounter, LineCounter, as_dict, counter_array
 from feedhandler.ingest.lines import (
-    RECEIVE_BUFFER_BYTES, ChannelPlan, Line, open_line, receive_buffer, source_address,
+    RECEIVE_BUFFER_BYTES, ChannelPlan, Line, open_line, receive_buffer, source_addresses,
 )
 from feedhandler.ingest.ring import RecordKind
 from feedhandler.ingest.settings import ArbitrationSettings
@@ -126,7 +126,8 @@ cdef struct Route:
 
 cdef struct Socket:
     int fd
-    unsigned int source          # host byte order; 0: any
+    unsigned int sources[4]      # host byte order; lines.SOURCES_MAX of them at most
+    int source_count             # 0: any
     unsigned int drops           # the kernel's counter when last seen
     int first_route
     int route_count
@@ -277,7 +278,9 @@ cdef class Receiver:
         cdef int place = 0, index
         for index, (line, sock) in enumerate(zip(self.lines, self.sockets)):
             self.socks[index].fd = sock.fileno()
-            self.socks[index].source = source_address(line)
+            for number, source in enumerate(source_addresses(line)):
+                self.socks[index].sources[<int>number] = source
+                self.socks[index].source_count = number + 1
             self.socks[index].first_route = place
             for arbiter, plan in zip(self.arbiters, self.channels):
                 if line in plan.lines:
@@ -575,7 +578,7 @@ cdef class Receiver:
             stamp = self._stamp(sock, row, &self.messages[place].msg_hdr)
             if self.tap is not None:
                 self._tap(index, place, stamp)
-            if sock.source and ntohl(self.senders[place].sin_addr.s_addr) != sock.source:
+            if sock.source_count and not self._is_ours(sock, place):
                 self.counters[row + columns.LINE_FOREIGN_SOURCE] += 1
             elif self.messages[place].msg_hdr.msg_flags & MSG_TRUNC:
                 self.counters[row + columns.LINE_OVERSIZE] += 1
@@ -586,6 +589,15 @@ cdef class Receiver:
         if self.tap is not None:
             self.tap.publish()
         return got
+
+    cdef bint _is_ours(self, Socket *sock, int place) noexcept nogil:
+        """Does the datagram come from one of the line's senders?"""
+        cdef unsigned int sender = ntohl(self.senders[place].sin_addr.s_addr)
+        cdef int index
+        for index in range(sock.source_count):
+            if sender == sock.sources[index]:
+                return True
+        return False
 
     cdef int _tap(self, int index, int place, unsigned long long stamp) except -1 nogil:
         """Copy a datagram for the recorder, or count it."""

@@ -2,6 +2,8 @@
 
 import msgspec
 
+#: Senders that one line may have: a server and its stand-ins.
+SOURCES_MAX = 4
 #: The window of `max_jump` in holds, where a feed counts packets: twice the hold, so that behind a
 #: hole the hold overflows, and gives the hole up, before honest packets look like a jump.
 PACKETS_PER_HOLD = 2

@@ -454,3 +454,23 @@ def test_plans_that_contradict_themselves_are_refused(groups):
     ):
         with pytest.raises(FeedhandlerError):
             Consumer(plans)
+
+
+@pytest.mark.parametrize("source_filter", ["kernel", "count"])
+def test_a_line_whose_sender_fails_over_goes_on(unused_port, source_filter):
+    line = Line(
+        "A", "239.192.77.1", unused_port, "lo", "127.0.0.1, 127.0.0.3", source_filter=source_filter
+    )
+    with (
+        Sender("127.0.0.1") as first,
+        Sender("127.0.0.2") as stranger,
+        Sender("127.0.0.3") as second,
+        Consumer([ChannelPlan(104, (line,))]) as consumer,
+    ):
+        first.send(line, packet(1))
+        first.send(line, packet(2))
+        stranger.send(line, packet(3, messages=1))
+        second.send(line, packet(3))
+        second.send(line, packet(4))
+        assert consumer.until_packets(4) == [1, 2, 3, 4]
+        assert all(e.count == 2 for e in consumer.events if e.kind == RecordKind.PACKET)
