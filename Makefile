@@ -66,7 +66,7 @@ fuzz: $(VENV)/.compiled ## the mutation campaign (FUZZ=100000000)
 fuzz-asan: $(VENV)/.compiled ## mutated packets under AddressSanitizer, in a copy of the tree
 	$(PY) -m tests.fuzz.asan
 
-docs: $(VENV)/.compiled ## the pages of docs/ that come from the code: counters, configuration
+docs: $(VENV)/.compiled ## the pages of docs/ that come from the code: counters, configuration, recovery
 	$(PY) -m feedhandler.ops.reference docs
 
 clean: ## everything that was made, the environment included

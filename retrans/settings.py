@@ -15,8 +15,8 @@ class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     on one connection, so more would only queue there"""
 
     requests_per_s: int = 1000
-    """most requests to one server in any second, over all channels; 0: no limit. One channel's
-    requests never wait longer than its `recovery_wait_us` for a free place"""
+    """requests to one server in a second, over all channels, of which a tenth may go at once; 0: no
+    limit. They never wait longer than `recovery_wait_us` for their turn"""
 
     requests_per_day: int = 0
     """most requests to one server in a trading day; 0: no limit. A little below the server's own

@@ -25,7 +25,7 @@ afterwards, as `Recovery` derives it; it refuses to go where the rule does not l
 does nothing, the input tells nothing new in that state.
 """
 
-from enum import IntEnum, auto
+from enum import Enum, IntEnum, auto
 from typing import NamedTuple
 
 
@@ -64,32 +64,32 @@ class Input(IntEnum):
     TICK = auto()
 
 
-class Action(IntEnum):
-    """What is done about it."""
+class Action(Enum):
+    """What is done about it; the values are the words of the documentation."""
 
-    NOTHING = auto()  # it tells nothing new
-    SUSPECT = auto()  # remember that a hole is known
-    REQUEST = auto()  # take the range in as missing and ask for it as soon as the quota allows
-    LOSE = auto()  # stop asking for the range; a snapshot must heal it
-    SETTLE = auto()  # nothing is missing: cancel what is under way
-    ADVANCE = auto()  # nothing below the number is missing any more
-    VOID = auto()  # forget everything, cancel what is under way
-    WAIT_ON = auto()  # the request was accepted: its clock restarts
-    REACT = auto()  # as the table of reject reasons says, see reactions.py
-    TAKE = auto()  # those numbers are not missing any more; the request's clock restarts
-    CHECK = auto()  # the answer is over: ask again for what it left out
-    COUNT_LATE = auto()  # it answers a request that is void
-    CONNECT = auto()  # ask for what waited for the server
-    DISCONNECT = auto()  # requests under way are void: they wait for the server
-    AWAIT_REFRESH = auto()  # the refresh was accepted: its clock restarts
-    REACT_REFRESH = auto()  # as the table of reject reasons says, see reactions.py
-    RETRY_REFRESH = auto()  # the refresh server is back: ask it now
-    AWAIT_SNAPSHOT = auto()  # a snapshot has begun: wait for its end instead of asking again
-    REFRESH_AGAIN = auto()  # the snapshot failed: ask again after a pause, or rest
-    HEAL = auto()  # healed where the snapshot reaches every lost range; else as a failed one
-    SATISFY = auto()  # nothing was lost: the snapshot is for those who wanted one
-    WANT = auto()  # ask for a snapshot, though nothing was lost
-    LOOK = auto()  # do what has become due
+    NOTHING = "it tells nothing new"
+    SUSPECT = "remember that a hole is known"
+    REQUEST = "take the range in as missing and ask for it as soon as the quota allows"
+    LOSE = "stop asking for the range; a snapshot must heal it"
+    SETTLE = "nothing is missing: cancel what is under way"
+    ADVANCE = "nothing below the number is missing any more"
+    VOID = "forget everything, cancel what is under way"
+    WAIT_ON = "the request was accepted: its clock restarts"
+    REACT = "as the table of reject reasons says"
+    TAKE = "those numbers are not missing any more; the request's clock restarts"
+    CHECK = "the answer is over: ask again for what it left out"
+    COUNT_LATE = "it answers a request that is void"
+    CONNECT = "ask for what waited for the server"
+    DISCONNECT = "requests under way are void: they wait for the server"
+    AWAIT_REFRESH = "the refresh was accepted: its clock restarts"
+    REACT_REFRESH = "as the refresh server's table of reject reasons says"
+    RETRY_REFRESH = "the refresh server is back: ask it now"
+    AWAIT_SNAPSHOT = "a snapshot has begun: wait for its end instead of asking again"
+    REFRESH_AGAIN = "the snapshot failed: ask again after a pause, or rest"
+    HEAL = "healed where the snapshot reaches every lost range; else as a failed one"
+    SATISFY = "nothing was lost: the snapshot is for those who wanted one"
+    WANT = "ask for a snapshot, though nothing was lost"
+    LOOK = "do what has become due"
 
 
 class Rule(NamedTuple):

@@ -1,12 +1,13 @@
 """The reference pages of `docs/`, written from the code: `make docs`.
 
 `counters.md` comes from the counter enumerations and tells the statistics snapshot's keys;
-`configuration.md` comes from the configuration's own types. A test compares the files with what
+`configuration.md` comes from the configuration's own types, `recovery.md` from the state machine's
+table (`reference_recovery.py`). A test compares the files with what
 this module would write, so that neither can fall behind.
 """
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -21,6 +22,8 @@ from feedhandler.counters import (
     NodeCounter,
     RecorderCounter,
 )
+from feedhandler.ops.markdown import table
+from feedhandler.ops.reference_recovery import recovery
 
 _COUNTERS_HEAD = """\
 # Counters and statistics
@@ -140,10 +143,10 @@ def counters() -> str:
     parts = [_COUNTERS_HEAD]
     for title, keys in _SNAPSHOT.items():
         rows = [(f"`{key}`", meaning) for key, meaning in keys.items()]
-        parts.append((f"{title}:\n\n" if title else "") + _table(("key", "holds"), rows))
+        parts.append((f"{title}:\n\n" if title else "") + table(("key", "holds"), rows))
     for title, what, scope in _SCOPES:
         rows = [(f"`{each.name.lower()}`", _meaning(each)) for each in scope]
-        parts.append(f"## {title}\n\n{what}\n\n" + _table(("counter", "counts"), rows))
+        parts.append(f"## {title}\n\n{what}\n\n" + table(("counter", "counts"), rows))
     return "\n".join(parts)
 
 
@@ -157,16 +160,16 @@ def _meaning(counter: Counter) -> str:
 def configuration() -> str:
     """`docs/configuration.md`."""
     parts = [_CONFIGURATION_HEAD]
-    for header, what, table in _TABLES:
+    for header, what, settings in _TABLES:
         rows = [
             (f"`{item.encode_name}`", _default(item), _bounds(item), described)
             for item, (_, described) in zip(
-                msgspec.structs.fields(table), config.described(table), strict=True
+                msgspec.structs.fields(settings), config.described(settings), strict=True
             )
             if described
         ]
         text = f"## `{header}`\n\n" + (f"{what}\n\n" if what else "")
-        parts.append(text + _table(("key", "default", "bounds", "meaning"), rows))
+        parts.append(text + table(("key", "default", "bounds", "meaning"), rows))
     return "\n".join(parts)
 
 
@@ -187,16 +190,11 @@ def _bounds(item: msgspec.structs.FieldInfo) -> str:
     return f"{least:,} to {most:,}{power}"
 
 
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
-    """A Markdown table."""
-    lines = ["| " + " | ".join(cells) + " |\n" for cells in (head, *rows)]
-    return lines[0] + "|---" * len(head) + "|\n" + "".join(lines[1:])
-
-
 #: File name in `docs/`: what writes it.
 PAGES: dict[str, Callable[[], str]] = {
     "counters.md": counters,
     "configuration.md": configuration,
+    "recovery.md": recovery,
 }
 
 

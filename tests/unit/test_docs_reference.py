@@ -9,7 +9,10 @@ import pytest
 from feedhandler.config import loopback_config
 from feedhandler.counters import ChannelCounter, LineCounter, NodeCounter, RecorderCounter
 from feedhandler.gateway import Gateway
-from feedhandler.ops import reference
+from feedhandler.ops import reference, reference_recovery
+from feedhandler.retrans.recovery import COUNTS
+from feedhandler.retrans.settings import RecoverySettings
+from feedhandler.retrans.states import TABLE, Action, Input, State
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
@@ -51,3 +54,27 @@ def test_the_pages_are_written_into_the_folder_named(
     assert reference.main([str(tmp_path)]) == 0
     assert {path.name for path in tmp_path.iterdir()} == set(reference.PAGES)
     assert capsys.readouterr().out.count("written: ") == len(reference.PAGES)
+
+
+def test_the_diagram_has_every_arrow_between_two_states_and_no_other() -> None:
+    drawn = set()
+    for line in reference_recovery.diagram().splitlines()[2:]:
+        arrow, inputs = line.strip().split(": ")
+        state, after = arrow.split(" --> ")
+        drawn |= {(State[state], Input[given], State[after]) for given in inputs.split(", ")}
+    assert drawn == {
+        (state, given, after)
+        for state, rules in TABLE.items()
+        for given, rule in rules.items()
+        for after in rule.next
+        if after is not state
+    }
+
+
+def test_recoverys_page_describes_every_input_action_setting_and_counter() -> None:
+    page = reference.PAGES["recovery.md"]()
+    names = {*RecoverySettings.__struct_fields__, *COUNTS}
+    names |= {each.name for each in Input} | {each.name for each in Action}
+    rows = [line.split(" | ") for line in page.splitlines() if line.startswith("| `")]
+    assert names == {row[0].strip("| `") for row in rows}
+    assert all(row[-1].strip("| ") for row in rows)

@@ -1,0 +1,148 @@
+"""`docs/recovery.md`, written from the code: the state machine of recovery, reasons, settings.
+
+The diagram and the rules come from the table of `retrans/states.py`, so they show the machine that
+runs. What an input means is the first line of the method that takes it, what a setting means is
+the docstring beneath its field.
+"""
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Mapping
+from enum import IntEnum
+
+from msgspec import Struct
+
+from feedhandler.ops.markdown import table
+from feedhandler.retrans import states
+from feedhandler.retrans.protocol import RefreshReject, RetransReject
+from feedhandler.retrans.reactions import REFRESH, RETRANSMISSION, RefreshReply, Reply
+from feedhandler.retrans.recovery import COUNTS, Recovery
+from feedhandler.retrans.settings import RECOVERY_BOUNDS, RecoverySettings
+from feedhandler.retrans.states import TABLE, Action, Input, State
+
+_HEAD = """\
+# Recovery
+
+Written by `make docs` from `retrans/states.py`, `retrans/reactions.py` and `retrans/settings.py`.
+
+Each channel has a state machine of its own: what one channel loses touches no other. A packet that
+is missing on both lines is fetched from the retransmission server (RTS). What cannot be had within
+`recovery_wait_us` is announced lost, the live stream goes on, and a snapshot from the refresh
+server (RFS) heals it.
+"""
+
+_RULES_HEAD = """\
+## Rules
+
+What is done about each input in each state, and where that may lead, if not back to the same
+state. A dot: it tells nothing new.
+"""
+
+_REASONS_HEAD = """\
+## Reject reasons
+
+Each has a reaction of its own. A range that is abandoned is announced lost as soon as nothing
+before it may still come, and then healed by a snapshot where a refresh server is configured.
+"""
+
+_SETTINGS_HEAD = """\
+## Settings
+
+Times in microseconds; the bounds are checked at the start.
+"""
+
+
+def recovery() -> str:
+    """`docs/recovery.md`."""
+    return "\n".join(
+        (
+            _HEAD,
+            "## States\n\n```text\n" + _prose(states) + "\n```\n",
+            "```mermaid\n" + diagram() + "```\n",
+            _RULES_HEAD,
+            _rules(),
+            table(("input", "means"), ((_code(each), _means(each)) for each in Input)),
+            table(("action", "what is done"), ((_code(each), each.value) for each in Action)),
+            _REASONS_HEAD,
+            _reasons("retransmission", RetransReject, RETRANSMISSION),
+            _reasons("refresh", RefreshReject, REFRESH),
+            _SETTINGS_HEAD,
+            _settings(),
+            "## Counters of a channel's recovery\n",
+            table(("counter", "counts"), ((f"`{name}`", what) for name, what in COUNTS.items())),
+        )
+    )
+
+
+def diagram() -> str:
+    """The table as a Mermaid state diagram: every arrow between two states, with its inputs."""
+    lines = ["stateDiagram-v2\n", f"    [*] --> {State.IN_SYNC.name}\n"]
+    for state in State:
+        for after in State:
+            inputs = [given.name for given in Input if after in TABLE[state][given].next]
+            if inputs and after is not state:
+                lines.append(f"    {state.name} --> {after.name}: {', '.join(inputs)}\n")
+    return "".join(lines)
+
+
+def _prose(module: object) -> str:
+    """A module's docstring without its first line."""
+    return inspect.getdoc(module).partition("\n")[2].strip()  # type: ignore[union-attr]
+
+
+def _rules() -> str:
+    rows = []
+    for given in Input:
+        cells = []
+        for state in State:
+            rule = TABLE[state][given]
+            leads = ", ".join(after.name for after in rule.next if rule.next != (state,))
+            done = "·" if rule.action is Action.NOTHING else rule.action.name
+            cells.append(f"{done} → {leads}" if leads else done)
+        rows.append((_code(given), *cells))
+    return table(("input", *(state.name for state in State)), rows)
+
+
+def _code(member: Input | Action) -> str:
+    return f"`{member.name}`"
+
+
+def _means(given: Input) -> str:
+    """The first paragraph of the method that takes the input."""
+    text = inspect.getdoc(getattr(Recovery, given.name.lower())) or ""
+    return " ".join(text.partition("\n\n")[0].split())
+
+
+def _reasons(
+    server: str, reasons: type[IntEnum], replies: Mapping[int, Reply] | Mapping[int, RefreshReply]
+) -> str:
+    rows = [
+        (str(reason.value), _member_docs(reasons)[reason.name], replies[reason].reaction.value)
+        for reason in reasons
+        if reason in replies
+    ]
+    return table(("", f"the {server} server says", "what is done"), rows)
+
+
+def _settings() -> str:
+    meanings = _member_docs(RecoverySettings)
+    rows = []
+    for name, (least, most) in RECOVERY_BOUNDS.items():
+        default = getattr(RecoverySettings(), name)
+        rows.append((f"`{name}`", f"{default:,}", f"{least:,} to {most:,}", meanings[name]))
+    return table(("key", "default", "bounds", "meaning"), rows)
+
+
+def _member_docs(scope: type[IntEnum] | type[Struct]) -> dict[str, str]:
+    """The docstring beneath each field of a class, on one line."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(scope))).body[0]
+    assert isinstance(tree, ast.ClassDef)
+    found = {}
+    for field, text in zip(tree.body, tree.body[1:], strict=False):
+        target = (
+            field.targets[0] if isinstance(field, ast.Assign) else getattr(field, "target", None)
+        )
+        if isinstance(target, ast.Name) and isinstance(text, ast.Expr):
+            found[target.id] = " ".join(ast.literal_eval(text.value).split())
+    return found
