@@ -28,7 +28,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from feedhandler.amqp.quality import QualityState
-from feedhandler.amqp.quality import State as Quality
 from feedhandler.codecs import Feed
 from feedhandler.ingest.ring import RecordKind
 from feedhandler.recovery.ports import DeskChannel, Ports
@@ -75,7 +74,9 @@ class _Desk:
     closed: bool = False
     #: The state before this number came with a snapshot though the stream was not joined yet.
     base: int = 0
-    #: Lost before the start, not asked for yet: reference data comes first.
+    #: What was sent before the stream was joined in mid-day.
+    before: tuple[int, int] = (0, 0)
+    #: The same, not asked for yet: reference data comes first.
     deferred: tuple[int, int] | None = None
     latest: Snapshot | None = None
     #: A snapshot that is ahead of its stream, and until when it is worth waiting.
@@ -311,7 +312,7 @@ class Desk:
         desk.closed = True
         self.counts["mid_day_starts"] += 1
         self.ports.close_stream(place)
-        lost = (max(self._first, desk.base), sequence)
+        lost = desk.before = (max(self._first, desk.base), sequence)
         self.ports.quality(place, desk.quality.recovering([lost], sequence))
         reference = self._reference
         if reference is None or desk is reference:
@@ -523,10 +524,17 @@ class Desk:
         """What is missing now, as a quality message."""
         # What nobody can bring is missing as well, until arbitration has announced it.
         missing = [*desk.recovery.missing_ranges, *desk.recovery.abandoned_ranges]
+        if desk.closed:
+            missing.append(desk.before)
         return desk.quality.recovering(missing, self._following(place, desk))
 
     def _tell_recovered(self, place: int, desk: _Desk, following: int) -> None:
-        if desk.quality.state == Quality.RECOVERING and not desk.closed:
+        """Nothing is missing any more, though the stream may be stale, or closed, all the same."""
+        if not len(desk.quality.missing):
+            return
+        if desk.closed:
+            self.ports.quality(place, self._recovering(place, desk))
+        else:
             self.ports.quality(place, desk.quality.recovered(following))
 
     def _place_of(self, service: int) -> int:
