@@ -197,7 +197,7 @@ class Orders:
             level: object = order.level
             volumes[level] = volume = volumes.get(level, 0) + order.volume
             counts[level] = count = counts.get(level, 0) + 1
-            messages.append(self.layout.again(order.message, min(volume, 0xFFFF_FFFF), count))
+            messages.append(self.layout.again(order.message, volume, count))
         return 0
 
     def parts(self, parts):

@@ -30,7 +30,7 @@ TWINS = {"compiled": compiled_market, "interpreted": _interpreted_market()}
 
 
 @functools.cache
-def session(seed: int, ms: int = 250, instruments: int = 20) -> tuple[Outgoing, ...]:
+def session(seed: int, ms: int = 120, instruments: int = 20) -> tuple[Outgoing, ...]:
     """The packets of a small session, its close included."""
     generator = SessionGenerator(FEED, seed, instruments=instruments)
     packets = list(generator.packets(ms * MS))

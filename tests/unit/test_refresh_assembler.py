@@ -338,6 +338,8 @@ def test_whatever_the_line_does_a_snapshot_is_whole_and_the_rest_is_told(seed):
         for packet in packets:
             fate, data = draw.random(), packet
             line.now_ns += draw.choice((0, 1, TIMEOUT_NS // 3))
+            if packet is packets[-1] and draw.random() < 0.2:
+                continue  # an end that is lost where nothing shows it
             if fate < 0.03:
                 line.sequence += 1
                 continue
