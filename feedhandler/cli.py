@@ -71,6 +71,29 @@ def _line(letter: str) -> Any:
     )
 
 
+Loss = Annotated[float, _share("Loss on each line, independent.")]
+LossA = Annotated[float | None, _share("Loss on line A alone.")]
+LossB = Annotated[float | None, _share("Loss on line B alone.")]
+SpareShared = Annotated[
+    bool, typer.Option("--spare-shared", help="Never lose on B what was lost on A.")
+]
+Interface = Annotated[str, typer.Option(help="Where to send: a name or an address.")]
+HoleAt = Annotated[
+    float | None,
+    typer.Option(
+        help="So many seconds into the session, lose a packet of service 104 for good: only a "
+        "refresh makes up for it.",
+        min=0,
+    ),
+]
+PortBase = Annotated[
+    int,
+    typer.Option(
+        help="All ports count from this: line A's is this plus the service.", min=1024, max=60_000
+    ),
+]
+
+
 @app.command()
 def demo(
     seconds: Annotated[float, typer.Option(help="How long the exchange sends.", min=1)] = 20.0,
@@ -125,40 +148,22 @@ def exchange(
     rate: Annotated[
         float, typer.Option(help="Messages a second, all services together.", min=1)
     ] = 20_000.0,
-    loss: Annotated[float, _share("Loss on each line, independent.")] = 0.0,
-    loss_a: Annotated[float | None, _share("Loss on line A alone.")] = None,
-    loss_b: Annotated[float | None, _share("Loss on line B alone.")] = None,
+    loss: Loss = 0.0,
+    loss_a: LossA = None,
+    loss_b: LossB = None,
     loss_together: Annotated[
         float, _share("Loss of the same packet on both lines: only a retransmission has it.")
     ] = 0.0,
     loss_refresh: Annotated[float, _share("Loss on each refresh line, independent.")] = 0.0,
-    spare_shared: Annotated[
-        bool, typer.Option("--spare-shared", help="Never lose on B what was lost on A.")
-    ] = False,
-    hole_at: Annotated[
-        float | None,
-        typer.Option(
-            help="So many seconds into the session, lose a packet of service 104 for good: only a "
-            "refresh makes up for it.",
-            min=0,
-        ),
-    ] = None,
+    spare_shared: SpareShared = False,
+    hole_at: HoleAt = None,
     seed: Seed = 1,
-    interface: Annotated[
-        str, typer.Option(help="Where to send: a name or an address.")
-    ] = "127.0.0.1",
-    port_base: Annotated[
-        int,
-        typer.Option(
-            help="All ports count from this: line A's is this plus the service.",
-            min=1024,
-            max=60_000,
-        ),
-    ] = 30_000,
+    interface: Interface = "127.0.0.1",
+    port_base: PortBase = 30_000,
     servers: Annotated[
         bool, typer.Option(help="Retransmission and refresh; without them, lines A and B alone.")
     ] = True,
-    host: Annotated[str, typer.Option(help="Address the TCP servers listen on.")] = "127.0.0.1",
+    listen: Annotated[str, typer.Option(help="Address of the TCP servers.")] = "127.0.0.1",
     refresh_s: Annotated[
         float,
         typer.Option(help="Seconds between a service's snapshots; 0: only at request.", min=0),
@@ -201,7 +206,7 @@ def exchange(
         interface=interface,
         port_base=port_base,
         servers=servers,
-        host=host,
+        host=listen,
         refresh_s=refresh_s,
         refresh_over_tcp=refresh_over_tcp,
         ledger=ledger,
@@ -228,17 +233,15 @@ def replay(
     speed: Annotated[
         str, typer.Option(help="1 (the capture's pace), 100x, 40mbps, 5000pps or flat.")
     ] = "1",
-    loss: Annotated[float, _share("Loss on each line, independent.")] = 0.0,
-    loss_a: Annotated[float | None, _share("Loss on line A alone.")] = None,
-    loss_b: Annotated[float | None, _share("Loss on line B alone.")] = None,
+    loss: Loss = 0.0,
+    loss_a: LossA = None,
+    loss_b: LossB = None,
     duplicate: Annotated[float, _share("Packets sent twice, on each line.")] = 0.0,
     reorder: Annotated[float, _share("Packets sent late, on each line.")] = 0.0,
     delay_b_us: Annotated[int, typer.Option(help="Line B lags behind A.", min=0)] = 0,
-    spare_shared: Annotated[bool, typer.Option(help="Never lose on B what was lost on A.")] = False,
+    spare_shared: SpareShared = False,
     seed: Seed = 1,
-    interface: Annotated[
-        str, typer.Option(help="Where to send: a name or an address.")
-    ] = "127.0.0.1",
+    interface: Interface = "127.0.0.1",
     as_json: Json = False,
 ) -> Work:
     """Send captures to a line A and a line B, or to the lines they were recorded on.

@@ -5,10 +5,16 @@ ledger, gives it to both lines with their faults, and hands blocks to a thread t
 schedule without the GIL. Generation runs `AHEAD_BLOCKS` steps ahead, so a slow step delays
 nothing; more it never does, so stopping takes no longer than that.
 
+What the lines lose can be had from the servers, where the plan has them (`exchange_servers`, a
+thread of its own): the retransmission server has every packet that has been due, the refresh
+server has snapshots sent, on refresh lines A and B, of the state that the exchange keeps
+(`exchange_refresh`); they are sent in turn without being asked for as well.
+
 A run ends after `seconds`, or by `stop()`, or by SIGTERM or SIGINT where it handles signals:
 the step under way and what was generated ahead are sent, then the close of the session (every
 service once more, without faults, so that a loss just before the end shows), then heartbeats;
-the ledger is complete, and `run` returns as usual.
+the ledger is complete, and `run` returns as usual. After its full time it still sends heartbeats
+and serves for a while, as long as clients ask (`linger_s` at most).
 
 The ledger lists what the exchange published: what the lines lose on the way is in it.
 """
@@ -20,111 +26,56 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from datetime import date, datetime
-from pathlib import Path
-from zoneinfo import ZoneInfo
 
 from feedhandler.codecs import Feed, load_feed
-from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.replay.exchange_blocks import Block, BlockMaker, LineSet
+from feedhandler.replay.exchange_plan import (
+    FEED_NAME,
+    LINES,
+    ExchangePlan,
+    ExchangeProgress,
+    ExchangeResult,
+)
+from feedhandler.replay.exchange_refresh import RefreshFlow
+from feedhandler.replay.exchange_servers import REFRESH, RETRANSMISSION, ExchangeServers
 from feedhandler.replay.generator import SessionGenerator
-from feedhandler.replay.generator_packets import SERVICES, Outgoing
-from feedhandler.replay.inject import FaultCounts, LineFaults
+from feedhandler.replay.generator_packets import ORDERS, SERVICES, Outgoing
 from feedhandler.replay.ledger import LedgerWriter
+from feedhandler.replay.market import Market
 from feedhandler.replay.sender import Progress, Sender
-from feedhandler.replay.sender_lines import MulticastLine, open_lines
+from feedhandler.replay.sender_lines import MulticastLine, OpenLines, open_lines
+from feedhandler.retrans.snapshots import SnapshotCutter
 
-FEED_NAME = "euronext-utp-md"
-LINES = ("A", "B")
+__all__ = ["Exchange", "ExchangePlan", "ExchangeProgress", "ExchangeResult"]
+
 #: Simulated time of a step, and how many steps are generated ahead of the sender.
 STEP_NS, AHEAD_BLOCKS = 50_000_000, 5
 #: From the first block being ready to the first packet, so that it is not late already.
 START_LEAD_NS = 20_000_000
+#: After the end, servers wait this long for a further question.
+QUIET_NS = 1_000_000_000
+#: What makes the refresh lines' seed another one than the lines'.
+REFRESH_SEED = 0x5EED
 #: How often the generating thread looks whether the sender has ended.
 POLL_S = 0.05
 PROGRESS_INTERVAL_S = 0.25
 #: The sending thread waits for the GIL between blocks: so long at most.
 SWITCH_INTERVAL_S = 0.0005
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExchangePlan:
-    """What an exchange sends, where, for how long, and what goes wrong on the way.
-
-    `seconds` 0: until stopped. `day` and `opening_ns` (after midnight, exchange time) date the
-    messages; without them it is the present time in the exchange's zone. Line A of service s is
-    `group_prefixes[0]`.(s - 100), port `base_ports[0]` + s.
-    """
-
-    seed: int = 1
-    seconds: float = 0.0
-    messages_per_s: float = 20_000.0
-    instruments: int = 300
-    faults: tuple[LineFaults, LineFaults] = (LineFaults(), LineFaults())
-    #: The rate at which both lines lose the same packet.
-    together: float = 0.0
-    #: Never lose on B what was lost on A; what is lost together is lost all the same.
-    spare_shared: bool = False
-    ledger: Path | None = None
-    interface: str = "127.0.0.1"
-    heartbeat_ms: int = 1000
-    day: date | None = None
-    opening_ns: int | None = None
-    group_prefixes: tuple[str, str] = ("239.101.1", "239.101.2")
-    base_ports: tuple[int, int] = (30_000, 31_000)
-
-    def __post_init__(self) -> None:
-        if self.seconds < 0:
-            raise UsageError(f"{self.seconds} seconds", "give 0 (until stopped) or more")
-        if self.seed < 0:
-            raise UsageError(f"a seed of {self.seed}", "seeds are not negative")
-
-    def address(self, line: str, service: int) -> tuple[str, int]:
-        """Group and port of a service on line A or B."""
-        number = LINES.index(line)
-        group = f"{self.group_prefixes[number]}.{service - 100}"
-        return group, self.base_ports[number] + service
-
-
-@dataclass(frozen=True, slots=True)
-class ExchangeProgress:
-    """How far a run is: `packets` and `messages` generated, `sent` datagrams on all lines."""
-
-    elapsed_ns: int
-    packets: int
-    messages: int
-    sent: int
-    lateness_max_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class ExchangeResult:
-    """A run's account.
-
-    `packets` and `messages` are by service, control packets among the packets; `lines` is what
-    each line's faults did; `behind` counts datagrams that left more than a millisecond late;
-    `stopped` tells whether the run ended before its time.
-    """
-
-    packets: dict[int, int]
-    messages: dict[int, int]
-    lines: dict[str, FaultCounts]
-    next_sequences: dict[int, int]
-    sent: int
-    duration_ns: int
-    lateness_max_ns: int
-    behind: int
-    stopped: bool
+OnProgress = Callable[[ExchangeProgress], object]
 
 
 class Exchange:
-    """One run of a plan. Raises `ConfigError` for an interface or a ledger that cannot be used."""
+    """One run of a plan.
+
+    Raises `ConfigError` for an interface, a server's port or a ledger that cannot be used.
+    `retransmission_port` and `refresh_port` are where its servers listen; 0 where it has none.
+    """
 
     def __init__(self, plan: ExchangePlan, feed: Feed | None = None) -> None:
         self.plan = plan
-        feed = feed or load_feed(FEED_NAME)
-        day, opening_ns = _moment(plan, feed)
+        self._feed = feed = feed or load_feed(FEED_NAME)
+        day, self._opening_ns = plan.moment(feed)
         self.generator = SessionGenerator(
             feed,
             plan.seed,
@@ -132,48 +83,81 @@ class Exchange:
             messages_per_s=plan.messages_per_s,
             heartbeat_ns=plan.heartbeat_ms * 1_000_000,
             day=day,
-            opening_ns=opening_ns,
+            opening_ns=self._opening_ns,
         )
         self._stop = threading.Event()
         self._packets = dict.fromkeys(SERVICES, 0)
         self._messages = dict.fromkeys(SERVICES, 0)
-        self._lines = open_lines([self._line(name) for name in LINES])
-        try:
-            self._ledger = LedgerWriter(plan.ledger, feed) if plan.ledger else None
-        except ConfigError:
-            self._lines.close()
-            raise
-        self._sender = Sender(self._lines.destinations)
-        self._live = LineSet(
-            [self._numbers(line) for line in range(len(LINES))],
-            plan.faults,
-            plan.seed,
-            plan.spare_shared,
-            plan.together,
-        )
-        self._maker = BlockMaker([self._live])
+        self._withheld: tuple[int, int] | None = None
         self._blocks: queue.Queue[Block | None] = queue.Queue(AHEAD_BLOCKS)
         self._thread = threading.Thread(target=self._send, name="exchange-send", daemon=True)
         self._ended = threading.Event()
         self._error: BaseException | None = None
         self._anchor_ns = 0
+        with contextlib.ExitStack() as opened:
+            self._open(opened)
+            self._opened = opened.pop_all()
+
+    def _open(self, opened: contextlib.ExitStack) -> None:
+        """Sockets, servers and ledger; `opened` closes them."""
+        plan = self.plan
+        lines = open_lines(list(self._lines()))
+        opened.callback(lines.close)
+        self._ledger = LedgerWriter(plan.ledger, self._feed) if plan.ledger else None
+        if self._ledger is not None:
+            opened.callback(self._ledger.close)
+        self._sender = Sender(lines.destinations)
+        self._sets = list(_line_sets(plan, lines))
+        self._maker = BlockMaker(self._sets)
+        self._servers: ExchangeServers | None = None
+        self._refresh = self._refresh_flow() if plan.refresh_s is not None else None
+        if plan.retransmission_port is not None or plan.refresh_port is not None:
+            self._servers = ExchangeServers(self._feed, plan, self._refresh, self._elapsed_ns)
+            opened.callback(self._servers.close)
+
+    def _lines(self) -> Iterator[MulticastLine]:
+        plan = self.plan
+        for number, name in enumerate(LINES):
+            live = {service: plan.address(name, service) for service in SERVICES}
+            yield MulticastLine(name, live, plan.interface, plan.faults[number])
+        for number, name in enumerate(LINES if plan.refresh_s is not None else ()):
+            refresh = {service: plan.refresh_address(name, service) for service in SERVICES}
+            faults = plan.refresh_faults[number]
+            yield MulticastLine(f"refresh {name}", refresh, plan.interface, faults)
+
+    def _refresh_flow(self) -> RefreshFlow:
+        return RefreshFlow(
+            self._feed,
+            Market(self._feed),
+            SnapshotCutter(self._feed),
+            cycle_ns=int((self.plan.refresh_s or 0) * 1e9),
+            heartbeat_ns=self.plan.heartbeat_ms * 1_000_000,
+            start_ns=self._opening_ns,
+        )
+
+    @property
+    def retransmission_port(self) -> int:
+        """The TCP port of the retransmission server; 0: there is none."""
+        return self._servers.ports.get(RETRANSMISSION, 0) if self._servers else 0
+
+    @property
+    def refresh_port(self) -> int:
+        """The TCP port of the refresh server; 0: there is none."""
+        return self._servers.ports.get(REFRESH, 0) if self._servers else 0
 
     def stop(self) -> None:
         """End the run in good order; from any thread or a signal handler."""
         self._stop.set()
 
     def run(
-        self,
-        on_progress: Callable[[ExchangeProgress], object] | None = None,
-        *,
-        handle_signals: bool = False,
+        self, on_progress: OnProgress | None = None, *, handle_signals: bool = False
     ) -> ExchangeResult:
         """Send the session to its end. An exchange runs once.
 
         `handle_signals` (in the main thread only): SIGTERM and SIGINT end the run in good order.
         Raises `OSError` where the network refuses a packet.
         """
-        with _signals(self._stop if handle_signals else None), _quick_switches():
+        with _signals(self._stop if handle_signals else None), _quick_switches(), self._opened:
             try:
                 self._generate(on_progress)
                 self._put(None)
@@ -182,42 +166,78 @@ class Exchange:
                 # After an orderly end the sender is gone already; after an error it must go.
                 self._sender.stop()
                 self._finish()
-                self._close()
         if self._error is not None:
             raise self._error
         return self._result()
 
-    def progress(self) -> ExchangeProgress:
+    def progress(self, closed: bool = False) -> ExchangeProgress:
         """How far the run is, from any thread."""
         counts = self._sender.progress
-        elapsed_ns = time.monotonic_ns() - self._anchor_ns if self._anchor_ns else 0
         return ExchangeProgress(
-            elapsed_ns=max(0, elapsed_ns),
+            elapsed_ns=max(0, self._elapsed_ns()),
             packets=sum(self._packets.values()),
             messages=sum(self._messages.values()),
             sent=int(counts[Progress.SENT]),
             lateness_max_ns=int(counts[Progress.LATENESS_MAX_NS]),
+            closed=closed,
         )
+
+    def _elapsed_ns(self) -> int:
+        """Since the session's start, as the sender keeps time."""
+        return time.monotonic_ns() - self._anchor_ns if self._anchor_ns else 0
 
     # Generating, in the caller's thread
 
-    def _generate(self, on_progress: Callable[[ExchangeProgress], object] | None) -> None:
+    def _generate(self, on_progress: OnProgress | None) -> None:
         end_ns = int(self.plan.seconds * 1e9) or None
         until_ns, reported_s = 0, time.monotonic()
         while not self._stop.is_set() and (end_ns is None or until_ns < end_ns):
             until_ns = min(until_ns + STEP_NS, end_ns or until_ns + STEP_NS)
-            packets = self.generator.step(until_ns)
-            self._note(packets)
-            if not self._put(self._maker.block([packets], until_ns)):
+            if not self._hand_over(self.generator.step(until_ns), until_ns):
                 return
             if on_progress is not None and time.monotonic() - reported_s >= PROGRESS_INTERVAL_S:
                 reported_s = time.monotonic()
                 on_progress(self.progress())
         closing = self.generator.close(until_ns)
-        self._note(closing)
+        until_ns = closing[-1].due_ns
         self._maker.finish(0)
-        self._put(self._maker.block([closing], until_ns))
-        self._put(self._maker.last_block())
+        if self._hand_over(closing, until_ns):
+            self._linger(until_ns, on_progress)
+            self._put(self._maker.last_block())
+
+    def _linger(self, until_ns: int, on_progress: OnProgress | None) -> None:
+        """Heartbeats and refreshes after the close, while somebody may still want something."""
+        closed_ns, deadline_ns = until_ns, until_ns + int(self.plan.linger_s * 1e9)
+        while until_ns < deadline_ns and self._wanted(closed_ns) and not self._stop.is_set():
+            if on_progress is not None and self._elapsed_ns() > closed_ns:
+                on_progress(self.progress(closed=True))
+                on_progress = None
+            until_ns += STEP_NS
+            if not self._hand_over(self.generator.rest(until_ns), until_ns):
+                return
+
+    def _wanted(self, closed_ns: int) -> bool:
+        """Whether clients may still ask for what was sent until the close."""
+        servers, refresh = self._servers, self._refresh
+        if servers is None:
+            return False
+        over_ns, quiet_ns = self._elapsed_ns() - closed_ns, servers.quiet_ns()
+        if over_ns <= 0:
+            return True
+        busy = refresh is not None and refresh.busy
+        return bool(servers.clients) and (busy or min(over_ns, quiet_ns) < QUIET_NS)
+
+    def _hand_over(self, packets: list[Outgoing], until_ns: int) -> bool:
+        """A step's packets to everybody concerned; False where the sender has ended."""
+        self._note(packets)
+        offered = self._without_hole(packets)
+        streams = [offered]
+        if self._refresh is not None:
+            self._refresh.apply(packets)
+            streams.append(self._refresh.step(until_ns, self.generator.next_sequences()))
+        if self._servers is not None:
+            self._servers.publish(offered)
+        return self._put(self._maker.block(streams, until_ns))
 
     def _note(self, packets: list[Outgoing]) -> None:
         for packet in packets:
@@ -225,6 +245,18 @@ class Exchange:
             self._messages[packet.service] += packet.messages
             if self._ledger is not None and packet.messages:
                 self._ledger.sent(packet.packet)
+
+    def _without_hole(self, packets: list[Outgoing]) -> list[Outgoing]:
+        """The packets but for the one that nobody is to have."""
+        hole_s = self.plan.hole_s
+        if hole_s is None or self._withheld is not None:
+            return packets
+        for place, packet in enumerate(packets):
+            if packet.service == ORDERS and packet.messages and packet.due_ns >= hole_s * 1e9:
+                number = self._feed.decode_packet(packet.packet).sequence
+                self._withheld = (ORDERS, number)
+                return packets[:place] + packets[place + 1 :]
+        return packets
 
     def _put(self, block: Block | None) -> bool:
         """Hand a block over, waiting for room; False where the sender has ended.
@@ -268,53 +300,42 @@ class Exchange:
         finally:
             self._ended.set()
 
-    # Setting up and closing
-
-    def _line(self, name: str) -> MulticastLine:
-        plan = self.plan
-        return MulticastLine(
-            name,
-            {service: plan.address(name, service) for service in SERVICES},
-            plan.interface,
-            plan.faults[LINES.index(name)],
-        )
-
-    def _numbers(self, line: int) -> dict[int, int]:
-        """The sender's destination number of each service on a line."""
-        channels = self._lines.channels
-        return {
-            service: int(self._lines.table[line, channels.index(service)]) for service in SERVICES
-        }
-
-    def _close(self) -> None:
-        self._lines.close()
-        if self._ledger is not None:
-            self._ledger.close()
-
     def _result(self) -> ExchangeResult:
-        counts = self._sender.progress
-        seconds = self.plan.seconds
-        duration_ns = time.monotonic_ns() - self._anchor_ns if self._anchor_ns else 0
+        counts, refresh, seconds = self._sender.progress, self._refresh, self.plan.seconds
+        duration_ns = self._elapsed_ns()
+        names = [f"{kind}{name}" for kind in ("", "refresh ") for name in LINES]
+        faults = [counts for lines in self._sets for counts in lines.counts]
         return ExchangeResult(
             packets=dict(self._packets),
             messages=dict(self._messages),
-            lines=dict(zip(LINES, self._live.counts, strict=True)),
+            lines=dict(zip(names, faults, strict=False)),
             next_sequences=self.generator.next_sequences(),
             sent=int(counts[Progress.SENT]),
             duration_ns=duration_ns,
             lateness_max_ns=int(counts[Progress.LATENESS_MAX_NS]),
             behind=int(counts[Progress.BEHIND]),
+            withheld=self._withheld,
+            snapshots={"cyclic": refresh.cyclic, "asked": refresh.asked} if refresh else {},
+            servers=self._servers.counts() if self._servers else {},
             stopped=self._stop.is_set() and (not seconds or duration_ns < seconds * 1e9),
         )
 
 
-def _moment(plan: ExchangePlan, feed: Feed) -> tuple[date, int]:
-    """Trading day and nanoseconds after midnight at which the session starts."""
-    now_ns = time.time_ns()
-    now = datetime.fromtimestamp(now_ns // 1_000_000_000, ZoneInfo(feed.zone))
-    since_midnight_s = now.hour * 3600 + now.minute * 60 + now.second
-    opening_ns = since_midnight_s * 1_000_000_000 + now_ns % 1_000_000_000
-    return plan.day or now.date(), opening_ns if plan.opening_ns is None else plan.opening_ns
+def _line_sets(plan: ExchangePlan, lines: OpenLines) -> Iterator[LineSet]:
+    """The lines of the market data, then those of the refreshes where there are any."""
+
+    def numbers(line: int) -> dict[int, int]:
+        """The sender's destination number of each service."""
+        return {
+            service: int(lines.table[line, lines.channels.index(service)]) for service in SERVICES
+        }
+
+    yield LineSet(
+        [numbers(0), numbers(1)], plan.faults, plan.seed, plan.spare_shared, plan.together
+    )
+    if plan.refresh_s is not None:
+        # A seed of its own, so that the two kinds of lines do not lose in step.
+        yield LineSet([numbers(2), numbers(3)], plan.refresh_faults, plan.seed ^ REFRESH_SEED)
 
 
 @contextlib.contextmanager

@@ -90,7 +90,7 @@ class RefreshFlow:
         self._feed, self._state, self._cutter = feed, state, cutter
         self._cycle_ns, self._heartbeat_ns, self._start_ns = cycle_ns, heartbeat_ns, start_ns
         self._gap_ns = 1_000_000_000 // packets_per_s
-        self._on_snapshot = on_snapshot
+        self.on_snapshot = on_snapshot
         #: The number that the next packet cut, and the next one sent, carries.
         self._cut_next = dict.fromkeys(services, 1)
         self._sent_next = dict.fromkeys(services, 1)
@@ -172,8 +172,8 @@ class RefreshFlow:
         for number, packet in enumerate(packets):
             self._waiting.append(Outgoing(due_ns + number * self._gap_ns, service, packet, 0))
         self._free_ns = due_ns + len(packets) * self._gap_ns
-        if self._on_snapshot is not None:
-            self._on_snapshot(Snapshot(due_ns, self._gap_ns, service, last, packets))
+        if self.on_snapshot is not None:
+            self.on_snapshot(Snapshot(due_ns, self._gap_ns, service, last, packets))
 
     def _release(self, until_ns: int) -> list[Outgoing]:
         answer, waiting = [], self._waiting

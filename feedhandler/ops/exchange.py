@@ -1,6 +1,11 @@
-"""`feedhandler exchange`: a simulated UTP-MD session on two lines, in real time."""
+"""`feedhandler exchange`: a simulated UTP-MD session on two lines, in real time, with its servers.
+
+Lines, refresh lines and the two TCP servers all have their places counted from one `port_base`,
+so that a gateway's configuration follows from it.
+"""
 
 import dataclasses
+import sys
 from pathlib import Path
 
 from msgspec import Struct
@@ -8,18 +13,35 @@ from msgspec import Struct
 from feedhandler.ops.console import ExitCode, host_faults, print_json, progress
 from feedhandler.replay.exchange import Exchange, ExchangePlan, ExchangeProgress, ExchangeResult
 from feedhandler.replay.inject import LineFaults
+from feedhandler.retrans.settings import ServerSettings
+
+#: What is added to `port_base`: for lines A and B and the refresh lines the service comes on top.
+LINE_PORTS, REFRESH_LINE_PORTS = (0, 1000), (2000, 3000)
+RETRANSMISSION_PORT, REFRESH_PORT = 1, 2
+#: Said on stderr after the last message, where clients may still want something.
+CLOSED = "the session is closed; the servers stay while they are asked"
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """What to send, how fast, how long, and what goes wrong on each line."""
+    """What to send, how fast, how long, and what goes wrong on each line.
+
+    `refresh_s` 0: snapshots at request alone; `servers` False: lines A and B and nothing else.
+    """
 
     seconds: float = 0.0
     rate: float = 20_000.0
     losses: tuple[float, float] = (0.0, 0.0)
+    together: float = 0.0
+    refresh_loss: float = 0.0
     spare_shared: bool = False
+    hole_s: float | None = None
     seed: int = 1
     interface: str = "127.0.0.1"
     port_base: int = 30_000
+    servers: bool = True
+    host: str = "127.0.0.1"
+    refresh_s: float = 5.0
+    refresh_over_tcp: bool = False
     ledger: Path | None = None
     as_json: bool = False
 
@@ -31,6 +53,8 @@ def run(options: Options) -> int:
 
         def on_progress(state: ExchangeProgress) -> None:
             advance(completed=state.elapsed_ns / 1e9)
+            if state.closed:
+                print(f"feedhandler: exchange: {CLOSED}", file=sys.stderr, flush=True)
 
         with host_faults():
             result = exchange.run(on_progress, handle_signals=True)
@@ -41,15 +65,25 @@ def run(options: Options) -> int:
 def plan(options: Options) -> ExchangePlan:
     """The options in the exchange's own terms."""
     loss_a, loss_b = options.losses
+    base, refresh = options.port_base, LineFaults(loss=options.refresh_loss)
     return ExchangePlan(
         seed=options.seed,
         seconds=options.seconds,
         messages_per_s=options.rate,
         faults=(LineFaults(loss=loss_a), LineFaults(loss=loss_b)),
+        together=options.together,
         spare_shared=options.spare_shared,
+        hole_s=options.hole_s,
         ledger=options.ledger,
         interface=options.interface,
-        base_ports=(options.port_base, options.port_base + 1000),
+        base_ports=(base + LINE_PORTS[0], base + LINE_PORTS[1]),
+        refresh_s=options.refresh_s if options.servers else None,
+        refresh_faults=(refresh, refresh),
+        refresh_base_ports=(base + REFRESH_LINE_PORTS[0], base + REFRESH_LINE_PORTS[1]),
+        host=options.host,
+        retransmission_port=base + RETRANSMISSION_PORT if options.servers else None,
+        refresh_port=base + REFRESH_PORT if options.servers else None,
+        servers=ServerSettings(refresh_over_tcp=options.refresh_over_tcp),
     )
 
 
@@ -69,7 +103,19 @@ def _print_account(result: ExchangeResult, options: Options) -> None:
         f"seed {options.seed}"
     )
     for name, counts in result.lines.items():
-        print(f"  line {name}: {counts.dropped:,} of {counts.datagrams:,} packets dropped")
+        together = f", {counts.together:,} of them on both lines" if counts.together else ""
+        print(
+            f"  line {name}: {counts.dropped:,} of {counts.datagrams:,} packets dropped{together}"
+        )
+    if result.withheld:
+        service, sequence = result.withheld
+        print(f"  withheld for good: service {service}, packet {sequence}")
+    for name, numbers in result.servers.items():
+        told = ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in numbers.items())
+        print(f"  {name}: {told or 'nothing was asked for'}")
+    if result.snapshots:
+        cyclic, asked = result.snapshots["cyclic"], result.snapshots["asked"]
+        print(f"  snapshots: {cyclic:,} in turn, {asked:,} at request")
     if result.behind:
         late_ms = result.lateness_max_ns / 1e6
         print(f"  behind schedule: {result.behind:,} packets, the latest by {late_ms:,.1f} ms")

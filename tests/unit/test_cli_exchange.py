@@ -1,0 +1,61 @@
+"""`feedhandler exchange`: its options in the exchange's terms, and its account."""
+
+import pytest
+
+from feedhandler.config import loopback_lines, loopback_refresh_lines
+from feedhandler.ops.exchange import Options, _print_account, plan
+from feedhandler.replay.exchange import ExchangeResult
+from feedhandler.replay.generator_packets import SERVICES
+from feedhandler.replay.inject import FaultCounts
+
+
+@pytest.mark.parametrize("port_base", [30_000, 44_000])
+def test_a_gateways_loopback_configuration_finds_what_the_exchange_offers(port_base: int) -> None:
+    made = plan(Options(port_base=port_base))
+    for service in SERVICES:
+        for line in loopback_lines(service, port_base):
+            assert made.address(line.name, service) == (line.group, line.port)
+        for line in loopback_refresh_lines(service, port_base):
+            assert made.refresh_address(line.name, service) == (line.group, line.port)
+    assert (made.retransmission_port, made.refresh_port) == (port_base + 1, port_base + 2)
+
+
+def test_without_servers_only_the_two_lines_are_left() -> None:
+    made = plan(Options(servers=False))
+    assert made.retransmission_port is made.refresh_port is made.refresh_s is None
+
+
+def test_faults_are_passed_on() -> None:
+    made = plan(Options(losses=(0.1, 0.2), together=0.3, refresh_loss=0.4, hole_s=5.0))
+    assert [faults.loss for faults in made.faults] == [0.1, 0.2]
+    assert [faults.loss for faults in made.refresh_faults] == [0.4, 0.4]
+    assert (made.together, made.hole_s) == (0.3, 5.0)
+
+
+def test_the_account_tells_what_was_lost_and_what_was_asked_for(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    result = ExchangeResult(
+        packets={104: 100},
+        messages={104: 900},
+        lines={"A": FaultCounts(datagrams=100, dropped=7, together=3)},
+        next_sequences={104: 101},
+        sent=193,
+        duration_ns=2_000_000_000,
+        lateness_max_ns=0,
+        behind=0,
+        withheld=(104, 17),
+        snapshots={"cyclic": 4, "asked": 1},
+        servers={"retransmission": {"requests": 2, "packets": 3}, "refresh": {}},
+        stopped=False,
+    )
+    _print_account(result, Options(seed=9))
+    told = capsys.readouterr().out.splitlines()
+    assert told == [
+        "exchange: 900 messages in 100 packets, 2.0 s, seed 9",
+        "  line A: 7 of 100 packets dropped, 3 of them on both lines",
+        "  withheld for good: service 104, packet 17",
+        "  retransmission: 2 requests, 3 packets",
+        "  refresh: nothing was asked for",
+        "  snapshots: 4 in turn, 1 at request",
+    ]

@@ -1,0 +1,166 @@
+"""What the exchange's servers offer, and when: parts that need no sockets."""
+
+import pytest
+
+from feedhandler.codecs import load_feed
+from feedhandler.replay.exchange_plan import ExchangePlan
+from feedhandler.replay.exchange_refresh import Snapshot
+from feedhandler.replay.exchange_servers import SNAPSHOTS_WAITING_MAX, OfferedPackets, SnapshotDesk
+from feedhandler.replay.generator_packets import SERVICES, Outgoing
+from feedhandler.retrans.protocol import RefreshReject
+
+FEED = load_feed("euronext-utp-md")
+
+
+class Clock:
+    """Time since a session's start, as told."""
+
+    now_ns = 0
+
+    def __call__(self):
+        return self.now_ns
+
+
+def data(service, number, due_ns):
+    packet = FEED.encode_packet(
+        sequence=number, service=service, messages=[FEED.encode_message(230, symbol_index=1)]
+    )
+    return Outgoing(due_ns, service, packet, 1)
+
+
+def beat(service, due_ns):
+    return Outgoing(due_ns, service, FEED.encode_packet(kind="heartbeat", service=service), 0)
+
+
+@pytest.fixture
+def offered():
+    clock = Clock()
+    return OfferedPackets(FEED, SERVICES, 1 << 20, clock), clock
+
+
+def test_a_packet_is_offered_from_the_moment_on_at_which_it_is_due(offered):
+    stores, clock = offered
+    packets = [data(104, 2, 100), data(103, 2, 150), data(104, 3, 200)]
+    stores.publish(packets[:2])
+    stores.publish(packets[2:])
+    assert stores[104].end == 0
+    clock.now_ns = 100
+    assert stores[104].packets(2, 4) == [(2, 3, packets[0].packet)]
+    assert stores[103].end == 0
+    clock.now_ns = 1_000
+    assert stores[103].end == 3
+    assert stores[104].packets(2, 4) == [(2, 3, packets[0].packet), (3, 4, packets[2].packet)]
+
+
+def test_packets_without_messages_take_no_room(offered):
+    stores, clock = offered
+    clock.now_ns = 10
+    stores.publish([beat(104, 1), data(104, 2, 2), beat(104, 3), data(104, 3, 4)])
+    assert stores[104].count == 2
+    assert stores[104].covers(2, 4)
+
+
+def test_what_was_withheld_is_a_hole(offered):
+    stores, clock = offered
+    clock.now_ns = 10
+    stores.publish([data(104, 2, 1), data(104, 4, 2)])
+    assert not stores[104].covers(2, 5)
+    assert stores[104].covers(4, 5)
+
+
+def test_a_service_that_there_is_not_has_no_store(offered):
+    stores, _ = offered
+    assert list(stores) == list(SERVICES)
+    assert len(stores) == len(SERVICES)
+    assert stores.get(108) is None
+
+
+class Loop:
+    """The part of an event loop that the desk uses: calls wait for `run`."""
+
+    def __init__(self):
+        self.calls = []
+
+    def call_soon_threadsafe(self, callback, *arguments):
+        self.calls.append((0.0, callback, arguments))
+
+    def call_later(self, delay_s, callback, *arguments):
+        self.calls.append((delay_s, callback, arguments))
+
+    def run(self):
+        """Make the calls that wait; answers their delays."""
+        calls, self.calls = self.calls, []
+        for _, callback, arguments in calls:
+            callback(*arguments)
+        return [delay for delay, _, _ in calls]
+
+
+class Flow:
+    """What the desk asks for snapshots."""
+
+    def __init__(self):
+        self.asked = []
+
+    def request(self, service):
+        self.asked.append(service)
+        return RefreshReject.NONE if service == 104 else RefreshReject.WRONG_SERVICE
+
+
+@pytest.fixture
+def desk():
+    flow, loop, clock = Flow(), Loop(), Clock()
+    return SnapshotDesk(flow, loop, clock), flow, loop, clock
+
+
+def test_a_request_goes_to_the_flow(desk):
+    made, flow, _, _ = desk
+    assert made.request(104, 1) is RefreshReject.NONE
+    assert made.request(99, 1) is RefreshReject.WRONG_SERVICE
+    assert flow.asked == [104, 99]
+
+
+def test_subscribers_get_a_snapshot_when_it_begins_to_leave(desk):
+    made, _, loop, clock = desk
+    got = []
+    leave = made.subscribe(104, got.append)
+    clock.now_ns = 1_000_000_000
+    made.on_snapshot(Snapshot(1_250_000_000, 1000, 104, 7, [b"a", b"b"]))
+    loop.run()
+    assert got == []
+    assert loop.run() == [0.25]
+    assert got == [[b"a", b"b"]]
+    made.on_snapshot(Snapshot(900_000_000, 1000, 104, 8, [b"c"]))
+    loop.run()
+    assert loop.run() == [0.0]
+    assert got[1:] == [[b"c"]]
+    leave()
+    leave()
+    made.on_snapshot(Snapshot(0, 1000, 104, 9, [b"d"]))
+    assert loop.calls == []
+
+
+def test_other_services_snapshots_are_not_handed_out(desk):
+    made, _, loop, _ = desk
+    got = []
+    made.subscribe(104, got.append)
+    made.on_snapshot(Snapshot(0, 1000, 103, 8, [b"c"]))
+    assert loop.calls == []
+
+
+def test_snapshots_do_not_pile_up_before_they_go_out(desk):
+    made, _, loop, _ = desk
+    got = []
+    made.subscribe(104, got.append)
+    for last in range(SNAPSHOTS_WAITING_MAX + 3):
+        made.on_snapshot(Snapshot(10, 1000, 104, last, [b"%d" % last]))
+    loop.run()
+    assert len(loop.calls) == SNAPSHOTS_WAITING_MAX
+    loop.run()
+    assert len(got) == SNAPSHOTS_WAITING_MAX
+
+
+def test_the_default_addresses_are_the_documented_ones():
+    plan = ExchangePlan()
+    assert plan.address("A", 104) == ("239.101.1.4", 30_104)
+    assert plan.refresh_address("A", 104) == ("239.101.3.4", 32_104)
+    assert plan.refresh_address("B", 107) == ("239.101.4.7", 33_107)
