@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.kinds import REJECT_TEXT, Reject
-from feedhandler.codecs.scanner import PacketHeader, check_messages, parse_header
+from feedhandler.codecs.scanner import check_messages
 from feedhandler.retrans.actions import Ask, AskRefresh
 from feedhandler.retrans.events import (
     Accepted,
@@ -180,7 +180,6 @@ class RequestClient:
         self._feed = feed
         self._table = feed.table
         self._protocol = RecoveryProtocol(feed)
-        self._header = PacketHeader()
         self._packet_bytes_max = packet_bytes_max
         self._heartbeat_ns = settings.heartbeat_us * 1_000
         self._dead_ns = settings.dead_us * 1_000
@@ -436,10 +435,8 @@ class RequestClient:
         raise _unasked(f"packet {first} of service {service}")
 
     def _check(self, packet: bytes) -> None:
-        """Raises `WireError` where the packet's messages do not fit it."""
-        header = self._header
-        verdict = parse_header(self._table, packet, 0, len(packet), header)
-        verdict = verdict or check_messages(self._table, packet, 0, header)
+        """Raises `WireError` where the messages of the packet just read do not fit it."""
+        verdict = check_messages(self._table, packet, 0, self._protocol.header)
         if verdict:
             raise WireError(
                 "bad_messages", f"a packet that does not fit: {REJECT_TEXT[Reject(verdict)]}"

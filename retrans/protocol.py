@@ -12,6 +12,7 @@ whether a packet makes sense at that moment (`client`, `server`).
 Ranges are half-open here and inclusive on the wire (BeginSeqNum to EndSeqNum).
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import IntEnum
@@ -21,7 +22,7 @@ from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.kinds import REJECT_TEXT, PacketKind, Reject
 from feedhandler.codecs.scanner import PacketHeader, frame_length, parse_header
-from feedhandler.codecs.times import UNIT_NS, TimeContext, day_of, day_start_ns
+from feedhandler.codecs.times import UNIT_NS, day_of, day_start_ns
 
 #: A deadline that never comes.
 NEVER_NS = 2**63 - 1
@@ -175,12 +176,16 @@ class StreamFramer:
 
     def __init__(self, feed: Feed, packet_bytes_max: int = PACKET_BYTES_MAX) -> None:
         self._table = feed.table
+        self._header_size = feed.table.header_size
         self._order: Any = feed.byte_order
         self._packet_bytes_max = packet_bytes_max
         kind = feed.description.packet.kind
         self._types: frozenset[int] | None = None
+        self._type_at, self._type_end = 0, 0
         if kind is not None:
             self._types = frozenset(kind.data + kind.heartbeat + kind.reset + kind.control)
+            self._type_at = feed.table.kind_at
+            self._type_end = feed.table.kind_at + feed.table.kind_size
         self._buffer = bytearray()
         self.failure: WireError | None = None
 
@@ -197,10 +202,11 @@ class StreamFramer:
         buffer += data
         packets: list[bytes] = []
         at, size = 0, len(buffer)
-        while size - at >= self._table.header_size:
+        while size - at >= self._header_size:
             length = frame_length(self._table, buffer, at, size - at)
-            self.failure = self._judge(length, at)
-            if self.failure is not None:
+            failure = self._judge(length, at)
+            if failure is not None:
+                self.failure = failure
                 buffer.clear()
                 return packets
             if length > size - at:
@@ -213,13 +219,12 @@ class StreamFramer:
 
     def _judge(self, length: int, at: int) -> WireError | None:
         """What is wrong with the packet header at `at`."""
-        table = self._table
-        if length < table.header_size:
+        if length < self._header_size:
             return WireError("length_too_small", f"a packet of {length} bytes")
         if length > self._packet_bytes_max:
             return WireError("length_too_big", f"a packet of {length} bytes")
         if self._types is not None:
-            place = slice(at + table.kind_at, at + table.kind_at + table.kind_size)
+            place = slice(at + self._type_at, at + self._type_end)
             kind = int.from_bytes(self._buffer[place], self._order)
             if kind not in self._types:
                 return WireError("unknown_type", f"a packet of unknown type {kind}")
@@ -250,6 +255,54 @@ class TradingDay:
         return (now_ns - since) // self._unit_ns
 
 
+class _Form:
+    """The packets of one control type: made and read by the places of their fields, since requests
+    come by the thousand when a line is bad."""
+
+    def __init__(self, feed: Feed, code: int) -> None:
+        packet, layout = feed.description.packet, feed.controls[code]
+        self._order: Any = feed.byte_order
+        self._blank = feed.encode_packet(
+            kind="control", packet_type=code, body=feed.encode_control(code), count=1, flags=0
+        )
+        header = {field.wire: (field.at, field.size) for field in feed.header.named}
+        self._places = {
+            "number": header[packet.sequence.field],
+            "service": header[packet.service],
+            "send_time": header[packet.send_time.field],
+        }
+        for field in layout.named:
+            self._places[field.name] = (packet.header_size + field.at, field.size)
+        self.size = len(self._blank)
+
+    def fill(self, texts: Mapping[str, str], **numbers: int) -> bytes:
+        """A packet with these fields. Raises `UsageError` for a value that does not fit."""
+        data = bytearray(self._blank)
+        for name, value in numbers.items():
+            at, size = self._places[name]
+            try:
+                data[at : at + size] = value.to_bytes(size, self._order)
+            except OverflowError:
+                raise UsageError(f"{name} = {value} does not fit {size} bytes") from None
+        for name, text in texts.items():
+            at, size = self._places[name]
+            octets = text.encode("latin-1", "replace")
+            if len(octets) > size:
+                raise UsageError(f"{name} = {text!r} is longer than {size} bytes")
+            data[at : at + len(octets)] = octets
+        return bytes(data)
+
+    def number(self, packet: bytes, name: str) -> int:
+        """An integer field of a packet of `size` bytes."""
+        at, size = self._places[name]
+        return int.from_bytes(packet[at : at + size], self._order)
+
+    def text(self, packet: bytes, name: str) -> str:
+        """A text field of a packet of `size` bytes, without its padding."""
+        at, size = self._places[name]
+        return packet[at : at + size].split(b"\0", 1)[0].rstrip(b" ").decode("latin-1")
+
+
 class RecoveryProtocol:
     """The recovery packets of one feed.
 
@@ -268,56 +321,55 @@ class RecoveryProtocol:
                 "recovery over TCP needs a feed whose description has its control packets",
             ) from None
         self.day = TradingDay(feed)
+        self.header = PacketHeader()
         self._feed = feed
-        self._header = PacketHeader()
+        self._table = feed.table
+        self._forms = {
+            code: _Form(feed, code)
+            for code in (self._heartbeat_reply, *self._requests, *self._responses)
+        }
 
     # -- reading --------------------------------------------------------------------------------
 
     def read(self, packet: bytes) -> Frame:
-        """What one whole packet says. Raises `WireError`."""
-        header = self._header
-        verdict = parse_header(self._feed.table, packet, 0, len(packet), header)
+        """What one whole packet says; `header` then has its header. Raises `WireError`."""
+        header = self.header
+        verdict = parse_header(self._table, packet, 0, len(packet), header)
         if verdict != Reject.FINE:
             raise WireError("bad_packet", REJECT_TEXT[Reject(verdict)])
-        if header.kind == PacketKind.DATA:
+        kind = header.kind
+        if kind == PacketKind.DATA:
             return Data(header.service, header.sequence, header.next_sequence, header.flags)
-        if header.kind == PacketKind.HEARTBEAT:
+        if kind == PacketKind.HEARTBEAT:
             if header.length != header.body or header.count:
                 raise WireError("wrong_body_size", "a heartbeat with a body", header)
             return Heartbeat()
-        if header.kind == PacketKind.CONTROL:
-            return self._control(packet, header)
-        return Other(header.packet_type)
-
-    def _control(self, packet: bytes, header: PacketHeader) -> Frame:
-        kind = header.packet_type
-        layout = self._feed.controls.get(kind)
-        if layout is None:
-            return Other(kind)
-        size = header.length - header.body
-        if size != layout.size:
-            raise WireError("wrong_body_size", f"type {kind} with a {size}-byte body", header)
+        form = self._forms.get(header.packet_type)
+        if kind != PacketKind.CONTROL or form is None:
+            return Other(header.packet_type)
+        if len(packet) != form.size:
+            size, code = header.length - header.body, header.packet_type
+            raise WireError("wrong_body_size", f"type {code} with a {size}-byte body", header)
         if header.count > 1:
-            raise WireError("wrong_count", f"type {kind} with {header.count} entries", header)
-        body: Any = layout.decode(packet, header.body, size, TimeContext(), {})
-        number, service = header.sequence, header.service
-        if kind == self._heartbeat_reply:
-            return HeartbeatReply(body.source_id)
-        if kind == self._requests[0]:
-            first, end = body.begin_seq_num, body.end_seq_num + 1
-            return RetransRequest(number, service, first, end, body.source_id)
-        if kind == self._requests[1]:
-            return RefreshRequest(number, service, body.source_id)
-        if kind in self._responses:
-            return self._response(body, header)
-        return Other(kind)
+            code = header.packet_type
+            raise WireError("wrong_count", f"type {code} with {header.count} entries", header)
+        return self._control(packet, form, header)
 
-    def _response(self, body: Any, header: PacketHeader) -> Response:
-        status, reason = body.status, body.reject_reason
+    def _control(self, packet: bytes, form: _Form, header: PacketHeader) -> Frame:
+        code, number, service = header.packet_type, header.sequence, header.service
+        source_id = form.text(packet, "source_id")
+        if code == self._requests[0]:
+            first, last = form.number(packet, "begin_seq_num"), form.number(packet, "end_seq_num")
+            return RetransRequest(number, service, first, last + 1, source_id)
+        if code == self._requests[1]:
+            return RefreshRequest(number, service, source_id)
+        if code == self._heartbeat_reply:
+            return HeartbeatReply(source_id)
+        status, reason = form.text(packet, "status"), form.number(packet, "reject_reason")
         if (status, reason) != ("A", 0) and (status != "R" or reason == 0):
             raise WireError("malformed_answer", f"status {status!r} with reason {reason}", header)
-        refresh = header.packet_type == self._responses[1]
-        return Response(refresh, body.source_seq_num, header.service, body.source_id, reason)
+        answered = form.number(packet, "source_seq_num")
+        return Response(code == self._responses[1], answered, service, source_id, reason)
 
     def is_request(self, packet_type: int) -> bool:
         """Is this the type of a request, of either kind?"""
@@ -335,51 +387,35 @@ class RecoveryProtocol:
 
     def heartbeat_reply(self, source_id: str, now_ns: int) -> bytes:
         """Packet type 24."""
-        return self._packet(self._heartbeat_reply, 0, 0, now_ns, source_id=source_id)
+        form = self._forms[self._heartbeat_reply]
+        return form.fill({"source_id": source_id}, send_time=self.day.send_time(now_ns))
 
     def retrans_request(self, request: RetransRequest, now_ns: int) -> bytes:
         """Packet type 20. Raises `UsageError` for numbers that do not fit."""
-        return self._packet(
-            self._requests[0],
-            request.number,
-            request.service,
-            now_ns,
+        return self._forms[self._requests[0]].fill(
+            {"source_id": request.source_id},
+            number=request.number,
+            service=request.service,
+            send_time=self.day.send_time(now_ns),
             begin_seq_num=request.first,
             end_seq_num=request.end - 1,
-            source_id=request.source_id,
         )
 
     def refresh_request(self, request: RefreshRequest, now_ns: int) -> bytes:
-        """Packet type 22."""
-        return self._packet(
-            self._requests[1],
-            request.number,
-            request.service,
-            now_ns,
-            source_id=request.source_id,
+        """Packet type 22. Raises `UsageError` for numbers that do not fit."""
+        return self._forms[self._requests[1]].fill(
+            {"source_id": request.source_id},
+            number=request.number,
+            service=request.service,
+            send_time=self.day.send_time(now_ns),
         )
 
     def response(self, response: Response, now_ns: int) -> bytes:
         """Packet type 10 or 23."""
-        return self._packet(
-            self._responses[response.refresh],
-            0,
-            response.service,
-            now_ns,
-            source_seq_num=response.number,
-            source_id=response.source_id,
-            status="R" if response.reason else "A",
-            reject_reason=int(response.reason),
-        )
-
-    def _packet(self, kind: int, number: int, service: int, now_ns: int, **fields: Any) -> bytes:
-        return self._feed.encode_packet(
-            kind="control",
-            packet_type=kind,
-            sequence=number,
-            service=service,
+        return self._forms[self._responses[response.refresh]].fill(
+            {"source_id": response.source_id, "status": "R" if response.reason else "A"},
+            service=response.service,
             send_time=self.day.send_time(now_ns),
-            flags=0,
-            body=self._feed.encode_control(kind, **fields),
-            count=1,
+            source_seq_num=response.number,
+            reject_reason=response.reason,
         )
