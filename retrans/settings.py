@@ -71,7 +71,7 @@ class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     reconnect_us: int = 100_000
     """first wait before connecting again; doubles each time, jittered"""
 
-    reconnect_max_us: int = 5_000_000
+    reconnect_max_us: int = 1_000_000
     """longest wait before connecting again"""
 
     def __post_init__(self) -> None:

@@ -24,6 +24,9 @@ from feedhandler.counters import (
 )
 from feedhandler.ops.markdown import table
 from feedhandler.ops.reference_recovery import recovery
+from feedhandler.recovery import desk, runner
+from feedhandler.retrans import client, refresh
+from feedhandler.retrans import recovery as channel_recovery
 
 _COUNTERS_HEAD = """\
 # Counters and statistics
@@ -44,13 +47,15 @@ _SNAPSHOT = {
         "name": "the gateway's name",
         "feed": "the feed's name",
         "channels": "one object a channel, in the configuration's order",
+        "recovery": "what recovery did for all channels",
         "node": "the AMQP node",
         "recorder": "what is recorded; only where `[record] dir` is set",
     },
     "Each of `channels`": {
         "service": "its service",
         "key": "its routing key",
-        "quality": "`WAITING`, `OK`, `STALE` or `SILENT`, see [addresses.md](addresses.md)",
+        "quality": "what subscribers were told last, see [subscribing.md](subscribing.md)",
+        "recovery": "the channel's recovery, see below",
         "packets": "packets published to the links",
         "messages": "market messages in them",
         "next": "the sequence number expected next",
@@ -59,7 +64,21 @@ _SNAPSHOT = {
         "latency_ns": "`p50`, `p90`, `p99` from the kernel's receive stamp to the write, of the "
         "packets since the last snapshot, and `max` since the start",
         "arbitration": "the channel's counters",
-        "lines": "for each line, by its name, its counters; and `first`, the same as `won`",
+        "lines": "for each line, by its name, its counters; and `first`, the same as `won`; `R` is "
+        "what retransmission brought",
+    },
+    "`recovery` of a channel": {
+        "state": "`IN_SYNC`, `SUSPECTING`, `REQUESTING`, `REFRESHING` or `STALE`, see "
+        "[recovery.md](recovery.md)",
+        "requested": "ranges of the requests under way: first and last sequence number",
+        "lost": "ranges announced lost that no snapshot has made good yet",
+        "closed": "whether the stream still waits for its first snapshot",
+        "counts": "its counts, see below",
+        "refresh": "counts of its snapshots, see below",
+    },
+    "`recovery`, beside its counts": {
+        "servers": "for each server, by its name, its counts, and `up`: is there a connection",
+        "lines": "for each refresh line, `<service>/refresh/<name>`, its counters",
     },
     "`node`, beside its counters": {
         "connections": "connections open now",
@@ -85,6 +104,17 @@ _SCOPES: list[tuple[str, str, type[Counter]]] = [
     ("Recorder", "One series of recordings, see [recording.md](recording.md).", RecorderCounter),
 ]
 
+_COUNTS: list[tuple[str, str, dict[str, str]]] = [
+    (
+        "Recovery",
+        "All channels together: `recovery` of the snapshot.",
+        {**desk.COUNTS, **runner.COUNTS},
+    ),
+    ("A channel's recovery", "`counts` of each channel's `recovery`.", channel_recovery.COUNTS),
+    ("A channel's snapshots", "`refresh` of each channel's `recovery`.", refresh.COUNTS),
+    ("A server's connection", "`recovery.servers` of the snapshot.", client.COUNTS),
+]
+
 _CONFIGURATION_HEAD = """\
 # Configuration
 
@@ -106,6 +136,11 @@ _TABLES: list[tuple[str, str, type[Struct]]] = [
         "`feedhandler/ingest/settings.py`.",
         config.ArbitrationSettings,
     ),
+    (
+        "[recovery]",
+        "Reasons and bounds: [recovery.md](recovery.md).",
+        config.RecoverySettings,
+    ),
     ("[receive]", "", config.ReceiveConfig),
     ("[amqp]", "", config.AmqpConfig),
     (
@@ -124,6 +159,12 @@ _TABLES: list[tuple[str, str, type[Struct]]] = [
         config.RecordConfig,
     ),
     (
+        "[[server]]",
+        "A retransmission or refresh server; channels name it. "
+        f"{config.MAX_SERVERS} of them at most.",
+        config.ServerConfig,
+    ),
+    (
         "[[channel]]",
         "One table for each sequence-number space; a service appears once. "
         f"1 to {config.MAX_CHANNELS} of them.",
@@ -134,6 +175,11 @@ _TABLES: list[tuple[str, str, type[Struct]]] = [
         f"The lines of the channel above, 1 to {config.MAX_LINES}. Names and addresses are unique "
         "within a channel.",
         config.LineConfig,
+    ),
+    (
+        "[[channel.refresh_line]]",
+        f"The lines that carry the channel's snapshots, {config.MAX_LINES} at most; keys as above.",
+        config.RefreshLineConfig,
     ),
 ]
 
@@ -147,6 +193,9 @@ def counters() -> str:
     for title, what, scope in _SCOPES:
         rows = [(f"`{each.name.lower()}`", _meaning(each)) for each in scope]
         parts.append(f"## {title}\n\n{what}\n\n" + table(("counter", "counts"), rows))
+    for title, what, counts in _COUNTS:
+        rows = [(f"`{name}`", meaning) for name, meaning in counts.items()]
+        parts.append(f"## {title}\n\n{what}\n\n" + table(("count", "counts"), rows))
     return "\n".join(parts)
 
 

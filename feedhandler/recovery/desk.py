@@ -88,6 +88,22 @@ class _Desk:
 
 LINES, TCP = range(2)
 
+#: Key of `Desk.counts`: what it counts, over all channels.
+COUNTS: dict[str, str] = {
+    "retransmitted": "packets that a retransmission server brought",
+    "retransmitted_bytes": "bytes of those packets",
+    "requests": "retransmission requests",
+    "rejected": "retransmission requests that a server refused",
+    "refreshes": "snapshot blocks sent to all whom a service concerns",
+    "refresh_requests": "refresh requests",
+    "refresh_rejected": "refresh requests that a server refused",
+    "snapshots": "snapshots that came whole, wanted or not",
+    "snapshots_failed": "snapshots that had begun and came to nothing",
+    "overflows": "snapshots that were of no use: too much had been published since",
+    "mid_day_starts": "streams that were joined in mid-day, and closed until their snapshot",
+    "opened_stale": "of those, opened without one",
+}
+
 
 class Desk:
     """Recovery for all channels of one gateway.
@@ -107,7 +123,7 @@ class Desk:
     ) -> None:
         self.settings = settings
         self.ports = ports
-        self.counts: Counter[str] = Counter()
+        self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
         quotas: dict[str, Quota] = {}
         for channel in channels:
             if channel.retransmission and channel.retransmission not in quotas:
@@ -168,15 +184,16 @@ class Desk:
         """A channel's recovery as JSON-ready values; ranges include both ends."""
         desk = self._desks[place]
         recovery = desk.recovery
-        counts: Counter[str] = Counter(recovery.counts)
+        refreshes: Counter[str] = Counter()
         for assembler in desk.assemblers:
-            counts.update(assembler.counts)
+            refreshes.update(assembler.counts)
         return {
             "state": recovery.state.name,
             "requested": [[first, end - 1] for first, end in recovery.requested],
             "lost": [[first, end - 1] for first, end in recovery.lost_ranges],
             "closed": desk.closed,
-            "counts": dict(counts),
+            "counts": recovery.counts,
+            "refresh": refreshes,
         }
 
     # -- what it hears ----------------------------------------------------------------------
@@ -470,10 +487,10 @@ class Desk:
         for place, desk in enumerate(self._desks):
             if desk.deferred is not None and ready and not desk.recovery.lost_ranges:
                 desk.recovery.lost(*desk.deferred, now_ns)
+            if desk.closed:
+                self._watch_closed(place, desk, now_ns)
             for action in desk.recovery.take():
                 self._act(place, desk, action, now_ns)
-            if desk.closed:
-                self._watch_closed(place, desk)
             deadline = min(deadline, self._deadline_of(desk, now_ns))
         self.deadline_ns = deadline
 
@@ -485,7 +502,7 @@ class Desk:
             deadline = min(deadline, now_ns + LOOK_NS)
         return deadline
 
-    def _watch_closed(self, place: int, desk: _Desk) -> None:
+    def _watch_closed(self, place: int, desk: _Desk, now_ns: int) -> None:
         """A closed stream opens, honestly stale, when no snapshot comes or its store fills up."""
         assert desk.store is not None
         full = desk.store.bytes > self.settings.store_bytes * CLOSED_SHARE_MAX
@@ -494,7 +511,19 @@ class Desk:
         self.counts["opened_stale"] += 1
         reason = "overflow" if full else "no snapshot"
         self.ports.quality(place, desk.quality.stale(reason))
+        self._tell_evicted(place, desk, now_ns)
         self._open(place, desk, desk.store.packets(0, NEVER))
+
+    def _tell_evicted(self, place: int, desk: _Desk, now_ns: int) -> None:
+        """What gave way in a closed stream's store is lost: it was never published."""
+        assert desk.store is not None
+        _, joined = desk.before
+        if desk.store.first <= joined:
+            return
+        for first, last in desk.quality.lost.missing_in(joined, desk.store.first - 1):
+            gap = desk.quality.mark(RecordKind.GAP, 0, first, last + 1)
+            self.ports.quality(place, gap)
+            desk.recovery.lost(first, last + 1, now_ns)
 
     def _act(self, place: int, desk: _Desk, action: Any, now_ns: int) -> None:
         ports, plan = self.ports, desk.plan

@@ -34,6 +34,12 @@ from feedhandler.retrans.tcp import RequestConnection, steady_clock
 #: Lines told to the operator by one server or service for the same reason; more are only counted.
 ALERTS_MAX = 3
 
+#: Key of `RecoveryRunner.counts`: what it counts.
+COUNTS: dict[str, str] = {
+    "disconnects": "connections to servers that were lost or could not be made",
+    "inlet_full": "packets and words for the receive thread that found no room; asked for again",
+}
+
 
 class RecoveryRunner:
     """Runs the recovery of a gateway's channels; `start` in the event loop, `close` at the end.
@@ -60,7 +66,7 @@ class RecoveryRunner:
         self.refresh_places = [
             place for place, channel in enumerate(config.channels) if channel.refresh_lines
         ]
-        self.counts: Counter[str] = Counter()
+        self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
         self._alerts: Counter[str] = Counter()
         channels = [
             DeskChannel(
@@ -259,7 +265,6 @@ class RecoveryRunner:
     def snapshot(self) -> dict[str, Any]:
         """What recovery did for all channels, and each server's own counts."""
         return {
-            **{key: self.desk.counts[key] for key in ("retransmitted", "requests", "refreshes")},
             **self.desk.counts,
             **self.counts,
             "servers": {

@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.config import (
     ARBITRATION_MEANING,
+    RECOVERY_MEANING,
+    SECTIONS,
     AmqpConfig,
     Config,
     StatsConfig,
@@ -21,6 +23,7 @@ from feedhandler.config import (
 )
 from feedhandler.config_text import KeyLines
 from feedhandler.ingest.settings import ArbitrationSettings
+from feedhandler.retrans.settings import RecoverySettings
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -99,13 +102,81 @@ def test_the_example_in_the_docs_is_accepted() -> None:
 def test_the_reference_in_the_docs_names_every_setting() -> None:
     reference = (CHECKOUT / "docs" / "configuration.md").read_text()
     for section in msgspec.structs.fields(Config):
-        if section.name != "channels":
+        if section.name in SECTIONS:
             for item in msgspec.structs.fields(type(section.default)):
                 assert f"`{item.name}`" in reference, f"{section.name}.{item.name}"
 
 
-def test_every_arbitration_setting_has_its_meaning() -> None:
+def test_every_setting_of_other_packages_has_its_meaning() -> None:
     assert list(ARBITRATION_MEANING) == list(ArbitrationSettings.__struct_fields__)
+    assert list(RECOVERY_MEANING) == list(RecoverySettings.__struct_fields__)
+
+
+def test_the_loopback_configuration_with_recovery_loads_as_it_is_written() -> None:
+    config = loopback_config(services=(101, 104), recovery=True)
+    assert parse_config(to_toml(config, comments=True)) == config
+    assert [channel.reference for channel in config.channels] == [True, False]
+    assert all(channel.refreshes for channel in config.channels)
+    assert [server.place for server in config.servers] == [
+        ("127.0.0.1", 30_001),
+        ("127.0.0.1", 30_002),
+    ]
+
+
+RECOVERING = """
+[[server]]
+name = "rts"
+address = "127.0.0.1:7001"
+source_id = "US"
+
+[[channel]]
+service = 104
+retransmission = "rts"
+
+[[channel.line]]
+name = "A"
+group = "239.101.1.4"
+port = 30104
+
+[[channel.refresh_line]]
+name = "A"
+group = "239.101.3.4"
+port = 32104
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "reason"),
+    [
+        ('"127.0.0.1:7001"', '"nowhere"', 4, "address"),
+        ('"US"', '"longer than twenty characters"', 5, "20 ASCII characters"),
+        ('retransmission = "rts"', 'retransmission = "rfs"', 9, "no server is named 'rfs'"),
+        ('retransmission = "rts"', 'refresh = "rfs"', 9, "no server is named 'rfs'"),
+        ('"239.101.3.4"', '"10.0.0.1"', 18, "no multicast group"),
+        ("port = 32104", "", 16, "missing"),
+        (
+            '[[server]]\nname = "rts"',
+            '[recovery]\nretries = -1\n[[server]]\nname = "rts"',
+            3,
+            "retries",
+        ),
+    ],
+)
+def test_what_is_wrong_about_recovery_is_told_with_its_line(old, new, line, reason) -> None:
+    parse_config(RECOVERING)
+    assert old in RECOVERING
+    with pytest.raises(ConfigError) as error:
+        parse_config(RECOVERING.replace(old, new), "gateway.toml")
+    assert f"gateway.toml:{line}: " in str(error.value)
+    assert reason in str(error.value)
+
+
+def test_two_servers_of_one_name_are_refused() -> None:
+    text = RECOVERING.replace(
+        "[[channel]]", '[[server]]\nname = "rts"\naddress = "h:1"\n\n[[channel]]'
+    )
+    with pytest.raises(ConfigError, match="a second server 'rts'"):
+        parse_config(text)
 
 
 def test_a_trading_day_may_be_text_or_a_toml_date() -> None:
