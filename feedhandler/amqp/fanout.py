@@ -94,6 +94,9 @@ class Fanout:
 
     The ring's channels are the streams, and behind them those of refresh lines: their packets go
     to `on_refresh(channel, sequence, packet bytes)`.
+
+    `tap`, where it is set, is a recorder's ring: it gets a copy of every packet that is delivered,
+    snapshots included; `tap_drops` counts those it had no room for.
     """
 
     def __init__(
@@ -121,6 +124,9 @@ class Fanout:
         self.reference_bytes_min = reference_bytes_min
         self.restricted = False
         self.source = ring.data
+        self.tap = None
+        self.tap_drops = 0
+        self.tap_ns = 0
         self.outlets = []
         self.dirty_peers = []
         self.header = PacketHeader()
@@ -319,29 +325,57 @@ class Fanout:
         for outlet in self.batching:
             outlet.settle_batches()
         self.batching.clear()
+        if self.tap is not None:
+            self.tap.publish()
+        return 0
+
+    @cython.cfunc
+    def _tap(
+        self,
+        stream: Stream,
+        sequence: cython.ulonglong,
+        received_ns: cython.ulonglong,
+        start: cython.Py_ssize_t,
+        size: cython.Py_ssize_t,
+    ) -> cython.int:
+        """Copy a packet for the recorder; one of a store or a snapshot has the time of the latest
+        packet before it."""
+        self.tap_ns = received_ns or self.tap_ns
+        if not self.tap.write_packet(
+            stream.place, 0, 0, 0, sequence, stream.next_sequence, self.tap_ns, 0, 0, 0, 0,
+            self.source, start, size,
+        ):  # fmt: skip
+            self.tap_drops += 1
         return 0
 
     @cython.cfunc
     def _mark(
         self, kind: cython.int, place: cython.Py_ssize_t, word: cython.Py_ssize_t
     ) -> cython.int:
-        """Tell of a record that is no packet."""
-        stream: Stream
+        """Tell of a record that is no packet.
+
+        At a new numbering the stream and its store follow after that: who hears of it may still
+        have to deliver what is stored of the old one.
+        """
+        stream: Stream = None
+        following: cython.ulonglong = self.ring.words[word + 3]
         if kind in (GAP, RESET, START) and place < len(self.streams):
             stream = self.streams[place]
             if kind != GAP or not stream.closed:
-                stream.next_sequence = self.ring.words[word + 3]
-            if kind != GAP and stream.store is not None:
-                stream.store.clear()
+                stream.next_sequence = following
         self.on_mark(
             kind,
             place,
             (self.ring.words[word + 1] >> 32) & 0xFF,
             self.ring.words[word + 2],
-            self.ring.words[word + 3],
+            following,
             self.ring.words[word + 4],
             self.ring.words[word + 7],
         )
+        if stream is not None and kind != GAP:
+            stream.next_sequence = following
+            if stream.store is not None:
+                stream.store.clear()
         return 0
 
     @cython.cfunc
@@ -399,6 +433,8 @@ class Fanout:
         skip: cython.Py_ssize_t,
     ) -> cython.int:
         """Deliver the packet at `source[start : start + size]` to every link that wants of it."""
+        if self.tap is not None:
+            self._tap(stream, sequence, received_ns, start, size)
         if skip == 0 and stream.whole:
             self._whole(stream, sequence, received_ns, start, size)
         if count == 0:

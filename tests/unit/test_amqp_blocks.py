@@ -279,6 +279,31 @@ def test_a_mid_day_start_is_a_block_then_what_was_stored_then_live() -> None:
         assert reasons(link.sent) == ["start", "snapshot-begin", "block", "snapshot-end", "live"]
 
 
+def test_who_hears_of_a_new_numbering_still_finds_what_is_stored_of_the_old_one() -> None:
+    class Recovering(Rig):
+        def on_mark(self, kind: int, *rest: int) -> None:
+            stream = self.streams[0]
+            if kind == RecordKind.RESET:
+                stream.closed = False
+                self.fanout.replay(stream, stream.store.packets(0, 100))
+            super().on_mark(kind, *rest)
+
+    rig = Recovering()
+    _, link = rig.attach("euronext.104")
+    stream = rig.streams[0]
+    stream.store = PacketStore(1 << 16)
+    stream.closed = True
+    old = rig.packets(50, 52)
+    rig.mark(RecordKind.RESET, next_sequence=2)
+    rig.pump()
+    assert [each.body for each in link.data] == old
+    assert (stream.next_sequence, stream.store.count) == (2, 0)
+    new = rig.packets(2, 3)
+    rig.pump()
+    assert [each.body for each in link.data] == old + new
+    assert reasons(link.sent) == ["live", "reset", "live"]
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_random_blocks_and_marks_never_mix_with_live_packets(seed: int) -> None:
     print(f"seed {seed}: pytest -k test_random_blocks_and_marks_never_mix")
