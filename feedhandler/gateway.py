@@ -13,7 +13,7 @@ import os
 import struct
 import time
 import zoneinfo
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import msgspec
@@ -26,11 +26,13 @@ from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import ConfigError, key_word, load_feed
 from feedhandler.config import ChannelConfig, Config, LineConfig
+from feedhandler.control import ControlSocket, kept
 from feedhandler.counters import ChannelCounter, LineCounter, as_dict
 from feedhandler.histogram import percentiles_of
 from feedhandler.ingest.lines import ChannelPlan, Line
 from feedhandler.ingest.receiver import Receiver
 from feedhandler.ingest.ring import Ring
+from feedhandler.recorder import Recorder
 from feedhandler.recovery.runner import RecoveryRunner
 
 #: How long the orderly end may take: what waits is sent, then connections are closed regardless.
@@ -96,18 +98,22 @@ class Gateway:
             snapshots=any(channel.refreshes for channel in config.channels),
             on_attach=self.recovery.attached,
         )
+        plans = self._plans()
+        self.recorder = self._recorder(plans)
         self.receiver = Receiver(
             self.feed.table,
             self.feed.first_sequence,
-            [self._plan(channel) for channel in config.channels]
-            + [
-                self._refresh_plan(config.channels[place]) for place in self.recovery.refresh_places
-            ],
+            plans,
             self.ring,
+            tap=self.recorder.tap("lines"),
             settings=config.arbitration,
             receive_buffer_bytes=config.receive.socket_buffer_bytes,
             cpu=config.receive.cpu if config.receive.cpu >= 0 else None,
         )
+        self.fanout.tap = self.recorder.tap("published")
+        self.recorder.count_refused("lines", lambda: self.receiver.tap_drops)
+        self.recorder.count_refused("published", lambda: self.fanout.tap_drops)
+        self.control = ControlSocket(config.control.bind, {"status": kept(self.snapshot)})
         self.recovery.bind(self.fanout, self.node, self.receiver)
         self._stop = asyncio.Event()
         self._handover_fd = -1
@@ -155,6 +161,25 @@ class Gateway:
             line.source_filter,
         )
 
+    def _recorder(self, plans: list[ChannelPlan]) -> Recorder:
+        """What records, if anything: lines are numbered as the receive thread does it."""
+        lines = list(dict.fromkeys(line for plan in plans for line in plan.lines))
+        published = [plan.lines[0] for plan in plans[: len(self.streams)]]
+        return Recorder(self.config.record, lines, published)
+
+    @contextlib.asynccontextmanager
+    async def _attended(self) -> AsyncIterator[None]:
+        """With the recorder and the control socket, from before the first packet to after the
+        last."""
+        async with contextlib.AsyncExitStack() as ending:
+            if self.config.record.series:
+                self.recorder.start()
+                ending.push_async_callback(asyncio.to_thread, self.recorder.stop)
+            if self.config.control.bind:
+                self.control.open()
+                ending.callback(self.control.close)
+            yield
+
     # -- running ----------------------------------------------------------------------------
 
     async def run(
@@ -165,21 +190,26 @@ class Gateway:
         self._loop = asyncio.get_running_loop()
         self.node.start()
         try:
-            self.recovery.start()
-            self.receiver.start()
-            self._handover_fd = self.receiver.fileno()
-            self._loop.add_reader(self._handover_fd, self._on_handover)
-            publisher = asyncio.create_task(self._publish_stats())
-            try:
-                if ready is not None:
-                    ready()
-                await self._stop.wait()
-            finally:
-                await self._finish(publisher)
+            async with self._attended():
+                await self._receive(ready)
         finally:
             await self.node.stop(STOP_SECONDS)
         if self._failure is not None:
             raise self._failure
+
+    async def _receive(self, ready: Callable[[], None] | None) -> None:
+        """Join the lines and serve until `stop`."""
+        self.recovery.start()
+        self.receiver.start()
+        self._handover_fd = self.receiver.fileno()
+        self._loop.add_reader(self._handover_fd, self._on_handover)
+        publisher = asyncio.create_task(self._publish_stats())
+        try:
+            if ready is not None:
+                ready()
+            await self._stop.wait()
+        finally:
+            await self._finish(publisher)
 
     async def _finish(self, publisher: asyncio.Task[None]) -> None:
         """Leave the groups, deliver what was received, end the statistics."""
@@ -309,6 +339,7 @@ class Gateway:
 
     def snapshot(self) -> dict[str, Any]:
         """Every counter since the start; latency percentiles since the snapshot before."""
+        recorder = {"recorder": self.recorder.snapshot()} if self.config.record.series else {}
         return {
             "time_ns": time.time_ns(),
             "name": self.config.gateway.name,
@@ -316,6 +347,7 @@ class Gateway:
             "channels": [self._channel_snapshot(place) for place in range(len(self.streams))],
             "recovery": {**self.recovery.snapshot(), "lines": self._refresh_lines_snapshot()},
             "node": self._node_snapshot(),
+            **recorder,
         }
 
     def _channel_snapshot(self, place: int) -> dict[str, Any]:

@@ -153,7 +153,7 @@ class Series:
         self.refused: Callable[[], int] = int
         self.unwritten = 0
         self.writer = FrameWriter(
-            [(each.group, each.port, each.source or "") for each in endpoints],
+            [(each.group, each.port, _only_source(each)) for each in endpoints],
             BUFFER_BYTES,
             name == "lines",
         )
@@ -173,13 +173,18 @@ class Series:
         self.unwritten += self.writer.packets - before
 
 
+def _only_source(endpoint: Endpoint) -> str:
+    """The one sender that the configuration tells of; with several, or none, nobody knows."""
+    source = endpoint.source or ""
+    return "" if "," in source else source
+
+
 class Recorder:
-    """Records into the settings' folder; `settings.dir` must not be empty.
+    """Records into the settings' folder from `start` to `stop`; what is recorded, they say.
 
     `lines` are the lines in the order of their numbers at the receive thread; `published` has, for
     each channel in order, the address that its published packets are written with: its line A's.
-    Raises `ConfigError`, one line, for a
-    folder that cannot be used or a bound that is reached already.
+    `on_stop` hears, in the recorder's thread, why recording stopped by itself.
     """
 
     def __init__(
@@ -192,24 +197,14 @@ class Recorder:
     ) -> None:
         self.state = "ready"
         self.reason = ""
-        self._directory = settings.dir
         self._clock_ns = clock_ns
         self._on_stop = on_stop
         endpoints = {"lines": lines, "published": published}
         self._series = {
             name: Series(name, endpoints[name], settings.ring_bytes) for name in settings.series
         }
-        self._folder = DiskFolder(settings.dir)
-        try:
-            self._files = RecordingFiles(self._folder, settings, FILE_HEADER, settings.series)
-        except Full as full:
-            self._folder.release()
-            hint = "move recordings away, or change [record]"
-            raise ConfigError(f"record.dir: {settings.dir}: {full}", hint) from None
-        except OSError as error:
-            self._folder.release()
-            reason = (error.strerror or str(error)).lower()
-            raise ConfigError(f"record.dir: {settings.dir}: {reason}", "check the disk") from None
+        self._settings = settings
+        self._files: RecordingFiles | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
 
@@ -224,7 +219,23 @@ class Recorder:
             self._series[series].refused = refused
 
     def start(self) -> None:
-        """Begin to record."""
+        """Begin to record.
+
+        Raises `ConfigError`, one line, for a folder that cannot be used or a bound that is reached
+        already; then nothing was begun.
+        """
+        settings = self._settings
+        self._folder = DiskFolder(settings.dir)
+        try:
+            self._files = RecordingFiles(self._folder, settings, FILE_HEADER, settings.series)
+        except Full as full:
+            self._folder.release()
+            hint = "move recordings away, or change [record]"
+            raise ConfigError(f"record.dir: {settings.dir}: {full}", hint) from None
+        except OSError as error:
+            self._folder.release()
+            reason = (error.strerror or str(error)).lower()
+            raise ConfigError(f"record.dir: {settings.dir}: {reason}", "check the disk") from None
         self.state = "recording"
         self._thread.start()
 
@@ -235,45 +246,50 @@ class Recorder:
         """
         self._stopping.set()
         if self._thread.ident is None:
-            self._end("ended", "")
             return True
         self._thread.join(STOP_SECONDS)
         return not self._thread.is_alive()
 
     def snapshot(self) -> dict[str, Any]:
         """State and counters; may be taken by any thread."""
+        files = self._files
         return {
             "state": self.state,
             "reason": self.reason,
-            "directory": self._directory,
-            "bytes": self._files.total_bytes,
-            "recovered": self._files.recovered,
-            "series": {name: self._series_snapshot(each) for name, each in self._series.items()},
+            "directory": self._settings.dir,
+            "bytes": files.total_bytes if files else 0,
+            "recovered": files.recovered if files else 0,
+            "series": {
+                name: self._series_snapshot(each, files) for name, each in self._series.items()
+            },
         }
 
-    def _series_snapshot(self, series: Series) -> dict[str, Any]:
-        files = self._files
-        series.counters[RecorderCounter.FILES] = files.begun[series.name]
-        series.counters[RecorderCounter.DELETED] = files.deleted[series.name]
-        file = files.open.get(series.name)
+    def _series_snapshot(self, series: Series, files: RecordingFiles | None) -> dict[str, Any]:
+        file = None
+        if files is not None:
+            series.counters[RecorderCounter.FILES] = files.begun[series.name]
+            series.counters[RecorderCounter.DELETED] = files.deleted[series.name]
+            file = files.open.get(series.name)
         return {**series.counts(), "file": file.name if file else ""}
 
     # -- the thread -------------------------------------------------------------------------
 
     def _run(self) -> None:
         """Write until told to stop, or until there is no room; nothing ever leaves the thread."""
+        assert self._files is not None
+        files = self._files
         try:
             while not self._stopping.wait(POLL_S):
-                self._turn()
-            self._turn()
-            self._end("ended", "")
+                self._turn(files)
+            self._turn(files)
+            self._end(files, "ended", "")
         except Full as full:
-            self._end("stopped", str(full))
+            self._end(files, "stopped", str(full))
         except OSError as error:
             place = f"{error.filename}: " if error.filename else ""
-            self._end("stopped", f"{place}{(error.strerror or str(error)).lower()}")
+            self._end(files, "stopped", f"{place}{(error.strerror or str(error)).lower()}")
         except Exception as error:
-            self._end("stopped", f"internal error: {type(error).__name__}: {error}")
+            self._end(files, "stopped", f"internal error: {type(error).__name__}: {error}")
         while self.state == "stopped" and not self._stopping.wait(POLL_S):
             self._discard()
         self._discard()
@@ -282,17 +298,17 @@ class Recorder:
         for series in self._series.values():
             series.discard()
 
-    def _turn(self) -> None:
+    def _turn(self, files: RecordingFiles) -> None:
         """Everything that the taps show, into the files."""
         now_ns = self._clock_ns()
         for series in self._series.values():
-            while self._write_some(series, now_ns):
+            while self._write_some(files, series, now_ns):
                 pass
-        self._files.tick(now_ns)
+        files.tick(now_ns)
 
-    def _write_some(self, series: Series, now_ns: int) -> bool:
+    def _write_some(self, files: RecordingFiles, series: Series, now_ns: int) -> bool:
         """Write as much as one buffer or one file takes; is there more?"""
-        writer, files = series.writer, self._files
+        writer = series.writer
         before = writer.packets
         filled = writer.drain(series.tap, files.room(series.name))
         if filled:
@@ -309,10 +325,10 @@ class Recorder:
             files.finish(series.name)
         return bool(writer.full)
 
-    def _end(self, state: str, reason: str) -> None:
+    def _end(self, files: RecordingFiles, state: str, reason: str) -> None:
         """Close the files, whatever happened."""
         try:
-            self._files.close()
+            files.close()
         except OSError as error:
             state = "stopped"
             reason = reason or f"closing a file failed: {error}"

@@ -31,6 +31,9 @@ cdef class Fanout:
     cdef long long[::1] stamps
     cdef unsigned short[::1] stamp_streams
     cdef Py_ssize_t stamp_count
+    cdef public Ring tap
+    cdef readonly unsigned long long tap_drops
+    cdef unsigned long long tap_ns
     cdef readonly unsigned long long route_lookups
     cdef readonly unsigned long long route_hits
     cdef readonly unsigned long long route_resets
@@ -58,6 +61,9 @@ cdef class Fanout:
         self, Stream stream, Outlet outlet, unsigned long long sequence, long long received_ns,
         Py_ssize_t start, Py_ssize_t size)
     cdef Route _route(self, Stream stream, unsigned long long symbol)
+    cdef int _tap(
+        self, Stream stream, unsigned long long sequence, unsigned long long received_ns,
+        Py_ssize_t start, Py_ssize_t size)
     cdef int _end(self)
     cpdef list settle(self)
     cpdef int note_latency(self, long long now_ns)

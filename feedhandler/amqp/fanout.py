@@ -342,7 +342,7 @@ class Fanout:
         packet before it."""
         self.tap_ns = received_ns or self.tap_ns
         if not self.tap.write_packet(
-            stream.place, 0, 0, 0, sequence, stream.next_sequence, self.tap_ns, 0, 0, 0, 0,
+            stream.index, 0, 0, 0, sequence, stream.next_sequence, self.tap_ns, 0, 0, 0, 0,
             self.source, start, size,
         ):  # fmt: skip
             self.tap_drops += 1

@@ -18,6 +18,8 @@ class Fanout:
     route_hits: int
     route_resets: int
     quality_messages: int
+    tap: Ring | None
+    tap_drops: int
     def __init__(
         self,
         ring: Ring,

@@ -62,8 +62,10 @@ cdef extern from "<netinet/in.h>" nogil:
     struct in_addr:
         unsigned int s_addr
     struct sockaddr_in:
+        unsigned short sin_port
         in_addr sin_addr
     unsigned int ntohl(unsigned int value)
+    unsigned short ntohs(unsigned short value)
 
 cdef extern from "<sys/socket.h>" nogil:
     struct msghdr:
@@ -600,10 +602,12 @@ cdef class Receiver:
         return False
 
     cdef int _tap(self, int index, int place, unsigned long long stamp) except -1 nogil:
-        """Copy a datagram for the recorder, or count it."""
+        """Copy a datagram for the recorder, its sender in the session word, or count it."""
         cdef Py_ssize_t size = self.messages[place].msg_len
+        cdef unsigned long long sender = ntohl(self.senders[place].sin_addr.s_addr)
+        sender = sender << 16 | ntohs(self.senders[place].sin_port)
         if not self.tap.write_packet(
-            0, index, 0, 0, 0, 0, stamp, 0, 0, 0, 0, self.slab, place * self.stride, size
+            0, index, 0, 0, 0, 0, stamp, sender, 0, 0, 0, self.slab, place * self.stride, size
         ):
             self.tap_drops += 1
         return 0

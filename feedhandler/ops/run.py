@@ -103,9 +103,19 @@ def account(snapshot: Mapping[str, Any]) -> Iterator[str]:
         ]
         if found := "; ".join(part for part in parts if part):
             yield f"{name}: service {channel['service']}: {found}"
+    yield from _recorder_faults(name, snapshot.get("recorder", {}))
     if lookups := snapshot["node"]["route_lookups"]:
         hits = snapshot["node"]["route_hits"] / lookups
         yield f"{name}: routing cache: {hits:.1%} of {lookups:,} look-ups answered"
+
+
+def _recorder_faults(name: str, recorder: Mapping[str, Any]) -> Iterator[str]:
+    """That recording stopped by itself, and packets that are in no file."""
+    if recorder.get("state") == "stopped":
+        yield f"{name}: recording stopped: {recorder['reason']}"
+    for series, counters in recorder.get("series", {}).items():
+        if found := _faults(f"recorder {series}: ", counters, ("dropped", "unwritable")):
+            yield f"{name}: {found}"
 
 
 def _faults(who: str, counters: Mapping[str, int], names: tuple[str, ...]) -> str:

@@ -118,3 +118,16 @@ def test_a_failure_before_ready_stays_the_operators(
     error = OSError(errno.EACCES, "Permission denied")
     assert serve(monkeypatch, error, False) is error
     assert capsys.readouterr().err == ""
+
+
+def test_the_account_tells_what_was_not_recorded_and_why() -> None:
+    told = snapshot()
+    told["recorder"] = {
+        "state": "stopped",
+        "reason": "the disk is full",
+        "series": {"lines": {"dropped": 1_234, "unwritable": 0}},
+    }
+    assert list(run.account(told)) == [
+        "gate: recording stopped: the disk is full",
+        "gate: recorder lines: dropped 1,234",
+    ]

@@ -305,6 +305,7 @@ def test_a_process_killed_while_recording_leaves_a_file_that_its_successor_keeps
     left = list(Capture(part))
     assert len(left) > 200
     recorder = Recorder(settings(tmp_path), LINES, LINES[:1])
+    recorder.start()
     assert recorder.snapshot()["recovered"] == 1
     assert recorded(tmp_path, "lines") == left
     assert recorder.stop()
@@ -313,7 +314,7 @@ def test_a_process_killed_while_recording_leaves_a_file_that_its_successor_keeps
 
 def refusal(folder: Path, **changes: Any) -> str:
     with pytest.raises(ConfigError) as caught:
-        Recorder(settings(folder, **changes), LINES, LINES[:1])
+        Recorder(settings(folder, **changes), LINES, LINES[:1]).start()
     assert "\n" not in str(caught.value)
     assert caught.value.hint
     return str(caught.value)
@@ -326,6 +327,7 @@ def test_a_folder_that_cannot_be_used_is_told_at_the_start(
     (tmp_path / "file").write_text("")
     assert "not a folder" in refusal(tmp_path / "file")
     recorder = Recorder(settings(tmp_path), LINES, LINES[:1])
+    recorder.start()
     assert "another gateway records there" in refusal(tmp_path)
     recorder.stop()
     assert "less than record.disk_free_min_share" in refusal(tmp_path, disk_free_min_share=1.0)
@@ -346,13 +348,25 @@ def test_a_folder_that_cannot_be_listed_is_told_at_the_start(
     monkeypatch.setattr(DiskFolder, "unfinished", failing)
     assert "input/output error (check the disk)" in refusal(tmp_path)
     monkeypatch.undo()
-    Recorder(settings(tmp_path), LINES, LINES[:1]).stop()
+    recorder = Recorder(settings(tmp_path), LINES, LINES[:1])
+    assert recorder.snapshot()["state"] == "ready"
+    recorder.start()
+    assert recorder.stop()
+
+
+def test_a_recorder_that_was_never_started_has_nothing_to_end(tmp_path: Path) -> None:
+    recorder = Recorder(settings(tmp_path), LINES, LINES[:1])
+    assert recorder.stop()
+    told = recorder.snapshot()
+    assert (told["state"], told["bytes"]) == ("ready", 0)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_other_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:
     for name in ("notes.txt", "lines-2.pcap", "lines-20261120-100000-000001.pcap.gz", "x.part"):
         (tmp_path / name).write_text("mine")
     recorder = Recorder(settings(tmp_path, when_full="delete-oldest"), LINES, LINES[:1])
+    recorder.start()
     assert recorder.snapshot()["bytes"] == 0
     recorder.stop()
     assert len([path for path in tmp_path.iterdir() if path.read_bytes() == b"mine"]) == 4

@@ -1,0 +1,111 @@
+"""A whole gateway that records and is asked: real multicast in, files and answers out."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from amqp_kit import packet as packet_of
+from node_kit import PATIENCE_S, Run, both_loops
+from test_gateway_loopback import configured, running
+
+from feedhandler.codecs import ConfigError
+from feedhandler.config import ControlConfig
+from feedhandler.control import ask
+from feedhandler.gateway import Gateway
+from feedhandler.ops import status
+from feedhandler.recorder_settings import RecordConfig
+from feedhandler.replay.capture import Capture, Datagram
+
+
+def recorded(folder: Path, series: str) -> list[Datagram]:
+    return [one for path in sorted(folder.glob(f"{series}-*.pcap")) for one in Capture(path)]
+
+
+async def asked_until(endpoint: str, fact: Any) -> dict[str, Any]:
+    """The first answer of the control socket for which `fact` holds."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            snapshot = await asyncio.to_thread(ask, endpoint)
+            if fact(snapshot):
+                return dict(snapshot)
+
+
+@both_loops
+def test_what_came_in_and_what_went_out_are_recorded(run: Run, tmp_path: Path) -> None:
+    record = RecordConfig(dir=str(tmp_path), what="both", disk_free_min_share=0.0)
+    control = ControlConfig(bind=f"ipc://{tmp_path}/gate.ipc")
+    config = configured(record=record, control=control)
+
+    async def scenario() -> None:
+        async with running(config) as (gateway, exchange, _):
+            await exchange.packets(1, 200)
+            exchange.send(b"no packet at all", "B")
+            told = await asked_until(
+                control.bind,
+                lambda s: (
+                    s["recorder"]["series"]["lines"]["packets"] == 401
+                    and s["recorder"]["series"]["published"]["packets"] == 200
+                ),
+            )
+            assert told["channels"][0]["packets"] == 200
+            assert told["recorder"]["state"] == "recording"
+            assert status.verdict(told) == 0
+        assert gateway.snapshot()["recorder"]["state"] == "ended"
+
+    run(scenario())
+    lines = config.channels[0].lines
+    came = recorded(tmp_path, "lines")
+    for line in lines:
+        of_line = [one.payload for one in came if (one.group, one.port) == (line.group, line.port)]
+        wanted = [packet_of(sequence) for sequence in range(1, 201)]
+        assert of_line == (wanted if line is lines[0] else [*wanted, b"no packet at all"])
+    assert {one.source for one in came} == {"127.0.0.1"}
+    went = recorded(tmp_path, "published")
+    assert [one.payload for one in went] == [packet_of(sequence) for sequence in range(1, 201)]
+    assert {(one.group, one.port) for one in went} == {(lines[0].group, lines[0].port)}
+    stamps = {one.time_ns for one in came}
+    assert {one.time_ns for one in went} <= stamps
+
+
+def test_a_recording_that_stops_leaves_the_stream_alone(tmp_path: Path) -> None:
+    record = RecordConfig(dir=str(tmp_path), disk_free_min_share=0.0)
+    control = ControlConfig(bind="tcp://127.0.0.1:0")
+
+    async def scenario() -> None:
+        async with running(configured(record=record, control=control)) as (gateway, exchange, _):
+            for path in tmp_path.iterdir():
+                path.unlink()
+            tmp_path.rmdir()
+            await exchange.packets(1, 50)
+            endpoint = gateway.control.endpoint
+            told = await asked_until(endpoint, lambda s: s["recorder"]["state"] == "stopped")
+            assert "no such file or directory" in told["recorder"]["reason"]
+            assert status.verdict(told) == 1
+            await exchange.packets(51, 100)
+            told = await asked_until(endpoint, lambda s: s["channels"][0]["packets"] == 100)
+            assert told["channels"][0]["quality"] == "OK"
+            await asked_until(
+                endpoint, lambda s: s["recorder"]["series"]["lines"]["dropped"] == 200
+            )
+
+    asyncio.run(scenario())
+
+
+def test_what_cannot_be_recorded_or_asked_is_told_at_the_start(tmp_path: Path) -> None:
+    async def refusal(**sections: Any) -> str:
+        with pytest.raises(ConfigError) as caught:
+            await Gateway(configured(**sections)).run(lambda: pytest.fail("is ready"))
+        assert "\n" not in str(caught.value)
+        return str(caught.value)
+
+    async def scenario() -> None:
+        record = RecordConfig(dir=str(tmp_path), disk_free_min_share=0.0)
+        missing = RecordConfig(dir=str(tmp_path / "missing"))
+        assert "no such folder" in await refusal(record=missing)
+        control = ControlConfig(bind=f"ipc://{tmp_path}/missing/gate.ipc")
+        assert "control.bind: cannot bind" in await refusal(record=record, control=control)
+        async with running(configured(record=record)):
+            assert "another gateway records there" in await refusal(record=record)
+
+    asyncio.run(scenario())
