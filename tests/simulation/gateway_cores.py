@@ -295,13 +295,15 @@ class Gateway:
         self.records[name] += 1
         stream = self.streams[channel]
         if kind in (GAP, RESET, START):
-            store = self.desk.store(channel)
             if kind != GAP or not stream.closed:
                 stream.next = following
-            if kind != GAP and store is not None:
-                store.clear()
         self.subscriber.record(stream.service, name, sequence, following)
         self.desk.mark(kind, channel, line, sequence, following, auxiliary, now_ns)
+        if kind in (RESET, START):
+            stream.next = following
+            store = self.desk.store(channel)
+            if store is not None:
+                store.clear()
         self.states.add(self.desk.state(channel))
 
     # -- the desk's ports -------------------------------------------------------------------

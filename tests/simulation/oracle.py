@@ -119,6 +119,8 @@ class Subscriber:
         if not data:  # the reset packet itself, which is number 1
             epoch = self.session.resets[packet]
             assert epoch == known.epoch or not known.expected, f"{where}: reset {epoch}"
+            if not known.expected:
+                known.tails = [0] * epoch
             known.epoch, known.expected = epoch, following
             self.market.apply(packet)
             return

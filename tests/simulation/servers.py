@@ -269,7 +269,7 @@ class Connection:
             if side == 0:
                 self.to_client(data, now_ns)
             elif data is CLOSED:
-                self.open = False
+                self._end()
             elif self.open:
                 self._receive(data, now_ns)
         self._watch()
@@ -294,9 +294,14 @@ class Connection:
     def _say_later(self, now_ns: int, data: bytes = b"") -> None:
         self._say(data, now_ns)
 
+    def _end(self) -> None:
+        if self.open:
+            self.open = False
+            self._session.end()
+
     def _hang_up(self, now_ns: int) -> None:
         if self._session.closed and self.open:
-            self.open = False
+            self._end()
             self.link.break_off(now_ns)
             self._watch()
 
@@ -347,7 +352,7 @@ class Connection:
         draw = self.port.draw
         if trick == "half":
             self._say(said[: draw.randrange(len(said) + 1)], now_ns)
-            self.open = False
+            self._end()
             self.link.break_off(now_ns)
             self._watch()
         elif trick == "other client":
