@@ -54,11 +54,13 @@ from feedhandler.retrans.protocol import (
     StreamFramer,
     WireError,
 )
+from feedhandler.retrans.ranges import RangeSet
 from feedhandler.retrans.settings import RecoverySettings
 
-#: Requests that a client remembers, waiting and over together; those over and oldest are forgotten
-#: first. A server that answers a forgotten one is so far behind that a new connection is better.
-REQUESTS_KEPT_MAX = 4096
+#: Most requests under way, most that wait for a response, and most that were accepted and wait for
+#: packets. Of those that wait for a response the oldest that was cancelled is forgotten first: a
+#: server that answers it after all is so far behind that a new connection is better.
+REQUESTS_MAX = 4096
 
 #: What is counted, by name.
 COUNTS: dict[str, str] = {
@@ -78,7 +80,8 @@ COUNTS: dict[str, str] = {
     "broken": "connections given up because of what the server sent, or did not send",
     "silent": "no sign of life from the server in time",
     "never_asked": "a response to a request that was never made",
-    "answered_twice": "a second response to one request",
+    "answered_twice": "a second response to one request, or one to a request long forgotten",
+    "never_sent": "far too many requests that the server accepted and sent no packets for",
     "wrong_answer_type": "a refresh response to a retransmission request, or the other way round",
     "wrong_service": "a response for another service than asked for",
     "wrong_source_id": "a response with another SourceID than ours",
@@ -93,11 +96,10 @@ class _Request:
     """One request and what has come of it.
 
     Once it is accepted, `due` has a byte for each number of the range, 1 until the server has sent
-    it. `wanted` has the same until the owner has it.
+    it. `wanted` has the same until the owner has it; `over` says that the owner waits no more.
     """
 
     __slots__ = (
-        "accepted",
         "due",
         "due_count",
         "end",
@@ -105,7 +107,6 @@ class _Request:
         "over",
         "refresh",
         "request_id",
-        "responded",
         "service",
         "wanted",
         "wanted_count",
@@ -115,7 +116,7 @@ class _Request:
         self.request_id = request.request_id
         self.service = request.service
         self.refresh = isinstance(request, AskRefresh)
-        self.responded = self.accepted = self.over = False
+        self.over = False
         self.first = self.end = 0
         if isinstance(request, Ask):
             self.first, self.end = request.first, request.end
@@ -125,7 +126,6 @@ class _Request:
 
     def accept(self) -> None:
         """The server will send the range."""
-        self.accepted = True
         self.due_count = self.end - self.first
         self.due = bytearray(b"\1") * self.due_count
 
@@ -136,14 +136,13 @@ class _Request:
         if new:
             self.due[low:high] = bytes(high - low)
             self.due_count -= new
-        if self.due_count == 0:
-            self.due = bytearray()
         return new > 0
 
     def given(self, first: int, end: int) -> bool:
-        """The owner is given these numbers; False where it waits for none of them."""
+        """The owner is given those of these numbers that are in the range; False where it waits for
+        none of them."""
         low, high = max(first, self.first) - self.first, min(end, self.end) - self.first
-        new = self.wanted.count(1, low, high) if low < high else 0
+        new = self.wanted.count(1, low, high)
         if new:
             self.wanted[low:high] = bytes(high - low)
             self.wanted_count -= new
@@ -196,6 +195,9 @@ class RequestClient:
         self._requests: dict[int, _Request] = {}
         self._ids: dict[int, _Request] = {}
         self._due: dict[int, list[_Request]] = {}
+        self._due_requests = 0
+        self._granted: dict[int, RangeSet] = {}
+        self._first_number = self._number + 1
         self._refreshing: set[int] = set()
         self._output = bytearray()
         self._heard_ns = self._probed_ns = now_ns
@@ -279,14 +281,12 @@ class RequestClient:
         return True
 
     def _make_room(self) -> bool:
-        """Forget the oldest request that is over, where too many are known."""
-        if len(self._requests) < REQUESTS_KEPT_MAX:
-            return True
-        for number, known in self._requests.items():
-            if known.over:
-                del self._requests[number]
-                return True
-        return False
+        """Is there room for one more request? Forgets the oldest cancelled one to make some."""
+        if len(self._ids) >= REQUESTS_MAX:
+            return False
+        if len(self._requests) >= REQUESTS_MAX:
+            del self._requests[next(n for n, known in self._requests.items() if known.over)]
+        return True
 
     def cancel(self, request_id: int) -> None:
         """Nobody waits for this request any more. A request that is not under way is ignored."""
@@ -350,13 +350,12 @@ class RequestClient:
 
     def _response(self, response: Response) -> Iterator[Event]:
         known = self._judge(response)
-        known.responded = True
+        del self._requests[response.number]
         accepted = response.reason == 0
         if accepted and known.refresh:
             self._refreshing.add(known.service)
         elif accepted:
-            known.accept()
-            self._due.setdefault(known.service, []).append(known)
+            self._grant(known)
         if known.over:
             return
         self.counts["accepted" if accepted else "rejected"] += 1
@@ -372,11 +371,14 @@ class RequestClient:
 
     def _judge(self, response: Response) -> _Request:
         """The request that a response answers. Raises `WireError` where it is not ours."""
-        known = self._requests.get(response.number)
+        number = response.number
+        known = self._requests.get(number)
         if response.source_id != self.source_id:
             raise WireError("wrong_source_id", f"an answer for {response.source_id!r}")
         if known is None:
-            raise WireError("never_asked", f"an answer to request {response.number}, never made")
+            if self._first_number <= number <= self._number:
+                raise WireError("answered_twice", f"another answer to request {number}")
+            raise WireError("never_asked", f"an answer to request {number}, which was never made")
         if known.refresh != response.refresh:
             raise WireError("wrong_answer_type", "an answer of the wrong kind")
         if known.service != response.service:
@@ -384,9 +386,17 @@ class RequestClient:
                 "wrong_service",
                 f"an answer for service {response.service}, asked for {known.service}",
             )
-        if known.responded:
-            raise WireError("answered_twice", f"a second answer to request {response.number}")
         return known
+
+    def _grant(self, known: _Request) -> None:
+        """The server has promised the packets of a request."""
+        if self._due_requests >= REQUESTS_MAX:
+            raise WireError("never_sent", f"no packets for {REQUESTS_MAX} requests it accepted")
+        known.accept()
+        service = known.service
+        self._due.setdefault(service, []).append(known)
+        self._due_requests += 1
+        self._granted.setdefault(service, RangeSet()).add(known.first, known.end - 1)
 
     def _finish(self, known: _Request) -> None:
         known.finish()
@@ -408,7 +418,9 @@ class RequestClient:
         self._check(packet)
         late = True
         for known in list(self._ids.values()):
-            if known.service != frame.service or not known.given(first, end):
+            if known.service != frame.service or first >= known.end or end <= known.first:
+                continue
+            if not known.given(first, end):
                 continue
             late = False
             self.counts["packets"] += 1
@@ -427,11 +439,11 @@ class RequestClient:
             if known.first <= first and end <= known.end and known.sent(first, end):
                 if known.due_count == 0:
                     del due[place]
+                    self._due_requests -= 1
                 return
-        for known in self._requests.values():  # sent twice, or never asked for
-            inside = known.first <= first and end <= known.end
-            if inside and known.accepted and known.service == service:
-                return
+        granted = self._granted.get(service)
+        if granted is not None and granted.covers(first, end - 1):
+            return  # sent twice
         raise _unasked(f"packet {first} of service {service}")
 
     def _check(self, packet: bytes) -> None:

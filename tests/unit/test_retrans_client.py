@@ -19,7 +19,7 @@ from retrans_kit import (
 
 from feedhandler.codecs import UsageError, load_feed
 from feedhandler.retrans.actions import Ask, AskRefresh
-from feedhandler.retrans.client import COUNTS, REQUESTS_KEPT_MAX, RequestClient
+from feedhandler.retrans.client import COUNTS, REQUESTS_MAX, RequestClient
 from feedhandler.retrans.events import (
     Accepted,
     Answered,
@@ -382,18 +382,30 @@ def test_numbers_that_do_not_fit_leave_nothing_behind(lone: Lone) -> None:
     assert lone.sent() == []
 
 
-def test_what_is_remembered_is_bounded(lone: Lone) -> None:
-    first = lone.ask(0, 1, 2)
-    for request_id in range(1, REQUESTS_KEPT_MAX):
+def test_requests_under_way_are_bounded(lone: Lone) -> None:
+    for request_id in range(REQUESTS_MAX):
         lone.ask(request_id, 1, 2)
     assert not lone.client.ask(Ask(9999, 104, 1, 2, 0), lone.now)
-    lone.client.cancel(0)
-    lone.client.cancel(7)
-    lone.ask(9999, 1, 2)
-    lone.ask(10_000, 1, 2)
-    assert not lone.client.ask(Ask(10_001, 104, 1, 2, 0), lone.now)
-    (broken,) = lone.feed(answer(first))
+    assert lone.client.counts["not_asked"] == 1
+
+
+def test_a_server_that_answers_nothing_costs_a_bounded_memory(lone: Lone) -> None:
+    first = lone.ask(0, 1, 2)
+    for request_id in range(1, 3 * REQUESTS_MAX):
+        lone.ask(request_id, 1, 2)
+        lone.client.cancel(request_id)
+    assert lone.feed(answer(first)) == [Accepted(0)]
+    (broken,) = lone.feed(answer(first + 1))
+    assert broken == Broken("the server sent another answer to request 2")
+
+
+def test_a_server_that_accepts_and_never_sends_is_left_in_the_end(lone: Lone) -> None:
+    for request_id in range(REQUESTS_MAX):
+        assert lone.feed(answer(lone.ask(request_id, 1, 2))) == [Accepted(request_id)]
+        lone.client.cancel(request_id)
+    (broken,) = lone.feed(answer(lone.ask(9999, 1, 2)))
     assert isinstance(broken, Broken)
+    assert lone.client.counts["never_sent"] == 1
 
 
 def test_two_requests_for_one_number_both_get_it(lone: Lone) -> None:

@@ -130,8 +130,10 @@ def test_a_wire_error_says_which_request_it_was() -> None:
 def test_an_empty_range_can_be_read_but_a_number_too_big_not_written() -> None:
     request = RetransRequest(1, 101, 100, 100, "ME")
     assert PROTOCOL.read(PROTOCOL.retrans_request(request, 0)) == request
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match="does not fit"):
         PROTOCOL.retrans_request(RetransRequest(1, 101, 1, 2**32 + 1, "ME"), 0)
+    with pytest.raises(UsageError, match="longer than 20 bytes"):
+        PROTOCOL.heartbeat_reply("X" * 21, 0)
 
 
 def test_a_feed_without_recovery_is_refused() -> None:

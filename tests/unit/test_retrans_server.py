@@ -458,3 +458,17 @@ def test_every_counter_has_a_meaning() -> None:
     assert all(COUNTS.values())
     assert all(name == name.lower() for name in COUNTS)
     assert isinstance(server.feed, Feed)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"request_packets_max": 0}, "request_packets_max must be from 1 to"),
+        ({"chunk_bytes": 100}, "chunk_bytes must be from 2048 to"),
+        ({"clients_max": 1 << 20}, "clients_max must be from 1 to 65536"),
+        ({"heartbeat_us": 10_000, "dead_us": 5_000}, "must not be longer than dead_us"),
+    ],
+)
+def test_settings_that_cannot_work_are_refused(wrong: dict[str, int], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        ServerSettings(**wrong)
