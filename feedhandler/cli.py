@@ -101,6 +101,9 @@ def demo(
         float, typer.Option(help="Messages a second, all services together.", min=1)
     ] = 20_000.0,
     loss: Annotated[float, _share("Loss on each line, independent: 2% or 0.02.")] = 0.02,
+    loss_together: Annotated[
+        float, _share("Loss of the same packet on both lines, to be recovered.")
+    ] = 0.01,
     seed: Seed = 1,
     loop: Annotated[Loop, typer.Option(help="The gateway's event loop.")] = Loop.uvloop,
     as_json: Json = False,
@@ -108,8 +111,9 @@ def demo(
     """Show the main job on this machine.
 
     Exchange, gateway and three subscribers run as separate processes, with a live table per
-    service; at the end every subscriber's stream is held against the exchange's own list of what
-    it sent.
+    service. What both lines lose, the gateway gets back; one packet that the retransmission
+    server does not have is made good by a snapshot. At the end every subscriber's stream is held
+    against the exchange's own list of what it sent.
 
     \b
     Examples:
@@ -120,7 +124,13 @@ def demo(
     from feedhandler.ops import demo as ops
 
     options = ops.Options(
-        seconds=seconds, rate=rate, loss=loss, seed=seed, loop=loop.value, as_json=as_json
+        seconds=seconds,
+        rate=rate,
+        loss=loss,
+        together=loss_together,
+        seed=seed,
+        loop=loop.value,
+        as_json=as_json,
     )
     return lambda: ops.run(options)
 

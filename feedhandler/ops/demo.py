@@ -1,10 +1,12 @@
 """`feedhandler demo`: the main job, seen, and checked.
 
 A simulated exchange, a gateway and three subscribers run as processes of their own. Both lines
-lose packets, independently, so arbitration has work to do, and now and then both lose the same
-one, which must be announced. The exchange writes a ledger of what it sends, each subscriber one
-of what it gets and of what is announced to it; at the end they are compared. Only a message that
-is neither delivered nor announced lost (or delivered twice, changed, or out of order) is a fault.
+lose packets, independently, so arbitration has work to do, and both together lose one in a
+hundred, which the gateway has to get back from the exchange's retransmission server. One packet
+that server does not have either: it is announced lost, and a snapshot from the refresh server makes
+it good. The exchange writes a ledger of what it sends, each subscriber one of what it gets and of
+what is announced to it; at the end they are compared. A message that is neither delivered nor made
+good by a snapshot (or is delivered twice, changed, or out of order) is a fault.
 """
 
 import asyncio
@@ -31,12 +33,15 @@ from feedhandler.config import (
     StatsConfig,
     loopback_config,
     loopback_lines,
+    loopback_refresh_lines,
     to_toml,
 )
 from feedhandler.histogram import BUCKETS, percentiles_of
+from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ops.children import Child, Family
 from feedhandler.ops.console import ExitCode, complain, print_json, run_async
 from feedhandler.ops.demo_view import Rates, make_view, milliseconds
+from feedhandler.ops.exchange import CLOSED, REFRESH_PORT, RETRANSMISSION_PORT
 from feedhandler.ops.feeds import open_feed
 from feedhandler.replay.generator_packets import SERVICES
 from feedhandler.replay.instruments import FIRST_SYMBOL
@@ -52,8 +57,19 @@ END_SLACK_S = 60.0
 #: Nothing new at any subscriber for this long after the exchange's end: everything has arrived.
 IDLE_S = 1.0
 STATS_INTERVAL_MS = 500
-#: Where the lines' ports may begin; the first is the exchange's own default.
-PORT_BASES = range(30_000, 60_000, 2_000)
+#: Both lines come from one sender on this machine, side by side: what has not come from either
+#: after this long will not come, and is asked for.
+GAP_WAIT_US = 1_000
+#: Where the exchange's ports may begin; the first is its own default.
+PORT_BASES = range(30_000, 60_000, 4_000)
+#: When the packet goes missing that the retransmission server does not have, as a share of the
+#: session: late enough to find books that are full, early enough to be seen made good.
+HOLE_AT_SHARE = 0.25
+
+
+#: What a message's fate may be, as a report counts it.
+FATES = ("ok", "refreshed", "lost_announced", "lost_unannounced", "corrupt", "duplicated",
+         "reordered", "phantom", "contradicted")  # fmt: skip
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -62,6 +78,7 @@ class Options(Struct, frozen=True, kw_only=True):
     seconds: float = 20.0
     rate: float = 20_000.0
     loss: float = 0.02
+    together: float = 0.01
     seed: int = 1
     loop: str = "uvloop"
     as_json: bool = False
@@ -94,6 +111,8 @@ class Verdict(Struct):
     reports: dict[str, CheckReport]
     latency_p50_ns: int
     latency_p99_ns: int
+    #: The gateway's own account: retransmitted packets, requests, refreshes.
+    recovery: dict[str, int] = {}
 
     @property
     def delivered(self) -> int:
@@ -106,12 +125,22 @@ class Verdict(Struct):
         return sum(report.lost_unannounced for report in self.reports.values())
 
     @property
+    def lost(self) -> int:
+        """Messages that a subscriber asked for and never got, announced or not; those that a
+        snapshot made good are not among them."""
+        return self.lost_unannounced + sum(
+            report.lost_announced for report in self.reports.values()
+        )
+
+    @property
     def faults(self) -> list[str]:
-        """Everything that a gateway may not do, a line each."""
+        """Everything that a gateway may not do here, a line each."""
         found = []
         for name, report in self.reports.items():
             if report.expected == 0:
                 found.append(f"{name}: the exchange sent nothing for it")
+            if report.lost_announced:
+                found.append(f"{name}: {report.lost_announced:,} lost, announced, never made good")
             found += [f"{name}: {fault}" for fault in report.faults()]
         return found
 
@@ -129,6 +158,7 @@ class Demo:
         self.stop = stop
         self.family = Family()
         self.rates = Rates()
+        self.recovery: dict[str, int] = {}
         self.gateway_ready = asyncio.Event()
         self.exchange_ended = asyncio.Event()
         self.port_base = PORT_BASES[0]
@@ -181,6 +211,8 @@ class Demo:
         config = loopback_config(
             listen=f"127.0.0.1:{amqp_port}",
             port_base=self.port_base,
+            recovery=True,
+            arbitration=ArbitrationSettings(gap_wait_us=GAP_WAIT_US),
             gateway=GatewaySettings(feed=FEED, loop=self.options.loop),  # type: ignore[arg-type]
             stats=StatsConfig(bind=f"tcp://127.0.0.1:{stats_port}", interval_ms=STATS_INTERVAL_MS),
         )
@@ -212,14 +244,11 @@ class Demo:
             "exchange",
             *("-m", "feedhandler", "exchange", "--seconds", str(options.seconds)),
             *("--rate", str(options.rate), "--loss", str(options.loss)),
-            *(
-                "--seed",
-                str(options.seed),
-                "--port-base",
-                str(self.port_base),
-                "--ledger",
-                str(self.folder / "exchange.ledger"),
-            ),
+            *("--loss-together", str(options.together)),
+            *("--hole-at", str(options.seconds * HOLE_AT_SHARE)),
+            *("--seed", str(options.seed), "--port-base", str(self.port_base)),
+            *("--ledger", str(self.folder / "exchange.ledger")),
+            on_error=self._on_exchange_error,
         )
         watching = asyncio.create_task(self._note_end(exchange))
         try:
@@ -228,8 +257,13 @@ class Demo:
         finally:
             watching.cancel()
 
-    async def _note_end(self, exchange: Child) -> None:
+    def _on_exchange_error(self, line: str) -> None:
         """The session is over: rates from here on would tell of nothing."""
+        if CLOSED in line:
+            self.rates.frozen = True
+
+    async def _note_end(self, exchange: Child) -> None:
+        """The servers are gone, too."""
         if await exchange.wait() == 0:
             self.rates.frozen = True
             self.exchange_ended.set()
@@ -266,6 +300,11 @@ class Demo:
             while True:
                 _, body = await bus.recv_multipart()
                 snapshot: dict[str, Any] = msgspec.json.decode(body)
+                self.recovery = {
+                    name: count
+                    for name, count in snapshot.get("recovery", {}).items()
+                    if isinstance(count, int)
+                }
                 if view is not None:
                     view.show(rates.rows(snapshot))
         finally:
@@ -286,7 +325,7 @@ class Demo:
             for bucket, count in each.latency.items():
                 buckets[int(bucket)] += count
         p50, p99 = percentiles_of(buckets, 0.5, 0.99)
-        return Verdict(len(sent.records), reports, p50, p99)
+        return Verdict(len(sent.records), reports, p50, p99, self.recovery)
 
     def _report(self, verdict: Verdict) -> int:
         if self.options.as_json:
@@ -296,28 +335,37 @@ class Demo:
                 report = verdict.reports[each.pattern]
                 print(
                     f"  {each.pattern:<20} as={each.granularity:<8} {report.delivered:>9,} "
-                    f"delivered, {report.lost_announced:,} announced lost"
+                    f"delivered, {report.refreshed:,} made good by a snapshot"
                 )
-            print(
-                f"demo: {verdict.published:,} messages published, {verdict.delivered:,} delivered, "
-                f"{verdict.lost_unannounced:,} lost unannounced, "
-                f"latency p50 {milliseconds(verdict.latency_p50_ns)} "
-                f"p99 {milliseconds(verdict.latency_p99_ns)}"
-            )
+            print(self._last_line(verdict))
         for fault in verdict.faults:
             complain(f"demo: {fault}")
         return ExitCode.FOUND if verdict.faults else ExitCode.OK
 
+    def _last_line(self, verdict: Verdict) -> str:
+        retransmitted, requests, refreshes = (
+            verdict.recovery.get(name, 0) for name in ("retransmitted", "requests", "refreshes")
+        )
+        return (
+            f"demo: {verdict.published:,} messages published, {verdict.delivered:,} delivered, "
+            f"{verdict.lost:,} lost, "
+            f"{retransmitted:,} retransmitted in {requests:,} requests, "
+            f"{refreshes:,} refresh{'' if refreshes == 1 else 'es'}, "
+            f"latency p50 {milliseconds(verdict.latency_p50_ns)} "
+            f"p99 {milliseconds(verdict.latency_p99_ns)}"
+        )
+
     def _as_dict(self, verdict: Verdict) -> dict[str, Any]:
         fates = Counter[str]()
         for report in verdict.reports.values():
-            for name in ("ok", "lost_announced", "lost_unannounced", "corrupt", "duplicated",
-                         "reordered", "phantom", "contradicted"):  # fmt: skip
+            for name in FATES:
                 fates[name] += getattr(report, name)
         return {
             "published": verdict.published,
             "delivered": verdict.delivered,
+            "lost": verdict.lost,
             **fates,
+            "recovery": verdict.recovery,
             "subscribers": {
                 pattern: report.delivered for pattern, report in verdict.reports.items()
             },
@@ -334,15 +382,21 @@ def free_ports(count: int) -> list[int]:
 
 
 def free_port_base() -> int:
-    """Where the lines' UDP ports may begin so that nobody on this host listens on any of them.
+    """Where the exchange's ports may begin so that nobody on this host listens on any of them.
 
     Tried in random order, so that two demos that start together do not choose the same.
     """
     for base in random.sample(PORT_BASES, len(PORT_BASES)):
-        lines = [line for s in SERVICES for line in loopback_lines(s, base)]
+        lines = [
+            line
+            for service in SERVICES
+            for line in (*loopback_lines(service, base), *loopback_refresh_lines(service, base))
+        ]
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):
             for line in lines:
                 probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
                 stack.enter_context(probe).bind((line.group, line.port))
+            for port in (base + RETRANSMISSION_PORT, base + REFRESH_PORT):
+                stack.enter_context(socket.create_server(("127.0.0.1", port)))
             return base
-    raise UsageError("every range of UDP ports for the lines is in use", "end other demos")
+    raise UsageError("every range of ports for the exchange is in use", "end other demos")

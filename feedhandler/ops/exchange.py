@@ -18,6 +18,8 @@ from feedhandler.retrans.settings import ServerSettings
 #: What is added to `port_base`: for lines A and B and the refresh lines the service comes on top.
 LINE_PORTS, REFRESH_LINE_PORTS = (0, 1000), (2000, 3000)
 RETRANSMISSION_PORT, REFRESH_PORT = 1, 2
+#: Which of a server's counts the account names.
+COUNTS_TOLD = ("requests", "packets", "rejected", "refresh_requests", "refresh_rejected")
 #: Said on stderr after the last message, where clients may still want something.
 CLOSED = "the session is closed; the servers stay while they are asked"
 
@@ -111,7 +113,11 @@ def _print_account(result: ExchangeResult, options: Options) -> None:
         service, sequence = result.withheld
         print(f"  withheld for good: service {service}, packet {sequence}")
     for name, numbers in result.servers.items():
-        told = ", ".join(f"{count:,} {what.replace('_', ' ')}" for what, count in numbers.items())
+        told = ", ".join(
+            f"{count:,} {what.replace('_', ' ')}"
+            for what, count in numbers.items()
+            if what.startswith(COUNTS_TOLD)
+        )
         print(f"  {name}: {told or 'nothing was asked for'}")
     if result.snapshots:
         cyclic, asked = result.snapshots["cyclic"], result.snapshots["asked"]

@@ -148,7 +148,7 @@ def test_exchange_sends_a_session_and_keeps_a_ledger(tmp_path: Path) -> None:
     assert set(ledger.records["service"].tolist()) <= set(range(101, 108))
 
 
-def test_a_demo_of_a_few_seconds_loses_nothing_unannounced() -> None:
+def test_a_demo_of_a_few_seconds_gets_back_all_that_both_lines_lose() -> None:
     done = subprocess.run(
         command("demo", "--seconds", "3", "--rate", "5000", "--loss", "5%", "--seed", "11"),
         cwd=CHECKOUT,
@@ -158,11 +158,13 @@ def test_a_demo_of_a_few_seconds_loses_nothing_unannounced() -> None:
     )
     assert done.returncode == 0, done.stderr
     last = done.stdout.splitlines()[-1]
-    assert re.fullmatch(
-        r"demo: [\d,]+ messages published, [\d,]+ delivered, 0 lost unannounced, "
-        r"latency p50 [\d.,]+ ms p99 [\d.,]+ ms",
+    told = re.fullmatch(
+        r"demo: [\d,]+ messages published, [\d,]+ delivered, 0 lost, ([\d,]+) retransmitted "
+        r"in ([\d,]+) requests, (\d+) refresh(?:es)?, latency p50 [\d.,]+ ms p99 [\d.,]+ ms",
         last,
     )
+    assert told, last
+    assert all(int(number.replace(",", "")) > 0 for number in told.groups())
 
 
 def test_a_demo_can_be_read_by_a_program() -> None:
@@ -176,7 +178,9 @@ def test_a_demo_can_be_read_by_a_program() -> None:
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["published"] > 0
-    assert told["lost_unannounced"] == told["corrupt"] == told["duplicated"] == 0
+    assert told["lost"] == told["lost_unannounced"] == told["corrupt"] == told["duplicated"] == 0
+    assert told["recovery"]["retransmitted"] > 0
+    assert told["refreshed"] > 0
     assert set(told["subscribers"]) == {"euronext.104", "euronext.104.10001", "euronext.#"}
 
 

@@ -75,7 +75,25 @@ def test_a_verdict_counts_over_all_subscribers() -> None:
         "euronext.#": CheckReport(expected=20, ok=20, delivered=20),
     }
     verdict = Verdict(20, reports, 1, 2)
-    assert (verdict.delivered, verdict.lost_unannounced, verdict.faults) == (29, 0, [])
+    assert (verdict.delivered, verdict.lost_unannounced, verdict.lost) == (29, 0, 1)
+    assert verdict.faults == ["euronext.104: 1 lost, announced, never made good"]
+
+
+def test_what_a_snapshot_made_good_is_not_lost() -> None:
+    reports = {"euronext.104": CheckReport(expected=10, ok=9, refreshed=1, delivered=9)}
+    verdict = Verdict(20, reports, 1, 2)
+    assert (verdict.lost, verdict.faults) == (0, [])
+
+
+def test_the_last_line_tells_what_was_recovered() -> None:
+    demo = Demo(Options(), None)  # type: ignore[arg-type]
+    reports = {"euronext.104": CheckReport(expected=10, ok=10, delivered=10)}
+    recovery = {"retransmitted": 4120, "requests": 3870, "refreshes": 1, "rejected": 1}
+    assert demo._last_line(Verdict(412_345, reports, 240_000, 2_100_000, recovery)) == (
+        "demo: 412,345 messages published, 10 delivered, 0 lost, 4,120 retransmitted in 3,870 "
+        "requests, 1 refresh, latency p50 0.24 ms p99 2.10 ms"
+    )
+    assert "0 retransmitted in 0 requests, 0 refreshes" in demo._last_line(Verdict(1, {}, 1, 2))
 
 
 def test_a_verdict_without_traffic_is_a_fault() -> None:
@@ -96,7 +114,7 @@ def test_a_fault_is_told_and_makes_the_exit_code_1(
     reports["euronext.104"] = lost
     assert demo._report(Verdict(9, reports, 1, 2)) == ExitCode.FOUND
     told = capsys.readouterr()
-    assert "1 lost unannounced" in told.out.splitlines()[-1]
+    assert " 1 lost, " in told.out.splitlines()[-1]
     assert "demo: euronext.104: 1 lost unannounced (service:packet.message 104:7.0)" in told.err
 
 
