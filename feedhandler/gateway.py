@@ -113,13 +113,17 @@ class Gateway:
         self.fanout.tap = self.recorder.tap("published")
         self.recorder.count_refused("lines", lambda: self.receiver.tap_drops)
         self.recorder.count_refused("published", lambda: self.fanout.tap_drops)
-        self.control = ControlSocket(config.control.bind, {"status": kept(self.snapshot)})
+        self.control = ControlSocket(config.control.bind, {"status": kept(self._status)})
         self.recovery.bind(self.fanout, self.node, self.receiver)
         self._stop = asyncio.Event()
         self._handover_fd = -1
         self._loop: asyncio.AbstractEventLoop
         self._failure: BaseException | None = None
-        self._latencies = [stream.latency.counts() for stream in self.streams]
+        # Each reader of snapshots has its own window for percentiles.
+        self._latencies = {
+            reader: [stream.latency.counts() for stream in self.streams]
+            for reader in ("stats", "control")
+        }
 
     def _prefix(self, service: int) -> bytes:
         """The first eight bytes of the service's tags."""
@@ -337,24 +341,31 @@ class Gateway:
         with contextlib.suppress(zmq.Again):
             socket.send_multipart([STATS_TOPIC, body], zmq.DONTWAIT)
 
-    def snapshot(self) -> dict[str, Any]:
-        """Every counter since the start; latency percentiles since the snapshot before."""
+    def snapshot(self, reader: str = "stats") -> dict[str, Any]:
+        """Every counter since the start; latency percentiles since `reader`'s snapshot before."""
         recorder = {"recorder": self.recorder.snapshot()} if self.config.record.series else {}
         return {
             "time_ns": time.time_ns(),
             "name": self.config.gateway.name,
             "feed": self.feed.name,
-            "channels": [self._channel_snapshot(place) for place in range(len(self.streams))],
+            "channels": [
+                self._channel_snapshot(place, reader) for place in range(len(self.streams))
+            ],
             "recovery": {**self.recovery.snapshot(), "lines": self._refresh_lines_snapshot()},
             "node": self._node_snapshot(),
             **recorder,
         }
 
-    def _channel_snapshot(self, place: int) -> dict[str, Any]:
+    def _status(self) -> dict[str, Any]:
+        """What the control socket tells; it leaves the statistics' percentiles alone."""
+        return self.snapshot("control")
+
+    def _channel_snapshot(self, place: int, reader: str) -> dict[str, Any]:
         stream = self.streams[place]
         counts = stream.latency.counts()
-        p50, p90, p99 = percentiles_of(counts - self._latencies[place], 0.5, 0.9, 0.99)
-        self._latencies[place] = counts
+        before = self._latencies[reader]
+        p50, p90, p99 = percentiles_of(counts - before[place], 0.5, 0.9, 0.99)
+        before[place] = counts
         quality = self.qualities[place]
         return {
             "service": stream.service,

@@ -341,6 +341,8 @@ class Fanout:
         """Copy a packet for the recorder; one of a store or a snapshot has the time of the latest
         packet before it."""
         self.tap_ns = received_ns or self.tap_ns
+        if not cython.compiled:
+            self.source = memoryview(self.source)
         if not self.tap.write_packet(
             stream.index, 0, 0, 0, sequence, stream.next_sequence, self.tap_ns, 0, 0, 0, 0,
             self.source, start, size,

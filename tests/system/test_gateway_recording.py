@@ -1,21 +1,24 @@
 """A whole gateway that records and is asked: real multicast in, files and answers out."""
 
 import asyncio
+import random
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from amqp_kit import packet as packet_of
 from node_kit import PATIENCE_S, Run, both_loops
 from test_gateway_loopback import configured, running
 
 from feedhandler.codecs import ConfigError
-from feedhandler.config import ControlConfig
+from feedhandler.config import Config, ControlConfig
 from feedhandler.control import ask
 from feedhandler.gateway import Gateway
-from feedhandler.ops import status
+from feedhandler.ops import replay, status
 from feedhandler.recorder_settings import RecordConfig
 from feedhandler.replay.capture import Capture, Datagram
+from feedhandler.replay.pace import Pace
 
 
 def recorded(folder: Path, series: str) -> list[Datagram]:
@@ -109,3 +112,47 @@ def test_what_cannot_be_recorded_or_asked_is_told_at_the_start(tmp_path: Path) -
             assert "another gateway records there" in await refusal(record=record)
 
     asyncio.run(scenario())
+
+
+def test_a_recorded_incident_replays_to_the_same_stream(tmp_path: Path) -> None:
+    """Losses on either line and on both: what was published then is published again."""
+    first, second = tmp_path / "then", tmp_path / "again"
+    control = ControlConfig(bind=f"ipc://{tmp_path}/gate.ipc")
+    base = configured(services=(104, 105), control=control)
+
+    def recording(folder: Path) -> Config:
+        folder.mkdir()
+        record = RecordConfig(dir=str(folder), what="both", disk_free_min_share=0.0)
+        return msgspec.structs.replace(base, record=record)
+
+    async def then() -> None:
+        draw = random.Random(41)
+        async with running(recording(first)) as (_, exchange, _):
+            for sequence in range(1, 301):
+                for service in (104, 105):
+                    lines = "AB" if sequence in (1, 300) else draw.choice(["A", "B", "AB", ""])
+                    exchange.send(packet_of(sequence, service=service), lines, service)
+                await asyncio.sleep(0)
+            await asked_until(control.bind, lambda s: all(c["next"] == 301 for c in s["channels"]))
+
+    async def again() -> None:
+        options = replay.Options(
+            captures=tuple(sorted(first.glob("lines-*.pcap"))),
+            lines=(),
+            pace=Pace(),
+            losses=(0.0, 0.0),
+        )
+        async with running(recording(second)):
+            assert await asyncio.to_thread(replay.run, options) == 0
+            await asked_until(control.bind, lambda s: all(c["next"] == 301 for c in s["channels"]))
+
+    asyncio.run(then())
+    asyncio.run(again())
+    for service in (104, 105):
+        group = next(c for c in base.channels if c.service == service).lines[0].group
+        streams = [
+            [one.payload for one in recorded(folder, "published") if one.group == group]
+            for folder in (first, second)
+        ]
+        assert len(streams[0]) < 300
+        assert streams[0] == streams[1]

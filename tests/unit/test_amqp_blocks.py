@@ -7,12 +7,12 @@ import random
 from typing import Any
 
 import pytest
-from amqp_kit import FEED, Rig, Sent, order, packet, quote
+from amqp_kit import FEED, STAMP_NS, Rig, Sent, order, packet, quote
 
 from feedhandler.amqp.fanout import Fanout
 from feedhandler.amqp.outlet import Peer
 from feedhandler.codecs import key_word
-from feedhandler.ingest.ring import RecordKind
+from feedhandler.ingest.ring import RecordKind, Ring
 from feedhandler.retrans.store import PacketStore
 
 GRAINS = ("packet", "batch", "message")
@@ -453,3 +453,37 @@ def test_a_blocks_reference_data_names_its_symbols_before_it_is_routed() -> None
     rig = naming_rig()
     rig.fanout.learn(rig.streams[0], [b"junk", packet(3, [reference(5, "AIRF")])])
     assert rig.names == {5: "AIRF_XPAR"}
+
+
+def test_a_recorders_tap_gets_every_packet_that_is_delivered_and_no_more() -> None:
+    rig = Rig()
+    rig.attach("euronext.104")
+    tap = rig.fanout.tap = Ring(1 << 18)
+    live = rig.packets(1, 3)
+    rig.pump()
+    stored = [packet(4), packet(5)]
+    rig.fanout.replay(rig.streams[0], [(4, 5, stored[0]), (5, 6, stored[1])])
+    blocked = [packet(3)]
+    rig.block(blocked, 3)
+    rig.streams[0].closed = True
+    rig.packets(6, 6)
+    rig.pump()
+    copies = tap.drain()
+    assert [copy.payload for copy in copies] == live + stored + blocked
+    stamps = [copy.received_ns - STAMP_NS for copy in copies]
+    assert stamps == [1, 2, 3, 3, 3, 3], "the stored ones have the latest live one's"
+    assert {copy.channel for copy in copies} == {0}
+    assert rig.fanout.tap_drops == 0
+
+
+def test_a_tap_without_room_drops_and_counts_and_delivery_goes_on() -> None:
+    rig = Rig()
+    _, link = rig.attach("euronext.104")
+    tap = rig.fanout.tap = Ring(1 << 18)
+    while tap.put(RecordKind.GAP):
+        pass
+    sent = len(link.data)
+    rig.packets(1, 3)
+    rig.pump()
+    assert rig.fanout.tap_drops == 3
+    assert len(link.data) == sent + 3
