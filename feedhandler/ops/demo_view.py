@@ -15,10 +15,16 @@ from feedhandler.ops.console import stdout_console
 
 #: A plain line this often, where stdout is no terminal.
 PLAIN_INTERVAL_S = 5.0
+#: What a snapshot calls the line on which retransmitted packets come in.
+RECOVERED = "R"
 
 
 class Row(Struct, frozen=True):
-    """One service, at one moment; rates are since the snapshot before."""
+    """One service, at one moment; rates are since the snapshot before.
+
+    `recovered` packets came from the retransmission server; `gaps` ranges were announced lost,
+    whether a snapshot has made them good since or not.
+    """
 
     service: int
     packets_per_second: float
@@ -27,9 +33,9 @@ class Row(Struct, frozen=True):
     p99_ns: int
     from_a: int
     from_b: int
+    recovered: int
     duplicates: int
     gaps: int
-    lost: int
 
 
 class Rates:
@@ -51,9 +57,9 @@ class Rates:
         counters = {
             "from_a": lines.get("A", {}).get("won", 0),
             "from_b": lines.get("B", {}).get("won", 0),
+            "recovered": lines.get(RECOVERED, {}).get("won", 0),
             "duplicates": sum(line["duplicates"] for line in lines.values()),
             "gaps": channel["gaps"],
-            "lost": channel["lost"],
         }
         if self.frozen and service in self._latest:
             return structs.replace(self._latest[service], **counters)
@@ -126,7 +132,8 @@ class PlainView:
             print(
                 f"service {row.service}: {row.packets_per_second:,.0f} packets/s, "
                 f"{row.messages_per_second:,.0f} messages/s, {row.from_a:,} from A, "
-                f"{row.from_b:,} from B, {row.duplicates:,} duplicates, {row.gaps:,} gaps, "
+                f"{row.from_b:,} from B, {row.recovered:,} recovered, "
+                f"{row.duplicates:,} duplicates, {row.gaps:,} gaps, "
                 f"latency p50 {milliseconds(row.p50_ns)} p99 {milliseconds(row.p99_ns)}",
                 flush=True,
             )
@@ -136,8 +143,8 @@ def table(rows: list[Row]) -> Table:
     """The rows as a table, with a sum below."""
     made = Table(box=None, pad_edge=False)
     for heading in (
-        *("service", "packets/s", "messages/s", "from A", "from B", "duplicates", "gaps", "lost"),
-        *("p50", "p99"),
+        *("service", "packets/s", "messages/s", "from A", "from B", "recovered", "duplicates"),
+        *("gaps", "p50", "p99"),
     ):
         made.add_column(heading, justify="right")
     for row in rows:
@@ -145,7 +152,7 @@ def table(rows: list[Row]) -> Table:
             str(row.service),
             f"{row.packets_per_second:,.0f}",
             f"{row.messages_per_second:,.0f}",
-            *(f"{n:,}" for n in (row.from_a, row.from_b, row.duplicates, row.gaps, row.lost)),
+            *(f"{n:,}" for n in (row.from_a, row.from_b, row.recovered, row.duplicates, row.gaps)),
             milliseconds(row.p50_ns),
             milliseconds(row.p99_ns),
         )
@@ -156,7 +163,7 @@ def table(rows: list[Row]) -> Table:
         f"{sum(row.messages_per_second for row in rows):,.0f}",
         *(
             f"{sum(getattr(row, name) for row in rows):,}"
-            for name in ("from_a", "from_b", "duplicates", "gaps", "lost")
+            for name in ("from_a", "from_b", "recovered", "duplicates", "gaps")
         ),
         "",
         "",

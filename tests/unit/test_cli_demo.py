@@ -25,8 +25,7 @@ def snapshot(seconds: float, packets: int, messages: int) -> dict[str, Any]:
                 "packets": packets,
                 "messages": messages,
                 "gaps": 2,
-                "lost": 3,
-                "lines": {"A": line, "B": {**line, "won": 50}},
+                "lines": {"A": line, "B": {**line, "won": 50}, "R": {"won": 7, "duplicates": 0}},
                 "latency_ns": {"p50": 240_000, "p99": 1_100_000},
             }
         ],
@@ -37,7 +36,7 @@ def test_rates_are_differences_between_snapshots() -> None:
     rates = Rates()
     rates.rows(snapshot(1.0, 100, 500))
     (row,) = rates.rows(snapshot(1.5, 300, 1500))
-    assert row == Row(104, 400.0, 2000.0, 240_000, 1_100_000, 60, 50, 80, 2, 3)
+    assert row == Row(104, 400.0, 2000.0, 240_000, 1_100_000, 60, 50, 7, 80, 2)
 
 
 def test_the_first_snapshot_has_no_rate_yet() -> None:
@@ -51,9 +50,9 @@ def test_frozen_rates_stay_while_counters_go_on() -> None:
     rates.rows(snapshot(1.5, 300, 1500))
     rates.frozen = True
     later = snapshot(9.0, 300, 1500)
-    later["channels"][0]["lost"] = 7
+    later["channels"][0]["gaps"] = 7
     (row,) = rates.rows(later)
-    assert (row.packets_per_second, row.lost) == (400.0, 7)
+    assert (row.packets_per_second, row.gaps) == (400.0, 7)
 
 
 def test_the_table_has_a_row_a_service_and_a_sum() -> None:
