@@ -127,6 +127,7 @@ class ControlSocket:
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._socket: zmq.Socket[bytes] | None = None
         self._fd = -1
+        self._path = ""
         self._loop: asyncio.AbstractEventLoop
         self._again: asyncio.Handle | None = None
 
@@ -153,7 +154,8 @@ class ControlSocket:
             self.close()
             raise _unavailable(self.endpoint, str(error.strerror).lower()) from None
         self.endpoint = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
-        self._fd = self._socket.getsockopt(zmq.FD)
+        self._path = _path_of(self.endpoint)
+        self._fd = int(self._socket.getsockopt(zmq.FD))
         self._loop.add_reader(self._fd, self._on_readable)
         # What came before the descriptor was watched gives no edge any more.
         self._again = self._loop.call_soon(self._on_readable)
@@ -166,6 +168,11 @@ class ControlSocket:
             self._loop.remove_reader(self._fd)
             self._fd = -1
         if self._socket is not None:
+            if self._path:
+                # ZeroMQ leaves it; while our socket is open nobody else has bound it.
+                with contextlib.suppress(OSError):
+                    os.unlink(self._path)
+                self._path = ""
             self._socket.close(linger=0)
             self._socket = None
         if self._context is not None:
@@ -203,10 +210,16 @@ def _unavailable(endpoint: str, reason: str) -> ConfigError:
     return ConfigError(f"control.bind: cannot bind {endpoint}: {reason}", hint)
 
 
+def _path_of(endpoint: str) -> str:
+    """The file of an ipc endpoint; empty where it has none."""
+    kind, _, path = endpoint.partition("://")
+    return path if kind == "ipc" and not path.startswith("@") else ""
+
+
 def _is_served(endpoint: str) -> bool:
     """Does somebody answer at this path already? ZeroMQ would take it from them without a word."""
-    path = endpoint.removeprefix("ipc://")
-    if path == endpoint or path.startswith("@"):
+    path = _path_of(endpoint)
+    if not path:
         return False
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)

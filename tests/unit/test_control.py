@@ -293,6 +293,7 @@ def test_an_endpoint_that_cannot_be_had_is_told_at_the_start(tmp_path: Path) -> 
         assert "cannot bind" in await refusal(f"ipc://{tmp_path}/missing/gate.ipc")
         assert "cannot bind" in await refusal(f"ipc://{tmp_path}/{'x' * 200}")
         assert "cannot bind" in await refusal("tcp://192.0.2.1:5572")
+        assert not (tmp_path / "gate.ipc").exists(), "it is tidied away"
         (tmp_path / "gate.ipc").touch()
         async with served(path):
             assert await asyncio.to_thread(ask, path) == SNAPSHOT, "a dead one's path is free"
