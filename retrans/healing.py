@@ -27,6 +27,8 @@ from feedhandler.retrans.ranges import RangeSet
 from feedhandler.retrans.reactions import REFRESH, UNKNOWN_REFRESH, RefreshReaction
 from feedhandler.retrans.settings import RecoverySettings
 
+#: Lost ranges kept for who asks; what heals is decided by the highest number alone.
+LOST_RANGES_MAX = 256
 #: No deadline: the largest signed 64-bit number.
 NEVER = (1 << 63) - 1
 #: The back-off stops doubling here: a minute would be a rest.
@@ -68,7 +70,7 @@ class Healing:
         self.settings = settings
         self.configured = configured
         #: Numbers announced lost, and not healed.
-        self.lost = RangeSet()
+        self.lost = RangeSet(limit=LOST_RANGES_MAX)
         self.phase = Phase.IDLE
         self._actions = actions
         self._counts = counts

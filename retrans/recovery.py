@@ -46,7 +46,7 @@ COUNTS: dict[str, str] = {
     "cancelled": "requests cancelled: timed out, or everything in them came otherwise",
     "late": "answers to requests that were over",
     "abandoned": "sequence numbers that will not be asked for again",
-    "out_of_time": "of those, because recovery_wait_us was over",
+    "out_of_time": "of those, because recovery_wait_us was over, or nearly",
     "crowded": "of those, because too many runs waited already",
     "given_up": "times that arbitration was told to announce the abandoned ones lost",
     "lost": "sequence numbers announced lost",

@@ -10,7 +10,9 @@ A run becomes one request for each unbroken part of it that is still missing, no
 server allows, lowest numbers first, as the quota gives places. A request that comes to nothing
 (time-out, refusal, an answer that leaves something out) waits for a back-off and becomes a run
 again, up to `retries` times. After that, or `recovery_wait_us` after the range was told, it is
-abandoned: as soon as nothing that is missing lies before it, `GiveUp` says so.
+abandoned: as soon as nothing that is missing lies before it, `GiveUp` says so. What is not under
+way when an eighth of that time is left is abandoned then: its answer would come too late, and
+where the quota is short a place is worth more to a younger hole.
 
 Bounds: `RUNS_MAX` runs that wait; a channel with more holes than that is better healed by a
 snapshot, so further ones are abandoned at once. Requests under way: the quota's. Sets of numbers:
@@ -34,6 +36,8 @@ RUNS_MAX = 4096
 MISSING_RANGES_MAX = 1 << 16
 #: No deadline: the largest signed 64-bit number.
 NEVER = (1 << 63) - 1
+#: A range is asked for while more than this part of its time is left.
+RESERVE_PARTS = 8
 #: Ranges in the sum of all claims: never full, since runs and requests are bounded.
 _CLAIMS_MAX = 1 << 20
 
@@ -84,8 +88,12 @@ class Retransmission:
         # Runs to ask for now, (first, end, tries); and after a back-off, the time before them.
         self._ready: list[tuple[int, int, int]] = []
         self._later: list[tuple[int, int, int, int]] = []
-        # When what was told is abandoned: (time, first, end), in the order of both.
+        # Until when what was told is asked for; and from then on, until when an answer is waited
+        # for. (time, first, end), in the order of the times.
         self._told: deque[tuple[int, int, int]] = deque()
+        self._closing: deque[tuple[int, int, int]] = deque()
+        self._wait_ns = settings.recovery_wait_us * 1000
+        self._reserve_ns = self._wait_ns // RESERVE_PARTS
         self._told_end = 0
         self._given_up = 0
         self._quota_due_ns = NEVER
@@ -105,8 +113,9 @@ class Retransmission:
         due = min((request.due_ns for request in self.requests.values()), default=NEVER)
         if self._later:
             due = min(due, self._later[0][0])
-        if self._told:
-            due = min(due, self._told[0][0])
+        for bounds in (self._told, self._closing):
+            if bounds:
+                due = min(due, bounds[0][0])
         return min(due, self._quota_due_ns)
 
     def new_id(self) -> int:
@@ -129,11 +138,7 @@ class Retransmission:
             else:
                 self._count("crowded", last + 1 - begin)
                 self._abandon(begin, last + 1)
-        until_ns = now_ns + self.settings.recovery_wait_us * 1000
-        if len(self._told) == RUNS_MAX:
-            until_ns, begin, stop = self._told.pop()
-            first, end = min(first, begin), max(end, stop)
-        self._told.append((until_ns, first, end))
+        _append(self._told, (now_ns + self._wait_ns - self._reserve_ns, first, end))
 
     def settle(self, first: int, end: int) -> None:
         """`first` to `end` - 1 has come, or was announced lost."""
@@ -156,7 +161,6 @@ class Retransmission:
         """A new numbering: whatever still answers belongs to the old one."""
         self.settle_all()
         self._forget_runs()
-        self._told.clear()
         self._told_end = self._given_up = 0
         self._void_below = self._next_id
         self._alerted.clear()
@@ -250,7 +254,11 @@ class Retransmission:
             self._close(request_id, cancel=True)
             self._again(request, now_ns)
         while self._told and self._told[0][0] <= now_ns:
-            _, first, end = self._told.popleft()
+            until_ns, first, end = self._told.popleft()
+            self._close_range(first, end)
+            _append(self._closing, (until_ns + self._reserve_ns, first, end))
+        while self._closing and self._closing[0][0] <= now_ns:
+            _, first, end = self._closing.popleft()
             self._count("out_of_time", self._abandon(first, end))
             self._drop_settled()
 
@@ -359,6 +367,12 @@ class Retransmission:
         self._count("abandoned", total)
         return total
 
+    def _close_range(self, first: int, end: int) -> None:
+        """Abandon what is not under way."""
+        under_way = RangeSet((each.first, each.end - 1) for each in self.requests.values())
+        for begin, last in under_way.missing_in(first, end - 1):
+            self._count("out_of_time", self._abandon(begin, last + 1))
+
     def _abandon_runs(self) -> None:
         """Nobody can be asked: abandon everything that is not under way."""
         for first, end, _ in self._ready:
@@ -378,14 +392,14 @@ class Retransmission:
         """Drop runs and deadlines in which nothing is missing any more."""
         if not len(self.missing):
             self._drop_settled()
-            self._ready.clear()
-            self._later.clear()
-            self._told.clear()
+            for each in (self._ready, self._later, self._told, self._closing):
+                each.clear()
         missing = self.missing
         while self._ready and not missing.within(self._ready[0][0], self._ready[0][1] - 1):
             heapq.heappop(self._ready)
-        while self._told and not missing.within(self._told[0][1], self._told[0][2] - 1):
-            self._told.popleft()
+        for bounds in (self._told, self._closing):
+            while bounds and not missing.within(bounds[0][1], bounds[0][2] - 1):
+                bounds.popleft()
 
     def _unclaimed(self, first: int, end: int) -> list[tuple[int, int]]:
         """The parts of the range that are neither asked for, nor waiting to be, nor abandoned."""
@@ -419,3 +433,11 @@ class Retransmission:
 
     def _count(self, name: str, by: int = 1) -> None:
         self._counts[name] += by
+
+
+def _append(bounds: deque[tuple[int, int, int]], bound: tuple[int, int, int]) -> None:
+    """Add a deadline; where there are too many it joins the latest, and so comes a little early."""
+    if len(bounds) == RUNS_MAX:
+        at_ns, first, end = bounds.pop()
+        bound = at_ns, min(first, bound[1]), max(end, bound[2])
+    bounds.append(bound)

@@ -189,6 +189,19 @@ def test_a_range_is_abandoned_when_its_time_is_over() -> None:
     assert recovery.counts["out_of_time"] == 4
 
 
+def test_with_little_time_left_nothing_new_is_asked_for() -> None:
+    recovery = make(outstanding_max=1, recovery_wait_us=80_000)
+    recovery.missing(10, 12, 1, 0)
+    recovery.missing(20, 22, 1, 0)
+    recovery.take()
+    recovery.tick(70 * MS)
+    # The first is under way and keeps its time; the second could only be late.
+    assert recovery.requested == [(10, 12)]
+    assert (recovery.missing_ranges, recovery.abandoned_ranges) == ([(10, 12)], [(20, 22)])
+    recovery.arrived(1, 10, 12, 75 * MS)
+    assert recovery.take() == [GiveUp(22, 1)]
+
+
 def test_a_server_that_is_down_is_waited_for() -> None:
     recovery = make(up=False, retries=0)
     recovery.missing(10, 12, 1, 0)
@@ -632,6 +645,17 @@ def test_a_slow_server_and_a_slow_rate_make_no_storm_either() -> None:
     assert trial.recovery.state is State.IN_SYNC
     assert trial.asked <= 1.5 * runs
     assert trial.asked <= 200 * 6 + 20
+
+
+def test_more_loss_than_the_quota_allows_wastes_no_request() -> None:
+    trial = world(6, requests_per_s=20)
+    rain(trial, 0.2, 5)
+    trial.run(trial.now_ns + 5 * SECOND)
+    assert trial.recovery.state is State.IN_SYNC
+    assert 20 * 5 <= trial.asked <= 20 * 6 + 20
+    # Each request brought what it asked for, in time: none was for a hole about to be given up.
+    assert trial.recovery.counts["late"] == trial.recovery.counts["cancelled"] == 0
+    assert len(trial.fetched) == trial.asked_numbers
 
 
 @pytest.mark.parametrize("reason", [2, 3, 4, 5])
