@@ -14,7 +14,7 @@ from pathlib import Path
 
 #: Benchmarks in the order they run; each module has `run(quick) -> dict`.
 BENCHMARKS = ["codecs", "captures", "receive", "subscribe", "gateway", "recovery"]
-LONG = ["memory"]
+LONG = ["memory", "outage"]
 SOAK = ["soak"]
 DEFAULT_OUT = Path("out/bench.json")
 

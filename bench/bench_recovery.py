@@ -72,7 +72,7 @@ def run(quick: bool = False) -> dict[str, Any]:
         f" {sum(run['filled'] for run in runs):,} holes"
     )
     clean, _ = highest("packet", 1, FIRST_RATE, seconds)
-    share, rate, why = share_left(clean, seconds)
+    share, rate, why = share_left(clean, seconds) if clean else (0.0, 0, "no rate held")
     print(
         f"  1 % lost on both lines: {rate:,} of {clean:,} unique packets/s without loss,"
         f" {share:.0%} (bar {SHARE:.0%}) {why}"

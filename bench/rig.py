@@ -165,7 +165,11 @@ class Rig:
             LineConfig(name=name, group=f"239.102.{number}.{os.getpid() % 250 + 1}", port=port)
             for number, name in enumerate("AB")
         )
-        servers = self._start_server() if self.lost_every else ()
+        servers: tuple[ServerConfig, ...] = ()
+        if self.lost_every:
+            self._server_port = free_port()
+            self.start_server()
+            servers = (ServerConfig(name="rts", address=f"127.0.0.1:{self._server_port}"),)
         channel = ChannelConfig(
             service=SERVICE, lines=lines, retransmission=servers[0].name if servers else ""
         )
@@ -214,12 +218,10 @@ class Rig:
             )
         )
 
-    def _start_server(self) -> tuple[ServerConfig, ...]:
-        """The retransmission server, listening."""
-        port = free_port()
-        child = self._child([sys.executable, "-m", "bench.rts", str(port)])
-        self._await_line(child, "ready")
-        return (ServerConfig(name="rts", address=f"127.0.0.1:{port}"),)
+    def start_server(self) -> None:
+        """Start the retransmission server, and wait until it listens."""
+        self.server = self._child([sys.executable, "-m", "bench.rts", str(self._server_port)])
+        self._await_line(self.server, "ready")
 
     @property
     def numbers_sent(self) -> int:
