@@ -113,7 +113,7 @@ def run(quick: bool = False) -> dict[str, Any]:
     print(
         f"  line A dead for {dead_seconds:.0f} s, 5 % lost on B: {sent:,} packets,"
         f" {after['recovery']['retransmitted']:,} retransmitted, {channel['lost']} lost; holes told"
-        f" within {told_ms:.1f} ms (bar {TOLD_MS:.0f}; {gap_wait_ns / 1e6:.0f} of it is the wait for"
+        f" within {told_ms:.1f} ms (bar {TOLD_MS:.0f}; {gap_wait_ns / 1e6:.0f} of it wait for"
         f" the other line), all well {well_ms:.0f} ms after healing (bar {HEALED_MS:.0f}): "
         + ("; ".join(problems) or "as it should be")
     )
