@@ -1,0 +1,207 @@
+"""Recovery's refreshes: when a snapshot is asked for, awaited, given up, and when it heals."""
+
+import pytest
+
+from feedhandler.retrans.actions import Alert, AskRefresh, Cancel
+from feedhandler.retrans.protocol import RefreshReject
+from feedhandler.retrans.quota import DAY_NS
+from feedhandler.retrans.recovery import Recovery
+from feedhandler.retrans.states import State
+from tests.recovery_kit import MS, NEVER, SECOND, SERVICE, asks, make
+
+
+def lossy(**settings: int) -> Recovery:
+    """A recovery that has just lost 10 to 19; its refresh request, number 1, is taken."""
+    recovery = make(**settings)
+    recovery.lost(10, 20, 0)
+    assert recovery.take() == [AskRefresh(1, SERVICE)]
+    return recovery
+
+
+def test_loss_without_a_refresh_server_is_stale_at_once() -> None:
+    recovery = make(refresh=False)
+    recovery.lost(10, 20, 0)
+    assert (recovery.state, recovery.take(), recovery.deadline_ns) == (State.STALE, [], NEVER)
+    recovery.want_snapshot(0)
+    assert recovery.take() == []
+
+
+def test_a_snapshot_heals_when_it_reaches_every_loss() -> None:
+    recovery = lossy()
+    recovery.lost(30, 35, MS)
+    assert recovery.lost_ranges == [(10, 20), (30, 35)]
+    assert recovery.take() == []
+    assert not recovery.snapshot(33, 2 * MS)
+    assert recovery.snapshot(34, 3 * MS)
+    assert (recovery.state, recovery.lost_ranges) == (State.IN_SYNC, [])
+    assert not recovery.snapshot(50, 4 * MS)
+
+
+def test_an_unasked_snapshot_heals_while_refreshing_and_while_stale() -> None:
+    refreshing, stale = lossy(), make(refresh=False)
+    stale.lost(10, 20, 0)
+    assert refreshing.snapshot(19, MS)
+    assert refreshing.take() == [Cancel(1)]
+    stale.snapshot_began(MS)
+    assert stale.snapshot(19, MS)
+    assert {refreshing.state, stale.state} == {State.IN_SYNC}
+
+
+def test_retransmission_goes_on_while_refreshing() -> None:
+    recovery = lossy()
+    recovery.missing(30, 32, 1, MS)
+    assert asks(recovery) == [(30, 32)]
+    recovery.arrived(2, 30, 31, 2 * MS)
+    assert recovery.state is State.REFRESHING
+    assert recovery.snapshot(25, 3 * MS)
+    assert recovery.state is State.REQUESTING
+
+
+def test_too_old_a_snapshot_is_not_enough_and_is_asked_for_again() -> None:
+    recovery = lossy()
+    recovery.refresh_accepted(1, MS)
+    recovery.snapshot_began(2 * MS)
+    assert not recovery.snapshot(18, 3 * MS)
+    assert recovery.state is State.REFRESHING
+    again_ns = recovery.deadline_ns
+    assert 503 * MS <= again_ns <= 1003 * MS
+    recovery.tick(again_ns)
+    assert recovery.take() == [AskRefresh(2, SERVICE)]
+
+
+def test_a_snapshot_that_begins_in_the_pause_is_waited_for_instead() -> None:
+    recovery = lossy()
+    recovery.snapshot_failed("a gap", MS)
+    recovery.snapshot_began(2 * MS)
+    assert recovery.deadline_ns == 10 * SECOND + 2 * MS
+    assert recovery.snapshot(30, 3 * MS)
+    assert recovery.counts["refreshes"] == 1
+
+
+def test_broken_snapshots_use_up_the_tries() -> None:
+    recovery = lossy(refresh_tries=3)
+    now_ns = 0
+    for _ in range(3):
+        assert recovery.state is State.REFRESHING
+        now_ns += MS
+        recovery.snapshot_began(now_ns)
+        recovery.snapshot_failed("no end", now_ns)
+    assert recovery.state is State.STALE
+    assert recovery.deadline_ns == now_ns + 60 * SECOND
+
+
+def test_refreshes_time_out_rest_and_are_tried_again() -> None:
+    recovery = lossy(refresh_tries=2)
+    recovery.refresh_accepted(1, 5 * SECOND)
+    recovery.tick(15 * SECOND)
+    assert recovery.take() == [AskRefresh(2, SERVICE)]
+    recovery.snapshot_began(16 * SECOND)
+    # A second beginning, or a late word of the server, does not move the bound.
+    recovery.snapshot_began(20 * SECOND)
+    recovery.refresh_accepted(2, 20 * SECOND)
+    recovery.refresh_accepted(2, 20 * SECOND)
+    assert recovery.deadline_ns == 26 * SECOND
+    recovery.tick(26 * SECOND)
+    assert (recovery.state, recovery.take()) == (State.STALE, [])
+    recovery.lost(30, 40, 27 * SECOND)
+    assert (recovery.state, recovery.take()) == (State.STALE, [])
+    recovery.tick(86 * SECOND)
+    assert (recovery.state, recovery.take()) == (State.REFRESHING, [AskRefresh(3, SERVICE)])
+
+
+def test_an_unanswered_refresh_is_cancelled_when_it_is_repeated() -> None:
+    recovery = lossy()
+    recovery.tick(10 * SECOND)
+    assert recovery.take() == [Cancel(1), AskRefresh(2, SERVICE)]
+    recovery.refresh_rejected(1, RefreshReject.PERMISSION, 11 * SECOND)
+    assert (recovery.state, recovery.counts["late"]) == (State.REFRESHING, 1)
+
+
+@pytest.mark.parametrize("reason", [1, 2, 3, 4, 7, 99])
+def test_a_refresh_server_that_will_not_is_told_to_the_operator_once(reason: int) -> None:
+    recovery = lossy()
+    recovery.refresh_rejected(1, reason, MS)
+    (alert,) = recovery.take()
+    assert isinstance(alert, Alert)
+    assert recovery.state is State.STALE
+    recovery.tick(60 * SECOND + MS)
+    assert recovery.take() == [AskRefresh(2, SERVICE)]
+    recovery.refresh_rejected(2, reason, 61 * SECOND)
+    assert recovery.take() == []
+
+
+def test_no_snapshot_yet_is_asked_for_again_soon() -> None:
+    recovery = lossy()
+    recovery.refresh_rejected(1, RefreshReject.NO_DATA, MS)
+    assert recovery.state is State.REFRESHING
+    recovery.tick(recovery.deadline_ns)
+    assert recovery.take() == [AskRefresh(2, SERVICE)]
+
+
+def test_too_many_refreshes_today_ends_asking_until_the_next_day() -> None:
+    recovery = lossy()
+    recovery.refresh_rejected(1, RefreshReject.TOO_MANY_TODAY, MS)
+    assert recovery.state is State.STALE
+    recovery.take()
+    recovery.refresh_up(2 * MS)
+    recovery.want_snapshot(2 * MS)
+    assert recovery.take() == []
+    assert recovery.deadline_ns == DAY_NS
+    assert recovery.snapshot(30, 3 * MS)
+    recovery.want_snapshot(4 * MS)
+    recovery.lost(40, 50, 4 * MS)
+    assert (recovery.state, recovery.take()) == (State.STALE, [])
+    recovery.tick(DAY_NS)
+    assert recovery.take() == [AskRefresh(2, SERVICE)]
+
+
+def test_a_refusal_does_not_disturb_a_snapshot_under_way() -> None:
+    recovery = lossy()
+    recovery.snapshot_began(MS)
+    recovery.refresh_rejected(1, RefreshReject.NO_DATA, 2 * MS)
+    assert recovery.deadline_ns == 10 * SECOND + MS
+    assert recovery.snapshot(20, 3 * MS)
+
+
+def test_a_refresh_server_that_comes_back_is_asked_at_once() -> None:
+    recovery = lossy(refresh_tries=1)
+    recovery.refresh_up(MS)
+    assert recovery.take() == [Cancel(1), AskRefresh(2, SERVICE)]
+    # It has answered: nothing is repeated.
+    recovery.refresh_accepted(2, 2 * MS)
+    recovery.refresh_up(3 * MS)
+    assert recovery.take() == []
+    recovery.tick(20 * SECOND)
+    assert recovery.state is State.STALE
+    recovery.refresh_up(21 * SECOND)
+    assert (recovery.state, recovery.take()) == (State.REFRESHING, [AskRefresh(3, SERVICE)])
+
+
+def test_a_wanted_snapshot_is_asked_for_without_a_change_of_state() -> None:
+    recovery = make(refresh_tries=1)
+    recovery.want_snapshot(SECOND)
+    recovery.want_snapshot(SECOND)
+    assert (recovery.state, recovery.take()) == (State.IN_SYNC, [AskRefresh(1, SERVICE)])
+    assert not recovery.snapshot(30, SECOND + MS)
+    recovery.take()
+    # A storm of newcomers makes one request a second.
+    recovery.want_snapshot(SECOND + 2 * MS)
+    recovery.want_snapshot(SECOND + 3 * MS)
+    assert recovery.take() == []
+    assert recovery.deadline_ns == 2 * SECOND
+    recovery.tick(2 * SECOND)
+    assert recovery.take() == [AskRefresh(2, SERVICE)]
+    recovery.tick(12 * SECOND)
+    assert (recovery.state, recovery.take(), recovery.deadline_ns) == (
+        State.IN_SYNC,
+        [Cancel(2)],
+        NEVER,
+    )
+
+
+def test_a_loss_joins_the_refresh_that_was_wanted() -> None:
+    recovery = make()
+    recovery.want_snapshot(SECOND)
+    recovery.take()
+    recovery.lost(10, 20, SECOND + MS)
+    assert (recovery.state, recovery.take()) == (State.REFRESHING, [])
