@@ -18,6 +18,7 @@ from retrans_kit import (
 )
 
 from feedhandler.codecs import ConfigError
+from feedhandler.retrans import tcp
 from feedhandler.retrans.actions import Ask, AskRefresh
 from feedhandler.retrans.client import RequestClient
 from feedhandler.retrans.events import (
@@ -28,8 +29,8 @@ from feedhandler.retrans.events import (
     RefreshAccepted,
     RefreshPacket,
 )
-from feedhandler.retrans.protocol import RetransRequest
-from feedhandler.retrans.server import RequestServer
+from feedhandler.retrans.protocol import RetransRequest, StreamFramer
+from feedhandler.retrans.server import RequestServer, ServerSession
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
 from feedhandler.retrans.tcp import RequestConnection, RequestListener, serve
@@ -325,18 +326,106 @@ def test_a_server_that_does_not_read_is_left(run: Run) -> None:
 @both_loops
 def test_a_client_that_does_not_read_is_closed(run: Run) -> None:
     async def scenario() -> None:
-        settings = ServerSettings(heartbeat_us=50_000, dead_us=200_000)
+        settings = ServerSettings(heartbeat_us=250_000, dead_us=1_000_000)
         server, listener = await listening(settings)
-        sock = socket.socket()
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        sock.connect((HOST, listener.address[1]))
-        request = PROTOCOL.retrans_request(RetransRequest(1, 104, 1, 1001, "ME"), 0)
-        sock.sendall(request * 1000)
+        sock = reluctant(listener.address[1], 1000)
         await until_counted(server, "clients_slow")
         assert not server.sessions
         await listener.close()
         sock.close()
 
+    run(scenario())
+
+
+def paused(monkeypatch: pytest.MonkeyPatch) -> asyncio.Event:
+    """Set as soon as some session's client takes nothing for the moment."""
+    happened, pause = asyncio.Event(), ServerSession.pause
+
+    def note(session: ServerSession, now_ns: int) -> None:
+        happened.set()
+        pause(session, now_ns)
+
+    monkeypatch.setattr(ServerSession, "pause", note)
+    return happened
+
+
+def reluctant(port: int, requests: int) -> socket.socket:
+    """A client with little room that has asked for packets 1..1000 so many times."""
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    sock.connect((HOST, port))
+    request = PROTOCOL.retrans_request(RetransRequest(1, 104, 1, 1001, "ME"), 0)
+    sock.sendall(request * requests)
+    sock.setblocking(False)
+    return sock
+
+
+@both_loops
+def test_a_client_that_reads_late_still_gets_everything(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        full = paused(monkeypatch)
+        server, listener = await listening()
+        sock = reluctant(listener.address[1], 100)
+        loop, framer = asyncio.get_running_loop(), StreamFramer(FEED)
+        async with asyncio.timeout(PATIENCE_S):
+            await full.wait()
+            count = 0
+            while count < 100 * 1001:
+                count += len(framer.feed(await loop.sock_recv(sock, 1 << 16)))
+        assert server.counts["packets"] == 100_000
+        assert len(server.sessions) == 1
+        sock.close()
+        await listener.close()
+
+    run(scenario())
+
+
+@both_loops
+def test_a_listener_cuts_those_who_do_not_take_its_goodbye(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        monkeypatch.setattr(tcp, "GOODBYE_SECONDS", 0.05)
+        full = paused(monkeypatch)
+        server, listener = await listening()
+        sock = reluctant(listener.address[1], 1000)
+        async with asyncio.timeout(PATIENCE_S):
+            await full.wait()
+            await listener.close()
+        assert not server.sessions
+        sock.close()
+
+    run(scenario())
+
+
+@both_loops
+def test_a_client_leaves_a_server_that_does_not_read_its_last_words(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.pause_reading()  # type: ignore[attr-defined]
+        await done.wait()
+
+    async def scenario() -> None:
+        nonlocal done
+        done = asyncio.Event()
+        monkeypatch.setattr(tcp, "GOODBYE_SECONDS", 0.05)
+        monkeypatch.setattr(tcp, "REQUEST_BYTES_WAITING_MAX", 1 << 30)
+        server = await hostile(talk)
+        owner = Owner(port_of(server))
+        await owner.until(lambda: owner.ups, "connected")
+        for request_id in range(40_000):
+            assert owner.connection.ask(Ask(request_id, 104, 1, 2, 0))
+            owner.connection.cancel(request_id)
+        async with asyncio.timeout(PATIENCE_S):
+            await owner.connection.close()
+        assert owner.downs == []
+        done.set()
+        server.close()
+
+    done: asyncio.Event
     run(scenario())
 
 
