@@ -71,6 +71,8 @@ class Bookkeeper:
             self._ledger.lost(service, first, last)
         if reason in ("start", "reset") and told["since"] is not None:
             self._ledger.start(service, told["since"])
+        elif reason == "attached" and told["since"] is not None:
+            self._ledger.start(service, told["next"])
         elif reason == "snapshot-begin":
             self._in_snapshot.add(service)
         elif reason == "snapshot-end":
