@@ -4,8 +4,8 @@ A sequence reset begins a new epoch on the line that shows it first. For a windo
 other line still brings packets from before, and its own copy of the reset. Both must change
 nothing. A packet from before is known
 
-* by its send time, where there is one: earlier than the reset's, later than the old epoch's begin
-  (earlier than that means that a time of day has wrapped at midnight);
+* by its send time, where there is one: earlier than the reset's (but neither later than the old
+  epoch's begin nor than half the reset's: then a time of day has wrapped at midnight);
 * by its number, where that fits only the old epoch's end or only the new one's beginning;
 * and where it fits both, by its line, which has or has not been seen in the new epoch.
 
@@ -87,7 +87,12 @@ class Epochs:
         in_new: cython.bint
         if header.send_time > 0 and self.reset_time > 0:
             if header.send_time < self.reset_time:
-                return header.send_time >= self.old_first_time
+                # Sent before the reset: perhaps before we joined, too. Only times that count
+                # from midnight can be lower and later, and then they are lower by far.
+                return (
+                    header.send_time >= self.old_first_time
+                    or header.send_time > self.reset_time // 2
+                )
             if header.send_time > self.reset_time:
                 if header.kind != kinds.RESET:
                     self.line_epoch[line] = self.number

@@ -124,6 +124,17 @@ def test_a_send_time_that_wrapped_at_midnight_is_not_old(channel):
     assert started.data(0, 2, send_time=3) == [Verdict.PUBLISHED]
 
 
+def test_a_straggler_sent_before_the_stream_was_joined_is_old(make):
+    channel = make()
+    channel.data(0, 40, send_time=1_000)
+    channel.wait(10)
+    channel.reset(0, send_time=1_200)
+    channel.story()
+    assert channel.data(0, 17, send_time=900) == [Verdict.STALE]
+    assert channel.data(1, 18, send_time=901) == [Verdict.STALE]
+    assert channel.story() == []
+
+
 def test_a_reset_too_long_for_its_slot_is_refused_and_counted(started):
     assert started.reset(0, body=bytes(4000)) == Verdict.REFUSED
     assert started.line(0, LineCounter.OVERSIZE) == 1
