@@ -73,7 +73,7 @@ class Outward:
         else:
             self.failures = 0
             self.take(self.client.feed(data, now_ns), now_ns)
-        self.gateway.deadlines_moved = True
+        self.gateway.find_deadline()
 
     def take(self, events: list, now_ns: int) -> None:
         """Hand events on; a broken connection is closed."""
@@ -117,7 +117,7 @@ class Stream:
 
 
 class Gateway:
-    """See the module's text; it is the desk's `Ports`, and has one verb for each thing that happens.
+    """See the module's text; it is the desk's `Ports`, with one verb for each thing that happens.
 
     `schedule(at, function, *arguments)` is the world's.
     """
@@ -171,9 +171,8 @@ class Gateway:
         }
         self.alerts = Counter[str]()
         self.records = Counter[str]()
-        self.states = set()
-        self.deadlines_moved = True
-        self._deadline = 0
+        self.deadline_ns = 0
+        self._deadlines: list[int] = []
         self._reading = False
 
     def start(self, now_ns: int) -> None:
@@ -183,43 +182,44 @@ class Gateway:
             arbiter.start(now_ns)
         for outward in self.outward.values():
             outward.retry_ns = now_ns
+        self.find_deadline()
 
     # -- what happens to it -----------------------------------------------------------------
 
-    @property
-    def deadline_ns(self) -> int:
-        """When `tick` must be called next."""
-        if self.deadlines_moved:
-            self.deadlines_moved = False
-            self._deadline = min(
-                min(arbiter.deadline_ns for arbiter in self.arbiters),
-                min(outward.deadline_ns for outward in self.outward.values()),
-                self.desk.deadline_ns,
-            )
-        return self._deadline
+    def find_deadline(self) -> None:
+        """Anything may have moved: when `tick` must be called next."""
+        self._deadlines = [
+            *[arbiter.deadline_ns for arbiter in self.arbiters],
+            *[outward.deadline_ns for outward in self.outward.values()],
+            self.desk.deadline_ns,
+        ]
+        self.deadline_ns = min(self._deadlines)
+
+    def _received(self, place: int, now_ns: int) -> None:
+        """Arbiter number `place` was given something."""
+        if self.ring.head != self._position:
+            self._look(now_ns)
+        deadline = self.arbiters[place].deadline_ns
+        if deadline != self._deadlines[place]:
+            self._deadlines[place] = deadline
+            self.deadline_ns = min(self._deadlines)
 
     def live(self, place: int, line: int, sent: Sent, now_ns: int) -> None:
         """A packet of a live line."""
         self.now = now_ns
-        arbiter = self.arbiters[place]
-        arbiter.receive(line, sent.header, sent.packet, 0, now_ns, now_ns)
-        self.deadlines_moved = True
-        if self.ring.head != self._position:
-            self._look(now_ns)
+        self.arbiters[place].receive(line, sent.header, sent.packet, 0, now_ns, now_ns)
+        self._received(place, now_ns)
 
     def refresh(self, place: int, line: int, packet: bytes, now_ns: int) -> None:
         """A packet of a refresh line."""
         self.now = now_ns
         place += len(self.services)
         self.arbiters[place].receive(line, parse(packet), packet, 0, now_ns, now_ns)
-        self.deadlines_moved = True
-        if self.ring.head != self._position:
-            self._look(now_ns)
+        self._received(place, now_ns)
 
     def tick(self, now_ns: int) -> None:
         """Everything that is due."""
         self.now = now_ns
-        self.deadlines_moved = True
         for arbiter in self.arbiters:
             if arbiter.deadline_ns <= now_ns:
                 arbiter.tick(now_ns)
@@ -230,6 +230,7 @@ class Gateway:
             self.desk.tick(now_ns)
         if self.ring.head != self._position:
             self._look(now_ns)
+        self.find_deadline()
 
     # -- the event loop's side --------------------------------------------------------------
 
@@ -244,7 +245,6 @@ class Gateway:
     def read(self, now_ns: int) -> None:
         """Take every record in the ring."""
         self.now = now_ns
-        self.deadlines_moved = True
         self._reading = False
         ring, live = self.ring, len(self.services)
         ring.publish()
@@ -269,11 +269,10 @@ class Gateway:
             position += first & MASK_32
             self._position = position
             ring.release(position)
+        self.find_deadline()
         self.subscriber.settled(now_ns)
 
-    def _publish(
-        self, place: int, sequence: int, following: int, packet: bytes, kind: int
-    ) -> None:
+    def _publish(self, place: int, sequence: int, following: int, packet: bytes, kind: int) -> None:
         stream = self.streams[place]
         store = self.desk.store(place)
         if store is not None:
@@ -294,9 +293,8 @@ class Gateway:
             return
         self.records[name] += 1
         stream = self.streams[channel]
-        if kind in (GAP, RESET, START):
-            if kind != GAP or not stream.closed:
-                stream.next = following
+        if kind in (RESET, START) or (kind == GAP and not stream.closed):
+            stream.next = following
         self.subscriber.record(stream.service, name, sequence, following)
         self.desk.mark(kind, channel, line, sequence, following, auxiliary, now_ns)
         if kind in (RESET, START):
@@ -304,7 +302,6 @@ class Gateway:
             store = self.desk.store(channel)
             if store is not None:
                 store.clear()
-        self.states.add(self.desk.state(channel))
 
     # -- the desk's ports -------------------------------------------------------------------
 
@@ -328,9 +325,7 @@ class Gateway:
     def _fill(self, now_ns: int, place: int, data: bytes, epoch: int) -> None:
         self.now = now_ns
         recover(self.arbiters[place], parse(data), data, 0, now_ns, now_ns, epoch)
-        self.deadlines_moved = True
-        if self.ring.head != self._position:
-            self._look(now_ns)
+        self._received(place, now_ns)
 
     def give_up(self, place: int, until: int, epoch: int) -> None:
         self.schedule(self.now + self.lag_ns, self._give_up, place, until, epoch)
@@ -338,9 +333,7 @@ class Gateway:
     def _give_up(self, now_ns: int, place: int, until: int, epoch: int) -> None:
         self.now = now_ns
         give_up(self.arbiters[place], until, now_ns, epoch)
-        self.deadlines_moved = True
-        if self.ring.head != self._position:
-            self._look(now_ns)
+        self._received(place, now_ns)
 
     def quality(self, place: int, body: bytes) -> None:
         self.subscriber.quality(self.services[place], body)
@@ -371,5 +364,3 @@ class Gateway:
 
     def alert(self, text: str) -> None:
         self.alerts[text] += 1
-
-

@@ -1,4 +1,4 @@
-"""What must be true of a gateway's output, checked while it comes: a subscriber that trusts nothing.
+"""What must be true of a gateway's output, checked as it comes: a subscriber that trusts nothing.
 
 The oracle stands where a subscriber stands and knows what the exchange sent. Its promises are those
 of `Subscriber`'s methods:
@@ -36,7 +36,8 @@ class _Service:
         self.state = "WAITING"
         #: Ranges, half-open, announced lost (or before the start) and not healed; by first number.
         self.lost: list[tuple[int, int]] = []
-        #: One past the last number that the lines did not bring in time, and how far arbitration is.
+        #: One past the last number that the lines did not bring in time, and how far arbitration
+        #: has come.
         self.missing_end = 0
         self.reached = 0
         self.started = False
@@ -49,7 +50,7 @@ class _Service:
 
 
 class Subscriber:
-    """All services' output of one run; `late` says that the gateway joined in mid-day."""
+    """All services' output of one run."""
 
     def __init__(self, session: Session) -> None:
         self.session = session

@@ -48,9 +48,7 @@ class Mischief:
     played: Counter = field(default_factory=Counter)
 
     @classmethod
-    def drawn(
-        cls, draw: random.Random, tricks: tuple[str, ...], duration_ns: int
-    ) -> "Mischief":
+    def drawn(cls, draw: random.Random, tricks: tuple[str, ...], duration_ns: int) -> "Mischief":
         """A swarm: each trick is off, or has a rate of its own."""
         mischief = cls(until_ns=duration_ns)
         if draw.random() < 0.5:

@@ -14,7 +14,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from gateway_cores import Gateway
-from network import DATA, JITTER_NS_MAX, MS, NEVER, SKEW_NS_MAX, LineFaults, Shared, TcpFaults, arrivals
+from network import (
+    DATA,
+    JITTER_NS_MAX,
+    MS,
+    NEVER,
+    SKEW_NS_MAX,
+    LineFaults,
+    Shared,
+    TcpFaults,
+    arrivals,
+)
 from oracle import Subscriber
 from servers import (
     REFRESH_TRICKS,
@@ -180,7 +190,7 @@ class World:
     def play(self, until_ns: int | None = None) -> None:
         """Run to the end: `CONVERGE_NS` after the healing, or `until_ns` of the session."""
         plan, gateway, heap = self.plan, self.gateway, self._heap
-        end = (plan.heal_ns + CONVERGE_NS if until_ns is None else until_ns)
+        end = plan.heal_ns + CONVERGE_NS if until_ns is None else until_ns
         if plan.heal_ns < NEVER:
             self.schedule(plan.heal_ns, self._heal)
         gateway.start(plan.start_ns)
@@ -254,4 +264,3 @@ class World:
         if refused_today and not self.plan.cycle_ns:
             for service in self.places:
                 self._cycle(now_ns, service, 400 * MS)
-
