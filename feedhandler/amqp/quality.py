@@ -35,7 +35,7 @@ A quality message is JSON, one object (`Quality` is its typed form). Ranges are 
     last      with reasons snapshot-begin and snapshot-end: the snapshot's LastSeqNum
     packets   with reason snapshot-begin: packets until snapshot-end
     sequence  with reason mismatch: where A and B differ
-    line      with silent, back, mismatch: the line
+    line      with silent, back, mismatch: the line; R for what recovery brought
 
 No I/O; time is not needed: marks and reports come in order.
 """
@@ -49,6 +49,8 @@ from msgspec import Struct
 from feedhandler.ingest.ring import RecordKind
 from feedhandler.retrans.ranges import RangeSet
 
+#: What brought a packet that no line of the channel brought.
+RECOVERED = "R"
 #: Ranges of each kind that one message tells; older ones are counted only.
 RANGES_TOLD_MAX = 256
 
@@ -217,7 +219,7 @@ class QualityState:
         kind = RecordKind(kind)
         told: dict[str, object] = {}
         if kind in (RecordKind.LINE_SILENT, RecordKind.LINE_BACK, RecordKind.MISMATCH):
-            name = self._lines[line]
+            name = self._lines[line] if line < len(self._lines) else RECOVERED
             told["line"] = name
             if self.since is not None and kind != RecordKind.MISMATCH:
                 self.next = sequence

@@ -297,3 +297,10 @@ def test_every_message_is_a_quality_and_complete_where_it_says_so(state: State) 
         found = msgspec.json.decode(body, type=Quality)
         assert msgspec.json.decode(msgspec.json.encode(found)).items() >= told(body).items()
         assert found.complete is (found.state in ("OK", "REFRESHED"))
+
+
+def test_a_mismatch_of_what_recovery_brought_names_no_line() -> None:
+    quality = QualityState(104, ["A", "B"])
+    quality.mark(RecordKind.START, 0, 10, 10)
+    told = json.loads(quality.mark(RecordKind.MISMATCH, 2, 12, 13))
+    assert (told["line"], told["sequence"], told["state"]) == ("R", 12, "OK")
