@@ -89,7 +89,7 @@ class _Timer:
 class RequestConnection:
     """A connection to `host`:`port` that is kept up from `start` to `close`.
 
-    on_event  gets every event of the client but `Broken`
+    on_events gets every event of the client but `Broken`, those of one read together
     on_up     the connection is there: requests can be sent
     on_down   it is gone, or cannot be made, with the reason; told once until it has been up again
 
@@ -104,7 +104,7 @@ class RequestConnection:
         port: int,
         settings: RecoverySettings,
         *,
-        on_event: Callable[[Event], None],
+        on_events: Callable[[list[Event]], None],
         on_up: Callable[[], None] = lambda: None,
         on_down: Callable[[str], None] = lambda reason: None,
         clock: Clock | None = None,
@@ -113,7 +113,7 @@ class RequestConnection:
         self.client = client
         self.address = (host, port)
         self._settings = settings
-        self._on_event = on_event
+        self._on_events = on_events
         self._on_up = on_up
         self._on_down = on_down
         self._clock = clock or steady_clock()
@@ -230,11 +230,13 @@ class RequestConnection:
         return self._tell(self.client.tick(self._clock()))
 
     def _tell(self, events: list[Event]) -> str:
-        for event in events:
-            if isinstance(event, Broken):
-                return event.reason
-            self._on_event(event)
-        return ""
+        reason = ""
+        if events and isinstance(events[-1], Broken):
+            reason = events[-1].reason
+            events = events[:-1]
+        if events:
+            self._on_events(events)
+        return reason
 
     @property
     def clock(self) -> Clock:

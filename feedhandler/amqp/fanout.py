@@ -233,10 +233,15 @@ class Fanout:
         self.quality(stream, end, chosen)
         self._end()
 
-    def replay(self, stream: Stream, packets: list[tuple[int, int, bytes]]) -> None:
+    def replay(
+        self, stream: Stream, packets: list[tuple[int, int, bytes]], following: int = 0
+    ) -> None:
         """Deliver stored packets (sequence, next sequence, bytes) as the live ones that they were
-        when the stream was closed; when each was received is no longer known."""
+        when the stream was closed; when each was received is no longer known. Before them the
+        stream stood at `following` at least."""
         data: bytes
+        if following > stream.next_sequence:
+            stream.next_sequence = following
         try:
             for sequence, next_sequence, data in packets:
                 count = self._take(data)

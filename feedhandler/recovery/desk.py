@@ -54,6 +54,9 @@ PLACE_SHIFT = 32
 LOOK_NS = 2_000_000
 #: A closed stream opens when its store is so full: what comes until the next look must fit.
 CLOSED_SHARE_MAX = 0.5
+#: How long nothing may have been missing before subscribers are told so: where every hundredth packet
+#: is lost, holes follow one another so closely that telling each end would double what they get.
+WELL_NS = 10_000_000
 NEVER = 2**63 - 1
 
 
@@ -82,6 +85,10 @@ class _Desk:
     #: A snapshot that is ahead of its stream, and until when it is worth waiting.
     pending: Snapshot | None = None
     pending_until_ns: int = NEVER
+    #: Subscribers know that something is missing, but not of the latest ranges yet.
+    untold: bool = False
+    #: When they are to be told that nothing is missing any more.
+    well_ns: int = NEVER
     #: Links that attached with snapshot=1 and wait for one.
     waiting: list[Any] = field(default_factory=list)
 
@@ -140,6 +147,9 @@ class Desk:
         self._reference = next((d for d in self._desks if d.plan.reference), None)
         self._reference_until_ns = NEVER
         self._reference_asked = False
+        #: Channels whose own refresh waits for the reference data.
+        self._deferred: list[int] = []
+        self._deadlines = [NEVER] * len(self._desks)
         self.deadline_ns = NEVER
 
     def _desk(
@@ -213,38 +223,57 @@ class Desk:
         recovery = desk.recovery
         if kind == RecordKind.HOLE:
             recovery.noticed(now_ns)
-        elif kind == RecordKind.CLOSED:
+            return  # nothing comes of it yet
+        if kind == RecordKind.CLOSED:
             recovery.closed(sequence, now_ns)
-            self._tell_recovered(place, desk, sequence)
+            desk.untold = False
+            if len(desk.quality.missing):
+                desk.well_ns = now_ns + WELL_NS
         elif kind == RecordKind.MISSING:
             desk.epoch = auxiliary
             recovery.progress(self._following(place, desk), now_ns)
             recovery.missing(sequence, next_sequence, auxiliary, now_ns)
-            self.ports.quality(place, self._recovering(place, desk))
+            desk.well_ns = NEVER
+            desk.untold = True
+            if not len(desk.quality.missing):
+                self._tell_missing(place, desk)
         else:
             if kind == RecordKind.RESET:
                 self._reset(place, desk, now_ns)
+            elif desk.untold:
+                self._tell_missing(place, desk)
             self.ports.quality(place, desk.quality.mark(kind, line, sequence, next_sequence))
             if kind == RecordKind.GAP:
                 recovery.lost(sequence, next_sequence, now_ns)
             elif kind == RecordKind.START:
                 self._started(place, desk, sequence, now_ns)
-        self._settle(now_ns)
+        self._settle(place, now_ns)
 
-    def client_event(self, server: str, event: Any, now_ns: int) -> None:
+    def client_events(self, server: str, events: Sequence[Any], now_ns: int) -> None:
         """A server has answered."""
-        if isinstance(event, RefreshPacket):
-            place = self._place_of(event.service)
-            if place >= 0:
-                self._assemble(place, TCP, event.sequence, event.data, now_ns)
-                self._settle(now_ns)
-            return
-        place, request_id = event.request_id >> PLACE_SHIFT, event.request_id % (1 << PLACE_SHIFT)
+        touched: set[int] = set()
+        for event in events:
+            if isinstance(event, RefreshPacket):
+                place = self._place_of(event.service)
+                if place >= 0:
+                    self._assemble(place, TCP, event.sequence, event.data, now_ns)
+                    touched.add(place)
+                continue
+            place = event.request_id >> PLACE_SHIFT
+            self._answer(place, event.request_id % (1 << PLACE_SHIFT), event, now_ns)
+            touched.add(place)
+        for place in touched:
+            self._settle(place, now_ns)
+
+    def _answer(self, place: int, request_id: int, event: Any, now_ns: int) -> None:
+        """One answer to one of a channel's requests."""
         desk = self._desks[place]
         recovery = desk.recovery
         if isinstance(event, Packet):
             self.counts["retransmitted"] += 1
             self.counts["retransmitted_bytes"] += len(event.data)
+            if desk.untold:
+                self._tell_missing(place, desk)  # before what it concerns
             self.ports.fill(place, event.data, desk.epoch)
             recovery.arrived(request_id, event.sequence, event.next_sequence, now_ns)
         elif isinstance(event, Accepted):
@@ -259,7 +288,6 @@ class Desk:
         elif isinstance(event, RefreshRejected):
             self.counts["refresh_rejected"] += 1
             recovery.refresh_rejected(request_id, event.reason, now_ns)
-        self._settle(now_ns)
 
     def server_up(self, server: str, now_ns: int) -> None:
         """The connection to `server` stands."""
@@ -268,19 +296,19 @@ class Desk:
                 desk.recovery.server_up(now_ns)
             if server == desk.plan.refresh_server:
                 desk.recovery.refresh_up(now_ns)
-        self._settle(now_ns)
+        self._settle_all(now_ns)
 
     def server_down(self, server: str, now_ns: int) -> None:
         """The connection to `server` is lost; its requests will not be answered."""
         for desk in self._desks:
             if server == desk.plan.retransmission:
                 desk.recovery.server_down(now_ns)
-        self._settle(now_ns)
+        self._settle_all(now_ns)
 
     def refresh_packet(self, place: int, sequence: int, data: bytes, now_ns: int) -> None:
         """The next packet of the channel's refresh lines."""
         self._assemble(place, LINES, sequence, data, now_ns)
-        self._settle(now_ns)
+        self._settle(place, now_ns)
 
     def refresh_mark(self, place: int, kind: int, now_ns: int) -> None:
         """A mark of the channel's refresh lines: a snapshot with a hole is none."""
@@ -292,7 +320,7 @@ class Desk:
         elif kind == RecordKind.RESET:
             assembler.reset(now_ns)
         self._outcomes(place, assembler, now_ns)
-        self._settle(now_ns)
+        self._settle(place, now_ns)
 
     def attached(self, link: Any, places: Sequence[int], now_ns: int) -> None:
         """A link that wants each service's state first."""
@@ -304,11 +332,13 @@ class Desk:
                 desk.waiting = [each for each in desk.waiting if self.ports.is_here(each)]
                 desk.waiting.append(link)
                 desk.recovery.want_snapshot(now_ns)
-        self._settle(now_ns)
+                self._settle(place, now_ns)
 
     def tick(self, now_ns: int) -> None:
         """Let time pass."""
         for place, desk in enumerate(self._desks):
+            if self._deadlines[place] > now_ns:
+                continue
             if desk.recovery.deadline_ns <= now_ns:
                 desk.recovery.tick(now_ns)
             for assembler in desk.assemblers:
@@ -317,7 +347,9 @@ class Desk:
                     self._outcomes(place, assembler, now_ns)
             if desk.pending is not None:
                 self._try_pending(place, desk, now_ns)
-        self._settle(now_ns)
+            if desk.well_ns <= now_ns:
+                self._tell_well(place, desk)
+            self._settle(place, now_ns)
 
     # -- starts and resets ------------------------------------------------------------------
 
@@ -336,12 +368,14 @@ class Desk:
             desk.recovery.lost(*lost, now_ns)
             return
         desk.deferred = lost
+        self._deferred.append(place)
         if not self._reference_asked:
             # Reference data is quiet in mid-day: its stream may not say anything for long.
             self._reference_asked = True
             self._reference_until_ns = now_ns + self.settings.refresh_timeout_us * 1000
             if not reference.joined:
                 reference.recovery.want_snapshot(now_ns)
+                self._settle(self._desks.index(reference), now_ns)
 
     def _reference_ready(self, now_ns: int) -> bool:
         """Is the reference data there, or was it waited for long enough?"""
@@ -357,19 +391,22 @@ class Desk:
         desk.joined = True
         desk.recovery.reset(now_ns)
         desk.deferred = desk.latest = desk.pending = None
+        desk.untold, desk.well_ns = False, NEVER
         desk.base = 0
         if desk.store is not None:
             if desk.closed:
-                self._open(place, desk, desk.store.packets(0, NEVER))
+                self._open(place, desk, desk.store.packets(0, NEVER), 0)
             desk.store.clear()
         self.ports.renumber(place)
         for assembler in desk.assemblers:
             assembler.reset(now_ns)
             assembler.take()
 
-    def _open(self, place: int, desk: _Desk, packets: list[tuple[int, int, bytes]]) -> None:
+    def _open(
+        self, place: int, desk: _Desk, packets: list[tuple[int, int, bytes]], following: int
+    ) -> None:
         desk.closed = False
-        self.ports.open_stream(place, packets)
+        self.ports.open_stream(place, packets, following)
 
     # -- snapshots --------------------------------------------------------------------------
 
@@ -442,7 +479,8 @@ class Desk:
         """The first snapshot of a stream that was closed, then what was stored behind it."""
         assert desk.store is not None
         self._block(place, desk, snapshot, [], snapshot.last + 1, None)
-        self._open(place, desk, desk.store.packets(snapshot.last + 1, following))
+        packets = desk.store.packets(snapshot.last + 1, following)
+        self._open(place, desk, packets, snapshot.last + 1)
 
     def _send_latest(self, place: int, desk: _Desk, links: list[Any] | None) -> bool:
         """Send the latest snapshot and what was published since; False where it cannot serve."""
@@ -464,6 +502,8 @@ class Desk:
         following: int,
         links: list[Any] | None,
     ) -> None:
+        if desk.untold:
+            self._tell_missing(place, desk)  # it may be beyond the snapshot
         packets = [*snapshot.packets, *since]
         begin = desk.quality.snapshot_begin(snapshot.last, len(packets))
         if links is None:
@@ -480,22 +520,35 @@ class Desk:
 
     # -- what is to be done -----------------------------------------------------------------
 
-    def _settle(self, now_ns: int) -> None:
-        """Carry out what every channel's recovery wants, and find the next deadline."""
-        ready = self._reference_ready(now_ns)
-        deadline = NEVER
-        for place, desk in enumerate(self._desks):
-            if desk.deferred is not None and ready and not desk.recovery.lost_ranges:
+    def _settle(self, place: int, now_ns: int) -> None:
+        """Carry out what the channel's recovery wants, and find the next deadline."""
+        desk = self._desks[place]
+        if self._deferred:
+            self._begin_deferred(now_ns)
+        if desk.closed:
+            self._watch_closed(place, desk, now_ns)
+        for action in desk.recovery.take():
+            self._act(place, desk, action, now_ns)
+        self._deadlines[place] = self._deadline_of(desk, now_ns)
+        self.deadline_ns = min(self._deadlines)
+
+    def _settle_all(self, now_ns: int) -> None:
+        for place in range(len(self._desks)):
+            self._settle(place, now_ns)
+
+    def _begin_deferred(self, now_ns: int) -> None:
+        """Once the reference data is there, the channels that waited for it ask for their own."""
+        if not self._reference_ready(now_ns):
+            return
+        waiting, self._deferred = self._deferred, []
+        for place in waiting:
+            desk = self._desks[place]
+            if desk.deferred is not None and not desk.recovery.lost_ranges:
                 desk.recovery.lost(*desk.deferred, now_ns)
-            if desk.closed:
-                self._watch_closed(place, desk, now_ns)
-            for action in desk.recovery.take():
-                self._act(place, desk, action, now_ns)
-            deadline = min(deadline, self._deadline_of(desk, now_ns))
-        self.deadline_ns = deadline
+                self._settle(place, now_ns)
 
     def _deadline_of(self, desk: _Desk, now_ns: int) -> int:
-        deadline = desk.recovery.deadline_ns
+        deadline = min(desk.recovery.deadline_ns, desk.well_ns)
         for assembler in desk.assemblers:
             deadline = min(deadline, assembler.deadline_ns)
         if desk.closed or desk.pending is not None:
@@ -512,7 +565,7 @@ class Desk:
         reason = "overflow" if full else "no snapshot"
         self.ports.quality(place, desk.quality.stale(reason))
         self._tell_evicted(place, desk, now_ns)
-        self._open(place, desk, desk.store.packets(0, NEVER))
+        self._open(place, desk, desk.store.packets(0, NEVER), 0)
 
     def _tell_evicted(self, place: int, desk: _Desk, now_ns: int) -> None:
         """What gave way in a closed stream's store is lost: it was never published."""
@@ -557,14 +610,20 @@ class Desk:
             missing.append(desk.before)
         return desk.quality.recovering(missing, self._following(place, desk))
 
-    def _tell_recovered(self, place: int, desk: _Desk, following: int) -> None:
+    def _tell_missing(self, place: int, desk: _Desk) -> None:
+        """Tell subscribers all that is missing now."""
+        desk.untold = False
+        self.ports.quality(place, self._recovering(place, desk))
+
+    def _tell_well(self, place: int, desk: _Desk) -> None:
         """Nothing is missing any more, though the stream may be stale, or closed, all the same."""
+        desk.well_ns = NEVER
         if not len(desk.quality.missing):
             return
         if desk.closed:
             self.ports.quality(place, self._recovering(place, desk))
         else:
-            self.ports.quality(place, desk.quality.recovered(following))
+            self.ports.quality(place, desk.quality.recovered(self._following(place, desk)))
 
     def _place_of(self, service: int) -> int:
         for place, desk in enumerate(self._desks):

@@ -53,8 +53,10 @@ class Ports(Protocol):
     def close_stream(self, place: int) -> None:
         """From now on packets go to the store only."""
 
-    def open_stream(self, place: int, packets: list[tuple[int, int, bytes]]) -> None:
-        """Publish these stored packets, then live ones again."""
+    def open_stream(
+        self, place: int, packets: list[tuple[int, int, bytes]], following: int
+    ) -> None:
+        """Publish these stored packets, then live ones again; `following` or later is next."""
 
     def renumber(self, place: int) -> None:
         """A new numbering begins; everything of the old one was published."""

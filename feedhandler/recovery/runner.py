@@ -108,7 +108,7 @@ class RecoveryRunner:
                 client,
                 *server.place,
                 self._config.recovery,
-                on_event=partial(self._on_event, name),
+                on_events=partial(self._on_events, name),
                 on_up=partial(self._on_up, name),
                 on_down=partial(self._on_down, name),
                 clock=self.now_ns,
@@ -149,9 +149,9 @@ class RecoveryRunner:
         self.desk.attached(outlet, [stream.index for stream in streams], self.now_ns())
         self._after(self.now_ns())
 
-    def _on_event(self, server: str, event: Event) -> None:
+    def _on_events(self, server: str, events: list[Event]) -> None:
         now_ns = self.now_ns()
-        self.desk.client_event(server, event, now_ns)
+        self.desk.client_events(server, events, now_ns)
         self._after(now_ns)
 
     def _on_up(self, server: str) -> None:
@@ -232,11 +232,13 @@ class RecoveryRunner:
         """Packets go to the store only."""
         self._streams[place].closed = True
 
-    def open_stream(self, place: int, packets: list[tuple[int, int, bytes]]) -> None:
+    def open_stream(
+        self, place: int, packets: list[tuple[int, int, bytes]], following: int
+    ) -> None:
         """Publish stored packets, then live ones again."""
         stream = self._streams[place]
         stream.closed = False
-        self._fanout.replay(stream, packets)
+        self._fanout.replay(stream, packets, following)
 
     def renumber(self, place: int) -> None:
         """A new numbering begins."""

@@ -77,12 +77,13 @@ class Outward:
 
     def take(self, events: list, now_ns: int) -> None:
         """Hand events on; a broken connection is closed."""
-        for event in events:
-            if isinstance(event, Broken):
-                self.broken[event.reason] += 1
-                self._drop(now_ns)
-            else:
-                self.gateway.desk.client_event(self.name, event, now_ns)
+        broken = [event for event in events if isinstance(event, Broken)]
+        told = [event for event in events if not isinstance(event, Broken)]
+        if told:
+            self.gateway.desk.client_events(self.name, told, now_ns)
+        for event in broken:
+            self.broken[event.reason] += 1
+            self._drop(now_ns)
         self.flush(now_ns)
 
     def flush(self, now_ns: int) -> None:
@@ -345,9 +346,12 @@ class Gateway:
     def close_stream(self, place: int) -> None:
         self.streams[place].closed = True
 
-    def open_stream(self, place: int, packets: list[tuple[int, int, bytes]]) -> None:
+    def open_stream(
+        self, place: int, packets: list[tuple[int, int, bytes]], following: int
+    ) -> None:
         stream = self.streams[place]
         stream.closed = False
+        stream.next = max(stream.next, following)
         for sequence, following, packet in packets:
             stream.next = following
             data = parse(packet).kind == DATA

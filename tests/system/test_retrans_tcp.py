@@ -56,15 +56,15 @@ class Owner:
             HOST,
             port,
             settings,
-            on_event=self._event,
+            on_events=self._take,
             on_up=self._up,
             on_down=self._down,
             chance=self._chance,
         )
         self.connection.start()
 
-    def _event(self, event: Event) -> None:
-        self.events.append(event)
+    def _take(self, events: list[Event]) -> None:
+        self.events += events
         self._changed.set()
 
     def _up(self) -> None:

@@ -7,7 +7,7 @@ import pytest
 from feedhandler.amqp.quality import QualityState
 from feedhandler.codecs import load_feed
 from feedhandler.ingest.ring import RecordKind
-from feedhandler.recovery.desk import LOOK_NS, Desk
+from feedhandler.recovery.desk import LOOK_NS, WELL_NS, Desk
 from feedhandler.recovery.ports import DeskChannel
 from feedhandler.retrans.events import Accepted, Answered, Packet, RefreshPacket, Rejected
 from feedhandler.retrans.settings import RecoverySettings
@@ -73,8 +73,9 @@ class Hands:
         self.closed.add(place)
         self.done.append(("close", place))
 
-    def open_stream(self, place, packets):
+    def open_stream(self, place, packets, following):
         self.closed.discard(place)
+        self.next[place] = max(self.next[place], following)
         self.done.append(("open", place, [sequence for sequence, _, _ in packets]))
         if packets:
             self.next[place] = packets[-1][1]
@@ -115,7 +116,7 @@ class Hands:
         for data in self.cutter.cut(service, [message], last, self.refresh_sequence, 0):
             if over_tcp:
                 event = RefreshPacket(service, self.refresh_sequence, data)
-                self.desk.client_event(RFS, event, self.now)
+                self.desk.client_events(RFS, [event], self.now)
             else:
                 self.desk.refresh_packet(place, self.refresh_sequence, data, self.now)
             self.refresh_sequence += 1
@@ -158,10 +159,12 @@ def test_what_is_missing_is_told_and_asked_for_and_filled():
         Packet(hands.asked.request_id, 104, 11, 12, packet(11)),
         Answered(hands.asked.request_id),
     ):
-        hands.desk.client_event(RTS, event, hands.now)
+        hands.desk.client_events(RTS, [event], hands.now)
     assert hands.story() == [("fill", 0, 10, 3), ("fill", 0, 11, 3)]
     hands.packets(10, 14)
     hands.mark(RecordKind.CLOSED, 14, 14)
+    assert hands.story() == []
+    hands.wait(WELL_NS / MS)
     assert hands.story() == [("quality", 0, "OK", "recovered")]
     assert hands.desk.state(0) == State.IN_SYNC
     assert hands.desk.counts["retransmitted"] == 2
@@ -177,7 +180,9 @@ def test_requests_of_two_channels_are_told_apart():
         hands.packets(1, 10, place)
         hands.mark(RecordKind.MISSING, 10, 11, place)
     hands.story()
-    hands.desk.client_event(RTS, Packet(hands.asked.request_id, 104, 10, 11, packet(10)), hands.now)
+    hands.desk.client_events(
+        RTS, [Packet(hands.asked.request_id, 104, 10, 11, packet(10))], hands.now
+    )
     assert hands.story() == [("fill", 1, 10, 0)]
     assert hands.desk.state(0) == State.REQUESTING
 
@@ -251,7 +256,7 @@ def test_a_refusal_gives_the_range_up():
     hands = joined()
     hands.mark(RecordKind.MISSING, 10, 12, auxiliary=1)
     hands.story()
-    hands.desk.client_event(RTS, Rejected(hands.asked.request_id, 5), hands.now)
+    hands.desk.client_events(RTS, [Rejected(hands.asked.request_id, 5)], hands.now)
     assert hands.story() == [("give up", 0, 12, 1)]
 
 
@@ -403,3 +408,43 @@ def test_deadlines_always_lie_ahead(seed):
         hands.now = max(hands.now, hands.desk.deadline_ns)
         hands.desk.tick(hands.now)
         assert hands.desk.deadline_ns > hands.now
+
+
+def test_holes_that_follow_one_another_closely_are_told_once_each_and_their_end_once():
+    hands = joined()
+    told = []
+    for first in (10, 12, 14):
+        hands.mark(RecordKind.MISSING, first, first + 1)
+        request = hands.asked.request_id
+        assert hands.asked.first == first
+        hands.desk.client_events(
+            RTS, [Packet(request, 104, first, first + 1, packet(first)), Answered(request)],
+            hands.now,
+        )  # fmt: skip
+        told.append(hands.told["missing"])
+        hands.packets(first, first + 2)
+        hands.mark(RecordKind.CLOSED, first + 2, first + 2)
+        hands.wait(WELL_NS / MS / 2)
+    assert told == [[[10, 10]], [[12, 12]], [[14, 14]]]
+    hands.wait(WELL_NS / MS)
+    assert [done[3] for done in hands.story() if done[0] == "quality"] == [
+        "missing", "missing", "missing", "recovered",
+    ]  # fmt: skip
+
+
+def test_a_range_is_told_before_the_packet_that_fills_it():
+    hands = joined()
+    hands.mark(RecordKind.MISSING, 10, 11)
+    first = hands.asked.request_id
+    hands.mark(RecordKind.MISSING, 12, 13)
+    hands.story()
+    hands.desk.client_events(RTS, [Packet(first, 104, 10, 11, packet(10))], hands.now)
+    assert hands.story() == [("quality", 0, "RECOVERING", "missing"), ("fill", 0, 10, 0)]
+    assert hands.told["missing"] == [[10, 10], [12, 12]]
+
+
+def test_a_stream_that_opens_behind_its_snapshot_goes_on_there():
+    hands = joined(first=100)
+    hands.packets(100, 105)
+    hands.snapshot(104)
+    assert hands.next[0] == 105
