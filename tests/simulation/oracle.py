@@ -17,6 +17,7 @@ Violations raise `AssertionError` with the service and the number.
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Callable
 
 from sessions import FEED, Session
 
@@ -50,15 +51,16 @@ class _Service:
 
 
 class Subscriber:
-    """All services' output of one run."""
+    """All services' output of one run; `clock` is the world's time, for `qualities`."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: Session, clock: Callable[[], int]) -> None:
         self.session = session
         self.market = Market(FEED)
         self.services = {service: _Service() for service in session.services}
         self.seen = Counter[str]()
+        #: (when, service, state, reason) of each quality message.
         self.qualities: list[tuple[int, int, str, str]] = []
-        self.now = 0
+        self.clock = clock
 
     # -- what the gateway says --------------------------------------------------------------
 
@@ -86,7 +88,7 @@ class Subscriber:
         assert told["service"] == service
         known.state, reason = told["state"], told["reason"]
         self.seen[f"{known.state}/{reason}"] += 1
-        self.qualities.append((self.now, service, known.state, reason))
+        self.qualities.append((self.clock(), service, known.state, reason))
         where = f"service {service}: {told}"
         if reason == "gap":
             ((first, last),) = told["lost"]
@@ -163,11 +165,10 @@ class Subscriber:
     def quality_state(self, known: _Service, told: dict) -> None:
         """The state that a marker tells."""
         known.state = told["state"]
-        self.qualities.append((self.now, told["service"], told["state"], told["reason"]))
+        self.qualities.append((self.clock(), told["service"], told["state"], told["reason"]))
 
     def settled(self, now_ns: int) -> None:
         """The gateway has done everything that it could do by now: is what it says true?"""
-        self.now = now_ns
         for service, known in self.services.items():
             if known.state in WHOLE:
                 where = f"service {service} at {known.expected} says {known.state}"

@@ -34,6 +34,8 @@ LIVE_NS = 2_300 * MS
 CHOICES = ((101, 103, 104), (101, 102, 104))
 #: Messages a second that give either choice its 2,000 packets.
 RATES = (7_200.0, 12_500.0)
+#: How far the copies of a packet lie apart, in a session that has several of each.
+COPY_NS = 1_000
 #: Sessions a process makes, at most; every third is renumbered in its middle.
 POOL = 6
 
@@ -61,16 +63,33 @@ class Truth(NamedTuple):
 
 
 class Session:
-    """Three services' packets in order of sending; see the module's text."""
+    """Three services' packets in order of sending; see the module's text.
 
-    def __init__(self, seed: int) -> None:
+    `live_ns`, `rate` (messages a second, 0: as usual), `heartbeat_ns`: what is generated. `copies`:
+    each data packet is sent so often, under a number of its own, for sessions of many packets.
+    """
+
+    def __init__(
+        self,
+        seed: int,
+        *,
+        live_ns: int = LIVE_NS,
+        rate: float = 0.0,
+        heartbeat_ns: int = 100 * MS,
+        copies: int = 1,
+    ) -> None:
         self.seed = seed
         self.services = CHOICES[seed % 2]
-        self.renumbered = seed % 3 == 2
+        self.renumbered = copies == 1 and live_ns == LIVE_NS and seed % 3 == 2
+        self.heartbeat_ns = heartbeat_ns
         generator = SessionGenerator(
-            FEED, seed, instruments=24, messages_per_s=RATES[seed % 2], heartbeat_ns=100 * MS
+            FEED,
+            seed,
+            instruments=24,
+            messages_per_s=rate or RATES[seed % 2],
+            heartbeat_ns=heartbeat_ns,
         )
-        outgoing = [*generator.packets(LIVE_NS), *generator.close(LIVE_NS)]
+        outgoing = [*generator.packets(live_ns), *generator.close(live_ns)]
         self.sent: list[Sent] = []
         #: (service, epoch, sequence) -> the bytes after the packet header; data packets only.
         self.bodies: dict[tuple[int, int, int], bytes] = {}
@@ -81,10 +100,16 @@ class Session:
         #: service -> its packets in order, heartbeats left out.
         self.packets: dict[int, list[Sent]] = {service: [] for service in self.services}
         self._epochs = dict.fromkeys(self.services, 0)
-        self._shift = dict.fromkeys(self.services, 0)
+        self._next = dict.fromkeys(self.services, 1)
+        self._last_at = dict.fromkeys(self.services, 0)
         for out in outgoing:
             if out.service in self._epochs:
-                self._send(out.due_ns, out.service, out.packet)
+                at = max(out.due_ns, self._last_at[out.service])
+                for _ in range(copies if out.messages else 1):
+                    self._send(at, out.service, out.packet)
+                    at += COPY_NS
+                self._last_at[out.service] = at if copies > 1 else 0
+        self.sent.sort(key=lambda sent: sent.at)
         self.duration = self.sent[-1].at
         self._beat()
         self._chains: dict[tuple[int, ...], bytes] = {}
@@ -93,7 +118,7 @@ class Session:
 
     def _beat(self) -> None:
         """Heartbeats after the close, for as long as a simulation may go on."""
-        for at in range(self.duration, self.duration + 2 * SECOND, 100 * MS):
+        for at in range(self.duration, self.duration + 2 * SECOND, self.heartbeat_ns):
             for service in self.services:
                 self._take(at, service, FEED.encode_packet(kind="heartbeat", service=service))
 
@@ -135,19 +160,19 @@ class Session:
 
     def _send(self, at: int, service: int, packet: bytes) -> None:
         """Number a generated packet for this session and take it in."""
-        length, kind, sequence, time, *rest = HEADER.unpack_from(packet)
-        mine = self.packets[service]
+        length, kind, _, time, *rest = HEADER.unpack_from(packet)
         if self.renumbered and not self._epochs[service] and at > LIVE_NS // 2 and kind == 501:
             self._epochs[service] = 1
-            self._shift[service] = sequence - 2
-            self._take(at, service, FEED.encode_packet(
+            self._next[service] = 2
+            reset = FEED.encode_packet(
                 kind="reset", sequence=1, service=service, send_time=time, next_sequence=2
-            ))  # fmt: skip
+            )
+            self._take(at, service, reset)
         if kind != 2:
-            sequence -= self._shift[service]
+            sequence = self._next[service]
+            self._next[service] = sequence + 1
             packet = HEADER.pack(length, kind, sequence, time, *rest) + packet[HEADER.size :]
         self._take(at, service, packet)
-        assert kind == 2 or mine[-1].sequence == sequence
 
     def _take(self, at: int, service: int, packet: bytes) -> None:
         header = parse(packet)

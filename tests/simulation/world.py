@@ -167,7 +167,7 @@ class World:
             for name, settings in (("rts", plan.rts), ("rfs", plan.rfs))
         }  # fmt: skip
         self.ports = ports
-        self.subscriber = Subscriber(plan.session)
+        self.subscriber = Subscriber(plan.session, lambda: self.now)
         refresh_settings = ArbitrationSettings(
             gap_wait_us=2_000, start_wait_us=0, compare_packets=256, hold_packets=256,
             quarantine_packets=16, packet_bytes_max=1536, silent_us=3_600_000_000,
