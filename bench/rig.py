@@ -31,6 +31,7 @@ from feedhandler.config import (
     StatsConfig,
     to_toml,
 )
+from feedhandler.recorder_settings import RecordConfig
 from feedhandler.replay.sender_lines import MulticastLine
 from feedhandler.replay.sender_load import LoadGenerator, LoadTemplate
 
@@ -125,7 +126,7 @@ class Rig:
     second. In a data centre subscribers run on other hosts; here they would otherwise take the
     gateway's turn at every message that wakes them. `lost_every`: one number in so many is lost on
     both lines, and a retransmission server has it. The grain `recovered` stands for a subscriber
-    that times recoveries.
+    that times recoveries. `record`: everything is recorded.
     """
 
     def __init__(
@@ -136,8 +137,10 @@ class Rig:
         stamp: bool = False,
         apart: bool = False,
         lost_every: int = 0,
+        record: bool = False,
     ) -> None:
         self.grain = grain
+        self.record = record
         self.lost_every = lost_every
         self.apart = apart
         self.count = subscribers
@@ -178,6 +181,7 @@ class Rig:
             servers=servers,
             amqp=AmqpConfig(listen=f"127.0.0.1:{port}"),
             stats=StatsConfig(bind=f"tcp://127.0.0.1:{stats}", interval_ms=100),
+            record=RecordConfig(dir=str(folder) if self.record else "", what="both"),
         )
         self.config = config
         path = folder / "gateway.toml"

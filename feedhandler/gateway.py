@@ -32,6 +32,7 @@ from feedhandler.histogram import percentiles_of
 from feedhandler.ingest.lines import ChannelPlan, Line
 from feedhandler.ingest.receiver import Receiver
 from feedhandler.ingest.ring import Ring
+from feedhandler.notes import tell_operator
 from feedhandler.recorder import Recorder
 from feedhandler.recovery.runner import RecoveryRunner
 
@@ -169,7 +170,12 @@ class Gateway:
         """What records, if anything: lines are numbered as the receive thread does it."""
         lines = list(dict.fromkeys(line for plan in plans for line in plan.lines))
         published = [plan.lines[0] for plan in plans[: len(self.streams)]]
-        return Recorder(self.config.record, lines, published)
+        return Recorder(
+            self.config.record,
+            lines,
+            published,
+            on_stop=lambda reason: tell_operator(f"recording stopped: {reason}"),
+        )
 
     @contextlib.asynccontextmanager
     async def _attended(self) -> AsyncIterator[None]:

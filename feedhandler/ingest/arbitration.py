@@ -74,8 +74,8 @@ RETRY_NS = cython.declare(cython.ulonglong, 1_000_000)
 #: After so long without anything that fits, a lower number without a later send time begins a
 #: numbering anew as well (no line lags by a minute; send times may count from midnight).
 IDLE_NS = cython.declare(cython.ulonglong, 60_000_000_000)
-#: How often a channel tells that its lines differ: those that differ for good do so in every packet,
-#: and a mark for each would double what subscribers get. The counters tell each.
+#: How often a channel tells that its lines differ: those that differ for good do so in every
+#: packet, and a mark for each would double what subscribers get. The counters tell each.
 ALARM_INTERVAL_NS = cython.declare(cython.ulonglong, 1_000_000_000)
 #: No deadline: the largest signed number (C would keep a larger literal as a Python object).
 NEVER = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)

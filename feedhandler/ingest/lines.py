@@ -40,8 +40,8 @@ RECEIVE_BUFFER_BYTES = 16 << 20
 class Line:
     """One multicast line: `group` and `port` on `interface` (a name, or a local IPv4 address).
 
-    `source` is the sender's address, or several with commas between: an exchange that fails over sends
-    from another one. `source_filter` says who keeps other senders out: the `"kernel"`, by a
+    `source` is the sender's address, or several with commas between: an exchange that fails over
+    sends from another one. `source_filter` says who keeps other senders out: the `"kernel"`, by a
     source-specific join, or the receive thread, which can `"count"` them. Lines are equal when they
     would receive the same: the name is for people.
     """

@@ -58,9 +58,12 @@ def _drop(arbiter, header, data, start, now_ns):
     if arbiter.stream.lost.touches(header.sequence, header.next_sequence):
         arbiter.out.count_line(line, columns.LINE_LATE)
         return states.LATE
-    if arbiter.stream.window.compare(
-        header.sequence, fingerprint(data, start + header.body, header.length - header.body)
-    ) == DIFFERENT:
+    if (
+        arbiter.stream.window.compare(
+            header.sequence, fingerprint(data, start + header.body, header.length - header.body)
+        )
+        == DIFFERENT
+    ):
         arbiter._alarm(line, header, now_ns)
     arbiter.out.count_line(line, columns.LINE_DUPLICATES)
     return states.DUPLICATE

@@ -48,10 +48,11 @@ BY_DEADLINE = cython.declare(cython.int, 1)
 class Sequencer:
     """Order for one channel: records go to `out`, waiting packets into `pool`.
 
-    `hold_packets` wait at most, a hole waits `gap_wait_ns` for the lines and then `recovery_wait_ns`
-    for recovery, and the latest `compare_numbers` numbers' fingerprints are kept. Holes below
-    `asked` were told as missing; `epoch` goes into what is told. `first_time` is the send time of the first packet published
-    since the start or restart, `last_send_time` the latest's.
+    `hold_packets` wait at most, a hole waits `gap_wait_ns` for the lines and then
+    `recovery_wait_ns` for recovery, and the latest `compare_numbers` numbers' fingerprints are
+    kept. Holes below `asked` were told as missing; `epoch` goes into what is told. `first_time` is
+    the send time of the first packet published since the start or restart, `last_send_time` the
+    latest's.
     """
 
     def __init__(

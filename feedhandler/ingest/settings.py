@@ -24,8 +24,8 @@ class ArbitrationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     """how long to look for the lowest number when joining a stream in its middle"""
 
     hold_packets: int = 16_384
-    """most packets held behind a hole, while the other line and then recovery may fill it: a tenth of
-    a second at the highest rates"""
+    """most packets held behind a hole, while the other line and then recovery may fill it: a tenth
+    of a second at the highest rates"""
 
     packet_bytes_max: int = 2048
     """longest datagram: an Ethernet frame of 1,500 bytes and some air; up to 65,535 for others"""

@@ -54,8 +54,9 @@ PLACE_SHIFT = 32
 LOOK_NS = 2_000_000
 #: A closed stream opens when its store is so full: what comes until the next look must fit.
 CLOSED_SHARE_MAX = 0.5
-#: How long nothing may have been missing before subscribers are told so: where every hundredth packet
-#: is lost, holes follow one another so closely that telling each end would double what they get.
+#: How long nothing may have been missing before subscribers are told so: where every hundredth
+#: packet is lost, holes follow one another so closely that telling each end would double what
+#: they get.
 WELL_NS = 10_000_000
 NEVER = 2**63 - 1
 
@@ -143,7 +144,8 @@ class Desk:
         ]
         # A reset packet may be the day's first: who joins behind it has missed nothing.
         self._first = feed.first_sequence
-        self._first_joined = feed.first_sequence + bool(feed.description.packet.kind.reset)
+        kind = feed.description.packet.kind
+        self._first_joined = feed.first_sequence + bool(kind is not None and kind.reset)
         self._reference = next((d for d in self._desks if d.plan.reference), None)
         self._reference_until_ns = NEVER
         self._reference_asked = False

@@ -9,7 +9,6 @@ hurries anything, but counts from 1970, since servers' daily quotas begin anew a
 """
 
 import asyncio
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -24,6 +23,7 @@ from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import Feed
 from feedhandler.config import Config
 from feedhandler.ingest.receiver import Receiver
+from feedhandler.notes import tell_operator
 from feedhandler.recovery.desk import NEVER, Desk
 from feedhandler.recovery.ports import DeskChannel
 from feedhandler.retrans.actions import Ask, AskRefresh
@@ -260,7 +260,7 @@ class RecoveryRunner:
         """One line for the operator; the same one over and over is counted only."""
         self._alerts[about] += 1
         if self._alerts[about] <= ALERTS_MAX:
-            print(f"gateway: {text}", file=sys.stderr, flush=True)
+            tell_operator(text)
 
     # -- statistics ---------------------------------------------------------------------------
 

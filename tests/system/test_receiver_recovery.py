@@ -30,9 +30,7 @@ def consumer(groups):  # noqa: F811
 
 
 def missing(consumer):
-    return [
-        (e.sequence, e.next_sequence) for e in consumer.events if e.kind == RecordKind.MISSING
-    ]
+    return [(e.sequence, e.next_sequence) for e in consumer.events if e.kind == RecordKind.MISSING]
 
 
 def test_a_packet_put_into_the_inlet_fills_the_hole(consumer, groups, sender):  # noqa: F811
