@@ -98,7 +98,7 @@ def play(seed: int) -> Coverage:
     world = World(drawn(seed), seed)
     try:
         world.play()
-        world.subscriber.check_end()
+        world.subscriber.check_end(world.plan.heal_ns)
     except Exception as error:
         again = AGAIN.format(seed=seed)
         coverage.failures.append((seed, f"{type(error).__name__}: {error}\n  again: {again}"))
@@ -122,6 +122,7 @@ def _count(coverage: Coverage, world: World) -> None:
         "packets retransmitted": counts["retransmitted"],
         "refreshes": counts["refreshes"],
         "snapshots failed": counts["snapshots_failed"],
+        "snapshots for links that attached": subscriber.seen["link/snapshot-end"],
         "mid-day starts": counts["mid_day_starts"],
         "of those, opened stale": counts["opened_stale"],
         "streams healed by retransmission alone": sum(
@@ -133,7 +134,8 @@ def _count(coverage: Coverage, world: World) -> None:
         reached[f"state {state.name}"] += count
         reached[f"{state.name}/{given.name}"] += count
     for name, count in subscriber.seen.items():
-        reached[f"quality {name.split('/')[0]}"] += count
+        if not name.startswith("link/"):
+            reached[f"quality {name.split('/')[0]}"] += count
     for name, count in gateway.records.items():
         reached[f"record {name}"] += count
     for name, count in world.exchange.snapshots.items():

@@ -218,6 +218,12 @@ class Gateway:
         self.arbiters[place].receive(line, parse(packet), packet, 0, now_ns, now_ns)
         self._received(place, now_ns)
 
+    def attach(self, now_ns: int, link: object) -> None:
+        """A subscriber that wants each service's state first."""
+        self.now = now_ns
+        self.desk.attached(link, range(len(self.services)), now_ns)
+        self.find_deadline()
+
     def tick(self, now_ns: int) -> None:
         """Everything that is due."""
         self.now = now_ns

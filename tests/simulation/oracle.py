@@ -50,6 +50,23 @@ class _Service:
         self.chain = hashlib.blake2b(digest_size=16)
 
 
+class Link:
+    """A subscriber that came later and asked for each service's state first (`snapshot=1`)."""
+
+    def __init__(self, attached_ns: int) -> None:
+        self.attached_ns = attached_ns
+        self.market = Market(FEED)
+        #: Services whose state it has.
+        self.based: set[int] = set()
+
+    def block(self, service: int, packets: list[bytes]) -> None:
+        """A snapshot and what was published since."""
+        self.market.clear(service)
+        for packet in packets:
+            self.market.apply(packet)
+        self.based.add(service)
+
+
 class Subscriber:
     """All services' output of one run; `clock` is the world's time, for `qualities`."""
 
@@ -58,6 +75,7 @@ class Subscriber:
         self.market = Market(FEED)
         self.services = {service: _Service() for service in session.services}
         self.seen = Counter[str]()
+        self.links: list[Link] = []
         #: (when, service, state, reason) of each quality message.
         self.qualities: list[tuple[int, int, str, str]] = []
         self.clock = clock
@@ -114,6 +132,8 @@ class Subscriber:
             known.lost.clear()
             known.told_lost.clear()
             self.market.clear(service)
+            for link in self.links:
+                link.block(service, [])
 
     def packet(self, service: int, sequence: int, following: int, packet: bytes, data: bool):
         """A live packet."""
@@ -125,7 +145,7 @@ class Subscriber:
             if not known.expected:
                 known.tails = [0] * epoch
             known.epoch, known.expected = epoch, following
-            self.market.apply(packet)
+            self._apply(packet)
             return
         assert sequence >= known.expected, f"{where}: expected {known.expected}"
         if sequence > known.expected:
@@ -137,22 +157,27 @@ class Subscriber:
         assert packet[16:] == body, f"{where}: other bytes than were sent"
         known.published += 1
         known.chain.update(body)
-        self.market.apply(packet)
+        self._apply(packet)
         assert known.state not in WHOLE or not known.lost, f"{where}: {known.state}, {known.lost}"
 
     def block(self, service: int, begin: bytes, packets: list[bytes], last: int, end: bytes, links):
         """A snapshot block: markers, packets, and what it makes of the state."""
         known = self.services[service]
-        assert links is None, "nobody attached"
         told, over = json.loads(begin), json.loads(end)
         where = f"service {service}: {over}"
         assert (told["reason"], over["reason"]) == ("snapshot-begin", "snapshot-end"), where
         assert told["packets"] == len(packets), where
         assert told["last"] == last, where
+        assert all(len(packet) <= 1400 for packet in packets), where
+        for link in self.links if links is None else links:
+            link.block(service, packets)
+            self.check_state(service, f"{where}, on a link", link.market, over["next"])
+        if links is not None:
+            self.seen["link/snapshot-end"] += len(links)
+            return
         self.quality_state(known, told)
         self.market.clear(service)
         for packet in packets:
-            assert len(packet) <= 1400 or packet[14] != 0
             self.market.apply(packet)
         known.expected = over["next"]
         known.joined = known.joined or over["next"]
@@ -160,7 +185,13 @@ class Subscriber:
         self.quality_state(known, over)
         known.refreshes += 1
         self.seen[f"{over['state']}/snapshot-end"] += 1
-        self.check_state(service, where)
+        self.check_state(service, where, self.market, known.expected)
+
+    def _apply(self, packet: bytes) -> None:
+        """What is published changes everybody's state."""
+        self.market.apply(packet)
+        for link in self.links:
+            link.market.apply(packet)
 
     def quality_state(self, known: _Service, told: dict) -> None:
         """The state that a marker tells."""
@@ -178,15 +209,18 @@ class Subscriber:
 
     # -- what must be true in the end -------------------------------------------------------
 
-    def check_state(self, service: int, where: str) -> None:
-        """The rebuilt state is the fault-free one at this number."""
-        known = self.services[service]
-        place = self.session.places[service, known.epoch, known.expected - 1]
+    def check_state(self, service: int, where: str, market: Market, following: int) -> None:
+        """The rebuilt state is the fault-free one before number `following`."""
+        place = self.session.places[service, self.services[service].epoch, following - 1]
         digest = self.session.truth(service, place).digest
-        assert self.market.digest(service) == digest, f"{where}: other state at {known.expected}"
+        assert market.digest(service) == digest, f"{where}: other state at {following}"
 
-    def check_end(self) -> None:
-        """Every service is whole, at the end of the session, with the fault-free state."""
+    def check_end(self, healed_ns: int) -> None:
+        """Every service is whole, at the end of the session, with the fault-free state, and who
+        attached after the healing has got each."""
+        for link in self.links:
+            if link.attached_ns >= healed_ns:
+                assert link.based == set(self.services), f"a link has only {link.based}"
         for service, known in self.services.items():
             last = self.session.last(service)
             where = f"service {service}"
@@ -194,7 +228,10 @@ class Subscriber:
             assert known.epoch == last.epoch, where
             end = last.sequence + 1
             assert known.expected == end, f"{where} ends at {known.expected}, not {end}"
-            self.check_state(service, where)
+            self.check_state(service, where, self.market, end)
+            for link in self.links:
+                if service in link.based:
+                    self.check_state(service, f"{where}, on a link", link.market, end)
             if not known.announced and not known.refreshes and known.joined <= 2:
                 assert known.chain.digest() == self.session.chain(service, known.tails), where
         assert not self.market.problems["bad_packet"]

@@ -116,6 +116,9 @@ class Exchange:
         #: service -> place of its last packet that was sent, -1 before the first.
         self._places = dict.fromkeys(session.services, -1)
         self._refresh_next = dict.fromkeys(session.services, 1)
+        self._subscribers: dict[int, list[Callable[[list[bytes]], None]]] = {
+            service: [] for service in session.services
+        }
         self._busy_until = dict.fromkeys(session.services, 0)
         self._cutter = SnapshotCutter(FEED)
         self._send_refresh = send_refresh
@@ -146,8 +149,13 @@ class Exchange:
         self.snapshot(service, now_ns)
         return 0
 
-    def subscribe(self, service: int, callback: Callable[[list[bytes]], None]) -> None:
-        """Snapshots over TCP are not offered here."""
+    def subscribe(
+        self, service: int, callback: Callable[[list[bytes]], None]
+    ) -> Callable[[], None]:
+        """`callback` gets the service's snapshots too, over a connection."""
+        heard = self._subscribers[service]
+        heard.append(callback)
+        return lambda: heard.remove(callback)
 
     def snapshot(self, service: int, now_ns: int) -> None:
         """Cut the service's state and send it, with what may go wrong on the way."""
@@ -194,6 +202,8 @@ class Exchange:
         return packets
 
     def _put(self, service: int, packets: list[bytes], at: int, pace: int) -> int:
+        for callback in list(self._subscribers[service]):
+            callback(packets)
         timed = [(at + pace * n, packet) for n, packet in enumerate(packets)]
         self._send_refresh(service, timed)
         return at + pace * len(packets)
@@ -245,7 +255,10 @@ class Connection:
         self.open = True
         self._read = b""
         self._session = port.server.session("simulated", now_ns)
-        self._tick(now_ns)
+        self._session.on_output = self._plan
+        self._tick_ns = NEVER
+        self._now_ns = now_ns
+        self._plan()
 
     def send(self, data: bytes, now_ns: int) -> None:
         """The client's bytes."""
@@ -272,17 +285,25 @@ class Connection:
                 self._receive(data, now_ns)
         self._watch()
 
+    def _plan(self) -> None:
+        """Have the server ticked when it wants to be, where that is sooner than planned."""
+        due = max(self._session.deadline_ns, self._now_ns)
+        if self.open and due < self._tick_ns:
+            self._tick_ns = due
+            self.port.schedule(due, self._tick)
+
     def _tick(self, now_ns: int) -> None:
-        """The server's timers; its heartbeats may get lost."""
-        if not self.open:
+        """The server's timers, and answers that go out in parts; its heartbeats may get lost."""
+        if not self.open or now_ns != self._tick_ns:
             return
+        self._tick_ns, self._now_ns = NEVER, now_ns
+        busy = self._session.waiting
         said = self._session.tick(now_ns)
         silent = any(begin <= now_ns < end for begin, end in self.port.mischief.silent)
-        if not silent or now_ns >= self.port.mischief.until_ns:
+        if busy or not silent or now_ns >= self.port.mischief.until_ns:
             self._say(said, now_ns)
         self._hang_up(now_ns)
-        if self.open and self._session.deadline_ns < NEVER:
-            self.port.schedule(max(self._session.deadline_ns, now_ns + 1), self._tick)
+        self._plan()
 
     def _say(self, data: bytes, now_ns: int) -> None:
         self.port.bytes_sent += len(data)
@@ -305,6 +326,7 @@ class Connection:
 
     def _receive(self, data: bytes, now_ns: int) -> None:
         """Cut the client's bytes into packets; requests may meet a trick."""
+        self._now_ns = now_ns
         self.port.exchange.advance(now_ns)
         self._read += data
         while len(self._read) >= HEADER.size:
@@ -323,6 +345,7 @@ class Connection:
             self._hang_up(now_ns)
             if not self.open:
                 return
+        self._plan()
 
     def _play(self, trick: str, packet: bytes, kind: int, now_ns: int) -> None:
         draw = self.port.draw

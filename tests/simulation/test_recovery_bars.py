@@ -37,7 +37,7 @@ def lines(shared: Shared, a: LineFaults | None = None, b: LineFaults | None = No
 
 def recovered_by_retransmission(world: World) -> None:
     """Nothing was announced lost, no snapshot was needed, and the end is the fault-free one."""
-    world.subscriber.check_end()
+    world.subscriber.check_end(world.plan.heal_ns)
     assert world.gateway.records["GAP"] == 0
     assert world.gateway.desk.counts["refreshes"] == 0
 
@@ -125,7 +125,7 @@ def test_a_hundred_thousand_packets_blacked_out_on_both_lines_are_one_refresh():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     world.play()
     grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
-    world.subscriber.check_end()
+    world.subscriber.check_end(world.plan.heal_ns)
     counts = world.gateway.desk.counts
     print(f"{dark:,} packets dark: {counts}; memory grew by {grown:,} KiB")
     for place, service in enumerate(long.services):

@@ -25,7 +25,7 @@ from network import (
     TcpFaults,
     arrivals,
 )
-from oracle import Subscriber
+from oracle import Link, Subscriber
 from servers import (
     REFRESH_TRICKS,
     RETRANS_TRICKS,
@@ -62,6 +62,8 @@ class Plan:
     snapshots: RefreshFaults = field(default_factory=RefreshFaults)
     cycle_ns: int = 0
     lag_ns: int = 0
+    #: When subscribers attach that want each service's state first.
+    attach_ns: list[int] = field(default_factory=list)
     arbitration: ArbitrationSettings = field(default_factory=ArbitrationSettings)
     recovery: RecoverySettings = field(default_factory=RecoverySettings)
     rts: ServerSettings = field(default_factory=ServerSettings)
@@ -95,6 +97,8 @@ def drawn(seed: int) -> Plan:
     plan.snapshots = RefreshFaults.drawn(draw, heal)
     plan.cycle_ns = draw.choice([0, 0, draw.randrange(200 * MS, 1_000 * MS)])
     plan.lag_ns = draw.choice([0, 50_000, draw.randrange(2 * MS)])
+    if draw.random() < 0.2:
+        plan.attach_ns = [draw.randrange(plan.start_ns, heal), heal + draw.randrange(500 * MS)]
     _draw_settings(draw, plan)
     return plan
 
@@ -125,6 +129,7 @@ def _draw_settings(draw: random.Random, plan: Plan) -> None:
         recovery_wait_us=draw.choice([20_000, 100_000, draw.randrange(1_000, 400_000)]),
         refresh_timeout_us=draw.randrange(100_000, 300_000),
         refresh_tries=draw.randrange(1, 4),
+        refresh_backoff_us=draw.randrange(20_000, 200_000),
         refresh_retry_us=draw.randrange(100_000, 300_000),
         store_bytes=draw.choice([1 << 16, 1 << 20]),
         heartbeat_us=50_000,
@@ -137,10 +142,16 @@ def _draw_settings(draw: random.Random, plan: Plan) -> None:
         request_packets_max=draw.choice([5, 100, 1000]),
         requests_per_day=quota,
         window_bytes=draw.choice([1 << 14, 1 << 17, 1 << 22]),
+        chunk_bytes=draw.choice([1 << 11, 1 << 16]),
         heartbeat_us=50_000,
         dead_us=500_000,
     )
-    plan.rfs = ServerSettings(heartbeat_us=50_000, dead_us=500_000)
+    plan.rfs = ServerSettings(
+        refresh_over_tcp=draw.random() < 0.3,
+        chunk_bytes=draw.choice([1 << 11, 1 << 16]),
+        heartbeat_us=50_000,
+        dead_us=500_000,
+    )
 
 
 class World:
@@ -181,6 +192,14 @@ class World:
             for place, service in enumerate(plan.session.services):
                 first = plan.cycle_ns * (place + 1) // 4
                 self.schedule(first, self._cycle, service, plan.cycle_ns)
+
+        for at in plan.attach_ns:
+            self.schedule(at, self._attach)
+
+    def _attach(self, now_ns: int) -> None:
+        link = Link(now_ns)
+        self.subscriber.links.append(link)
+        self.gateway.attach(now_ns, link)
 
     def schedule(self, at: int, function: Callable[..., None], *arguments) -> None:
         """Call `function(now_ns, *arguments)` at `at`."""
