@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """Healing what was lost: asking for a snapshot, waiting for it, judging whether it reaches.
 
 One `Healing` a channel. It is in one of five phases:
@@ -15,15 +16,23 @@ each snapshot that begins in a pause is a try; `refresh_tries` of them, and the 
 
 A snapshot may also be wanted while nothing is lost, by a subscriber that has just attached: the
 same phases, but nobody rests, and refreshes wanted so begin at least `refresh_backoff_us` apart.
+
+Compiled; the types of attributes and verbs stand in `healing.pxd`.
 """
 
 from collections.abc import Callable
 from enum import Enum, auto
 
+import cython
+
+if cython.compiled:
+    from cython.cimports.feedhandler.retrans.ranges import RangeSet
+else:
+    from feedhandler.retrans.ranges import RangeSet
+
 from feedhandler.retrans.actions import Action, Alert, AskRefresh, Cancel
 from feedhandler.retrans.backoff import Backoff
 from feedhandler.retrans.quota import DAY_NS
-from feedhandler.retrans.ranges import RangeSet
 from feedhandler.retrans.reactions import REFRESH, UNKNOWN_REFRESH, RefreshReaction
 from feedhandler.retrans.settings import RecoverySettings
 
@@ -49,6 +58,8 @@ class Phase(Enum):
 _TRYING = (Phase.ASKED, Phase.TAKING, Phase.PAUSED)
 
 
+@cython.final
+@cython.cclass
 class Healing:
     """What one channel has lost. `configured`: there is a refresh to wait for.
 
@@ -77,7 +88,8 @@ class Healing:
         self._new_id = new_id
         backoff_us = settings.refresh_backoff_us
         self._backoff = Backoff(backoff_us, backoff_us << _BACKOFF_DOUBLINGS, seed)
-        self._due_ns = NEVER
+        #: When `tick` must be called next.
+        self.deadline_ns = NEVER
         self._tries = 0
         #: The request that the server has not answered yet; 0 for none.
         self._open_id = 0
@@ -88,17 +100,12 @@ class Healing:
     @property
     def hurt(self) -> bool:
         """Was anything lost and not healed?"""
-        return bool(len(self.lost))
+        return bool(self.lost)
 
     @property
     def trying(self) -> bool:
         """Is a snapshot to be expected?"""
         return self.phase in _TRYING
-
-    @property
-    def deadline_ns(self) -> int:
-        """When `tick` must be called next."""
-        return self._due_ns
 
     # -- what happens in the stream ---------------------------------------------------------
 
@@ -208,7 +215,7 @@ class Healing:
 
     def tick(self, now_ns: int) -> None:
         """Time-outs, and what has waited long enough."""
-        if self._due_ns > now_ns:
+        if self.deadline_ns > now_ns:
             return
         if self.phase is Phase.RESTING:
             self._tries = 0
@@ -265,7 +272,7 @@ class Healing:
 
     def _go(self, phase: Phase, due_ns: int) -> None:
         self.phase = phase
-        self._due_ns = due_ns
+        self.deadline_ns = due_ns
 
     def _cancel(self) -> None:
         """Whatever still answers the open request is late."""

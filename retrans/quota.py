@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """What one retransmission server will bear: requests per second, per day, and at once.
 
 All channels that ask the same server share its `Quota`. Places are given in turn: a channel that
@@ -10,7 +11,11 @@ When it refuses a range as too wide, everybody asks for half of that from then o
 
 Time is an argument, in ns since 1970: a new day begins at midnight UTC, outside the trading hours
 of the exchanges of Europe and America.
+
+Compiled; the types of attributes and verbs stand in `quota.pxd`.
 """
+
+import cython
 
 DAY_NS = 86_400 * 1_000_000_000
 SECOND_NS = 1_000_000_000
@@ -21,24 +26,15 @@ BURST_PARTS = 10
 #: No limit worth the name, for a day or a second without one.
 UNLIMITED = 1 << 62
 
+#: The same for C.
+_DAY_NS = cython.declare(cython.longlong, DAY_NS)
+_POLL_NS = cython.declare(cython.longlong, POLL_NS)
 
+
+@cython.final
+@cython.cclass
 class Quota:
     """`per_s` and `per_day` requests (0: no limit), `outstanding_max` under way."""
-
-    __slots__ = (
-        "_burst",
-        "_day",
-        "_interval_ns",
-        "_paused_until_ns",
-        "_theoretical_ns",
-        "_width_max",
-        "closed",
-        "outstanding",
-        "outstanding_max",
-        "per_day",
-        "used_today",
-        "waiting",
-    )
 
     def __init__(self, per_s: int, per_day: int, outstanding_max: int) -> None:
         self.per_day = per_day
@@ -63,7 +59,7 @@ class Quota:
         if self.exhausted(now_ns) or self._free(now_ns) <= self._ahead(service):
             self.waiting.setdefault(service)
             return False
-        self.waiting.pop(service, None)
+        self.withdraw(service)
         self.outstanding += 1
         self.used_today += 1
         if self._interval_ns:
@@ -77,19 +73,20 @@ class Quota:
 
     def withdraw(self, service: int) -> None:
         """`service` no longer waits."""
-        self.waiting.pop(service, None)
+        if self.waiting:
+            self.waiting.pop(service, None)
 
     def ready_ns(self, now_ns: int) -> int:
         """When to try again after `take` refused; always later than `now_ns`."""
         if now_ns < self._paused_until_ns:
             return self._paused_until_ns
         if self._tokens(now_ns) > 0:
-            return now_ns + POLL_NS
+            return now_ns + _POLL_NS
         return self._theoretical_ns - (self._burst - 1) * self._interval_ns
 
     def exhausted(self, now_ns: int) -> bool:
         """Nothing more can be asked today."""
-        if now_ns // DAY_NS != self._day:
+        if now_ns // _DAY_NS != self._day:
             self.new_day(now_ns)
         return self.closed or bool(self.per_day and self.used_today >= self.per_day)
 
@@ -127,12 +124,14 @@ class Quota:
 
     def new_day(self, now_ns: int) -> None:
         """Every count of the day begins again."""
-        self._day = now_ns // DAY_NS
+        self._day = now_ns // _DAY_NS
         self.used_today = 0
         self.reopen()
 
     def _ahead(self, service: int) -> int:
         """How many others have waited longer; all who wait where `service` did not wait yet."""
+        if not self.waiting:
+            return 0
         for at, other in enumerate(self.waiting):
             if other == service:
                 return at

@@ -1,3 +1,4 @@
+# cython: annotation_typing=False, wraparound=True
 """Sets of sequence numbers, kept as merged ranges.
 
 Losses come in runs, so what is missing, requested, announced or held is a handful of ranges
@@ -12,10 +13,15 @@ needs exactness checks that `widened` is zero.
 
 It knows nothing of services, time or what the numbers count; the caller keeps one set for each
 sequence-number space.
+
+Compiled; the types of attributes and verbs stand in `ranges.pxd`. Most sets are empty or hold one
+range most of the time, so that is asked first.
 """
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+
+import cython
 
 from feedhandler.codecs.errors import UsageError
 
@@ -23,10 +29,10 @@ from feedhandler.codecs.errors import UsageError
 RANGES_MAX = 4096
 
 
+@cython.final
+@cython.cclass
 class RangeSet:
     """A bounded set of whole numbers, kept as sorted ranges `(first, last)`, both included."""
-
-    __slots__ = ("_firsts", "_lasts", "limit", "widened")
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = (), limit: int = RANGES_MAX) -> None:
         if limit < 1:
@@ -42,6 +48,10 @@ class RangeSet:
     def add(self, first: int, last: int) -> None:
         """Take in `first` to `last`, both included; raises `UsageError` for an empty range."""
         _check(first, last)
+        if not self._firsts:
+            self._firsts.append(first)
+            self._lasts.append(last)
+            return
         # Every range that overlaps the new one or touches it is swallowed by it.
         low = bisect_left(self._lasts, first - 1)
         high = bisect_right(self._firsts, last + 1)
@@ -59,10 +69,10 @@ class RangeSet:
         Splitting a range may fill the set; then the narrowest hole is taken in again.
         """
         _check(first, last)
+        if not self.touches(first, last):
+            return
         low = bisect_left(self._lasts, first)
         high = bisect_right(self._firsts, last)
-        if low >= high:
-            return
         kept: list[tuple[int, int]] = []
         if self._firsts[low] < first:
             kept.append((self._firsts[low], first - 1))
@@ -98,11 +108,20 @@ class RangeSet:
     def within(self, first: int, last: int) -> list[tuple[int, int]]:
         """The parts of the set that lie inside `first` to `last`, in order."""
         _check(first, last)
+        if not self._firsts:
+            return []
         low = bisect_left(self._lasts, first)
         high = bisect_right(self._firsts, last)
         return [
             (max(first, self._firsts[at]), min(last, self._lasts[at])) for at in range(low, high)
         ]
+
+    def touches(self, first: int, last: int) -> bool:
+        """Whether any number from `first` to `last` is in the set."""
+        _check(first, last)
+        if not self._firsts or last < self._firsts[0] or first > self._lasts[-1]:
+            return False
+        return bool(self._firsts[bisect_left(self._lasts, first)] <= last)
 
     def covers(self, first: int, last: int) -> bool:
         """Whether every number from `first` to `last` is in the set."""
@@ -132,6 +151,9 @@ class RangeSet:
     def __iter__(self) -> Iterator[tuple[int, int]]:
         return iter(list(zip(self._firsts, self._lasts, strict=True)))
 
+    def __bool__(self) -> bool:
+        return bool(self._firsts)
+
     def __len__(self) -> int:
         """How many ranges the set holds (`total` counts the numbers)."""
         return len(self._firsts)
@@ -139,12 +161,33 @@ class RangeSet:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, RangeSet):
             return NotImplemented
-        return self._firsts == other._firsts and self._lasts == other._lasts
+        return list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         return f"RangeSet({list(self)})"
+
+    def coarsen(self, most: int) -> None:
+        """Join neighbours, those with the narrowest holes between them first, until no more than
+        `most` ranges (1 at least) are left; `widened` counts what is taken in.
+
+        For a set that is filled for ever: to halve it now and then costs a little for each range
+        added, whereas a full one looks at every range each time.
+        """
+        excess = len(self._firsts) - max(most, 1)
+        if excess <= 0:
+            return
+        holes = sorted(
+            (begin - end - 1, at)
+            for at, (begin, end) in enumerate(zip(self._firsts[1:], self._lasts, strict=False), 1)
+        )
+        gone = {at for _, at in holes[:excess]}
+        self.widened += sum(width for width, _ in holes[:excess])
+        kept = [at for at in range(len(self._firsts)) if at not in gone]
+        ends = [*kept[1:], len(self._firsts)]
+        self._firsts = [self._firsts[at] for at in kept]
+        self._lasts = [self._lasts[at - 1] for at in ends]
 
     def _join_nearest(self) -> None:
         """Make one range of the two neighbours with the narrowest hole between them."""
@@ -155,6 +198,7 @@ class RangeSet:
         del self._lasts[at]
 
 
+@cython.cfunc
 def _check(first: int, last: int) -> None:
     if first > last:
         raise UsageError(f"the range {first} to {last} is empty", "give the lower number first")

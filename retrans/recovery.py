@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """Recovery of one channel: gets back what is missing, heals what was lost, says how things stand.
 
 A `Recovery` hears of holes from arbitration, of answers from the retransmission and the refresh
@@ -19,16 +20,25 @@ and here everything is abandoned at the same bound. One channel's losses touch n
 all that channels share is the `Quota` of a server.
 
 Times are integer ns, sequence numbers are whole, ranges half-open.
+
+Compiled; the types of attributes and verbs stand in `recovery.pxd`.
 """
 
 from collections.abc import Callable
 from typing import Any
 
+import cython
+
+if cython.compiled:
+    from cython.cimports.feedhandler.retrans.healing import Healing
+    from cython.cimports.feedhandler.retrans.retransmission import Retransmission
+else:
+    from feedhandler.retrans.healing import Healing
+    from feedhandler.retrans.retransmission import Retransmission
+
 from feedhandler.codecs.errors import UsageError
 from feedhandler.retrans import actions
-from feedhandler.retrans.healing import Healing
 from feedhandler.retrans.quota import Quota
-from feedhandler.retrans.retransmission import Retransmission
 from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.states import TABLE, Action, Input, State
 
@@ -94,7 +104,13 @@ class Recovery:
             self._retransmission.new_id,
             seed + 1,
         )
-        self._do = self._handlers()
+        # The table with what does each action, by the numbers of state and input: looked up for
+        # every packet that was missing, and members of an Enum hash slowly.
+        do = self._handlers()
+        self._rules: list[list[Any]] = [
+            [(do[rule.action], rule.next) for _, rule in sorted(TABLE[state].items())]
+            for state in State
+        ]
 
     # -- how things stand -------------------------------------------------------------------
 
@@ -126,7 +142,8 @@ class Recovery:
     def take(self) -> list[actions.Action]:
         """The actions since the last call, in order."""
         taken = self._actions[:]
-        self._actions.clear()
+        if taken:
+            self._actions.clear()
         return taken
 
     # -- marks of arbitration ---------------------------------------------------------------
@@ -225,18 +242,18 @@ class Recovery:
 
     def _step(self, given: Input, now_ns: int, *about: Any) -> object:
         """One input through the table."""
-        rule = TABLE[self.state][given]
-        answer = self._do[rule.action](now_ns, *about)
+        act, follow = self._rules[self.state][given - 1]
+        answer = act(now_ns, *about)
         self._retransmission.pump(now_ns)
         self.state = self._stands()
-        assert self.state in rule.next, (given, self.state)
+        assert self.state in follow, (given, self.state)
         return answer
 
     def _stands(self) -> State:
         """The state that what is true now amounts to."""
-        if self._healing.hurt:
+        if self._healing.lost:
             return State.REFRESHING if self._healing.trying else State.STALE
-        if self._retransmission.pending:
+        if self._retransmission.missing or self._retransmission.abandoned:
             return State.REQUESTING
         return State.SUSPECTING if self._suspecting else State.IN_SYNC
 
@@ -298,6 +315,7 @@ class Recovery:
         self._healing.tick(now_ns)
 
 
+@cython.cfunc
 def _check(first: int, end: int) -> None:
     if first >= end:
         raise UsageError(f"the range {first} to {end} is empty", "ranges are half-open: first, end")

@@ -1,3 +1,4 @@
+# cython: annotation_typing=False, wraparound=True
 """Getting back what is missing: which numbers, in which requests, how often, and until when.
 
 One `Retransmission` a channel. What is missing is one set of numbers, and that set alone is the
@@ -17,16 +18,24 @@ where the quota is short a place is worth more to a younger hole.
 Bounds: `RUNS_MAX` runs that wait; a channel with more holes than that is better healed by a
 snapshot, so further ones are abandoned at once. Requests under way: the quota's. Sets of numbers:
 theirs (a full one claims too much, never too little).
+
+Compiled; the types of attributes and verbs stand in `retransmission.pxd`.
 """
 
 import heapq
 from collections import deque
-from dataclasses import dataclass
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.feedhandler.retrans.quota import Quota
+    from cython.cimports.feedhandler.retrans.ranges import RangeSet
+else:
+    from feedhandler.retrans.quota import Quota
+    from feedhandler.retrans.ranges import RangeSet
 
 from feedhandler.retrans.actions import Action, Alert, Ask, Cancel, GiveUp
 from feedhandler.retrans.backoff import Backoff
-from feedhandler.retrans.quota import Quota
-from feedhandler.retrans.ranges import RangeSet
 from feedhandler.retrans.reactions import RETRANSMISSION, UNKNOWN, Reaction
 from feedhandler.retrans.settings import RecoverySettings
 
@@ -42,20 +51,22 @@ RESERVE_PARTS = 8
 _CLAIMS_MAX = 1 << 20
 
 
-@dataclass(slots=True)
+@cython.final
+@cython.cclass
 class Request:
-    """One request under way, for `first` to `end` - 1."""
+    """One request under way, for `first` to `end` - 1; sent at one time, overdue at another."""
 
-    first: int
-    end: int
-    tries: int
-    sent_ns: int
-    due_ns: int
-    accepted: bool = False
-    #: Everything in it below this number has come in answer to it.
-    come: int = 0
+    def __init__(self, first: int, end: int, tries: int, sent_ns: int, due_ns: int) -> None:
+        self.first, self.end = first, end
+        self.tries = tries
+        self.sent_ns, self.due_ns = sent_ns, due_ns
+        self.accepted = False
+        #: Everything in it below this number has come in answer to it.
+        self.come = first
 
 
+@cython.final
+@cython.cclass
 class Retransmission:
     """What one channel misses and asks for. `quota` None: there is no server to ask.
 
@@ -93,6 +104,7 @@ class Retransmission:
         self._told: deque[tuple[int, int, int]] = deque()
         self._closing: deque[tuple[int, int, int]] = deque()
         self._wait_ns = settings.recovery_wait_us * 1000
+        self._timeout_ns = settings.request_timeout_us * 1000
         self._reserve_ns = self._wait_ns // RESERVE_PARTS
         self._told_end = 0
         self._given_up = 0
@@ -105,18 +117,19 @@ class Retransmission:
     @property
     def pending(self) -> bool:
         """Is anything missing, abandoned or not?"""
-        return bool(len(self.missing) or len(self.abandoned))
+        return bool(self.missing or self.abandoned)
 
     @property
+    @cython.locals(due=cython.longlong, request=Request)
     def deadline_ns(self) -> int:
         """When `tick` must be called next."""
-        due = min((request.due_ns for request in self.requests.values()), default=NEVER)
-        if self._later:
-            due = min(due, self._later[0][0])
-        for bounds in (self._told, self._closing):
-            if bounds:
-                due = min(due, bounds[0][0])
-        return min(due, self._quota_due_ns)
+        due = self._quota_due_ns
+        for request in self.requests.values():
+            due = min(due, request.due_ns)
+        for waiting in (self._later, self._told, self._closing):
+            if waiting:
+                due = min(due, waiting[0][0])
+        return due
 
     def new_id(self) -> int:
         """The next request's number; requests for a refresh take theirs here too."""
@@ -178,6 +191,7 @@ class Retransmission:
             self._close(request_id)
             heapq.heappush(self._ready, (request.first, request.end, request.tries))
 
+    @cython.locals(request=Request)
     def accept(self, request_id: int, now_ns: int) -> None:
         """The request's answer will come."""
         request = self.requests.get(request_id)
@@ -186,8 +200,9 @@ class Retransmission:
         request.accepted = True
         self._count("accepted")
         self._served.accept(request.sent_ns)
-        request.due_ns = now_ns + self.settings.request_timeout_us * 1000
+        request.due_ns = now_ns + self._timeout_ns
 
+    @cython.locals(request=Request)
     def take(self, request_id: int, first: int, end: int, now_ns: int) -> None:
         """`first` to `end` - 1 has come, in answer to the request."""
         if request_id < self._void_below:
@@ -198,12 +213,13 @@ class Retransmission:
             self.count_late()
             return self._drop_settled()
         if first < request.end and end > request.first:
-            request.due_ns = now_ns + self.settings.request_timeout_us * 1000
+            request.due_ns = now_ns + self._timeout_ns
             if first <= request.come:
                 request.come = max(request.come, end)
         if not self._left(request):
             self._drop(request_id)
 
+    @cython.locals(request=Request)
     def check(self, request_id: int, now_ns: int) -> None:
         """The answer is over: what it left out is asked for again."""
         request = self.requests.get(request_id)
@@ -215,6 +231,7 @@ class Retransmission:
             self._count("partial")
             self._again(request, now_ns)
 
+    @cython.locals(request=Request)
     def react(self, request_id: int, reason: int, now_ns: int) -> None:
         """The server refuses the request, for `reason`."""
         request = self.requests.get(request_id)
@@ -251,7 +268,7 @@ class Retransmission:
         for request_id in overdue:
             request = self.requests[request_id]
             self._count("timed_out")
-            self._close(request_id, cancel=True)
+            self._close(request_id, True)
             self._again(request, now_ns)
         while self._told and self._told[0][0] <= now_ns:
             until_ns, first, end = self._told.popleft()
@@ -274,7 +291,7 @@ class Retransmission:
             self._quota_due_ns = self.quota.ready_ns(now_ns)
         else:
             self.quota.withdraw(self.service)
-        if len(self.abandoned):
+        if self.abandoned:
             self._give_up()
 
     # -- parts ------------------------------------------------------------------------------
@@ -302,8 +319,8 @@ class Retransmission:
 
     def _ask(self, first: int, end: int, tries: int, now_ns: int) -> None:
         request_id = self.new_id()
-        due_ns = now_ns + self.settings.request_timeout_us * 1000
-        self.requests[request_id] = Request(first, end, tries, now_ns, due_ns, come=first)
+        due_ns = now_ns + self._timeout_ns
+        self.requests[request_id] = Request(first, end, tries, now_ns, due_ns)
         self._count("requests")
         self._count("requested", end - first)
         self._actions.append(Ask(request_id, self.service, first, end, self.epoch))
@@ -337,17 +354,20 @@ class Retransmission:
 
     def _left(self, request: Request) -> bool:
         """Is anything in it still missing?"""
-        return bool(self.missing.within(request.first, request.end - 1))
+        return self.missing.touches(request.first, request.end - 1)
 
     def _drop_settled(self) -> None:
         """Cancel requests in which nothing is missing any more."""
+        if not self.requests:
+            return
         for request_id in [each for each, held in self.requests.items() if not self._left(held)]:
             self._drop(request_id)
 
+    @cython.locals(request=Request)
     def _drop(self, request_id: int) -> None:
         """The request has nothing more to bring; who asked for it may have to be told."""
         request = self.requests[request_id]
-        self._close(request_id, cancel=request.come < request.end)
+        self._close(request_id, request.come < request.end)
 
     def _close(self, request_id: int, cancel: bool = False) -> None:
         """The request is no longer under way."""
@@ -390,15 +410,16 @@ class Retransmission:
 
     def _trim(self) -> None:
         """Drop runs and deadlines in which nothing is missing any more."""
-        if not len(self.missing):
+        missing = self.missing
+        if not missing:
             self._drop_settled()
             for each in (self._ready, self._later, self._told, self._closing):
                 each.clear()
-        missing = self.missing
-        while self._ready and not missing.within(self._ready[0][0], self._ready[0][1] - 1):
+            return
+        while self._ready and not missing.touches(self._ready[0][0], self._ready[0][1] - 1):
             heapq.heappop(self._ready)
         for bounds in (self._told, self._closing):
-            while bounds and not missing.within(bounds[0][1], bounds[0][2] - 1):
+            while bounds and not missing.touches(bounds[0][1], bounds[0][2] - 1):
                 bounds.popleft()
 
     def _unclaimed(self, first: int, end: int) -> list[tuple[int, int]]:
@@ -419,7 +440,7 @@ class Retransmission:
     def _give_up(self) -> None:
         """Announce what is abandoned and has nothing before it that may still come."""
         until = self.abandoned.highest + 1
-        if len(self.missing):
+        if self.missing:
             before = self.abandoned.within(0, max(self.missing.lowest - 1, 0))
             until = before[-1][1] + 1 if before else 0
         if until > self._given_up:
@@ -435,6 +456,7 @@ class Retransmission:
         self._counts[name] += by
 
 
+@cython.cfunc
 def _append(bounds: deque[tuple[int, int, int]], bound: tuple[int, int, int]) -> None:
     """Add a deadline; where there are too many it joins the latest, and so comes a little early."""
     if len(bounds) == RUNS_MAX:

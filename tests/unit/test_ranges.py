@@ -103,3 +103,34 @@ def test_a_bounded_set_never_forgets_a_number_and_never_holds_more_ranges(seed):
         plain |= {first}
         assert len(ranges) <= 5
         assert plain <= numbers(ranges)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_coarsened_set_claims_what_joining_one_by_one_would(seed):
+    print(f"seed {seed}: pytest tests/unit/test_ranges.py -k 'coarsened and {seed}'")
+    rng = random.Random(seed)
+    most = rng.randint(1, 30)
+    parts = [(first, first + rng.randrange(3)) for first in range(0, 400, rng.randint(5, 9))]
+    # No two holes are equally wide: which of those is joined first does not matter to anybody.
+    at, wide = 0, []
+    widths = list(range(1, len(parts) + 1))
+    rng.shuffle(widths)
+    for width, (first, last) in zip(widths, parts, strict=True):
+        wide.append((at, at + last - first))
+        at += last - first + 1 + width
+    ranges, narrow = RangeSet(wide), RangeSet(wide, limit=most)
+    ranges.coarsen(most)
+    assert ranges == narrow
+    assert len(ranges) == min(most, len(parts))
+    assert ranges.widened == narrow.widened == ranges.total - RangeSet(wide).total
+    ranges.coarsen(most)
+    assert ranges == narrow
+
+
+def test_a_set_touches_what_it_has_a_number_of():
+    ranges = RangeSet([(3, 4), (8, 12)])
+    for first, last in itertools.combinations_with_replacement(range(15), 2):
+        assert ranges.touches(first, last) == bool(ranges.within(first, last)), (first, last)
+    assert not RangeSet().touches(1, 5)
+    with pytest.raises(UsageError, match="empty"):
+        ranges.touches(5, 4)

@@ -1,0 +1,19 @@
+# What other compiled modules may use of healing. The meaning of each name stands in healing.py.
+
+from feedhandler.retrans.ranges cimport RangeSet
+from libc.stdint cimport int64_t
+
+
+cdef class Healing:
+    cdef public object service, settings, phase
+    cdef public bint configured
+    cdef public RangeSet lost
+    cdef readonly int64_t deadline_ns
+    cdef list _actions
+    cdef dict _counts
+    cdef object _new_id, _backoff, _open_id
+    cdef int _tries
+    cdef int64_t _asked_ns, _barred_until_ns
+    cdef set _alerted
+
+    cpdef tick(self, int64_t now_ns)

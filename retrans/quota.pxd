@@ -1,0 +1,25 @@
+# What other compiled modules may use of quotas. The meaning of each name stands in quota.py.
+
+from libc.stdint cimport int64_t
+
+
+cdef class Quota:
+    cdef public int64_t outstanding_max, per_day, outstanding, used_today
+    cdef public bint closed
+    cdef public dict waiting
+    cdef int64_t _interval_ns, _burst, _theoretical_ns, _paused_until_ns, _width_max, _day
+
+    cpdef bint take(self, service, int64_t now_ns) except -1
+    cpdef release(self)
+    cpdef withdraw(self, service)
+    cpdef int64_t ready_ns(self, int64_t now_ns) except? -1
+    cpdef bint exhausted(self, int64_t now_ns) except -1
+    cpdef bint refuse(self, int64_t sent_ns, int64_t now_ns, int64_t pause_ns) except -1
+    cpdef accept(self, int64_t sent_ns)
+    cpdef narrow(self, int64_t width)
+    cpdef int64_t width(self, int64_t most) except? -1
+    cpdef reopen(self)
+    cpdef new_day(self, int64_t now_ns)
+    cdef int64_t _ahead(self, service) except -1
+    cdef int64_t _free(self, int64_t now_ns) except? -1
+    cdef int64_t _tokens(self, int64_t now_ns) except? -1
