@@ -247,8 +247,9 @@ class Desk:
             self.ports.quality(place, desk.quality.mark(kind, line, sequence, next_sequence))
             if kind == RecordKind.GAP:
                 recovery.lost(sequence, next_sequence, now_ns)
-            elif kind == RecordKind.START:
-                self._started(place, desk, sequence, now_ns)
+            elif kind in (RecordKind.START, RecordKind.RESET):
+                # A numbering whose beginning nobody saw is joined in its middle as well.
+                self._started(place, desk, next_sequence, now_ns)
         self._settle(place, now_ns)
 
     def client_events(self, server: str, events: Sequence[Any], now_ns: int) -> None:

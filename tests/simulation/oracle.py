@@ -131,6 +131,9 @@ class Subscriber:
             known.joined, known.started = known.joined or 1, True
             known.lost.clear()
             known.told_lost.clear()
+            if told["since"] > 2:
+                # Nobody saw where the numbering began.
+                known.lost.append((1, told["since"]))
             self.market.clear(service)
             for link in self.links:
                 link.block(service, [])

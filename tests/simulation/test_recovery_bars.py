@@ -138,6 +138,23 @@ def test_a_hundred_thousand_packets_blacked_out_on_both_lines_are_one_refresh():
     assert grown < MEMORY_KIB_MAX
 
 
+@pytest.mark.parametrize("seed", range(SEED, SEED + 6))
+def test_a_numbering_that_begins_anew_unsaid_is_healed_by_a_snapshot(seed):
+    shared = Shared(loss=0.01 * (seed % 3), until_ns=HEAL_NS)
+    plan = Plan(
+        session(2 + 3 * (seed % 2)),
+        heal_ns=HEAL_NS,
+        reset_lost=True,
+        live=lines(shared),
+        arbitration=ArbitrationSettings(resync_us=50_000),
+    )
+    world = World(plan, seed)
+    world.play()
+    world.subscriber.check_end(HEAL_NS)
+    assert all(known.epoch == 1 for known in world.subscriber.services.values())
+    assert world.gateway.desk.counts["mid_day_starts"] >= 1
+
+
 def forged(sent: Sent, draw: random.Random, window: int) -> Sent:
     """The packet with a number far beyond all that the exchange sends."""
     sequence = draw.randrange(sent.sequence + window, 2**32)

@@ -19,6 +19,7 @@ from network import (
     JITTER_NS_MAX,
     MS,
     NEVER,
+    RESET,
     SKEW_NS_MAX,
     LineFaults,
     Shared,
@@ -54,6 +55,8 @@ class Plan:
     stretch: float = 1.0
     start_ns: int = 0
     heal_ns: int = NEVER
+    #: The reset packet in the session's middle is lost on both lines: numbers begin anew unsaid.
+    reset_lost: bool = False
     #: (line A, line B, both) of the live channels, in the order of services; and of refresh lines.
     live: list[tuple[LineFaults, LineFaults, Shared]] = field(default_factory=list)
     refresh: list[tuple[LineFaults, LineFaults, Shared]] = field(default_factory=list)
@@ -243,7 +246,12 @@ class World:
         """Everything that the live lines bring: (time, tie, channel, line, what was sent)."""
         plan, came, tie = self.plan, [], 0
         for service, place in self.places.items():
-            mine = [sent for sent in plan.session.sent if sent.service == service]
+            mine = [
+                sent
+                for sent in plan.session.sent
+                if sent.service == service
+                and not (plan.reset_lost and sent.kind == RESET and sent.epoch)
+            ]
             sends = [(int(sent.at * plan.stretch), sent.kind) for sent in mine]
             a, b, shared = plan.live[place] if plan.live else calm()
             draw = random.Random(f"{self.seed}/live/{place}")
