@@ -46,7 +46,7 @@ class Outward:
         self.client = RequestClient(FEED, SOURCE_ID, gateway.recovery_settings)
         self.connection: Connection | None = None
         self.failures = 0
-        self.retry_ns = 0
+        self.retry_ns = self.made_ns = 0
         self.broken = Counter[str]()
         self.requests = 0
 
@@ -62,6 +62,7 @@ class Outward:
             if self.connection is None:
                 self._fail(now_ns)
                 return
+            self.made_ns = now_ns
             self.client.connected(now_ns)
             self.gateway.desk.server_up(self.name, now_ns)
             self.flush(now_ns)
@@ -71,7 +72,6 @@ class Outward:
         if data is CLOSED:
             self._drop(now_ns)
         else:
-            self.failures = 0
             self.take(self.client.feed(data, now_ns), now_ns)
         self.gateway.find_deadline()
 
@@ -97,6 +97,8 @@ class Outward:
         self.connection.close(now_ns)
         self.connection = None
         self.client.disconnected(now_ns)
+        if now_ns - self.made_ns >= self.gateway.recovery_settings.reconnect_max_us * 1_000:
+            self.failures = 0  # as `RequestConnection` does: it lasted, so the server is well
         self._fail(now_ns)
         self.gateway.desk.server_down(self.name, now_ns)
 
