@@ -47,6 +47,8 @@ PURE_MODE: dict[str, str] = {
     "feedhandler.retrans.retransmission": "feedhandler/retrans/retransmission.py",
     "feedhandler.retrans.healing": "feedhandler/retrans/healing.py",
     "feedhandler.retrans.recovery": "feedhandler/retrans/recovery.py",
+    "feedhandler.retrans.protocol": "feedhandler/retrans/protocol.py",
+    "feedhandler.retrans.client": "feedhandler/retrans/client.py",
     "feedhandler.replay.pcap": "feedhandler/replay/pcap.py",
     "feedhandler.replay.market": "feedhandler/replay/market.py",
     "feedhandler.replay.market_orders": "feedhandler/replay/market_orders.py",

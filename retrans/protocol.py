@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """Bytes to meaning and back for recovery over TCP: requests, responses, heartbeats (UTP-MD).
 
 Packet types are 20 and 10 (retransmission request and response), 22 and 23 (the same for refresh),
@@ -10,6 +11,8 @@ bytes were cut; nothing is kept beyond one incomplete packet of bounded size. Le
 whether a packet makes sense at that moment (`client`, `server`).
 
 Ranges are half-open here and inclusive on the wire (BeginSeqNum to EndSeqNum).
+
+Compiled; the types of attributes and verbs stand in `protocol.pxd`.
 """
 
 from collections.abc import Mapping
@@ -18,10 +21,30 @@ from datetime import timedelta
 from enum import IntEnum
 from typing import Any
 
+import cython
+
+if cython.compiled:
+    from cython.cimports.feedhandler.codecs.scanner import (
+        CONTROL,
+        DATA,
+        HEARTBEAT,
+        PacketHeader,
+        frame_length,
+        parse_header,
+    )
+else:
+    from feedhandler.codecs.scanner import (
+        CONTROL,
+        DATA,
+        HEARTBEAT,
+        PacketHeader,
+        frame_length,
+        parse_header,
+    )
+
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.feed import Feed
-from feedhandler.codecs.kinds import REJECT_TEXT, PacketKind, Reject
-from feedhandler.codecs.scanner import PacketHeader, frame_length, parse_header
+from feedhandler.codecs.kinds import REJECT_TEXT, Reject
 from feedhandler.codecs.times import UNIT_NS, day_of, day_start_ns
 
 #: A deadline that never comes.
@@ -166,6 +189,8 @@ class Other:
 Frame = Heartbeat | HeartbeatReply | RetransRequest | RefreshRequest | Response | Data | Other
 
 
+@cython.final
+@cython.cclass
 class StreamFramer:
     """Cuts a stream into packets by their length field.
 
@@ -177,16 +202,19 @@ class StreamFramer:
     def __init__(self, feed: Feed, packet_bytes_max: int = PACKET_BYTES_MAX) -> None:
         self._table = feed.table
         self._header_size = feed.table.header_size
-        self._order: Any = feed.byte_order
         self._packet_bytes_max = packet_bytes_max
         kind = feed.description.packet.kind
-        self._types: frozenset[int] | None = None
+        #: The packet types that the feed knows, as they stand on the wire.
+        self._types: frozenset[bytes] | None = None
         self._type_at, self._type_end = 0, 0
+        self._order: Any = feed.byte_order
         if kind is not None:
-            self._types = frozenset(kind.data + kind.heartbeat + kind.reset + kind.control)
+            size = feed.table.kind_size
+            codes = kind.data + kind.heartbeat + kind.reset + kind.control
+            self._types = frozenset([code.to_bytes(size, self._order) for code in codes])
             self._type_at = feed.table.kind_at
-            self._type_end = feed.table.kind_at + feed.table.kind_size
-        self._buffer = bytearray()
+            self._type_end = feed.table.kind_at + size
+        self._buffer = b""
         self.failure: WireError | None = None
 
     @property
@@ -194,43 +222,50 @@ class StreamFramer:
         """Bytes of a packet that is not whole yet."""
         return len(self._buffer)
 
+    @cython.locals(
+        view=cython.const_uchar[::1],
+        at=cython.Py_ssize_t,
+        size=cython.Py_ssize_t,
+        length=cython.Py_ssize_t,
+        whole=bytes,
+    )
     def feed(self, data: bytes) -> list[bytes]:
         """Take in what arrived; the packets that are whole now."""
         if self.failure is not None:
             raise self.failure
-        buffer = self._buffer
-        buffer += data
+        whole = self._buffer + data if self._buffer else data
         packets: list[bytes] = []
-        at, size = 0, len(buffer)
+        at, size = 0, len(whole)
+        view = whole
         while size - at >= self._header_size:
-            length = frame_length(self._table, buffer, at, size - at)
-            failure = self._judge(length, at)
-            if failure is not None:
-                self.failure = failure
-                buffer.clear()
-                return packets
+            length = frame_length(self._table, view, at, size - at)
+            self.failure = self._judge(whole, length, at)
+            if self.failure is not None:
+                at = size
+                break
             if length > size - at:
                 break
-            packets.append(bytes(buffer[at : at + length]))
+            packets.append(whole[at : at + length])
             at += length
-        if at:
-            del buffer[:at]
+        self._buffer = whole[at:]
         return packets
 
-    def _judge(self, length: int, at: int) -> WireError | None:
+    def _judge(self, data: bytes, length: int, at: int) -> WireError | None:
         """What is wrong with the packet header at `at`."""
         if length < self._header_size:
             return WireError("length_too_small", f"a packet of {length} bytes")
         if length > self._packet_bytes_max:
             return WireError("length_too_big", f"a packet of {length} bytes")
         if self._types is not None:
-            place = slice(at + self._type_at, at + self._type_end)
-            kind = int.from_bytes(self._buffer[place], self._order)
+            kind = data[at + self._type_at : at + self._type_end]
             if kind not in self._types:
-                return WireError("unknown_type", f"a packet of unknown type {kind}")
+                number = int.from_bytes(kind, self._order)
+                return WireError("unknown_type", f"a packet of unknown type {number}")
         return None
 
 
+@cython.final
+@cython.cclass
 class TradingDay:
     """The day that a moment belongs to, in the feed's zone, and wire times within it."""
 
@@ -255,6 +290,8 @@ class TradingDay:
         return (now_ns - since) // self._unit_ns
 
 
+@cython.final
+@cython.cclass
 class _Form:
     """The packets of one control type: made and read by the places of their fields, since requests
     come by the thousand when a line is bad."""
@@ -280,10 +317,9 @@ class _Form:
         data = bytearray(self._blank)
         for name, value in numbers.items():
             at, size = self._places[name]
-            try:
-                data[at : at + size] = value.to_bytes(size, self._order)
-            except OverflowError:
-                raise UsageError(f"{name} = {value} does not fit {size} bytes") from None
+            if value >> (8 * size):
+                raise UsageError(f"{name} = {value} does not fit {size} bytes")
+            data[at : at + size] = value.to_bytes(size, self._order)
         for name, text in texts.items():
             at, size = self._places[name]
             octets = text.encode("latin-1", "replace")
@@ -303,6 +339,8 @@ class _Form:
         return packet[at : at + size].split(b"\0", 1)[0].rstrip(b" ").decode("latin-1")
 
 
+@cython.final
+@cython.cclass
 class RecoveryProtocol:
     """The recovery packets of one feed.
 
@@ -333,19 +371,28 @@ class RecoveryProtocol:
 
     def read(self, packet: bytes) -> Frame:
         """What one whole packet says; `header` then has its header. Raises `WireError`."""
-        header = self.header
-        verdict = parse_header(self._table, packet, 0, len(packet), header)
-        if verdict != Reject.FINE:
+        self.open(packet)
+        return self.meaning(packet)
+
+    def open(self, packet: bytes) -> int:
+        """Read a whole packet's header into `header`; the kind of packet. Raises `WireError`."""
+        verdict = parse_header(self._table, packet, 0, len(packet), self.header)
+        if verdict:
             raise WireError("bad_packet", REJECT_TEXT[Reject(verdict)])
+        return self.header.kind
+
+    def meaning(self, packet: bytes) -> Frame:
+        """What the packet says that was just opened. Raises `WireError`."""
+        header = self.header
         kind = header.kind
-        if kind == PacketKind.DATA:
+        if kind == DATA:
             return Data(header.service, header.sequence, header.next_sequence, header.flags)
-        if kind == PacketKind.HEARTBEAT:
+        if kind == HEARTBEAT:
             if header.length != header.body or header.count:
                 raise WireError("wrong_body_size", "a heartbeat with a body", header)
             return Heartbeat()
         form = self._forms.get(header.packet_type)
-        if kind != PacketKind.CONTROL or form is None:
+        if kind != CONTROL or form is None:
             return Other(header.packet_type)
         if len(packet) != form.size:
             size, code = header.length - header.body, header.packet_type

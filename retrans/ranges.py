@@ -178,16 +178,20 @@ class RangeSet:
         excess = len(self._firsts) - max(most, 1)
         if excess <= 0:
             return
-        holes = sorted(
-            (begin - end - 1, at)
-            for at, (begin, end) in enumerate(zip(self._firsts[1:], self._lasts, strict=False), 1)
-        )
-        gone = {at for _, at in holes[:excess]}
-        self.widened += sum(width for width, _ in holes[:excess])
-        kept = [at for at in range(len(self._firsts)) if at not in gone]
-        ends = [*kept[1:], len(self._firsts)]
-        self._firsts = [self._firsts[at] for at in kept]
-        self._lasts = [self._lasts[at - 1] for at in ends]
+        holes = [begin - end - 1 for begin, end in zip(self._firsts[1:], self._lasts, strict=False)]
+        narrow = sorted(holes)[:excess]
+        widest = narrow[-1]
+        # Of the holes that are as wide as the widest to be joined, not all need be.
+        spare = narrow.count(widest)
+        firsts, lasts = self._firsts[:1], []
+        for at, width in enumerate(holes):
+            if width < widest or (width == widest and spare > 0):
+                spare -= width == widest
+            else:
+                firsts.append(self._firsts[at + 1])
+                lasts.append(self._lasts[at])
+        self._firsts, self._lasts = firsts, [*lasts, self._lasts[-1]]
+        self.widened += sum(narrow)
 
     def _join_nearest(self) -> None:
         """Make one range of the two neighbours with the narrowest hole between them."""

@@ -19,7 +19,12 @@ from retrans_kit import (
 
 from feedhandler.codecs import UsageError, load_feed
 from feedhandler.retrans.actions import Ask, AskRefresh
-from feedhandler.retrans.client import COUNTS, REQUESTS_MAX, RequestClient
+from feedhandler.retrans.client import (
+    COUNTS,
+    GRANTED_RANGES_MAX,
+    REQUESTS_MAX,
+    RequestClient,
+)
 from feedhandler.retrans.events import (
     Accepted,
     Answered,
@@ -503,3 +508,17 @@ def test_every_counter_has_a_meaning(lone: Lone) -> None:
     assert lone.client.counts.keys() == COUNTS.keys()
     assert all(COUNTS.values())
     assert all(name == name.lower() for name in COUNTS)
+
+
+def test_a_packet_sent_twice_is_late_however_many_ranges_were_granted_since(lone: Lone) -> None:
+    numbers = range(1, 6 * GRANTED_RANGES_MAX, 2)
+    for number in numbers:
+        sent = lone.ask(number, number, number + 1)
+        events = lone.feed(answer(sent), sent_again(number))
+        assert events == [Accepted(number), got(number, number), Answered(number)]
+    for late, number in enumerate(numbers, 1):
+        assert lone.feed(sent_again(number)) == []
+        assert lone.client.counts["late_packets"] == late
+    (broken,) = lone.feed(sent_again(numbers[-1] + 1))
+    assert isinstance(broken, Broken)
+    assert lone.client.counts["unasked_packet"] == 1
