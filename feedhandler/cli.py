@@ -349,6 +349,9 @@ def subscribe(
     quality: Annotated[
         bool, typer.Option("--quality", help="Quality messages as lines of the stream.")
     ] = False,
+    snapshot: Annotated[
+        bool, typer.Option("--snapshot", help="Begin with a snapshot of each service.")
+    ] = False,
     feed: Annotated[
         str | None, typer.Option(help="The description's path, where it is no built-in feed.")
     ] = None,
@@ -361,6 +364,7 @@ def subscribe(
       feedhandler subscribe amqp://127.0.0.1:5672 euronext.104
       feedhandler subscribe amqp://127.0.0.1:5672 'euronext.*.10616' --types 230,240
       feedhandler subscribe amqp://127.0.0.1:5672 'euronext.#' --as packet --json --count 100
+      feedhandler subscribe amqp://127.0.0.1:5672 euronext.104 --snapshot --quality
     """
     from feedhandler.ops import subscribe as ops
 
@@ -372,6 +376,7 @@ def subscribe(
         count=count,
         stamp=stamp,
         quality=quality,
+        snapshot=snapshot,
         feed=feed,
         as_json=as_json,
     )

@@ -2,7 +2,10 @@
 
 import asyncio
 import errno
+import importlib
+import inspect
 import os
+import re
 import signal
 
 import pytest
@@ -19,6 +22,7 @@ COMMANDS = [
     "decode",
     "subscribe",
     "feeds",
+    "status",
     "doctor",
     "config check",
     "config show",
@@ -131,6 +135,13 @@ def test_help_shows_examples(command: str, capsys: pytest.CaptureFixture[str]) -
     text = capsys.readouterr().out
     assert "Examples:" in text
     assert f"feedhandler {command}" in text
+
+
+@pytest.mark.parametrize("command", ["demo", "exchange", "replay", "decode", "subscribe", "status"])
+def test_every_option_of_the_work_can_be_given_on_the_command_line(command: str) -> None:
+    options = importlib.import_module(f"feedhandler.ops.{command}").Options
+    given = re.findall(r"\b(\w+)=", inspect.getsource(getattr(cli, command)))
+    assert not set(options.__struct_fields__) - set(given)
 
 
 def test_no_arguments_show_the_commands_and_the_exit_codes(

@@ -10,6 +10,7 @@ import pytest
 from amqp_kit import Rig, order, packet
 
 import feedhandler
+from feedhandler import cli
 from feedhandler.amqp.inbox import Inbox, Message
 from feedhandler.codecs import UsageError, load_feed
 from feedhandler.ingest.ring import RecordKind
@@ -87,6 +88,29 @@ def test_only_a_count_ends_the_stream_and_quality_is_no_part_of_it(
     assert subscribe.run(chosen) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [str(line["type"]) for line in lines] == printed
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ([], {"as_": "message", "types": None, "stamp": False, "snapshot": False}),
+        (["--snapshot"], {"snapshot": True}),
+        (["--as", "packet", "--types", "230,240"], {"as_": "packet", "types": ("230", "240")}),
+        (["--stamp"], {"stamp": True}),
+    ],
+)
+def test_the_commands_options_reach_the_subscriber(
+    words: list[str], told: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: dict[str, Any] = {}
+
+    def subscribed(url: str, pattern: str, **options: Any) -> Arriving:
+        given.update(options)
+        return Arriving([])
+
+    monkeypatch.setattr(feedhandler, "subscribe", subscribed)
+    assert cli.dispatch(["subscribe", "amqp://127.0.0.1", "euronext.104", *words]) == 0
+    assert given.items() >= told.items()
 
 
 def datagram(sequence: int, *messages: bytes, kind: str = "data") -> Datagram:
