@@ -49,4 +49,13 @@ class Alert:
     text: str
 
 
-Action = Ask | Cancel | GiveUp | AskRefresh | Alert
+@dataclass(frozen=True, slots=True)
+class NoSnapshot:
+    """Whoever wants a snapshot cannot have one for now; one that comes later is for all."""
+
+    reason: str
+    """no refresh, refused, timed out, failed, resting (asked for in vain lately), or reset (a new
+    numbering began, and what was wanted is void)"""
+
+
+Action = Ask | Cancel | GiveUp | AskRefresh | NoSnapshot | Alert

@@ -63,7 +63,7 @@ else:
 
 from feedhandler.amqp import framing
 from feedhandler.amqp.outlet import MESSAGES_MAX, PACKET_BYTES_MAX, SECTIONS_BYTES_MAX
-from feedhandler.amqp.routing import Grain, Subscription
+from feedhandler.amqp.routing import Grain
 
 _BATCH_GRAIN = cython.declare(cython.int, Grain.BATCH)
 _WHOLE = cython.declare(cython.uint, framing.WHOLE_PACKET)
@@ -148,20 +148,8 @@ class Fanout:
     def add(self, outlet: Outlet) -> None:
         """Let a link take part from the next packet on."""
         self.outlets.append(outlet)
-        subscription: Subscription = outlet.subscription
         for stream in self.streams:
-            feed, service = stream.words
-            if not subscription.concerns(feed, service):
-                continue
-            whole = (
-                subscription.grain != Grain.MESSAGE
-                and subscription.types is None
-                and subscription.wants_service(feed, service)
-            )
-            (stream.whole if whole else stream.fine).append(outlet)
-            if subscription.quality:
-                stream.concerned.append(outlet)
-            stream.forget_routes()
+            stream.admit(outlet)
 
     def remove(self, outlet: Outlet) -> None:
         """Let a link take no further part."""
@@ -171,10 +159,7 @@ class Fanout:
         if outlet in self.batching:
             self.batching.remove(outlet)
         for stream in self.streams:
-            for links in (stream.whole, stream.fine, stream.concerned):
-                if outlet in links:
-                    links.remove(outlet)
-            stream.forget_routes()
+            stream.withhold(outlet)
 
     def quality(self, stream: Stream, body: bytes, outlets: list[Outlet] | None = None) -> None:
         """Send a quality message to the service's links, or to these, ahead of later data.

@@ -20,7 +20,9 @@ A quality message is JSON, one object (`Quality` is its typed form). Ranges are 
 
     state     as above
     reason    what changed: attached, start, gap, reset, silent, back, mismatch, missing,
-              recovered, snapshot-begin, snapshot-end, or why the stream was declared stale
+              recovered, snapshot-begin, snapshot-end, or why the stream was declared stale; to a
+              link that attached with snapshot=1 alone: snapshot, that it comes before anything
+              else, or "no snapshot", that there is none (`doubt` says why)
     service   the service
     since     first sequence of the stream that this numbering's messages belong to
     next      the sequence expected next
@@ -245,7 +247,9 @@ class QualityState:
 
     # -- what recovery reports --------------------------------------------------------------
 
-    def recovering(self, ranges: Iterable[tuple[int, int]], next_sequence: int) -> bytes:
+    def recovering(
+        self, ranges: Iterable[tuple[int, int]], next_sequence: int, reason: str = "missing"
+    ) -> bytes:
         """`ranges` (first, end) are all that is missing now and being asked for; the stream goes
         on at `next_sequence`. Without any it is as `recovered`."""
         self.missing.clear()
@@ -255,7 +259,7 @@ class QualityState:
             return self.recovered(next_sequence)
         self.next = next_sequence
         self._step(Input.MISSING)
-        return self._body("missing")
+        return self._body(reason)
 
     def recovered(self, next_sequence: int) -> bytes:
         """Nothing is missing any more; the stream goes on at `next_sequence`."""
@@ -291,6 +295,16 @@ class QualityState:
         self.doubt = reason
         self._step(Input.DOUBT)
         return self._body(reason)
+
+    # -- what a single link is told ---------------------------------------------------------
+
+    def awaiting_snapshot(self) -> bytes:
+        """For a link that wants the state first: it comes, and nothing comes before it."""
+        return self._body("snapshot", state=State.RECOVERING.value)
+
+    def no_snapshot(self, why: str) -> bytes:
+        """For such a link: there is no snapshot, for this reason; it gets the stream as it is."""
+        return self._body("no snapshot", state=State.STALE.value, doubt=why)
 
     # -- the machine ------------------------------------------------------------------------
 

@@ -18,6 +18,8 @@ else:
     from feedhandler.histogram import Histogram
 
 from feedhandler.amqp import framing
+from feedhandler.amqp.outlet import Outlet
+from feedhandler.amqp.routing import Grain
 
 
 @cython.cclass
@@ -77,6 +79,29 @@ class Stream:
         if self.routes:
             self.symbols.clear()
             self.routes.clear()
+
+    def admit(self, outlet: Outlet) -> None:
+        """Let a link take part that this service concerns, if it does not already."""
+        subscription = outlet.subscription
+        feed, service = self.words
+        if not subscription.concerns(feed, service) or outlet in self.whole or outlet in self.fine:
+            return
+        whole = (
+            subscription.grain != Grain.MESSAGE
+            and subscription.types is None
+            and subscription.wants_service(feed, service)
+        )
+        (self.whole if whole else self.fine).append(outlet)
+        if subscription.quality:
+            self.concerned.append(outlet)
+        self.forget_routes()
+
+    def withhold(self, outlet: Outlet) -> None:
+        """Let a link take no further part in this service."""
+        for links in (self.whole, self.fine, self.concerned):
+            if outlet in links:
+                links.remove(outlet)
+        self.forget_routes()
 
     @property
     def words(self) -> list[str]:

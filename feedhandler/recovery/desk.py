@@ -24,14 +24,14 @@ Sans-IO: the time is an argument, `deadline_ns` is when `tick` must be called ne
 import dataclasses
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from feedhandler.amqp.quality import QualityState
 from feedhandler.codecs import Feed
 from feedhandler.ingest.ring import RecordKind
+from feedhandler.recovery.channel import NEVER, Channel
 from feedhandler.recovery.ports import DeskChannel, Ports
-from feedhandler.retrans.actions import Alert, Ask, AskRefresh, Cancel, GiveUp
+from feedhandler.retrans.actions import Alert, Ask, AskRefresh, Cancel, GiveUp, NoSnapshot
 from feedhandler.retrans.events import (
     Accepted,
     Answered,
@@ -50,48 +50,15 @@ from feedhandler.retrans.store import PacketStore
 
 #: Requests are numbered by channel: the channel's place stands above this many bits.
 PLACE_SHIFT = 32
-#: How often a closed stream's store and a snapshot ahead of its stream are looked at.
-LOOK_NS = 2_000_000
 #: A closed stream opens when its store is so full: what comes until the next look must fit.
 CLOSED_SHARE_MAX = 0.5
 #: How long nothing may have been missing before subscribers are told so: where every hundredth
 #: packet is lost, holes follow one another so closely that telling each end would double what
 #: they get.
 WELL_NS = 10_000_000
-NEVER = 2**63 - 1
-
-
-@dataclass(slots=True)
-class _Desk:
-    """What the desk knows of one channel."""
-
-    plan: DeskChannel
-    recovery: Recovery
-    quality: QualityState
-    store: PacketStore | None = None
-    #: Snapshots come on refresh lines and over TCP, each numbered by itself.
-    assemblers: tuple[RefreshAssembler, ...] = ()
-    epoch: int = 0
-    #: The latest refresh request's id; all others are retransmissions'.
-    refresh_id: int = 0
-    joined: bool = False
-    closed: bool = False
-    #: The state before this number came with a snapshot though the stream was not joined yet.
-    base: int = 0
-    #: What was sent before the stream was joined in mid-day.
-    before: tuple[int, int] = (0, 0)
-    #: The same, not asked for yet: reference data comes first.
-    deferred: tuple[int, int] | None = None
-    latest: Snapshot | None = None
-    #: A snapshot that is ahead of its stream, and until when it is worth waiting.
-    pending: Snapshot | None = None
-    pending_until_ns: int = NEVER
-    #: Subscribers know that something is missing, but not of the latest ranges yet.
-    untold: bool = False
-    #: When they are to be told that nothing is missing any more.
-    well_ns: int = NEVER
-    #: Links that attached with snapshot=1 and wait for one.
-    waiting: list[Any] = field(default_factory=list)
+#: So long after a reset a snapshot that begins may still be one of the numbering before: as long as
+#: refresh lines may lag behind the live ones.
+RESET_LAG_NS = 700_000_000
 
 
 LINES, TCP = range(2)
@@ -161,12 +128,12 @@ class Desk:
         quality: QualityState,
         quota: Quota | None,
         seed: int,
-    ) -> _Desk:
+    ) -> Channel:
         settings = self.settings
         recovery = Recovery(
             channel.service, settings, quota=quota, refresh=channel.refresh, seed=seed
         )
-        desk = _Desk(channel, recovery, quality)
+        desk = Channel(channel, recovery, quality)
         if channel.refresh:
             desk.store = PacketStore(settings.store_bytes)
             desk.assemblers = tuple(
@@ -179,14 +146,6 @@ class Desk:
     def store(self, place: int) -> PacketStore | None:
         """Where a channel's published packets are to be kept; None where nobody needs them."""
         return self._desks[place].store
-
-    def is_closed(self, place: int) -> bool:
-        """Does the channel still wait for its first snapshot?"""
-        return self._desks[place].closed
-
-    def offers_snapshots(self, place: int) -> bool:
-        """Can a link get this channel's snapshot?"""
-        return self._desks[place].plan.refresh
 
     def state(self, place: int) -> State:
         """Where the channel's recovery stands."""
@@ -236,20 +195,29 @@ class Desk:
             recovery.progress(self._following(place, desk), now_ns)
             recovery.missing(sequence, next_sequence, auxiliary, now_ns)
             desk.well_ns = NEVER
-            desk.untold = True
-            if not len(desk.quality.missing):
+            if len(desk.quality.missing):
+                desk.quality.missing.add(sequence, next_sequence - 1)
+                desk.untold = True
+            else:
                 self._tell_missing(place, desk)
         else:
             if kind == RecordKind.RESET:
                 self._reset(place, desk, now_ns)
             elif desk.untold:
                 self._tell_missing(place, desk)
-            self.ports.quality(place, desk.quality.mark(kind, line, sequence, next_sequence))
-            if kind == RecordKind.GAP:
-                recovery.lost(sequence, next_sequence, now_ns)
-            elif kind in (RecordKind.START, RecordKind.RESET):
-                # A numbering whose beginning nobody saw is joined in its middle as well.
-                self._started(place, desk, next_sequence, now_ns)
+            told = desk.quality.mark(kind, line, sequence, next_sequence)
+            # A numbering whose beginning nobody saw is joined in its middle as well.
+            joins = kind in (RecordKind.START, RecordKind.RESET)
+            in_the_middle = joins and self._needs_snapshot(desk, next_sequence)
+            if kind != RecordKind.START or not in_the_middle:
+                self.ports.quality(place, told)
+            if in_the_middle:
+                reason = "start" if kind == RecordKind.START else "missing"
+                self._start_closed(place, desk, next_sequence, reason, now_ns)
+            if joins:
+                desk.joined = True
+            elif kind == RecordKind.GAP:
+                self._lost(desk, sequence, next_sequence, now_ns)
         self._settle(place, now_ns)
 
     def client_events(self, server: str, events: Sequence[Any], now_ns: int) -> None:
@@ -326,16 +294,33 @@ class Desk:
         self._settle(place, now_ns)
 
     def attached(self, link: Any, places: Sequence[int], now_ns: int) -> None:
-        """A link that wants each service's state first."""
+        """A link that wants each service's state first: until then it gets nothing of it."""
         for place in places:
             desk = self._desks[place]
-            if desk.store is None or desk.closed:
-                continue  # nobody has one; or everybody will get it
-            if not self._send_latest(place, desk, [link]):
+            if desk.store is None:
+                self.ports.quality(place, desk.quality.no_snapshot("no refresh"), [link])
+            elif not desk.closed and not self._send_latest(place, desk, [link]):
+                self.ports.withhold(place, link)
+                self.ports.quality(place, desk.quality.awaiting_snapshot(), [link])
                 desk.waiting = [each for each in desk.waiting if self.ports.is_here(each)]
                 desk.waiting.append(link)
                 desk.recovery.want_snapshot(now_ns)
                 self._settle(place, now_ns)
+
+    def open_all(self, reason: str, now_ns: int) -> None:
+        """The end: what closed streams have stored is published, honestly stale."""
+        for place, desk in enumerate(self._desks):
+            if desk.closed:
+                self._open_stale(place, desk, reason, now_ns)
+
+    def _admit(self, place: int, desk: Channel, why_not: str) -> list[Any]:
+        """Let the links take part that waited for a snapshot; with `why_not` they get none."""
+        waiting, desk.waiting = desk.waiting, []
+        for link in waiting:
+            self.ports.admit(place, link)
+        if why_not and waiting:
+            self.ports.quality(place, desk.quality.no_snapshot(why_not), waiting)
+        return waiting
 
     def tick(self, now_ns: int) -> None:
         """Let time pass."""
@@ -356,16 +341,33 @@ class Desk:
 
     # -- starts and resets ------------------------------------------------------------------
 
-    def _started(self, place: int, desk: _Desk, sequence: int, now_ns: int) -> None:
-        """The stream was joined at `sequence`: in mid-day its state has to come by snapshot."""
-        desk.joined = True
-        if not desk.plan.refresh or sequence <= max(self._first_joined, desk.base):
-            return
-        desk.closed = True
+    def _lost(self, desk: Channel, first: int, end: int, now_ns: int) -> None:
+        """Announced lost; a channel that waits for the reference data asks for all at once."""
+        if desk.deferred is not None:
+            desk.deferred = (desk.deferred[0], end)
+        else:
+            desk.recovery.lost(first, end, now_ns)
+
+    def _needs_snapshot(self, desk: Channel, sequence: int) -> bool:
+        """Does a stream that was joined at `sequence` lack what its state is made of?
+
+        A stream that is joined in front of its early snapshot's end lacks nothing, but it must not
+        publish what is in the snapshot already.
+        """
+        return desk.plan.refresh and sequence > self._first_joined and sequence != desk.base
+
+    def _start_closed(
+        self, place: int, desk: Channel, sequence: int, reason: str, now_ns: int
+    ) -> None:
+        """The stream was joined in mid-day: its state has to come by snapshot."""
+        desk.closed = desk.joined = True
         self.counts["mid_day_starts"] += 1
         self.ports.close_stream(place)
-        lost = desk.before = (max(self._first, desk.base), sequence)
-        self.ports.quality(place, desk.quality.recovering([lost], sequence))
+        lost = desk.before = (min(max(self._first, desk.base), sequence - 1), sequence)
+        self.ports.quality(place, desk.quality.recovering([lost], sequence, reason))
+        if desk.early is not None and desk.base > sequence:
+            desk.pending, desk.early = desk.early, None
+            desk.pending_until_ns = now_ns + self.settings.refresh_timeout_us * 1000
         reference = self._reference
         if reference is None or desk is reference:
             desk.recovery.lost(*lost, now_ns)
@@ -389,24 +391,24 @@ class Desk:
             return not reference.closed
         return reference.base > 0
 
-    def _reset(self, place: int, desk: _Desk, now_ns: int) -> None:
+    def _reset(self, place: int, desk: Channel, now_ns: int) -> None:
         """A new numbering: what was lost before it no longer matters to anybody."""
+        if desk.closed:
+            self._open_stale(place, desk, "reset", now_ns)
         desk.joined = True
         desk.recovery.reset(now_ns)
-        desk.deferred = desk.latest = desk.pending = None
-        desk.untold, desk.well_ns = False, NEVER
-        desk.base = 0
+        desk.void()
+        desk.trusted_ns = now_ns + RESET_LAG_NS
         if desk.store is not None:
-            if desk.closed:
-                self._open(place, desk, desk.store.packets(0, NEVER), 0)
             desk.store.clear()
         self.ports.renumber(place)
         for assembler in desk.assemblers:
             assembler.reset(now_ns)
             assembler.take()
+        self._admit(place, desk, "")
 
     def _open(
-        self, place: int, desk: _Desk, packets: list[tuple[int, int, bytes]], following: int
+        self, place: int, desk: Channel, packets: list[tuple[int, int, bytes]], following: int
     ) -> None:
         desk.closed = False
         self.ports.open_stream(place, packets, following)
@@ -424,7 +426,9 @@ class Desk:
         """What has become of snapshots."""
         desk = self._desks[place]
         for outcome in assembler.take():
-            if isinstance(outcome, SnapshotBegan):
+            if now_ns < desk.trusted_ns:
+                assembler.reset(now_ns)  # what began just now may be of the numbering before
+            elif isinstance(outcome, SnapshotBegan):
                 desk.recovery.snapshot_began(now_ns)
             elif isinstance(outcome, SnapshotFailed):
                 self.counts["snapshots_failed"] += 1
@@ -435,7 +439,7 @@ class Desk:
                 desk.pending_until_ns = now_ns + self.settings.refresh_timeout_us * 1000
                 self._try_pending(place, desk, now_ns)
 
-    def _try_pending(self, place: int, desk: _Desk, now_ns: int) -> None:
+    def _try_pending(self, place: int, desk: Channel, now_ns: int) -> None:
         """Use the newest snapshot once its stream has come as far as it has."""
         snapshot = desk.pending
         assert snapshot is not None
@@ -451,7 +455,7 @@ class Desk:
         if not desk.joined:
             self._before_joining(place, desk, snapshot, now_ns)
             return
-        lost = desk.recovery.lost_ranges or ([desk.deferred] if desk.deferred else [])
+        lost = desk.lost()
         if lost and snapshot.last + 1 < max(end for _, end in lost):
             desk.recovery.snapshot(snapshot.last, now_ns)  # too old: it will ask again
             return
@@ -462,30 +466,33 @@ class Desk:
         desk.latest = snapshot
         desk.deferred = None
         desk.recovery.snapshot(snapshot.last, now_ns)
+        waiting = self._admit(place, desk, "")
         if desk.closed:
             self._open_with(place, desk, snapshot, following)
         elif lost:
             self._send_latest(place, desk, None)
-        elif desk.waiting:
-            self._send_latest(place, desk, list(desk.waiting))
-        desk.waiting.clear()
+        elif waiting:
+            self._send_latest(place, desk, waiting)
 
-    def _before_joining(self, place: int, desk: _Desk, snapshot: Snapshot, now_ns: int) -> None:
-        """State of a service whose live lines have said nothing yet."""
-        if desk.base > snapshot.last:
+    def _before_joining(self, place: int, desk: Channel, snapshot: Snapshot, now_ns: int) -> None:
+        """State of a service whose live lines have said nothing yet: once, for all."""
+        waiting = self._admit(place, desk, "")
+        if desk.base and not waiting:
             return
-        desk.base = snapshot.last + 1
+        links = waiting if desk.base else None
+        if links is None:
+            desk.base, desk.early = snapshot.last + 1, snapshot
         desk.recovery.snapshot(snapshot.last, now_ns)
-        self._block(place, desk, snapshot, [], snapshot.last + 1, None)
+        self._block(place, desk, snapshot, [], snapshot.last + 1, links)
 
-    def _open_with(self, place: int, desk: _Desk, snapshot: Snapshot, following: int) -> None:
+    def _open_with(self, place: int, desk: Channel, snapshot: Snapshot, following: int) -> None:
         """The first snapshot of a stream that was closed, then what was stored behind it."""
         assert desk.store is not None
         self._block(place, desk, snapshot, [], snapshot.last + 1, None)
         packets = desk.store.packets(snapshot.last + 1, following)
         self._open(place, desk, packets, snapshot.last + 1)
 
-    def _send_latest(self, place: int, desk: _Desk, links: list[Any] | None) -> bool:
+    def _send_latest(self, place: int, desk: Channel, links: list[Any] | None) -> bool:
         """Send the latest snapshot and what was published since; False where it cannot serve."""
         snapshot = desk.latest
         assert desk.store is not None
@@ -499,7 +506,7 @@ class Desk:
     def _block(
         self,
         place: int,
-        desk: _Desk,
+        desk: Channel,
         snapshot: Snapshot,
         since: list[bytes],
         following: int,
@@ -514,12 +521,8 @@ class Desk:
         end = desk.quality.snapshot_end(following, heals=links is None)
         self.ports.block(place, begin, packets, snapshot.last, end, links)
 
-    def _following(self, place: int, desk: _Desk) -> int:
-        """How far the stream has come, though what it brought may be stored only."""
-        following = self.ports.next_sequence(place)
-        if desk.closed and desk.store is not None:
-            following = max(following, desk.store.end)
-        return following
+    def _following(self, place: int, desk: Channel) -> int:
+        return desk.following(self.ports.next_sequence(place))
 
     # -- what is to be done -----------------------------------------------------------------
 
@@ -532,7 +535,7 @@ class Desk:
             self._watch_closed(place, desk, now_ns)
         for action in desk.recovery.take():
             self._act(place, desk, action, now_ns)
-        self._deadlines[place] = self._deadline_of(desk, now_ns)
+        self._deadlines[place] = desk.deadline_ns(now_ns)
         self.deadline_ns = min(self._deadlines)
 
     def _settle_all(self, now_ns: int) -> None:
@@ -550,27 +553,23 @@ class Desk:
                 desk.recovery.lost(*desk.deferred, now_ns)
                 self._settle(place, now_ns)
 
-    def _deadline_of(self, desk: _Desk, now_ns: int) -> int:
-        deadline = min(desk.recovery.deadline_ns, desk.well_ns)
-        for assembler in desk.assemblers:
-            deadline = min(deadline, assembler.deadline_ns)
-        if desk.closed or desk.pending is not None:
-            deadline = min(deadline, now_ns + LOOK_NS)
-        return deadline
-
-    def _watch_closed(self, place: int, desk: _Desk, now_ns: int) -> None:
+    def _watch_closed(self, place: int, desk: Channel, now_ns: int) -> None:
         """A closed stream opens, honestly stale, when no snapshot comes or its store fills up."""
         assert desk.store is not None
-        full = desk.store.bytes > self.settings.store_bytes * CLOSED_SHARE_MAX
-        if desk.recovery.state != State.STALE and not full:
-            return
+        if desk.store.bytes > self.settings.store_bytes * CLOSED_SHARE_MAX:
+            self._open_stale(place, desk, "overflow", now_ns)
+        elif desk.recovery.state == State.STALE:
+            self._open_stale(place, desk, "no snapshot", now_ns)
+
+    def _open_stale(self, place: int, desk: Channel, reason: str, now_ns: int) -> None:
+        """Publish what a closed stream has stored, without being sure of it."""
+        assert desk.store is not None
         self.counts["opened_stale"] += 1
-        reason = "overflow" if full else "no snapshot"
         self.ports.quality(place, desk.quality.stale(reason))
         self._tell_evicted(place, desk, now_ns)
         self._open(place, desk, desk.store.packets(0, NEVER), 0)
 
-    def _tell_evicted(self, place: int, desk: _Desk, now_ns: int) -> None:
+    def _tell_evicted(self, place: int, desk: Channel, now_ns: int) -> None:
         """What gave way in a closed stream's store is lost: it was never published."""
         assert desk.store is not None
         _, joined = desk.before
@@ -581,7 +580,7 @@ class Desk:
             self.ports.quality(place, gap)
             desk.recovery.lost(first, last + 1, now_ns)
 
-    def _act(self, place: int, desk: _Desk, action: Any, now_ns: int) -> None:
+    def _act(self, place: int, desk: Channel, action: Any, now_ns: int) -> None:
         ports, plan = self.ports, desk.plan
         if isinstance(action, Ask):
             self.counts["requests"] += 1
@@ -598,6 +597,8 @@ class Desk:
             if plan.refresh_server:
                 self.counts["refresh_requests"] += 1
                 ports.ask_refresh(plan.refresh_server, self._numbered(place, action), now_ns)
+        elif isinstance(action, NoSnapshot):
+            self._admit(place, desk, action.reason)
         elif isinstance(action, Alert):
             ports.alert(f"service {plan.service}: {action.text}")
 
@@ -605,20 +606,16 @@ class Desk:
         """The request with an id that tells its channel."""
         return dataclasses.replace(action, request_id=place << PLACE_SHIFT | action.request_id)
 
-    def _recovering(self, place: int, desk: _Desk) -> bytes:
+    def _recovering(self, place: int, desk: Channel) -> bytes:
         """What is missing now, as a quality message."""
-        # What nobody can bring is missing as well, until arbitration has announced it.
-        missing = [*desk.recovery.missing_ranges, *desk.recovery.abandoned_ranges]
-        if desk.closed:
-            missing.append(desk.before)
-        return desk.quality.recovering(missing, self._following(place, desk))
+        return desk.quality.recovering(desk.missing(), self._following(place, desk))
 
-    def _tell_missing(self, place: int, desk: _Desk) -> None:
+    def _tell_missing(self, place: int, desk: Channel) -> None:
         """Tell subscribers all that is missing now."""
         desk.untold = False
         self.ports.quality(place, self._recovering(place, desk))
 
-    def _tell_well(self, place: int, desk: _Desk) -> None:
+    def _tell_well(self, place: int, desk: Channel) -> None:
         """Nothing is missing any more, though the stream may be stale, or closed, all the same."""
         desk.well_ns = NEVER
         if not len(desk.quality.missing):

@@ -42,8 +42,14 @@ class Ports(Protocol):
     def give_up(self, place: int, until: int, epoch: int) -> None:
         """Have the arbiter announce what is missing below `until`."""
 
-    def quality(self, place: int, body: bytes) -> None:
-        """Tell the service's subscribers."""
+    def quality(self, place: int, body: bytes, links: Any = None) -> None:
+        """Tell the service's subscribers, or only `links`."""
+
+    def withhold(self, place: int, link: Any) -> None:
+        """The link gets nothing of the service until it is admitted."""
+
+    def admit(self, place: int, link: Any) -> None:
+        """The link takes part in the service from here on."""
 
     def block(
         self, place: int, begin: bytes, packets: list[bytes], last: int, end: bytes, links: Any

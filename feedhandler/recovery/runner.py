@@ -116,6 +116,10 @@ class RecoveryRunner:
             self._connections[name] = connection
             connection.start()
 
+    def finish(self) -> None:
+        """The end is near: what closed streams hold back is published, honestly stale."""
+        self.desk.open_all("stopping", self.now_ns())
+
     async def close(self) -> None:
         """Leave the servers."""
         if self._timer is not None:
@@ -218,9 +222,18 @@ class RecoveryRunner:
         if not self._receiver.give_up(place, until, epoch):
             self.counts["inlet_full"] += 1
 
-    def quality(self, place: int, body: bytes) -> None:
-        """Tell the service's subscribers."""
-        self._fanout.quality(self._streams[place], body)
+    def quality(self, place: int, body: bytes, links: Any = None) -> None:
+        """Tell the service's subscribers, or only these."""
+        self._fanout.quality(self._streams[place], body, links)
+
+    def withhold(self, place: int, link: Any) -> None:
+        """The link gets nothing of the service until it is admitted."""
+        self._streams[place].withhold(link)
+
+    def admit(self, place: int, link: Any) -> None:
+        """The link takes part in the service from here on."""
+        if self.is_here(link):
+            self._streams[place].admit(link)
 
     def block(
         self, place: int, begin: bytes, packets: list[bytes], last: int, end: bytes, links: Any

@@ -344,8 +344,17 @@ class Gateway:
         give_up(self.arbiters[place], until, now_ns, epoch)
         self._received(place, now_ns)
 
-    def quality(self, place: int, body: bytes) -> None:
-        self.subscriber.quality(self.services[place], body)
+    def quality(self, place: int, body: bytes, links: list | None = None) -> None:
+        if links is None:
+            self.subscriber.quality(self.services[place], body)
+        else:
+            self.subscriber.told_apart(self.services[place], body, links)
+
+    def withhold(self, place: int, link) -> None:
+        link.withheld.add(self.services[place])
+
+    def admit(self, place: int, link) -> None:
+        link.withheld.discard(self.services[place])
 
     def block(self, place, begin, packets, last, end, links) -> None:
         stream = self.streams[place]

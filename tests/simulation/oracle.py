@@ -19,7 +19,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 
-from sessions import FEED, Session
+from sessions import FEED, Session, parse
 
 from feedhandler.replay.market import Market
 from feedhandler.retrans.ranges import RangeSet
@@ -58,9 +58,14 @@ class Link:
         self.market = Market(FEED)
         #: Services whose state it has.
         self.based: set[int] = set()
+        #: Services of which it was told that there is no snapshot.
+        self.denied: set[int] = set()
+        #: Services of which it gets nothing before its snapshot.
+        self.withheld: set[int] = set()
 
     def block(self, service: int, packets: list[bytes]) -> None:
         """A snapshot and what was published since."""
+        assert service not in self.withheld, "a block for a link that takes no part yet"
         self.market.clear(service)
         for packet in packets:
             self.market.apply(packet)
@@ -138,6 +143,15 @@ class Subscriber:
             for link in self.links:
                 link.block(service, [])
 
+    def told_apart(self, service: int, body: bytes, links: list[Link]) -> None:
+        """A quality message for some links only."""
+        told = json.loads(body)
+        assert told["state"] not in WHOLE, f"service {service}: {told}"
+        self.seen[f"link/{told['reason']}"] += len(links)
+        if told["reason"] == "no snapshot":
+            for link in links:
+                link.denied.add(service)
+
     def packet(self, service: int, sequence: int, following: int, packet: bytes, data: bool):
         """A live packet."""
         known = self.services[service]
@@ -193,8 +207,10 @@ class Subscriber:
     def _apply(self, packet: bytes) -> None:
         """What is published changes everybody's state."""
         self.market.apply(packet)
+        service = parse(packet).service
         for link in self.links:
-            link.market.apply(packet)
+            if service not in link.withheld:
+                link.market.apply(packet)
 
     def quality_state(self, known: _Service, told: dict) -> None:
         """The state that a marker tells."""
@@ -220,10 +236,12 @@ class Subscriber:
 
     def check_end(self, healed_ns: int) -> None:
         """Every service is whole, at the end of the session, with the fault-free state, and who
-        attached after the healing has got each."""
+        attached after the healing has got each, or was told that it cannot be had."""
         for link in self.links:
             if link.attached_ns >= healed_ns:
-                assert link.based == set(self.services), f"a link has only {link.based}"
+                answered = link.based | link.denied
+                assert answered == set(self.services), f"a link has only {answered}"
+                assert not link.withheld, f"a link still waits for {link.withheld}"
         for service, known in self.services.items():
             last = self.session.last(service)
             where = f"service {service}"

@@ -7,7 +7,8 @@ import pytest
 from feedhandler.amqp.quality import QualityState
 from feedhandler.codecs import load_feed
 from feedhandler.ingest.ring import RecordKind
-from feedhandler.recovery.desk import LOOK_NS, WELL_NS, Desk
+from feedhandler.recovery.channel import LOOK_NS
+from feedhandler.recovery.desk import RESET_LAG_NS, WELL_NS, Desk
 from feedhandler.recovery.ports import DeskChannel
 from feedhandler.retrans.events import Accepted, Answered, Packet, RefreshPacket, Rejected
 from feedhandler.retrans.settings import RecoverySettings
@@ -32,6 +33,7 @@ class Hands:
         self.done = []
         self.next = [0] * len(channels)
         self.closed = set()
+        self.withheld = set()
         self.gone = set()
         self.now = 1_000 * MS
         self.qualities = [QualityState(channel.service, ["A", "B"]) for channel in channels]
@@ -58,9 +60,10 @@ class Hands:
     def give_up(self, place, until, epoch):
         self.done.append(("give up", place, until, epoch))
 
-    def quality(self, place, body):
+    def quality(self, place, body, links=None):
         told = json.loads(body)
-        self.done.append(("quality", place, told["state"], told["reason"]))
+        to = () if links is None else (links,)
+        self.done.append(("quality", place, told["state"], told["reason"], *to))
         self.told = told
 
     def block(self, place, begin, packets, last, end, links):
@@ -68,6 +71,12 @@ class Hands:
         since = [number for number in numbers if number > last]
         states = json.loads(begin)["state"], json.loads(end)["state"]
         self.done.append(("block", place, last, since, states[1], json.loads(end)["next"], links))
+
+    def withhold(self, place, link):
+        self.withheld.add(link)
+
+    def admit(self, place, link):
+        self.withheld.discard(link)
 
     def close_stream(self, place):
         self.closed.add(place)
@@ -262,7 +271,7 @@ def test_a_refusal_gives_the_range_up():
 
 def test_a_start_in_mid_day_is_closed_until_its_snapshot_is_there():
     hands = joined(first=100)
-    assert hands.desk.is_closed(0)
+    assert hands.desk.snapshot(0)["closed"]
     hands.packets(100, 110)
     assert hands.story() == []
     hands.snapshot(104)
@@ -270,7 +279,7 @@ def test_a_start_in_mid_day_is_closed_until_its_snapshot_is_there():
         ("block", 0, 104, [], "REFRESHED", 105, None),
         ("open", 0, [105, 106, 107, 108, 109]),
     ]
-    assert not hands.desk.is_closed(0)
+    assert not hands.desk.snapshot(0)["closed"]
 
 
 def test_a_start_at_the_days_first_packet_needs_no_snapshot():
@@ -338,10 +347,14 @@ def test_a_link_that_wants_the_state_waits_where_there_is_none_yet():
     hands.desk.attached("early", [0], hands.now)
     hands.gone.add("early")
     hands.desk.attached("link", [0], hands.now)
-    assert ("ask refresh", RFS, 104) in hands.story()
+    story = hands.story()
+    assert ("ask refresh", RFS, 104) in story
+    assert ("quality", 0, "RECOVERING", "snapshot", ["link"]) in story
+    assert hands.withheld == {"early", "link"}
     hands.packets(10, 12)
     hands.snapshot(10)
     assert hands.story() == [("block", 0, 10, [11], "OK", 12, ["link"])]
+    assert "link" not in hands.withheld
     hands.snapshot(11)
     assert hands.story() == []
 
@@ -375,7 +388,8 @@ def test_a_new_numbering_voids_what_is_under_way_and_opens_what_was_closed():
     hands.packets(100, 103)
     hands.story()
     hands.mark(RecordKind.RESET, 0, 2)
-    assert hands.story()[:3] == [
+    assert hands.story()[:4] == [
+        ("quality", 0, "STALE", "reset"),
         ("open", 0, [100, 101, 102]),
         ("renumber", 0),
         ("quality", 0, "OK", "reset"),
@@ -448,3 +462,89 @@ def test_a_stream_that_opens_behind_its_snapshot_goes_on_there():
     hands.packets(100, 105)
     hands.snapshot(104)
     assert hands.next[0] == 105
+
+
+def test_a_stream_joined_in_front_of_its_early_snapshot_publishes_nothing_twice():
+    hands = Hands([DeskChannel(104, RTS, True, RFS)])
+    hands.snapshot(100)
+    assert [done[:3] for done in hands.story()] == [("block", 0, 100)]
+    hands.mark(RecordKind.START, 90, 90)
+    hands.packets(90, 99)
+    hands.wait(LOOK_NS / MS)
+    assert 0 in hands.closed
+    hands.packets(99, 104)
+    hands.wait(LOOK_NS / MS)
+    story = hands.story()
+    assert [done for done in story if done[0] in ("block", "open")] == [
+        ("block", 0, 100, [], "REFRESHED", 101, None),
+        ("open", 0, [101, 102, 103]),
+    ]
+    assert "OK" not in [done[2] for done in story if done[0] == "quality"]
+
+
+def test_a_stream_joined_right_behind_its_early_snapshot_is_whole():
+    hands = Hands([DeskChannel(104, RTS, True, RFS)])
+    hands.snapshot(99)
+    hands.story()
+    hands.mark(RecordKind.START, 100, 100)
+    assert [done[0] for done in hands.story()] == ["quality"]
+    assert not hands.closed
+
+
+def test_a_later_early_snapshot_is_not_sent_again():
+    hands = Hands([DeskChannel(104, RTS, True, RFS)])
+    hands.snapshot(100)
+    hands.snapshot(150)
+    assert [done[2] for done in hands.story() if done[0] == "block"] == [100]
+
+
+def test_a_gap_while_the_reference_data_is_waited_for_does_not_jump_the_queue():
+    channels = [
+        DeskChannel(101, RTS, True, RFS, reference=True),
+        DeskChannel(104, RTS, True, RFS),
+    ]
+    hands = Hands(channels)
+    hands.mark(RecordKind.START, 100, 100, place=1)
+    hands.story()
+    hands.mark(RecordKind.GAP, 105, 107, place=1)
+    assert not [done for done in hands.story() if done[0] == "ask refresh"]
+    hands.snapshot(7, place=0)
+    assert ("ask refresh", RFS, 104) in hands.story()
+    assert hands.desk.snapshot(1)["lost"][-1][1] == 106
+
+
+def test_a_snapshot_of_the_numbering_before_a_reset_heals_nothing_after_it():
+    hands = joined()
+    hands.mark(RecordKind.RESET, 0, 2)
+    hands.packets(2, 10)
+    hands.mark(RecordKind.GAP, 10, 12)
+    hands.packets(12, 500)
+    hands.story()
+    hands.snapshot(400)
+    assert not [done for done in hands.story() if done[0] == "block"]
+    hands.wait(RESET_LAG_NS / MS)
+    hands.snapshot(450)
+    assert [done[2] for done in hands.story() if done[0] == "block"] == [450]
+
+
+def test_a_link_whose_service_has_no_refresh_is_told_so():
+    hands = joined(refresh=False)
+    hands.desk.attached("link", [0], hands.now)
+    assert hands.story() == [("quality", 0, "STALE", "no snapshot", ["link"])]
+    assert not hands.withheld
+
+
+def test_at_the_end_what_closed_streams_hold_is_published_stale():
+    hands = joined(first=100)
+    hands.packets(100, 103)
+    hands.story()
+    hands.desk.open_all("stopping", hands.now)
+    assert hands.story() == [("quality", 0, "STALE", "stopping"), ("open", 0, [100, 101, 102])]
+
+
+def test_ranges_that_were_not_told_yet_are_known_to_who_attaches():
+    hands = joined()
+    hands.mark(RecordKind.MISSING, 10, 11)
+    hands.mark(RecordKind.MISSING, 12, 14)
+    told = json.loads(hands.qualities[0].attached(10))
+    assert told["missing"] == [[10, 10], [12, 13]]

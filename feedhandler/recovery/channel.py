@@ -1,0 +1,82 @@
+"""What the desk keeps of one channel, and what follows from that alone."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from feedhandler.amqp.quality import QualityState
+from feedhandler.recovery.ports import DeskChannel
+from feedhandler.retrans.recovery import Recovery
+from feedhandler.retrans.refresh import RefreshAssembler, Snapshot
+from feedhandler.retrans.store import PacketStore
+
+NEVER = 2**63 - 1
+#: How often a closed stream's store and a snapshot ahead of its stream are looked at.
+LOOK_NS = 2_000_000
+
+
+@dataclass(slots=True)
+class Channel:
+    """What the desk knows of one channel.
+
+    `early` is a snapshot that was sent before the stream was joined: everything below `base` is in
+    it. `before` is what was sent before the stream was joined in mid-day, `deferred` the same while
+    it is not asked for yet, since reference data comes first. `pending` is a snapshot ahead of its
+    stream, worth waiting for until `pending_until_ns`. `untold`: subscribers know that something is
+    missing, but not of the latest ranges. `well_ns`: when they are to be told that nothing is any
+    more. `trusted_ns`: what began before that may be a snapshot of an earlier numbering. `waiting`:
+    links that attached with snapshot=1 and get nothing before their snapshot.
+    """
+
+    plan: DeskChannel
+    recovery: Recovery
+    quality: QualityState
+    store: PacketStore | None = None
+    #: Snapshots come on refresh lines and over TCP, each numbered by itself.
+    assemblers: tuple[RefreshAssembler, ...] = ()
+    epoch: int = 0
+    #: The latest refresh request's id; all others are retransmissions'.
+    refresh_id: int = 0
+    joined: bool = False
+    closed: bool = False
+    base: int = 0
+    early: Snapshot | None = None
+    before: tuple[int, int] = (0, 0)
+    deferred: tuple[int, int] | None = None
+    latest: Snapshot | None = None
+    pending: Snapshot | None = None
+    pending_until_ns: int = NEVER
+    untold: bool = False
+    well_ns: int = NEVER
+    trusted_ns: int = 0
+    waiting: list[Any] = field(default_factory=list)
+
+    def following(self, published: int) -> int:
+        """How far the stream has come, though what it brought may be stored only."""
+        if self.closed and self.store is not None:
+            return max(published, self.store.end)
+        return published
+
+    def lost(self) -> list[tuple[int, int]]:
+        """What a snapshot must make good, asked for or not."""
+        return self.recovery.lost_ranges or ([self.deferred] if self.deferred else [])
+
+    def missing(self) -> list[tuple[int, int]]:
+        """What is missing now, for subscribers."""
+        # What nobody can bring is missing as well, until arbitration has announced it.
+        missing = [*self.recovery.missing_ranges, *self.recovery.abandoned_ranges]
+        return [*missing, self.before] if self.closed else missing
+
+    def deadline_ns(self, now_ns: int) -> int:
+        """When something of this channel is due."""
+        deadline = min(self.recovery.deadline_ns, self.well_ns)
+        for assembler in self.assemblers:
+            deadline = min(deadline, assembler.deadline_ns)
+        if self.closed or self.pending is not None:
+            deadline = min(deadline, now_ns + LOOK_NS)
+        return deadline
+
+    def void(self) -> None:
+        """A new numbering: nothing of the old one counts any more."""
+        self.deferred = self.latest = self.pending = self.early = None
+        self.untold, self.well_ns = False, NEVER
+        self.base = 0
