@@ -8,6 +8,8 @@ first used.
 import os as _os
 from typing import TYPE_CHECKING, Any
 
+__version__ = "0.1.0"
+
 if _os.environ.get("FEEDHANDLER_PURE"):
     from feedhandler._compiled import prefer_interpreted as _prefer_interpreted
 

@@ -14,8 +14,9 @@ from typing import Annotated, Any
 
 import typer
 
+from feedhandler import __version__
 from feedhandler.ops import arguments
-from feedhandler.ops.console import ExitCode, complain, run_guarded, terminate_like_interrupt
+from feedhandler.ops.console import ExitCode, complain, run_command
 
 #: What a command answers with: the work, which answers with the exit code.
 Work = Callable[[], int]
@@ -92,6 +93,24 @@ PortBase = Annotated[
         help="All ports count from this: line A's is this plus the service.", min=1024, max=60_000
     ),
 ]
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"feedhandler {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _common(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Say which version this is.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """What every command takes. (The application's own help is above.)"""
 
 
 @app.command()
@@ -383,6 +402,14 @@ def subscribe(
     return lambda: ops.run(options)
 
 
+@app.command(hidden=True)
+def receipts(url: str, pattern: str, granularity: str, feed: str, path: Path) -> Work:
+    """One of the demo's subscribers: receives, counts, and writes down what it got."""
+    from feedhandler.ops import receipts as ops
+
+    return lambda: ops.run(url, pattern, granularity, feed, path)
+
+
 @app.command()
 def feeds(
     name: Annotated[str | None, typer.Argument(help="A feed: its messages and fields.")] = None,
@@ -494,13 +521,17 @@ def config_show(
 
 
 def main() -> None:
-    """The `feedhandler` command: exits with one of `ExitCode`."""
-    terminate_like_interrupt()
-    sys.exit(run_guarded(lambda: dispatch(sys.argv[1:])))
+    """The rest of the `feedhandler` command: exits with one of `ExitCode`."""
+    sys.exit(run_command(lambda: chosen(sys.argv[1:])))
 
 
 def dispatch(words: list[str]) -> int:
     """Parse `words`, do the work, return its exit code."""
+    return chosen(words)()
+
+
+def chosen(words: list[str]) -> Work:
+    """The work that `words` ask for; what the parser did itself, or complained about, is done."""
     parser = typer.main.get_command(app)
     try:
         answer = parser.main(words or ["--help"], prog_name="feedhandler", standalone_mode=False)
@@ -509,8 +540,8 @@ def dispatch(words: list[str]) -> int:
         if not hasattr(error, "format_message"):
             raise
         complain(_sentence(error.format_message()), _help_hint(error))
-        return ExitCode.USAGE
-    return answer() if callable(answer) else int(answer or 0)
+        return lambda: ExitCode.USAGE
+    return answer if callable(answer) else lambda: int(answer or 0)
 
 
 def _sentence(message: str) -> str:

@@ -6,6 +6,8 @@ it a folder `shared/captures` beside the checkout is used where there is one.
 """
 
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,3 +30,15 @@ def captures() -> Path:
     if not folder.is_dir():
         absent("captures", f"no captures at {folder}; set FEEDHANDLER_CAPTURES to their folder")
     return folder
+
+
+@pytest.fixture(autouse=True)
+def signals_stay() -> Iterator[None]:
+    """No test leaves a signal to somebody else than it found: the next test would not hear it."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    after = [signal.getsignal(number) for number in numbers]
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+    assert after == before, "a signal's handler was left behind"

@@ -5,7 +5,9 @@ output can be piped. A reader that goes away (`| head`) ends a command quietly.
 """
 
 import asyncio
+import contextlib
 import enum
+import importlib
 import json
 import os
 import signal
@@ -34,6 +36,9 @@ class HostFault(FeedhandlerError):
     """The host failed a command at work: a full disk, an interface that went away."""
 
 
+#: What asks a command to finish. A shell starts background jobs with SIGINT ignored; a command
+#: ends in order on it all the same.
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 #: Width of tables where stdout is no terminal and so tells none.
 PIPE_WIDTH = 160
 
@@ -159,15 +164,53 @@ def _report_at_work(error: Exception) -> int:
         return report(fault)
 
 
-def terminate_like_interrupt() -> None:
-    """Make SIGTERM do what Ctrl-C does in a command without an event loop."""
+@contextmanager
+def signal_handlers(handler: Any) -> Iterator[None]:
+    """SIGINT and SIGTERM go to `handler` meanwhile; afterwards to whom they went before."""
+    before = [signal.getsignal(number) for number in ENDING_SIGNALS]
+    try:
+        for number in ENDING_SIGNALS:
+            signal.signal(number, handler)
+        yield
+    finally:
+        for number, old in zip(ENDING_SIGNALS, before, strict=True):
+            # None: not installed from Python, so not to be had again.
+            signal.signal(number, signal.SIG_DFL if old is None else old)
 
-    def interrupt(_number: int, _frame: Any) -> None:
-        raise KeyboardInterrupt
 
-    signal.signal(signal.SIGTERM, interrupt)
-    # A shell starts background jobs with SIGINT ignored; a command still ends in order on it.
-    signal.signal(signal.SIGINT, interrupt)
+def interrupt(_number: int, _frame: Any) -> None:
+    """The handler of a command without an event loop: SIGTERM does what Ctrl-C does."""
+    raise KeyboardInterrupt
+
+
+def run_command(choose: Callable[[], Callable[[], int]]) -> int:
+    """`choose` what to do, do it, and answer with the exit code; nothing interrupts what follows.
+
+    Until the work begins, signals are whoever's they were (`feedhandler.__main__` ends at once).
+    """
+
+    def chosen_work() -> int:
+        work = choose()
+        with signal_handlers(interrupt):
+            return work()
+
+    code = run_guarded(chosen_work)
+    with contextlib.suppress(KeyboardInterrupt), signal_handlers(interrupt):
+        # What still waits for a reader may be interrupted once more, the rest of the end not.
+        code = run_guarded(lambda: code)
+    for number in ENDING_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+    return code
+
+
+@contextmanager
+def _signals_held() -> Iterator[None]:
+    """Signals wait meanwhile: one in the middle of an import leaves its traces on stderr."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def run_async(
@@ -176,6 +219,7 @@ def run_async(
     """Run `main(stop)` in an event loop of `loop_kind`; SIGINT and SIGTERM set `stop`.
 
     An exception that nobody awaits (in a callback of the loop) sets `stop` too, and is reported.
+    Afterwards the signals are whose they were before: the loops would leave them to themselves.
     """
 
     async def with_signals() -> int:
@@ -196,8 +240,7 @@ def run_async(
         code = await main(stop)
         return codes[0] if codes else code
 
-    if loop_kind == "uvloop":
-        import uvloop
-
-        return uvloop.run(with_signals())
-    return asyncio.run(with_signals())
+    with _signals_held():
+        run = importlib.import_module(loop_kind).run
+    with signal_handlers(interrupt):
+        return int(run(with_signals()))

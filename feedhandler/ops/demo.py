@@ -230,7 +230,7 @@ class Demo:
         for each in self.subscribers:
             await self.family.start(
                 f"subscriber {each.pattern}",
-                *("-m", "feedhandler.ops.receipts", url, each.pattern, each.granularity),
+                *("-m", "feedhandler", "receipts", url, each.pattern, each.granularity),
                 *(FEED, str(each.ledger)),
                 on_line=each.on_line,
             )

@@ -1,6 +1,6 @@
 """A subscriber that keeps books: the demo's other end, run as a process of its own.
 
-    python -m feedhandler.ops.receipts URL PATTERN GRANULARITY FEED LEDGER
+    feedhandler receipts URL PATTERN GRANULARITY FEED LEDGER
 
 It writes a ledger of every message it gets, of every loss announced to it and of every snapshot
 that makes losses good (but not of the snapshot's messages: they are a state, told again, and no
@@ -19,13 +19,7 @@ import feedhandler
 from feedhandler.amqp.inbox import Message, split_packets
 from feedhandler.codecs import Feed
 from feedhandler.histogram import Histogram
-from feedhandler.ops.console import (
-    ExitCode,
-    print_json,
-    run_async,
-    run_guarded,
-    terminate_like_interrupt,
-)
+from feedhandler.ops.console import ExitCode, print_json, run_async
 from feedhandler.ops.feeds import open_feed
 from feedhandler.replay.ledger import LedgerWriter
 
@@ -121,19 +115,7 @@ def _tell(what: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
-def main() -> None:
-    """Run from the command line that the demo writes."""
-    url, pattern, granularity, feed_name, path = sys.argv[1:]
-    terminate_like_interrupt()
+def run(url: str, pattern: str, granularity: str, feed_name: str, path: Path) -> int:
+    """Receive until told to stop, as a process of its own; the receipts go to `path`."""
     feed = open_feed(feed_name)
-
-    def work() -> int:
-        return run_async(
-            lambda stop: receive(url, pattern, granularity, feed, Path(path), stop), "uvloop"
-        )
-
-    sys.exit(run_guarded(work))
-
-
-if __name__ == "__main__":
-    main()
+    return run_async(lambda stop: receive(url, pattern, granularity, feed, path, stop), "uvloop")

@@ -10,9 +10,19 @@ import signal
 
 import pytest
 
+import feedhandler
 from feedhandler import cli
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
-from feedhandler.ops.console import ExitCode, HostFault, host_faults, run_async, run_guarded
+from feedhandler.ops.console import (
+    ENDING_SIGNALS,
+    ExitCode,
+    HostFault,
+    host_faults,
+    interrupt,
+    run_async,
+    run_guarded,
+    signal_handlers,
+)
 
 COMMANDS = [
     "demo",
@@ -126,7 +136,24 @@ def test_a_signal_asks_a_command_to_finish(loop_kind: str, number: signal.Signal
         await asyncio.wait_for(stop.wait(), 30)
         return ExitCode.OK
 
+    before = [signal.getsignal(each) for each in ENDING_SIGNALS]
     assert run_async(work, loop_kind) == ExitCode.OK
+    assert [signal.getsignal(each) for each in ENDING_SIGNALS] == before
+
+
+@pytest.mark.parametrize("number", ENDING_SIGNALS)
+def test_a_signal_ends_work_without_a_loop(number: signal.Signals) -> None:
+    def work() -> int:
+        os.kill(os.getpid(), number)
+        pytest.fail("not interrupted")
+
+    with signal_handlers(interrupt):
+        assert run_guarded(work) == ExitCode.OK
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.dispatch(["--version"]) == ExitCode.OK
+    assert capsys.readouterr().out == f"feedhandler {feedhandler.__version__}\n"
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -1,0 +1,85 @@
+"""Ctrl-C at whatever moment of a command's first tenths of a second: exit code 0, and no traceback.
+
+The moments are those at which the interpreter has just loaded a module: `-X importtime` tells each
+on stderr. What lies before the first module of ours is the interpreter's own start.
+"""
+
+import itertools
+import os
+import random
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from feedhandler.config import loopback_config, to_toml
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+TIMEOUT_S = 60
+#: Modules that a command loads after the first of ours, or more.
+MODULES_LEAST = 300
+SEED = int(os.environ.get("SEED", random.SystemRandom().randrange(1 << 32)))
+#: What a command may say when it had begun its work.
+COMMON = re.compile(r": (ready|sending|sent) ")
+#: Commands that do not end by themselves, so that a signal always meets them.
+COMMANDS = ("subscribe", "run", "decode", "exchange")
+
+
+@pytest.fixture
+def silent_port() -> Iterator[int]:
+    """A port where connections are taken, and nothing is ever said."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield server.getsockname()[1]
+
+
+@pytest.fixture
+def words(request: pytest.FixtureRequest, silent_port: int, tmp_path: Path) -> tuple[str, ...]:
+    """The command named by the parameter, with something to wait for."""
+    if request.param == "subscribe":
+        return ("subscribe", f"amqp://127.0.0.1:{silent_port}", "euronext.104")
+    if request.param == "run":
+        config = tmp_path / "gateway.toml"
+        config.write_text(to_toml(loopback_config(services=(104,), port_base=47_000)))
+        return ("run", str(config))
+    if request.param == "decode":
+        os.mkfifo(tmp_path / "unwritten.pcap")
+        return ("decode", str(tmp_path / "unwritten.pcap"))
+    return ("exchange", "--no-servers", "--rate", "100", "--port-base", "47000")
+
+
+def moments(count: int = 4) -> Iterator[tuple[str, signal.Signals, int]]:
+    """Commands, signals, and after how many modules: at the first of ours, and at random ones."""
+    chance = random.Random(SEED)
+    for command in COMMANDS:
+        for position in (0, *(chance.randrange(MODULES_LEAST) for _ in range(count - 1))):
+            yield command, chance.choice((signal.SIGINT, signal.SIGTERM)), position
+
+
+@pytest.mark.parametrize(("words", "number", "position"), list(moments()), indirect=["words"])
+def test_an_interrupt_while_a_command_loads_is_an_orderly_end(
+    words: tuple[str, ...], number: signal.Signals, position: int
+) -> None:
+    print(f"SEED={SEED}")
+    command = [sys.executable, "-X", "importtime", "-m", "feedhandler", *words]
+    with subprocess.Popen(
+        command, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stderr is not None
+            told = iter(process.stderr)
+            # The last line before the guard stands, then so many further ones.
+            guarded = itertools.dropwhile(lambda line: not line.endswith(" | signal\n"), told)
+            reached = list(itertools.islice(guarded, position + 2))
+            assert reached, "no module of ours"
+            process.send_signal(number)
+            _, rest = process.communicate(timeout=TIMEOUT_S)
+        finally:
+            process.kill()
+    others = [line for line in rest.splitlines() if not line.startswith("import time:")]
+    assert process.returncode == 0, rest
+    assert not [line for line in others if not COMMON.search(line)]
