@@ -56,9 +56,9 @@ CLOSED_SHARE_MAX = 0.5
 #: packet is lost, holes follow one another so closely that telling each end would double what
 #: they get.
 WELL_NS = 10_000_000
-#: So long after a reset a snapshot that begins may still be one of the numbering before: as long as
-#: refresh lines may lag behind the live ones.
-RESET_LAG_NS = 700_000_000
+#: A snapshot ahead of a numbering that is young may be one of the numbering before: it is waited for
+#: only as long as live lines may lag behind refresh lines.
+LAG_NS = 700_000_000
 
 
 LINES, TCP = range(2)
@@ -394,11 +394,11 @@ class Desk:
     def _reset(self, place: int, desk: Channel, now_ns: int) -> None:
         """A new numbering: what was lost before it no longer matters to anybody."""
         if desk.closed:
-            self._open_stale(place, desk, "reset", now_ns)
+            self._open_stale(place, desk, "no snapshot", now_ns)
         desk.joined = True
         desk.recovery.reset(now_ns)
         desk.void()
-        desk.trusted_ns = now_ns + RESET_LAG_NS
+        desk.young_until_ns = now_ns + self.settings.refresh_timeout_us * 1000
         if desk.store is not None:
             desk.store.clear()
         self.ports.renumber(place)
@@ -426,9 +426,7 @@ class Desk:
         """What has become of snapshots."""
         desk = self._desks[place]
         for outcome in assembler.take():
-            if now_ns < desk.trusted_ns:
-                assembler.reset(now_ns)  # what began just now may be of the numbering before
-            elif isinstance(outcome, SnapshotBegan):
+            if isinstance(outcome, SnapshotBegan):
                 desk.recovery.snapshot_began(now_ns)
             elif isinstance(outcome, SnapshotFailed):
                 self.counts["snapshots_failed"] += 1
@@ -436,7 +434,10 @@ class Desk:
             else:
                 self.counts["snapshots"] += 1
                 desk.pending = outcome
-                desk.pending_until_ns = now_ns + self.settings.refresh_timeout_us * 1000
+                patience_ns = self.settings.refresh_timeout_us * 1000
+                if now_ns < desk.young_until_ns:
+                    patience_ns = min(patience_ns, LAG_NS)
+                desk.pending_until_ns = now_ns + patience_ns
                 self._try_pending(place, desk, now_ns)
 
     def _try_pending(self, place: int, desk: Channel, now_ns: int) -> None:
