@@ -227,6 +227,8 @@ class Gateway:
         self.receiver.stop()
         while self.node.pump():
             await asyncio.sleep(0)
+        self.recovery.finish()
+        self.node.flush()
         await self.recovery.close()
         publisher.cancel()
         with contextlib.suppress(asyncio.CancelledError):

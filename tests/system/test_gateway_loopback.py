@@ -27,6 +27,7 @@ from feedhandler.config import (
     Config,
     GatewaySettings,
     LineConfig,
+    RefreshLineConfig,
     StatsConfig,
     parse_config,
     to_toml,
@@ -498,6 +499,39 @@ def test_what_was_received_is_delivered_before_the_end(run: Run) -> None:
                 with pytest.raises(PeerError, match="gateway stops"):
                     await drain()
             assert found == list(range(501, 1001))
+
+    run(scenario())
+
+
+@both_loops
+def test_what_waits_for_a_snapshot_at_the_end_is_delivered_as_stale(run: Run) -> None:
+    async def scenario() -> None:
+        config = configured()
+        refresh = RefreshLineConfig(name="A", group="239.195.77.1", port=free_port())
+        channel = msgspec.structs.replace(config.channels[0], refresh_lines=(refresh,))
+        config = msgspec.structs.replace(config, channels=(channel,))
+        async with contextlib.AsyncExitStack() as stack:
+            gateway, exchange, url = await stack.enter_async_context(running(config))
+            messages = await stack.enter_async_context(feedhandler.subscribe(url, "euronext.104"))
+            await exchange.packets(501, 700)
+            stream = gateway.streams[0]
+            async with asyncio.timeout(PATIENCE_S):
+                while not stream.closed or stream.store is None or stream.store.end != 701:
+                    await asyncio.sleep(0.005)
+            gateway.stop()
+            found: list[Any] = []
+
+            async def drain() -> None:
+                async for message in messages:
+                    found.append(message)
+
+            async with asyncio.timeout(PATIENCE_S):
+                with pytest.raises(PeerError, match="gateway stops"):
+                    await drain()
+        assert [m.sequence for m in found if m.content != "quality"] == list(range(501, 701))
+        told = next(m.quality for m in found if m.content == "quality" and m.sequence == 501
+                    and m.quality["reason"] == "stopping")  # fmt: skip
+        assert told["state"] == "STALE"
 
     run(scenario())
 
