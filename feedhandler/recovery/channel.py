@@ -23,7 +23,7 @@ class Channel:
     it is not asked for yet, since reference data comes first. `pending` is a snapshot ahead of its
     stream, worth waiting for until `pending_until_ns`. `untold`: subscribers know that something is
     missing, but not of the latest ranges. `well_ns`: when they are to be told that nothing is any
-    more. `trusted_ns`: what began before that may be a snapshot of an earlier numbering. `waiting`:
+    more. Until `young_until_ns` a snapshot may still be one of the numbering before. `waiting`:
     links that attached with snapshot=1 and get nothing before their snapshot.
     """
 
@@ -47,7 +47,7 @@ class Channel:
     pending_until_ns: int = NEVER
     untold: bool = False
     well_ns: int = NEVER
-    trusted_ns: int = 0
+    young_until_ns: int = 0
     waiting: list[Any] = field(default_factory=list)
 
     def following(self, published: int) -> int:

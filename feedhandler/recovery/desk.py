@@ -56,8 +56,8 @@ CLOSED_SHARE_MAX = 0.5
 #: packet is lost, holes follow one another so closely that telling each end would double what
 #: they get.
 WELL_NS = 10_000_000
-#: A snapshot ahead of a numbering that is young may be one of the numbering before: it is waited for
-#: only as long as live lines may lag behind refresh lines.
+#: A snapshot ahead of a numbering that is young may be one of the numbering before: it is waited
+#: for only as long as live lines may lag behind refresh lines.
 LAG_NS = 700_000_000
 
 
