@@ -12,10 +12,16 @@ RESTING  all tries are used up, or the server will not; try again much later, or
 
 A snapshot heals when its LastSeqNum reaches every lost range, whether it was asked for or not. A
 snapshot begun before the loss may be too old: then the next one is waited for. Each request and
-each snapshot that begins in a pause is a try; `refresh_tries` of them, and the channel rests.
+each snapshot that begins in a pause is a try; `refresh_tries` of them, and the channel rests. It
+rests in any case when the attempt, all its tries together, has lasted `attempt_us` long.
 
-A snapshot may also be wanted while nothing is lost, by a subscriber that has just attached: the
-same phases, but nobody rests, and refreshes wanted so begin at least `refresh_backoff_us` apart.
+A server that has come back is asked at once for what it may not have heard: the same try, with the
+time that it has left. It also ends a rest early, but once only: an attempt begun so that comes to
+nothing is followed by a whole rest, however often the server comes and goes.
+
+A snapshot may also be wanted, by a subscriber that has just attached: the same phases, but while
+nothing is lost nobody rests, and refreshes wanted so begin at least `refresh_backoff_us` apart.
+Whoever wants one is told `NoSnapshot` once where it cannot be had for now.
 
 Compiled; the types of attributes and verbs stand in `healing.pxd`.
 """
@@ -30,7 +36,7 @@ if cython.compiled:
 else:
     from feedhandler.retrans.ranges import RangeSet
 
-from feedhandler.retrans.actions import Action, Alert, AskRefresh, Cancel
+from feedhandler.retrans.actions import Action, Alert, AskRefresh, Cancel, NoSnapshot
 from feedhandler.retrans.backoff import Backoff
 from feedhandler.retrans.quota import DAY_NS
 from feedhandler.retrans.reactions import REFRESH, UNKNOWN_REFRESH, RefreshReaction
@@ -42,6 +48,9 @@ LOST_RANGES_MAX = 256
 NEVER = (1 << 63) - 1
 #: The back-off stops doubling here: a minute would be a rest.
 _BACKOFF_DOUBLINGS = 4
+#: An attempt lasts no longer than so many time-outs for each of its tries: one until the server
+#: accepts, and one for the snapshot.
+ATTEMPT_TIMEOUTS = 2
 
 
 class Phase(Enum):
@@ -54,6 +63,11 @@ class Phase(Enum):
     RESTING = auto()
 
 
+def attempt_us(settings: RecoverySettings) -> int:
+    """How long a service may be trying to heal before it is stale, whatever the servers do."""
+    return settings.refresh_tries * ATTEMPT_TIMEOUTS * settings.refresh_timeout_us
+
+
 #: Phases in which a snapshot is to be expected.
 _TRYING = (Phase.ASKED, Phase.TAKING, Phase.PAUSED)
 
@@ -61,7 +75,8 @@ _TRYING = (Phase.ASKED, Phase.TAKING, Phase.PAUSED)
 @cython.final
 @cython.cclass
 class Healing:
-    """What one channel has lost. `configured`: there is a refresh to wait for.
+    """What one channel has lost. `configured`: there is a refresh to wait for; `server`: there is
+    one to ask for it, else snapshots come by themselves only.
 
     `new_id` numbers the requests. Actions go to `actions`, in order; `counts` has every key of
     `recovery.COUNTS`.
@@ -72,6 +87,7 @@ class Healing:
         service: int,
         settings: RecoverySettings,
         configured: bool,
+        server: bool,
         actions: list[Action],
         counts: dict[str, int],
         new_id: Callable[[], int],
@@ -80,6 +96,7 @@ class Healing:
         self.service = service
         self.settings = settings
         self.configured = configured
+        self.server = server
         #: Numbers announced lost, and not healed.
         self.lost = RangeSet(limit=LOST_RANGES_MAX)
         self.phase = Phase.IDLE
@@ -91,6 +108,13 @@ class Healing:
         #: When `tick` must be called next.
         self.deadline_ns = NEVER
         self._tries = 0
+        self._attempt_ns = attempt_us(settings) * 1000
+        #: When the attempt under way ends in a rest.
+        self._until_ns = NEVER
+        #: It was begun before its turn, because the server had come back.
+        self._early = False
+        #: Somebody waits for a snapshot.
+        self._wanted = False
         #: The request that the server has not answered yet; 0 for none.
         self._open_id = 0
         self._asked_ns = -NEVER
@@ -114,26 +138,31 @@ class Healing:
         self.lost.add(first, end - 1)
         self._count("lost", end - first)
         if self.phase is Phase.IDLE:
-            self._tries = 0
-            self._ask_or_rest(now_ns)
+            self._begin(now_ns)
 
     def void(self) -> None:
         """A new numbering: what was lost of the old one no longer matters."""
         self.lost.clear()
+        self._refuse("reset")
         self._idle()
         self._alerted.clear()
 
     def want(self, now_ns: int) -> None:
-        """Somebody wants a snapshot, though nothing was lost."""
-        if not self.configured or now_ns < self._barred_until_ns:
-            self._count("wants_refused")
-        elif self.phase is Phase.IDLE:
-            self._tries = 0
+        """Somebody wants a snapshot, though nothing need be lost."""
+        self._wanted = True
+        if self.trying:
+            return
+        if not self.configured:
+            self._refuse("no refresh")
+        elif self.phase is Phase.RESTING or now_ns < self._barred_until_ns:
+            self._refuse("resting")
+        else:
             earliest_ns = self._asked_ns + self.settings.refresh_backoff_us * 1000
             if now_ns < earliest_ns:
+                self._start(now_ns)
                 self._go(Phase.PAUSED, earliest_ns)
             else:
-                self._ask(now_ns)
+                self._begin(now_ns)
 
     # -- the refresh server -----------------------------------------------------------------
 
@@ -167,18 +196,15 @@ class Healing:
         if reply.reaction is RefreshReaction.PAUSE:
             self._again(now_ns)
         else:
-            self._rest(now_ns)
+            self._rest("refused", now_ns)
 
     def retry(self, now_ns: int) -> None:
         """The refresh server can be asked again: what it may not have heard is asked now."""
-        unheard = self.phase is Phase.ASKED and self._open_id
-        if unheard:
-            self._tries -= 1
-        elif self.phase is Phase.RESTING:
-            self._tries = 0
-        else:
-            return
-        self._ask_or_rest(now_ns)
+        if self.phase is Phase.ASKED and self._open_id:
+            self._request(now_ns)
+        elif self.phase is Phase.RESTING and not self._early and now_ns >= self._barred_until_ns:
+            self._begin(now_ns)
+            self._early = True
 
     # -- snapshots --------------------------------------------------------------------------
 
@@ -197,6 +223,7 @@ class Healing:
 
     def satisfy(self) -> None:
         """A whole snapshot came, and nothing was lost."""
+        self._wanted = False
         self._idle()
 
     def heal(self, last: int, now_ns: int) -> bool:
@@ -207,6 +234,7 @@ class Healing:
                 self._again(now_ns)
             return False
         self._count("healed")
+        self._wanted = False
         self.lost.clear()
         self._idle()
         return True
@@ -218,12 +246,15 @@ class Healing:
         if self.deadline_ns > now_ns:
             return
         if self.phase is Phase.RESTING:
-            self._tries = 0
-        elif self.phase is not Phase.PAUSED:
+            self._begin(now_ns)
+            return
+        spent = self._tries >= self.settings.refresh_tries
+        if self.phase is not Phase.PAUSED:
             self._count("refreshes_timed_out")
-            if self._tries >= self.settings.refresh_tries:
-                self._rest(now_ns)
-                return
+            if spent:
+                return self._rest("timed out", now_ns)
+        if now_ns >= self._until_ns:
+            return self._rest("timed out", now_ns)
         self._ask_or_rest(now_ns)
 
     # -- parts ------------------------------------------------------------------------------
@@ -232,33 +263,48 @@ class Healing:
     def _timeout_ns(self) -> int:
         return self.settings.refresh_timeout_us * 1000
 
+    def _start(self, now_ns: int) -> None:
+        """An attempt starts: its tries and its time."""
+        self._tries = 0
+        self._early = False
+        self._until_ns = now_ns + self._attempt_ns
+
+    def _begin(self, now_ns: int) -> None:
+        """Start an attempt with its first try."""
+        self._start(now_ns)
+        self._ask_or_rest(now_ns)
+
     def _ask_or_rest(self, now_ns: int) -> None:
         """Ask, where there is somebody who may be asked."""
-        if self.configured and now_ns >= self._barred_until_ns:
-            self._ask(now_ns)
+        if not self.configured:
+            self._rest("no refresh", now_ns)
+        elif now_ns < self._barred_until_ns:
+            self._rest("resting", now_ns)
         else:
-            self._rest(now_ns)
+            self._tries += 1
+            self._request(now_ns)
+            self._go(Phase.ASKED, now_ns + self._timeout_ns)
 
-    def _ask(self, now_ns: int) -> None:
+    def _request(self, now_ns: int) -> None:
+        """Send the try's request, in place of what it has sent before."""
         self._cancel()
-        self._tries += 1
         self._asked_ns = now_ns
-        self._open_id = self._new_id()
-        self._count("refreshes")
-        self._actions.append(AskRefresh(self._open_id, self.service))
-        self._go(Phase.ASKED, now_ns + self._timeout_ns)
+        if self.server:
+            self._open_id = self._new_id()
+            self._count("refreshes")
+            self._actions.append(AskRefresh(self._open_id, self.service))
 
     def _again(self, now_ns: int) -> None:
         """A try has failed: ask again after a back-off, or rest."""
         if self._tries >= self.settings.refresh_tries:
-            self._rest(now_ns)
+            self._rest("failed", now_ns)
         else:
             self._go(Phase.PAUSED, now_ns + self._backoff.delay_ns(self._tries))
 
-    def _rest(self, now_ns: int) -> None:
+    def _rest(self, reason: str, now_ns: int) -> None:
         """Nothing more for a while; a snapshot that is merely wanted is not waited for."""
+        self._refuse(reason)
         if not self.hurt:
-            self._count("wants_refused")
             self._idle()
             return
         self._cancel()
@@ -266,13 +312,20 @@ class Healing:
         retry_ns = now_ns + self.settings.refresh_retry_us * 1000
         self._go(Phase.RESTING, max(retry_ns, self._barred_until_ns) if self.configured else NEVER)
 
+    def _refuse(self, reason: str) -> None:
+        """Whoever wants a snapshot is told, once, that there is none for now."""
+        if self._wanted:
+            self._wanted = False
+            self._count("wants_refused")
+            self._actions.append(NoSnapshot(reason))
+
     def _idle(self) -> None:
         self._cancel()
         self._go(Phase.IDLE, NEVER)
 
     def _go(self, phase: Phase, due_ns: int) -> None:
         self.phase = phase
-        self.deadline_ns = due_ns
+        self.deadline_ns = min(due_ns, self._until_ns) if phase in _TRYING else due_ns
 
     def _cancel(self) -> None:
         """Whatever still answers the open request is late."""

@@ -8,6 +8,8 @@ cdef class Quota:
     cdef public bint closed
     cdef public dict waiting
     cdef int64_t _interval_ns, _burst, _theoretical_ns, _paused_until_ns, _width_max, _day
+    cdef int64_t _round_ns, _silent_until_ns
+    cdef int _rounds
 
     cpdef bint take(self, service, int64_t now_ns) except -1
     cpdef release(self)
@@ -16,6 +18,10 @@ cdef class Quota:
     cpdef bint exhausted(self, int64_t now_ns) except -1
     cpdef bint refuse(self, int64_t sent_ns, int64_t now_ns, int64_t pause_ns) except -1
     cpdef accept(self, int64_t sent_ns)
+    cpdef time_out(self, int64_t sent_ns, int64_t now_ns)
+    cpdef hear(self)
+    cpdef give_chance(self)
+    cpdef bint silent(self, int64_t now_ns) except -1
     cpdef narrow(self, int64_t width)
     cpdef int64_t width(self, int64_t most) except? -1
     cpdef reopen(self)

@@ -7,7 +7,10 @@ of holes cannot starve one with a single hole.
 
 The server's own words count too. When it says "too many requests today", everybody pauses once;
 when it says so again to a request sent after the pause, the quota is closed until the next day.
-When it refuses a range as too wide, everybody asks for half of that from then on.
+When it refuses a range as too wide, everybody asks for half of that from then on. And when it says
+nothing at all to `SILENT_ROUNDS` requests, each sent after the one before had timed out, it is
+silent: nobody asks it for `SILENCE_NS`, or until it says something after all, or has been connected
+to anew. If it says nothing to the first request after that either, it is silent again.
 
 Time is an argument, in ns since 1970: a new day begins at midnight UTC, outside the trading hours
 of the exchanges of Europe and America.
@@ -26,9 +29,15 @@ BURST_PARTS = 10
 #: No limit worth the name, for a day or a second without one.
 UNLIMITED = 1 << 62
 
+#: Requests, one after another, that a server must have left without a word to be called silent.
+SILENT_ROUNDS = 3
+#: How long a silent server is left alone, so that not every hole waits for it.
+SILENCE_NS = 5 * SECOND_NS
+
 #: The same for C.
 _DAY_NS = cython.declare(cython.longlong, DAY_NS)
 _POLL_NS = cython.declare(cython.longlong, POLL_NS)
+_SILENCE_NS = cython.declare(cython.longlong, SILENCE_NS)
 
 
 @cython.final
@@ -46,6 +55,10 @@ class Quota:
         self._paused_until_ns = 0
         self._width_max = UNLIMITED
         self._day = 0
+        # Time-outs in a row without a word, when the latest was, and until when it is silent.
+        self._rounds = 0
+        self._round_ns = 0
+        self._silent_until_ns = 0
         #: Requests under way, of every channel.
         self.outstanding = 0
         self.used_today = 0
@@ -108,6 +121,28 @@ class Quota:
         if sent_ns >= self._paused_until_ns:
             self._paused_until_ns = 0
 
+    def time_out(self, sent_ns: int, now_ns: int) -> None:
+        """The server has left a request without a word that was sent at `sent_ns`."""
+        if sent_ns < self._round_ns:
+            return  # sent together with the last one
+        self._round_ns = now_ns
+        self._rounds += 1
+        if self._rounds >= SILENT_ROUNDS:
+            self._silent_until_ns = now_ns + _SILENCE_NS
+
+    def hear(self) -> None:
+        """The server has said something."""
+        self._rounds = 0
+        self._silent_until_ns = 0
+
+    def give_chance(self) -> None:
+        """A silent server may be asked again, though it has said nothing yet."""
+        self._silent_until_ns = 0
+
+    def silent(self, now_ns: int) -> bool:
+        """It would be in vain to ask the server now."""
+        return now_ns < self._silent_until_ns
+
     def narrow(self, width: int) -> None:
         """The server refused `width` numbers as too wide: ask for half of that at most."""
         self._width_max = min(self._width_max, max(1, width // 2))
@@ -120,6 +155,7 @@ class Quota:
         """A new numbering began: the server may have other limits. What was used today stays."""
         self.closed = False
         self._paused_until_ns = 0
+        self._silent_until_ns = 0
         self._width_max = UNLIMITED
 
     def new_day(self, now_ns: int) -> None:

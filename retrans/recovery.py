@@ -57,6 +57,7 @@ COUNTS: dict[str, str] = {
     "late": "answers to requests that were over",
     "abandoned": "sequence numbers that will not be asked for again",
     "out_of_time": "of those, because recovery_wait_us was over, or nearly",
+    "unreachable": "of those, because the server was down, or silent",
     "crowded": "of those, because too many runs waited already",
     "given_up": "times that arbitration was told to announce the abandoned ones lost",
     "lost": "sequence numbers announced lost",
@@ -68,14 +69,15 @@ COUNTS: dict[str, str] = {
     "snapshots_old": "snapshots that did not reach what was lost",
     "healed": "snapshots that healed everything lost",
     "rests": "times that a refresh was left for a while, the channel being stale",
-    "wants_refused": "wishes for a snapshot that could not be had",
+    "wants_refused": "times that those who wanted a snapshot were told that there is none for now",
     "alerts": "messages to the operator",
 }
 
 
 class Recovery:
     """The recovery of `service`. `quota` is the retransmission server's, None where there is none;
-    `refresh` says whether snapshots are to be had; the same `seed` gives the same jitter.
+    `refresh` says whether snapshots are to be had, and `refresh_server` whether they can be asked
+    for, too; the same `seed` gives the same jitter.
     """
 
     def __init__(
@@ -85,6 +87,7 @@ class Recovery:
         *,
         quota: Quota | None,
         refresh: bool,
+        refresh_server: bool = True,
         seed: int,
     ) -> None:
         self.service = service
@@ -99,6 +102,7 @@ class Recovery:
             service,
             settings,
             refresh,
+            refresh_server,
             self._actions,
             self.counts,
             self._retransmission.new_id,
@@ -231,7 +235,8 @@ class Recovery:
         return bool(self._step(Input.SNAPSHOT, now_ns, last))
 
     def want_snapshot(self, now_ns: int) -> None:
-        """Somebody wants a snapshot, though nothing need be lost."""
+        """Somebody wants a snapshot, though nothing need be lost; `NoSnapshot` says, once, that
+        there is none for now."""
         self._step(Input.WANT_SNAPSHOT, now_ns)
 
     def tick(self, now_ns: int) -> None:
@@ -274,7 +279,7 @@ class Recovery:
             Action.CHECK: lambda now, each: asked.check(each, now),
             Action.COUNT_LATE: lambda now, *about: asked.count_late(),
             Action.CONNECT: lambda now: asked.connect(),
-            Action.DISCONNECT: lambda now: asked.disconnect(),
+            Action.DISCONNECT: asked.disconnect,
             Action.AWAIT_REFRESH: lambda now, each: healing.accept(each, now),
             Action.REACT_REFRESH: lambda now, each, reason: healing.react(each, reason, now),
             Action.RETRY_REFRESH: healing.retry,

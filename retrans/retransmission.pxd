@@ -24,6 +24,7 @@ cdef class Retransmission:
     cdef object _backoff, _told, _closing
     cdef set _alerted
     cdef int64_t _wait_ns, _reserve_ns, _timeout_ns, _quota_due_ns
+    cdef int64_t _grace_ns, _grace_end_ns
     cdef object _told_end, _given_up, _next_id, _void_below
 
     cpdef tell(self, first, end, epoch, int64_t now_ns)
@@ -31,7 +32,7 @@ cdef class Retransmission:
     cpdef settle_below(self, number)
     cpdef settle_all(self)
     cpdef connect(self)
-    cpdef disconnect(self)
+    cpdef disconnect(self, int64_t now_ns)
     cpdef accept(self, request_id, int64_t now_ns)
     cpdef take(self, request_id, first, end, int64_t now_ns)
     cpdef check(self, request_id, int64_t now_ns)
@@ -39,6 +40,8 @@ cdef class Retransmission:
     cpdef count_late(self)
     cpdef tick(self, int64_t now_ns)
     cpdef pump(self, int64_t now_ns)
+    cdef bint _is_gone(self, int64_t now_ns) except -1
+    cdef _hear(self)
     cdef bint _ask_all(self, Quota quota, int64_t now_ns) except -1
     cdef _ask(self, first, end, int tries, int64_t now_ns)
     cdef _again(self, Request request, int64_t now_ns)

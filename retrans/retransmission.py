@@ -15,6 +15,11 @@ abandoned: as soon as nothing that is missing lies before it, `GiveUp` says so. 
 way when an eighth of that time is left is abandoned then: its answer would come too late, and
 where the quota is short a place is worth more to a younger hole.
 
+A server that is down is waited for as long as a reconnect takes that works at once
+(`GRACE_RECONNECTS`); after that, and while a server is silent (`quota`), everything is abandoned as
+soon as it is told, so that a dead server holds no hole back all day. Its first sign of life ends
+that.
+
 Bounds: `RUNS_MAX` runs that wait; a channel with more holes than that is better healed by a
 snapshot, so further ones are abandoned at once. Requests under way: the quota's. Sets of numbers:
 theirs (a full one claims too much, never too little).
@@ -47,6 +52,9 @@ MISSING_RANGES_MAX = 1 << 16
 NEVER = (1 << 63) - 1
 #: A range is asked for while more than this part of its time is left.
 RESERVE_PARTS = 8
+#: A server may be gone for so many times the first wait before a reconnect: the wait, and the
+#: connecting.
+GRACE_RECONNECTS = 2
 #: Ranges in the sum of all claims: never full, since runs and requests are bounded.
 _CLAIMS_MAX = 1 << 20
 
@@ -106,6 +114,10 @@ class Retransmission:
         self._wait_ns = settings.recovery_wait_us * 1000
         self._timeout_ns = settings.request_timeout_us * 1000
         self._reserve_ns = self._wait_ns // RESERVE_PARTS
+        # The grace, and when it ends that began with the last disconnect, or with the first range
+        # told before there was any connection; NEVER where it has not begun.
+        self._grace_ns = settings.reconnect_us * 1000 * GRACE_RECONNECTS
+        self._grace_end_ns = NEVER
         self._told_end = 0
         self._given_up = 0
         self._quota_due_ns = NEVER
@@ -126,6 +138,8 @@ class Retransmission:
         due = self._quota_due_ns
         for request in self.requests.values():
             due = min(due, request.due_ns)
+        if self._ready:
+            due = min(due, self._grace_end_ns)
         for waiting in (self._later, self._told, self._closing):
             if waiting:
                 due = min(due, waiting[0][0])
@@ -183,9 +197,14 @@ class Retransmission:
     def connect(self) -> None:
         """The server can be asked."""
         self.connected = True
+        self._grace_end_ns = NEVER
+        if self.quota is not None:
+            self.quota.give_chance()
 
-    def disconnect(self) -> None:
+    def disconnect(self, now_ns: int) -> None:
         """Requests under way will not be answered: they wait for the server, no try spent."""
+        if self.connected:
+            self._grace_end_ns = now_ns + self._grace_ns
         self.connected = False
         for request_id, request in list(self.requests.items()):
             self._close(request_id)
@@ -194,6 +213,7 @@ class Retransmission:
     @cython.locals(request=Request)
     def accept(self, request_id: int, now_ns: int) -> None:
         """The request's answer will come."""
+        self._hear()
         request = self.requests.get(request_id)
         if request is None or request.accepted:
             return self.count_late()
@@ -205,6 +225,7 @@ class Retransmission:
     @cython.locals(request=Request)
     def take(self, request_id: int, first: int, end: int, now_ns: int) -> None:
         """`first` to `end` - 1 has come, in answer to the request."""
+        self._hear()
         if request_id < self._void_below:
             return self.count_late()
         self._gone(first, end)
@@ -234,6 +255,7 @@ class Retransmission:
     @cython.locals(request=Request)
     def react(self, request_id: int, reason: int, now_ns: int) -> None:
         """The server refuses the request, for `reason`."""
+        self._hear()
         request = self.requests.get(request_id)
         if request is None:
             return self.count_late()
@@ -258,6 +280,7 @@ class Retransmission:
 
     def count_late(self) -> None:
         """Something answers a request that is over."""
+        self._hear()
         self._count("late")
 
     # -- the clock --------------------------------------------------------------------------
@@ -268,6 +291,7 @@ class Retransmission:
         for request_id in overdue:
             request = self.requests[request_id]
             self._count("timed_out")
+            self._served.time_out(request.sent_ns, now_ns)
             self._close(request_id, True)
             self._again(request, now_ns)
         while self._told and self._told[0][0] <= now_ns:
@@ -287,6 +311,8 @@ class Retransmission:
         self._trim()
         if self.quota is None or self.quota.exhausted(now_ns):
             self._abandon_runs()
+        elif self._is_gone(now_ns):
+            self._count("unreachable", self._abandon_runs())
         elif self._ready and self.connected and not self._ask_all(self.quota, now_ns):
             self._quota_due_ns = self.quota.ready_ns(now_ns)
         else:
@@ -301,6 +327,19 @@ class Retransmission:
         """The quota, where a request is under way: then there is one."""
         assert self.quota is not None
         return self.quota
+
+    def _is_gone(self, now_ns: int) -> bool:
+        """Is the server down for longer than the grace, or silent?"""
+        if self.connected:
+            return self._served.silent(now_ns)
+        if self._ready and self._grace_end_ns == NEVER:
+            self._grace_end_ns = now_ns + self._grace_ns
+        return self._grace_end_ns <= now_ns
+
+    def _hear(self) -> None:
+        """The server has said something."""
+        if self.quota is not None:
+            self.quota.hear()
 
     def _ask_all(self, quota: Quota, now_ns: int) -> bool:
         """Ask for the ready runs, the lowest first; False when the quota has no place left."""
@@ -328,7 +367,7 @@ class Retransmission:
     def _again(self, request: Request, now_ns: int) -> None:
         """A try has failed: once more after a back-off, or abandon it."""
         tries = request.tries + 1
-        if tries > self.settings.retries:
+        if tries > self.settings.retries or self._served.silent(now_ns):
             self._abandon(request.first, request.end)
             return
         self._count("retries")
@@ -393,13 +432,15 @@ class Retransmission:
         for begin, last in under_way.missing_in(first, end - 1):
             self._count("out_of_time", self._abandon(begin, last + 1))
 
-    def _abandon_runs(self) -> None:
-        """Nobody can be asked: abandon everything that is not under way."""
+    def _abandon_runs(self) -> int:
+        """Nobody can be asked: abandon everything that is not under way; how many numbers."""
+        total = 0
         for first, end, _ in self._ready:
-            self._abandon(first, end)
+            total += self._abandon(first, end)
         for _, first, end, _ in self._later:
-            self._abandon(first, end)
+            total += self._abandon(first, end)
         self._forget_runs()
+        return total
 
     def _forget_runs(self) -> None:
         self._ready.clear()

@@ -88,7 +88,7 @@ class Action(Enum):
     REFRESH_AGAIN = "the snapshot failed: ask again after a pause, or rest"
     HEAL = "healed where the snapshot reaches every lost range; else as a failed one"
     SATISFY = "nothing was lost: the snapshot is for those who wanted one"
-    WANT = "ask for a snapshot, though nothing was lost"
+    WANT = "ask for a snapshot; say so where one cannot be had"
     LOOK = "do what has become due"
 
 
@@ -181,12 +181,12 @@ TABLE: dict[State, dict[Input, Rule]] = {
         Input.REFRESH_REJECTED: Rule(Action.REACT_REFRESH, (_REFRESH, _STALE)),
         Input.SNAPSHOT_FAILED: Rule(Action.REFRESH_AGAIN, (_REFRESH, _STALE)),
         Input.SNAPSHOT: Rule(Action.HEAL, (_REFRESH, _STALE, *_UNHURT)),
-        Input.WANT_SNAPSHOT: Rule(Action.NOTHING, (_REFRESH,)),
         Input.TICK: Rule(Action.LOOK, (_REFRESH, _STALE)),
     },
     _STALE: {
         **_same(_STALE, {**_EVERYWHERE, **_REQUESTS}),
         **_same(_STALE, dict.fromkeys(_WANTED, Action.NOTHING)),
+        Input.WANT_SNAPSHOT: Rule(Action.WANT, (_STALE,)),
         Input.RESET: _VOID,
         Input.REFRESH_UP: Rule(Action.RETRY_REFRESH, (_REFRESH, _STALE)),
         Input.SNAPSHOT: Rule(Action.HEAL, (_STALE, *_UNHURT)),

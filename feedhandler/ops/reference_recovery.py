@@ -7,9 +7,9 @@ the docstring beneath its field.
 
 import ast
 import inspect
-import textwrap
 from collections.abc import Mapping
 from enum import IntEnum
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -136,8 +136,14 @@ def _settings() -> str:
 
 def _member_docs(scope: type[IntEnum] | type[Struct]) -> dict[str, str]:
     """The docstring beneath each field of a class, on one line."""
-    tree = ast.parse(textwrap.dedent(inspect.getsource(scope))).body[0]
-    assert isinstance(tree, ast.ClassDef)
+    # Its module may be compiled; the source is beside it then.
+    compiled = Path(inspect.getfile(scope))
+    source = compiled.with_name(scope.__module__.rpartition(".")[2] + ".py").read_text()
+    (tree,) = (
+        each
+        for each in ast.parse(source).body
+        if isinstance(each, ast.ClassDef) and each.name == scope.__name__
+    )
     found = {}
     for field, text in zip(tree.body, tree.body[1:], strict=False):
         target = (

@@ -5,10 +5,10 @@ import pytest
 from feedhandler.codecs.errors import UsageError
 from feedhandler.retrans.actions import Alert, Ask, AskRefresh, Cancel, GiveUp
 from feedhandler.retrans.protocol import RefreshReject, RetransReject
-from feedhandler.retrans.quota import DAY_NS, Quota
+from feedhandler.retrans.quota import DAY_NS, SILENCE_NS, Quota
 from feedhandler.retrans.reactions import REFRESH, RETRANSMISSION
 from feedhandler.retrans.recovery import COUNTS, Recovery
-from feedhandler.retrans.retransmission import RUNS_MAX
+from feedhandler.retrans.retransmission import GRACE_RECONNECTS, RUNS_MAX
 from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.states import State
 from tests.recovery_kit import MS, NEVER, SECOND, SERVICE, asks, make
@@ -215,6 +215,84 @@ def test_a_server_that_is_down_is_waited_for() -> None:
     recovery.server_down(4 * MS)
     recovery.tick(500 * MS)
     assert recovery.take() == [GiveUp(12, 1)]
+
+
+def test_a_server_that_stays_down_holds_nothing_back() -> None:
+    recovery = make()
+    grace_ns = RecoverySettings().reconnect_us * 1000 * GRACE_RECONNECTS
+    recovery.missing(10, 12, 1, 0)
+    recovery.server_down(MS)
+    recovery.take()
+    # Being told again does not prolong it.
+    recovery.server_down(50 * MS)
+    assert recovery.deadline_ns == MS + grace_ns
+    recovery.tick(MS + grace_ns)
+    assert recovery.take() == [GiveUp(12, 1)]
+    for at in range(1, 100):
+        recovery.missing(10 + 10 * at, 12 + 10 * at, 1, SECOND * at)
+        assert recovery.take() == [GiveUp(12 + 10 * at, 1)]
+    assert recovery.counts["unreachable"] == 200
+    recovery.server_up(200 * SECOND)
+    recovery.missing(2000, 2001, 1, 200 * SECOND)
+    assert asks(recovery) == [(2000, 2001)]
+
+
+def test_a_server_that_never_was_there_is_waited_for_once() -> None:
+    recovery = make(up=False)
+    recovery.missing(10, 12, 1, SECOND)
+    assert recovery.take() == []
+    recovery.tick(recovery.deadline_ns)
+    assert recovery.take() == [GiveUp(12, 1)]
+    recovery.missing(20, 22, 1, 60 * SECOND)
+    assert recovery.take() == [GiveUp(22, 1)]
+
+
+def fall_silent(recovery: Recovery) -> int:
+    """Let the server leave three requests without a word, one after another; when that is so."""
+    now_ns = 0
+    for first in (10, 20, 30):
+        recovery.missing(first, first + 1, 1, now_ns)
+        now_ns += 200 * MS
+        recovery.tick(now_ns)
+        recovery.closed(first + 5, now_ns)
+    recovery.take()
+    return now_ns
+
+
+def test_a_silent_server_holds_nothing_back() -> None:
+    recovery = make(retries=0)
+    now_ns = fall_silent(recovery)
+    recovery.missing(40, 45, 1, now_ns + SECOND)
+    assert recovery.take() == [GiveUp(45, 1)]
+    assert recovery.counts["unreachable"] == 5
+    # One request now and then, and if nothing comes of that either, the same again.
+    now_ns += SILENCE_NS
+    recovery.missing(50, 52, 1, now_ns)
+    assert asks(recovery) == [(50, 52)]
+    recovery.tick(now_ns + 200 * MS)
+    assert GiveUp(52, 1) in recovery.take()
+    recovery.missing(60, 62, 1, now_ns + SECOND)
+    assert recovery.take() == [GiveUp(62, 1)]
+
+
+@pytest.mark.parametrize("sign", ["accepted", "rejected", "arrived", "server_up"])
+def test_the_first_sign_of_life_ends_a_silence(sign: str) -> None:
+    recovery = make(retries=0)
+    now_ns = fall_silent(recovery)
+    about = {"rejected": (3, 5), "arrived": (3, 30, 31), "server_up": ()}.get(sign, (3,))
+    getattr(recovery, sign)(*about, now_ns + MS)
+    recovery.missing(40, 45, 1, now_ns + 2 * MS)
+    assert asks(recovery) == [(40, 45)]
+
+
+def test_requests_that_stall_together_do_not_make_a_server_silent() -> None:
+    recovery = make(recovery_wait_us=60_000_000)
+    for first in range(10, 160, 10):
+        recovery.missing(first, first + 1, 1, 0)
+    recovery.take()
+    recovery.tick(200 * MS)
+    recovery.tick(recovery.deadline_ns)
+    assert asks(recovery)
 
 
 def test_what_came_while_the_server_was_down_is_not_asked_for() -> None:

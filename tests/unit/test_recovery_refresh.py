@@ -1,11 +1,15 @@
 """Recovery's refreshes: when a snapshot is asked for, awaited, given up, and when it heals."""
 
+import random
+
 import pytest
 
-from feedhandler.retrans.actions import Alert, AskRefresh, Cancel
+from feedhandler.retrans.actions import Alert, AskRefresh, Cancel, NoSnapshot
+from feedhandler.retrans.healing import attempt_us
 from feedhandler.retrans.protocol import RefreshReject
-from feedhandler.retrans.quota import DAY_NS
+from feedhandler.retrans.quota import DAY_NS, Quota
 from feedhandler.retrans.recovery import Recovery
+from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.states import State
 from tests.recovery_kit import MS, NEVER, SECOND, SERVICE, asks, make
 
@@ -23,7 +27,7 @@ def test_loss_without_a_refresh_server_is_stale_at_once() -> None:
     recovery.lost(10, 20, 0)
     assert (recovery.state, recovery.take(), recovery.deadline_ns) == (State.STALE, [], NEVER)
     recovery.want_snapshot(0)
-    assert recovery.take() == []
+    assert recovery.take() == [NoSnapshot("no refresh")]
 
 
 def test_a_snapshot_heals_when_it_reaches_every_loss() -> None:
@@ -145,10 +149,11 @@ def test_too_many_refreshes_today_ends_asking_until_the_next_day() -> None:
     recovery.take()
     recovery.refresh_up(2 * MS)
     recovery.want_snapshot(2 * MS)
-    assert recovery.take() == []
+    assert recovery.take() == [NoSnapshot("resting")]
     assert recovery.deadline_ns == DAY_NS
     assert recovery.snapshot(30, 3 * MS)
     recovery.want_snapshot(4 * MS)
+    assert recovery.take() == [NoSnapshot("resting")]
     recovery.lost(40, 50, 4 * MS)
     assert (recovery.state, recovery.take()) == (State.STALE, [])
     recovery.tick(DAY_NS)
@@ -194,7 +199,7 @@ def test_a_wanted_snapshot_is_asked_for_without_a_change_of_state() -> None:
     recovery.tick(12 * SECOND)
     assert (recovery.state, recovery.take(), recovery.deadline_ns) == (
         State.IN_SYNC,
-        [Cancel(2)],
+        [NoSnapshot("timed out"), Cancel(2)],
         NEVER,
     )
 
@@ -205,3 +210,136 @@ def test_a_loss_joins_the_refresh_that_was_wanted() -> None:
     recovery.take()
     recovery.lost(10, 20, SECOND + MS)
     assert (recovery.state, recovery.take()) == (State.REFRESHING, [])
+
+
+# -- nobody tries for ever ----------------------------------------------------------------------
+
+
+def test_a_server_that_comes_and_goes_without_a_word_leaves_the_service_stale() -> None:
+    recovery = lossy()
+    stale_ns = 0
+    for second in range(1, 200):
+        recovery.tick(second * SECOND)
+        recovery.refresh_up(second * SECOND)
+        if recovery.state is State.STALE:
+            stale_ns += SECOND
+    # Three tries of ten seconds, the same once more since the server had come back, then the rest
+    # of a minute, and all over again.
+    assert 55 * SECOND <= stale_ns <= 85 * SECOND
+    assert recovery.counts["rests"] >= 3
+
+
+def test_asking_again_after_a_reconnect_keeps_the_try_and_its_time() -> None:
+    recovery = lossy(refresh_tries=2)
+    recovery.refresh_up(9 * SECOND)
+    assert recovery.take() == [Cancel(1), AskRefresh(2, SERVICE)]
+    assert recovery.deadline_ns == 10 * SECOND
+    recovery.tick(10 * SECOND)
+    recovery.tick(20 * SECOND)
+    assert recovery.state is State.STALE
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_attempt_lasts_longer_than_its_bound_whatever_a_server_does(seed: int) -> None:
+    print(f"seed {seed}: pytest tests/unit/test_recovery_refresh.py -k 'no_attempt and {seed}'")
+    chance = random.Random(seed)
+    recovery = lossy()
+    bound_ns = attempt_us(RecoverySettings()) * 1000
+    began_ns, now_ns, request_id = 0, 0, 1
+    while now_ns < 600 * SECOND:
+        now_ns += chance.randint(1, 4000) * MS
+        recovery.tick(now_ns)
+        for action in recovery.take():
+            if isinstance(action, AskRefresh):
+                request_id = action.request_id
+        before = recovery.state
+        name, *about = chance.choice(
+            (
+                ("refresh_up",),
+                ("refresh_accepted", request_id),
+                ("snapshot_began",),
+                ("snapshot", 5),
+                ("lost", 30, 31),
+            )
+        )
+        getattr(recovery, name)(*about, now_ns)
+        if recovery.state is State.STALE:
+            began_ns = 0
+        elif before is State.STALE or not began_ns:
+            began_ns = now_ns
+        elif recovery.state is State.REFRESHING:
+            assert now_ns - began_ns <= bound_ns + 4 * SECOND
+    assert recovery.counts["rests"] > 1
+
+
+# -- who wants a snapshot is told where there is none -------------------------------------------
+
+
+def test_a_wanted_snapshot_that_is_refused_is_told_once() -> None:
+    recovery = make()
+    recovery.want_snapshot(SECOND)
+    recovery.want_snapshot(SECOND)
+    recovery.refresh_rejected(1, RefreshReject.PERMISSION, SECOND + MS)
+    alert, told = recovery.take()[1:]
+    assert isinstance(alert, Alert)
+    assert told == NoSnapshot("refused")
+    assert recovery.counts["wants_refused"] == 1
+
+
+def test_a_wanted_snapshot_that_keeps_failing_is_told() -> None:
+    recovery = make(refresh_tries=1)
+    recovery.want_snapshot(SECOND)
+    recovery.snapshot_began(2 * SECOND)
+    recovery.snapshot_failed("gap", 3 * SECOND)
+    assert NoSnapshot("failed") in recovery.take()
+
+
+def test_a_snapshot_wanted_while_another_is_tried_for_is_told_with_it() -> None:
+    recovery = lossy(refresh_tries=1)
+    recovery.want_snapshot(MS)
+    assert recovery.take() == []
+    recovery.tick(10 * SECOND)
+    assert recovery.take() == [NoSnapshot("timed out"), Cancel(1)]
+    assert recovery.state is State.STALE
+    recovery.want_snapshot(11 * SECOND)
+    assert recovery.take() == [NoSnapshot("resting")]
+    recovery.tick(70 * SECOND)
+    recovery.tick(80 * SECOND)
+    # Nobody has wanted one since.
+    assert recovery.counts["wants_refused"] == 2
+
+
+def test_a_snapshot_that_comes_is_no_refusal() -> None:
+    healed, satisfied = lossy(), make()
+    for recovery in (healed, satisfied):
+        recovery.want_snapshot(SECOND)
+        recovery.snapshot(30, 2 * SECOND)
+        recovery.tick(100 * SECOND)
+        recovery.reset(100 * SECOND)
+        assert not any(isinstance(each, NoSnapshot) for each in recovery.take())
+
+
+def test_a_new_numbering_ends_what_was_wanted() -> None:
+    recovery = make()
+    recovery.want_snapshot(SECOND)
+    recovery.reset(2 * SECOND)
+    assert NoSnapshot("reset") in recovery.take()
+
+
+def test_without_a_refresh_server_the_cycle_is_waited_for_and_no_request_is_counted() -> None:
+    recovery = Recovery(
+        SERVICE,
+        RecoverySettings(refresh_tries=1),
+        quota=Quota(0, 0, 1),
+        refresh=True,
+        refresh_server=False,
+        seed=1,
+    )
+    recovery.lost(10, 20, 0)
+    assert (recovery.state, recovery.take()) == (State.REFRESHING, [])
+    assert recovery.deadline_ns == 10 * SECOND
+    recovery.tick(10 * SECOND)
+    assert recovery.state is State.STALE
+    recovery.snapshot_began(11 * SECOND)
+    assert recovery.snapshot(30, 12 * SECOND)
+    assert (recovery.take(), recovery.counts["refreshes"]) == ([], 0)
