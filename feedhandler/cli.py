@@ -449,7 +449,8 @@ def status(
 
     Each channel's quality and recovery, the ranges under way, and the counters of its lines; the
     gateway wants `[control] bind` for that. Exit code 1 says that a channel is STALE or SILENT, or
-    that recording stopped by itself; 3 that no gateway answers.
+    closed (kept back until its first snapshot comes), or that recording stopped by itself; 3 that
+    no gateway answers.
 
     \b
     Examples:

@@ -1,7 +1,7 @@
 """The control socket: questions to a running gateway, over ZeroMQ.
 
 A request is one JSON object, `{"do": VERB, ...}`; the reply is `{"ok": true, "answer": ...}`, or
-`{"ok": false, "error": ..., "hint": ...}`. `Desk` turns one into the other and knows no socket: a
+`{"ok": false, "error": ..., "hint": ...}`. `Verbs` turns one into the other and knows no socket: a
 table of verbs, each a function of the request. Whatever a request says, or a verb raises, becomes a
 reply; nothing of it reaches the gateway.
 
@@ -49,7 +49,7 @@ TIMEOUT_S = 2.0
 Verb = Callable[[Mapping[str, Any]], Any]
 
 
-class Desk:
+class Verbs:
     """Requests to replies, by a table of verbs; `answered` and `refused` count."""
 
     def __init__(self, verbs: Mapping[str, Verb]) -> None:
@@ -123,7 +123,7 @@ class ControlSocket:
 
     def __init__(self, bind: str, verbs: Mapping[str, Verb]) -> None:
         self.endpoint = bind
-        self._desk = Desk(verbs)
+        self._verbs = Verbs(verbs)
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._socket: zmq.Socket[bytes] | None = None
         self._fd = -1
@@ -134,7 +134,7 @@ class ControlSocket:
     @property
     def counts(self) -> dict[str, int]:
         """Requests answered and refused."""
-        return {"answered": self._desk.answered, "refused": self._desk.refused}
+        return {"answered": self._verbs.answered, "refused": self._verbs.refused}
 
     def open(self) -> None:
         """Bind and begin to answer. Raises `ConfigError` where the endpoint cannot be had."""
@@ -198,7 +198,7 @@ class ControlSocket:
             # Interrupted, or a client that left in the middle: there may be more behind it.
             return True
         # A REQ client puts an empty frame before its request, a DEALER may leave it out.
-        reply = self._desk.reply(frames[-1] if len(frames) > 1 else b"")
+        reply = self._verbs.reply(frames[-1] if len(frames) > 1 else b"")
         envelope = frames[:2] if len(frames) > 2 and not frames[1] else frames[:1]
         with contextlib.suppress(zmq.ZMQError):
             router.send_multipart([*envelope, reply], zmq.DONTWAIT)

@@ -103,10 +103,15 @@ def open_multicast_sender(
     except OSError as error:
         sock.close()
         raise ConfigError(
-            f"cannot send multicast through interface '{interface}': {error.strerror}",
-            "give the name or the IPv4 address of an interface of this host (see ip address)",
+            f"cannot send multicast through interface '{interface}': {_reason(error)}",
+            "give the name or the IPv4 address of one of this host's, as `ip address` lists them",
         ) from None
     return sock
+
+
+def _reason(error: OSError) -> str:
+    """Why; `if_nametoindex` leaves an unknown name without an error number."""
+    return error.strerror.lower() if error.strerror else "no such interface"
 
 
 def _interface(interface: str) -> tuple[bytes, int]:

@@ -35,7 +35,8 @@ A quality message is JSON, one object (`Quality` is its typed form). Ranges are 
     lost      with reason gap: the range just lost; with reason attached: the same as `stale`
     refreshed with reasons attached and snapshot-end: lost ranges that a snapshot has made good
     last      with reasons snapshot-begin and snapshot-end: the snapshot's LastSeqNum
-    packets   with reason snapshot-begin: packets until snapshot-end
+    packets   with reason snapshot-begin: packets until snapshot-end, before they are thinned for
+              the link; one that wants less than the service gets at most so many
     sequence  with reason mismatch: where A and B differ
     line      with silent, back, mismatch: the line; R for what recovery brought
 
@@ -270,7 +271,7 @@ class QualityState:
 
     def snapshot_begin(self, last: int, packets: int) -> bytes:
         """A snapshot block follows: the state after packet `last`, in `packets` packets with
-        those that were published since."""
+        those that were published since, before they are thinned."""
         self._snapshot_last = last
         self._step(Input.SNAPSHOT_BEGIN)
         return self._body("snapshot-begin", last=last, packets=packets)

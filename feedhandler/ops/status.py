@@ -32,6 +32,8 @@ RANGES_MAX = 4
 #: Qualities, recovery states and a recorder's state with which all is not well.
 UNWELL = frozenset({"STALE", "SILENT"})
 RECORDER_UNWELL = "stopped"
+#: Beside the recovery state of a stream that is kept back until a snapshot comes.
+CLOSED = "closed"
 
 _STYLES = {
     "OK": "green",
@@ -96,13 +98,14 @@ def endpoint_of(gateway: str | None) -> str:
 
 
 def verdict(snapshot: Mapping[str, Any]) -> int:
-    """`FOUND` where a channel is stale or silent, or recording stopped by itself; else `OK`.
+    """`FOUND` where a channel is stale, silent or closed, or recording stopped; else `OK`.
 
-    What is being recovered, and a channel that waits for its first packet, is in order.
+    What is being recovered, and a channel that waits for its first packet, is in order. A closed
+    one has packets that no subscriber gets before the snapshot comes.
     """
     for channel in snapshot.get("channels", ()):
-        states = {channel.get("quality"), channel.get("recovery", {}).get("state")}
-        if states & UNWELL:
+        recovery = channel.get("recovery", {})
+        if {channel.get("quality"), recovery.get("state")} & UNWELL or recovery.get("closed"):
             return ExitCode.FOUND
     if snapshot.get("recorder", {}).get("state") == RECORDER_UNWELL:
         return ExitCode.FOUND
@@ -176,7 +179,7 @@ def channel_table(channels: Iterable[Mapping[str, Any]]) -> Table:
         made.add_row(
             str(channel.get("service", "?")),
             _state(channel.get("quality")),
-            _state(recovery.get("state")),
+            _state(recovery.get("state"), CLOSED if recovery.get("closed") else ""),
             *(_number(channel.get(key)) for key in ("next", "packets", "messages")),
             *(_number(channel.get(key)) for key in ("gaps", "lost")),
             *(_milliseconds(latency.get(key)) for key in ("p50", "p99")),
@@ -246,8 +249,9 @@ def ranges_text(ranges: Iterable[Iterable[int]]) -> str:
     return f"{shown} and {len(given) - RANGES_MAX} more" if len(given) > RANGES_MAX else shown
 
 
-def _state(name: str | None) -> Text:
-    return Text(name or "-", style=_STYLES.get(name or "", ""))
+def _state(name: str | None, more: str = "") -> Text:
+    text = Text(name or "-", style=_STYLES.get(name or "", ""))
+    return text.append(f" {more}", style="bold red") if more else text
 
 
 def _number(value: int | None) -> str:

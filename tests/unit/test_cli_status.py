@@ -14,7 +14,7 @@ from rich.console import Console
 
 from feedhandler.codecs.errors import ConfigError, PeerError
 from feedhandler.config import ControlConfig, loopback_config, to_toml
-from feedhandler.control import ENDPOINT_DEFAULT, Desk
+from feedhandler.control import ENDPOINT_DEFAULT, Verbs
 from feedhandler.counters import ChannelCounter, LineCounter, RecorderCounter
 from feedhandler.gateway import Gateway
 from feedhandler.ops import status
@@ -180,6 +180,14 @@ def test_the_exit_code_says_whether_a_channel_is_unsure(
     assert status.verdict(told) == expected
 
 
+def test_a_closed_stream_is_shown_and_is_not_well() -> None:
+    closed = {"state": "REFRESHING", "closed": True}
+    told = changed(channels=[channel(101), channel(102, "OK", recovery=closed)])
+    assert row(text_of(told), "102 ")[:4] == ["102", "OK", "REFRESHING", "closed"]
+    assert "closed" not in row(text_of(told), "101 ")
+    assert status.verdict(told) == 1
+
+
 def test_the_exit_code_says_whether_recording_stopped_by_itself() -> None:
     stopped = {**RECORDER, "state": "stopped", "reason": "the disk is full"}
     assert status.verdict(changed(recorder=RECORDER)) == 0
@@ -195,7 +203,7 @@ class PretendedGateway:
 
     def __init__(self, snapshot: dict[str, Any], times: int) -> None:
         self.times = times
-        self._desk = Desk({"status": lambda _: snapshot})
+        self._verbs = Verbs({"status": lambda _: snapshot})
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.REP)
         port = self._socket.bind_to_random_port("tcp://127.0.0.1")
@@ -207,7 +215,7 @@ class PretendedGateway:
         for _ in range(self.times):
             if not self._socket.poll(int(PATIENCE_S * 1000)):
                 break
-            self._socket.send(self._desk.reply(self._socket.recv()))
+            self._socket.send(self._verbs.reply(self._socket.recv()))
         self._socket.close(linger=1000)
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ import zmq.asyncio
 
 from feedhandler import control
 from feedhandler.codecs.errors import ConfigError, PeerError, UsageError
-from feedhandler.control import REQUEST_BYTES_MAX, ControlSocket, Desk, ask, kept
+from feedhandler.control import REQUEST_BYTES_MAX, ControlSocket, Verbs, ask, kept
 
 PATIENCE_S = 20.0
 SNAPSHOT = {"name": "gate", "channels": [{"service": 104, "quality": "OK"}]}
@@ -41,20 +41,20 @@ VERBS: dict[str, control.Verb] = {
 }
 
 
-def told(desk: Desk, request: bytes) -> dict[str, Any]:
-    reply = desk.reply(request)
+def told(verbs: Verbs, request: bytes) -> dict[str, Any]:
+    reply = verbs.reply(request)
     assert b"\n" not in reply
     return dict(json.loads(reply))
 
 
-# -- the desk --------------------------------------------------------------------------------
+# -- the verbs -------------------------------------------------------------------------------
 
 
 def test_a_verb_is_answered() -> None:
-    desk = Desk(VERBS)
-    assert told(desk, b'{"do": "status"}') == {"ok": True, "answer": SNAPSHOT}
-    assert told(desk, b'{"do":"echo","say":[1,"two"]}') == {"ok": True, "answer": [1, "two"]}
-    assert (desk.answered, desk.refused) == (2, 0)
+    verbs = Verbs(VERBS)
+    assert told(verbs, b'{"do": "status"}') == {"ok": True, "answer": SNAPSHOT}
+    assert told(verbs, b'{"do":"echo","say":[1,"two"]}') == {"ok": True, "answer": [1, "two"]}
+    assert (verbs.answered, verbs.refused) == (2, 0)
 
 
 @pytest.mark.parametrize(
@@ -79,24 +79,27 @@ def test_a_verb_is_answered() -> None:
 def test_what_cannot_be_answered_is_refused_with_its_reason(
     request_bytes: bytes, error: str, hint: str
 ) -> None:
-    desk = Desk(VERBS)
-    refusal = told(desk, request_bytes)
+    verbs = Verbs(VERBS)
+    refusal = told(verbs, request_bytes)
     assert refusal["ok"] is False
     assert error in refusal["error"]
     assert hint in refusal["hint"]
     assert len(refusal["error"]) < 300
-    assert (desk.answered, desk.refused) == (0, 1)
+    assert (verbs.answered, verbs.refused) == (0, 1)
 
 
 def test_any_bytes_get_a_reply() -> None:
-    desk = Desk(VERBS)
+    verbs = Verbs(VERBS)
     draw = random.Random(17)
     whole = b'{"do": "echo", "say": {"a": [1, 2.5, null, "\\u00e9"]}}'
     for _ in range(3_000):
         request = bytearray(whole)
         for _ in range(draw.randrange(1, 6)):
             request[draw.randrange(len(request))] = draw.randrange(256)
-        assert told(desk, bytes(request[: draw.randrange(len(request) + 1)]))["ok"] in (True, False)
+        assert told(verbs, bytes(request[: draw.randrange(len(request) + 1)]))["ok"] in (
+            True,
+            False,
+        )
 
 
 def test_a_costly_answer_is_kept_for_a_while() -> None:
@@ -107,11 +110,11 @@ def test_a_costly_answer_is_kept_for_a_while() -> None:
         made.append(len(made))
         return made[-1]
 
-    desk = Desk({"status": kept(make, keep_ns=50, now_ns=lambda: now[0])})
+    verbs = Verbs({"status": kept(make, keep_ns=50, now_ns=lambda: now[0])})
     answers = []
     for step in (0, 49, 1, 10, 50):
         now[0] += step
-        answers.append(told(desk, b'{"do":"status"}')["answer"])
+        answers.append(told(verbs, b'{"do":"status"}')["answer"])
     assert answers == [0, 0, 1, 1, 2]
 
 

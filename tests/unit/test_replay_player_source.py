@@ -124,9 +124,17 @@ def test_a_line_that_cannot_be_is_refused(groups: object, complaint: str) -> Non
         MulticastLine("A", groups)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("interface", ["no-such-if0", "192.0.2.1"])
-def test_an_interface_that_is_not_here_is_refused(interface: str) -> None:
-    with pytest.raises(ConfigError, match=f"interface '{interface}'"):
+@pytest.mark.parametrize(
+    ("interface", "reason"),
+    [
+        ("no-such-if0", "no such interface"),
+        ("192.0.2.1", "cannot assign requested address"),
+    ],
+)
+def test_an_interface_that_is_not_here_is_refused_with_the_reason(
+    interface: str, reason: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"interface '{interface}': {reason} "):
         open_lines([MulticastLine("A", G1), MulticastLine("B", G2, interface)])
 
 
