@@ -52,6 +52,13 @@ class RangeSet:
             self._firsts.append(first)
             self._lasts.append(last)
             return
+        if first > self._lasts[len(self._lasts) - 1] + 1:
+            # Beyond all others, as most are.
+            self._firsts.append(first)
+            self._lasts.append(last)
+            if len(self._firsts) > self.limit:
+                self._join_nearest()
+            return
         # Every range that overlaps the new one or touches it is swallowed by it.
         low = bisect_left(self._lasts, first - 1)
         high = bisect_right(self._firsts, last + 1)
@@ -62,6 +69,27 @@ class RangeSet:
         self._lasts[low:high] = [last]
         while len(self._firsts) > self.limit:
             self._join_nearest()
+
+    def replace(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Hold exactly these ranges from now on, however they are ordered or overlap."""
+        firsts: list[int] = []
+        lasts: list[int] = []
+        for first, last in sorted(ranges):
+            _check(first, last)
+            if lasts and first <= lasts[len(lasts) - 1] + 1:
+                if last > lasts[len(lasts) - 1]:
+                    lasts[len(lasts) - 1] = last
+            else:
+                firsts.append(first)
+                lasts.append(last)
+        self._firsts, self._lasts = firsts, lasts
+        if len(firsts) > self.limit:
+            self.coarsen(self.limit)
+
+    def latest(self, most: int) -> list[tuple[int, int]]:
+        """The highest ranges, `most` of them or fewer, in order."""
+        at = max(len(self._firsts) - most, 0)
+        return list(zip(self._firsts[at:], self._lasts[at:], strict=True))
 
     def discard(self, first: int, last: int) -> None:
         """Take out `first` to `last`, both included, whether or not they are in the set.

@@ -253,9 +253,7 @@ class QualityState:
     ) -> bytes:
         """`ranges` (first, end) are all that is missing now and being asked for; the stream goes
         on at `next_sequence`. Without any it is as `recovered`."""
-        self.missing.clear()
-        for first, end in ranges:
-            self.missing.add(first, end - 1)
+        self.missing.replace([(first, end - 1) for first, end in ranges])
         if not len(self.missing):
             return self.recovered(next_sequence)
         self.next = next_sequence
@@ -378,4 +376,4 @@ class QualityState:
 
 def _told(ranges: RangeSet) -> list[tuple[int, int]]:
     """The latest ranges of a set."""
-    return list(ranges)[-RANGES_TOLD_MAX:] if len(ranges) else []
+    return ranges.latest(RANGES_TOLD_MAX)

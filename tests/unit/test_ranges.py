@@ -134,3 +134,24 @@ def test_a_set_touches_what_it_has_a_number_of():
     assert not RangeSet().touches(1, 5)
     with pytest.raises(UsageError, match="empty"):
         ranges.touches(5, 4)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_set_filled_at_once_equals_one_filled_range_by_range(seed):
+    print(f"seed {seed}: pytest tests/unit/test_ranges.py -k 'filled_at_once and {seed}'")
+    draw = random.Random(seed)
+    drawn = [(first, first + draw.randrange(6)) for first in draw.choices(range(300), k=40)]
+    at_once = RangeSet([(5000, 6000)])
+    at_once.replace(drawn)
+    assert at_once == RangeSet(drawn)
+    assert at_once.latest(3) == list(at_once)[-3:]
+    assert at_once.latest(1000) == list(at_once)
+    bounded = RangeSet(limit=4)
+    bounded.replace(drawn)
+    assert len(bounded) == 4
+    assert numbers(at_once) <= numbers(bounded)
+    assert bounded.widened == bounded.total - at_once.total
+    at_once.replace([])
+    assert (list(at_once), at_once.latest(3)) == ([], [])
+    with pytest.raises(UsageError):
+        at_once.replace([(2, 1)])
