@@ -35,6 +35,9 @@ MAX_CHANNELS = 256
 LOOPBACK_REFERENCE = 101
 #: Servers that get packets back: one or two for each of an exchange's kinds, and some air.
 MAX_SERVERS = 64
+#: What a block of whole packets takes in a link's queue, as a multiple of its packets' bytes: each
+#: is framed and has its place there, some 200 bytes.
+BLOCK_FRAMING = 1.25
 #: Characters of a SourceID on the wire.
 SOURCE_ID_CHARS = 20
 
@@ -134,8 +137,11 @@ class AmqpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         "127.0.0.1:5672"
     )
     queue_bytes: Annotated[
-        _Bytes, _setting("waiting bytes per subscriber; one that overruns it is detached")
-    ] = 32 * 2**20
+        _Bytes,
+        _setting(
+            "waiting bytes per subscriber, room for a snapshot block; who overruns it is detached"
+        ),
+    ] = 64 * 2**20
     max_connections: Annotated[int, _setting("connections at a time", ge=1, le=100_000)] = 1000
     max_links: Annotated[int, _setting("receiving links at a time", ge=1, le=1_000_000)] = 10_000
     max_frame_bytes: Annotated[
@@ -576,6 +582,15 @@ def _check_channels(config: Config) -> None:
         _check_servers_of(channel, {server.name for server in config.servers}, path)
 
 
+def _check_queue(config: Config) -> None:
+    """The largest snapshot block must find room in a link's queue: it is queued as a whole."""
+    recovery, queue = config.recovery, config.amqp.queue_bytes
+    least = round(BLOCK_FRAMING * (recovery.snapshot_bytes_max + recovery.store_bytes))
+    if queue < least and any(channel.refreshes for channel in config.channels):
+        reason = f"{queue} holds no block of recovery.snapshot_bytes_max and store_bytes, framed"
+        raise _Wrong(("amqp", "queue_bytes"), reason, f"at least {least}, or make those smaller")
+
+
 def _check_servers(config: Config) -> None:
     names: set[str] = set()
     for number, server in enumerate(config.servers):
@@ -645,4 +660,11 @@ def _check_group(line: LineConfig, here: KeyPath) -> None:
             raise _Wrong((*here, "source"), f"{source} is a group", "the sender's own address")
 
 
-_CHECKS = (_check_gateway, _check_bounds, _check_record, _check_servers, _check_channels)
+_CHECKS = (
+    _check_gateway,
+    _check_bounds,
+    _check_record,
+    _check_servers,
+    _check_channels,
+    _check_queue,
+)

@@ -52,15 +52,17 @@ class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """how long a stale service waits before it tries a refresh again; cyclic snapshots that come by
     themselves heal it sooner"""
 
-    snapshot_bytes_max: int = 64 << 20
-    """most inflated bytes of one snapshot; a larger one fails and is counted"""
+    snapshot_bytes_max: int = 32 << 20
+    """most inflated bytes of one snapshot, some hundred thousand messages; a larger one fails
+    and is counted. A snapshot block, this and `store_bytes`, waits as a whole in a link's
+    `amqp.queue_bytes`"""
 
     inflated_bytes_max: int = 65_535
     """most bytes that one compressed packet may inflate to; guards against a lying packet"""
 
-    store_bytes: int = 32 << 20
+    store_bytes: int = 16 << 20
     """published packets kept for each channel, for the catch-up after a snapshot; some seconds of
-    a busy service"""
+    a busy service. Part of a block, as `snapshot_bytes_max` says"""
 
     heartbeat_us: int = 1_000_000
     """how often a heartbeat is sent to a server"""

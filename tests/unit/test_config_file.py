@@ -179,6 +179,17 @@ def test_two_servers_of_one_name_are_refused() -> None:
         parse_config(text)
 
 
+def test_a_queue_that_the_largest_block_does_not_fit_into_is_refused() -> None:
+    blocks = "[recovery]\nsnapshot_bytes_max = 6_000_000\nstore_bytes = 2_000_000\n"
+    reason = r"gw.toml:3: amqp.queue_bytes: 9999999 holds no block .* \(at least 10000000, or "
+    for queue, channel in ((10_000_000, RECOVERING), (9_999_999, CHANNEL)):
+        parse_config(f"\n[amqp]\nqueue_bytes = {queue}\n{blocks}{channel}")
+    with pytest.raises(ConfigError, match=reason):
+        parse_config(f"\n[amqp]\nqueue_bytes = 9_999_999\n{blocks}{RECOVERING}", "gw.toml")
+    with pytest.raises(ConfigError, match=r"gw.toml:1: amqp.queue_bytes: 67108864 holds no block"):
+        parse_config(f"[recovery]\nstore_bytes = 60_000_000\n{RECOVERING}", "gw.toml")
+
+
 def test_a_trading_day_may_be_text_or_a_toml_date() -> None:
     for written in ('"2026-11-20"', "2026-11-20"):
         config = parse_config(f"[gateway]\ntrading_day = {written}\n{CHANNEL}")
