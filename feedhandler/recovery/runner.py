@@ -10,7 +10,6 @@ hurries anything, but counts from 1970, since servers' daily quotas begin anew a
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -23,20 +22,28 @@ from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import Feed
 from feedhandler.config import Config
 from feedhandler.ingest.receiver import Receiver
-from feedhandler.notes import tell_operator
+from feedhandler.recovery.complaints import Complaints
 from feedhandler.recovery.desk import NEVER, Desk
 from feedhandler.recovery.ports import DeskChannel
 from feedhandler.retrans.actions import Ask, AskRefresh
 from feedhandler.retrans.client import RequestClient
-from feedhandler.retrans.events import Event
+from feedhandler.retrans.events import (
+    Accepted,
+    Answered,
+    Event,
+    Packet,
+    RefreshAccepted,
+    RefreshPacket,
+)
 from feedhandler.retrans.tcp import RequestConnection, steady_clock
 
-#: Lines told to the operator by one server or service for the same reason; more are only counted.
-ALERTS_MAX = 3
+#: Answers that tell that a server is well, whatever it did before.
+_USEFUL = (Accepted, Answered, Packet, RefreshAccepted, RefreshPacket)
 
 #: Key of `RecoveryRunner.counts`: what it counts.
 COUNTS: dict[str, str] = {
     "disconnects": "connections to servers that were lost or could not be made",
+    "untold": "lines for the operator that were not written: told already, or too many",
     "inlet_full": "packets and words for the receive thread that found no room; asked for again",
 }
 
@@ -67,7 +74,7 @@ class RecoveryRunner:
             place for place, channel in enumerate(config.channels) if channel.refresh_lines
         ]
         self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
-        self._alerts: Counter[str] = Counter()
+        self._complaints = Complaints()
         channels = [
             DeskChannel(
                 channel.service,
@@ -155,19 +162,21 @@ class RecoveryRunner:
 
     def _on_events(self, server: str, events: list[Event]) -> None:
         now_ns = self.now_ns()
+        if any(isinstance(event, _USEFUL) for event in events):
+            self._complaints.well(server)
         self.desk.client_events(server, events, now_ns)
         self._after(now_ns)
 
     def _on_up(self, server: str) -> None:
-        self._alerts[server] = 0
         now_ns = self.now_ns()
+        self._complaints.connected(server, now_ns)
         self.desk.server_up(server, now_ns)
         self._after(now_ns)
 
     def _on_down(self, server: str, reason: str) -> None:
         self.counts["disconnects"] += 1
-        self._complain(server, f"server {server}: {reason}; connecting again")
         now_ns = self.now_ns()
+        self._complaints.disconnected(server, reason, now_ns)
         self.desk.server_down(server, now_ns)
         self._after(now_ns)
 
@@ -267,18 +276,13 @@ class RecoveryRunner:
 
     def alert(self, text: str) -> None:
         """Tell the operator."""
-        self._complain(text, text)
-
-    def _complain(self, about: str, text: str) -> None:
-        """One line for the operator; the same one over and over is counted only."""
-        self._alerts[about] += 1
-        if self._alerts[about] <= ALERTS_MAX:
-            tell_operator(text)
+        self._complaints.tell(text, text, self.now_ns())
 
     # -- statistics ---------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
         """What recovery did for all channels, and each server's own counts."""
+        self.counts["untold"] = self._complaints.untold
         return {
             **self.desk.counts,
             **self.counts,
