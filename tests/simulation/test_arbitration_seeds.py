@@ -110,7 +110,7 @@ class Run:
     """One world played through one twin."""
 
     def __init__(self, world: World, twin: str = "compiled") -> None:
-        arbitration, ring = TWINS[twin]
+        arbitration, ring, _ = TWINS[twin]
         self.ring = ring.Ring(1 << 20)
         self.arbiter = arbitration.Arbiter(self.ring, settings=world.settings)
         self.events: list = []

@@ -77,7 +77,7 @@ def never_ask_for_a_snapshot(world, patch):
 def forget_what_was_missing(world, patch):
     recovering = QualityState.recovering
     patch.setattr(
-        QualityState, "recovering", lambda self, ranges, following: recovering(self, [], following)
+        QualityState, "recovering", lambda self, ranges, *rest: recovering(self, [], *rest)
     )
 
 
