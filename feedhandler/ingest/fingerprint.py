@@ -52,7 +52,7 @@ def _mix(
 )
 def fingerprint(data, start, length):
     """Digest of `data[start:start + length]`; raises IndexError when that is outside."""
-    if start < 0 or length < 0 or start + length > data.shape[0]:
+    if start < 0 or length < 0 or start + length > len(data):
         raise IndexError("fingerprint outside the buffer")
     lane_1 = length + 1
     lane_2 = 2

@@ -56,7 +56,7 @@ class PacketPool:
             length = 0
         if self.free_count == 0 or length > self.slot_bytes:
             return -1
-        if start < 0 or start + length > data.shape[0]:
+        if start < 0 or start + length > len(data):
             raise IndexError("packet outside its buffer")
         self.free_count -= 1
         slot = self.free[self.free_count]

@@ -190,7 +190,7 @@ class Ring:
         skip, body, auxiliary, data, start, length,
     ):  # fmt: skip
         """Write one PACKET record; 1, or 0 when there is no room for it."""
-        if start < 0 or length < 0 or start + length > data.shape[0]:
+        if start < 0 or length < 0 or start + length > len(data):
             raise IndexError("packet outside its buffer")
         size = HEADER_BYTES + ((length + 7) & ~7)
         offset = self.reserve(size)
