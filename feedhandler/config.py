@@ -24,6 +24,7 @@ from msgspec import Meta, Struct, field
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.config_text import KeyLines, KeyPath, parse_path, path_text, toml_value
 from feedhandler.ingest.settings import SOURCES_MAX, ArbitrationSettings
+from feedhandler.observe.settings import LOG_CHOICES, HealthConfig, LogConfig, MetricsConfig
 from feedhandler.recorder_settings import FILES_MIN, RecordConfig
 from feedhandler.retrans.settings import RecoverySettings
 
@@ -252,6 +253,9 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     stats: StatsConfig = StatsConfig()
     control: ControlConfig = ControlConfig()
     record: RecordConfig = RecordConfig()
+    metrics: MetricsConfig = MetricsConfig()
+    health: HealthConfig = HealthConfig()
+    log: LogConfig = LogConfig()
     servers: Annotated[tuple[ServerConfig, ...], Meta(max_length=MAX_SERVERS)] = field(
         name="server", default=()
     )
@@ -381,7 +385,7 @@ def is_endpoint(text: str) -> bool:
 
 
 #: The tables there is one of, in the order in which they are written.
-SECTIONS = ("gateway", "arbitration", "recovery", "receive", "amqp", "stats", "control", "record")
+SECTIONS = tuple(n for n in Config.__struct_fields__ if n not in ("servers", "channels"))
 
 
 def to_toml(config: Config, comments: bool = False) -> str:
@@ -453,6 +457,9 @@ _TABLES: dict[str, tuple[type[Struct], bool]] = {
     "stats": (StatsConfig, False),
     "control": (ControlConfig, False),
     "record": (RecordConfig, False),
+    "metrics": (MetricsConfig, False),
+    "health": (HealthConfig, False),
+    "log": (LogConfig, False),
     "channel": (ChannelConfig, True),
     "line": (LineConfig, True),
     "refresh_line": (RefreshLineConfig, True),
@@ -518,6 +525,8 @@ def _allowed(path: KeyPath) -> str:
             "what": "lines, published or both",
             "when_full": "stop or delete-oldest",
         }.get(str(path[-1]), "")
+    if path[:1] == ("log",):
+        return LOG_CHOICES.get(str(path[-1]), "")
     if path[:1] == ("gateway",):
         return {"loop": "uvloop or asyncio", "symbols": "index or name"}.get(str(path[-1]), "")
     return ""
@@ -660,6 +669,17 @@ def _check_group(line: LineConfig, here: KeyPath) -> None:
             raise _Wrong((*here, "source"), f"{source} is a group", "the sender's own address")
 
 
+def _check_observed(config: Config) -> None:
+    """The HTTP endpoint's address, and what readiness depends on."""
+    try:
+        if config.metrics.listen:
+            split_address(config.metrics.listen)
+    except ValueError as error:
+        raise _Wrong(("metrics", "listen"), str(error), "for example 127.0.0.1:9464") from None
+    if wrong := config.health.unknown_condition:
+        raise _Wrong(("health", "ready_when"), *wrong)
+
+
 _CHECKS = (
     _check_gateway,
     _check_bounds,
@@ -667,4 +687,5 @@ _CHECKS = (
     _check_servers,
     _check_channels,
     _check_queue,
+    _check_observed,
 )

@@ -22,6 +22,7 @@ from feedhandler.counters import (
     NodeCounter,
     RecorderCounter,
 )
+from feedhandler.observe import settings as observe
 from feedhandler.ops.markdown import table
 from feedhandler.ops.reference_recovery import recovery
 from feedhandler.recovery import desk, runner
@@ -157,6 +158,21 @@ _TABLES: list[tuple[str, str, type[Struct]]] = [
         "[record]",
         "How recording behaves at its bounds: [recording.md](recording.md).",
         config.RecordConfig,
+    ),
+    (
+        "[metrics]",
+        "What is served: [operating.md](operating.md#metrics).",
+        observe.MetricsConfig,
+    ),
+    (
+        "[health]",
+        "Conditions and their meaning: [operating.md](operating.md#health).",
+        observe.HealthConfig,
+    ),
+    (
+        "[log]",
+        "Events and their fields: [operating.md](operating.md#the-log).",
+        observe.LogConfig,
     ),
     (
         "[[server]]",

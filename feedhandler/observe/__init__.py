@@ -1,0 +1,1 @@
+"""How a running gateway is seen from outside: metrics, health, systemd."""

@@ -1,0 +1,73 @@
+"""What an operator may set about metrics, health and the log: `[metrics]`, `[health]`, `[log]`."""
+
+from typing import Annotated, Literal
+
+import msgspec
+from msgspec import Meta
+
+#: What readiness may depend on: the word in `ready_when`, and what it asks for.
+CONDITIONS: dict[str, str] = {
+    "lines": "every line is joined and the receive thread runs",
+    "node": "the AMQP node listens",
+    "joined": "no channel has waited for its first packet longer than joining_max_ms",
+    "complete": "no channel is STALE or SILENT, or closed until its first snapshot",
+    "servers": "there is a connection to every [[server]]",
+    "recorder": "recording, where it is configured, has not stopped by itself",
+}
+
+#: The choices of `[log]`'s keys that have few.
+LOG_CHOICES = {"format": "text or json", "level": "debug, info, warning or error"}
+
+
+class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[metrics]`: the HTTP endpoint."""
+
+    listen: Annotated[
+        str,
+        Meta(description="host:port of /metrics, /live and /ready; empty: none; port 0 picks one"),
+    ] = ""
+
+
+class HealthConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[health]`: when the gateway calls itself ready."""
+
+    ready_when: Annotated[
+        str,
+        Meta(description=f"conditions of readiness, commas between; of {', '.join(CONDITIONS)}"),
+    ] = "lines, node, joined"
+    joining_max_ms: Annotated[
+        int,
+        Meta(
+            description="how long a channel may wait for its first packet; 0: for ever",
+            ge=0,
+            le=86_400_000,
+        ),
+    ] = 30_000
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """The words of `ready_when`, known or not."""
+        return tuple(filter(None, (word.strip() for word in self.ready_when.split(","))))
+
+    @property
+    def unknown_condition(self) -> tuple[str, str] | None:
+        """What is wrong with the first word that is no condition, and the remedy."""
+        for word in self.conditions:
+            if word not in CONDITIONS:
+                return f"unknown condition {word!r}", f"conditions: {', '.join(CONDITIONS)}"
+        return None
+
+
+class LogConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[log]`: what is told on stderr, and how."""
+
+    format: Annotated[
+        Literal["text", "json"], Meta(description="text, or json: one object a line, with fields")
+    ] = "text"
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"],
+        Meta(description="the least level that is told: debug, info, warning or error"),
+    ] = "info"
+    lines_per_s: Annotated[
+        int, Meta(description="lines of one kind in a second at most", ge=1, le=10_000)
+    ] = 10
