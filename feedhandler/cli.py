@@ -526,11 +526,6 @@ def main() -> None:
     sys.exit(run_command(lambda: chosen(sys.argv[1:])))
 
 
-def dispatch(words: list[str]) -> int:
-    """Parse `words`, do the work, return its exit code."""
-    return chosen(words)()
-
-
 def chosen(words: list[str]) -> Work:
     """The work that `words` ask for; what the parser did itself, or complained about, is done."""
     parser = typer.main.get_command(app)

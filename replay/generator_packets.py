@@ -8,7 +8,7 @@ go through `Feed.encode_packet`. Heartbeats do not advance the sequence.
 """
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from feedhandler.codecs import Feed
@@ -177,17 +177,6 @@ def header_packer(feed: Feed) -> Callable[[int, int, int, int, int, int], bytes]
         return pack(size + body, kind, sequence, time, service, 0, count)
 
     return packed
-
-
-def mean_messages(packets: Iterable[Outgoing]) -> dict[int, float]:
-    """Messages a data packet, by service: what Table 1 and the mean message size imply."""
-    totals: dict[int, list[int]] = {}
-    for packet in packets:
-        if packet.messages:
-            entry = totals.setdefault(packet.service, [0, 0])
-            entry[0] += 1
-            entry[1] += packet.messages
-    return {service: messages / count for service, (count, messages) in sorted(totals.items())}
 
 
 def _due_ns(packet: Outgoing) -> int:

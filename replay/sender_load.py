@@ -46,11 +46,6 @@ class LoadResult:
     no_buffers: int
     complete: bool
 
-    @property
-    def datagrams_per_second(self) -> float:
-        """The rate over the whole run."""
-        return self.datagrams * 1e9 / max(1, self.duration_ns)
-
 
 class LoadGenerator:
     """Templates and lines, ready to run; may run several times, the numbers go on.

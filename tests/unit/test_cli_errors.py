@@ -152,13 +152,13 @@ def test_a_signal_ends_work_without_a_loop(number: signal.Signals) -> None:
 
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.dispatch(["--version"]) == ExitCode.OK
+    assert cli.chosen(["--version"])() == ExitCode.OK
     assert capsys.readouterr().out == f"feedhandler {feedhandler.__version__}\n"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_shows_examples(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.dispatch([*command.split(), "--help"]) == ExitCode.OK
+    assert cli.chosen([*command.split(), "--help"])() == ExitCode.OK
     text = capsys.readouterr().out
     assert "Examples:" in text
     assert f"feedhandler {command}" in text
@@ -174,7 +174,7 @@ def test_every_option_of_the_work_can_be_given_on_the_command_line(command: str)
 def test_no_arguments_show_the_commands_and_the_exit_codes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    assert cli.dispatch([]) == ExitCode.OK
+    assert cli.chosen([])() == ExitCode.OK
     text = capsys.readouterr().out
     for command in COMMANDS:
         assert command.split()[0] in text
@@ -198,7 +198,7 @@ def test_no_arguments_show_the_commands_and_the_exit_codes(
 def test_wrong_arguments_are_one_line_and_exit_code_2(
     words: list[str], expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run_guarded(lambda: cli.dispatch(words)) == ExitCode.USAGE
+    assert run_guarded(lambda: cli.chosen(words)()) == ExitCode.USAGE
     text = capsys.readouterr().err
     assert expected in text
     assert text.count("\n") == 1

@@ -109,7 +109,7 @@ def test_the_commands_options_reach_the_subscriber(
         return Arriving([])
 
     monkeypatch.setattr(feedhandler, "subscribe", subscribed)
-    assert cli.dispatch(["subscribe", "amqp://127.0.0.1", "euronext.104", *words]) == 0
+    assert cli.chosen(["subscribe", "amqp://127.0.0.1", "euronext.104", *words])() == 0
     assert given.items() >= told.items()
 
 
