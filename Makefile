@@ -15,7 +15,8 @@ SOURCES := $(shell find codecs retrans replay feedhandler -type f \
 	\( -name '*.pyx' -o -name '*.pxd' -o -name '*.h' \)) \
 	$(shell sed -n 's/^ *"feedhandler\..*": "\(.*\)",$$/\1/p' feedhandler/_compiled.py)
 
-.PHONY: help demo test check format build bench bench-long soak simulate crash fuzz fuzz-asan docs clean install
+.PHONY: help demo test coverage check format build bench bench-long soak simulate crash fuzz fuzz-asan docs clean \
+	install
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -26,6 +27,9 @@ demo: $(VENV)/.compiled ## the main job, seen: exchange, gateway, subscribers (D
 
 test: $(VENV)/.compiled ## everything that must pass (TESTS=tests/unit for a part)
 	$(PY) -m pytest $(TESTS)
+
+coverage: $(VENV)/.compiled ## branches of the sans-IO cores that the tests take (CORES="retrans codecs")
+	$(PY) -m tests.core_coverage $(CORES)
 
 # mypy runs where no folder `codecs` hides Python's own module of that name, which the types of
 # numpy are made with.

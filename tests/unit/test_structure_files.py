@@ -69,7 +69,7 @@ def test_every_compiled_module_has_its_source(name: str, source: str) -> None:
 
 def test_every_make_target_that_the_documents_name_exists() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (CHECKOUT / "Makefile").read_text(), re.MULTILINE))
-    for document in ("README.md", "ARCHITECTURE.md"):
+    for document in ("README.md", "ARCHITECTURE.md", "docs/reliability.md"):
         named = re.findall(r"`make ([a-z-]+)", (CHECKOUT / document).read_text())
         assert set(named) <= targets, document
 
@@ -78,6 +78,13 @@ def test_the_readme_starts_with_the_two_commands() -> None:
     head = (CHECKOUT / "README.md").read_text()[:1500]
     assert "make demo" in head
     assert "make test" in head
+
+
+def test_every_test_that_the_page_of_faults_names_exists() -> None:
+    text = (CHECKOUT / "docs" / "reliability.md").read_text()
+    named = set(re.findall(r"\]\(\.\./([^)]+)\)", text))
+    assert len(named) > 10
+    assert not [path for path in named if not (CHECKOUT / path).is_file()]
 
 
 def test_every_file_that_the_documents_name_exists() -> None:

@@ -89,6 +89,9 @@ CORES = (
     "feedhandler/recorder_files.py",
     "feedhandler/recorder_frames.py",
     "feedhandler/recorder_settings.py",
+    "feedhandler/recovery/channel.py",
+    "feedhandler/recovery/desk.py",
+    "feedhandler/recovery/ports.py",
 )
 #: What a core never imports: the world outside, and the clock.
 WORLD = {"socket", "asyncio", "time", "threading", "proton", "cproton", "uvloop", "zmq", "select"}
