@@ -2,6 +2,7 @@
 
 from feedhandler.codecs.scanner cimport FeedTable
 from feedhandler.retrans.protocol cimport RecoveryProtocol, StreamFramer
+from feedhandler.retrans.refresh_packets cimport RefreshReader
 from libc.stdint cimport int64_t
 
 
@@ -28,6 +29,7 @@ cdef class RequestClient:
     cdef readonly str source_id
     cdef readonly dict counts
     cdef StreamFramer _framer
+    cdef RefreshReader _reader
     cdef dict _requests, _ids, _due, _granted
     cdef set _refreshing
     cdef bytearray _output
@@ -39,6 +41,7 @@ cdef class RequestClient:
     cdef _finish(self, _Request known)
     cdef _data(self, bytes packet, list events)
     cdef _note_sent(self, service, first, end)
+    cdef _check_refresh(self, bytes packet)
     cdef _check(self, bytes packet)
     cdef bint _make_room(self) except -1
     cdef bint _ask(self, request, int64_t now_ns) except -1

@@ -10,6 +10,7 @@ What the server sends is believed only as far as it answers a question: a respon
 our requests, its SourceID and service; a packet must be whole by the feed's own scanner, carry the
 delivery flag of a retransmission and lie inside a range that was accepted. Anything else is counted
 by name (`COUNTS`), told once as `Broken`, and nothing of that connection is listened to any more.
+So is a packet of a snapshot that cannot be read; one that can is handed on as it came.
 
 A server answers in order, and slowly at times: requests that were cancelled or are done stay known,
 so that what still answers them is late, not wrong. A packet that answers a cancelled request but is
@@ -27,10 +28,12 @@ if cython.compiled:
     from cython.cimports.feedhandler.codecs.scanner import DATA, PacketHeader, check_messages
     from cython.cimports.feedhandler.retrans.protocol import RecoveryProtocol, StreamFramer
     from cython.cimports.feedhandler.retrans.ranges import RangeSet
+    from cython.cimports.feedhandler.retrans.refresh_packets import RefreshReader
 else:
     from feedhandler.codecs.scanner import DATA, PacketHeader, check_messages
     from feedhandler.retrans.protocol import RecoveryProtocol, StreamFramer
     from feedhandler.retrans.ranges import RangeSet
+    from feedhandler.retrans.refresh_packets import RefreshReader
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
@@ -62,6 +65,7 @@ from feedhandler.retrans.protocol import (
     RetransRequest,
     WireError,
 )
+from feedhandler.retrans.refresh_packets import FAULTS
 from feedhandler.retrans.settings import RecoverySettings
 
 #: Most requests under way, most that wait for a response, and most that were accepted and wait for
@@ -97,6 +101,7 @@ COUNTS: dict[str, str] = {
     "wrong_source_id": "a response with another SourceID than ours",
     "wrong_flag": "a packet whose delivery flag is not that of a retransmission",
     "bad_messages": "a retransmitted packet whose messages do not fit it",
+    **{name: f"a packet of a snapshot that {what}" for name, what in FAULTS.items()},
     "unasked_packet": "a packet outside every range that was accepted",
     "wrong_direction": "a packet that only a client, or only a line, may send",
 }
@@ -191,6 +196,7 @@ class RequestClient:
         self._heartbeat_ns = settings.heartbeat_us * 1_000
         self._dead_ns = settings.dead_us * 1_000
         self._range_max = settings.request_packets_max
+        self._reader = RefreshReader(feed, settings.inflated_bytes_max)
         self.source_id = source_id
         self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
         self._number = 0
@@ -430,6 +436,7 @@ class RequestClient:
         if header.flags == REFRESH:
             if service not in self._refreshing:
                 raise _unasked(f"a refresh of service {service}")
+            self._check_refresh(packet)
             self.counts["refresh_packets"] += 1
             events.append(RefreshPacket(service, first, packet))
             return
@@ -467,6 +474,13 @@ class RequestClient:
         if granted is not None and granted.covers(first, end - 1):
             return  # sent twice
         raise _unasked(f"packet {first} of service {service}")
+
+    def _check_refresh(self, packet: bytes) -> None:
+        """Raises `WireError` where a snapshot's packet cannot be read."""
+        reader = self._reader
+        reader.read(packet)
+        if reader.fault:
+            raise WireError(reader.fault, f"a packet of a snapshot that {FAULTS[reader.fault]}")
 
     def _check(self, packet: bytes) -> None:
         """Raises `WireError` where the messages of the packet just read do not fit it."""

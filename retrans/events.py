@@ -60,7 +60,8 @@ class RefreshRejected:
 
 @dataclass(frozen=True, slots=True)
 class RefreshPacket:
-    """A packet of a snapshot, over the connection; header checked, a compressed body is not."""
+    """A packet of a snapshot, over the connection: checked, whole, and as it came; a compressed
+    body still is."""
 
     service: int
     sequence: int

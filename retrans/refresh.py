@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """Refresh packets in, snapshots out: one service's refresh line, taken apart and checked.
 
 A `RefreshAssembler` is fed with the packets of a service's refresh line in order; putting the lines
@@ -18,24 +19,33 @@ After a failure it waits for the next start. What comes outside a refresh is dro
 is joined in the middle of a cycle brings its rest first. An end without a start is counted.
 
 Sans-IO: the time is an argument, `deadline_ns` says when `tick` wants to be called.
+
+Compiled, since cyclic snapshots come all day whether somebody needs one or not; the types of
+attributes and verbs stand in `refresh.pxd`.
 """
 
-import zlib
 from dataclasses import dataclass
 from typing import Any
 
-from feedhandler.codecs.kinds import PacketKind, Reject
-from feedhandler.codecs.scanner import MessageIndex, PacketHeader, parse_header, scan_messages
+import cython
+
+if cython.compiled:
+    from cython.cimports.feedhandler.codecs.scanner import MessageIndex
+    from cython.cimports.feedhandler.retrans.refresh_packets import RefreshReader
+    from cython.cimports.feedhandler.retrans.snapshots import PacketFramer
+else:
+    from feedhandler.codecs.scanner import MessageIndex
+    from feedhandler.retrans.refresh_packets import RefreshReader
+    from feedhandler.retrans.snapshots import PacketFramer
+
 from feedhandler.retrans.settings import RecoverySettings
-from feedhandler.retrans.snapshots import (
-    MESSAGES_MAX,
-    PACKET_BYTES_MAX,
-    PacketFramer,
-    RefreshTypes,
-)
+from feedhandler.retrans.snapshots import MESSAGES_MAX, PACKET_BYTES_MAX, RefreshTypes
 
 #: A deadline that never comes.
 NEVER = (1 << 63) - 1
+#: The same two for C.
+_NEVER = cython.declare(cython.longlong, NEVER)
+_MESSAGES_MAX = cython.declare(cython.int, MESSAGES_MAX)
 
 #: What `RefreshAssembler.counts` counts.
 COUNTS: dict[str, str] = {
@@ -88,8 +98,13 @@ class SnapshotFailed:
 RefreshEvent = SnapshotBegan | Snapshot | SnapshotFailed
 
 
+@cython.final
+@cython.cclass
 class _Gathering:
-    """A refresh under way: what came of it, framed into packets as it comes."""
+    """A refresh under way: what came of it, framed into packets as it comes.
+
+    Messages that follow one another in a packet are a stretch of it, copied in one go.
+    """
 
     def __init__(self, framer: PacketFramer, room: int, last: int) -> None:
         self.last = last
@@ -99,16 +114,23 @@ class _Gathering:
         self._framer = framer
         self._room = room
         self._body = bytearray()
+        self._used = 0
         self._count = 0
+        #: The stretch not copied yet, and the packet that it is of.
+        self._data = b""
+        self._from = self._to = 0
 
-    def add(self, message: bytes) -> bool:
-        """Take in a message; False where it fits into no packet."""
-        size = len(message)
+    def add(self, data: bytes, at: int, size: int) -> bool:
+        """Take in the message at that place of a packet; False where it fits into no packet."""
         if size > self._room:
             return False
-        if len(self._body) + size > self._room or self._count == MESSAGES_MAX:
+        if self._used + size > self._room or self._count == _MESSAGES_MAX:
             self.close()
-        self._body += message
+        if data is not self._data or at != self._to:
+            self._copy()
+            self._data, self._from = data, at
+        self._to = at + size
+        self._used += size
         self._count += 1
         self.messages += 1
         self.bytes += size
@@ -116,11 +138,19 @@ class _Gathering:
 
     def close(self) -> None:
         """Frame what is open."""
-        self.packets.append(self._framer.packet(self.last, bytes(self._body), self._count))
+        self._copy()
+        self.packets.append(self._framer.packet(self.last, self._body, self._count))
         self._body.clear()
-        self._count = 0
+        self._used = self._count = 0
+
+    def _copy(self) -> None:
+        if self._from < self._to:
+            self._body += self._data[self._from : self._to]
+        self._from = self._to
 
 
+@cython.final
+@cython.cclass
 class RefreshAssembler:
     """Assembles the snapshots of one service; see the module.
 
@@ -136,8 +166,10 @@ class RefreshAssembler:
         self._order = feed.byte_order
         self._settings = settings
         self._types = RefreshTypes(feed)
-        self._header = PacketHeader()
-        self._index = MessageIndex(MESSAGES_MAX)
+        self._start_code, self._end_code = self._types.start, self._types.end
+        self._room = PACKET_BYTES_MAX - feed.table.header_size
+        self._bytes_max = settings.snapshot_bytes_max
+        self._reader = RefreshReader(feed, settings.inflated_bytes_max)
         self._gathering: _Gathering | None = None
         self._expected: int | None = None
         self._events: list[RefreshEvent] = []
@@ -181,100 +213,81 @@ class RefreshAssembler:
 
     def _read(self, data: bytes) -> bytes | None:
         """The packet, inflated, its messages in the index; None where it has none to offer."""
-        table, header = self._feed.table, self._header
-        verdict = parse_header(table, data, 0, len(data), header)
-        if verdict == Reject.FINE and header.kind != PacketKind.DATA:
-            return None
-        if verdict == Reject.FINE and header.service != self.service:
+        body = self._reader.read(data)
+        if self._reader.fault:
+            self._broken(self._reader.fault)
+        elif body is not None and self._reader.header.service != self.service:
             self._broken("wrong_service")
             return None
-        if verdict == Reject.FINE:
-            verdict = scan_messages(table, data, 0, header, self._index)
-        if verdict == Reject.COMPRESSED:
-            inflated = self._inflate(data[header.body :])
-            if inflated is None:
-                return None
-            data = data[: header.body] + inflated
-            # As if it had come uncompressed; the length need not fit into the header's field.
-            header.length, header.flags = len(data), 0
-            verdict = scan_messages(table, data, 0, header, self._index)
-        if verdict != Reject.FINE:
-            self._broken("malformed")
-            return None
-        return data
-
-    def _inflate(self, body: bytes) -> bytes | None:
-        """A packet's body inflated; None where it is no zlib stream or inflates to too much."""
-        most = self._settings.inflated_bytes_max
-        inflater = zlib.decompressobj()
-        try:
-            inflated = inflater.decompress(body, most + 1)
-        except zlib.error:
-            self._broken("malformed")
-            return None
-        if len(inflated) <= most and not inflater.unused_data:
-            return inflated
-        self._broken("malformed" if len(inflated) <= most else "too_large_inflated")
-        return None
+        return body
 
     def _broken(self, name: str) -> None:
         """A packet that is of no use; what is under way lacks it from now on."""
         self.counts[name] += 1
         self._fail("malformed")
 
+    @cython.locals(
+        index=MessageIndex,
+        types=cython.ushort[::1],
+        offsets=cython.uint[::1],
+        sizes=cython.uint[::1],
+        place=cython.Py_ssize_t,
+        at=cython.Py_ssize_t,
+        size=cython.Py_ssize_t,
+        code=cython.int,
+        outside=cython.bint,
+    )
     def _walk(self, data: bytes, now_ns: int) -> None:
         """Every message of the packet whose index was made."""
-        types, offsets, sizes = self._index.types, self._index.offsets, self._index.sizes
-        start, end = self._types.start, self._types.end
+        index = self._reader.index
+        types, offsets, sizes = index.types, index.offsets, index.sizes
         outside = False
-        for place in range(self._index.count):
-            code, at = types[place], offsets[place]
-            message = data[at : at + sizes[place]]
-            if code == start:
-                self._start(message, now_ns)
-            elif code == end:
-                self._end(message)
+        for place in range(index.count):
+            code, at, size = types[place], offsets[place], sizes[place]
+            if code == self._start_code:
+                self._start(data, at, size, now_ns)
+            elif code == self._end_code:
+                self._end(data, at, size)
             elif self._gathering is None:
                 outside = True
             else:
-                self._gather(message)
+                self._gather(data, at, size)
         self.counts["outside"] += outside
 
-    def _start(self, message: bytes, now_ns: int) -> None:
+    def _start(self, data: bytes, at: int, size: int, now_ns: int) -> None:
         """Message 580."""
-        if len(message) < self._types.size:
+        if size < self._types.size:
             self._broken("malformed")
             return
         if self._gathering is not None:
             self.counts["started_over"] += 1
-        last = self._types.last(message, self._order)
-        framer = PacketFramer(self._feed, self.service, self._header.send_time)
-        room = PACKET_BYTES_MAX - self._feed.table.header_size
-        self._gathering = _Gathering(framer, room, last)
+        last = self._types.last(data[at : at + size], self._order)
+        framer = PacketFramer(self._feed, self.service, self._reader.header.send_time)
+        self._gathering = _Gathering(framer, self._room, last)
         self.deadline_ns = now_ns + self._settings.refresh_timeout_us * 1000
         self.counts["began"] += 1
         self._events.append(SnapshotBegan(self.service, last))
-        self._gather(message)
+        self._gather(data, at, size)
 
-    def _gather(self, message: bytes) -> None:
+    def _gather(self, data: bytes, at: int, size: int) -> None:
         """One message of the refresh under way."""
         gathering = self._gathering
         assert gathering is not None
-        if not gathering.add(message):
+        if not gathering.add(data, at, size):
             self._fail("message_too_long")
-        elif gathering.bytes > self._settings.snapshot_bytes_max:
+        elif gathering.bytes > self._bytes_max:
             self._fail("too_large")
 
-    def _end(self, message: bytes) -> None:
+    def _end(self, data: bytes, at: int, size: int) -> None:
         """Message 581."""
         if self._gathering is None:
             self.counts["end_without_start"] += 1
-        elif len(message) < self._types.size:
+        elif size < self._types.size:
             self._broken("malformed")
-        elif self._types.last(message, self._order) != self._gathering.last:
+        elif self._types.last(data[at : at + size], self._order) != self._gathering.last:
             self._fail("end_differs")
         else:
-            self._gather(message)
+            self._gather(data, at, size)
             self._complete()
 
     def _complete(self) -> None:
@@ -298,4 +311,4 @@ class RefreshAssembler:
 
     def _stop(self) -> None:
         self._gathering = None
-        self.deadline_ns = NEVER
+        self.deadline_ns = _NEVER

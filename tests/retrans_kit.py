@@ -4,6 +4,8 @@
 given size, with a clock that the test moves.
 """
 
+import zlib
+
 from feedhandler.codecs import load_feed
 from feedhandler.retrans.actions import Ask, AskRefresh
 from feedhandler.retrans.client import RequestClient
@@ -77,9 +79,10 @@ class Snapshots(Refresher):
 
 
 def refresh_packet(sequence: int, service: int = 104) -> bytes:
-    """A packet of a snapshot, its body whatever."""
+    """A packet of a snapshot, some messages in it."""
+    message = b"\0\x0b\x27\x10" + bytes(9)
     return FEED.encode_packet(
-        sequence=sequence, service=service, flags=17, count=3, body=bytes(range(50))
+        sequence=sequence, service=service, flags=17, count=3, body=zlib.compress(message * 3, 0)
     )
 
 

@@ -1,6 +1,7 @@
 """The request client: what it asks and tells; wrong answers break nothing but themselves."""
 
 import random
+import zlib
 from dataclasses import dataclass, field
 
 import pytest
@@ -154,6 +155,32 @@ def test_a_refresh_may_come_over_the_connection_once_accepted(lone: Lone) -> Non
     ]
     (broken,) = lone.feed(refresh_packet(1, service=105))
     assert isinstance(broken, Broken)
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [
+        ("too_large_inflated", zlib.compress(bytes(1 << 20))),
+        ("malformed", bytes(50)),
+        ("malformed", zlib.compress(bytes(50))),
+        ("malformed", zlib.compress(b"\0\x02\x27\x10" * 3)[:-5]),
+        ("malformed", zlib.compress(b"\0\x02\x27\x10" * 3) + b"more"),
+    ],
+    ids=["a bomb", "no zlib stream", "no messages", "cut off", "more behind it"],
+)
+def test_a_snapshot_that_cannot_be_read_breaks_the_connection(
+    lone: Lone, name: str, body: bytes
+) -> None:
+    lone.feed(answer(lone.ask_refresh(1), refresh=True))
+    bad = FEED.encode_packet(sequence=2, service=104, flags=17, count=3, body=body)
+    fine, broken = lone.feed(refresh_packet(1), bad, refresh_packet(3))
+    assert isinstance(fine, RefreshPacket)
+    assert isinstance(broken, Broken)
+    assert "snapshot" in broken.reason
+    assert not lone.client.up
+    assert lone.feed(refresh_packet(4)) == []
+    counts = lone.client.counts
+    assert (counts[name], counts["broken"], counts["refresh_packets"]) == (1, 1, 1)
 
 
 def test_a_packet_that_comes_twice_is_handed_on_once(lone: Lone) -> None:

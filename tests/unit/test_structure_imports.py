@@ -37,6 +37,7 @@ CORES = (
     "retrans/quota.py",
     "retrans/ranges.py",
     "retrans/refresh.py",
+    "retrans/refresh_packets.py",
     "retrans/reactions.py",
     "retrans/recovery.py",
     "retrans/retransmission.py",

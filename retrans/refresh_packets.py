@@ -1,0 +1,100 @@
+# cython: annotation_typing=False
+"""One packet of a snapshot, read: whole, inflated within a bound, its messages found.
+
+Whoever takes in snapshots' packets reads them here: the client of a refresh server, which closes
+the connection of one that sends what cannot be read, and the assembler of snapshots, which fails
+the snapshot. A compressed packet is one header and one zlib stream behind it; nothing is inflated
+beyond `inflated_bytes_max`, whatever the stream would come to.
+
+Compiled; the types of attributes and verbs stand in `refresh_packets.pxd`.
+"""
+
+import zlib
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.feedhandler.codecs.scanner import (
+        COMPRESSED,
+        DATA,
+        FINE,
+        MessageIndex,
+        PacketHeader,
+        parse_header,
+        scan_messages,
+    )
+else:
+    from feedhandler.codecs.scanner import (
+        COMPRESSED,
+        DATA,
+        FINE,
+        MessageIndex,
+        PacketHeader,
+        parse_header,
+        scan_messages,
+    )
+
+from feedhandler.codecs.feed import Feed
+from feedhandler.retrans.snapshots import MESSAGES_MAX
+
+#: Key of `RefreshReader.fault`: what is wrong with the packet just read.
+FAULTS: dict[str, str] = {
+    "malformed": "does not fit: it is cut off, its zlib stream is broken, or its messages are",
+    "too_large_inflated": "inflates to more than the bound",
+}
+
+
+@cython.final
+@cython.cclass
+class RefreshReader:
+    """Reads packets of `feed`; one at a time is in `header` and `index`."""
+
+    def __init__(self, feed: Feed, inflated_bytes_max: int) -> None:
+        self._table = feed.table
+        self._most = inflated_bytes_max
+        self.header = PacketHeader()
+        #: The messages of the packet just read, their places those in what `read` gave.
+        self.index = MessageIndex(MESSAGES_MAX)
+        #: What was wrong with it: a key of `FAULTS`; empty where nothing was.
+        self.fault = ""
+
+    def read(self, data: bytes) -> bytes | None:
+        """The packet as if it had come uncompressed, but that its header still says how it came.
+
+        None where it has no messages to offer: a heartbeat, or (`fault` says so) a bad one.
+        """
+        self.fault = ""
+        header = self.header
+        verdict = parse_header(self._table, data, 0, len(data), header)
+        if verdict == FINE:
+            if header.kind != DATA:
+                return None
+            verdict = scan_messages(self._table, data, 0, header, self.index)
+        if verdict == COMPRESSED:
+            inflated = self._inflate(data)
+            if inflated is None:
+                return None
+            data = data[: header.body] + inflated
+            # The length need not fit into the header's field.
+            header.length, header.flags = len(data), 0
+            verdict = scan_messages(self._table, data, 0, header, self.index)
+        if verdict != FINE:
+            self.fault = "malformed"
+            return None
+        return data
+
+    def _inflate(self, data: bytes) -> bytes | None:
+        """A packet's body inflated; None where it is no zlib stream or inflates to too much."""
+        inflater = zlib.decompressobj()
+        try:
+            inflated = inflater.decompress(data[self.header.body :], self._most + 1)
+        except zlib.error:
+            self.fault = "malformed"
+            return None
+        if len(inflated) > self._most:
+            self.fault = "too_large_inflated"
+            return None
+        if not inflater.eof or inflater.unused_data:
+            self.fault = "malformed"
+            return None
+        return inflated
