@@ -44,6 +44,12 @@ KEEP_NS = 50_000_000
 #: How long a command waits for an answer.
 TIMEOUT_S = 2.0
 
+#: Key of `ControlSocket.counts`: what it counts.
+COUNTS: dict[str, str] = {
+    "answered": "requests answered",
+    "refused": "requests refused, or answered with an error",
+}
+
 #: One verb: the request's fields in, the answer (anything JSON can say) out. It may raise
 #: `FeedhandlerError`, which the client is told.
 Verb = Callable[[Mapping[str, Any]], Any]

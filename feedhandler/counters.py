@@ -125,3 +125,90 @@ class RecorderCounter(Counter):
     UNWRITABLE = 3, "packets too long for a UDP datagram, which a capture cannot hold"
     FILES = 4, "files begun"
     DELETED = 5, "oldest files deleted to make room"
+
+
+class SubscriptionCounter(Counter):
+    """All links of one client host with one source address, those that have ended included."""
+
+    SENT = 0, "AMQP messages sent"
+    SENT_BYTES = 1, "bytes of those messages"
+    WAITED = 2, "messages that had to wait for credit or for the connection"
+    ACCEPTED = 3, "messages that were accepted, on links that are not pre-settled"
+    REFUSED = 4, "messages that were rejected, released or modified"
+    LINKS = 5, "links accepted"
+    OVERRUN = 6, "links detached because too much waited for them"
+
+
+class WebCounter(Counter):
+    """The HTTP endpoint of metrics and health."""
+
+    CONNECTIONS = 0, "connections taken"
+    PUSHED_OUT = 1, "connections cut off, slowest first, because there were too many"
+    REQUESTS = 2, "requests answered, whatever the answer"
+    BAD_REQUESTS = 3, "of those, refused: no HTTP, too long, another method or path"
+    TIMED_OUT = 4, "connections that did not ask, or did not take the answer, in time"
+    SCRAPES = 5, "times the metrics were gathered"
+
+
+class ReceiverCounter(Counter):
+    """The receive thread and its ring."""
+
+    RING_WAITS = 0, "times that lines were not read because the ring was full"
+
+
+#: What is measured and may fall again, by scope: its name, and what it holds.
+GAUGES: dict[str, dict[str, str]] = {
+    "gateway": {
+        "live": "1: live, 0: not",
+        "ready": "1: ready, 0: not",
+    },
+    "channel": {
+        "next_sequence": "the sequence number expected next",
+        "lost_ranges": "ranges announced lost in this numbering",
+        "lost_numbers": "sequence numbers in them",
+        "unhealed_ranges": "ranges announced lost that no snapshot has made good yet",
+        "requested_ranges": "ranges that are being asked for",
+        "closed": "1: the stream waits for its first snapshot, 0: it does not",
+        "latency_max_seconds": "longest time from the kernel's receive stamp to the write",
+        "links": "links that get all of the service, or some of it",
+        "store_bytes": "bytes of published packets kept for the catch-up after a snapshot",
+    },
+    "server": {"up": "1: connected, 0: not"},
+    "node": {
+        "connections": "connections open now",
+        "links": "links attached now",
+        "queued_bytes": "bytes that wait in the links' queues now",
+    },
+    "subscription": {
+        "links_now": "links attached now",
+        "queued_bytes": "bytes that wait in their queues now",
+        "queued_bytes_high": "most bytes that waited in one of their queues",
+    },
+    "receiver": {
+        "ring_bytes": "size of the ring between receive thread and event loop",
+        "ring_used_bytes": "bytes of it that wait for the event loop",
+        "ring_high_bytes": "most bytes that waited",
+    },
+    "recorder": {
+        "recording": "1: recording, 0: stopped by itself, ended, or not begun",
+        "directory_bytes": "bytes of all recordings in the folder",
+        "recovered": "files of earlier runs that were found unfinished at the start, and kept",
+    },
+    "web": {"gather_seconds": "how long the metrics before these took to gather"},
+}
+
+#: Where a channel stands, by the machine asked: 1 for the state that holds, 0 for the others.
+STATES: dict[str, str] = {
+    "quality": "what subscribers were told last",
+    "arbitration": "where arbitration of the lines stands",
+    "recovery": "where recovery stands",
+}
+
+#: Time from the kernel's receive stamp to the write, of each packet that some link got.
+LATENCY = "from the kernel's receive stamp of a packet to the write of what it became"
+#: Stages of the event loop, once a hand-over: what is timed.
+STAGES: dict[str, str] = {
+    "route": "from the ring through routing, framing and the AMQP engine",
+    "write": "from the engine to the sockets",
+    "lag": "how much later than due the event loop comes to a timer",
+}

@@ -32,7 +32,9 @@ from feedhandler.histogram import percentiles_of
 from feedhandler.ingest.lines import ChannelPlan, Line
 from feedhandler.ingest.receiver import Receiver
 from feedhandler.ingest.ring import Ring
-from feedhandler.notes import tell_operator
+from feedhandler.notes import Level, tell
+from feedhandler.observe.subscriptions import Subscriptions
+from feedhandler.observe.watch import Watch
 from feedhandler.recorder import Recorder
 from feedhandler.recovery.runner import RecoveryRunner
 
@@ -90,6 +92,7 @@ class Gateway:
             self._alias_of,
             self._reference_bytes_min(),
         )
+        self.subscriptions = Subscriptions()
         self.node = Node(
             self.fanout,
             config.amqp,
@@ -98,6 +101,7 @@ class Gateway:
             config.gateway.name,
             snapshots=any(channel.refreshes for channel in config.channels),
             on_attach=self.recovery.attached,
+            observer=self.subscriptions,
         )
         plans = self._plans()
         self.recorder = self._recorder(plans)
@@ -114,7 +118,11 @@ class Gateway:
         self.fanout.tap = self.recorder.tap("published")
         self.recorder.count_refused("lines", lambda: self.receiver.tap_drops)
         self.recorder.count_refused("published", lambda: self.fanout.tap_drops)
-        self.control = ControlSocket(config.control.bind, {"status": kept(self._status)})
+        self.watch = Watch(self)
+        self.control = ControlSocket(
+            config.control.bind,
+            {"status": kept(self._status), "health": kept(self.watch.health)},
+        )
         self.recovery.bind(self.fanout, self.node, self.receiver)
         self._stop = asyncio.Event()
         self._handover_fd = -1
@@ -174,14 +182,15 @@ class Gateway:
             self.config.record,
             lines,
             published,
-            on_stop=lambda reason: tell_operator(f"recording stopped: {reason}"),
+            on_stop=_tell_recording_stopped,
         )
 
     @contextlib.asynccontextmanager
     async def _attended(self) -> AsyncIterator[None]:
-        """With the recorder and the control socket, from before the first packet to after the
-        last."""
+        """With the recorder, the watch and the control socket, from before the first packet to
+        after the last."""
         async with contextlib.AsyncExitStack() as ending:
+            await ending.enter_async_context(self.watch.run())
             if self.config.record.series:
                 self.recorder.start()
                 ending.push_async_callback(asyncio.to_thread, self.recorder.stop)
@@ -215,6 +224,7 @@ class Gateway:
         self._loop.add_reader(self._handover_fd, self._on_handover)
         publisher = asyncio.create_task(self._publish_stats())
         try:
+            self.watch.serving()
             if ready is not None:
                 ready()
             await self._stop.wait()
@@ -223,6 +233,7 @@ class Gateway:
 
     async def _finish(self, publisher: asyncio.Task[None]) -> None:
         """Leave the groups, deliver what was received, end the statistics."""
+        self.watch.stopping()
         self._loop.remove_reader(self.receiver.fileno())
         self.receiver.stop()
         while self.node.pump():
@@ -304,6 +315,7 @@ class Gateway:
         auxiliary: int,
     ) -> None:
         """A hole, a gap, a reset, a silent line: subscribers hear of it before any later packet."""
+        self.watch.line_changed(kind, place, line)
         self.recovery.mark(kind, place, line, sequence, next_sequence, auxiliary)
 
     def _renumbered(self, stream: Stream) -> None:
@@ -360,7 +372,7 @@ class Gateway:
                 self._channel_snapshot(place, reader) for place in range(len(self.streams))
             ],
             "recovery": {**self.recovery.snapshot(), "lines": self._refresh_lines_snapshot()},
-            "node": self._node_snapshot(),
+            "node": self.node_snapshot(),
             **recorder,
         }
 
@@ -415,7 +427,8 @@ class Gateway:
             for line in plan.lines
         }
 
-    def _node_snapshot(self) -> dict[str, Any]:
+    def node_snapshot(self) -> dict[str, Any]:
+        """The node's counters, and what is open and waits now."""
         return {
             **self.node.counters(),
             "connections": len(self.node.connections),
@@ -427,3 +440,7 @@ class Gateway:
 def _line_counts(row: numpy.ndarray) -> dict[str, int]:
     """A line's counters by name; `first` is the packets that came first on it."""
     return {**as_dict(LineCounter, row), "first": int(row[LineCounter.WON])}
+
+
+def _tell_recording_stopped(reason: str) -> None:
+    tell("recording_stopped", f"recording stopped: {reason}", Level.ERROR, reason=reason)

@@ -27,7 +27,7 @@ from feedhandler.observe.settings import LogConfig
 #: What a running gateway's lines begin with in text form.
 PREFIX = "gateway: "
 #: A text or field longer than this is cut: much of it may come from a client.
-CHARS_MAX = 500
+CHARS_MAX = 2000
 #: Lines that wait for a stderr that does not take them.
 WAITING_MAX = 1000
 #: How long the end waits for stderr to take what waits.
@@ -152,13 +152,23 @@ class Notes:
         self._lock = threading.Lock()
 
     def tell(
-        self, event: str, text: str, level: Level, prefix: str = PREFIX, **fields: Field
+        self,
+        event: str,
+        text: str,
+        level: Level = Level.WARNING,
+        prefix: str = PREFIX,
+        limited: bool = True,
+        **fields: Field,
     ) -> None:
-        """Say that `event` happened: `text` for people, `fields` for programs."""
+        """Say that `event` happened: `text` for people, `fields` for programs.
+
+        `prefix` is what the line begins with in text form. Not `limited`: of what comes once, at
+        the start or the end, nothing is held back.
+        """
         if level < self._least:
             return
         with self._lock:
-            held_back = self._limit.admit(event, self._steady_ns())
+            held_back = self._limit.admit(event, self._steady_ns()) if limited else 0
             if held_back < 0:
                 self.counts["suppressed"] += 1
                 return
@@ -185,7 +195,7 @@ class Notes:
 
     def _tell_held_back(self, event: str, count: int) -> None:
         text = f"{event or 'other events'}: {count:,} more, not shown"
-        fields = {"suppressed_event": event, "suppressed": count}
+        fields: dict[str, Field] = {"suppressed_event": event, "suppressed": count}
         self._out(self._line("suppressed", text, Level.WARNING, PREFIX, fields))
 
     def _line(
@@ -245,10 +255,15 @@ def opened(settings: LogConfig, name: str) -> Iterator[Notes]:
 
 
 def tell(
-    event: str, text: str, level: Level = Level.WARNING, prefix: str = PREFIX, **fields: Field
+    event: str,
+    text: str,
+    level: Level = Level.WARNING,
+    prefix: str = PREFIX,
+    limited: bool = True,
+    **fields: Field,
 ) -> None:
     """Say in the process's log that `event` happened; see `Notes.tell`."""
-    _current.tell(event, text, level, prefix, **fields)
+    _current.tell(event, text, level, prefix, limited, **fields)
 
 
 def tell_operator(text: str) -> None:

@@ -30,6 +30,7 @@ from feedhandler.amqp.routing import AddressError, parse_address
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.counters import NodeCounter, as_dict, counter_array
+from feedhandler.histogram import Histogram
 
 #: Bytes of the ring delivered before sockets are served again: about a millisecond's work.
 PUMP_BYTES_MAX = 1 << 18
@@ -70,13 +71,23 @@ class NodeSettings(Protocol):
     def max_links(self) -> int: ...
 
 
-class NodeConnection(Peer):
-    """One client's connection."""
+class LinkObserver(Protocol):
+    """Who hears what becomes of links; `peer` is the client's host:port."""
 
-    def __init__(self, node: "Node", sock: socket.socket) -> None:
+    def attached(self, outlet: Outlet, peer: str, address: str) -> None: ...
+    def refused(self, peer: str, address: str, condition: str, reason: str) -> None: ...
+    def overrun(self, outlet: Outlet, peer: str) -> None: ...
+    def ended(self, outlet: Outlet) -> None: ...
+
+
+class NodeConnection(Peer):
+    """One client's connection; `peer` is its host:port."""
+
+    def __init__(self, node: "Node", sock: socket.socket, peer: str) -> None:
         super().__init__(node.fanout.dirty_peers)
         self.node = node
         self.sock = sock
+        self.peer = peer
         self.outlets: dict[proton.Link, Outlet] = {}
         self.parted = False
         self.orderly = False
@@ -189,6 +200,9 @@ class NodeConnection(Peer):
         except AddressError as refusal:
             node.counts[NodeCounter.LINKS_REFUSED] += 1
             link.refuse(refusal.condition, refusal.message)
+            if node.observer is not None:
+                address = "" if isinstance(link, proton.ReceiverLink) else link.source_address
+                node.observer.refused(self.peer, address, refusal.condition, refusal.message)
             return
         link.open()
         outlet = Outlet(
@@ -198,6 +212,8 @@ class NodeConnection(Peer):
         node.links += 1
         node.counts[NodeCounter.LINKS_OPENED] += 1
         node.fanout.add(outlet)
+        if node.observer is not None:
+            node.observer.attached(outlet, self.peer, link.source_address)
         concerned = [stream for stream in node.fanout.streams if outlet in stream.concerned]
         for stream in concerned:
             body = node.qualities[stream.index].attached(stream.next_sequence or None)
@@ -209,6 +225,8 @@ class NodeConnection(Peer):
         outlet = self.outlets.pop(link, None)
         if outlet is not None:
             _add_outlet(self.node.counts, outlet)
+            if self.node.observer is not None:
+                self.node.observer.ended(outlet)
             self.node.fanout.remove(outlet)
             self.backlog -= outlet.behind
             self.node.links -= 1
@@ -219,6 +237,8 @@ class NodeConnection(Peer):
             link = outlet.sender
             if link not in self.outlets:
                 continue
+            if self.node.observer is not None:
+                self.node.observer.overrun(outlet, self.peer)
             self._detach(link)
             self.node.counts[NodeCounter.LINKS_OVERRUN] += 1
             link.close(
@@ -313,7 +333,7 @@ class Node:
     `settings` are the configuration's `[amqp]` table; `qualities[i]` belongs to stream i;
     `message_type` turns a word of `types=` into a number. `snapshots`: links may ask for them by
     `snapshot=1`, and `on_attach(outlet, streams)` hears of each that does, after its first quality
-    messages; it may send the blocks at once or later.
+    messages; it may send the blocks at once or later. `observer` hears what becomes of links.
     """
 
     def __init__(
@@ -326,6 +346,7 @@ class Node:
         *,
         snapshots: bool = False,
         on_attach: Callable[[Outlet, list[Stream]], None] | None = None,
+        observer: LinkObserver | None = None,
     ) -> None:
         self.fanout = fanout
         self.settings = settings
@@ -334,6 +355,9 @@ class Node:
         self.container = container
         self.snapshots = snapshots
         self.on_attach = on_attach
+        self.observer = observer
+        #: How long the stages of each hand-over took.
+        self.stages = {"route": Histogram(), "write": Histogram()}
         idle_seconds = settings.idle_timeout_ms / 1000 or OPEN_SECONDS
         self.open_seconds = min(OPEN_SECONDS, idle_seconds)
         self.counts = counter_array(NodeCounter, 1)[0]
@@ -380,7 +404,7 @@ class Node:
         assert self._listener is not None
         for _ in range(BACKLOG):
             try:
-                sock, _address = self._listener.accept()
+                sock, address = self._listener.accept()
             except OSError as error:
                 # Nobody waits any more, or that one has left. Out of descriptors the listener
                 # would stay readable and take every turn of the loop: look again a little later.
@@ -398,7 +422,7 @@ class Node:
             with contextlib.suppress(OSError):
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
             self.counts[NodeCounter.CONNECTIONS_OPENED] += 1
-            self.connections.add(NodeConnection(self, sock))
+            self.connections.add(NodeConnection(self, sock, f"{address[0]}:{address[1]}"))
 
     def _accept_again(self) -> None:
         """Listen again after a pause, if the node has not been stopped meanwhile."""
@@ -420,9 +444,13 @@ class Node:
 
     def pump(self) -> bool:
         """Deliver a share of what the ring holds, and write it out; True when more waits."""
+        began = time.monotonic_ns()
         more = self.fanout.pump(PUMP_BYTES_MAX)
+        routed = time.monotonic_ns()
         self.flush()
         self.fanout.note_latency(time.time_ns())
+        self.stages["route"].record(routed - began)
+        self.stages["write"].record(time.monotonic_ns() - routed)
         return more
 
     def flush(self) -> None:

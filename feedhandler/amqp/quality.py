@@ -43,7 +43,7 @@ A quality message is JSON, one object (`Quality` is its typed form). Ranges are 
 No I/O; time is not needed: marks and reports come in order.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum, auto
 
 import msgspec
@@ -214,6 +214,8 @@ class QualityState:
         self.lost_total = 0
         self._lines = lines
         self._snapshot_last = 0
+        #: Hears of each change of `state`, with the state before.
+        self.on_change: Callable[[QualityState, State], None] | None = None
 
     # -- what arbitration saw ---------------------------------------------------------------
 
@@ -318,8 +320,10 @@ class QualityState:
     def _step(self, happened: Input | None) -> None:
         if happened is None:
             return
-        following = TABLE[self.state, happened]
+        before, following = self.state, TABLE[self.state, happened]
         self.state = self._as_the_ranges_tell() if following is None else following
+        if self.state is not before and self.on_change is not None:
+            self.on_change(self, before)
 
     def _as_the_ranges_tell(self) -> State:
         if len(self.lost) or self.doubt is not None:

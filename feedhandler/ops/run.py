@@ -1,8 +1,8 @@
 """`feedhandler run`: a gateway from its configuration, until it is told to finish.
 
-What an operator should know without asking goes to stderr: at the start that the gateway is ready,
-and which lines got a smaller receive buffer than configured; at the end what was dropped, rejected
-or lost, a line for each channel that has any of it.
+What an operator should know without asking goes to the log (`notes`): at the start that it is
+ready, and which lines got a smaller receive buffer than configured; at the end what was dropped,
+rejected or lost, a line for each channel that has any of it.
 """
 
 import asyncio
@@ -14,9 +14,12 @@ from typing import Any
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.kinds import Reject
 from feedhandler.config import Config, load_config
-from feedhandler.ops.console import complain, host_faults, run_async, stderr_console
+from feedhandler.notes import Level, opened, tell
+from feedhandler.ops.console import host_faults, run_async
 from feedhandler.ops.feeds import open_feed
 
+#: What a command's own lines begin with, as those of `console.complain` do.
+COMMAND_PREFIX = "feedhandler: "
 #: Counters of a snapshot's channel that the account at the end names where they are not zero.
 CHANNEL_FAULTS = ("gaps", "lost", "mismatches", "evicted", "hold_full", "ring_full")
 #: The same of each line. (Duplicates, silences and stale packets are a line's ordinary life.)
@@ -44,6 +47,11 @@ async def serve(config: Config, stop: asyncio.Event) -> int:
 
     Raises ConfigError for what cannot be had at the start, HostFault for what fails later.
     """
+    with opened(config.log, config.gateway.name):
+        return await _serve(config, stop)
+
+
+async def _serve(config: Config, stop: asyncio.Event) -> int:
     from feedhandler.gateway import Gateway
 
     is_ready = False
@@ -51,14 +59,19 @@ async def serve(config: Config, stop: asyncio.Event) -> int:
     def ready() -> None:
         nonlocal is_ready
         is_ready = True
-        for warning in short_buffers(config, gateway.receiver.receive_buffers()):
-            complain(*warning)
+        for found, remedy in short_buffers(config, gateway.receiver.receive_buffers()):
+            _tell("short_buffer", f"{found} ({remedy})", Level.WARNING)
         lines = sum(len(channel.lines) for channel in config.channels)
         host, port = gateway.node.address
-        stderr_console().print(
+        tell(
+            "ready",
             f"{config.gateway.name}: ready: {len(config.channels)} channels, {lines} lines, "
             f"AMQP on {host}:{port}",
-            markup=False,
+            Level.INFO,
+            prefix="",
+            channels=len(config.channels),
+            lines=lines,
+            amqp=f"{host}:{port}",
         )
 
     try:
@@ -77,8 +90,13 @@ async def serve(config: Config, stop: asyncio.Event) -> int:
     finally:
         if is_ready:
             for line in account(gateway.snapshot()):
-                complain(line)
+                _tell("account", line, Level.WARNING)
     return 0
+
+
+def _tell(event: str, text: str, level: Level) -> None:
+    """One of the lines that come once, at the start or the end."""
+    tell(event, text, level, prefix=COMMAND_PREFIX, limited=False)
 
 
 def short_buffers(config: Config, granted: Mapping[str, int]) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,250 @@
+"""Metrics in the text format of Prometheus, from the counter tables and nothing else.
+
+`SCOPES` says what there is: of each scope (a line, a channel, a server ...) its labels, and names
+with their meaning out of `counters.py` and the `COUNTS` tables. `Reading`s bring the values; where
+they come from is `readings.py`'s business. A counter is `feedhandler_<scope>_<name>_total`; what
+may fall again, and a highest value, is a gauge without `_total`.
+
+A gateway with many channels has tens of thousands of samples, and gathering them takes a good part
+of a second: far too long for an event loop that serves a stream. So everything goes by slices:
+`Gathering` takes one reading at a time, `text` yields the result in pieces of `SLICE_SAMPLES`
+samples, about a millisecond each, and whoever calls serves the stream in between. The values are
+therefore not of one instant, but each is a true one, and none goes back.
+
+`GatewayCollector` is the same for a registry of prometheus-client, all at once.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import generate_latest
+from prometheus_client.registry import Collector
+
+from feedhandler import control, counters, notes
+from feedhandler.counters import HIGH_WATER, Counter
+from feedhandler.histogram import BUCKETS, upper_bound
+from feedhandler.recovery import desk, runner
+from feedhandler.retrans import client, refresh
+from feedhandler.retrans import recovery as channel_recovery
+
+#: The plain text format, which every version of Prometheus reads.
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+NAMESPACE = "feedhandler"
+#: Samples that are made text at a time.
+SLICE_SAMPLES = 100
+
+#: Upper bounds of the histograms' buckets, in nanoseconds: 10 us to 10 s.
+BOUNDS_NS = (
+    *(round(step * 10**power) for power in range(4, 10) for step in (1, 2.5, 5)),
+    10**10,
+)
+
+
+@dataclass(frozen=True)
+class Scope:
+    """One kind of thing that has counters: what it is called, and what they mean."""
+
+    name: str
+    labels: tuple[str, ...] = ()
+    counts: Mapping[str, str] = field(default_factory=dict)
+    gauges: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """The values of one thing: `values` by the names of its scope."""
+
+    scope: str
+    values: Mapping[str, float]
+    labels: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class StateReading:
+    """Where a channel stands: `state` is one of `states`; `machine` a key of `counters.STATES`."""
+
+    machine: str
+    labels: tuple[str, ...]
+    state: str
+    states: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class HistogramReading:
+    """Counts of a `Histogram`'s buckets; `name` is a key of `HISTOGRAMS`."""
+
+    name: str
+    labels: tuple[str, ...]
+    counts: numpy.ndarray
+
+
+AnyReading = Reading | StateReading | HistogramReading
+
+
+def _scope(
+    name: str, labels: tuple[str, ...], counts: type[Counter] | Mapping[str, str] | None
+) -> Scope:
+    gauges = dict(counters.GAUGES.get(name, {}))
+    table = counts or {}
+    if isinstance(table, type):
+        members = list(table)
+        gauges |= {each.name.lower(): each.meaning for each in members if each in _high(table)}
+        table = {each.name.lower(): each.meaning for each in members if each not in _high(table)}
+    return Scope(name, labels, table, gauges)
+
+
+def _high(scope: type[Counter]) -> set[Counter]:
+    """The counters of the scope that hold a highest value: equal numbers are not equal things."""
+    return {each for each in HIGH_WATER if isinstance(each, scope)}
+
+
+SCOPES: dict[str, Scope] = {
+    scope.name: scope
+    for scope in (
+        _scope("gateway", (), None),
+        _scope("line", ("service", "line"), counters.LineCounter),
+        _scope("channel", ("service",), counters.ChannelCounter),
+        _scope("channel_recovery", ("service",), channel_recovery.COUNTS),
+        _scope("channel_refresh", ("service",), refresh.COUNTS),
+        _scope("recovery", (), {**desk.COUNTS, **runner.COUNTS}),
+        _scope("server", ("server",), client.COUNTS),
+        _scope("receiver", (), counters.ReceiverCounter),
+        _scope("node", (), counters.NodeCounter),
+        _scope("subscription", ("peer", "address"), counters.SubscriptionCounter),
+        _scope("recorder_series", ("series",), counters.RecorderCounter),
+        _scope("recorder", (), None),
+        _scope("control", (), control.COUNTS),
+        _scope("web", (), counters.WebCounter),
+        _scope("log", (), notes.COUNTS),
+    )
+}
+
+#: Histograms: their labels and their meaning; values are seconds.
+HISTOGRAMS: dict[str, tuple[tuple[str, ...], str]] = {
+    "channel_latency_seconds": (("service",), counters.LATENCY),
+    "stage_seconds": (
+        ("stage",),
+        "time in the event loop, by stage: "
+        + "; ".join(f"{stage}: {meaning}" for stage, meaning in counters.STAGES.items()),
+    ),
+}
+
+_UPPER = numpy.array([upper_bound(bucket) for bucket in range(BUCKETS)])
+#: How many buckets of a `Histogram` lie wholly below each bound.
+_BELOW = numpy.searchsorted(_UPPER, BOUNDS_NS, side="right")
+_MIDDLES_S = (numpy.concatenate(([0], _UPPER[:-1] + 1)) + _UPPER) / 2e9
+_LABELS_LE = [f"{bound / 1e9:g}" for bound in BOUNDS_NS]
+
+
+def buckets_of(counts: numpy.ndarray) -> tuple[list[tuple[str, float]], float]:
+    """A `Histogram`'s counts as cumulative buckets (upper bound in seconds, count) and the sum.
+
+    A value within 3 percent below a bound may count as above it; the sum is good to 2 percent.
+    """
+    running = numpy.concatenate(([0], numpy.cumsum(counts)))
+    buckets = [
+        (label, float(count)) for label, count in zip(_LABELS_LE, running[_BELOW], strict=True)
+    ]
+    return [*buckets, ("+Inf", float(running[-1]))], float(counts @ _MIDDLES_S)
+
+
+def metric_name(scope: str, name: str) -> str:
+    """The name without the `_total` that a counter gets."""
+    return f"{NAMESPACE}_{scope}_{name}"
+
+
+class Gathering:
+    """Metric families, empty at first; `add` readings, then take `families`."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, str], CounterMetricFamily] = {}
+        self._gauges: dict[tuple[str, str], GaugeMetricFamily] = {}
+        self._order: list[Metric] = []
+        for scope in SCOPES.values():
+            for name, meaning in scope.counts.items():
+                full = metric_name(scope.name, name)
+                made = CounterMetricFamily(full, meaning, labels=scope.labels)
+                self._counts[scope.name, name] = made
+                self._order.append(made)
+            for name, meaning in scope.gauges.items():
+                full = metric_name(scope.name, name)
+                gauge = GaugeMetricFamily(full, meaning, labels=scope.labels)
+                self._gauges[scope.name, name] = gauge
+                self._order.append(gauge)
+        self._states = {
+            machine: GaugeMetricFamily(
+                metric_name("channel", f"{machine}_state"), meaning, labels=("service", "state")
+            )
+            for machine, meaning in counters.STATES.items()
+        }
+        self._histograms = {
+            name: HistogramMetricFamily(f"{NAMESPACE}_{name}", meaning, labels=labels)
+            for name, (labels, meaning) in HISTOGRAMS.items()
+        }
+        self._order += [*self._states.values(), *self._histograms.values()]
+
+    def add(self, reading: AnyReading) -> None:
+        """Take one reading in; names that its scope does not know are an error."""
+        if isinstance(reading, StateReading):
+            family = self._states[reading.machine]
+            for state in reading.states:
+                family.add_metric((*reading.labels, state), float(state == reading.state))
+        elif isinstance(reading, HistogramReading):
+            buckets, total = buckets_of(reading.counts)
+            self._histograms[reading.name].add_metric(reading.labels, buckets, total)
+        else:
+            for name, value in reading.values.items():
+                key = (reading.scope, name)
+                target = self._counts.get(key) or self._gauges[key]
+                target.add_metric(reading.labels, float(value))
+
+    def families(self) -> list[Metric]:
+        """Everything, in the order of the tables; what has no values yet has its name and help."""
+        return self._order
+
+
+class _Registry(Collector):
+    """What `generate_latest` wants: one family."""
+
+    def __init__(self, metric: Metric) -> None:
+        self.metric = metric
+
+    def collect(self) -> Iterable[Metric]:
+        return [self.metric]
+
+
+def text(families: Iterable[Metric]) -> Iterator[bytes]:
+    """The families as text, in pieces of at most `SLICE_SAMPLES` samples."""
+    for family in families:
+        samples = family.samples
+        for start in range(0, max(1, len(samples)), SLICE_SAMPLES):
+            part = Metric(family.name, family.documentation, family.type)
+            part.samples = samples[start : start + SLICE_SAMPLES]
+            made = generate_latest(_Registry(part))
+            # Help and type come once, before the first piece.
+            yield made if start == 0 else made.split(b"\n", 2)[2]
+
+
+class GatewayCollector(Collector):
+    """All metrics of what `read` reads, for a registry of prometheus-client."""
+
+    def __init__(self, read: Callable[[], Iterable[AnyReading]]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterable[Metric]:
+        """Every family with its values."""
+        gathering = Gathering()
+        for reading in self._read():
+            gathering.add(reading)
+        return gathering.families()
+
+    def describe(self) -> Iterable[Metric]:
+        """Every family, without values: registering reads nothing."""
+        return Gathering().families()

@@ -1,0 +1,120 @@
+"""A running gateway's values, one thing at a time, for `metrics.py`.
+
+Each `next` reads one line, channel, server or subscription; between two the event loop may turn, so
+whatever may change meanwhile is looked up anew or copied first.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from feedhandler import notes
+from feedhandler.amqp.quality import State as QualityStateName
+from feedhandler.counters import ChannelCounter, LineCounter, NodeCounter, as_dict
+from feedhandler.ingest.states import State as ArbitrationState
+from feedhandler.observe.metrics import AnyReading, HistogramReading, Reading, StateReading
+from feedhandler.retrans.states import State as RecoveryState
+
+if TYPE_CHECKING:
+    from feedhandler.gateway import Gateway
+
+_QUALITIES = tuple(each.value for each in QualityStateName)
+_ARBITRATIONS = tuple(each.name for each in ArbitrationState)
+_RECOVERIES = tuple(each.name for each in RecoveryState)
+
+
+def readings(gateway: "Gateway") -> Iterator[AnyReading]:
+    """Everything that is counted or measured in `gateway`."""
+    yield from _lines(gateway)
+    for place in range(len(gateway.streams)):
+        yield from _channel(gateway, place)
+    yield from _recovery(gateway)
+    yield from _node(gateway)
+    yield from _process(gateway)
+
+
+def _lines(gateway: "Gateway") -> Iterator[Reading]:
+    """Each socket once, refresh lines included, and what recovery brought as a line `R`."""
+    receiver = gateway.receiver
+    rows = {line.name: row for row, line in enumerate(receiver.lines)} | receiver.recovered_rows
+    for name, row in rows.items():
+        service, _, line = name.partition("/")
+        values = as_dict(LineCounter, receiver.line_counters[row])
+        yield Reading("line", values, (service, line))
+    ring = receiver.ring
+    yield Reading(
+        "receiver",
+        {
+            "ring_waits": receiver.ring_waits,
+            "ring_bytes": ring.capacity,
+            "ring_used_bytes": ring.published - ring.tail,
+            "ring_high_bytes": receiver.ring_high_bytes,
+        },
+    )
+
+
+def _channel(gateway: "Gateway", place: int) -> Iterator[AnyReading]:
+    stream, quality = gateway.streams[place], gateway.qualities[place]
+    labels = (str(stream.service),)
+    told = gateway.recovery.desk.snapshot(place)
+    yield Reading(
+        "channel",
+        {
+            **as_dict(ChannelCounter, gateway.receiver.channel_counters[place]),
+            "next_sequence": stream.next_sequence,
+            "lost_ranges": quality.lost_ranges,
+            "lost_numbers": quality.lost_total,
+            "unhealed_ranges": len(told["lost"]),
+            "requested_ranges": len(told["requested"]),
+            "closed": told["closed"],
+            "latency_max_seconds": stream.latency.maximum / 1e9,
+            "links": len({*stream.whole, *stream.fine}),
+            "store_bytes": 0 if stream.store is None else stream.store.bytes,
+        },
+        labels,
+    )
+    yield Reading("channel_recovery", told["counts"], labels)
+    yield Reading("channel_refresh", told["refresh"], labels)
+    arbiter = gateway.receiver.arbiters[place]
+    yield StateReading("quality", labels, quality.state.value, _QUALITIES)
+    yield StateReading("arbitration", labels, arbiter.state_name, _ARBITRATIONS)
+    yield StateReading("recovery", labels, told["state"], _RECOVERIES)
+    yield HistogramReading("channel_latency_seconds", labels, stream.latency.counts())
+
+
+def _recovery(gateway: "Gateway") -> Iterator[Reading]:
+    told = dict(gateway.recovery.snapshot())
+    servers: Mapping[str, Mapping[str, Any]] = told.pop("servers")
+    yield Reading("recovery", told)
+    for name, counts in servers.items():
+        yield Reading("server", counts, (name,))
+
+
+def _node(gateway: "Gateway") -> Iterator[AnyReading]:
+    node = gateway.node
+    told = gateway.node_snapshot()
+    known = {each.name.lower() for each in NodeCounter} | {"connections", "links", "queued_bytes"}
+    yield Reading("node", {name: told[name] for name in known})
+    for labels, values in gateway.subscriptions.rows():
+        yield Reading("subscription", values, labels)
+    for stage, histogram in {**node.stages, **gateway.watch.stages}.items():
+        yield HistogramReading("stage_seconds", (stage,), histogram.counts())
+
+
+def _process(gateway: "Gateway") -> Iterator[Reading]:
+    recorder = gateway.recorder.snapshot()
+    yield Reading(
+        "recorder",
+        {
+            "recording": recorder["state"] == "recording",
+            "directory_bytes": recorder["bytes"],
+            "recovered": recorder["recovered"],
+        },
+    )
+    for name, series in recorder["series"].items():
+        counts = {key: value for key, value in series.items() if key != "file"}
+        yield Reading("recorder_series", counts, (name,))
+    watch = gateway.watch
+    yield Reading("control", gateway.control.counts)
+    yield Reading("web", watch.web_counts())
+    yield Reading("log", notes.current().counts)
+    yield Reading("gateway", {"live": not watch.not_live(), "ready": not watch.not_ready()})

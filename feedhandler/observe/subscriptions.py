@@ -1,0 +1,111 @@
+"""Who takes messages: counts by client host and source address, and what became of links, told.
+
+Links come and go, and their names are the clients' choice: counted one by one they would make new
+series for ever. So links of one host with one address are counted together, those that have ended
+included, and at most `SUBSCRIPTIONS_MAX` such pairs are kept apart; later ones are `other`.
+
+The node calls it (`node.LinkObserver`); it answers nothing and keeps nobody waiting.
+"""
+
+from collections.abc import Iterator
+
+import numpy
+
+from feedhandler.amqp.outlet import Outlet
+from feedhandler.counters import SubscriptionCounter, as_dict, counter_array
+from feedhandler.notes import Level, clean, tell
+
+#: Pairs of host and address that are kept apart.
+SUBSCRIPTIONS_MAX = 500
+#: A longer address is cut in labels.
+ADDRESS_CHARS_MAX = 200
+OTHER = ("other", "other")
+
+Labels = tuple[str, str]
+
+
+class Subscriptions:
+    """Counts of every subscription since the start: `rows`."""
+
+    def __init__(self) -> None:
+        self._ended: dict[Labels, numpy.ndarray] = {}
+        self._highest: dict[Labels, int] = {}
+        self._outlets: dict[Outlet, Labels] = {}
+        self._live: dict[Labels, dict[Outlet, None]] = {}
+
+    # -- what the node tells ----------------------------------------------------------------
+
+    def attached(self, outlet: Outlet, peer: str, address: str) -> None:
+        """A link was accepted; `peer` is the client's host:port."""
+        labels = (peer.rpartition(":")[0], clean(address)[:ADDRESS_CHARS_MAX])
+        if labels not in self._ended and len(self._ended) >= SUBSCRIPTIONS_MAX:
+            labels = OTHER
+        if labels not in self._ended:
+            self._ended[labels] = counter_array(SubscriptionCounter, 1)[0]
+            self._live[labels] = {}
+        self._ended[labels][SubscriptionCounter.LINKS] += 1
+        self._outlets[outlet] = labels
+        self._live[labels][outlet] = None
+        tell("link_attached", f"{peer}: link to {address}", Level.DEBUG, peer=peer, address=address)
+
+    def refused(self, peer: str, address: str, condition: str, reason: str) -> None:
+        """A link was refused."""
+        tell(
+            "link_refused",
+            f"{peer}: link to {address or 'no address'!r} refused: {reason}",
+            peer=peer,
+            address=address,
+            condition=condition,
+            reason=reason,
+        )
+
+    def overrun(self, outlet: Outlet, peer: str) -> None:
+        """A link is given up because too much waits for it; `ended` follows."""
+        labels = self._outlets.get(outlet, OTHER)
+        if labels in self._ended:
+            self._ended[labels][SubscriptionCounter.OVERRUN] += 1
+        tell(
+            "link_detached",
+            f"{peer}: link to {labels[1]} detached: more than {outlet.queue_bytes_max:,} bytes "
+            "waited for it",
+            peer=peer,
+            address=labels[1],
+            queue_bytes_max=outlet.queue_bytes_max,
+        )
+
+    def ended(self, outlet: Outlet) -> None:
+        """A link has gone, whoever ended it."""
+        labels = self._outlets.pop(outlet, None)
+        if labels is not None:
+            del self._live[labels][outlet]
+            _add(self._ended[labels], outlet)
+            high = max(self._highest.get(labels, 0), outlet.queued_bytes_high)
+            self._highest[labels] = high
+
+    # -- what is asked ----------------------------------------------------------------------
+
+    def rows(self) -> Iterator[tuple[Labels, dict[str, float]]]:
+        """Each subscription: its labels (host, address) and its values by name."""
+        for labels in list(self._ended):
+            live = list(self._live[labels])
+            counts = self._ended[labels].copy()
+            for outlet in live:
+                _add(counts, outlet)
+            high = max([self._highest.get(labels, 0), *(each.queued_bytes_high for each in live)])
+            yield (
+                labels,
+                {
+                    **as_dict(SubscriptionCounter, counts),
+                    "links_now": len(live),
+                    "queued_bytes": sum(each.queued_bytes for each in live),
+                    "queued_bytes_high": high,
+                },
+            )
+
+
+def _add(counts: numpy.ndarray, outlet: Outlet) -> None:
+    counts[SubscriptionCounter.SENT] += outlet.sent
+    counts[SubscriptionCounter.SENT_BYTES] += outlet.sent_bytes
+    counts[SubscriptionCounter.WAITED] += outlet.waited
+    counts[SubscriptionCounter.ACCEPTED] += outlet.sender.accepted
+    counts[SubscriptionCounter.REFUSED] += outlet.sender.refused

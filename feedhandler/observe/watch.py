@@ -1,0 +1,297 @@
+"""The gateway watched from within: health, changes that are told, the HTTP endpoint, systemd.
+
+`Watch` looks every `TICK_SECONDS`, in the event loop: how late the loop comes to it, who joins
+since when, which servers are connected, whether the gateway is ready. What changed is told
+(`notes`), and systemd's watchdog hears of it as long as the gateway is live. What cannot be seen by
+looking now and then is told by those who notice it: `quality_changed`, `line_changed`.
+
+The stream does not depend on anything here, and nothing here does more than a millisecond or so at
+a time: a scrape of the metrics goes by slices, one scrape at a time, and its result serves whoever
+asks within `KEEP_SECONDS`.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from feedhandler import notes
+from feedhandler.amqp.quality import QualityState, State
+from feedhandler.config import split_address
+from feedhandler.counters import STAGES, WebCounter
+from feedhandler.histogram import Histogram
+from feedhandler.ingest.ring import RecordKind
+from feedhandler.ingest.states import State as ArbitrationState
+from feedhandler.notes import Level, tell
+from feedhandler.observe import health, metrics
+from feedhandler.observe.health import Facts
+from feedhandler.observe.readings import readings
+from feedhandler.observe.systemd import Notifier
+from feedhandler.observe.web import Answer, WebServer
+
+if TYPE_CHECKING:
+    from feedhandler.gateway import Gateway
+
+TICK_SECONDS = 0.25
+TICK_NS = round(TICK_SECONDS * 1e9)
+#: A scrape's result is given again for so long.
+KEEP_SECONDS = 0.25
+#: Readings taken before the event loop turns.
+READINGS_SHARE = 4
+#: Text made before the event loop turns: about a slice of a hundred samples.
+TEXT_SHARE_BYTES = 8192
+
+#: How much a change to this quality matters; to any other: info.
+_QUALITY_LEVELS = {
+    State.RECOVERING: Level.DEBUG,
+    State.STALE: Level.WARNING,
+    State.SILENT: Level.WARNING,
+}
+
+
+class Watch:
+    """Watches `gateway` from `run`'s begin to its end; `serving` and `stopping` tell its phase."""
+
+    def __init__(self, gateway: "Gateway") -> None:
+        self._gateway = gateway
+        config = gateway.config
+        self.phase = "starting"
+        #: Stages that are timed here: how late the loop comes to a timer.
+        self.stages = {"lag": Histogram()}
+        assert set(self.stages) < set(STAGES)
+        self.web: WebServer | None = None
+        if config.metrics.listen:
+            pages = {"/metrics": self._metrics, "/live": self._live, "/ready": self._ready}
+            self.web = WebServer(split_address(config.metrics.listen), pages)
+        self._notifier = Notifier()
+        self._loop: asyncio.AbstractEventLoop
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_ns = self._watchdog_ns = 0
+        self._joining_since: dict[int, int] = {}
+        self._servers_up: dict[str, bool] = {}
+        self._was_ready: bool | None = None
+        self._scraping: asyncio.Lock
+        self._scraped = b""
+        self._scraped_at = self._scrape_seconds = 0.0
+        for quality in gateway.qualities:
+            quality.on_change = self.quality_changed
+
+    # -- running ----------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def run(self) -> AsyncIterator[None]:
+        """Watch meanwhile. Raises ConfigError where the endpoint's address cannot be had."""
+        self._loop = asyncio.get_running_loop()
+        self._scraping = asyncio.Lock()
+        if self.web is not None:
+            self.web.start()
+        self._due_ns = time.monotonic_ns()
+        self._tick()
+        try:
+            yield
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            if self.web is not None:
+                await self.web.close()
+            self._notifier.close()
+
+    def serving(self) -> None:
+        """Lines are joined and the node listens."""
+        self.phase = "serving"
+        channels = self._gateway.config.channels
+        self._notifier.ready(f"serving {len(channels)} channels")
+
+    def stopping(self) -> None:
+        """The end has begun."""
+        self.phase = "stopping"
+        self._notifier.stopping()
+        tell("stopping", f"{self._gateway.config.gateway.name}: stopping", Level.DEBUG)
+
+    def _tick(self) -> None:
+        now_ns = time.monotonic_ns()
+        self.stages["lag"].record(now_ns - self._due_ns)
+        try:
+            self._look(now_ns)
+        except Exception as error:
+            # The stream goes on without being watched; an exception in a timer would end it.
+            tell("watch", f"internal error: {type(error).__name__}: {error}", Level.ERROR)
+        # From one anchor; after a standstill from now on, not once for each tick missed.
+        self._due_ns = max(self._due_ns + TICK_NS, now_ns)
+        wait_ns = max(0, self._due_ns - time.monotonic_ns())
+        self._timer = self._loop.call_later(wait_ns / 1e9, self._tick)
+
+    def _look(self, now_ns: int) -> None:
+        self._note_joining(now_ns)
+        self._tell_servers()
+        self._tell_readiness()
+        notes.current().tick()
+        wanted_ns = self._notifier.watchdog_ns
+        if wanted_ns and now_ns - self._watchdog_ns >= wanted_ns - TICK_NS:
+            self._watchdog_ns = now_ns
+            if not self.not_live():
+                self._notifier.watchdog()
+
+    def _note_joining(self, now_ns: int) -> None:
+        arbiters = self._gateway.receiver.arbiters
+        for channel, arbiter in zip(self._gateway.config.channels, arbiters, strict=False):
+            if arbiter.state == ArbitrationState.JOINING:
+                self._joining_since.setdefault(channel.service, now_ns)
+            else:
+                self._joining_since.pop(channel.service, None)
+
+    def _servers(self) -> dict[str, bool]:
+        """Each server's name, and whether there is a connection to it."""
+        servers = self._gateway.recovery.snapshot()["servers"]
+        return {name: told["up"] for name, told in servers.items()}
+
+    # -- health -----------------------------------------------------------------------------
+
+    def facts(self) -> Facts:
+        """What health is judged by, as of now."""
+        gateway, now_ns = self._gateway, time.monotonic_ns()
+        receiver, recorder = gateway.receiver, gateway.recorder
+        lag_ns = max(0, now_ns - self._due_ns) if self._timer is not None else 0
+        return Facts(
+            phase=self.phase,
+            receiving=receiver.running,
+            receive_error="" if receiver.error is None else str(receiver.error),
+            listening=gateway.node.listening,
+            loop_lag_ns=lag_ns,
+            joining_ns={s: now_ns - since for s, since in self._joining_since.items()},
+            quality={each.service: each.state.value for each in gateway.qualities},
+            closed=[each.service for each in gateway.streams if each.closed],
+            servers=self._servers(),
+            recording_stopped=recorder.reason if recorder.state == "stopped" else "",
+        )
+
+    def not_live(self) -> list[str]:
+        """Why the gateway is not live."""
+        return health.not_live(self.facts())
+
+    def not_ready(self) -> list[str]:
+        """Why the gateway is not ready."""
+        return health.not_ready(self.facts(), self._gateway.config.health)
+
+    def health(self) -> dict[str, Any]:
+        """Both answers with their reasons: the control socket's verb."""
+        live, ready = self.not_live(), self.not_ready()
+        return {
+            "live": {"ok": not live, "reasons": live},
+            "ready": {"ok": not ready, "reasons": ready},
+        }
+
+    # -- what is told -----------------------------------------------------------------------
+
+    def _tell_readiness(self) -> None:
+        reasons = self.not_ready()
+        ready = not reasons
+        if self.phase == "serving" and self._was_ready is not None and ready != self._was_ready:
+            if ready:
+                tell("health", "ready again", Level.INFO, ready=True)
+            else:
+                tell("health", f"not ready: {'; '.join(reasons)}", ready=False)
+        if self.phase == "serving":
+            if self._was_ready != ready:
+                self._notifier.status("ready" if ready else f"not ready: {reasons[0]}")
+            self._was_ready = ready
+
+    def _tell_servers(self) -> None:
+        if self.phase == "stopping":
+            return
+        for name, up in self._servers().items():
+            if up == self._servers_up.get(name, False):
+                continue
+            self._servers_up[name] = up
+            if up:
+                tell("server_up", f"server {name}: connected", Level.INFO, server=name)
+            else:
+                tell("server_down", f"server {name}: connection lost", server=name)
+
+    def quality_changed(self, quality: QualityState, before: State) -> None:
+        """A service's stream is as complete as another word says."""
+        state, service = quality.state, quality.service
+        recovered = (before, state) == (State.RECOVERING, State.OK)
+        level = Level.DEBUG if recovered else _QUALITY_LEVELS.get(state, Level.INFO)
+        tell(
+            "quality",
+            f"service {service}: {state.value}, was {before.value}",
+            level,
+            service=service,
+            state=state.value,
+            before=before.value,
+            next=quality.next,
+            lost_ranges=quality.lost_ranges,
+            lost_numbers=quality.lost_total,
+            doubt=quality.doubt,
+        )
+
+    def line_changed(self, kind: int, place: int, number: int) -> None:
+        """A mark of the ring, if it says that a line fell silent or is back."""
+        if kind not in (RecordKind.LINE_SILENT, RecordKind.LINE_BACK):
+            return
+        channels = self._gateway.receiver.channels
+        lines = channels[place].lines
+        if number >= len(lines):
+            return
+        name, is_refresh = lines[number].name, place >= len(self._gateway.streams)
+        level = Level.WARNING if kind == RecordKind.LINE_SILENT else Level.INFO
+        # Refresh lines say nothing while nobody refreshes.
+        level = Level.DEBUG if is_refresh else level
+        service = channels[place].service
+        if kind == RecordKind.LINE_SILENT:
+            tell("line_silent", f"line {name}: silent", level, line=name, service=service)
+        else:
+            tell("line_back", f"line {name}: back", level, line=name, service=service)
+
+    # -- pages ------------------------------------------------------------------------------
+
+    async def _live(self) -> Answer:
+        return _verdict("live", self.not_live())
+
+    async def _ready(self) -> Answer:
+        return _verdict("ready", self.not_ready())
+
+    async def _metrics(self) -> Answer:
+        """What was gathered a moment ago, or what is gathered now, the stream being served."""
+        async with self._scraping:
+            if not self._scraped or self._loop.time() - self._scraped_at >= KEEP_SECONDS:
+                began = self._loop.time()
+                self._scraped = await self._scrape()
+                self._scraped_at = self._loop.time()
+                self._scrape_seconds = self._scraped_at - began
+        return Answer(self._scraped, content_type=metrics.CONTENT_TYPE)
+
+    async def _scrape(self) -> bytes:
+        assert self.web is not None
+        self.web.count(WebCounter.SCRAPES)
+        gathering = metrics.Gathering()
+        await asyncio.sleep(0)
+        for number, reading in enumerate(readings(self._gateway), 1):
+            gathering.add(reading)
+            if number % READINGS_SHARE == 0:
+                await asyncio.sleep(0)
+        pieces = []
+        size = 0
+        for piece in metrics.text(gathering.families()):
+            pieces.append(piece)
+            size += len(piece)
+            if size >= TEXT_SHARE_BYTES:
+                size = 0
+                await asyncio.sleep(0)
+        return b"".join(pieces)
+
+    def web_counts(self) -> dict[str, float]:
+        """What the endpoint counts, and how long the last scrape took."""
+        counts: dict[str, float] = dict(self.web.counts()) if self.web is not None else {}
+        return {**counts, "gather_seconds": self._scrape_seconds}
+
+
+def _verdict(word: str, reasons: list[str]) -> Answer:
+    """`ready`, or `not ready` with a line for each reason."""
+    if not reasons:
+        return Answer(f"{word}\n".encode())
+    body = "\n".join([f"not {word}", *reasons, ""])
+    return Answer(body.encode(), HTTPStatus.SERVICE_UNAVAILABLE)
