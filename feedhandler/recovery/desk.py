@@ -131,7 +131,12 @@ class Desk:
     ) -> Channel:
         settings = self.settings
         recovery = Recovery(
-            channel.service, settings, quota=quota, refresh=channel.refresh, seed=seed
+            channel.service,
+            settings,
+            quota=quota,
+            refresh=channel.refresh,
+            refresh_server=bool(channel.refresh_server),
+            seed=seed,
         )
         desk = Channel(channel, recovery, quality)
         if channel.refresh:
