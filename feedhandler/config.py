@@ -3,8 +3,7 @@
 `load_config(path)` reads, checks and returns a `Config`, or raises `ConfigError` with the file,
 the line, the key and what is wrong with it. Everything is checked here, once; no other module
 checks a setting again. Names end in their unit. Every setting has a default except what only the
-operator can know: the channels and their lines. `to_toml(config)` writes the effective
-configuration back, and what it writes loads to an equal object.
+operator can know: the channels and their lines. `config_show` writes a configuration back.
 
 Whether a port is free or a group can be joined shows when the gateway runs, not here.
 """
@@ -22,9 +21,10 @@ import msgspec
 from msgspec import Meta, Struct, field
 
 from feedhandler.codecs.errors import ConfigError
-from feedhandler.config_text import KeyLines, KeyPath, parse_path, path_text, toml_value
+from feedhandler.config_text import KeyLines, KeyPath, parse_path, path_text
 from feedhandler.ingest.settings import SOURCES_MAX, ArbitrationSettings
 from feedhandler.observe.settings import LOG_CHOICES, HealthConfig, LogConfig, MetricsConfig
+from feedhandler.publish_settings import MAX_DESTINATIONS, PublishConfig, fault_of
 from feedhandler.recorder_settings import FILES_MIN, RecordConfig
 from feedhandler.retrans.settings import RecoverySettings
 
@@ -256,6 +256,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     metrics: MetricsConfig = MetricsConfig()
     health: HealthConfig = HealthConfig()
     log: LogConfig = LogConfig()
+    publish: Annotated[tuple[PublishConfig, ...], Meta(max_length=MAX_DESTINATIONS)] = ()
     servers: Annotated[tuple[ServerConfig, ...], Meta(max_length=MAX_SERVERS)] = field(
         name="server", default=()
     )
@@ -384,38 +385,6 @@ def is_endpoint(text: str) -> bool:
     return bool(re.fullmatch(r"tcp://[^:/]+:\d{1,5}|tcp://\[[^\]]+\]:\d{1,5}|ipc://.+", text))
 
 
-#: The tables there is one of, in the order in which they are written.
-SECTIONS = tuple(n for n in Config.__struct_fields__ if n not in ("servers", "channels"))
-
-
-def to_toml(config: Config, comments: bool = False) -> str:
-    """The effective configuration, defaults included, as TOML; with each setting's meaning."""
-    parts = []
-    for section in SECTIONS:
-        parts.append(_table_text(f"[{section}]", getattr(config, section), comments))
-    for number, server in enumerate(config.servers):
-        parts.append(_table_text("[[server]]", server, comments and number == 0))
-    for number, channel in enumerate(config.channels):
-        explain = comments and number == 0
-        parts.append(_table_text("[[channel]]", channel, explain))
-        for key, lines in (("line", channel.lines), ("refresh_line", channel.refresh_lines)):
-            for position, line in enumerate(lines):
-                parts.append(_table_text(f"[[channel.{key}]]", line, explain and position == 0))
-    return "\n".join(parts)
-
-
-def _table_text(header: str, table: Struct, comments: bool) -> str:
-    lines = [header]
-    for name, description in described(type(table)):
-        value = getattr(table, name)
-        if isinstance(value, tuple):
-            continue
-        if comments and description:
-            lines.append(f"# {description}")
-        lines.append(f"{name} = {toml_value(value)}")
-    return "\n".join(lines) + "\n"
-
-
 def described(table: type[Struct]) -> Iterator[tuple[str, str]]:
     """Each field of `table` with its one-line description."""
     for item in msgspec.structs.fields(table):
@@ -463,6 +432,7 @@ _TABLES: dict[str, tuple[type[Struct], bool]] = {
     "channel": (ChannelConfig, True),
     "line": (LineConfig, True),
     "refresh_line": (RefreshLineConfig, True),
+    "publish": (PublishConfig, True),
     "server": (ServerConfig, True),
     "recovery": (RecoverySettings, False),
 }
@@ -617,6 +587,12 @@ def _check_servers(config: Config) -> None:
             raise _Wrong((*here, "source_id"), reason, "the exchange has told you yours")
 
 
+def _check_publish(config: Config) -> None:
+    if wrong := fault_of(config.publish):
+        number, key, reason, hint = wrong
+        raise _Wrong(("publish", number, key), reason, hint)
+
+
 def _check_servers_of(channel: ChannelConfig, known: set[str], path: KeyPath) -> None:
     for key in ("retransmission", "refresh"):
         name = getattr(channel, key)
@@ -684,6 +660,7 @@ _CHECKS = (
     _check_gateway,
     _check_bounds,
     _check_record,
+    _check_publish,
     _check_servers,
     _check_channels,
     _check_queue,

@@ -116,6 +116,26 @@ class NodeCounter(Counter):
     REFUSED = 14, "messages that subscribers rejected, released or modified"
 
 
+class DestinationCounter(Counter):
+    """One broker that is published to."""
+
+    SENT = 0, "AMQP messages sent, each once"
+    SENT_BYTES = 1, "bytes of those messages"
+    CONFIRMED = 2, "messages that the broker has accepted"
+    RESENT = 3, "messages sent again: unconfirmed when a connection broke, or given back"
+    RELEASED = 4, "times a message came back released: nothing is there to take it"
+    REJECTED = 5, "times a message came back rejected"
+    MODIFIED = 6, "times a message came back modified"
+    UNTOLD = 7, "times a message was settled without an outcome"
+    ABANDONED = 8, "messages given up because they came back too often; told as lost"
+    WAITED = 9, "messages that had to wait for the broker"
+    DROPPED = 10, "messages dropped because too much waited; told as lost"
+    DROPPED_BYTES = 11, "bytes of those messages"
+    OVERFLOWS = 12, "times the queue became full"
+    CONNECTS = 13, "times the link was there"
+    FAILURES = 14, "connections that broke, and tries that failed"
+
+
 class RecorderCounter(Counter):
     """One series of recordings: what the lines received, or what was published."""
 

@@ -22,6 +22,7 @@ import zmq
 
 from feedhandler.amqp.fanout import Fanout
 from feedhandler.amqp.node import Node
+from feedhandler.amqp.publisher import Publishers
 from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import ConfigError, key_word, load_feed
@@ -62,16 +63,7 @@ class Gateway:
         self.feed = load_feed(config.gateway.feed)
         self.names: dict[int, str] = {}
         self.ring = Ring(config.receive.ring_bytes)
-        self.streams = [
-            Stream(
-                place,
-                channel.service,
-                f"{self.feed.key}.{channel.service}",
-                self._prefix(channel.service),
-                config.amqp.max_symbols,
-            )
-            for place, channel in enumerate(config.channels)
-        ]
+        self.streams = [self._stream(place) for place in range(len(config.channels))]
         self.qualities = [
             QualityState(channel.service, [line.name for line in channel.lines])
             for channel in config.channels
@@ -103,6 +95,9 @@ class Gateway:
             on_attach=self.recovery.attached,
             observer=self.subscriptions,
         )
+        self.publishers = Publishers(
+            config.publish, self.fanout, self.feed.type_code, config.gateway.name, _tell_publish
+        )
         plans = self._plans()
         self.recorder = self._recorder(plans)
         self.receiver = Receiver(
@@ -133,6 +128,16 @@ class Gateway:
             reader: [stream.latency.counts() for stream in self.streams]
             for reader in ("stats", "control")
         }
+
+    def _stream(self, place: int) -> Stream:
+        service = self.config.channels[place].service
+        return Stream(
+            place,
+            service,
+            f"{self.feed.key}.{service}",
+            self._prefix(service),
+            self.config.amqp.max_symbols,
+        )
 
     def _prefix(self, service: int) -> bytes:
         """The first eight bytes of the service's tags."""
@@ -212,13 +217,14 @@ class Gateway:
             async with self._attended():
                 await self._receive(ready)
         finally:
-            await self.node.stop(STOP_SECONDS)
+            await asyncio.gather(self.node.stop(STOP_SECONDS), self.publishers.stop(STOP_SECONDS))
         if self._failure is not None:
             raise self._failure
 
     async def _receive(self, ready: Callable[[], None] | None) -> None:
         """Join the lines and serve until `stop`."""
         self.recovery.start()
+        self.publishers.start(self.qualities)
         self.receiver.start()
         self._handover_fd = self.receiver.fileno()
         self._loop.add_reader(self._handover_fd, self._on_handover)
@@ -373,6 +379,7 @@ class Gateway:
             ],
             "recovery": {**self.recovery.snapshot(), "lines": self._refresh_lines_snapshot()},
             "node": self.node_snapshot(),
+            "destinations": self.publishers.snapshot(),
             **recorder,
         }
 
@@ -433,8 +440,13 @@ class Gateway:
             **self.node.counters(),
             "connections": len(self.node.connections),
             "links": self.node.links,
-            "queued_bytes": sum(outlet.queued_bytes for outlet in self.fanout.outlets),
+            "queued_bytes": sum(outlet.queued_bytes for outlet in self.node.outlets()),
         }
+
+
+def _tell_publish(text: str) -> None:
+    """What a destination has to say to the operator."""
+    tell("publish", text)
 
 
 def _line_counts(row: numpy.ndarray) -> dict[str, int]:

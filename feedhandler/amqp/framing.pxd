@@ -1,6 +1,7 @@
 """C view of the message framing for the fan-out and the subscriber."""
 
 cdef class Template:
+    cdef readonly str key
     cdef readonly bytes head
     cdef const unsigned char[::1] view
     cdef readonly Py_ssize_t size
@@ -12,6 +13,7 @@ cdef class Template:
 cdef class Frame:
     cdef readonly object memory
     cdef unsigned char[::1] data
+    cdef readonly Template template
     cdef readonly Py_ssize_t used
     cdef Py_ssize_t body_at
     cdef Py_ssize_t sequence_at

@@ -72,6 +72,7 @@ class Template:
     def __init__(self, key: str, content: str, prefix: bytes, stamped: bool = False) -> None:
         if len(prefix) != 8:
             raise ValueError("a tag starts with day u32, feed u16, service u16")
+        self.key = key
         annotations = b""
         self.stamp_at = -1
         if stamped:
@@ -109,6 +110,7 @@ class Frame:
     def __init__(self, capacity: int) -> None:
         self.memory = bytearray(capacity)
         self.data = self.memory
+        self.template: Template | None = None
         self.used = 0
 
     @cython.ccall
@@ -130,6 +132,7 @@ class Frame:
         write_uint(self.data, template.tag_at + 16, 2, number)
         if template.stamp_at >= 0:
             write_uint(self.data, template.stamp_at, 8, received_ns)
+        self.template = template
         self.sequence_at = template.sequence_at
         self.body_at = template.size
         self.used = template.size

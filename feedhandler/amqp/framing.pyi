@@ -10,6 +10,7 @@ CONTENT_QUALITY: str
 RECEIVED_ANNOTATION: bytes
 
 class Template:
+    key: str
     head: bytes
     size: int
     tag_at: int
@@ -19,6 +20,7 @@ class Template:
 
 class Frame:
     memory: bytearray
+    template: Template | None
     used: int
     def __init__(self, capacity: int) -> None: ...
     def room(self) -> int: ...

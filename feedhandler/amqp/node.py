@@ -17,7 +17,7 @@ import contextlib
 import errno
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
 import numpy
@@ -144,6 +144,15 @@ class NodeConnection(Peer):
             self.dirty = False
         if self.engine.closed:
             self.end()
+
+    def attend(self) -> None:
+        """Do what a hand-over left to do beside writing."""
+        if not self.writing:
+            self.work()
+            return
+        self.dirty = False  # the socket is full: `on_writable` goes on
+        if self.overruns:
+            self._detach_overruns()
 
     def _drain(self) -> bool:
         """Let waiting messages into the engine; whether any went."""
@@ -456,13 +465,7 @@ class Node:
     def flush(self) -> None:
         """Write to every connection that has something new."""
         for peer in self.fanout.settle():
-            assert isinstance(peer, NodeConnection)
-            if peer.writing:  # the socket is full: `on_writable` goes on
-                peer.dirty = False
-                if peer.overruns:
-                    peer._detach_overruns()
-            else:
-                peer.work()
+            peer.attend()
 
     async def stop(self, seconds: float) -> None:
         """Stop listening, drain for at most `seconds`, say goodbye, close."""
@@ -495,9 +498,14 @@ class Node:
         counts[NodeCounter.ROUTE_HITS] = fanout.route_hits
         counts[NodeCounter.ROUTE_RESETS] = fanout.route_resets
         counts[NodeCounter.QUALITY_MESSAGES] = fanout.quality_messages
-        for outlet in fanout.outlets:
+        for outlet in self.outlets():
             _add_outlet(counts, outlet)
         return as_dict(NodeCounter, counts)
+
+    def outlets(self) -> Iterator[Outlet]:
+        """Every link's, brokers that are published to left out."""
+        for connection in self.connections:
+            yield from connection.outlets.values()
 
     def check_idle(self) -> None:
         """Tell a waiting `stop` once the last connection is gone."""

@@ -18,6 +18,7 @@ cdef class Peer:
 cdef class Batch:
     cdef Frame frame
     cdef bint is_open
+    cdef unsigned long long following
 
 
 cdef class Outlet:

@@ -79,14 +79,20 @@ class Peer:
         self.dirty = False
         return True
 
+    def attend(self) -> None:
+        """Do what `settle` left to do; whoever owns the socket says how."""
+        raise AssertionError("a connection without a socket has nothing to attend to")
+
 
 @cython.cclass
 class Batch:
-    """The batch message that one outlet is filling from one service's packets."""
+    """The batch message that one outlet is filling from one service's packets. `following`: the
+    sequence number after its last packet, where somebody keeps account of that."""
 
     def __init__(self, bytes_max: int) -> None:
         self.frame = Frame(bytes_max + PACKET_BYTES_MAX + SECTIONS_BYTES_MAX)
         self.is_open = False
+        self.following = 0
 
 
 @cython.cclass

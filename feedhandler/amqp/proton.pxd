@@ -9,6 +9,7 @@ cdef class Connection:
     cdef readonly dict links
     cdef readonly bint broken
     cdef readonly list news
+    cdef readonly tuple session_condition
     cdef public object owner
     cpdef Py_ssize_t receive(self) except -2
     cpdef int flush(self) except -2
@@ -41,6 +42,12 @@ cdef class SenderLink(Link):
     cpdef bint ready(self)
     cpdef int credit(self)
     cpdef int send(self, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size) except -1
+
+
+cdef class PublisherLink(SenderLink):
+    cdef readonly list confirmed
+    cdef readonly list returned
+    cpdef int send_as(self, unsigned long long number, const unsigned char[::1] data) except -1
 
 
 cdef class ReceiverLink(Link):

@@ -14,6 +14,13 @@ TRANSPORT_ERROR: int
 TRANSPORT_CLOSED: int
 MESSAGE_TOO_LARGE: int
 
+ACCEPTED: int
+REJECTED: int
+RELEASED: int
+MODIFIED: int
+UNDELIVERABLE: int
+UNTOLD: int
+
 SESSION_OUTGOING_BYTES_MAX: int
 UNSETTLED_MAX: int
 RECEIVE_BYTES_MAX: int
@@ -24,6 +31,7 @@ class Connection:
     server: bool
     links: dict[int, Link]
     broken: bool
+    session_condition: tuple[str, str] | None
     owner: Any
     def __init__(
         self,
@@ -34,6 +42,8 @@ class Connection:
         hostname: str = "",
         max_frame_bytes: int = 65536,
         idle_timeout_ms: int = 0,
+        user: str = "",
+        password: str = "",
     ) -> None: ...
     def receive(self) -> int: ...
     def flush(self) -> int: ...
@@ -53,8 +63,11 @@ class Connection:
         credit: int,
         message_bytes_max: int = 0,
     ) -> ReceiverLink: ...
+    def publisher(self, name: str, address: str) -> PublisherLink: ...
     @property
     def closed(self) -> bool: ...
+    @property
+    def remote_properties(self) -> dict[str, str]: ...
     @property
     def remote_container(self) -> str: ...
     @property
@@ -68,6 +81,8 @@ class Link:
     owner: Any
     @property
     def source_address(self) -> str: ...
+    @property
+    def target_address(self) -> str: ...
     @property
     def remote_condition(self) -> tuple[str, str]: ...
     def open(self) -> None: ...
@@ -85,6 +100,11 @@ class SenderLink(Link):
     def ready(self) -> bool: ...
     def send(self, data: Buffer, start: int, size: int) -> int: ...
     def drained(self) -> None: ...
+
+class PublisherLink(SenderLink):
+    confirmed: list[int]
+    returned: list[tuple[int, int, str]]
+    def send_as(self, number: int, data: Buffer) -> int: ...
 
 class ReceiverLink(Link):
     arena: bytearray

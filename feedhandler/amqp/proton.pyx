@@ -31,143 +31,7 @@ cdef extern from "sys/socket.h" nogil:
         MSG_DONTWAIT
         MSG_NOSIGNAL
 
-ctypedef struct Bytes:
-    size_t size
-    const char *start
-
-# One typedef a shape of function; the names below say which proton function has it.
-ctypedef void *(*make_t)() noexcept nogil
-ctypedef void (*on_t)(void *) noexcept nogil
-ctypedef void (*on_int_t)(void *, int) noexcept nogil
-ctypedef void (*on_bool_t)(void *, bint) noexcept nogil
-ctypedef void (*on_u32_t)(void *, uint32_t) noexcept nogil
-ctypedef void (*on_size_t)(void *, size_t) noexcept nogil
-ctypedef void (*on_u64_t)(void *, uint64_t) noexcept nogil
-ctypedef void (*on_text_t)(void *, const char *) noexcept nogil
-ctypedef int (*on_text_int_t)(void *, const char *) noexcept nogil
-ctypedef void (*on_pointer_t)(void *, void *) noexcept nogil
-ctypedef int (*on_pointer_int_t)(void *, void *) noexcept nogil
-ctypedef void *(*of_t)(void *) noexcept nogil
-ctypedef void *(*of_text_t)(void *, const char *) noexcept nogil
-ctypedef int (*int_of_t)(void *) noexcept nogil
-ctypedef bint (*bool_of_t)(void *) noexcept nogil
-ctypedef size_t (*size_of_t)(void *) noexcept nogil
-ctypedef ssize_t (*ssize_of_t)(void *) noexcept nogil
-ctypedef const char *(*text_of_t)(void *) noexcept nogil
-ctypedef int64_t (*tick_t)(void *, int64_t) noexcept nogil
-ctypedef int (*process_t)(void *, size_t) noexcept nogil
-ctypedef void *(*delivery_t)(void *, Bytes) noexcept nogil
-ctypedef ssize_t (*send_t)(void *, const char *, size_t) noexcept nogil
-ctypedef ssize_t (*recv_t)(void *, char *, size_t) noexcept nogil
-ctypedef void (*update_t)(void *, unsigned long) noexcept nogil
-ctypedef unsigned long (*state_t)(void *) noexcept nogil
-
-_library = ctypes.CDLL(cproton_ffi.__file__)
-
-
-cdef void *_function(str name) except NULL:
-    """The address of proton's C function `name`."""
-    try:
-        function = getattr(_library, name)
-    except AttributeError:
-        raise FeedhandlerError(
-            f"this build of python-qpid-proton does not export {name}",
-            "reinstall it from source: pip install --no-binary :all: python-qpid-proton",
-        ) from None
-    return <void *> <uintptr_t> ctypes.cast(function, ctypes.c_void_p).value
-
-
-cdef make_t pn_connection = <make_t> _function("pn_connection")
-cdef on_t pn_connection_free = <on_t> _function("pn_connection_free")
-cdef on_pointer_t pn_connection_collect = <on_pointer_t> _function("pn_connection_collect")
-cdef on_t pn_connection_open = <on_t> _function("pn_connection_open")
-cdef on_t pn_connection_close = <on_t> _function("pn_connection_close")
-cdef on_text_t pn_connection_set_container = <on_text_t> _function("pn_connection_set_container")
-cdef on_text_t pn_connection_set_hostname = <on_text_t> _function("pn_connection_set_hostname")
-cdef of_t pn_connection_condition = <of_t> _function("pn_connection_condition")
-cdef of_t pn_connection_remote_condition = <of_t> _function("pn_connection_remote_condition")
-cdef text_of_t pn_connection_remote_container = <text_of_t> _function("pn_connection_remote_container")
-cdef make_t pn_transport = <make_t> _function("pn_transport")
-cdef on_t pn_transport_free = <on_t> _function("pn_transport_free")
-cdef on_t pn_transport_set_server = <on_t> _function("pn_transport_set_server")
-cdef on_bool_t pn_transport_require_auth = <on_bool_t> _function("pn_transport_require_auth")
-cdef on_pointer_int_t pn_transport_bind = <on_pointer_int_t> _function("pn_transport_bind")
-cdef int_of_t pn_transport_unbind = <int_of_t> _function("pn_transport_unbind")
-cdef on_u32_t pn_transport_set_max_frame = <on_u32_t> _function("pn_transport_set_max_frame")
-cdef on_u32_t pn_transport_set_idle_timeout = <on_u32_t> _function("pn_transport_set_idle_timeout")
-cdef ssize_of_t pn_transport_capacity = <ssize_of_t> _function("pn_transport_capacity")
-cdef of_t pn_transport_tail = <of_t> _function("pn_transport_tail")
-cdef process_t pn_transport_process = <process_t> _function("pn_transport_process")
-cdef int_of_t pn_transport_close_tail = <int_of_t> _function("pn_transport_close_tail")
-cdef ssize_of_t pn_transport_pending = <ssize_of_t> _function("pn_transport_pending")
-cdef text_of_t pn_transport_head = <text_of_t> _function("pn_transport_head")
-cdef on_size_t pn_transport_pop = <on_size_t> _function("pn_transport_pop")
-cdef int_of_t pn_transport_close_head = <int_of_t> _function("pn_transport_close_head")
-cdef bool_of_t pn_transport_closed = <bool_of_t> _function("pn_transport_closed")
-cdef tick_t pn_transport_tick = <tick_t> _function("pn_transport_tick")
-cdef of_t pn_transport_condition = <of_t> _function("pn_transport_condition")
-cdef of_t pn_sasl = <of_t> _function("pn_sasl")
-cdef on_text_t pn_sasl_allowed_mechs = <on_text_t> _function("pn_sasl_allowed_mechs")
-cdef make_t pn_collector = <make_t> _function("pn_collector")
-cdef on_t pn_collector_free = <on_t> _function("pn_collector_free")
-cdef on_t pn_collector_release = <on_t> _function("pn_collector_release")
-cdef of_t pn_collector_peek = <of_t> _function("pn_collector_peek")
-cdef bool_of_t pn_collector_pop = <bool_of_t> _function("pn_collector_pop")
-cdef int_of_t pn_event_type = <int_of_t> _function("pn_event_type")
-cdef of_t pn_event_link = <of_t> _function("pn_event_link")
-cdef of_t pn_event_session = <of_t> _function("pn_event_session")
-cdef of_t pn_event_delivery = <of_t> _function("pn_event_delivery")
-cdef of_t pn_session = <of_t> _function("pn_session")
-cdef on_t pn_session_open = <on_t> _function("pn_session_open")
-cdef on_t pn_session_close = <on_t> _function("pn_session_close")
-cdef on_t pn_session_free = <on_t> _function("pn_session_free")
-cdef size_of_t pn_session_outgoing_bytes = <size_of_t> _function("pn_session_outgoing_bytes")
-cdef of_text_t pn_receiver = <of_text_t> _function("pn_receiver")
-cdef on_t pn_link_open = <on_t> _function("pn_link_open")
-cdef on_t pn_link_close = <on_t> _function("pn_link_close")
-cdef on_t pn_link_free = <on_t> _function("pn_link_free")
-cdef text_of_t pn_link_name = <text_of_t> _function("pn_link_name")
-cdef of_t pn_link_session = <of_t> _function("pn_link_session")
-cdef bool_of_t pn_link_is_sender = <bool_of_t> _function("pn_link_is_sender")
-cdef of_t pn_link_source = <of_t> _function("pn_link_source")
-cdef of_t pn_link_target = <of_t> _function("pn_link_target")
-cdef of_t pn_link_remote_source = <of_t> _function("pn_link_remote_source")
-cdef of_t pn_link_remote_target = <of_t> _function("pn_link_remote_target")
-cdef of_t pn_link_condition = <of_t> _function("pn_link_condition")
-cdef of_t pn_link_remote_condition = <of_t> _function("pn_link_remote_condition")
-cdef on_int_t pn_link_set_snd_settle_mode = <on_int_t> _function("pn_link_set_snd_settle_mode")
-cdef on_int_t pn_link_set_rcv_settle_mode = <on_int_t> _function("pn_link_set_rcv_settle_mode")
-cdef int_of_t pn_link_remote_snd_settle_mode = <int_of_t> _function("pn_link_remote_snd_settle_mode")
-cdef on_u64_t pn_link_set_max_message_size = <on_u64_t> _function("pn_link_set_max_message_size")
-cdef of_t pn_link_get_context = <of_t> _function("pn_link_get_context")
-cdef on_pointer_t pn_link_set_context = <on_pointer_t> _function("pn_link_set_context")
-cdef int_of_t pn_link_credit = <int_of_t> _function("pn_link_credit")
-cdef bool_of_t pn_link_get_drain = <bool_of_t> _function("pn_link_get_drain")
-cdef int_of_t pn_link_drained = <int_of_t> _function("pn_link_drained")
-cdef on_int_t pn_link_flow = <on_int_t> _function("pn_link_flow")
-cdef send_t pn_link_send = <send_t> _function("pn_link_send")
-cdef recv_t pn_link_recv = <recv_t> _function("pn_link_recv")
-cdef bool_of_t pn_link_advance = <bool_of_t> _function("pn_link_advance")
-cdef of_t pn_link_current = <of_t> _function("pn_link_current")
-cdef text_of_t pn_terminus_get_address = <text_of_t> _function("pn_terminus_get_address")
-cdef on_text_int_t pn_terminus_set_address = <on_text_int_t> _function("pn_terminus_set_address")
-cdef on_pointer_int_t pn_terminus_copy = <on_pointer_int_t> _function("pn_terminus_copy")
-cdef delivery_t pn_delivery = <delivery_t> _function("pn_delivery")
-cdef on_t pn_delivery_settle = <on_t> _function("pn_delivery_settle")
-cdef of_t pn_delivery_link = <of_t> _function("pn_delivery_link")
-cdef bool_of_t pn_delivery_readable = <bool_of_t> _function("pn_delivery_readable")
-cdef bool_of_t pn_delivery_partial = <bool_of_t> _function("pn_delivery_partial")
-cdef bool_of_t pn_delivery_aborted = <bool_of_t> _function("pn_delivery_aborted")
-cdef size_of_t pn_delivery_pending = <size_of_t> _function("pn_delivery_pending")
-cdef bool_of_t pn_delivery_settled = <bool_of_t> _function("pn_delivery_settled")
-cdef bool_of_t pn_delivery_updated = <bool_of_t> _function("pn_delivery_updated")
-cdef state_t pn_delivery_remote_state = <state_t> _function("pn_delivery_remote_state")
-cdef update_t pn_delivery_update = <update_t> _function("pn_delivery_update")
-cdef on_t pn_delivery_clear = <on_t> _function("pn_delivery_clear")
-cdef text_of_t pn_condition_get_name = <text_of_t> _function("pn_condition_get_name")
-cdef text_of_t pn_condition_get_description = <text_of_t> _function("pn_condition_get_description")
-cdef on_text_int_t pn_condition_set_name = <on_text_int_t> _function("pn_condition_set_name")
-cdef on_text_int_t pn_condition_set_description = <on_text_int_t> _function("pn_condition_set_description")
+include "proton_functions.pxi"
 
 from cproton_ffi import lib as _lib
 
@@ -199,6 +63,18 @@ cdef int _TRANSPORT_CLOSED = TRANSPORT_CLOSED
 cdef int _MESSAGE_TOO_LARGE = MESSAGE_TOO_LARGE
 cdef unsigned long _ACCEPTED = _lib.PN_ACCEPTED
 cdef unsigned long _RECEIVED = _lib.PN_RECEIVED
+cdef unsigned long _MODIFIED = _lib.PN_MODIFIED
+
+#: What a peer may say of a message that we sent it; none of them: settled without a word.
+ACCEPTED = _lib.PN_ACCEPTED
+REJECTED = _lib.PN_REJECTED
+RELEASED = _lib.PN_RELEASED
+MODIFIED = _lib.PN_MODIFIED
+#: Ours: modified with `undeliverable-here`, a refusal for good.
+UNDELIVERABLE = -2
+#: Ours: settled without an outcome.
+UNTOLD = 0
+cdef int _UNDELIVERABLE = UNDELIVERABLE
 cdef int _SND_UNSETTLED = _lib.PN_SND_UNSETTLED
 cdef int _SND_SETTLED = _lib.PN_SND_SETTLED
 
@@ -243,12 +119,14 @@ cdef class Connection:
 
     `server`: take the server's part. `container`: our container id. `hostname`: the virtual host
     asked for (client). `max_frame_bytes`: largest frame we take. `idle_timeout_ms`: silence after
-    which the peer counts as dead, 0 for never; needs `tick` to be called.
+    which the peer counts as dead, 0 for never; needs `tick` to be called. `user`, `password`: who
+    we are (client, SASL PLAIN); nobody, by SASL ANONYMOUS, where `user` is empty.
     """
 
     def __init__(
         self, int fd, *, bint server, str container, str hostname="",
         uint32_t max_frame_bytes=65536, uint32_t idle_timeout_ms=0,
+        str user="", str password="",
     ):
         self.fd = fd
         self.server = server
@@ -260,7 +138,11 @@ cdef class Connection:
         if server:
             pn_transport_set_server(self.transport)
         pn_transport_require_auth(self.transport, False)
-        pn_sasl_allowed_mechs(pn_sasl(self.transport), b"ANONYMOUS")
+        pn_sasl_allowed_mechs(pn_sasl(self.transport), b"PLAIN" if user else b"ANONYMOUS")
+        if user:
+            pn_sasl_set_allow_insecure_mechs(pn_sasl(self.transport), True)
+            pn_connection_set_user(self.connection, user.encode())
+            pn_connection_set_password(self.connection, password.encode())
         pn_transport_set_max_frame(self.transport, max_frame_bytes)
         if idle_timeout_ms:
             pn_transport_set_idle_timeout(self.transport, idle_timeout_ms)
@@ -428,6 +310,7 @@ cdef class Connection:
             if wrapper.session == session:
                 found.append((_LINK_REMOTE_CLOSE, wrapper))
                 wrapper.close()
+        self.session_condition = _condition(pn_session_remote_condition(session))
         pn_session_close(session)
         pn_session_free(session)
         return 0
@@ -459,6 +342,24 @@ cdef class Connection:
         return _text(pn_connection_remote_container(self.connection))
 
     @property
+    def remote_properties(self):
+        """What the peer says of itself as it opens: product, version and the like, as text."""
+        from proton import Data  # decodes what its own library encodes; once a connection
+
+        cdef void *data = pn_connection_remote_properties(self.connection)
+        cdef ssize_t size = pn_data_encoded_size(data)
+        if size <= 0:
+            return {}
+        encoded = bytearray(size)
+        pn_data_encode(data, encoded, size)
+        decoder = Data()
+        decoder.decode(bytes(encoded))
+        decoder.rewind()
+        if not decoder.next() or decoder.type() != Data.MAP:
+            return {}
+        return {str(key): str(value) for key, value in decoder.get_dict().items()}
+
+    @property
     def remote_condition(self):
         """(name, description) with which the peer closed."""
         return _condition(pn_connection_remote_condition(self.connection))
@@ -488,6 +389,18 @@ cdef class Connection:
         pn_link_flow(link, credit)
         return wrapper
 
+    def publisher(self, str name, str address):
+        """Attach a sending link to `address` in a session of its own; its peer settles."""
+        cdef void *session = pn_session(self.connection)
+        pn_session_open(session)
+        cdef void *link = pn_sender(session, name.encode())
+        cdef PublisherLink wrapper = PublisherLink()
+        wrapper._bind(self, link)
+        pn_terminus_set_address(pn_link_target(link), address.encode())
+        pn_link_set_snd_settle_mode(link, _SND_UNSETTLED)
+        pn_link_open(link)
+        return wrapper
+
 
 cdef class Link:
     """One end of a link; `owner` is whatever the layer above hangs on it."""
@@ -512,6 +425,13 @@ cdef class Link:
         if self.link == NULL:
             return ""
         return _text(pn_terminus_get_address(pn_link_remote_source(self.link)))
+
+    @property
+    def target_address(self):
+        """The address the peer gave as the target; "" where it gave none, or the link is over."""
+        if self.link == NULL:
+            return ""
+        return _text(pn_terminus_get_address(pn_link_remote_target(self.link)))
 
     @property
     def remote_condition(self):
@@ -624,6 +544,48 @@ cdef class SenderLink(Link):
         pn_delivery_clear(delivery)
         pn_delivery_settle(delivery)
         return 0
+
+
+cdef class PublisherLink(SenderLink):
+    """A link on which every message is numbered by the caller and told of when it is settled.
+
+    `confirmed` are the numbers that the peer has accepted, `returned` tuples (number, outcome,
+    the peer's words) of those it has not; whoever reads them empties them. A number must not be
+    sent again before it was returned.
+    """
+
+    def __cinit__(self):
+        self.confirmed = []
+        self.returned = []
+
+    cpdef int send_as(self, uint64_t number, const unsigned char[::1] data) except -1:
+        """Send one encoded message under this number. The caller has asked `ready`."""
+        self.next_tag = number - 1
+        return self.send(data, 0, data.shape[0])
+
+    cdef int _on_delivery(self, void *delivery) except -1:
+        """As for any sending link; and which message it was, and what the peer says of it."""
+        cdef unsigned long state
+        cdef uint64_t number
+        cdef object outcome
+        cdef void *disposition
+        cdef tuple condition
+        if not pn_delivery_updated(delivery):
+            return 0
+        state = pn_delivery_remote_state(delivery)
+        if (state == 0 or state == _RECEIVED) and not pn_delivery_settled(delivery):
+            return 0
+        number = (<uint64_t *> pn_delivery_tag(delivery).start)[0]
+        if state == _ACCEPTED:
+            self.confirmed.append(number)
+        else:
+            disposition = pn_delivery_remote(delivery)
+            condition = _condition(pn_disposition_condition(disposition))
+            outcome = UNTOLD if state == _RECEIVED else state
+            if state == _MODIFIED and pn_disposition_is_undeliverable(disposition):
+                outcome = _UNDELIVERABLE
+            self.returned.append((number, outcome, " ".join(filter(None, condition))))
+        return SenderLink._on_delivery(self, delivery)
 
 
 cdef class ReceiverLink(Link):

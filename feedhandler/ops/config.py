@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from feedhandler.config import Config, load_config, loopback_config, to_toml
+from feedhandler.config import Config, load_config, loopback_config
+from feedhandler.config_show import to_toml
 from feedhandler.ops.console import ExitCode
 
 

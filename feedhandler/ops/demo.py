@@ -34,8 +34,8 @@ from feedhandler.config import (
     loopback_config,
     loopback_lines,
     loopback_refresh_lines,
-    to_toml,
 )
+from feedhandler.config_show import to_toml
 from feedhandler.histogram import BUCKETS, percentiles_of
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ops.children import Child, Family

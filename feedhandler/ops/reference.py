@@ -18,6 +18,7 @@ from feedhandler.counters import (
     HIGH_WATER,
     ChannelCounter,
     Counter,
+    DestinationCounter,
     LineCounter,
     NodeCounter,
     RecorderCounter,
@@ -25,6 +26,7 @@ from feedhandler.counters import (
 from feedhandler.observe import settings as observe
 from feedhandler.ops.markdown import table
 from feedhandler.ops.reference_recovery import recovery
+from feedhandler.publish_settings import MAX_DESTINATIONS, PublishConfig
 from feedhandler.recovery import desk, runner
 from feedhandler.retrans import client, refresh
 from feedhandler.retrans import recovery as channel_recovery
@@ -50,6 +52,7 @@ _SNAPSHOT = {
         "channels": "one object a channel, in the configuration's order",
         "recovery": "what recovery did for all channels",
         "node": "the AMQP node",
+        "destinations": "one object a `[[publish]]` table, in the configuration's order",
         "recorder": "what is recorded; only where `[record] dir` is set",
     },
     "Each of `channels`": {
@@ -86,6 +89,18 @@ _SNAPSHOT = {
         "links": "links attached now",
         "queued_bytes": "bytes that wait in the links' queues now",
     },
+    "Each of `destinations`, beside its counters": {
+        "name": "its name",
+        "to": "the broker's host and port",
+        "broker": "what the broker calls itself, once it was reached",
+        "state": "`WAITING` (to try again), `CONNECTING`, `ASKING` (does the exchange lead on), "
+        "`ATTACHING`, `UP`, or `CLOSED`",
+        "reason": "why the last connection ended; empty while it is up",
+        "unconfirmed": "messages sent and not confirmed yet",
+        "unconfirmed_bytes": "bytes of those",
+        "queued": "messages that wait to be sent",
+        "queued_bytes": "bytes of those, with what keeping them costs",
+    },
     "`recorder`": {
         "state": "`ready`, `recording`, `stopped` (by itself, at a bound or a failure), or `ended` "
         "with the gateway",
@@ -102,6 +117,11 @@ _SCOPES: list[tuple[str, str, type[Counter]]] = [
     ("Line", "One line: one socket on one multicast group.", LineCounter),
     ("Channel", "One channel: one space of sequence numbers.", ChannelCounter),
     ("Node", "The AMQP node and its links.", NodeCounter),
+    (
+        "Destination",
+        "One broker that is published to, see [publishing.md](publishing.md).",
+        DestinationCounter,
+    ),
     ("Recorder", "One series of recordings, see [recording.md](recording.md).", RecorderCounter),
 ]
 
@@ -173,6 +193,12 @@ _TABLES: list[tuple[str, str, type[Struct]]] = [
         "[log]",
         "Events and their fields: [operating.md](operating.md#the-log).",
         observe.LogConfig,
+    ),
+    (
+        "[[publish]]",
+        "A broker that the gateway publishes to, see [publishing.md](publishing.md). "
+        f"{MAX_DESTINATIONS} of them at most.",
+        PublishConfig,
     ),
     (
         "[[server]]",

@@ -13,7 +13,8 @@ import zmq
 from rich.console import Console
 
 from feedhandler.codecs.errors import ConfigError, PeerError
-from feedhandler.config import ControlConfig, loopback_config, to_toml
+from feedhandler.config import ControlConfig, loopback_config
+from feedhandler.config_show import to_toml
 from feedhandler.control import ENDPOINT_DEFAULT, Verbs
 from feedhandler.counters import ChannelCounter, LineCounter, RecorderCounter
 from feedhandler.gateway import Gateway

@@ -12,15 +12,14 @@ from feedhandler.codecs.errors import ConfigError
 from feedhandler.config import (
     ARBITRATION_MEANING,
     RECOVERY_MEANING,
-    SECTIONS,
     AmqpConfig,
     Config,
     StatsConfig,
     load_config,
     loopback_config,
     parse_config,
-    to_toml,
 )
+from feedhandler.config_show import SECTIONS, to_toml
 from feedhandler.config_text import KeyLines
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.retrans.settings import RecoverySettings

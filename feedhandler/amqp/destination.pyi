@@ -1,0 +1,40 @@
+from collections.abc import Callable
+
+from feedhandler.amqp.outlet import Outlet, Peer
+from feedhandler.amqp.proton import PublisherLink
+from feedhandler.amqp.routing import Subscription
+from feedhandler.amqp.shortfall import Shortfall
+from feedhandler.amqp.stream import Stream
+from feedhandler.amqp.window import Parcel, Window
+
+HEADER: bytes
+KEYS_MAX: int
+
+class Destination(Outlet):
+    link: PublisherLink
+    streams: list[Stream]
+    shortfalls: dict[int, Shortfall]
+    window: Window
+    untold: bool
+    hold_batches: bool
+    dropped: int
+    dropped_bytes: int
+    abandoned: int
+    overflows: int
+    overflowing: bool
+    def __init__(
+        self,
+        peer: Peer,
+        subscription: Subscription,
+        streams: list[Stream],
+        messages_max: int,
+        queue_bytes_max: int,
+        batch_bytes_max: int,
+        retry_ns: Callable[[int], int],
+        on_batch: Callable[[], None] | None = None,
+    ) -> None: ...
+    def connect(self, link: PublisherLink) -> None: ...
+    def disconnect(self) -> int: ...
+    def settle(self) -> int: ...
+    def abandon(self, parcel: Parcel) -> None: ...
+    def flush_batches(self) -> int: ...

@@ -1,0 +1,522 @@
+"""A broker that the gateway publishes to: the connection around a `Destination`.
+
+What it is for: one `Publisher` a `[[publish]]` table. It connects, finds out what the broker is,
+asks whether the exchange leads anywhere where the broker would not say so later, attaches a link,
+and keeps all that up: after a lost connection it waits (doubling, jittered), connects again, and
+everything unconfirmed is sent again in order, with the same message-ids. What the broker says of
+each message goes to the window, and to the operator where it is no success.
+
+    WAITING     between two tries
+    CONNECTING  the socket, then who we are to each other
+    ASKING      does the exchange lead anywhere? asked of the management API
+    ATTACHING   the link is offered
+    UP          publishing
+    CLOSED      the gateway has ended, or not begun
+
+What it promises: no call blocks, and nothing that the broker does or fails to do slows the feed;
+the fan-out is told of the destination from the start, so that what is published meanwhile waits
+within its bound; no password gets into a text.
+
+What it leaves to others: what waits and what is unconfirmed (`destination`, `window`), what kinds
+of brokers there are (`brokers`).
+"""
+
+import asyncio
+import contextlib
+import socket
+import time
+import zlib
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from feedhandler.amqp import brokers, proton
+from feedhandler.amqp.destination import Destination
+from feedhandler.amqp.fanout import Fanout
+from feedhandler.amqp.node import SEND_BUFFER_BYTES, TICK_SECONDS
+from feedhandler.amqp.outlet import Peer
+from feedhandler.amqp.quality import QualityState
+from feedhandler.amqp.rabbitmq_management import problem
+from feedhandler.amqp.routing import AddressError, parse_address
+from feedhandler.amqp.window import Outcome
+from feedhandler.codecs.errors import ConfigError
+from feedhandler.counters import DestinationCounter
+from feedhandler.publish_settings import PublishConfig
+from feedhandler.retrans.backoff import Backoff
+
+#: A message that the broker gave back waits this long first, and at most so long.
+RETRY_US = 50_000
+RETRY_MOST_US = 2_000_000
+#: A connection that lasted this long was a good one: the next wait is the first again.
+GOOD_SECONDS = 5.0
+#: Looks at the backlog while the gateway ends.
+STOP_LOOK_SECONDS = 0.005
+#: Characters of a broker's words in a line to the operator.
+WORDS_CHARS_MAX = 200
+
+OUTCOMES = {
+    proton.RELEASED: Outcome.RELEASED,
+    proton.REJECTED: Outcome.REJECTED,
+    proton.MODIFIED: Outcome.MODIFIED,
+    proton.UNDELIVERABLE: Outcome.UNDELIVERABLE,
+}
+
+
+class State(Enum):
+    """How far the connection is; the module's text says what each means."""
+
+    WAITING = "WAITING"
+    CONNECTING = "CONNECTING"
+    ASKING = "ASKING"
+    ATTACHING = "ATTACHING"
+    UP = "UP"
+    CLOSED = "CLOSED"
+
+
+class Publisher(Peer):
+    """One destination and its connection. `tell` gets lines for the operator.
+
+    Raises ConfigError for a password that is not there, or types that the feed has not.
+    """
+
+    def __init__(
+        self,
+        config: PublishConfig,
+        fanout: Fanout,
+        message_type: Callable[[str], int],
+        container: str,
+        tell: Callable[[str], None],
+    ) -> None:
+        super().__init__(fanout.dirty_peers)
+        self.config = config
+        self.place = config.resolved()
+        self.state = State.CLOSED
+        self.reason = ""
+        self.broker = ""
+        self.connects = self.failures = 0
+        self.destination = self._destination(fanout, message_type)
+        self._fanout = fanout
+        self._container = container
+        self._tell = tell
+        self._sock: socket.socket | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._ended: asyncio.Future[str] | None = None
+        self._batch_timer: asyncio.TimerHandle | None = None
+        self._told_down = self._told_overflow = self._told_abandoned = False
+        self._tries = 0
+        self._kind = ""
+        self._moved = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop
+        seed = zlib.crc32(f"{container}/{config.name}".encode())
+        self._backoff = Backoff(config.reconnect_us, config.reconnect_max_us, seed)
+
+    def _destination(self, fanout: Fanout, message_type: Callable[[str], int]) -> Destination:
+        config = self.config
+        try:
+            subscription = parse_address(config.address, message_type)
+        except AddressError as error:
+            raise ConfigError(
+                f"publish {config.name!r}: {error.message}", "see docs/addresses.md, Patterns"
+            ) from None
+        return Destination(
+            self,
+            subscription,
+            fanout.streams,
+            config.window,
+            config.queue_bytes,
+            config.batch_max_bytes,
+            Backoff(RETRY_US, RETRY_MOST_US, zlib.crc32(config.name.encode())).delay_ns,
+            self._on_batch if config.batch_max_us else None,
+        )
+
+    # -- beginning and end ------------------------------------------------------------------
+
+    def start(self, qualities: list[QualityState]) -> None:
+        """Take part in the fan-out, and connect; to be called within a running event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._fanout.add(self.destination)
+        for stream in self._fanout.streams:
+            if self.destination in stream.concerned:
+                body = qualities[stream.index].attached(stream.next_sequence or None)
+                self._fanout.quality(stream, body, [self.destination])
+        self._task = self._loop.create_task(self._run())
+
+    async def stop(self, seconds: float) -> None:
+        """Send what waits and have it confirmed, for at most `seconds`; then close."""
+        task, self._task = self._task, None
+        if task is None:
+            return
+        deadline = self._loop.time() + seconds
+        self.destination.flush_batches()
+        while self.state is State.UP and self._unfinished() and self._loop.time() < deadline:
+            self.work()
+            await asyncio.sleep(STOP_LOOK_SECONDS)
+        if self._unfinished():
+            self._say(f"{self._unfinished()} messages were not confirmed when the gateway ended")
+        if self._sock is not None and self.engine is not None:
+            self.engine.close()
+            self.engine.flush()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        self._disconnect()
+        self._fanout.remove(self.destination)
+        self.state = State.CLOSED
+        if self._batch_timer is not None:
+            self._batch_timer.cancel()
+
+    def _unfinished(self) -> int:
+        """Messages that wait or are not confirmed."""
+        destination = self.destination
+        return len(destination.window.held) + len(destination.queue)
+
+    # -- keeping it up ----------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """Connect, serve, wait, for ever; ended by `stop`."""
+        while True:
+            began = self._loop.time()
+            reason = await self._serve_once()
+            self._disconnect()
+            self.failures += 1
+            self.state, self.reason = State.WAITING, reason
+            if not self._told_down:
+                self._told_down = True
+                self._say(f"not connected to {self.place.shown}: {reason}; trying again")
+            self._tries = 1 if self._loop.time() - began > GOOD_SECONDS else self._tries + 1
+            await asyncio.sleep(self._backoff.delay_ns(self._tries) / 1e9)
+
+    async def _serve_once(self) -> str:
+        """One connection, from its first packet to its end; why it ended."""
+        self._ended = self._loop.create_future()
+        self._moved.clear()
+        self.state = State.CONNECTING
+        try:
+            async with asyncio.timeout(self.config.connect_timeout_us / 1e6):
+                await self._connect()
+                while self.state is not State.UP and not self._ended.done():
+                    await self._next_step()
+        except TimeoutError:
+            return "no answer in time"
+        except OSError as error:
+            return error.strerror or str(error)
+        if not self._ended.done():
+            self._told_down = False
+            self.connects += 1
+            self._say(f"publishing to {self.place.shown}, {self.broker}")
+        return await self._ended
+
+    async def _connect(self) -> None:
+        """Open the socket, and say who we are."""
+        place = self.place
+        found = await self._loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, address = found[0]
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+            await self._loop.sock_connect(sock, address)
+        except BaseException:
+            sock.close()
+            raise
+        self._sock = sock
+        self.gone = False
+        self.engine = proton.Connection(
+            sock.fileno(),
+            server=False,
+            container=self._container,
+            hostname=brokers.hostname_of(place.host, place.vhost),
+            max_frame_bytes=self.config.max_frame_bytes,
+            idle_timeout_ms=self.config.idle_timeout_ms,
+            user=place.user,
+            password=place.password,
+        )
+        self._loop.add_reader(sock.fileno(), self._on_readable)
+        self.work()
+
+    async def _next_step(self) -> None:
+        """Wait for the broker's answer; ask and attach once it has said what it is."""
+        await self._moved.wait()
+        self._moved.clear()
+        if self.state is State.ASKING:
+            reason = await self._route_problem()
+            if reason is not None:
+                self._end(reason)
+            elif not self.gone:
+                self._attach()
+
+    def _on_open(self) -> None:
+        """The broker has opened the connection: what is it, and can it be trusted?"""
+        assert self.engine is not None
+        properties = self.engine.remote_properties
+        self.broker = brokers.product_of(properties)
+        self._kind = self.config.kind
+        if self._kind == "auto":
+            known = brokers.kind_of(properties)
+            if known is None:
+                self._end(f"{self.broker} is of no kind that is known; set `kind`")
+                return
+            self._kind = known
+        self.state = State.ASKING
+        self._moved.set()
+
+    async def _route_problem(self) -> str | None:
+        """Why the exchange may lead nowhere; None where it leads on or nobody wants to know."""
+        config, place = self.config, self.place
+        if not brokers.hides_unroutable(self._kind) or not config.require_route:
+            return None
+        if not config.management:
+            return (
+                f"{self.broker} confirms what no queue is bound for: set `management`, "
+                "or require_route = false"
+            )
+        asked = (config.management, place.vhost, config.exchange, place.user, place.password)
+        return await asyncio.to_thread(problem, *asked)
+
+    def _attach(self) -> None:
+        """Offer the link."""
+        assert self.engine is not None
+        self.state = State.ATTACHING
+        self.engine.publisher(
+            f"{self._container}/{self.config.name}",
+            brokers.target_of(self._kind, self.config.exchange),
+        )
+        self.work()
+
+    def _end(self, reason: str) -> None:
+        """The connection is over."""
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(reason)
+            self._moved.set()
+        self._release()
+
+    def _release(self) -> None:
+        """Let go of the socket at once: nothing may be read or written on it any more."""
+        sock, self._sock = self._sock, None
+        if sock is None:
+            return
+        self.gone = True
+        self._loop.remove_reader(sock.fileno())
+        if self.writing:
+            self.writing = False
+            self._loop.remove_writer(sock.fileno())
+        sock.close()
+
+    def _disconnect(self) -> None:
+        """After a connection's end: what was confirmed is settled, the rest is to be sent again."""
+        self._release()
+        self._settle()
+        self.destination.disconnect()
+        if self.engine is not None:
+            for link in list(self.engine.links.values()):
+                link.release()
+        self.engine = None  # type: ignore[assignment]
+
+    # -- from the event loop ----------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        assert self.engine is not None
+        ended = self.engine.receive() < 0
+        self.work()
+        if ended:
+            self._end(self._why())
+
+    def _on_writable(self) -> None:
+        self.work()
+
+    def attend(self) -> None:
+        """Do what a hand-over left to do beside writing."""
+        if self.writing:
+            self.dirty = False
+        else:
+            self.work()
+
+    def work(self) -> None:
+        """Act upon the engine's events, send what may be sent, and write, until nothing is new."""
+        while True:
+            self.dirty = False
+            if self.gone or self.engine is None:
+                return
+            for kind, link in self.engine.events():
+                self._handle(kind, link)
+            if self.gone:
+                return
+            self._settle()
+            self.destination.drain()
+            state = self.engine.flush()
+            if state < 0:
+                self._end(self._why())
+                return
+            if state > 0:
+                if not self.writing and self._sock is not None:
+                    self.writing = True
+                    self._loop.add_writer(self._sock.fileno(), self._on_writable)
+                return
+            if self.writing and self._sock is not None:
+                self.writing = False
+                self._loop.remove_writer(self._sock.fileno())
+            if not self.dirty:
+                return
+
+    def tick(self, now_ms: int) -> None:
+        """Let the engine see the time, and messages that came back go out again."""
+        if self.engine is not None and not self.gone:
+            self.engine.tick(now_ms)
+            self.destination.window.due(time.monotonic_ns())
+            self.work()
+        self._tell_overflow()
+
+    def _handle(self, kind: int, link: Any) -> None:
+        assert self.engine is not None
+        if kind == proton.CONNECTION_REMOTE_OPEN:
+            self._on_open()
+        elif kind == proton.LINK_REMOTE_OPEN:
+            if link.target_address:
+                self.state = State.UP
+                self._moved.set()
+                self.destination.connect(link)
+        elif kind in (proton.LINK_REMOTE_CLOSE, proton.LINK_REMOTE_DETACH):
+            words = () if link is None else link.remote_condition
+            self._settle()
+            self._end(_words(words) or _words(self.engine.session_condition) or "link closed")
+        elif kind == proton.CONNECTION_REMOTE_CLOSE:
+            self._end(_words(self.engine.remote_condition) or "closed by the broker")
+
+    def _why(self) -> str:
+        """Why the connection broke."""
+        assert self.engine is not None
+        return (
+            _words(self.engine.remote_condition)
+            or _words(self.engine.transport_condition)
+            or "the connection broke off"
+        )
+
+    # -- what the broker says of messages ---------------------------------------------------
+
+    def _settle(self) -> None:
+        """Take the outcomes: confirmed, to be sent again, or abandoned."""
+        destination = self.destination
+        destination.settle()
+        link = destination.link
+        if not link.returned:
+            return
+        now_ns = time.monotonic_ns()
+        for number, told, words in link.returned:
+            outcome = OUTCOMES.get(told, Outcome.UNTOLD)
+            parcel = destination.window.come_back(number, outcome, now_ns)
+            if parcel is not None:
+                destination.abandon(parcel)
+                self._tell_abandoned(outcome, words)
+        link.returned.clear()
+
+    def _tell_abandoned(self, outcome: Outcome, words: str) -> None:
+        """Tell of the first message that is given up; `abandoned` counts them all."""
+        if self._told_abandoned:
+            return
+        self._told_abandoned = True
+        said = f", {words[:WORDS_CHARS_MAX]}" if words else ""
+        self._say(
+            f"a message is given up, the broker did not take it ({outcome.name.lower()}{said}); "
+            "`abandoned` counts the others"
+        )
+
+    def _tell_overflow(self) -> None:
+        """Once for each time that the queue is full."""
+        full = self.destination.overflowing
+        if full and not self._told_overflow:
+            self._say("the broker does not keep up: the oldest messages are dropped")
+        self._told_overflow = full
+
+    def _say(self, text: str) -> None:
+        self._tell(f"publish {self.config.name}: {text}")
+
+    # -- batches and statistics -------------------------------------------------------------
+
+    def _on_batch(self) -> None:
+        """A batch begins to gather."""
+        self._batch_timer = self._loop.call_later(self.config.batch_max_us / 1e6, self._flush)
+
+    def _flush(self) -> None:
+        self._batch_timer = None
+        self.destination.flush_batches()
+        if self.destination.has_open_batch():
+            self._on_batch()
+        self.work()
+
+    def snapshot(self) -> dict[str, Any]:
+        """State and counters, for statistics."""
+        destination, window = self.destination, self.destination.window
+        counts = {
+            DestinationCounter.SENT: destination.sent,
+            DestinationCounter.SENT_BYTES: destination.sent_bytes,
+            DestinationCounter.CONFIRMED: window.confirmed,
+            DestinationCounter.RESENT: window.resent,
+            DestinationCounter.RELEASED: window.counts[Outcome.RELEASED],
+            DestinationCounter.REJECTED: window.counts[Outcome.REJECTED],
+            DestinationCounter.MODIFIED: window.counts[Outcome.MODIFIED]
+            + window.counts[Outcome.UNDELIVERABLE],
+            DestinationCounter.UNTOLD: window.counts[Outcome.UNTOLD],
+            DestinationCounter.ABANDONED: destination.abandoned,
+            DestinationCounter.WAITED: destination.waited,
+            DestinationCounter.DROPPED: destination.dropped,
+            DestinationCounter.DROPPED_BYTES: destination.dropped_bytes,
+            DestinationCounter.OVERFLOWS: destination.overflows,
+            DestinationCounter.CONNECTS: self.connects,
+            DestinationCounter.FAILURES: self.failures,
+        }
+        return {
+            "name": self.config.name,
+            "to": self.place.shown,
+            "broker": self.broker,
+            "state": self.state.value,
+            "reason": "" if self.state is State.UP else self.reason,
+            "unconfirmed": len(window.held),
+            "unconfirmed_bytes": window.bytes,
+            "queued": len(destination.queue),
+            "queued_bytes": destination.queued_bytes,
+            **{counter.name.lower(): int(value) for counter, value in counts.items()},
+        }
+
+
+class Publishers:
+    """All destinations of one gateway."""
+
+    def __init__(
+        self,
+        configs: tuple[PublishConfig, ...],
+        fanout: Fanout,
+        message_type: Callable[[str], int],
+        container: str,
+        tell: Callable[[str], None],
+    ) -> None:
+        self.all = [Publisher(config, fanout, message_type, container, tell) for config in configs]
+        self._ticker: asyncio.TimerHandle | None = None
+
+    def start(self, qualities: list[QualityState]) -> None:
+        """Connect each; to be called within a running event loop."""
+        for publisher in self.all:
+            publisher.start(qualities)
+        if self.all:
+            self._tick()
+
+    def _tick(self) -> None:
+        now_ms = time.monotonic_ns() // 1_000_000
+        for publisher in self.all:
+            publisher.tick(now_ms)
+        self._ticker = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
+
+    async def stop(self, seconds: float) -> None:
+        """Have everything confirmed, for at most `seconds`; then close."""
+        await asyncio.gather(*(publisher.stop(seconds) for publisher in self.all))
+        if self._ticker is not None:
+            self._ticker.cancel()
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """Each destination's state and counters."""
+        return [publisher.snapshot() for publisher in self.all]
+
+
+def _words(condition: tuple[str, ...] | None) -> str:
+    """A condition's name and description on one line."""
+    return ": ".join(filter(None, condition or ()))[:WORDS_CHARS_MAX]

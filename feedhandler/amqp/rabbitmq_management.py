@@ -1,0 +1,91 @@
+"""Does a RabbitMQ exchange lead anywhere? Asked of the management plugin, over HTTP.
+
+RabbitMQ 3 settles as accepted what no queue is bound for, so a publisher that trusts its
+confirmations needs to know beforehand. AMQP 1.0 can tell that an exchange exists, and nothing of
+its bindings. The management plugin can: `problem` asks it for the exchange, its bindings, and its
+alternate exchange, set at its declaration or by a policy.
+
+That is a look at one moment. A binding that is taken away later, or one that does not match every
+routing key in use, is not seen; an alternate exchange with a queue behind it is the sure way.
+
+It blocks, for `TIMEOUT_S` a question at most: call it in a thread. Credentials go into one header
+and nowhere else; redirections are not followed, so that they go to nobody else.
+"""
+
+import base64
+import http.client
+import json
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+#: How long one question may take.
+TIMEOUT_S = 5.0
+#: Read of an answer at most: many thousand bindings; one would do.
+ANSWER_BYTES_MAX = 1 << 20
+
+
+def problem(management: str, vhost: str, exchange: str, user: str, password: str) -> str | None:
+    """Why what is published to `exchange` may go nowhere, in words; None where it leads on.
+
+    `management`: the plugin's URL, such as http://broker:15672. `vhost`: "" is the default, "/".
+    """
+    try:
+        return _problem(management, vhost or "/", exchange, user, password)
+    except (OSError, http.client.HTTPException) as error:
+        return f"the management API at {_place(management)} cannot be asked: {_words(error)}"
+    except ValueError:
+        return f"the management API at {_place(management)} answers what is no JSON"
+
+
+def _problem(management: str, vhost: str, exchange: str, user: str, password: str) -> str | None:
+    path = f"/api/exchanges/{quote(vhost, safe='')}/{quote(exchange, safe='')}"
+    token = base64.b64encode(f"{user}:{password}".encode()).decode()
+    headers = {"Authorization": f"Basic {token}"}
+    status, found = _get(management, path, headers)
+    if status == 404:
+        return f"there is no exchange {exchange!r} in virtual host {vhost!r}"
+    if status != 200:
+        return _refusal(management, status)
+    if found.get("arguments", {}).get("alternate-exchange"):
+        return None
+    if policy := found.get("policy"):
+        at = f"/api/policies/{quote(vhost, safe='')}/{quote(policy, safe='')}"
+        status, said = _get(management, at, headers)
+        if status == 200 and said.get("definition", {}).get("alternate-exchange"):
+            return None
+    status, bindings = _get(management, f"{path}/bindings/source", headers)
+    if status != 200:
+        return _refusal(management, status)
+    if not bindings:
+        return f"nothing is bound to exchange {exchange!r}, and it has no alternate exchange"
+    return None
+
+
+def _get(management: str, path: str, headers: dict[str, str]) -> tuple[int, Any]:
+    """The status and the decoded body of one question; too long a list counts as not empty."""
+    parts = urlsplit(management)
+    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+    connection = kind(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
+    try:
+        connection.request("GET", parts.path.rstrip("/") + path, headers=headers)
+        answer = connection.getresponse()
+        body = answer.read(ANSWER_BYTES_MAX)
+    finally:
+        connection.close()
+    if answer.status == 200 and len(body) == ANSWER_BYTES_MAX:
+        return 200, [{}]
+    return answer.status, json.loads(body) if answer.status == 200 else None
+
+
+def _place(management: str) -> str:
+    parts = urlsplit(management)
+    return f"{parts.hostname}:{parts.port}" if parts.port else str(parts.hostname)
+
+
+def _refusal(management: str, status: int) -> str:
+    hint = ": the user wants the management tag" if status in (401, 403) else ""
+    return f"the management API at {_place(management)} answers {status}{hint}"
+
+
+def _words(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

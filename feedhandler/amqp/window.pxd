@@ -1,0 +1,29 @@
+"""C view of the window for the destination."""
+
+cdef class Parcel:
+    cdef readonly bytes data
+    cdef readonly unsigned int service
+    cdef readonly unsigned long long sequence
+    cdef readonly unsigned long long following
+    cdef readonly bint block
+    cdef readonly str reason
+    cdef public int tries
+
+
+cdef class Window:
+    cdef readonly Py_ssize_t messages_max
+    cdef readonly Py_ssize_t bytes_max
+    cdef readonly Py_ssize_t returned_max
+    cdef readonly Py_ssize_t bytes
+    cdef object retry_ns
+    cdef readonly dict held
+    cdef unsigned long long number
+    cdef readonly object again
+    cdef readonly list waiting
+    cdef readonly unsigned long long confirmed
+    cdef readonly unsigned long long resent
+    cdef readonly dict counts
+    cpdef bint room(self, Py_ssize_t size)
+    cpdef unsigned long long add(self, Parcel parcel)
+    cpdef bint confirm(self, unsigned long long number)
+    cpdef unsigned long long next_again(self)

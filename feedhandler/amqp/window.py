@@ -1,0 +1,184 @@
+"""What was sent to a broker and not yet confirmed, in order, with its bytes.
+
+What it is for: the engine forgets what it sent when a connection breaks, so the gateway keeps its
+own record. A `Window` numbers each message as it is sent first, keeps it until the broker says
+that it has it, and says what to send again: everything unconfirmed, in order, after a lost
+connection; one message, after a wait, where the broker gave it back.
+
+Only `accepted` is success. What every other outcome leads to stands in `VERDICTS`:
+
+    accepted       the broker has it: forget it
+    released       not taken, and may be sent again (RabbitMQ 4: no queue is bound for it)
+    modified       the same
+    rejected       refused as it is now (RabbitMQ 4: a queue is full or not to be had): the same
+    untold         settled without a word: unknown, so it is sent again
+    undeliverable  modified, "undeliverable here": refused for good
+
+A message that comes back is tried `TRIES_MAX` times in all, and then abandoned: the caller has to
+tell of it. Messages that came back keep their place in the window while they wait; no more than
+one in `RETURNED_SHARE` of the places may be taken by them, the next to come back is abandoned at
+once, so that messages nobody wants cannot stop those somebody does. A message that is sent again
+comes behind what was sent after it.
+
+No I/O; time comes as an argument.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Callable
+from enum import Enum, auto
+
+import cython
+
+#: How often one message is sent at most, lost connections not counted.
+TRIES_MAX = 5
+#: One place of the window in so many may be taken by a message that came back and waits.
+RETURNED_SHARE = 4
+
+
+class Outcome(Enum):
+    """What a broker may say of a message."""
+
+    ACCEPTED = auto()
+    RELEASED = auto()
+    MODIFIED = auto()
+    REJECTED = auto()
+    UNTOLD = auto()
+    UNDELIVERABLE = auto()
+
+
+class Verdict(Enum):
+    """What becomes of the message."""
+
+    CONFIRM = auto()
+    RETRY = auto()
+    ABANDON = auto()
+
+
+VERDICTS: dict[Outcome, Verdict] = {
+    Outcome.ACCEPTED: Verdict.CONFIRM,
+    Outcome.RELEASED: Verdict.RETRY,
+    Outcome.MODIFIED: Verdict.RETRY,
+    Outcome.REJECTED: Verdict.RETRY,
+    Outcome.UNTOLD: Verdict.RETRY,
+    Outcome.UNDELIVERABLE: Verdict.ABANDON,
+}
+
+
+@cython.cclass
+class Parcel:
+    """One message on its way to a broker.
+
+    `data`: the encoded message, or of a quality message that is not sent yet its body. `service`,
+    `sequence`: as in its tag. `following`: the number after what it holds. `block`: it belongs to
+    a snapshot block. `reason`: of a quality message, why it was sent; "" for all others. `tries`:
+    how often it was sent and came back.
+    """
+
+    def __init__(
+        self,
+        data: bytes,
+        service: int,
+        sequence: int,
+        following: int,
+        block: bool = False,
+        reason: str = "",
+    ) -> None:
+        self.data = data
+        self.service = service
+        self.sequence = sequence
+        self.following = following
+        self.block = block
+        self.reason = reason
+        self.tries = 0
+
+
+@cython.cclass
+class Window:
+    """At most `messages_max` messages and `bytes_max` bytes that are not confirmed.
+
+    `retry_ns(tries)` is how long a message waits that came back for the `tries`-th time.
+    """
+
+    def __init__(self, messages_max: int, bytes_max: int, retry_ns: Callable[[int], int]) -> None:
+        self.messages_max = messages_max
+        self.bytes_max = bytes_max
+        self.retry_ns = retry_ns
+        self.returned_max = max(1, messages_max // RETURNED_SHARE)
+        self.held = {}
+        self.bytes = 0
+        self.number = 0
+        self.again = deque()
+        self.waiting = []
+        self.confirmed = 0
+        self.resent = 0
+        self.counts = {outcome: 0 for outcome in Outcome if outcome != Outcome.ACCEPTED}
+
+    @cython.ccall
+    def room(self, size: cython.Py_ssize_t) -> cython.bint:
+        """Whether a new message of `size` bytes may be sent."""
+        return len(self.held) < self.messages_max and self.bytes + size <= self.bytes_max
+
+    @cython.ccall
+    def add(self, parcel: Parcel) -> cython.ulonglong:
+        """Take in a message that is about to be sent; its number. The caller has asked `room`."""
+        self.number += 1
+        self.held[self.number] = parcel
+        self.bytes += len(parcel.data)
+        return self.number
+
+    @cython.ccall
+    def confirm(self, number: cython.ulonglong) -> cython.bint:
+        """The broker has it; False for a number that is not in the window."""
+        parcel: Parcel = self.held.pop(number, None)
+        if parcel is None:
+            return False
+        self.bytes -= len(parcel.data)
+        self.confirmed += 1
+        return True
+
+    def come_back(self, number: int, outcome: Outcome, now_ns: int) -> Parcel | None:
+        """The broker has not taken it: the message where it is abandoned, None where it waits."""
+        parcel: Parcel = self.held.get(number)
+        if parcel is None:
+            return None
+        self.counts[outcome] += 1
+        parcel.tries += 1
+        if (
+            VERDICTS[outcome] is Verdict.ABANDON
+            or parcel.tries >= TRIES_MAX
+            or len(self.waiting) >= self.returned_max
+        ):
+            del self.held[number]
+            self.bytes -= len(parcel.data)
+            return parcel
+        heapq.heappush(self.waiting, (now_ns + self.retry_ns(parcel.tries), number))
+        return None
+
+    def lost(self) -> int:
+        """The connection is gone: everything unconfirmed is to be sent again, in order.
+
+        How many messages that is.
+        """
+        self.waiting.clear()
+        self.again = deque(self.held)
+        return len(self.again)
+
+    def due(self, now_ns: int) -> bool:
+        """Let what has waited long enough be sent again; whether anything is to be sent again."""
+        while self.waiting and self.waiting[0][0] <= now_ns:
+            self.again.append(heapq.heappop(self.waiting)[1])
+        return bool(self.again)
+
+    @property
+    def deadline_ns(self) -> int | None:
+        """When the next message that waits is to be sent again."""
+        return self.waiting[0][0] if self.waiting else None
+
+    @cython.ccall
+    def next_again(self) -> cython.ulonglong:
+        """Take the number of the next message to send again; 0 where there is none."""
+        if not self.again:
+            return 0
+        self.resent += 1
+        return self.again.popleft()

@@ -1,0 +1,63 @@
+from collections import deque
+from collections.abc import Callable
+from enum import Enum
+
+TRIES_MAX: int
+RETURNED_SHARE: int
+
+class Outcome(Enum):
+    ACCEPTED = 1
+    RELEASED = 2
+    MODIFIED = 3
+    REJECTED = 4
+    UNTOLD = 5
+    UNDELIVERABLE = 6
+
+class Verdict(Enum):
+    CONFIRM = 1
+    RETRY = 2
+    ABANDON = 3
+
+VERDICTS: dict[Outcome, Verdict]
+
+class Parcel:
+    data: bytes
+    service: int
+    sequence: int
+    following: int
+    block: bool
+    reason: str
+    tries: int
+    def __init__(
+        self,
+        data: bytes,
+        service: int,
+        sequence: int,
+        following: int,
+        block: bool = False,
+        reason: str = "",
+    ) -> None: ...
+
+class Window:
+    messages_max: int
+    bytes_max: int
+    returned_max: int
+    bytes: int
+    held: dict[int, Parcel]
+    again: deque[int]
+    waiting: list[tuple[int, int]]
+    confirmed: int
+    resent: int
+    counts: dict[Outcome, int]
+    def __init__(
+        self, messages_max: int, bytes_max: int, retry_ns: Callable[[int], int]
+    ) -> None: ...
+    def room(self, size: int) -> bool: ...
+    def add(self, parcel: Parcel) -> int: ...
+    def confirm(self, number: int) -> bool: ...
+    def come_back(self, number: int, outcome: Outcome, now_ns: int) -> Parcel | None: ...
+    def lost(self) -> int: ...
+    def due(self, now_ns: int) -> bool: ...
+    @property
+    def deadline_ns(self) -> int | None: ...
+    def next_again(self) -> int: ...

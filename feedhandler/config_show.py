@@ -1,0 +1,48 @@
+"""A configuration as TOML: what `feedhandler config show` prints.
+
+What is written loads to an equal object, but for a password in the URL of a `[[publish]]` table,
+which is masked: `password_env` and `password_file` survive.
+"""
+
+import msgspec
+from msgspec import Struct
+
+from feedhandler.config import Config, described
+from feedhandler.config_text import toml_value
+from feedhandler.publish_settings import PublishConfig
+
+#: The tables there is one of, in the order in which they are written.
+SECTIONS = tuple(n for n in Config.__struct_fields__ if n not in ("servers", "channels", "publish"))
+
+
+def to_toml(config: Config, comments: bool = False) -> str:
+    """The effective configuration, defaults included, as TOML; with each setting's meaning."""
+    parts = []
+    for section in SECTIONS:
+        parts.append(_table_text(f"[{section}]", getattr(config, section), comments))
+    for number, destination in enumerate(config.publish):
+        parts.append(_table_text("[[publish]]", destination, comments and number == 0))
+    for number, server in enumerate(config.servers):
+        parts.append(_table_text("[[server]]", server, comments and number == 0))
+    for number, channel in enumerate(config.channels):
+        explain = comments and number == 0
+        parts.append(_table_text("[[channel]]", channel, explain))
+        for key, lines in (("line", channel.lines), ("refresh_line", channel.refresh_lines)):
+            for position, line in enumerate(lines):
+                parts.append(_table_text(f"[[channel.{key}]]", line, explain and position == 0))
+    return "\n".join(parts)
+
+
+def _table_text(header: str, table: Struct, comments: bool) -> str:
+    lines = [header]
+    fields = msgspec.structs.fields(type(table))
+    for item, (_, description) in zip(fields, described(type(table)), strict=True):
+        value = getattr(table, item.name)
+        if isinstance(value, tuple):
+            continue
+        if isinstance(table, PublishConfig) and item.name == "to":
+            value = table.shown_to
+        if comments and description:
+            lines.append(f"# {description}")
+        lines.append(f"{item.encode_name} = {toml_value(value)}")
+    return "\n".join(lines) + "\n"

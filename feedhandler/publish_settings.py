@@ -1,0 +1,227 @@
+"""`[[publish]]`: a broker that the gateway publishes to. What the operator may say of it.
+
+A password is never shown: not by `repr`, not in an error, not by `config show`. It may stand in
+the URL, in an environment variable or in a file; the latter two are read when the gateway starts.
+"""
+
+import ipaddress
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import unquote, urlsplit
+
+import msgspec
+from msgspec import Meta, Struct
+
+from feedhandler.codecs.errors import ConfigError
+
+#: What stands for a password where one is shown.
+MASK = "***"
+#: A password file longer than this is something else.
+PASSWORD_BYTES_MAX = 4096
+AMQP_PORT = 5672
+#: Brokers published to: each is a connection, a queue and a window of its own.
+MAX_DESTINATIONS = 64
+
+_Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_\-]{1,64}$")]
+_Bytes = Annotated[int, Meta(ge=65_536, le=2**32)]
+
+
+def _setting(description: str, **bounds: Any) -> Meta:
+    return Meta(description=description, **bounds)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a broker is and who we are to it. `user` is empty for nobody."""
+
+    host: str
+    port: int
+    vhost: str
+    user: str
+    password: str = field(repr=False)
+
+    @property
+    def shown(self) -> str:
+        """For people: without who we are."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}"
+
+    @property
+    def local(self) -> bool:
+        """Whether it is this machine."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
+
+
+class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[[publish]]`: one destination."""
+
+    name: Annotated[_Name, _setting("names the destination in statistics and messages")]
+    to: Annotated[str, _setting("amqp://user:password@host:port/vhost; shown without password")]
+    exchange: Annotated[str, _setting("the exchange; each message's routing key is its subject")]
+    password_env: Annotated[
+        str, _setting("the environment variable that has the password; empty: none")
+    ] = ""
+    password_file: Annotated[str, _setting("the file that has the password; empty: none")] = ""
+    plain_over_network: Annotated[
+        bool, _setting("send the password unencrypted to another machine than this one")
+    ] = False
+    kind: Annotated[
+        Literal["auto", "rabbitmq-3"], _setting("the broker's kind: auto, or rabbitmq-3")
+    ] = "auto"
+    management: Annotated[
+        str, _setting("URL of RabbitMQ's management plugin, to see that the exchange leads on")
+    ] = ""
+    require_route: Annotated[
+        bool, _setting("RabbitMQ 3: publish only once a binding or alternate exchange was seen")
+    ] = True
+    patterns: Annotated[
+        str, _setting("what to publish: patterns as in a subscription, with commas between")
+    ] = "#"
+    types: Annotated[str, _setting("only these message types, with commas between; empty: all")] = (
+        ""
+    )
+    grain: Annotated[
+        Literal["packet", "batch", "message"],
+        _setting("what one AMQP message holds: packet, batch or message"),
+    ] = msgspec.field(name="as", default="packet")
+    quality: Annotated[bool, _setting("publish quality messages too")] = True
+    window: Annotated[int, _setting("unconfirmed messages at most", ge=1, le=10_000)] = 2000
+    queue_bytes: Annotated[
+        _Bytes, _setting("bytes that wait or are unconfirmed at most; beyond it `when_full`")
+    ] = 64 * 2**20
+    when_full: Annotated[
+        Literal["drop_oldest"], _setting("drop_oldest: what waits longest is dropped, and told")
+    ] = "drop_oldest"
+    batch_max_bytes: Annotated[int, _setting("largest body of a batch", ge=1500, le=2**24)] = 65_536
+    batch_max_us: Annotated[
+        int, _setting("a batch gathers for this long; 0: what a hand-over brought", ge=0, le=10**7)
+    ] = 0
+    max_frame_bytes: Annotated[int, _setting("largest AMQP frame taken", ge=512, le=2**24)] = 65_536
+    idle_timeout_ms: Annotated[
+        int, _setting("a broker silent for this long is dropped; 0: never", ge=0, le=86_400_000)
+    ] = 30_000
+    connect_timeout_us: Annotated[
+        int, _setting("connecting may take this long, until the link is there", ge=1000, le=10**9)
+    ] = 10_000_000
+    reconnect_us: Annotated[
+        int, _setting("first wait before connecting again; doubles, with jitter", ge=1000, le=10**9)
+    ] = 100_000
+    reconnect_max_us: Annotated[
+        int, _setting("longest wait before connecting again", ge=1000, le=10**10)
+    ] = 10_000_000
+
+    def __repr__(self) -> str:
+        """Without password."""
+        return f"PublishConfig(name={self.name!r}, to={self.shown_to!r})"
+
+    @property
+    def address(self) -> str:
+        """What is published, in the words of a subscription's address."""
+        types = f"&types={self.types}" if self.types else ""
+        return f"{self.patterns}?as={self.grain}&quality={int(self.quality)}{types}"
+
+    @property
+    def shown_to(self) -> str:
+        """`to` with the password masked."""
+        head, at, rest = self.to.rpartition("@")
+        scheme, slashes, user = head.partition("://")
+        if not at or ":" not in user:
+            return self.to
+        return f"{scheme}{slashes}{user.partition(':')[0]}:{MASK}@{rest}"
+
+    @property
+    def place(self) -> Place:
+        """`to` taken apart. Raises `ValueError`, without the text, for what is no AMQP URL."""
+        try:
+            parts = urlsplit(self.to)
+            port = parts.port or AMQP_PORT
+        except ValueError:
+            raise ValueError("no URL with a host and a port") from None
+        if parts.scheme != "amqp" or not parts.hostname:
+            raise ValueError("wants amqp://host, with user, password, port and vhost as needed")
+        if parts.query or parts.fragment:
+            raise ValueError("nothing may follow the vhost; write # ? / as %23 %3F %2F")
+        return Place(
+            parts.hostname,
+            port,
+            unquote(parts.path[1:]),
+            unquote(parts.username or ""),
+            unquote(parts.password or ""),
+        )
+
+    def resolved(self) -> Place:
+        """The place with the password from wherever it is. Raises `ConfigError`."""
+        place = self.place
+        if self.password_env:
+            password = os.environ.get(self.password_env)
+            if password is None:
+                raise ConfigError(
+                    f"publish {self.name!r}: there is no environment variable {self.password_env}",
+                    "set it to the password, or take password_env out",
+                )
+        elif self.password_file:
+            password = self._from_file()
+        else:
+            return place
+        return Place(place.host, place.port, place.vhost, place.user, password)
+
+    def _from_file(self) -> str:
+        try:
+            with Path(self.password_file).open("rb") as file:
+                content = file.read(PASSWORD_BYTES_MAX + 1)
+            if len(content) <= PASSWORD_BYTES_MAX:
+                return content.decode().rstrip("\r\n")
+            reason = f"longer than {PASSWORD_BYTES_MAX} bytes"
+        except UnicodeDecodeError:
+            reason = "not UTF-8 text"
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+        raise ConfigError(
+            f"publish {self.name!r}: password_file {self.password_file}: {reason}",
+            "a file with the password on its one line",
+        )
+
+
+def fault_of(destinations: tuple[PublishConfig, ...]) -> tuple[int, str, str, str] | None:
+    """What is wrong with the destinations: place, key, reason, remedy; None where nothing is."""
+    names: set[str] = set()
+    for number, destination in enumerate(destinations):
+        if destination.name in names:
+            return number, "name", f"a second destination {destination.name!r}", ""
+        names.add(destination.name)
+        if wrong := _fault(destination):
+            return number, *wrong
+    return None
+
+
+def _fault(config: PublishConfig) -> tuple[str, str, str] | None:
+    """What is wrong with a destination by itself: key, reason, remedy; None where nothing is."""
+    try:
+        place = config.place
+    except ValueError as error:
+        return "to", str(error), "for example amqp://feed@10.0.0.5:5672/market"
+    sources = [bool(place.password), bool(config.password_env), bool(config.password_file)]
+    if sum(sources) > 1:
+        return "to", "has more than one password", "in the URL, password_env, or password_file"
+    if any(sources) and not place.user:
+        return "to", "has a password but no user", "amqp://user@host:port/vhost"
+    if place.user and not place.local and not config.plain_over_network:
+        hint = "plain_over_network = true, where the network between is trusted"
+        return "to", "would send the password unencrypted to another machine", hint
+    if not config.exchange:
+        return "exchange", "empty", "amq.topic is there in every virtual host of RabbitMQ"
+    if config.management and not config.management.startswith(("http://", "https://")):
+        return "management", "is no http:// or https:// URL", "for example http://10.0.0.5:15672"
+    if "@" in config.management:
+        return "management", "may not hold a user", "the one of `to` is used"
+    if config.kind == "rabbitmq-3" and config.require_route and not config.management:
+        hint = "set management, or require_route = false to trust that it leads on"
+        return "require_route", "wants management, to see whether the exchange leads on", hint
+    if config.queue_bytes < 2 * config.batch_max_bytes:
+        return "queue_bytes", "is less than two batches", "make it larger, or batch_max_bytes less"
+    return None
