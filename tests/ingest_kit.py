@@ -88,9 +88,7 @@ class Channel:
         head: bytes = bytes(BODY),
     ) -> Verdict:
         """Give the arbiter one packet; what it says about it."""
-        payload = self._packet(
-            sequence, next_sequence, kind, session, send_time, body, count, head
-        )
+        payload = self._packet(sequence, next_sequence, kind, session, send_time, body, count, head)
         verdict = self.arbiter.receive(
             line, self.header, memoryview(payload), 0, self.now + 7, self.now
         )
