@@ -28,7 +28,7 @@ demo: $(VENV)/.compiled ## the main job, seen: exchange, gateway, subscribers (D
 test: $(VENV)/.compiled ## everything that must pass (TESTS=tests/unit for a part)
 	$(PY) -m pytest $(TESTS)
 
-coverage: $(VENV)/.compiled ## branches of the sans-IO cores that the tests take (CORES="retrans codecs")
+coverage: $(VENV)/.compiled ## branches of the sans-IO cores that the tests take, in 15 minutes (CORES=retrans)
 	$(PY) -m tests.core_coverage $(CORES)
 
 # mypy runs where no folder `codecs` hides Python's own module of that name, which the types of
