@@ -199,6 +199,13 @@ GAUGES: dict[str, dict[str, str]] = {
         "links": "links attached now",
         "queued_bytes": "bytes that wait in the links' queues now",
     },
+    "destination": {
+        "up": "1: connected and attached, 0: not",
+        "unconfirmed": "messages sent and not confirmed yet",
+        "unconfirmed_bytes": "bytes of those",
+        "queued": "messages that wait to be sent",
+        "queued_bytes": "bytes of those, with what keeping them costs",
+    },
     "subscription": {
         "links_now": "links attached now",
         "queued_bytes": "bytes that wait in their queues now",

@@ -118,6 +118,7 @@ SCOPES: dict[str, Scope] = {
         _scope("receiver", (), counters.ReceiverCounter),
         _scope("node", (), counters.NodeCounter),
         _scope("subscription", ("peer", "address"), counters.SubscriptionCounter),
+        _scope("destination", ("destination",), counters.DestinationCounter),
         _scope("recorder_series", ("series",), counters.RecorderCounter),
         _scope("recorder", (), None),
         _scope("control", (), control.COUNTS),

@@ -8,8 +8,16 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from feedhandler import notes
+from feedhandler.amqp.publisher import State as PublisherState
 from feedhandler.amqp.quality import State as QualityStateName
-from feedhandler.counters import ChannelCounter, LineCounter, NodeCounter, as_dict
+from feedhandler.counters import (
+    GAUGES,
+    ChannelCounter,
+    DestinationCounter,
+    LineCounter,
+    NodeCounter,
+    as_dict,
+)
 from feedhandler.ingest.states import State as ArbitrationState
 from feedhandler.observe.metrics import AnyReading, HistogramReading, Reading, StateReading
 from feedhandler.retrans.states import State as RecoveryState
@@ -20,6 +28,8 @@ if TYPE_CHECKING:
 _QUALITIES = tuple(each.value for each in QualityStateName)
 _ARBITRATIONS = tuple(each.name for each in ArbitrationState)
 _RECOVERIES = tuple(each.name for each in RecoveryState)
+
+_DESTINATION_VALUES = {each.name.lower() for each in DestinationCounter} | {*GAUGES["destination"]}
 
 
 def readings(gateway: "Gateway") -> Iterator[AnyReading]:
@@ -92,10 +102,14 @@ def _recovery(gateway: "Gateway") -> Iterator[Reading]:
 def _node(gateway: "Gateway") -> Iterator[AnyReading]:
     node = gateway.node
     told = gateway.node_snapshot()
-    known = {each.name.lower() for each in NodeCounter} | {"connections", "links", "queued_bytes"}
+    known = {each.name.lower() for each in NodeCounter} | {*GAUGES["node"]}
     yield Reading("node", {name: told[name] for name in known})
     for labels, values in gateway.subscriptions.rows():
         yield Reading("subscription", values, labels)
+    for destination in gateway.publishers.snapshot():
+        values = {key: v for key, v in destination.items() if key in _DESTINATION_VALUES}
+        values["up"] = destination["state"] == PublisherState.UP.value
+        yield Reading("destination", values, (destination["name"],))
     for stage, histogram in {**node.stages, **gateway.watch.stages}.items():
         yield HistogramReading("stage_seconds", (stage,), histogram.counts())
 

@@ -124,7 +124,6 @@ class Watch:
         self._timer = self._loop.call_later(wait_ns / 1e9, self._tick)
 
     def _look(self, now_ns: int) -> None:
-        self._note_joining(now_ns)
         self._tell_servers()
         self._tell_readiness()
         notes.current().tick()
@@ -152,6 +151,7 @@ class Watch:
     def facts(self) -> Facts:
         """What health is judged by, as of now."""
         gateway, now_ns = self._gateway, time.monotonic_ns()
+        self._note_joining(now_ns)
         receiver, recorder = gateway.receiver, gateway.recorder
         lag_ns = max(0, now_ns - self._due_ns) if self._timer is not None else 0
         return Facts(
@@ -186,17 +186,17 @@ class Watch:
     # -- what is told -----------------------------------------------------------------------
 
     def _tell_readiness(self) -> None:
+        if self.phase != "serving":
+            return
         reasons = self.not_ready()
-        ready = not reasons
-        if self.phase == "serving" and self._was_ready is not None and ready != self._was_ready:
-            if ready:
-                tell("health", "ready again", Level.INFO, ready=True)
-            else:
-                tell("health", f"not ready: {'; '.join(reasons)}", ready=False)
-        if self.phase == "serving":
-            if self._was_ready != ready:
-                self._notifier.status("ready" if ready else f"not ready: {reasons[0]}")
-            self._was_ready = ready
+        if self._was_ready == (not reasons):
+            return
+        if reasons:
+            tell("health", f"not ready: {'; '.join(reasons)}", ready=False)
+        elif self._was_ready is not None:
+            tell("health", "ready again", Level.INFO, ready=True)
+        self._notifier.status(f"not ready: {reasons[0]}" if reasons else "ready")
+        self._was_ready = not reasons
 
     def _tell_servers(self) -> None:
         if self.phase == "stopping":

@@ -23,6 +23,7 @@ from feedhandler.config import (
     LineConfig,
     load_config,
     loopback_config,
+    split_address,
 )
 from feedhandler.ingest.lines import Line, open_line
 from feedhandler.ops import host
@@ -73,6 +74,8 @@ def all_checks(config: Config, is_default: bool = False) -> Iterator[Check]:
         for channel, line in lines:
             yield check_join(channel, line, config.interface_of(line))
         yield check_port(config.amqp.address)
+        if config.metrics.listen:
+            yield check_port(split_address(config.metrics.listen), "metrics", "metrics.listen")
     yield check_clock()
     yield check_privileges()
     yield check_descriptors(config.amqp.max_connections + len(lines) + SPARE_DESCRIPTORS)
@@ -171,14 +174,14 @@ def check_join(channel: ChannelConfig, line: LineConfig, interface: str) -> Chec
     return Check(name, "ok", f"{place} can be joined")
 
 
-def check_port(address: tuple[str, int]) -> Check:
-    """The AMQP port is free."""
-    name = f"AMQP port {address[1]}"
+def check_port(address: tuple[str, int], what: str = "AMQP", key: str = "amqp.listen") -> Check:
+    """The port to listen on is free; `key` names it in the configuration."""
+    name = f"{what} port {address[1]}"
     try:
         host.try_listen(address)
     except OSError as error:
         found = f"{address[0]}:{address[1]}: {error.strerror or error}"
-        return Check(name, "fail", found, "end what listens there, or change amqp.listen")
+        return Check(name, "fail", found, f"end what listens there, or change {key}")
     return Check(name, "ok", "free")
 
 

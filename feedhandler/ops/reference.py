@@ -25,6 +25,7 @@ from feedhandler.counters import (
 )
 from feedhandler.observe import settings as observe
 from feedhandler.ops.markdown import table
+from feedhandler.ops.reference_metrics import metrics
 from feedhandler.ops.reference_recovery import recovery
 from feedhandler.publish_settings import MAX_DESTINATIONS, PublishConfig
 from feedhandler.recovery import desk, runner
@@ -284,6 +285,7 @@ def _bounds(item: msgspec.structs.FieldInfo) -> str:
 #: File name in `docs/`: what writes it.
 PAGES: dict[str, Callable[[], str]] = {
     "counters.md": counters,
+    "metrics.md": metrics,
     "configuration.md": configuration,
     "recovery.md": recovery,
 }
