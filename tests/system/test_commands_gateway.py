@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from feedhandler.codecs import load_feed
-from feedhandler.config import loopback_config, to_toml
+from feedhandler.config import loopback_config
+from feedhandler.config_show import to_toml
 from feedhandler.ops.demo import FEED, free_ports
 from feedhandler.replay.ledger import read_ledger
 

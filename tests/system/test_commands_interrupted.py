@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from feedhandler.config import loopback_config, to_toml
+from feedhandler.config import loopback_config
+from feedhandler.config_show import to_toml
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 60

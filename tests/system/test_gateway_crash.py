@@ -18,7 +18,8 @@ import pytest
 
 import feedhandler
 from feedhandler.codecs import load_feed
-from feedhandler.config import AmqpConfig, ChannelConfig, Config, LineConfig, to_toml
+from feedhandler.config import AmqpConfig, ChannelConfig, Config, LineConfig
+from feedhandler.config_show import to_toml
 from feedhandler.replay.sender_lines import MulticastLine
 from feedhandler.replay.sender_load import LoadGenerator, LoadTemplate
 

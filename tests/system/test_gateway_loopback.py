@@ -30,8 +30,8 @@ from feedhandler.config import (
     RefreshLineConfig,
     StatsConfig,
     parse_config,
-    to_toml,
 )
+from feedhandler.config_show import to_toml
 from feedhandler.gateway import Gateway
 from feedhandler.ingest.settings import ArbitrationSettings
 

@@ -26,8 +26,8 @@ from feedhandler.config import (
     Config,
     GatewaySettings,
     LineConfig,
-    to_toml,
 )
+from feedhandler.config_show import to_toml
 from feedhandler.ingest.settings import ArbitrationSettings
 
 #: `wire/iex-tp.md` of the feed's description counts the same: a check on the oracle itself.
