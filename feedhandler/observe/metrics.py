@@ -8,7 +8,7 @@ may fall again, and a highest value, is a gauge without `_total`.
 A gateway with many channels has tens of thousands of samples, and gathering them takes a good part
 of a second: far too long for an event loop that serves a stream. So everything goes by slices:
 `Gathering` takes one reading at a time, `text` yields the result in pieces of `SLICE_SAMPLES`
-samples, about a millisecond each, and whoever calls serves the stream in between. The values are
+samples, half a millisecond or so each, and whoever calls serves the stream in between. The values are
 therefore not of one instant, but each is a true one, and none goes back.
 
 `GatewayCollector` is the same for a registry of prometheus-client, all at once.
@@ -38,7 +38,7 @@ from feedhandler.retrans import recovery as channel_recovery
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 NAMESPACE = "feedhandler"
 #: Samples that are made text at a time.
-SLICE_SAMPLES = 100
+SLICE_SAMPLES = 50
 
 #: Upper bounds of the histograms' buckets, in nanoseconds: 10 us to 10 s.
 BOUNDS_NS = (

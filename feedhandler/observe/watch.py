@@ -40,8 +40,8 @@ TICK_NS = round(TICK_SECONDS * 1e9)
 KEEP_SECONDS = 0.25
 #: Readings taken before the event loop turns.
 READINGS_SHARE = 4
-#: Text made before the event loop turns: about a slice of a hundred samples.
-TEXT_SHARE_BYTES = 8192
+#: Text made before the event loop turns: about a slice of samples.
+TEXT_SHARE_BYTES = 4096
 
 #: How much a change to this quality matters; to any other: info.
 _QUALITY_LEVELS = {
