@@ -8,8 +8,8 @@ may fall again, and a highest value, is a gauge without `_total`.
 A gateway with many channels has tens of thousands of samples, and gathering them takes a good part
 of a second: far too long for an event loop that serves a stream. So everything goes by slices:
 `Gathering` takes one reading at a time, `text` yields the result in pieces of `SLICE_SAMPLES`
-samples, half a millisecond or so each, and whoever calls serves the stream in between. The values are
-therefore not of one instant, but each is a true one, and none goes back.
+samples, half a millisecond or so each, and whoever calls serves the stream in between. The values
+are therefore not of one instant, but each is a true one, and none goes back.
 
 `GatewayCollector` is the same for a registry of prometheus-client, all at once.
 """
