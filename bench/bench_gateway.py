@@ -11,7 +11,7 @@ from typing import Any
 
 from bench.rig import MESSAGES_A_PACKET, Outcome, Rig
 
-SECONDS = 10.0
+SECONDS = 6.0
 #: (name, grain, subscribers, unit, bar in that unit, unit a unique packet)
 RATES: list[tuple[str, str, int, str, int]] = [
     ("packet to 1", "packet", 1, "unique packets/s", 150_000),

@@ -11,7 +11,7 @@ from typing import Any
 from bench.bench_gateway import TRIES, highest
 from bench.rig import MESSAGES_A_PACKET, Outcome, Rig
 
-SECONDS = 10.0
+SECONDS = 5.0
 #: The paper's mean rate of unique packets, and how often it is measured.
 PAPER_RATE, RUNS = 7_100, 3
 #: Bars: beyond gap_wait_us, and the share of throughput that is left.
