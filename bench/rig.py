@@ -29,8 +29,8 @@ from feedhandler.config import (
     LineConfig,
     ServerConfig,
     StatsConfig,
-    to_toml,
 )
+from feedhandler.config_show import to_toml
 from feedhandler.recorder_settings import RecordConfig
 from feedhandler.replay.sender_lines import MulticastLine
 from feedhandler.replay.sender_load import LoadGenerator, LoadTemplate
