@@ -23,6 +23,7 @@ of brokers there are (`brokers`).
 
 import asyncio
 import contextlib
+import os
 import socket
 import time
 import zlib
@@ -198,7 +199,8 @@ class Publisher(Peer):
         except TimeoutError:
             return "no answer in time"
         except OSError as error:
-            return error.strerror or str(error)
+            named = error.errno and not isinstance(error, socket.gaierror)
+            return os.strerror(error.errno).lower() if named else error.strerror or str(error)
         if not self._ended.done():
             self._told_down = False
             self.connects += 1

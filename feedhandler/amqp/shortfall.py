@@ -38,7 +38,8 @@ class Shortfall:
     """What one destination lacks of one service.
 
     `skipping`: the rest of a snapshot block is to be dropped, up to and with its end. `untold`:
-    something was dropped that the destination has not been told of.
+    something was dropped that the destination has not been told of. `healed`: what it lacked in
+    this numbering, a snapshot has made good.
     """
 
     def __init__(self) -> None:
@@ -47,6 +48,7 @@ class Shortfall:
         self.doubt: str | None = None
         self.skipping = False
         self.untold = False
+        self.healed = False
         self.lost_ranges = self.lost_total = 0
         self._told: dict[str, Any] = {}
         self._numbering: bytes | None = None
@@ -136,11 +138,12 @@ class Shortfall:
             self._forget()
         elif told["reason"] == BLOCK_END:
             told["refreshed"] = [*told.get("refreshed", ()), *self.lost][-RANGES_TOLD_MAX:]
+            self.healed = self.healed or self.lacks
             self.lost.clear()
             if told.get("last") != self._broken_last:
                 self.doubt = None
         self._told = told
-        return self._worse(told) if self.lacks else body
+        return self._worse(told) if self.lacks or self.healed else body
 
     @property
     def lacks(self) -> bool:
@@ -150,6 +153,7 @@ class Shortfall:
     def _forget(self) -> None:
         self.lost.clear()
         self.doubt = None
+        self.healed = False
         self.lost_ranges = self.lost_total = 0
 
     def _worse(self, told: dict[str, Any]) -> bytes:
@@ -158,6 +162,8 @@ class Shortfall:
         for first, last in self.lost:
             lost.add(first, last)
         state = told.get("state")
+        if self.healed and state == State.OK.value:
+            state = State.REFRESHED.value
         worst = state if state == State.SILENT.value else State.STALE.value
         return msgspec.json.encode(
             {

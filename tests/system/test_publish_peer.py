@@ -1,0 +1,274 @@
+"""The publisher against a broker that does what brokers should not."""
+
+import asyncio
+import contextlib
+import random
+import struct
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from amqp_kit import packet
+from broker_peer_kit import FakeBroker, broker
+from node_kit import NodeRig, Run, both_loops
+from proton import Delivery
+
+from feedhandler.amqp.publisher import Publishers
+from feedhandler.publish_settings import PublishConfig
+
+
+class PublishRig(NodeRig):
+    """A fan-out with one publisher; nobody attaches to its node."""
+
+    def __init__(self, url: str, **settings: Any) -> None:
+        super().__init__()
+        self.told: list[str] = []
+        settings.setdefault("require_route", False)
+        settings.setdefault("reconnect_us", 1000)
+        settings.setdefault("reconnect_max_us", 20_000)
+        config = PublishConfig(name="firm", to=url, exchange="market data", **settings)
+        self.publishers = Publishers(
+            (config,), self.fanout, self.feed.type_code, "gateway", self.told.append
+        )
+        (self.publisher,) = self.publishers.all
+
+    @property
+    def seen(self) -> dict[str, Any]:
+        """The destination's part of a snapshot."""
+        (one,) = self.publishers.snapshot()
+        return one
+
+    async def confirmed(self, what: str = "everything confirmed") -> None:
+        await self.until(
+            lambda: self.seen["state"] == "UP" and not self.publisher._unfinished(), what
+        )
+
+
+@contextlib.asynccontextmanager
+async def publishing(url: str, **settings: Any) -> AsyncIterator[PublishRig]:
+    rig = PublishRig(url, **settings)
+    rig.node.start()
+    rig.publishers.start(rig.qualities)
+    try:
+        yield rig
+    finally:
+        await rig.publishers.stop(2.0)
+        await rig.node.stop(0.1)
+
+
+def sequences(found: FakeBroker) -> list[int]:
+    """The packets' numbers, in the order in which they came."""
+    tags = (struct.unpack(">IHHQH", bytes(message.id)) for message in found.messages)
+    return [tag[3] for tag in tags if tag[4] == 0xFFFF]
+
+
+@both_loops
+def test_a_stream_arrives_confirmed_and_in_order(run: Run) -> None:
+    async def story() -> None:
+        async with broker() as peer:
+            async with publishing(peer.url) as rig:
+                await rig.stream(1, 500)
+                await rig.confirmed()
+                assert rig.seen["confirmed"] == rig.seen["sent"] == 501
+                assert (rig.seen["resent"], rig.seen["dropped"]) == (0, 0)
+            assert sequences(peer) == [*range(1, 501)]
+            assert all(message.durable for message in peer.messages)
+            assert peer.messages[1].subject == "euronext.104"
+            assert bytes(peer.messages[500].body) == packet(500)
+            assert peer.targets == ["/exchange/market%20data"]
+            assert peer.goodbyes == 1
+            assert rig.seen["state"] == "CLOSED"
+
+    run(story())
+
+
+def test_connections_that_break_lose_nothing_and_double_only_the_unconfirmed() -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}: set it here to run this again")
+    chance = random.Random(seed)
+
+    def answer(number: int, message: Any) -> Any:
+        return "drop" if chance.random() < 0.01 else Delivery.ACCEPTED
+
+    async def story() -> None:
+        async with broker(answer) as peer:
+            async with publishing(peer.url, window=50) as rig:
+                await rig.stream(1, 2000, share=20)
+                await rig.confirmed()
+                assert rig.seen["resent"] > 0
+                assert rig.seen["connects"] == peer.accepted > 1
+                assert rig.seen["confirmed"] == rig.seen["sent"] == 2001
+            came = sequences(peer)
+            assert sorted(set(came)) == [*range(1, 2001)]
+            once = list(dict.fromkeys(came))
+            assert once == [*range(1, 2001)], "whatever came twice, first copies are in order"
+            assert len(peer.messages) - 2001 <= rig.seen["resent"]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("answer", "counter"),
+    [
+        (Delivery.RELEASED, "released"),
+        (Delivery.REJECTED, "rejected"),
+        (Delivery.MODIFIED, "modified"),
+        ("settle", "untold"),
+    ],
+)
+def test_what_a_broker_gives_back_is_sent_again(answer: Any, counter: str) -> None:
+    async def story() -> None:
+        def once(number: int, message: Any) -> Any:
+            return answer if number == 5 else Delivery.ACCEPTED
+
+        async with broker(once) as peer:
+            async with publishing(peer.url) as rig:
+                await rig.stream(1, 20)
+                await rig.confirmed()
+                assert rig.seen[counter] == 1
+                assert rig.seen["resent"] == 1
+                assert rig.seen["abandoned"] == 0
+                assert rig.seen["confirmed"] == 21
+            assert sequences(peer) == [*range(1, 21), 4]
+            assert peer.messages[4].id == peer.messages[21].id
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("answer", [Delivery.REJECTED, "undeliverable"])
+def test_what_nobody_takes_is_given_up_told_and_never_counted_as_confirmed(answer: Any) -> None:
+    async def story() -> None:
+        def never_three(number: int, message: Any) -> Any:
+            tag = struct.unpack(">IHHQH", bytes(message.id))
+            return answer if tag[3:] == (3, 0xFFFF) else Delivery.ACCEPTED
+
+        async with broker(never_three) as peer:
+            async with publishing(peer.url) as rig:
+                await rig.stream(1, 5)
+                await rig.until(lambda: rig.seen["abandoned"] == 1, "given up")
+                await rig.confirmed()
+            notes = [m for m in peer.messages if m.subject.endswith("quality")]
+            assert b'"reason":"overflow"' in bytes(notes[-1].body)
+            assert b'"lost":[[3,3]]' in bytes(notes[-1].body)
+            assert rig.seen["confirmed"] == rig.seen["sent"] - 1
+            assert any("given up" in line for line in rig.told)
+            if answer == Delivery.REJECTED:
+                assert any("the test says no" in line for line in rig.told)
+
+    asyncio.run(story())
+
+
+def test_a_broker_that_answers_nothing_costs_no_more_than_the_bound() -> None:
+    async def story() -> None:
+        async with broker(lambda number, message: None) as peer:
+            async with publishing(peer.url, window=10, queue_bytes=200_000) as rig:
+                await rig.until(lambda: rig.seen["state"] == "UP", "up")
+                await rig.stream(1, 3000)
+                seen = rig.seen
+                assert seen["unconfirmed"] == 10
+                assert seen["queued_bytes"] + seen["unconfirmed_bytes"] <= 200_000
+                assert seen["dropped"] > 0
+                await rig.until(lambda: any("does not keep up" in line for line in rig.told))
+                peer.answer = lambda number, message: Delivery.ACCEPTED
+                peer.break_off()
+                await rig.confirmed()
+            notes = [m for m in peer.messages if m.subject.endswith("quality")]
+            assert b'"reason":"overflow"' in bytes(notes[-1].body)
+            assert sequences(peer)[-1] == 3000
+
+    asyncio.run(story())
+
+
+def test_a_broker_without_credit_gets_nothing_and_all_of_it_later() -> None:
+    async def story() -> None:
+        async with broker(credit=0) as peer:
+            async with publishing(peer.url) as rig:
+                await rig.until(lambda: rig.seen["state"] == "UP", "up")
+                await rig.stream(1, 30)
+                assert peer.messages == []
+                peer.credit = 1
+                peer.break_off()
+                await rig.confirmed()
+            assert sequences(peer) == [*range(1, 31)]
+
+    asyncio.run(story())
+
+
+def test_a_broker_that_is_not_there_is_told_once_and_waited_for() -> None:
+    async def story() -> None:
+        async with broker() as peer:
+            port = peer.port
+        async with publishing(f"amqp://127.0.0.1:{port}") as rig:
+            await rig.until(lambda: rig.seen["failures"] > 3, "several tries")
+            await rig.stream(1, 5)
+            assert rig.seen["queued"] == 6
+            assert len(rig.told) == 1
+            assert "refused" in rig.told[0].lower()
+            assert rig.seen["reason"]
+        assert "6 messages were not confirmed" in rig.told[-1]
+
+    asyncio.run(story())
+
+
+def test_a_link_that_is_refused_is_told_with_the_brokers_words() -> None:
+    async def story() -> None:
+        async with broker() as peer:
+            peer.refuse = ("amqp:not-found", "no such exchange")
+            async with publishing(peer.url) as rig:
+                await rig.until(lambda: rig.seen["failures"] > 1, "refused")
+                assert "amqp:not-found: no such exchange" in rig.told[0]
+                peer.refuse = None
+                await rig.confirmed()
+
+    asyncio.run(story())
+
+
+def test_a_broker_of_an_unknown_kind_is_not_published_to() -> None:
+    async def story() -> None:
+        async with broker() as peer:
+            peer.properties = {"product": "Sparrow", "version": "9"}
+            async with publishing(peer.url) as rig:
+                await rig.until(lambda: rig.seen["failures"] > 0, "refused")
+                assert "Sparrow 9 is of no kind that is known" in rig.told[0]
+                assert peer.targets == []
+
+    asyncio.run(story())
+
+
+def test_a_kind_that_is_set_needs_no_detecting() -> None:
+    async def story() -> None:
+        async with broker() as peer:
+            peer.properties = {}
+            async with publishing(f"{peer.url}/market", kind="rabbitmq-3") as rig:
+                await rig.confirmed()
+                assert peer.hostnames == ["vhost:market"]
+
+    asyncio.run(story())
+
+
+def test_rabbitmq_3_is_not_trusted_without_a_look_at_its_bindings() -> None:
+    async def story() -> None:
+        async with broker() as peer, publishing(peer.url, require_route=True) as rig:
+            await rig.until(lambda: rig.seen["failures"] > 0, "refused")
+            assert "set `management`, or require_route = false" in rig.told[0]
+            assert peer.targets == []
+
+    asyncio.run(story())
+
+
+def test_batches_that_gather_are_sent_after_their_time() -> None:
+    async def story() -> None:
+        async with broker() as peer:
+            settings = {"grain": "batch", "batch_max_us": 5000, "quality": False}
+            async with publishing(peer.url, **settings) as rig:
+                await rig.until(lambda: rig.seen["state"] == "UP", "up")
+                await rig.stream(1, 50, share=5)
+                await rig.until(lambda: len(peer.messages) > 0, "a batch")
+                await rig.confirmed()
+                await rig.until(
+                    lambda: sum(len(m.body) for m in peer.messages) == 50 * len(packet(1)),
+                    "all of it",
+                )
+            assert len(peer.messages) < 10
+
+    asyncio.run(story())

@@ -1,0 +1,145 @@
+"""The settings of a destination: what is refused, and that no password is ever shown."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from feedhandler.amqp.brokers import KINDS, hostname_of, kind_of, product_of, target_of
+from feedhandler.codecs.errors import ConfigError
+from feedhandler.config import load_config, loopback_config, parse_config
+from feedhandler.config_show import to_toml
+from feedhandler.publish_settings import PublishConfig
+
+BASE = to_toml(loopback_config(services=(104,)))
+SECRET = "hunter/2%"
+WHERE = "amqp://feed:hunter%2F2%25@127.0.0.1:5673/market"
+
+
+def table(**keys: object) -> str:
+    """A whole configuration with one destination."""
+    keys = {"name": "firm", "to": WHERE, "exchange": "x", **keys}
+    lines = [f"{key} = {msgspec.json.encode(value).decode()}" for key, value in keys.items()]
+    return "\n".join([BASE, "[[publish]]", *lines])
+
+
+def refusal(**keys: object) -> str:
+    with pytest.raises(ConfigError) as refused:
+        parse_config(table(**keys))
+    return f"{refused.value} {refused.value.hint}"
+
+
+def destination(**keys: object) -> PublishConfig:
+    (made,) = parse_config(table(**keys)).publish
+    return made
+
+
+def test_a_url_is_taken_apart_and_its_escapes_undone() -> None:
+    place = destination().resolved()
+    assert (place.host, place.port, place.vhost) == ("127.0.0.1", 5673, "market")
+    assert (place.user, place.password) == ("feed", SECRET)
+    assert destination(to="amqp://[::1]").place.shown == "[::1]:5672"
+
+
+def test_no_password_is_shown_anywhere() -> None:
+    config = parse_config(table())
+    shown = [repr(config), str(config), repr(config.publish[0].place), to_toml(config, True)]
+    shown.append(repr(config.publish[0].resolved()))
+    for text in shown:
+        assert SECRET not in text
+        assert "hunter" not in text
+    assert 'to = "amqp://feed:***@127.0.0.1:5673/market"' in shown[3]
+
+
+@pytest.mark.parametrize(
+    "to", ["http://feed:hunter@x", "amqp://feed:hunter@x:port", "amqp://feed:hunter@x/y?z=1"]
+)
+def test_a_wrong_url_is_refused_without_being_repeated(to: str) -> None:
+    told = refusal(to=to)
+    assert "publish[0].to" in told
+    assert "hunter" not in told
+
+
+@pytest.mark.parametrize(
+    ("keys", "told"),
+    [
+        ({"exchange": ""}, "publish[0].exchange: empty"),
+        ({"password_env": "X"}, "more than one password"),
+        ({"to": "amqp://127.0.0.1", "password_env": "X"}, "a password but no user"),
+        ({"to": "amqp://feed:x@10.0.0.1"}, "unencrypted to another machine"),
+        ({"management": "10.0.0.1:15672"}, "no http:// or https:// URL"),
+        ({"management": "http://u:p@h"}, "may not hold a user"),
+        ({"kind": "rabbitmq-3"}, "wants management"),
+        ({"kind": "sparrow"}, "publish[0].kind"),
+        ({"queue_bytes": 65_536}, "less than two batches"),
+        ({"window": 10_001}, "publish[0].window"),
+        ({"as": "bundle"}, "publish[0].as"),
+        ({"grain": "batch"}, "unknown key"),
+        ({"when_full": "journal"}, "publish[0].when_full"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_its_key(keys: dict[str, object], told: str) -> None:
+    assert told in refusal(**keys)
+
+
+def test_two_destinations_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigError, match="a second destination 'firm'"):
+        parse_config(table() + "\n" + table().partition(BASE)[2])
+
+
+def test_a_password_comes_from_the_environment_or_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "password"
+    file.write_text(f"{SECRET}\n")
+    monkeypatch.setenv("FIRM_PASSWORD", SECRET)
+    for source in ({"password_env": "FIRM_PASSWORD"}, {"password_file": str(file)}):
+        made = destination(to="amqp://feed@127.0.0.1/market", **source)
+        assert made.resolved().password == SECRET
+        config = parse_config(table(to="amqp://feed@127.0.0.1/market", **source))
+        assert parse_config(to_toml(config)) == config
+
+
+def test_a_password_that_is_not_there_is_told_with_the_remedy(tmp_path: Path) -> None:
+    made = destination(to="amqp://feed@127.0.0.1", password_env="NOT_THERE_AT_ALL")
+    with pytest.raises(ConfigError, match="no environment variable NOT_THERE_AT_ALL"):
+        made.resolved()
+    for content in (None, b"\xff", b"x" * 5000):
+        file = tmp_path / "password"
+        if content is not None:
+            file.write_bytes(content)
+        made = destination(to="amqp://feed@127.0.0.1", password_file=str(file))
+        with pytest.raises(ConfigError, match="password_file"):
+            made.resolved()
+
+
+def test_what_is_published_is_said_in_a_subscriptions_words() -> None:
+    assert destination().address == "#?as=packet&quality=1"
+    made = destination(patterns="euronext.104", types="230,240", quality=False, **{"as": "message"})
+    assert made.address == "euronext.104?as=message&quality=0&types=230,240"
+
+
+def test_the_example_of_the_page_is_accepted(tmp_path: Path) -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "publishing.md"
+    example = page.read_text().partition("```toml\n")[2].partition("```")[0]
+    file = tmp_path / "gateway.toml"
+    file.write_text(f"{BASE}\n{example}")
+    assert load_config(file).publish[0].name == "firm"
+
+
+# -- what differs between brokers -------------------------------------------------------------
+
+
+def test_rabbitmq_3_is_known_by_what_it_says_of_itself_and_4_is_not_taken_for_it() -> None:
+    assert kind_of({"product": "RabbitMQ", "version": "3.10.8"}) == "rabbitmq-3"
+    assert kind_of({"product": "RabbitMQ", "version": "4.0.5"}) is None
+    assert kind_of({}) is None
+    assert product_of({"product": "RabbitMQ", "version": "3.10.8"}) == "RabbitMQ 3.10.8"
+
+
+def test_addresses_of_version_1_escape_what_would_end_the_exchanges_name() -> None:
+    assert KINDS == ("rabbitmq-3",)
+    assert target_of("rabbitmq-3", "amq.topic") == "/exchange/amq.topic"
+    assert target_of("rabbitmq-3", "a/b c") == "/exchange/a%2Fb%20c"
+    assert hostname_of("broker", "market") == "vhost:market"
+    assert hostname_of("broker", "") == "broker"
