@@ -143,13 +143,16 @@ class Publisher(Peer):
         self._task = self._loop.create_task(self._run())
 
     async def stop(self, seconds: float) -> None:
-        """Send what waits and have it confirmed, for at most `seconds`; then close."""
+        """Send what waits and have it confirmed, for at most `seconds`; then close.
+
+        A connection that is down is waited for, too, unless there never was one.
+        """
         task, self._task = self._task, None
         if task is None:
             return
         deadline = self._loop.time() + seconds
         self.destination.flush_batches()
-        while self.state is State.UP and self._unfinished() and self._loop.time() < deadline:
+        while self.connects and self._unfinished() and self._loop.time() < deadline:
             self.work()
             await asyncio.sleep(STOP_LOOK_SECONDS)
         if self._unfinished():
@@ -199,8 +202,9 @@ class Publisher(Peer):
         except TimeoutError:
             return "no answer in time"
         except OSError as error:
-            named = error.errno and not isinstance(error, socket.gaierror)
-            return os.strerror(error.errno).lower() if named else error.strerror or str(error)
+            if error.errno is None or isinstance(error, socket.gaierror):
+                return error.strerror or str(error)
+            return os.strerror(error.errno).lower()  # asyncio's own text repeats the address
         if not self._ended.done():
             self._told_down = False
             self.connects += 1
