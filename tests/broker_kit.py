@@ -10,7 +10,6 @@ import contextlib
 import http.client
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -21,9 +20,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from conftest import absent
-
-SCRIPT = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 USER, PASSWORD, VHOST = "feed", "s3cret/%?", "market"
 #: How long a broker may take to start or to end.
 START_SECONDS = 60.0
@@ -54,7 +50,8 @@ def free_ports(count: int) -> list[int]:
 class RabbitMQ:
     """One broker in `folder`; `start`, `kill` and `stop` it any number of times."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, script: Path, folder: Path) -> None:
+        self.script = script
         self.folder = folder
         self.port, self.http_port, self._distribution, self._mapper = free_ports(4)
         self.password = PASSWORD
@@ -84,7 +81,7 @@ class RabbitMQ:
                 ["epmd", "-address", "127.0.0.1", "-port", str(self._mapper)], env=environment
             )
         self._server = subprocess.Popen(
-            [SCRIPT],
+            [self.script],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -188,11 +185,9 @@ class RabbitMQ:
 
 
 @contextlib.contextmanager
-def rabbitmq(folder: Path) -> Iterator[RabbitMQ]:
-    """A broker that runs while the block does; skips where RabbitMQ is not installed."""
-    if not SCRIPT.exists() or shutil.which("epmd") is None:
-        absent("brokers", "no rabbitmq-server at /usr/lib/rabbitmq; install rabbitmq-server")
-    broker = RabbitMQ(folder)
+def rabbitmq(script: Path, folder: Path) -> Iterator[RabbitMQ]:
+    """A broker that runs while the block does. `script` starts it: conftest's fixture."""
+    broker = RabbitMQ(script, folder)
     try:
         broker.start()
         yield broker

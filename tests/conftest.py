@@ -6,6 +6,7 @@ it a folder `shared/captures` beside the checkout is used where there is one.
 """
 
 import os
+import shutil
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -30,6 +31,15 @@ def captures() -> Path:
     if not folder.is_dir():
         absent("captures", f"no captures at {folder}; set FEEDHANDLER_CAPTURES to their folder")
     return folder
+
+
+@pytest.fixture(scope="session")
+def rabbitmq_script() -> Path:
+    """What starts RabbitMQ 3.10, as Debian's `rabbitmq-server` installs it."""
+    script = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
+    if not script.exists() or shutil.which("epmd") is None:
+        absent("brokers", f"no RabbitMQ at {script}; install rabbitmq-server")
+    return script
 
 
 @pytest.fixture(autouse=True)

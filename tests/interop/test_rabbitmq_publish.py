@@ -22,9 +22,9 @@ CONSUME_SECONDS = 10.0
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
+def broker(rabbitmq_script: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
     """One broker for the whole file."""
-    with rabbitmq(tmp_path_factory.mktemp("rabbitmq")) as made:
+    with rabbitmq(rabbitmq_script, tmp_path_factory.mktemp("rabbitmq")) as made:
         yield made
 
 
