@@ -33,7 +33,8 @@ from feedhandler.config import (
 from feedhandler.config_show import to_toml
 from feedhandler.recorder_settings import RecordConfig
 from feedhandler.replay.sender_lines import MulticastLine
-from feedhandler.replay.sender_load import LoadGenerator, LoadTemplate
+from feedhandler.replay.sender_load import LoadGenerator, LoadResult, LoadTemplate
+from feedhandler.retrans.settings import RecoverySettings
 
 SERVICE = 104
 MESSAGES_A_PACKET = 5
@@ -179,6 +180,8 @@ class Rig:
         config = Config(
             channels=(channel,),
             servers=servers,
+            # The server of this rig bears any number of requests.
+            recovery=RecoverySettings(requests_per_s=0),
             amqp=AmqpConfig(listen=f"127.0.0.1:{port}"),
             stats=StatsConfig(bind=f"tcp://127.0.0.1:{stats}", interval_ms=100),
             record=RecordConfig(dir=str(folder) if self.record else "", what="both"),
@@ -271,17 +274,12 @@ class Rig:
     def run(self, rate: int, seconds: float) -> Outcome:
         """Send `rate` unique packets a second; then compare what was sent with what arrived."""
         # A gateway that has run for a while has its pools filled: so has this one.
-        self.warm_up_packets = self.load.run(
-            rate // WARM_UP_SHARE, WARM_UP_SECONDS, BURST_US
-        ).datagrams
+        self.warm_up_packets = self._send(rate // WARM_UP_SHARE, WARM_UP_SECONDS).datagrams
         before = self.settled()
         numbers = self.numbers_sent
         spent = self.cpu_seconds()
         with _preferred(FIRST if self.apart else None):
-            result = self.load.run(rate, seconds, BURST_US)
-            if self.lost_every:
-                # Whatever was left out last shows only when something follows it.
-                self.load.run(rate, 1.5 / rate)
+            result = self._send(rate, seconds)
         busy = self.snapshot(5.0)
         after = self.settled()
         late = result.behind > BEHIND_SHARE_MAX * result.datagrams
@@ -302,6 +300,13 @@ class Rig:
         if busy["node"]["links_overrun"]:
             outcome.problems.append("a subscriber was detached")
         return outcome
+
+    def _send(self, rate: int, seconds: float) -> LoadResult:
+        """A load; where numbers are left out, one packet more: the last hole shows only then."""
+        result = self.load.run(rate, seconds, BURST_US)
+        if self.lost_every:
+            self.load.run(rate, 1.5 / rate)
+        return result
 
     def finish(self) -> list[dict[str, Any]]:
         """End the subscribers; what each one counted."""
