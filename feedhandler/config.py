@@ -318,27 +318,27 @@ def loopback_config(
     services: Iterable[int] = range(101, 108),
     listen: str = "127.0.0.1:0",
     port_base: int = 30_000,
-    recovery: bool = False,
+    with_servers: bool = False,
     **sections: Any,
 ) -> Config:
     """A configuration for `services` over loopback, as `feedhandler exchange` sends them.
 
     Line A of service s is 239.101.1.(s-100):(port_base+s), line B 239.101.2.(s-100):(1000 more).
-    With `recovery`, its servers on ports port_base+1 and port_base+2 and its refresh lines too.
+    `with_servers`: its servers on ports port_base+1 and port_base+2 and its refresh lines too.
     `sections` replace whole sections: `stats=StatsConfig(...)`, `arbitration=...`.
     """
     channels = tuple(
         ChannelConfig(
             service=service,
             lines=tuple(loopback_lines(service, port_base)),
-            refresh_lines=tuple(loopback_refresh_lines(service, port_base)) if recovery else (),
-            retransmission="rts" if recovery else "",
-            refresh="rfs" if recovery else "",
-            reference=recovery and service == LOOPBACK_REFERENCE,
+            refresh_lines=tuple(loopback_refresh_lines(service, port_base)) if with_servers else (),
+            retransmission="rts" if with_servers else "",
+            refresh="rfs" if with_servers else "",
+            reference=with_servers and service == LOOPBACK_REFERENCE,
         )
         for service in services
     )
-    if recovery:
+    if with_servers:
         sections.setdefault(
             "servers",
             tuple(

@@ -47,6 +47,7 @@ from feedhandler.replay.generator_packets import SERVICES
 from feedhandler.replay.instruments import FIRST_SYMBOL
 from feedhandler.replay.ledger import read_ledger
 from feedhandler.replay.ledger_check import CheckReport, Selection, check
+from feedhandler.retrans.settings import RecoverySettings
 
 FEED = "euronext-utp-md"
 #: How long each stage may take before the demo gives up on it.
@@ -60,6 +61,9 @@ STATS_INTERVAL_MS = 500
 #: Both lines come from one sender on this machine, side by side: what has not come from either
 #: after this long will not come, and is asked for.
 GAP_WAIT_US = 1_000
+#: The gateway is there before the exchange: it looks for the servers so often that they are found
+#: before the first packet is lost.
+RECONNECT_US = 50_000
 #: Where the exchange's ports may begin; the first is its own default.
 PORT_BASES = range(30_000, 60_000, 4_000)
 #: When the packet goes missing that the retransmission server does not have, as a share of the
@@ -211,8 +215,9 @@ class Demo:
         config = loopback_config(
             listen=f"127.0.0.1:{amqp_port}",
             port_base=self.port_base,
-            recovery=True,
+            with_servers=True,
             arbitration=ArbitrationSettings(gap_wait_us=GAP_WAIT_US),
+            recovery=RecoverySettings(reconnect_us=RECONNECT_US, reconnect_max_us=RECONNECT_US),
             gateway=GatewaySettings(feed=FEED, loop=self.options.loop),  # type: ignore[arg-type]
             stats=StatsConfig(bind=f"tcp://127.0.0.1:{stats_port}", interval_ms=STATS_INTERVAL_MS),
         )

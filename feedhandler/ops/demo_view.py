@@ -141,10 +141,11 @@ class PlainView:
 
 def table(rows: list[Row]) -> Table:
     """The rows as a table, with a sum below."""
-    made = Table(box=None, pad_edge=False)
+    # It fits into a terminal of eighty columns.
+    made = Table(box=None, pad_edge=False, collapse_padding=True)
     for heading in (
-        *("service", "packets/s", "messages/s", "from A", "from B", "recovered", "duplicates"),
-        *("gaps", "p50", "p99"),
+        *("service", "packet/s", "message/s", "from A", "from B", "recovered", "doubles"),
+        *("gaps", "p50 ms", "p99 ms"),
     ):
         made.add_column(heading, justify="right")
     for row in rows:
@@ -153,8 +154,8 @@ def table(rows: list[Row]) -> Table:
             f"{row.packets_per_second:,.0f}",
             f"{row.messages_per_second:,.0f}",
             *(f"{n:,}" for n in (row.from_a, row.from_b, row.recovered, row.duplicates, row.gaps)),
-            milliseconds(row.p50_ns),
-            milliseconds(row.p99_ns),
+            f"{row.p50_ns / 1e6:.2f}",
+            f"{row.p99_ns / 1e6:.2f}",
         )
     made.add_section()
     made.add_row(

@@ -112,7 +112,7 @@ def test_every_setting_of_other_packages_has_its_meaning() -> None:
 
 
 def test_the_loopback_configuration_with_recovery_loads_as_it_is_written() -> None:
-    config = loopback_config(services=(101, 104), recovery=True)
+    config = loopback_config(services=(101, 104), with_servers=True)
     assert parse_config(to_toml(config, comments=True)) == config
     assert [channel.reference for channel in config.channels] == [True, False]
     assert all(channel.refreshes for channel in config.channels)

@@ -38,7 +38,7 @@ def config(**sections: Any) -> Config:
     """A gateway with everything that it can have."""
     return loopback_config(
         services=SERVICES,
-        recovery=True,
+        with_servers=True,
         metrics=MetricsConfig(listen="127.0.0.1:0"),
         publish=(PublishConfig(name="rabbit", to="amqp://127.0.0.1:5673", exchange="feed"),),
         **sections,
