@@ -5,11 +5,11 @@ from typing import Any
 
 from feedhandler.amqp.quality import QualityState
 from feedhandler.recovery.ports import DeskChannel
+from feedhandler.retrans.protocol import NEVER_NS as NEVER
 from feedhandler.retrans.recovery import Recovery
 from feedhandler.retrans.refresh import RefreshAssembler, Snapshot
 from feedhandler.retrans.store import PacketStore
 
-NEVER = 2**63 - 1
 #: How often a closed stream's store and a snapshot ahead of its stream are looked at.
 LOOK_NS = 2_000_000
 

@@ -29,7 +29,7 @@ from typing import Any
 from feedhandler.amqp.quality import QualityState
 from feedhandler.codecs import Feed
 from feedhandler.ingest.ring import RecordKind
-from feedhandler.recovery.channel import NEVER, Channel
+from feedhandler.recovery.channel import Channel
 from feedhandler.recovery.ports import DeskChannel, Ports
 from feedhandler.retrans.actions import Alert, Ask, AskRefresh, Cancel, GiveUp, NoSnapshot
 from feedhandler.retrans.events import (
@@ -41,6 +41,7 @@ from feedhandler.retrans.events import (
     RefreshRejected,
     Rejected,
 )
+from feedhandler.retrans.protocol import NEVER_NS as NEVER
 from feedhandler.retrans.quota import Quota
 from feedhandler.retrans.recovery import Recovery
 from feedhandler.retrans.refresh import RefreshAssembler, Snapshot, SnapshotBegan, SnapshotFailed

@@ -23,7 +23,7 @@ from feedhandler.codecs import Feed
 from feedhandler.config import Config
 from feedhandler.ingest.receiver import Receiver
 from feedhandler.recovery.complaints import Complaints
-from feedhandler.recovery.desk import NEVER, Desk
+from feedhandler.recovery.desk import Desk
 from feedhandler.recovery.ports import DeskChannel
 from feedhandler.retrans.actions import Ask, AskRefresh
 from feedhandler.retrans.client import RequestClient
@@ -35,6 +35,7 @@ from feedhandler.retrans.events import (
     RefreshAccepted,
     RefreshPacket,
 )
+from feedhandler.retrans.protocol import NEVER_NS as NEVER
 from feedhandler.retrans.tcp import RequestConnection, steady_clock
 
 #: Answers that tell that a server is well, whatever it did before.

@@ -11,7 +11,7 @@ specification's offsets, not by the code under test.
 import random
 import struct
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from network import CLOSED, MS, NEVER, TcpFaults, TcpLink, sometimes
@@ -411,8 +411,3 @@ def unflagged(said: bytes) -> bytes:
 
 def _nobody(data: bytes | None, now_ns: int) -> None:
     """The client that has hung up."""
-
-
-def windows(stores: Mapping[int, PacketStore]) -> dict[int, int]:
-    """How many packets each window holds."""
-    return {service: store.count for service, store in stores.items()}
