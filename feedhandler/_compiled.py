@@ -28,6 +28,7 @@ PURE_MODE: dict[str, str] = {
     "feedhandler.amqp.symbols": "feedhandler/amqp/symbols.py",
     "feedhandler.amqp.columns": "feedhandler/amqp/columns.py",
     "feedhandler.amqp.subscriber": "feedhandler/amqp/subscriber.py",
+    "feedhandler.amqp.connection": "feedhandler/amqp/connection.py",
     "feedhandler.amqp.node": "feedhandler/amqp/node.py",
     "feedhandler.amqp.inbox": "feedhandler/amqp/inbox.py",
     "feedhandler.histogram": "feedhandler/histogram.py",

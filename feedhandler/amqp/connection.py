@@ -1,0 +1,315 @@
+"""One client's connection to the embedded node: its socket, its links, its end.
+
+What it is for: the events of one connection's engine (`proton`) are acted upon here: links
+attach, join the fan-out and leave it, the socket is read and written, goodbyes are said.
+
+What it promises: whatever this client does ends its link or its connection and touches nobody
+else; no call blocks; nothing of a connection that has ended is kept.
+
+What it leaves to others: who may connect and when time is up (`node`), what an address means
+(`routing`), what a link gets (`fanout`).
+"""
+
+import socket
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy
+
+from feedhandler.amqp import proton
+from feedhandler.amqp.outlet import Outlet, Peer
+from feedhandler.amqp.routing import AddressError, Subscription, parse_address
+from feedhandler.amqp.stream import Stream
+from feedhandler.counters import NodeCounter
+
+if TYPE_CHECKING:
+    from feedhandler.amqp.node import Node
+
+#: How long a client may take to close its side once we have closed ours.
+LINGER_SECONDS = 2.0
+#: Read at a time of what a client says after the goodbye.
+LEAVING_BYTES = 1 << 16
+
+
+class LinkObserver(Protocol):
+    """Who hears what becomes of links; `peer` is the client's host:port."""
+
+    def attached(self, outlet: Outlet, peer: str, address: str) -> None: ...
+    def refused(self, peer: str, address: str, condition: str, reason: str) -> None: ...
+    def overrun(self, outlet: Outlet, peer: str) -> None: ...
+    def ended(self, outlet: Outlet) -> None: ...
+
+
+class NodeConnection(Peer):
+    """One client's connection; `peer` is its host:port."""
+
+    def __init__(self, node: "Node", sock: socket.socket, peer: str) -> None:
+        super().__init__(node.fanout.dirty_peers)
+        self.node = node
+        self.sock = sock
+        self.peer = peer
+        self.outlets: dict[proton.Link, Outlet] = {}
+        self.parted = False
+        self.orderly = False
+        self.leave_by: float | None = None
+        self.open_by: float | None = node.loop.time() + node.open_seconds
+        self.engine = proton.Connection(
+            sock.fileno(),
+            server=True,
+            container=node.container,
+            max_frame_bytes=node.settings.max_frame_bytes,
+            idle_timeout_ms=node.settings.idle_timeout_ms,
+        )
+        node.loop.add_reader(sock.fileno(), self.on_readable)
+
+    # -- from the event loop ----------------------------------------------------------------
+
+    def on_readable(self) -> None:
+        """The client sent something: credit, outcomes, links, its goodbye."""
+        if self.leave_by is not None:
+            self._read_to_the_end()
+            return
+        ended = self.engine.receive() < 0
+        self.work()
+        if ended:
+            self.end()
+
+    def on_writable(self) -> None:
+        """The socket takes bytes again."""
+        self.work()
+
+    def work(self) -> None:
+        """Act upon the engine's events and write, until neither brings anything new.
+
+        Writing frees room in the engine, which lets queued messages follow, which are written:
+        it ends because each round needs messages that waited, or the socket stops it.
+        """
+        self.dirty = False
+        if self.leave_by is not None:
+            return
+        while not self.gone:
+            for kind, link in self.engine.events():
+                self._handle(kind, link)
+            if self.overruns:
+                self._detach_overruns()
+            if self.gone:
+                return
+            state = self.engine.flush()
+            if state != 0:
+                self._wait_writable(state)
+                return
+            self._stop_waiting()
+            if not self.dirty and not self._drain():
+                break
+            self.dirty = False
+        if self.engine.closed:
+            self.end()
+
+    def attend(self) -> None:
+        """Do what a hand-over left to do beside writing."""
+        if not self.writing:
+            self.work()
+            return
+        self.dirty = False  # the socket is full: `on_writable` goes on
+        if self.overruns:
+            self._detach_overruns()
+
+    def _drain(self) -> bool:
+        """Let waiting messages into the engine; whether any went."""
+        for outlet in self.outlets.values():
+            if outlet.queued_bytes or outlet.has_open_batch():
+                outlet.drain()
+                if not outlet.queued_bytes:
+                    outlet.sender.drained()
+        return self.dirty
+
+    def _wait_writable(self, state: int) -> None:
+        if state < 0:
+            self._leave()
+        elif not self.writing:
+            self.writing = True
+            self.node.loop.add_writer(self.sock.fileno(), self.on_writable)
+
+    def _stop_waiting(self) -> None:
+        if self.writing:
+            self.writing = False
+            self.node.loop.remove_writer(self.sock.fileno())
+
+    # -- protocol events --------------------------------------------------------------------
+
+    def _handle(self, kind: int, link: Any) -> None:
+        if kind == proton.LINK_FLOW:
+            outlet = self.outlets.get(link)
+            if outlet is not None:
+                outlet.drain()
+                if not outlet.queued_bytes:
+                    link.drained()
+        elif kind == proton.LINK_REMOTE_OPEN:
+            self._attach(link)
+        elif kind in (proton.LINK_REMOTE_CLOSE, proton.LINK_REMOTE_DETACH):
+            if link is not None:
+                self._detach(link)
+                link.close()
+        elif kind == proton.CONNECTION_REMOTE_OPEN:
+            self.open_by = None
+            self.engine.open()
+        elif kind == proton.CONNECTION_REMOTE_CLOSE:
+            self.orderly = True
+            self.engine.close()
+
+    def _attach(self, link: Any) -> None:
+        """A client wants to receive: read the address, join the fan-out, tell the quality."""
+        try:
+            subscription = self._asked_for(link)
+        except AddressError as refusal:
+            self._refuse(link, refusal)
+            return
+        link.open()
+        outlet = self._join(link, subscription)
+        concerned = self._tell_quality(outlet)
+        if subscription.snapshot and self.node.on_attach is not None:
+            self.node.on_attach(outlet, concerned)
+
+    def _asked_for(self, link: Any) -> Subscription:
+        """What the link wants; raises AddressError where it cannot have that."""
+        node = self.node
+        if isinstance(link, proton.ReceiverLink):
+            raise AddressError("this node takes no messages", "amqp:not-allowed")
+        if node.links >= node.settings.max_links:
+            raise AddressError("too many links", "amqp:resource-limit-exceeded")
+        return parse_address(link.source_address, node.message_type, node.snapshots)
+
+    def _refuse(self, link: Any, refusal: AddressError) -> None:
+        """Close a link that is not to be, with the reason."""
+        self.node.counts[NodeCounter.LINKS_REFUSED] += 1
+        link.refuse(refusal.condition, refusal.message)
+        if self.node.observer is not None:
+            address = "" if isinstance(link, proton.ReceiverLink) else link.source_address
+            self.node.observer.refused(self.peer, address, refusal.condition, refusal.message)
+
+    def _join(self, link: Any, subscription: Subscription) -> Outlet:
+        """Let an accepted link take part in the fan-out."""
+        node = self.node
+        outlet = Outlet(
+            self, link, subscription, node.settings.queue_bytes, node.settings.batch_max_bytes
+        )
+        self.outlets[link] = outlet
+        node.links += 1
+        node.counts[NodeCounter.LINKS_OPENED] += 1
+        node.fanout.add(outlet)
+        if node.observer is not None:
+            node.observer.attached(outlet, self.peer, link.source_address)
+        return outlet
+
+    def _tell_quality(self, outlet: Outlet) -> list[Stream]:
+        """Tell a new link how each service stands; the services that concern it."""
+        node = self.node
+        concerned = [stream for stream in node.fanout.streams if outlet in stream.concerned]
+        for stream in concerned:
+            body = node.qualities[stream.index].attached(stream.next_sequence or None)
+            node.fanout.quality(stream, body, [outlet])
+        return concerned
+
+    def _detach(self, link: proton.Link) -> None:
+        outlet = self.outlets.pop(link, None)
+        if outlet is not None:
+            add_outlet(self.node.counts, outlet)
+            if self.node.observer is not None:
+                self.node.observer.ended(outlet)
+            self.node.fanout.remove(outlet)
+            self.backlog -= outlet.behind
+            self.node.links -= 1
+
+    def _detach_overruns(self) -> None:
+        """Give up the links whose queue overran; the connection and its other links stay."""
+        for outlet in self.overruns:
+            link = outlet.sender
+            if link not in self.outlets:
+                continue
+            if self.node.observer is not None:
+                self.node.observer.overrun(outlet, self.peer)
+            self._detach(link)
+            self.node.counts[NodeCounter.LINKS_OVERRUN] += 1
+            link.close(
+                "amqp:resource-limit-exceeded",
+                f"more than {outlet.queue_bytes_max} bytes waited for this link",
+            )
+        self.overruns.clear()
+
+    # -- the end ----------------------------------------------------------------------------
+
+    def waiting(self) -> bool:
+        """Whether messages or frames still have to go out."""
+        if self.leave_by is not None:
+            return False
+        return self.writing or any(
+            outlet.queued_bytes or outlet.has_open_batch() for outlet in self.outlets.values()
+        )
+
+    def close(self, condition: str = "", description: str = "") -> None:
+        """Say goodbye; the socket closes when the client answers or `end` is called."""
+        if not self.gone:
+            self.orderly = True
+            self.engine.close(condition, description)
+            self.work()
+
+    def _leave(self) -> None:
+        """All is written, the goodbye included: close our side, wait for the client to close its.
+
+        Closing the socket at once would make the kernel drop what it still has to send as soon as
+        the client says another word (RFC 1122, 4.2.2.13), and with it the last messages.
+        """
+        if self.gone or self.leave_by is not None:
+            return
+        self._part()
+        self._stop_waiting()
+        self.leaving = True
+        self.leave_by = self.node.loop.time() + LINGER_SECONDS
+        try:
+            self.sock.shutdown(socket.SHUT_WR)
+        except OSError:  # the client is gone already
+            self.end()
+            return
+        if self.engine.broken:
+            self.end()
+
+    def _read_to_the_end(self) -> None:
+        """Take what the client still says, unread, until it closes."""
+        try:
+            while self.sock.recv(LEAVING_BYTES):
+                pass
+        except BlockingIOError:
+            return
+        except OSError:
+            pass
+        self.end()
+
+    def _part(self) -> None:
+        """The links leave the fan-out; a client that never said goodbye counts as failed."""
+        for link in list(self.outlets):
+            self._detach(link)
+        if not self.parted and not self.orderly:
+            self.node.counts[NodeCounter.CONNECTIONS_FAILED] += 1
+        self.parted = True
+
+    def end(self) -> None:
+        """Close the socket and forget the client."""
+        if self.gone:
+            return
+        self.gone = True
+        self._part()
+        for link in list(self.engine.links.values()):
+            link.release()  # or engine and links would keep each other alive
+        self.node.loop.remove_reader(self.sock.fileno())
+        self._stop_waiting()
+        self.sock.close()
+        self.node.connections.discard(self)
+        self.node.check_idle()
+
+
+def add_outlet(counts: numpy.ndarray, outlet: Outlet) -> None:
+    """Add what one link has counted to the node's counters."""
+    counts[NodeCounter.SENT] += outlet.sent
+    counts[NodeCounter.SENT_BYTES] += outlet.sent_bytes
+    counts[NodeCounter.WAITED] += outlet.waited
+    counts[NodeCounter.ACCEPTED] += outlet.sender.accepted
+    counts[NodeCounter.REFUSED] += outlet.sender.refused
