@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct, field
 
+from feedhandler.amqp_settings import AmqpConfig, split_address
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.config_text import KeyLines, KeyPath, parse_path, path_text
 from feedhandler.ingest.settings import SOURCES_MAX, ArbitrationSettings
@@ -129,39 +130,6 @@ class ReceiveConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     cpu: Annotated[
         int, _setting("processor the receive thread is pinned to; -1 for none", ge=-1, le=4095)
     ] = -1
-
-
-class AmqpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[amqp]`: the embedded node and its bounds."""
-
-    listen: Annotated[str, _setting("host:port subscribers connect to; port 0 picks one")] = (
-        "127.0.0.1:5672"
-    )
-    queue_bytes: Annotated[
-        _Bytes,
-        _setting(
-            "waiting bytes per subscriber, room for a snapshot block; who overruns it is detached"
-        ),
-    ] = 64 * 2**20
-    max_connections: Annotated[int, _setting("connections at a time", ge=1, le=100_000)] = 1000
-    max_links: Annotated[int, _setting("receiving links at a time", ge=1, le=1_000_000)] = 10_000
-    max_frame_bytes: Annotated[
-        int, _setting("largest AMQP frame, offered and accepted", ge=512, le=2**24)
-    ] = 65_536
-    batch_max_bytes: Annotated[
-        int, _setting("largest body of an `as=batch` message", ge=1500, le=2**24)
-    ] = 65_536
-    idle_timeout_ms: Annotated[
-        int, _setting("a peer silent for this long is dropped; 0 for never", ge=0, le=86_400_000)
-    ] = 30_000
-    max_symbols: Annotated[
-        int, _setting("symbols remembered for routing and names", ge=1, le=100_000_000)
-    ] = 1_000_000
-
-    @property
-    def address(self) -> tuple[str, int]:
-        """`listen` as host and port."""
-        return split_address(self.listen)
 
 
 class StatsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -364,20 +332,6 @@ def loopback_refresh_lines(service: int, port_base: int = 30_000) -> Iterator[Re
         group = f"239.101.{3 + number}.{service - 100}"
         port = port_base + 1000 * (2 + number) + service
         yield RefreshLineConfig(name=name, group=group, port=port)
-
-
-def split_address(text: str) -> tuple[str, int]:
-    """`host:port` or `[v6]:port` as host and port. Raises `ValueError` for anything else."""
-    host, colon, port = text.rpartition(":")
-    bracketed = host.startswith("[") and host.endswith("]")
-    if bracketed:
-        host = host[1:-1]
-    plain_colons = ":" in host and not bracketed
-    if not colon or not host or plain_colons or not re.fullmatch(r"[0-9]{1,5}", port):
-        raise ValueError(f"{text!r} is not host:port")
-    if int(port) > 65535:
-        raise ValueError(f"port {port} is above 65535")
-    return host, int(port)
 
 
 def is_endpoint(text: str) -> bool:

@@ -26,8 +26,9 @@ from typing import Any
 import msgspec
 import zmq
 
+from feedhandler.amqp_settings import split_address
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
-from feedhandler.config import is_endpoint, split_address
+from feedhandler.config import is_endpoint
 
 #: Where a gateway is asked if nobody says otherwise; docs/gateway.toml binds it.
 ENDPOINT_DEFAULT = "tcp://127.0.0.1:5572"

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from feedhandler import notes
 from feedhandler.amqp.quality import QualityState, State
-from feedhandler.config import split_address
+from feedhandler.amqp_settings import split_address
 from feedhandler.counters import STAGES, WebCounter
 from feedhandler.histogram import Histogram
 from feedhandler.ingest.ring import RecordKind

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 from msgspec import Struct
 
-from feedhandler.config import split_address
+from feedhandler.amqp_settings import split_address
 
 if TYPE_CHECKING:
     from feedhandler.replay.pace import Pace

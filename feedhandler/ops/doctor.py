@@ -16,6 +16,7 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from feedhandler._compiled import COMPILED_ONLY, PURE_MODE
+from feedhandler.amqp_settings import split_address
 from feedhandler.codecs import ConfigError
 from feedhandler.config import (
     ChannelConfig,
@@ -23,7 +24,6 @@ from feedhandler.config import (
     LineConfig,
     load_config,
     loopback_config,
-    split_address,
 )
 from feedhandler.ingest.lines import Line, open_line
 from feedhandler.ops import host

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from feedhandler import config
+from feedhandler.amqp_settings import AmqpConfig
 from feedhandler.counters import (
     HIGH_WATER,
     ChannelCounter,
@@ -164,7 +165,7 @@ _TABLES: list[tuple[str, str, type[Struct]]] = [
         config.RecoverySettings,
     ),
     ("[receive]", "", config.ReceiveConfig),
-    ("[amqp]", "", config.AmqpConfig),
+    ("[amqp]", "", AmqpConfig),
     (
         "[stats]",
         "What a snapshot holds: [counters.md](counters.md).",

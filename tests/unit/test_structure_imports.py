@@ -70,6 +70,7 @@ CORES = (
     "feedhandler/amqp/routing.py",
     "feedhandler/amqp/stream.py",
     "feedhandler/amqp/symbols.py",
+    "feedhandler/amqp_settings.py",
     "feedhandler/config.py",
     "feedhandler/config_text.py",
     "feedhandler/counters.py",
