@@ -129,6 +129,8 @@ class LayoutDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True)
     fields: list[FieldDescription] = []
     title: str = ""
     symbol: str = ""
+    conflate: Literal["latest", "never", "book"] = "never"
+    conflate_by: list[str] = []
     group: GroupDescription | None = None
     doc: str = ""
 

@@ -275,7 +275,12 @@ class Block:
 
 
 class Layout(Block):
-    """The layout of one message type (or control packet): a block and perhaps a repeated group."""
+    """The layout of one message type (or control packet): a block and perhaps a repeated group.
+
+    `conflate` says what replaces such a message where it waits too long: a newer one of the same
+    symbol and the same fields `conflate_by` (`latest`), the symbol's book (`book`), or nothing
+    (`never`).
+    """
 
     def __init__(
         self,
@@ -289,6 +294,8 @@ class Layout(Block):
         title: str = "",
         doc: str = "",
         symbol: str = "",
+        conflate: str = "never",
+        conflate_by: Sequence[str] = (),
         times: Sequence[tuple[str, TimeReader]] = (),
         group: Block | None = None,
         group_at: int = 0,
@@ -298,6 +305,8 @@ class Layout(Block):
         self.title = title
         self.doc = doc
         self.symbol = symbol
+        self.conflate = conflate
+        self.conflate_by = tuple(conflate_by)
         self.group = group
         self.group_at = group_at
         super().__init__(name, size, fields, byte_order, times, group.name if group else "")

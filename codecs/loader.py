@@ -189,6 +189,8 @@ class _Builder:
                 self.refuse(key, f"the name {layout.name!r} comes twice")
             if others and not _same_symbol(others[0], layout):
                 self.refuse(key, "the layouts of one type must keep their symbol in one place")
+            if others and not _same_conflation(others[0], layout):
+                self.refuse(key, "the layouts of one type must be conflated alike")
             names.add(layout.name)
             others.append(layout)
             others.sort(key=lambda each: each.size)
@@ -202,6 +204,8 @@ class _Builder:
         controls: dict[int, Layout] = {}
         for given in self.description.controls:
             key = f"controls[{given.type}]"
+            if given.conflate != "never" or given.conflate_by:
+                self.refuse(f"{key}.conflate", "control packets are never conflated")
             layout = self._layout(key, given, 0)
             if layout.code not in known:
                 self.refuse(
@@ -230,6 +234,8 @@ class _Builder:
             title=given.title,
             doc=given.doc,
             symbol=symbol,
+            conflate=given.conflate,
+            conflate_by=self._conflate_by(key, given, fields, symbol),
             times=self._times(fields),
             group=self._group(key, given.group, fields) if given.group else None,
             group_at=given.group.at if given.group else 0,
@@ -244,6 +250,21 @@ class _Builder:
                     self.refuse(f"{key}.symbol", "must be unsigned, or text of at most 8 bytes")
                 return field.name
         self.refuse(f"{key}.symbol", f"{given.symbol!r} names no field")
+
+    def _conflate_by(
+        self, key: str, given: LayoutDescription, fields: list[Field], symbol: str
+    ) -> list[str]:
+        """The fields that tell messages of one type and symbol apart, beside these two."""
+        if given.conflate_by and given.conflate != "latest":
+            self.refuse(f"{key}.conflate_by", 'is for conflate = "latest" alone')
+        names = {name: field for field in fields for name in (field.wire, field.name) if name}
+        chosen = [names[name].name for name in given.conflate_by if name in names]
+        for name in given.conflate_by:
+            if name not in names:
+                self.refuse(f"{key}.conflate_by", f"{name!r} names no field")
+        if len({*chosen, symbol}) <= len(chosen):
+            self.refuse(f"{key}.conflate_by", "names a field twice, or the symbol")
+        return chosen
 
     def _group(self, key: str, given: GroupDescription, outer: list[Field]) -> Block:
         key = f"{key}.group"
@@ -447,6 +468,15 @@ def _same_symbol(one: Layout, other: Layout) -> bool:
     if first is None or second is None:
         return first is second
     return (first.at, first.size, first.kind) == (second.at, second.size, second.kind)
+
+
+def _same_conflation(one: Layout, other: Layout) -> bool:
+    """Whether messages of one type are conflated alike, whichever layout they have."""
+    places = [
+        [(layout.by_name[name].at, layout.by_name[name].size) for name in layout.conflate_by]
+        for layout in (one, other)
+    ]
+    return one.conflate == other.conflate and places[0] == places[1]
 
 
 def _time_parts(rule: TimeDescription) -> list[tuple[str, int]]:

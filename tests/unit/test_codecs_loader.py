@@ -99,8 +99,34 @@ def test_a_good_description_loads(tmp_path):
     assert float(record.points[0].price) == 1.5
 
 
+INDEX = 'symbol = "Index"\nfields = [{ at = 4, type = "u32", name = "Index" }]\n'
+CONFLATED = 'name = "levels"\nconflate = "latest"\nconflate_by = '
 WRONG = [
     # what is replaced, by what, the key, the reason
+    ('name = "levels"', 'name = "levels"\nconflate = "all"', "$.messages", "Invalid enum value"),
+    ('name = "levels"', f'{CONFLATED}["Side"]', "messages[8].conflate_by", "names no field"),
+    ('name = "levels"', f'{CONFLATED}["Index"]', "messages[8].conflate_by", "or the symbol"),
+    ('name = "levels"', f'{CONFLATED}["Time", "time"]', "messages[8].conflate_by", "twice"),
+    (
+        'name = "levels"',
+        'name = "levels"\nconflate = "book"\nconflate_by = ["Time"]',
+        "messages[8].conflate_by",
+        'for conflate = "latest" alone',
+    ),
+    (
+        'name = "levels"\nsize = 12',
+        f'name = "levels"\nsize = 12\n{INDEX}[[messages]]\ntype = 8\nname = "more"\n'
+        f'conflate = "latest"\nsize = 16\n{INDEX}'
+        '[[messages]]\ntype = 9\nname = "other"\nsize = 12',
+        "messages[8]",
+        "conflated alike",
+    ),
+    (
+        'name = "reset"',
+        'name = "reset"\nconflate = "latest"',
+        "controls[3].conflate",
+        "never conflated",
+    ),
     ('at = 8, type = "c8"', 'at = 7, type = "c8"', "messages[7].Ticker", "inside what ends at 8"),
     (
         'at = 4, type = "u32", name = "Seq"',
@@ -286,3 +312,30 @@ def test_the_feeds_of_the_package_load_under_their_files_names():
 )
 def test_wire_names_become_snake_case(wire, name):
     assert snake_case(wire) == name
+
+
+def test_each_message_that_is_described_says_what_may_replace_it():
+    told = {
+        (name, layout.name): (layout.conflate, layout.conflate_by)
+        for name in list_feeds()
+        for ways in load_feed(name).layouts.values()
+        for layout in ways
+    }
+    assert told["euronext-utp-md", "quote"] == ("latest", ("quote_number",))
+    assert told["euronext-utp-md", "order_update"] == ("book", ())
+    assert told["euronext-utp-md", "trade"] == ("never", ())
+    assert told["iex-deep", "price_level_update_buy"] == ("latest", ("price",))
+    for name in list_feeds():
+        text = (FEEDS_FOLDER / f"{name}.toml").read_text()
+        described = text.count("[[messages]]")
+        reasons = re.findall(r'^conflate = "\w+" # \S', text, re.MULTILINE)
+        assert len(reasons) == described, f"{name}: every message with its reason"
+
+
+def test_trades_are_never_conflated_in_any_feed():
+    for name in list_feeds():
+        for ways in load_feed(name).layouts.values():
+            for layout in ways:
+                if "trade" in layout.name or layout.name == "order_execution":
+                    expected = "latest" if layout.name == "trading_status" else "never"
+                    assert layout.conflate == expected, (name, layout.name)
