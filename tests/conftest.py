@@ -1,17 +1,19 @@
-"""What every test may need: where the real captures lie, and what must not be skipped.
+"""What every test may need: the real captures, real brokers, and what must not be skipped.
 
-`FEEDHANDLER_REQUIRE` is a comma list of `captures`, `brokers`, `spark`: a test that would skip
-for want of one of them fails instead. `FEEDHANDLER_CAPTURES` names the captures folder; without
-it a folder `shared/captures` beside the checkout is used where there is one.
+`FEEDHANDLER_REQUIRE` is a comma list of `captures`, `brokers`, `clients`, `spark`: a test that
+would skip for want of one of them fails instead. `FEEDHANDLER_CAPTURES` names the captures folder;
+without it a folder `shared/captures` beside the checkout is used where there is one.
 """
 
 import os
-import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 import pytest
+from broker_kit import BROKERS, Absent, Artemis, Broker, BrokerJ, RabbitMQ3, RabbitMQ4
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
@@ -33,13 +35,76 @@ def captures() -> Path:
     return folder
 
 
+def brokers_of(item: Any) -> set[str]:
+    """The brokers that a collected test asks for, by a fixture's name or as a parameter."""
+    chosen = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return BROKERS.keys() & {*item.fixturenames, *(each for each in chosen if type(each) is str)}
+
+
 @pytest.fixture(scope="session")
-def rabbitmq_script() -> Path:
-    """What starts RabbitMQ 3.10, as Debian's `rabbitmq-server` installs it."""
-    script = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
-    if not script.exists() or shutil.which("epmd") is None:
-        absent("brokers", f"no RabbitMQ at {script}; install rabbitmq-server")
-    return script
+def brokers(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Callable[[str], Any]]:
+    """Gives the running broker of a name; the first who asks starts all that are needed.
+
+    They start side by side, and stay to the end of the session: a test leaves them running, and
+    takes names for its exchanges and queues that no other test has.
+    """
+    asked = {name for item in request.session.items for name in brokers_of(item)}
+    running: list[Broker] = []
+
+    def started(name: str) -> Broker:
+        broker = BROKERS[name](tmp_path_factory.mktemp(name))
+        running.append(broker)
+        broker.start()
+        return broker
+
+    with ThreadPoolExecutor(max_workers=2) as pool:
+        starting: dict[str, Future[Broker]] = {}
+
+        def get(name: str) -> Broker:
+            wanted = {name} if starting else {name, *asked}
+            for each in BROKERS:
+                if each in wanted and each not in starting:
+                    starting[each] = pool.submit(started, each)
+            try:
+                return starting[name].result()
+            except Absent as error:
+                absent("brokers", str(error))
+                raise
+
+        try:
+            yield get
+        finally:
+            for each in starting.values():
+                each.cancel()
+            wait(starting.values())
+            for broker in running:
+                broker.discard()
+
+
+@pytest.fixture(scope="session")
+def rabbitmq3(brokers: Callable[[str], Any]) -> RabbitMQ3:
+    """RabbitMQ 3.10."""
+    return brokers("rabbitmq3")
+
+
+@pytest.fixture(scope="session")
+def rabbitmq4(brokers: Callable[[str], Any]) -> RabbitMQ4:
+    """RabbitMQ 4.0."""
+    return brokers("rabbitmq4")
+
+
+@pytest.fixture(scope="session")
+def artemis(brokers: Callable[[str], Any]) -> Artemis:
+    """ActiveMQ Artemis."""
+    return brokers("artemis")
+
+
+@pytest.fixture(scope="session")
+def brokerj(brokers: Callable[[str], Any]) -> BrokerJ:
+    """Qpid Broker-J."""
+    return brokers("brokerj")
 
 
 @pytest.fixture(autouse=True)

@@ -4,28 +4,25 @@ import asyncio
 import contextlib
 import struct
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from amqp_kit import FEED, packet
-from broker_kit import USER, VHOST, RabbitMQ, rabbitmq
+from broker_kit import USER, VHOST, RabbitMQ
+from broker_kit.clients import consume
 from node_kit import NodeRig, in_thread
-from proton import Message, Timeout
-from proton.utils import BlockingConnection
+from proton import Message
 
 from feedhandler.amqp.publisher import Publishers
 from feedhandler.publish_settings import PublishConfig
 
-CONSUME_SECONDS = 10.0
 
-
-@pytest.fixture(scope="module")
-def broker(rabbitmq_script: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RabbitMQ]:
-    """One broker for the whole file."""
-    with rabbitmq(rabbitmq_script, tmp_path_factory.mktemp("rabbitmq")) as made:
-        yield made
+@pytest.fixture
+def broker(rabbitmq3: RabbitMQ) -> RabbitMQ:
+    """The one that these tests are about."""
+    return rabbitmq3
 
 
 class PublishRig(NodeRig):
@@ -77,28 +74,6 @@ async def publishing(broker: RabbitMQ, exchange: str, **settings: Any) -> AsyncI
     finally:
         await rig.publishers.stop(5.0)
         await rig.node.stop(0.1)
-
-
-def consume(broker: RabbitMQ, queue: str) -> list[Message]:
-    """Everything that is in a queue, by proton's own blocking client."""
-    connection = BlockingConnection(
-        f"amqp://{USER}@127.0.0.1:{broker.port}",
-        user=USER,
-        password=broker.password,
-        virtual_host=f"vhost:{VHOST}",
-        allowed_mechs="PLAIN",
-        timeout=CONSUME_SECONDS,
-    )
-    receiver = connection.create_receiver(f"/amq/queue/{queue}", credit=500)
-    count = broker.api("GET", f"queues/{VHOST}/{queue}").get("messages", 0)
-    found: list[Message] = []
-    with contextlib.suppress(Timeout):
-        while True:
-            # The count of the management API lags behind: what is missing at first is waited for.
-            found.append(receiver.receive(timeout=1.0 if len(found) >= count else CONSUME_SECONDS))
-            receiver.accept()
-    connection.conn.close()
-    return found
 
 
 def tag(message: Message) -> tuple[int, ...]:
