@@ -27,6 +27,7 @@ PURE_MODE: dict[str, str] = {
     "feedhandler.amqp.stream": "feedhandler/amqp/stream.py",
     "feedhandler.amqp.symbols": "feedhandler/amqp/symbols.py",
     "feedhandler.amqp.columns": "feedhandler/amqp/columns.py",
+    "feedhandler.amqp.attachment": "feedhandler/amqp/attachment.py",
     "feedhandler.amqp.subscriber": "feedhandler/amqp/subscriber.py",
     "feedhandler.amqp.connection": "feedhandler/amqp/connection.py",
     "feedhandler.amqp.node": "feedhandler/amqp/node.py",

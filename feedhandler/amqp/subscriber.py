@@ -15,78 +15,22 @@ with a snapshot block of each service.
 """
 
 import asyncio
-import contextlib
-import socket
-import ssl  # noqa: F401  (imported early: uvloop needs it loaded before the loop runs)
-import time
-import uuid
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable
 from types import TracebackType
 from typing import Any, Self
-from urllib.parse import urlsplit
 
 import msgspec
 
-from feedhandler.amqp import proton
+from feedhandler.amqp.attachment import Attachment, Intake
 from feedhandler.amqp.columns import Batch, Workspace
 from feedhandler.amqp.inbox import Inbox, Message
 from feedhandler.amqp.quality import Quality
+from feedhandler.amqp.request import build_address
 from feedhandler.codecs import PeerError, UsageError, load_feed
 
-DEFAULT_PORT = 5672
 #: Messages granted ahead of consumption, by grain: some hundred KB to a few MB on their way.
 CREDIT = {"packet": 4096, "message": 16_384, "batch": 64}
-#: How long connecting and attaching may take.
-CONNECT_SECONDS = 10.0
-#: How long the goodbye may take.
-CLOSE_SECONDS = 2.0
-#: Silence of the node after which it counts as dead; it sends empty frames at half of that.
-IDLE_TIMEOUT_MS = 30_000
-#: Largest message taken: twice the largest batch that a gateway can be configured to send. The
-#: engine keeps a message until its last frame has come, so without a bound it would be the node
-#: that decides how much memory that takes.
-MESSAGE_BYTES_MAX = 1 << 25
-#: Receive buffer asked of the kernel.
-RECEIVE_BUFFER_BYTES = 1 << 20
-
-
-def parse_url(url: str) -> tuple[str, int]:
-    """Host and port of an `amqp://host[:port]` URL."""
-    try:
-        parts = urlsplit(url if "://" in url else f"amqp://{url}")
-        host, port = parts.hostname, parts.port or DEFAULT_PORT
-    except ValueError as error:
-        raise UsageError(f"{url!r} is no URL: {error}", "write amqp://host:port") from None
-    if parts.scheme != "amqp" or not host or parts.path not in ("", "/"):
-        raise UsageError(f"{url!r} is no AMQP URL", "write amqp://host:port")
-    return host, port
-
-
-def build_address(
-    pattern: str,
-    *,
-    grain: str = "packet",
-    types: Iterable[int | str] | None = None,
-    quality: bool = True,
-    stamp: bool = False,
-    snapshot: bool = False,
-) -> str:
-    """The source address that asks for all this."""
-    options = []
-    if grain != "packet":
-        options.append(f"as={grain}")
-    if types is not None:
-        options.append("types=" + ",".join(str(word) for word in types))
-    if not quality:
-        options.append("quality=0")
-    if stamp:
-        options.append("stamp=1")
-    if snapshot:
-        options.append("snapshot=1")
-    if not options:
-        return pattern
-    return pattern + ("&" if "?" in pattern else "?") + "&".join(options)
 
 
 class Subscriber:
@@ -110,7 +54,6 @@ class Subscriber:
         if grain not in CREDIT:
             raise UsageError(f"as_={grain!r}: it is packet, batch or message")
         self.url = url
-        self.host, self.port = parse_url(url)
         self.address = address
         self.grain = grain
         self.feed = load_feed(feed) if isinstance(feed, str) else feed
@@ -120,83 +63,21 @@ class Subscriber:
         self.inbox = Inbox(self.feed)
         self._ready: deque[Message] = deque()
         self._workspace = Workspace()
-        self._consumed = 0
         self._error: Exception | None = None
         self._ended = False
         self._waiting: list[asyncio.Future[None]] = []
         self._callback: Callable[[Batch], object] | None = None
-        self._sock: socket.socket | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._attached: asyncio.Future[None] | None = None
-        self._engine: proton.Connection
-        self._link: proton.ReceiverLink
-        self._writing = False
-        self._closing = False
+        self._attachment: Attachment
+        self._intake: Intake
 
     # -- connecting and leaving -------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(CONNECT_SECONDS):
-                await self._connect()
-        except TimeoutError:
-            self._abandon()
-            raise PeerError(
-                f"{self.url} did not answer within {CONNECT_SECONDS:.0f} s",
-                "is it an AMQP 1.0 node?",
-            ) from None
-        except BaseException:
-            self._abandon()
-            raise
+        self._attachment = Attachment(self.url, self._arrived, self._over)
+        self._intake = await self._attachment.open(self.address, self.inbox, self.credit)
+        self._link = self._intake.link
         return self
-
-    async def _connect(self) -> None:
-        try:
-            sock = await self._open_socket()
-        except OSError as error:
-            reason = error.strerror or str(error)
-            raise PeerError(
-                f"cannot connect to {self.host}:{self.port}: {reason}", "is the gateway running?"
-            ) from None
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._engine = proton.Connection(
-            sock.fileno(),
-            server=False,
-            container=f"feedhandler-{uuid.uuid4().hex[:12]}",
-            hostname=self.host,
-            idle_timeout_ms=IDLE_TIMEOUT_MS,
-        )
-        self._link = self._engine.receiver(
-            "feed",
-            self.address,
-            settled=True,
-            credit=self.credit,
-            message_bytes_max=MESSAGE_BYTES_MAX,
-        )
-        self._attached = self._loop.create_future()
-        self._loop.add_reader(sock.fileno(), self._on_readable)
-        self._tick()
-        self._work()
-        await self._attached
-
-    async def _open_socket(self) -> socket.socket:
-        """Connect to the first of the host's addresses that answers; OSError where none does."""
-        found = await self._loop.getaddrinfo(self.host, self.port, type=socket.SOCK_STREAM)
-        for place, (family, kind, protocol, _, where) in enumerate(found):
-            self._sock = socket.socket(family, kind, protocol)
-            self._sock.setblocking(False)
-            self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
-            try:
-                await self._loop.sock_connect(self._sock, where)
-                break
-            except OSError:
-                self._sock.close()
-                if place == len(found) - 1:
-                    self._sock = None
-                    raise
-        assert self._sock is not None
-        return self._sock
 
     async def __aexit__(
         self,
@@ -208,109 +89,18 @@ class Subscriber:
 
     async def close(self) -> None:
         """Detach and disconnect; messages not consumed yet are dropped."""
-        if self._sock is not None and not self._ended:
-            self._closing = True
-            self._engine.close()
-            self._work()
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(CLOSE_SECONDS):
-                    while not self._ended:
-                        await self._wait()
-        self._abandon()
+        await self._attachment.close()
+        self._finish(None)
 
-    def _abandon(self) -> None:
-        """Close the socket, whatever state things are in."""
-        self._ended = True
-        if self._sock is None:
-            return
-        self._loop.remove_reader(self._sock.fileno())
-        self._loop.remove_writer(self._sock.fileno())
-        self._sock.close()
-        self._sock = None
-        if self._timer is not None:
-            self._timer.cancel()
-
-    # -- from the event loop ----------------------------------------------------------------
-
-    def _on_readable(self) -> None:
-        said = self._engine.turn()
-        # Almost always there are messages and nothing else to do.
-        if said != 0 or self._writing or self._ended:
-            self._work(self._engine.news)
-            if said < 0:
-                self._finish(PeerError(f"{self.url} closed the connection"))
-        elif self._link.count:
-            self._arrived()
-
-    def _tick(self) -> None:
-        """Let the engine see the time: a dead node is noticed, our own empty frames go out."""
-        self._engine.tick(time.monotonic_ns() // 1_000_000)
-        self._timer = self._loop.call_later(1.0, self._tick)
-        self._work()
-
-    def _work(self, news: Sequence[tuple[int, Any]] = ()) -> None:
-        """Act upon the engine's events, then write: on every read, or settlements pile up."""
-        if self._ended:
-            return
-        for kind, link in (*news, *self._engine.events()):
-            self._handle(kind, link)
-        if self._ended:
-            return
-        state = self._engine.flush()
-        assert self._sock is not None
-        if state == 1 and not self._writing:
-            self._writing = True
-            self._loop.add_writer(self._sock.fileno(), self._work)
-        elif state == 0 and self._writing:
-            self._writing = False
-            self._loop.remove_writer(self._sock.fileno())
-        elif state < 0:
-            self._finish(self._why())
-        if self._link.count:
-            self._arrived()
-
-    def _handle(self, kind: int, link: proton.Link | None) -> None:
-        assert self._attached is not None
-        if kind == proton.LINK_REMOTE_OPEN:
-            # A refusal is an attach without a source, followed by a detach that says why.
-            if self._link.source_address and not self._attached.done():
-                self._attached.set_result(None)
-        elif kind in (proton.LINK_REMOTE_CLOSE, proton.LINK_REMOTE_DETACH):
-            name, text = self._link.remote_condition
-            self._link.close()
-            self._finish(PeerError(f"the node ended the link: {text or 'no reason given'}", name))
-        elif kind == proton.CONNECTION_REMOTE_CLOSE:
-            name, text = self._engine.remote_condition
-            self._engine.close()
-            self._finish(
-                PeerError(f"the node closed the connection: {text}", name) if name else None
-            )
-        elif kind == proton.TRANSPORT_ERROR:
-            self._finish(self._why())
-        elif kind == proton.MESSAGE_TOO_LARGE:
-            self._link.close("amqp:link:message-size-exceeded", f"at most {MESSAGE_BYTES_MAX}")
-            self._finish(PeerError(f"a message of more than {MESSAGE_BYTES_MAX} bytes"))
-
-    def _why(self) -> PeerError | None:
-        """Why the transport is over; None where we ourselves said goodbye."""
-        name, text = self._engine.transport_condition
-        if name:
-            return PeerError(f"connection to {self.url} failed: {text}", name)
-        return None if self._closing else PeerError(f"{self.url} closed the connection")
+    def _over(self, intake: Intake) -> None:
+        """The link has ended; what was received may still be consumed."""
+        self._finish(intake.error)
 
     def _finish(self, error: Exception | None) -> None:
-        """The stream is over; what was received may still be consumed."""
-        if self._ended:
-            return
-        if self._sock is not None:
-            self._engine.flush()
-            self._loop.remove_reader(self._sock.fileno())
-            self._loop.remove_writer(self._sock.fileno())
-        self._ended = True
-        self._error = error
-        if self._attached is not None and not self._attached.done():
-            self._attached.set_exception(error or PeerError(f"{self.url} closed the connection"))
-        self._notify()
+        if not self._ended:
+            self._ended = True
+            self._error = error
+            self._notify()
 
     def _fail(self, error: Exception) -> None:
         """What was received is at fault: that is why the stream is over, whatever else is."""
@@ -319,17 +109,17 @@ class Subscriber:
 
     # -- consuming --------------------------------------------------------------------------
 
-    def _arrived(self) -> None:
+    def _arrived(self, intake: Intake) -> None:
         """Messages wait on the link: hand them to the callback, or wake who waits for them."""
         if self._callback is None:
             self._notify()
             return
-        count = self._link.count
+        count = intake.link.count
         try:
             for batch in self._gather():
                 self._note_all(batch.notes)
                 self._callback(batch)
-            self._grant(count)
+            intake.grant(count)
         except Exception as error:  # raised where `deliver` waits
             self._fail(error)
 
@@ -345,14 +135,6 @@ class Subscriber:
         self._waiting.append(news)
         await news
 
-    def _grant(self, consumed: int) -> None:
-        """Give credit back for what was consumed, in halves of the window."""
-        self._consumed += consumed
-        if self._consumed * 2 >= self.credit and not self._ended:
-            self._link.flow(self._consumed)
-            self._consumed = 0
-            self._work()
-
     def __aiter__(self) -> Self:
         return self
 
@@ -361,7 +143,7 @@ class Subscriber:
         while not ready:
             if self._link.count:
                 ready.extend(self._take())
-                self._grant(len(ready))
+                self._intake.grant(len(ready))
                 continue
             if self._ended:
                 if self._error is not None:
@@ -412,7 +194,7 @@ class Subscriber:
                 for batch in self._gather():
                     self._note_all(batch.notes)
                     yield batch
-                self._grant(count)
+                self._intake.grant(count)
             elif self._ended:
                 if self._error is not None:
                     raise self._error
@@ -430,11 +212,11 @@ class Subscriber:
         self._callback = callback
         try:
             if self._link.count:
-                self._arrived()
+                self._arrived(self._intake)
             while not self._ended:
                 await self._wait()
             if self._link.count:
-                self._arrived()
+                self._arrived(self._intake)
             if self._error is not None:
                 raise self._error
         finally:

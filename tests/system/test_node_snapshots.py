@@ -8,7 +8,7 @@ from amqp_kit import FEED, order, packet, quote
 from node_kit import PATIENCE_S, NodeRig, Run, both_loops, running
 
 import feedhandler
-from feedhandler.amqp import subscriber as subscriber_module
+from feedhandler.amqp import attachment as attachment_module
 from feedhandler.amqp.outlet import Outlet
 from feedhandler.amqp.quality import Quality
 from feedhandler.amqp.stream import Stream
@@ -185,7 +185,7 @@ def test_a_market_is_rebuilt_from_a_snapshot_and_what_follows(run: Run) -> None:
 def test_a_message_beyond_the_bound_is_a_peer_error(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(subscriber_module, "MESSAGE_BYTES_MAX", 100_000)
+    monkeypatch.setattr(attachment_module, "MESSAGE_BYTES_MAX", 100_000)
 
     async def scenario() -> None:
         async with (

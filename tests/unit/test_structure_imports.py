@@ -67,6 +67,7 @@ CORES = (
     "feedhandler/amqp/inbox.py",
     "feedhandler/amqp/outlet.py",
     "feedhandler/amqp/quality.py",
+    "feedhandler/amqp/request.py",
     "feedhandler/amqp/routing.py",
     "feedhandler/amqp/stream.py",
     "feedhandler/amqp/symbols.py",
