@@ -23,6 +23,7 @@ PURE_MODE: dict[str, str] = {
     "feedhandler.amqp.fanout": "feedhandler/amqp/fanout.py",
     "feedhandler.amqp.outlet": "feedhandler/amqp/outlet.py",
     "feedhandler.amqp.window": "feedhandler/amqp/window.py",
+    "feedhandler.amqp.envelope": "feedhandler/amqp/envelope.py",
     "feedhandler.amqp.destination": "feedhandler/amqp/destination.py",
     "feedhandler.amqp.stream": "feedhandler/amqp/stream.py",
     "feedhandler.amqp.symbols": "feedhandler/amqp/symbols.py",

@@ -14,6 +14,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 from msgspec import Meta, Struct
 
+from feedhandler.amqp import brokers
 from feedhandler.codecs.errors import ConfigError
 
 #: What stands for a password where one is shown.
@@ -62,7 +63,16 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     name: Annotated[_Name, _setting("names the destination in statistics and messages")]
     to: Annotated[str, _setting("amqp://user:password@host:port/vhost; shown without password")]
-    exchange: Annotated[str, _setting("the exchange; each message's routing key is its subject")]
+    exchange: Annotated[
+        str, _setting("RabbitMQ, Broker-J: the exchange; a message's subject is its routing key")
+    ] = ""
+    topic: Annotated[
+        str, _setting("Artemis: each message goes to the address `<topic>.<subject>`, multicast")
+    ] = ""
+    queue: Annotated[str, _setting("the one queue for all messages")] = ""
+    declare: Annotated[
+        bool, _setting("have what is missing made, where the broker does that over AMQP")
+    ] = True
     password_env: Annotated[
         str, _setting("the environment variable that has the password; empty: none")
     ] = ""
@@ -71,10 +81,11 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         bool, _setting("send the password unencrypted to another machine than this one")
     ] = False
     kind: Annotated[
-        Literal["auto", "rabbitmq-3"], _setting("the broker's kind: auto, or rabbitmq-3")
+        Literal["auto", "rabbitmq-3", "rabbitmq-4", "artemis", "qpid"],
+        _setting("the broker's kind: auto (as it says itself), or one of them"),
     ] = "auto"
     management: Annotated[
-        str, _setting("URL of RabbitMQ's management plugin, to see that the exchange leads on")
+        str, _setting("RabbitMQ 3: URL of the management plugin, to see that the exchange leads on")
     ] = ""
     require_route: Annotated[
         bool, _setting("RabbitMQ 3: publish only once a binding or alternate exchange was seen")
@@ -99,8 +110,13 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ] = "drop_oldest"
     batch_max_bytes: Annotated[int, _setting("largest body of a batch", ge=1500, le=2**24)] = 65_536
     batch_max_us: Annotated[
-        int, _setting("a batch gathers for this long; 0: what a hand-over brought", ge=0, le=10**7)
-    ] = 0
+        int,
+        _setting(
+            "a batch gathers this long at most while more waits; 0: not past a hand-over",
+            ge=0,
+            le=10**7,
+        ),
+    ] = 1000
     max_frame_bytes: Annotated[int, _setting("largest AMQP frame taken", ge=512, le=2**24)] = 65_536
     idle_timeout_ms: Annotated[
         int, _setting("a broker silent for this long is dropped; 0: never", ge=0, le=86_400_000)
@@ -124,6 +140,18 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """What is published, in the words of a subscription's address."""
         types = f"&types={self.types}" if self.types else ""
         return f"{self.patterns}?as={self.grain}&quality={int(self.quality)}{types}"
+
+    @property
+    def form(self) -> Literal["exchange", "topic", "queue"]:
+        """What messages go to: that key which is set."""
+        if self.exchange:
+            return "exchange"
+        return "topic" if self.topic else "queue"
+
+    @property
+    def goal(self) -> str:
+        """The name of the exchange, topic or queue."""
+        return self.exchange or self.topic or self.queue
 
     @property
     def shown_to(self) -> str:
@@ -213,15 +241,42 @@ def _fault(config: PublishConfig) -> tuple[str, str, str] | None:
     if place.user and not place.local and not config.plain_over_network:
         hint = "plain_over_network = true, where the network between is trusted"
         return "to", "would send the password unencrypted to another machine", hint
-    if not config.exchange:
-        return "exchange", "empty", "amq.topic is there in every virtual host of RabbitMQ"
+    return _fault_of_goal(config) or _fault_of_management(config) or _fault_of_bounds(config)
+
+
+def _fault_of_goal(config: PublishConfig) -> tuple[str, str, str] | None:
+    """What is wrong with where messages go."""
+    goals = [key for key in ("exchange", "topic", "queue") if getattr(config, key)]
+    if not goals:
+        hint = 'exchange = "amq.topic" is there in every RabbitMQ and Broker-J; Artemis wants topic'
+        return "exchange", "empty, and neither topic nor queue is set", hint
+    if len(goals) > 1:
+        return goals[1], f"beside {goals[0]}", "exactly one of exchange, topic and queue"
+    if wrong := brokers.unlike(config.kind, config.form):
+        return config.form, *wrong
+    if config.kind == brokers.ARTEMIS and config.place.vhost:
+        return "to", "names a virtual host, and Artemis has none", "end it behind the port"
+    return None
+
+
+def _fault_of_management(config: PublishConfig) -> tuple[str, str, str] | None:
+    """What is wrong with how an exchange is looked at."""
     if config.management and not config.management.startswith(("http://", "https://")):
         return "management", "is no http:// or https:// URL", "for example http://10.0.0.5:15672"
     if "@" in config.management:
         return "management", "may not hold a user", "the one of `to` is used"
-    if config.kind == "rabbitmq-3" and config.require_route and not config.management:
+    if config.management and (
+        config.kind not in ("auto", brokers.RABBITMQ_3) or not config.exchange
+    ):
+        return "management", "only an exchange of RabbitMQ 3 is asked after there", "take it out"
+    needed = config.exchange and config.require_route and not config.management
+    if config.kind == brokers.RABBITMQ_3 and needed:
         hint = "set management, or require_route = false to trust that it leads on"
         return "require_route", "wants management, to see whether the exchange leads on", hint
+    return None
+
+
+def _fault_of_bounds(config: PublishConfig) -> tuple[str, str, str] | None:
     if config.queue_bytes < 2 * config.batch_max_bytes:
         return "queue_bytes", "is less than two batches", "make it larger, or batch_max_bytes less"
     return None

@@ -1,5 +1,6 @@
 """C view of a destination."""
 
+from feedhandler.amqp.envelope cimport Envelope
 from feedhandler.amqp.framing cimport Frame
 from feedhandler.amqp.outlet cimport Outlet
 from feedhandler.amqp.proton cimport PublisherLink
@@ -16,8 +17,11 @@ cdef class Destination(Outlet):
     cdef Frame note
     cdef readonly bint untold
     cdef unsigned long long following
-    cdef readonly bint hold_batches
     cdef object on_batch
+    cdef Envelope envelope
+    cdef object clock
+    cdef readonly object behind_time
+    cdef readonly object full_time
     cdef readonly unsigned long long dropped
     cdef readonly unsigned long long dropped_bytes
     cdef readonly unsigned long long abandoned
@@ -26,6 +30,7 @@ cdef class Destination(Outlet):
     cdef long long _number(self, str key)
     cdef bint _may_send(self)
     cdef int _send(self, Parcel parcel)
+    cdef int _send_now(self, Parcel parcel)
     cdef int _wait(self, Parcel parcel)
     cdef Parcel _pop(self)
     cpdef int settle(self)

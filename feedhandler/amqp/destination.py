@@ -9,11 +9,15 @@ exceed `queue_bytes` together; nothing here waits for the broker. When the bound
 oldest of what waits gives way (`drop_oldest`), and the `Shortfall` of its service tells the
 destination so before any later data.
 
-What it adds to a message: the header section, always durable (a broker may take a message without
-one for transient), and a group-sequence that counts per routing key. A hole in it is a loss on the
-way to the broker. Numbers of quality messages are given as they are sent.
+What it adds to a message: a group-sequence that counts per routing key. A hole in it is a loss on
+the way to the broker. Numbers of quality messages are given as they are sent.
 
-What it leaves to others: sockets, connecting, time (`publisher`).
+When a batch is sent: as soon as nothing more waits for the fan-out, when it is full, or when
+`flush_batches` is called because it has gathered for long enough; without room in the window it
+grows until it is full.
+
+What it leaves to others: what goes around a message (`envelope`); sockets, connecting, time
+(`publisher`).
 """
 
 from collections import deque
@@ -23,12 +27,14 @@ import cython
 import msgspec
 
 if cython.compiled:
+    from cython.cimports.feedhandler.amqp.envelope import Envelope
     from cython.cimports.feedhandler.amqp.framing import Frame, Template, read_uint
     from cython.cimports.feedhandler.amqp.outlet import Batch, Outlet, Peer
     from cython.cimports.feedhandler.amqp.proton import PublisherLink
     from cython.cimports.feedhandler.amqp.stream import Stream
     from cython.cimports.feedhandler.amqp.window import Parcel, Window
 else:
+    from feedhandler.amqp.envelope import Envelope
     from feedhandler.amqp.framing import Frame, Template, read_uint
     from feedhandler.amqp.outlet import Batch, Outlet, Peer
     from feedhandler.amqp.proton import PublisherLink
@@ -38,9 +44,8 @@ else:
 from feedhandler.amqp.framing import QUALITY_NOTE
 from feedhandler.amqp.outlet import PACKET_BYTES_MAX, QUEUE_ENTRY_BYTES, SECTIONS_BYTES_MAX
 from feedhandler.amqp.shortfall import Shortfall
+from feedhandler.amqp.stopwatch import Stopwatch
 
-#: The header section: durable, all else as by default (AMQP 1.0, 3.2.1).
-HEADER = b"\x00\x53\x70\xc0\x02\x01\x41"
 #: Routing keys whose group-sequence is remembered; past it all begin again at 0.
 KEYS_MAX = 1_000_000
 _KEYS_MAX = cython.declare(cython.Py_ssize_t, KEYS_MAX)
@@ -53,9 +58,11 @@ _BLOCK_BIT = cython.declare(cython.ulonglong, 1 << 63)
 class Destination(Outlet):
     """A broker that receives what `subscription` asks for.
 
-    `streams`: the fan-out's, in its order. `hold_batches`: batches are not sent at the end of each
-    hand-over, but when they are full or `flush_batches` is called; `on_batch` is called when one
-    begins to fill while none is. `retry_ns`: see `Window`.
+    `streams`: the fan-out's, in its order. `retry_ns`: see `Window`. `clock`: nanoseconds that do
+    not go back. `on_batch` is called when batches stay open at the end of a hand-over because more
+    waits for the fan-out; None: none does.
+
+    `behind_time` and `full_time` say for how long messages waited, and were dropped.
     """
 
     def __init__(
@@ -67,6 +74,7 @@ class Destination(Outlet):
         queue_bytes_max: int,
         batch_bytes_max: int,
         retry_ns: Callable[[int], int],
+        clock: Callable[[], int],
         on_batch: Callable[[], None] | None = None,
     ) -> None:
         super().__init__(peer, PublisherLink(), subscription, queue_bytes_max, batch_bytes_max)
@@ -75,25 +83,29 @@ class Destination(Outlet):
         self.by_service = {stream.service: stream for stream in streams}
         self.shortfalls = {stream.service: Shortfall() for stream in streams}
         self.window = Window(messages_max, queue_bytes_max, retry_ns)
+        self.envelope = Envelope()
+        self.clock = clock
+        self.behind_time = Stopwatch()
+        self.full_time = Stopwatch()
         self.queue = deque()
         self.numbers = {}
         self.note = Frame(PACKET_BYTES_MAX + SECTIONS_BYTES_MAX)
         self.untold = False
         self.following = 0
-        self.hold_batches = on_batch is not None
         self.on_batch = on_batch
         self.dropped = self.dropped_bytes = self.abandoned = self.overflows = 0
         self.overflowing = False
 
-    def connect(self, link: PublisherLink) -> None:
-        """Send on this link from now on; what was unconfirmed goes first."""
+    def connect(self, link: PublisherLink, envelope: Envelope) -> None:
+        """Send on this link from now on, in such an envelope; what was unconfirmed goes first."""
         self.link = link
+        self.envelope = envelope
         self.sender = link
         link.wants_flow = self.behind
 
     def disconnect(self) -> int:
         """The link is gone; how many messages are to be sent again."""
-        self.connect(PublisherLink())
+        self.connect(PublisherLink(), self.envelope)
         count = self.window.lost()
         self._note_backlog()
         return count
@@ -112,17 +124,15 @@ class Destination(Outlet):
         following: cython.ulonglong
         if read_uint(frame.data, at + 16, 2) == _NOTE:
             body = frame.snapshot()[frame.body_at :]
-            parcel = Parcel(
-                body, service, sequence, sequence, False, msgspec.json.decode(body)["reason"]
-            )
+            reason = msgspec.json.decode(body)["reason"]
+            parcel = Parcel(body, service, sequence, sequence, False, reason, template.key)
         else:
             frame.number(cython.cast(cython.uint, self._number(template.key)))
             following = self.following
             if following == 0:
                 following = stream.next_sequence
-            parcel = Parcel(
-                HEADER + frame.snapshot(), service, sequence, following, sequence >= _BLOCK_BIT
-            )
+            block: cython.bint = sequence >= _BLOCK_BIT
+            parcel = Parcel(frame.snapshot(), service, sequence, following, block, "", template.key)
         shortfall = self.shortfalls[service]
         if shortfall.skipping and shortfall.skips(parcel.block, parcel.reason, parcel.data):
             self._count_drop(parcel)
@@ -151,7 +161,13 @@ class Destination(Outlet):
         """Send a message first; the caller has asked for room and readiness."""
         if parcel.reason:
             parcel = self._finished(parcel)
-        self.link.send_as(self.window.add(parcel), parcel.data)
+        return self._send_now(parcel)
+
+    @cython.cfunc
+    def _send_now(self, parcel: Parcel) -> cython.int:
+        """Send a finished message."""
+        number: cython.ulonglong = self.window.add(parcel, self.clock())
+        self.envelope.send(self.link, number, parcel.key, parcel.data)
         self.sent += 1
         self.sent_bytes += len(parcel.data)
         self.peer.touch()
@@ -168,7 +184,8 @@ class Destination(Outlet):
         self.note.begin(template, sequence, _NOTE, 0)
         self.note.append(body, 0, len(body))
         self.note.finish(cython.cast(cython.uint, self._number(template.key)))
-        return Parcel(HEADER + self.note.snapshot(), service, sequence, sequence, False, reason)
+        data = self.note.snapshot()
+        return Parcel(data, service, sequence, sequence, False, reason, template.key)
 
     # -- what waits -------------------------------------------------------------------------
 
@@ -194,7 +211,7 @@ class Destination(Outlet):
     def _drop_oldest(self) -> None:
         """Drop what has waited longest; of a snapshot block everything that is there of it."""
         if not self.overflowing:
-            self.overflowing = True
+            self._overflow(True)
             self.overflows += 1
         parcel: Parcel = self._pop()
         self._lose(parcel)
@@ -206,6 +223,11 @@ class Destination(Outlet):
             ):
                 return
             self._count_drop(self._pop())
+
+    def _overflow(self, full: bool) -> None:
+        """The queue is full from now on, or empty."""
+        self.overflowing = full
+        self.full_time.set(full, self.clock())
 
     def _lose(self, parcel: Parcel) -> None:
         """The destination will not get this message, and must be told."""
@@ -224,11 +246,12 @@ class Destination(Outlet):
             len(self.queue) > 0
             or self.untold
             or len(self.window.again) > 0
-            or (len(self.open_batches) > 0 and not self.hold_batches)
+            or (len(self.open_batches) > 0 and not self.more)
         )
         self.link.wants_flow = behind
         if behind != self.behind:
             self.behind = behind
+            self.behind_time.set(behind, self.clock())
             self.peer.backlog += 1 if behind else -1
         return 0
 
@@ -241,7 +264,7 @@ class Destination(Outlet):
             number = self.window.next_again()
             parcel = self.window.held.get(number)
             if parcel is not None:
-                self.link.send_as(number, parcel.data)
+                self.envelope.send(self.link, number, parcel.key, parcel.data)
                 self.peer.touch()
         if not self.window.again and self.untold:
             self._tell()
@@ -251,9 +274,9 @@ class Destination(Outlet):
                 break
             self._send(self._pop())
         if not self.queue:
-            self.overflowing = False
-            if not self.hold_batches:
-                self.settle_batches()
+            if self.overflowing:
+                self._overflow(False)
+            self.settle_batches()
         self._note_backlog()
         return 0
 
@@ -270,10 +293,7 @@ class Destination(Outlet):
                 return
             for reason, body in shortfall.notices():
                 parcel: Parcel = self._note(service, stream.next_sequence, reason, body)
-                self.link.send_as(self.window.add(parcel), parcel.data)
-                self.sent += 1
-                self.sent_bytes += len(parcel.data)
-                self.peer.touch()
+                self._send_now(parcel)
         self.untold = False
 
     @property
@@ -287,9 +307,12 @@ class Destination(Outlet):
     def settle(self) -> cython.int:
         """Forget what the broker has confirmed since the last call."""
         number: cython.ulonglong
-        for number in self.link.confirmed:
-            self.window.confirm(number)
-        self.link.confirmed.clear()
+        now_ns: cython.longlong
+        if self.link.confirmed:
+            now_ns = self.clock()
+            for number in self.link.confirmed:
+                self.window.confirm(number, now_ns)
+            self.link.confirmed.clear()
         return 0
 
     def abandon(self, parcel: Parcel) -> None:
@@ -315,12 +338,9 @@ class Destination(Outlet):
         """Add a packet to the batch of its service, and remember which number follows it."""
         source: Stream = self.streams[stream]
         batch: Batch
-        first: cython.bint = len(self.open_batches) == 0
         Outlet.batch(self, stream, template, sequence, received_ns, data, start, size)
         batch = self.batches[stream]
         batch.following = source.next_sequence
-        if first and self.on_batch is not None:
-            self.on_batch()
         return 0
 
     @cython.cfunc
@@ -333,12 +353,14 @@ class Destination(Outlet):
 
     @cython.ccall
     def settle_batches(self) -> cython.int:
-        """At the end of a hand-over: send what was gathered, unless it is to gather on.
+        """At the end of a hand-over: send what was gathered, unless more is to come at once.
 
         Without room it stays open and grows, up to its limit: as many packets as wait.
         """
-        if not self.hold_batches:
-            self.flush_batches()
+        if not self.more or self.on_batch is None:
+            return self.flush_batches()
+        if self.open_batches:
+            self.on_batch()
         return 0
 
     @cython.ccall

@@ -1,13 +1,14 @@
 from collections.abc import Callable
 
+from feedhandler.amqp.envelope import Envelope
 from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.proton import PublisherLink
 from feedhandler.amqp.routing import Subscription
 from feedhandler.amqp.shortfall import Shortfall
+from feedhandler.amqp.stopwatch import Stopwatch
 from feedhandler.amqp.stream import Stream
 from feedhandler.amqp.window import Parcel, Window
 
-HEADER: bytes
 KEYS_MAX: int
 
 class Destination(Outlet):
@@ -16,7 +17,8 @@ class Destination(Outlet):
     shortfalls: dict[int, Shortfall]
     window: Window
     untold: bool
-    hold_batches: bool
+    behind_time: Stopwatch
+    full_time: Stopwatch
     dropped: int
     dropped_bytes: int
     abandoned: int
@@ -31,9 +33,10 @@ class Destination(Outlet):
         queue_bytes_max: int,
         batch_bytes_max: int,
         retry_ns: Callable[[int], int],
+        clock: Callable[[], int],
         on_batch: Callable[[], None] | None = None,
     ) -> None: ...
-    def connect(self, link: PublisherLink) -> None: ...
+    def connect(self, link: PublisherLink, envelope: Envelope) -> None: ...
     def disconnect(self) -> int: ...
     def settle(self) -> int: ...
     def abandon(self, parcel: Parcel) -> None: ...

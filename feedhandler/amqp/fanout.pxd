@@ -64,6 +64,6 @@ cdef class Fanout:
     cdef int _tap(
         self, Stream stream, unsigned long long sequence, unsigned long long received_ns,
         Py_ssize_t start, Py_ssize_t size)
-    cdef int _end(self)
+    cdef int _end(self, bint more)
     cpdef list settle(self)
     cpdef int note_latency(self, long long now_ns)

@@ -216,7 +216,7 @@ class Fanout:
             for outlet in chosen:
                 outlet.chosen = False
         self.quality(stream, end, chosen)
-        self._end()
+        self._end(False)
 
     def replay(
         self, stream: Stream, packets: list[tuple[int, int, bytes]], following: int = 0
@@ -236,7 +236,7 @@ class Fanout:
                 self._deliver(stream, sequence, 0, 0, len(data), count, 0)
         finally:
             self.source = self.ring.data
-        self._end()
+        self._end(False)
 
     def learn(self, stream: Stream, packets: list[bytes]) -> None:
         """Tell `on_reference` of the reference messages in packets that are not delivered here."""
@@ -304,17 +304,21 @@ class Fanout:
             elif kind != PAD:
                 self._mark(kind, place, offset >> 3)
             position += first & 0xFFFF_FFFF
-        self._end()
+        self._end(position < end)
         self.ring.release(position)
         return position < end
 
     @cython.cfunc
-    def _end(self) -> cython.int:
-        """End of a hand-over: send the batches it filled."""
+    def _end(self, more: cython.bint) -> cython.int:
+        """End of a hand-over: send the batches it filled; those that gather on stay noted."""
         outlet: Outlet
         for outlet in self.batching:
+            outlet.more = more
             outlet.settle_batches()
-        self.batching.clear()
+        if more:
+            self.batching = [each for each in self.batching if each.has_open_batch()]
+        else:
+            self.batching.clear()
         if self.tap is not None:
             self.tap.publish()
         return 0
@@ -456,7 +460,7 @@ class Fanout:
             if self.restricted and not outlet.chosen:
                 continue
             if outlet.grain == _BATCH_GRAIN:
-                if not outlet.has_open_batch():
+                if not outlet.has_open_batch() and outlet not in self.batching:
                     self.batching.append(outlet)
                 template = stream.batch_stamped if outlet.stamp else stream.batch_plain
                 outlet.batch(
@@ -612,7 +616,7 @@ class Fanout:
             cython.cast(cython.int, count),
         )
         if outlet.grain == _BATCH_GRAIN:
-            if not outlet.has_open_batch():
+            if not outlet.has_open_batch() and outlet not in self.batching:
                 self.batching.append(outlet)
             template = stream.batch_stamped if outlet.stamp else stream.batch_plain
             outlet.batch(stream.index, template, sequence, received_ns, self.thin, 0, length)

@@ -36,6 +36,7 @@ cdef class Outlet:
     cdef readonly bint overrun
     cdef readonly bint behind
     cdef public bint chosen
+    cdef public bint more
     cdef readonly unsigned int group_sequence
     cdef unsigned short[::1] selected
     cdef Py_ssize_t selected_count

@@ -99,7 +99,8 @@ class Batch:
 class Outlet:
     """A link that receives what `subscription` asks for, over `sender`.
 
-    `chosen` is the fan-out's mark on the links that a snapshot block goes to, while it does.
+    `chosen` is the fan-out's mark on the links that a snapshot block goes to, while it does;
+    `more` says at the end of a hand-over that another follows at once.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class Outlet:
         self.queue_bytes_max = queue_bytes_max
         self.batch_bytes_max = batch_bytes_max
         self.overrun = False
-        self.behind = self.chosen = False
+        self.behind = self.chosen = self.more = False
         self.group_sequence = 0
         self.selected = memoryview(numpy.zeros(MESSAGES_MAX, numpy.uint16))
         self.selected_count = 0

@@ -47,7 +47,9 @@ cdef class SenderLink(Link):
 cdef class PublisherLink(SenderLink):
     cdef readonly list confirmed
     cdef readonly list returned
-    cpdef int send_as(self, unsigned long long number, const unsigned char[::1] data) except -1
+    cpdef int send_parts(
+        self, unsigned long long number, const unsigned char[::1] lead, bytes data,
+        Py_ssize_t skip, Py_ssize_t cut, bytes to) except -1
 
 
 cdef class ReceiverLink(Link):

@@ -75,6 +75,9 @@ UNDELIVERABLE = -2
 #: Ours: settled without an outcome.
 UNTOLD = 0
 cdef int _UNDELIVERABLE = UNDELIVERABLE
+cdef int _UNSPECIFIED = _lib.PN_UNSPECIFIED
+cdef int _TARGET = _lib.PN_TARGET
+cdef int _DURABLE = _lib.PN_CONFIGURATION
 cdef int _SND_UNSETTLED = _lib.PN_SND_UNSETTLED
 cdef int _SND_SETTLED = _lib.PN_SND_SETTLED
 
@@ -389,14 +392,29 @@ cdef class Connection:
         pn_link_flow(link, credit)
         return wrapper
 
-    def publisher(self, str name, str address):
-        """Attach a sending link to `address` in a session of its own; its peer settles."""
+    def publisher(self, str name, str address, str capability="", bint durable=False):
+        """Attach a sending link to `address` in a session of its own; its peer settles.
+
+        Without an address each message says where it goes. `capability` is what the target is to
+        be able to do, `durable`: it is to outlive its peer's restart.
+        """
         cdef void *session = pn_session(self.connection)
         pn_session_open(session)
         cdef void *link = pn_sender(session, name.encode())
         cdef PublisherLink wrapper = PublisherLink()
         wrapper._bind(self, link)
-        pn_terminus_set_address(pn_link_target(link), address.encode())
+        cdef void *target = pn_link_target(link)
+        cdef Bytes symbol
+        cdef bytes word = capability.encode()
+        pn_terminus_set_type(target, _TARGET)
+        if address:
+            pn_terminus_set_address(target, address.encode())
+        if durable:
+            pn_terminus_set_durability(target, _DURABLE)
+        if capability:
+            symbol.size = len(word)
+            symbol.start = word
+            pn_data_put_symbol(pn_terminus_capabilities(target), symbol)
         pn_link_set_snd_settle_mode(link, _SND_UNSETTLED)
         pn_link_open(link)
         return wrapper
@@ -432,6 +450,13 @@ cdef class Link:
         if self.link == NULL:
             return ""
         return _text(pn_terminus_get_address(pn_link_remote_target(self.link)))
+
+    @property
+    def target_given(self):
+        """Whether the peer has a target for the link: without one it is about to refuse it."""
+        return self.link != NULL and (
+            pn_terminus_get_type(pn_link_remote_target(self.link)) != _UNSPECIFIED
+        )
 
     @property
     def remote_condition(self):
@@ -558,10 +583,32 @@ cdef class PublisherLink(SenderLink):
         self.confirmed = []
         self.returned = []
 
-    cpdef int send_as(self, uint64_t number, const unsigned char[::1] data) except -1:
-        """Send one encoded message under this number. The caller has asked `ready`."""
-        self.next_tag = number - 1
-        return self.send(data, 0, data.shape[0])
+    cpdef int send_parts(
+        self, uint64_t number, const unsigned char[::1] lead, bytes data, Py_ssize_t skip,
+        Py_ssize_t cut, bytes to,
+    ) except -1:
+        """Send one encoded message under this number: `lead`, then `data`. Where there is a `to`:
+        `lead`, `data[skip:cut]`, `to`, `data[cut + 1:]`. The caller has asked `ready`."""
+        cdef Bytes tag
+        cdef const char *start = data
+        cdef Py_ssize_t size = len(data)
+        if lead.shape[0] == 0 or skip < 0 or (to and not skip <= cut < size):
+            raise IndexError("parts outside the message")
+        if self.link == NULL:
+            raise ValueError("the link is closed")
+        tag.size = sizeof(number)
+        tag.start = <const char *> &number
+        pn_delivery(self.link, tag)
+        pn_link_send(self.link, <const char *> &lead[0], lead.shape[0])
+        if to:
+            pn_link_send(self.link, start + skip, cut - skip)
+            pn_link_send(self.link, <const char *> to, len(to))
+            pn_link_send(self.link, start + cut + 1, size - cut - 1)
+        else:
+            pn_link_send(self.link, start, size)
+        pn_link_advance(self.link)
+        self.unsettled += 1
+        return 0
 
     cdef int _on_delivery(self, void *delivery) except -1:
         """As for any sending link; and which message it was, and what the peer says of it."""

@@ -27,6 +27,7 @@ ctypedef const char *(*text_of_t)(void *) noexcept nogil
 ctypedef int64_t (*tick_t)(void *, int64_t) noexcept nogil
 ctypedef int (*process_t)(void *, size_t) noexcept nogil
 ctypedef void *(*delivery_t)(void *, Bytes) noexcept nogil
+ctypedef int (*on_bytes_t)(void *, Bytes) noexcept nogil
 ctypedef Bytes (*tag_of_t)(void *) noexcept nogil
 ctypedef ssize_t (*send_t)(void *, const char *, size_t) noexcept nogil
 ctypedef ssize_t (*recv_t)(void *, char *, size_t) noexcept nogil
@@ -129,6 +130,11 @@ cdef of_t pn_link_current = <of_t> _function("pn_link_current")
 cdef text_of_t pn_terminus_get_address = <text_of_t> _function("pn_terminus_get_address")
 cdef on_text_int_t pn_terminus_set_address = <on_text_int_t> _function("pn_terminus_set_address")
 cdef on_pointer_int_t pn_terminus_copy = <on_pointer_int_t> _function("pn_terminus_copy")
+cdef int_of_t pn_terminus_get_type = <int_of_t> _function("pn_terminus_get_type")
+cdef on_int_t pn_terminus_set_type = <on_int_t> _function("pn_terminus_set_type")
+cdef on_int_t pn_terminus_set_durability = <on_int_t> _function("pn_terminus_set_durability")
+cdef of_t pn_terminus_capabilities = <of_t> _function("pn_terminus_capabilities")
+cdef on_bytes_t pn_data_put_symbol = <on_bytes_t> _function("pn_data_put_symbol")
 cdef delivery_t pn_delivery = <delivery_t> _function("pn_delivery")
 cdef tag_of_t pn_delivery_tag = <tag_of_t> _function("pn_delivery_tag")
 cdef of_t pn_delivery_remote = <of_t> _function("pn_delivery_remote")

@@ -33,12 +33,14 @@ from typing import Any
 
 from feedhandler.amqp import brokers, proton
 from feedhandler.amqp.destination import Destination
+from feedhandler.amqp.envelope import Envelope
 from feedhandler.amqp.fanout import Fanout
 from feedhandler.amqp.node import SEND_BUFFER_BYTES, TICK_SECONDS
 from feedhandler.amqp.outlet import Peer
 from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.rabbitmq_management import problem
 from feedhandler.amqp.routing import AddressError, parse_address
+from feedhandler.amqp.stopwatch import Stopwatch
 from feedhandler.amqp.window import Outcome
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.counters import DestinationCounter
@@ -105,7 +107,9 @@ class Publisher(Peer):
         self._batch_timer: asyncio.TimerHandle | None = None
         self._told_down = self._told_overflow = self._told_abandoned = False
         self._tries = 0
-        self._kind = ""
+        self._kind: str = "" if config.kind == "auto" else config.kind
+        self._way = brokers.Way()
+        self._down_time = Stopwatch()
         self._moved = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop
         seed = zlib.crc32(f"{container}/{config.name}".encode())
@@ -127,6 +131,7 @@ class Publisher(Peer):
             config.queue_bytes,
             config.batch_max_bytes,
             Backoff(RETRY_US, RETRY_MOST_US, zlib.crc32(config.name.encode())).delay_ns,
+            time.monotonic_ns,
             self._on_batch if config.batch_max_us else None,
         )
 
@@ -136,6 +141,7 @@ class Publisher(Peer):
         """Take part in the fan-out, and connect; to be called within a running event loop."""
         self._loop = asyncio.get_running_loop()
         self._fanout.add(self.destination)
+        self._down_time.set(True, time.monotonic_ns())
         for stream in self._fanout.streams:
             if self.destination in stream.concerned:
                 body = qualities[stream.index].attached(stream.next_sequence or None)
@@ -165,6 +171,7 @@ class Publisher(Peer):
         self._disconnect()
         self._fanout.remove(self.destination)
         self.state = State.CLOSED
+        self._down_time.set(False, time.monotonic_ns())
         if self._batch_timer is not None:
             self._batch_timer.cancel()
 
@@ -232,7 +239,7 @@ class Publisher(Peer):
             sock.fileno(),
             server=False,
             container=self._container,
-            hostname=brokers.hostname_of(place.host, place.vhost),
+            hostname=brokers.hostname_of(self._kind, place.host, place.vhost),
             max_frame_bytes=self.config.max_frame_bytes,
             idle_timeout_ms=self.config.idle_timeout_ms,
             user=place.user,
@@ -257,20 +264,26 @@ class Publisher(Peer):
         assert self.engine is not None
         properties = self.engine.remote_properties
         self.broker = brokers.product_of(properties)
-        self._kind = self.config.kind
-        if self._kind == "auto":
-            known = brokers.kind_of(properties)
-            if known is None:
-                self._end(f"{self.broker} is of no kind that is known; set `kind`")
-                return
-            self._kind = known
+        config = self.config
+        kind: str | None = config.kind
+        if kind == "auto":
+            kind = brokers.kind_of(properties)
+        if kind is None:
+            self._end(f"{self.broker} is of no kind that is known; set `kind`")
+            return
+        if wrong := brokers.unlike(kind, config.form):
+            self._end(f"{self.broker}: {wrong[0]}; write {wrong[1]}")
+            return
+        self._kind = kind
+        self._way = brokers.way_to(kind, config.form, config.goal, config.declare)
         self.state = State.ASKING
         self._moved.set()
 
     async def _route_problem(self) -> str | None:
         """Why the exchange may lead nowhere; None where it leads on or nobody wants to know."""
         config, place = self.config, self.place
-        if not brokers.hides_unroutable(self._kind) or not config.require_route:
+        hidden = config.form == "exchange" and brokers.hides_unroutable(self._kind)
+        if not hidden or not config.require_route:
             return None
         if not config.management:
             return (
@@ -284,10 +297,9 @@ class Publisher(Peer):
         """Offer the link."""
         assert self.engine is not None
         self.state = State.ATTACHING
-        self.engine.publisher(
-            f"{self._container}/{self.config.name}",
-            brokers.target_of(self._kind, self.config.exchange),
-        )
+        way = self._way
+        name = f"{self._container}/{self.config.name}"
+        self.engine.publisher(name, way.address, way.capability, way.durable)
         self.work()
 
     def _end(self, reason: str) -> None:
@@ -314,6 +326,7 @@ class Publisher(Peer):
         self._release()
         self._settle()
         self.destination.disconnect()
+        self._down_time.set(True, time.monotonic_ns())
         if self.engine is not None:
             for link in list(self.engine.links.values()):
                 link.release()
@@ -378,10 +391,11 @@ class Publisher(Peer):
         if kind == proton.CONNECTION_REMOTE_OPEN:
             self._on_open()
         elif kind == proton.LINK_REMOTE_OPEN:
-            if link.target_address:
+            if link.target_given:
                 self.state = State.UP
+                self._down_time.set(False, time.monotonic_ns())
                 self._moved.set()
-                self.destination.connect(link)
+                self.destination.connect(link, Envelope(self._way.annotations, self._way.to))
         elif kind in (proton.LINK_REMOTE_CLOSE, proton.LINK_REMOTE_DETACH):
             words = () if link is None else link.remote_condition
             self._settle()
@@ -440,14 +454,14 @@ class Publisher(Peer):
     # -- batches and statistics -------------------------------------------------------------
 
     def _on_batch(self) -> None:
-        """A batch begins to gather."""
-        self._batch_timer = self._loop.call_later(self.config.batch_max_us / 1e6, self._flush)
+        """Batches gather on, for so long at most."""
+        if self._batch_timer is None:
+            delay_s = self.config.batch_max_us / 1e6
+            self._batch_timer = self._loop.call_later(delay_s, self._flush)
 
     def _flush(self) -> None:
         self._batch_timer = None
         self.destination.flush_batches()
-        if self.destination.has_open_batch():
-            self._on_batch()
         self.work()
 
     def snapshot(self) -> dict[str, Any]:

@@ -1,5 +1,8 @@
 """C view of the window for the destination."""
 
+from feedhandler.histogram cimport Histogram
+
+
 cdef class Parcel:
     cdef readonly bytes data
     cdef readonly unsigned int service
@@ -7,6 +10,8 @@ cdef class Parcel:
     cdef readonly unsigned long long following
     cdef readonly bint block
     cdef readonly str reason
+    cdef readonly str key
+    cdef readonly long long sent_ns
     cdef public int tries
 
 
@@ -23,7 +28,8 @@ cdef class Window:
     cdef readonly unsigned long long confirmed
     cdef readonly unsigned long long resent
     cdef readonly dict counts
+    cdef readonly Histogram latency
     cpdef bint room(self, Py_ssize_t size)
-    cpdef unsigned long long add(self, Parcel parcel)
-    cpdef bint confirm(self, unsigned long long number)
+    cpdef unsigned long long add(self, Parcel parcel, long long now_ns)
+    cpdef bint confirm(self, unsigned long long number, long long now_ns)
     cpdef unsigned long long next_again(self)

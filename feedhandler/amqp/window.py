@@ -30,6 +30,11 @@ from enum import Enum, auto
 
 import cython
 
+if cython.compiled:
+    from cython.cimports.feedhandler.histogram import Histogram
+else:
+    from feedhandler.histogram import Histogram
+
 #: How often one message is sent at most, lost connections not counted.
 TRIES_MAX = 5
 #: One place of the window in so many may be taken by a message that came back and waits.
@@ -71,8 +76,8 @@ class Parcel:
 
     `data`: the encoded message, or of a quality message that is not sent yet its body. `service`,
     `sequence`: as in its tag. `following`: the number after what it holds. `block`: it belongs to
-    a snapshot block. `reason`: of a quality message, why it was sent; "" for all others. `tries`:
-    how often it was sent and came back.
+    a snapshot block. `reason`: of a quality message, why it was sent; "" for all others. `key`:
+    its subject. `sent_ns`: when it was sent first. `tries`: how often it was sent and came back.
     """
 
     def __init__(
@@ -83,6 +88,7 @@ class Parcel:
         following: int,
         block: bool = False,
         reason: str = "",
+        key: str = "",
     ) -> None:
         self.data = data
         self.service = service
@@ -90,6 +96,8 @@ class Parcel:
         self.following = following
         self.block = block
         self.reason = reason
+        self.key = key
+        self.sent_ns = 0
         self.tries = 0
 
 
@@ -97,7 +105,8 @@ class Parcel:
 class Window:
     """At most `messages_max` messages and `bytes_max` bytes that are not confirmed.
 
-    `retry_ns(tries)` is how long a message waits that came back for the `tries`-th time.
+    `retry_ns(tries)` is how long a message waits that came back for the `tries`-th time. `latency`
+    counts how long messages took to be confirmed, from the first time that they were sent.
     """
 
     def __init__(self, messages_max: int, bytes_max: int, retry_ns: Callable[[int], int]) -> None:
@@ -112,6 +121,7 @@ class Window:
         self.waiting = []
         self.confirmed = 0
         self.resent = 0
+        self.latency = Histogram()
         self.counts = {outcome: 0 for outcome in Outcome if outcome != Outcome.ACCEPTED}
 
     @cython.ccall
@@ -120,21 +130,23 @@ class Window:
         return len(self.held) < self.messages_max and self.bytes + size <= self.bytes_max
 
     @cython.ccall
-    def add(self, parcel: Parcel) -> cython.ulonglong:
+    def add(self, parcel: Parcel, now_ns: cython.longlong) -> cython.ulonglong:
         """Take in a message that is about to be sent; its number. The caller has asked `room`."""
         self.number += 1
+        parcel.sent_ns = now_ns
         self.held[self.number] = parcel
         self.bytes += len(parcel.data)
         return self.number
 
     @cython.ccall
-    def confirm(self, number: cython.ulonglong) -> cython.bint:
+    def confirm(self, number: cython.ulonglong, now_ns: cython.longlong) -> cython.bint:
         """The broker has it; False for a number that is not in the window."""
         parcel: Parcel = self.held.pop(number, None)
         if parcel is None:
             return False
         self.bytes -= len(parcel.data)
         self.confirmed += 1
+        self.latency.record(now_ns - parcel.sent_ns)
         return True
 
     def come_back(self, number: int, outcome: Outcome, now_ns: int) -> Parcel | None:

@@ -2,6 +2,8 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 
+from feedhandler.histogram import Histogram
+
 TRIES_MAX: int
 RETURNED_SHARE: int
 
@@ -27,6 +29,8 @@ class Parcel:
     following: int
     block: bool
     reason: str
+    key: str
+    sent_ns: int
     tries: int
     def __init__(
         self,
@@ -36,6 +40,7 @@ class Parcel:
         following: int,
         block: bool = False,
         reason: str = "",
+        key: str = "",
     ) -> None: ...
 
 class Window:
@@ -49,12 +54,13 @@ class Window:
     confirmed: int
     resent: int
     counts: dict[Outcome, int]
+    latency: Histogram
     def __init__(
         self, messages_max: int, bytes_max: int, retry_ns: Callable[[int], int]
     ) -> None: ...
     def room(self, size: int) -> bool: ...
-    def add(self, parcel: Parcel) -> int: ...
-    def confirm(self, number: int) -> bool: ...
+    def add(self, parcel: Parcel, now_ns: int) -> int: ...
+    def confirm(self, number: int, now_ns: int) -> bool: ...
     def come_back(self, number: int, outcome: Outcome, now_ns: int) -> Parcel | None: ...
     def lost(self) -> int: ...
     def due(self, now_ns: int) -> bool: ...

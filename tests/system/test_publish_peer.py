@@ -26,7 +26,8 @@ class PublishRig(NodeRig):
         settings.setdefault("require_route", False)
         settings.setdefault("reconnect_us", 1000)
         settings.setdefault("reconnect_max_us", 20_000)
-        config = PublishConfig(name="firm", to=url, exchange="market data", **settings)
+        settings.setdefault("exchange", "market data")
+        config = PublishConfig(name="firm", to=url, **settings)
         self.publishers = Publishers(
             (config,), self.fanout, self.feed.type_code, "gateway", self.told.append
         )
@@ -256,19 +257,112 @@ def test_rabbitmq_3_is_not_trusted_without_a_look_at_its_bindings() -> None:
     asyncio.run(story())
 
 
-def test_batches_that_gather_are_sent_after_their_time() -> None:
+def test_a_batch_that_gathers_is_sent_after_its_time_though_more_waits() -> None:
     async def story() -> None:
         async with broker() as peer:
             settings = {"grain": "batch", "batch_max_us": 5000, "quality": False}
             async with publishing(peer.url, **settings) as rig:
                 await rig.until(lambda: rig.seen["state"] == "UP", "up")
-                await rig.stream(1, 50, share=5)
-                await rig.until(lambda: len(peer.messages) > 0, "a batch")
+                rig.packets(1, 50)
+                rig.ring.publish()
+                for _ in range(20):
+                    assert rig.fanout.pump(1), "the loop has more to do"
+                assert rig.seen["sent"] == 0
+                await rig.until(lambda: len(peer.messages) == 1, "its time")
+                assert bytes(peer.messages[0].body) == b"".join(packet(n) for n in range(1, 21))
+                await rig.deliver()
                 await rig.confirmed()
-                await rig.until(
-                    lambda: sum(len(m.body) for m in peer.messages) == 50 * len(packet(1)),
-                    "all of it",
-                )
-            assert len(peer.messages) < 10
+                await rig.until(lambda: len(peer.messages) == 2, "the rest, at once")
+            rest = b"".join(packet(n) for n in range(21, 51))
+            assert bytes(peer.messages[1].body) == rest
+
+    asyncio.run(story())
+
+
+def test_a_queue_is_declared_by_the_links_target() -> None:
+    async def story() -> None:
+        async with broker() as peer:
+            goal = {"exchange": "", "queue": "all of it"}
+            async with publishing(peer.url, require_route=True, **goal) as rig:
+                await rig.confirmed()
+            assert peer.targets == ["/queue/all%20of%20it"]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    ("properties", "goal", "to"),
+    [
+        ({"product": "RabbitMQ", "version": "4.0.5"}, "exchange", "/exchanges/a%2Fb/euronext.104"),
+        ({"product": "apache-activemq-artemis", "version": "2.40.0"}, "topic", "a/b.euronext.104"),
+    ],
+)
+def test_without_a_target_each_message_says_where_it_goes(
+    properties: dict[str, str], goal: str, to: str
+) -> None:
+    async def story() -> None:
+        async with broker() as peer:
+            peer.properties = properties
+            goals = {"exchange": "", goal: "a/b", "quality": False}
+            async with publishing(peer.url, **goals) as rig:
+                await rig.stream(1, 20)
+                await rig.confirmed()
+            assert peer.targets == [None]
+            assert {message.address for message in peer.messages} == {to}
+            assert sequences(peer) == [*range(1, 21)]
+
+    asyncio.run(story())
+
+
+def test_what_a_broker_has_not_is_told_with_what_to_write_instead() -> None:
+    async def story() -> None:
+        async with broker() as peer:
+            goal = {"exchange": "", "topic": "md"}
+            async with publishing(peer.url, **goal) as rig:
+                await rig.until(lambda: rig.seen["failures"] > 0, "refused")
+                assert 'RabbitMQ has no topics; write exchange = "amq.topic"' in rig.told[0]
+                assert peer.targets == []
+
+    asyncio.run(story())
+
+
+def test_a_broker_that_became_another_kind_gets_its_messages_in_the_new_way() -> None:
+    async def story() -> None:
+        async with broker(
+            lambda number, message: None if number > 5 else Delivery.ACCEPTED
+        ) as peer:
+            async with publishing(peer.url, quality=False) as rig:
+                await rig.stream(1, 20)
+                await rig.until(lambda: len(peer.messages) == 20, "sent")
+                peer.properties = {"product": "RabbitMQ", "version": "4.0.5"}
+                peer.answer = lambda number, message: Delivery.ACCEPTED
+                peer.break_off()
+                await rig.confirmed()
+            again = peer.messages[20:]
+            assert sequences(peer)[20:] == [*range(6, 21)]
+            assert {m.address for m in again} == {"/exchanges/market%20data/euronext.104"}
+
+    asyncio.run(story())
+
+
+def test_brokers_of_two_kinds_are_published_to_at_once() -> None:
+    async def story() -> None:
+        async with broker() as old, broker() as new:
+            new.properties = {"product": "RabbitMQ", "version": "4.0.5"}
+            rig = NodeRig()
+            configs = tuple(
+                PublishConfig(name=name, to=peer.url, exchange="x", require_route=False)
+                for name, peer in (("old", old), ("new", new))
+            )
+            both = Publishers(configs, rig.fanout, rig.feed.type_code, "gateway", lambda text: None)
+            rig.node.start()
+            both.start(rig.qualities)
+            await rig.stream(1, 100)
+            await rig.until(lambda: all(one["confirmed"] == 101 for one in both.snapshot()))
+            await both.stop(2.0)
+            await rig.node.stop(0.1)
+            assert sequences(old) == sequences(new) == [*range(1, 101)]
+            assert [m.body for m in old.messages] == [m.body for m in new.messages]
+            assert [m.id for m in old.messages] == [m.id for m in new.messages]
 
     asyncio.run(story())

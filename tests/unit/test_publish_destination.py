@@ -8,7 +8,8 @@ import pytest
 from amqp_kit import Rig, decoded, packet
 from proton import Message as ProtonMessage
 
-from feedhandler.amqp.destination import HEADER, Destination
+from feedhandler.amqp.destination import Destination
+from feedhandler.amqp.envelope import HEADER, Envelope
 from feedhandler.amqp.outlet import Peer
 from feedhandler.amqp.proton import PublisherLink
 from feedhandler.amqp.routing import parse_address
@@ -26,10 +27,13 @@ class FakeBroker(PublisherLink):
     def ready(self) -> bool:
         return self.grants > 0
 
-    def send_as(self, number: int, data: Any) -> int:
+    def send_parts(
+        self, number: int, lead: Any, data: bytes, skip: int, cut: int, to: bytes
+    ) -> int:
         assert self.grants > 0, "sent without credit"
         self.grants -= 1
-        self.frames.append((number, bytes(data)))
+        rest = data[skip:cut] + to + data[cut + 1 :] if to else data
+        self.frames.append((number, bytes(lead) + rest))
         return 0
 
     @property
@@ -58,6 +62,7 @@ class Broker:
         services: tuple[int, ...] = (104,),
     ) -> None:
         self.rig = Rig(services)
+        self.now_ns = 0
         self.peer = Peer(self.rig.fanout.dirty_peers)
         self.destination = Destination(
             self.peer,
@@ -67,21 +72,28 @@ class Broker:
             queue_bytes,
             batch_bytes,
             lambda tries: 1000 * tries,
+            lambda: self.now_ns,
             on_batch,
         )
         self.rig.fanout.add(self.destination)
         self.links: list[FakeBroker] = []
+        self.envelope = Envelope()
 
     def connect(self, grants: int = 1_000_000) -> FakeBroker:
         link = FakeBroker(grants)
         self.links.append(link)
-        self.destination.connect(link)
+        self.destination.connect(link, self.envelope)
         self.destination.drain()
         return link
 
     def stream(self, first: int, last: int, channel: int = 0) -> None:
         self.rig.packets(first, last, channel)
         self.rig.pump()
+
+    def hand_over(self, first: int, last: int, channel: int = 0) -> None:
+        """Packets that are there to be pumped."""
+        self.rig.packets(first, last, channel)
+        self.rig.ring.publish()
 
     def begin(self) -> None:
         """The service's numbering begins at 1."""
@@ -99,6 +111,51 @@ def test_a_message_is_durable_and_otherwise_the_links_own() -> None:
         message = ProtonMessage()
         message.decode(data)
         assert message.durable
+
+
+def test_a_message_says_where_it_goes_where_its_link_does_not() -> None:
+    broker = Broker("#?as=message")
+    broker.envelope = Envelope(b"", lambda subject: f"/exchanges/x/{subject}")
+    link = broker.connect()
+    broker.begin()
+    broker.stream(1, 5)
+    assert len(link.frames) == 26
+    for _, data in link.frames:
+        message = ProtonMessage()
+        message.decode(data)
+        assert message.address == f"/exchanges/x/{message.subject}"
+        assert message.durable
+    assert {m.content for m in link.sent} == {"message", "quality+json"}
+
+
+def test_what_is_sent_again_goes_where_the_new_link_wants_it() -> None:
+    broker = Broker("#?quality=0")
+    first = broker.connect()
+    broker.stream(1, 3)
+    broker.destination.disconnect()
+    broker.envelope = Envelope(b"", lambda subject: f"to.{subject}")
+    second = broker.connect()
+    for (_, was), (_, now) in zip(first.frames, second.frames, strict=True):
+        one, other = ProtonMessage(), ProtonMessage()
+        one.decode(was)
+        other.decode(now)
+        assert (one.address, other.address) == (None, "to.euronext.104")
+        assert (one.id, one.subject, one.body) == (other.id, other.subject, other.body)
+
+
+def test_time_behind_and_time_full_are_counted() -> None:
+    broker = Broker("#?quality=0", queue_bytes=10_000)
+    destination = broker.destination
+    broker.now_ns = 100
+    broker.stream(1, 1)
+    broker.now_ns = 200
+    broker.stream(2, 100)
+    broker.now_ns = 500
+    assert destination.behind_time.total_ns(500) == 400
+    assert destination.full_time.total_ns(500) == 300
+    broker.connect()
+    assert destination.behind_time.total_ns(900) == 400
+    assert destination.full_time.total_ns(900) == 300
 
 
 def test_group_sequences_count_for_each_routing_key() -> None:
@@ -300,18 +357,60 @@ def test_batches_leave_at_the_end_of_a_hand_over_and_grow_without_room() -> None
     assert b"".join(m.body for m in link.sent) == b"".join(packet(n) for n in range(1, 16))
 
 
-def test_a_batch_that_gathers_leaves_when_told_or_full() -> None:
+def gathering(batch_bytes: int = 65_536) -> tuple[Broker, FakeBroker, list[int]]:
+    """A destination of batches whose fan-out has more in its ring than one hand-over takes."""
     calls: list[int] = []
-    broker = Broker("#?as=batch&quality=0", batch_bytes=2000, on_batch=lambda: calls.append(1))
-    link = broker.connect()
-    broker.stream(1, 2)
-    broker.stream(3, 4)
-    assert (len(link.frames), len(calls)) == (0, 1)
-    broker.destination.flush_batches()
+    broker = Broker(
+        "#?as=batch&quality=0", batch_bytes=batch_bytes, on_batch=lambda: calls.append(1)
+    )
+    return broker, broker.connect(), calls
+
+
+def test_a_batch_gathers_while_more_waits_and_leaves_when_nothing_does() -> None:
+    broker, link, calls = gathering()
+    broker.hand_over(1, 10)
+    while broker.rig.fanout.pump(1):
+        assert link.frames == []
+    assert len(calls) == 9, "each time that it stays open"
+    assert b"".join(m.body for m in link.sent) == b"".join(packet(n) for n in range(1, 11))
     assert len(link.frames) == 1
-    broker.stream(5, 40)
+    broker.stream(11, 12)
+    assert (len(link.frames), len(calls)) == (2, 9), "idle: at once"
+
+
+def test_a_batch_that_gathers_leaves_when_it_is_told_to() -> None:
+    broker, link, _ = gathering()
+    broker.hand_over(1, 4)
+    assert broker.rig.fanout.pump(1)
+    broker.destination.flush_batches()
+    assert [m.sequence for m in link.sent] == [1]
+    broker.rig.pump()
+    assert [m.sequence for m in link.sent] == [1, 2]
+
+
+def test_a_batch_that_gathers_leaves_when_it_is_full() -> None:
+    broker, link, _ = gathering(batch_bytes=2000)
+    broker.hand_over(1, 40)
+    for _ in range(39):
+        assert broker.rig.fanout.pump(1)
     assert len(link.frames) > 1
-    assert all(len(m.body) <= 2000 for m in link.sent)
+    assert all(1500 < len(m.body) <= 2000 for m in link.sent)
+
+
+def test_batches_of_several_services_that_gather_leave_together() -> None:
+    calls: list[int] = []
+    broker = Broker("#?as=batch&quality=0", on_batch=lambda: calls.append(1), services=(104, 105))
+    link = broker.connect()
+    broker.hand_over(1, 2, 0)
+    broker.hand_over(1, 3, 1)
+    for _ in range(4):
+        assert broker.rig.fanout.pump(1)
+    assert link.frames == []
+    broker.rig.pump()
+    assert {m.key: len(m.body) for m in link.sent} == {
+        "euronext.104": 2 * len(packet(1)),
+        "euronext.105": 3 * len(packet(1)),
+    }
 
 
 def test_of_a_dropped_batch_every_packet_is_told() -> None:

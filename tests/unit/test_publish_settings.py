@@ -5,7 +5,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from feedhandler.amqp.brokers import KINDS, hostname_of, kind_of, product_of, target_of
+from feedhandler.amqp.brokers import (
+    ARTEMIS,
+    KINDS,
+    QPID,
+    RABBITMQ_3,
+    RABBITMQ_4,
+    hides_unroutable,
+    hostname_of,
+    kind_of,
+    product_of,
+    unlike,
+    way_to,
+)
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.config import load_config, loopback_config, parse_config
 from feedhandler.config_show import to_toml
@@ -64,6 +76,14 @@ def test_a_wrong_url_is_refused_without_being_repeated(to: str) -> None:
     ("keys", "told"),
     [
         ({"exchange": ""}, "publish[0].exchange: empty"),
+        ({"queue": "q"}, "publish[0].queue: beside exchange"),
+        ({"exchange": "", "queue": "q", "topic": "t"}, "publish[0].queue: beside topic"),
+        ({"kind": "artemis"}, "publish[0].exchange: Artemis has no exchanges"),
+        ({"kind": "rabbitmq-4", "exchange": "", "topic": "t"}, "RabbitMQ has no topics"),
+        ({"kind": "qpid", "exchange": "", "topic": "t"}, 'exchange = "amq.topic"'),
+        ({"kind": "artemis", "exchange": "", "topic": "t"}, "publish[0].to: names a virtual host"),
+        ({"kind": "qpid", "management": "http://h"}, "publish[0].management: only an exchange of"),
+        ({"exchange": "", "queue": "q", "management": "http://h"}, "publish[0].management: only"),
         ({"password_env": "X"}, "more than one password"),
         ({"to": "amqp://127.0.0.1", "password_env": "X"}, "a password but no user"),
         ({"to": "amqp://feed:x@10.0.0.1"}, "unencrypted to another machine"),
@@ -130,16 +150,60 @@ def test_the_example_of_the_page_is_accepted(tmp_path: Path) -> None:
 # -- what differs between brokers -------------------------------------------------------------
 
 
-def test_rabbitmq_3_is_known_by_what_it_says_of_itself_and_4_is_not_taken_for_it() -> None:
-    assert kind_of({"product": "RabbitMQ", "version": "3.10.8"}) == "rabbitmq-3"
-    assert kind_of({"product": "RabbitMQ", "version": "4.0.5"}) is None
+def test_every_kind_is_known_by_what_it_says_of_itself() -> None:
+    said = {
+        RABBITMQ_3: {"product": "RabbitMQ", "version": "3.10.8"},
+        RABBITMQ_4: {"product": "RabbitMQ", "version": "4.0.5"},
+        ARTEMIS: {"product": "apache-activemq-artemis", "version": "2.40.0"},
+        QPID: {"product": "qpid-broker-j", "version": "9.2.1"},
+    }
+    assert {kind: kind_of(properties) for kind, properties in said.items()} == {
+        kind: kind for kind in KINDS
+    }
+    assert kind_of({"product": "RabbitMQ", "version": "5.0"}) is None
     assert kind_of({}) is None
-    assert product_of({"product": "RabbitMQ", "version": "3.10.8"}) == "RabbitMQ 3.10.8"
+    assert product_of(said[RABBITMQ_3]) == "RabbitMQ 3.10.8"
 
 
-def test_addresses_of_version_1_escape_what_would_end_the_exchanges_name() -> None:
-    assert KINDS == ("rabbitmq-3",)
-    assert target_of("rabbitmq-3", "amq.topic") == "/exchange/amq.topic"
-    assert target_of("rabbitmq-3", "a/b c") == "/exchange/a%2Fb%20c"
-    assert hostname_of("broker", "market") == "vhost:market"
-    assert hostname_of("broker", "") == "broker"
+def test_addresses_of_rabbitmq_escape_what_would_end_a_name() -> None:
+    assert way_to(RABBITMQ_3, "exchange", "amq.topic", True).address == "/exchange/amq.topic"
+    assert way_to(RABBITMQ_3, "exchange", "a/b c", True).address == "/exchange/a%2Fb%20c"
+    way = way_to(RABBITMQ_4, "exchange", "a/b c", True)
+    assert way.address == ""
+    assert way.to is not None
+    assert way.to("euronext.104/x%") == "/exchanges/a%2Fb%20c/euronext.104%2Fx%25"
+    assert way_to(RABBITMQ_4, "queue", "a/b", True).address == "/queues/a%2Fb"
+
+
+def test_a_queue_of_rabbitmq_3_is_declared_or_wanted() -> None:
+    made = way_to(RABBITMQ_3, "queue", "a b", True)
+    assert (made.address, made.durable) == ("/queue/a%20b", True)
+    assert way_to(RABBITMQ_3, "queue", "a b", False).address == "/amq/queue/a%20b"
+
+
+def test_every_form_has_a_way_or_a_word_instead() -> None:
+    for kind in KINDS:
+        for form in ("exchange", "topic", "queue"):
+            if (wrong := unlike(kind, form)) is None:
+                way = way_to(kind, form, "name", True)
+                assert way.address or way.to is not None
+            else:
+                assert all(wrong)
+    assert unlike("auto", "topic") is None
+    assert [kind for kind in KINDS if hides_unroutable(kind)] == [RABBITMQ_3]
+
+
+def test_virtual_hosts_are_asked_for_in_each_brokers_way() -> None:
+    assert hostname_of(RABBITMQ_4, "broker", "market") == "vhost:market"
+    assert hostname_of("", "broker", "market") == "vhost:market"
+    assert hostname_of(QPID, "broker", "market") == "market"
+    for kind in KINDS:
+        assert hostname_of(kind, "broker", "") == "broker"
+
+
+def test_where_messages_go_is_said_by_one_of_three_keys() -> None:
+    assert (destination().form, destination().goal) == ("exchange", "x")
+    made = destination(exchange="", topic="md")
+    assert (made.form, made.goal) == ("topic", "md")
+    made = destination(exchange="", queue="q")
+    assert (made.form, made.goal) == ("queue", "q")

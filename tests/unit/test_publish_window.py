@@ -29,7 +29,7 @@ def parcel(number: int, size: int = 10) -> Parcel:
 def filled(count: int, messages: int = 100) -> Window:
     """A window with `count` messages on their way, numbered from 1."""
     made = window(messages)
-    assert [made.add(parcel(number)) for number in range(1, count + 1)] == [*range(1, count + 1)]
+    assert [made.add(parcel(number), 0) for number in range(1, count + 1)] == [*range(1, count + 1)]
     return made
 
 
@@ -50,7 +50,7 @@ def test_every_outcome_has_its_verdict_and_only_accepted_is_success() -> None:
 def test_what_is_confirmed_leaves_the_window_in_any_order() -> None:
     made = filled(5)
     assert made.bytes == 50
-    assert all(made.confirm(number) for number in (3, 1, 5))
+    assert all(made.confirm(number, 0) for number in (3, 1, 5))
     assert list(made.held) == [2, 4]
     assert made.bytes == 20
     assert made.confirmed == 3
@@ -58,9 +58,9 @@ def test_what_is_confirmed_leaves_the_window_in_any_order() -> None:
 
 def test_a_confirmation_of_what_is_not_there_changes_nothing() -> None:
     made = filled(1)
-    assert not made.confirm(7)
-    assert made.confirm(1)
-    assert not made.confirm(1)
+    assert not made.confirm(7, 0)
+    assert made.confirm(1, 0)
+    assert not made.confirm(1, 0)
     assert (made.confirmed, made.bytes) == (1, 0)
 
 
@@ -116,7 +116,7 @@ def test_messages_that_come_back_cannot_fill_the_window() -> None:
 
 def test_after_a_lost_connection_everything_unconfirmed_is_sent_again_in_order() -> None:
     made = filled(6)
-    made.confirm(2)
+    made.confirm(2, 0)
     made.come_back(4, Outcome.RELEASED, 0)
     assert made.lost() == 5
     assert again(made) == [1, 3, 4, 5, 6]
@@ -128,7 +128,7 @@ def test_a_connection_lost_while_sending_again_begins_from_the_first_unconfirmed
     made = filled(4)
     made.lost()
     assert made.next_again() == 1
-    made.add(parcel(5))
+    made.add(parcel(5), 0)
     assert made.lost() == 5
     assert again(made) == [1, 2, 3, 4, 5]
 
@@ -137,14 +137,26 @@ def test_the_window_is_bounded_in_messages_and_in_bytes() -> None:
     made = window(messages=3, size=25)
     assert made.room(25)
     assert not made.room(26)
-    made.add(parcel(1))
-    made.add(parcel(2))
+    made.add(parcel(1), 0)
+    made.add(parcel(2), 0)
     assert made.room(5)
     assert not made.room(6)
-    made.add(parcel(3, size=5))
+    made.add(parcel(3, size=5), 0)
     assert not made.room(0)
-    made.confirm(1)
+    made.confirm(1, 0)
     assert made.room(10)
+
+
+def test_how_long_a_message_took_counts_from_the_first_time_that_it_was_sent() -> None:
+    made = window()
+    made.add(parcel(1), 1_000)
+    made.add(parcel(2), 2_000)
+    made.confirm(2, 5_000)
+    made.lost()
+    assert made.next_again() == 1
+    made.confirm(1, 1_001_000)
+    assert made.latency.count == 2
+    assert made.latency.maximum == 1_000_000
 
 
 def test_over_any_course_of_events_nothing_is_lost_and_nothing_unconfirmed_is_forgotten() -> None:
@@ -162,10 +174,10 @@ def test_over_any_course_of_events_nothing_is_lost_and_nothing_unconfirmed_is_fo
             if number in made.held:
                 under_way.append(number)
         elif what < 0.5 and made.room(40):
-            under_way.append(made.add(parcel(added, 40)))
+            under_way.append(made.add(parcel(added, 40), 0))
             added += 1
         elif what < 0.8 and under_way:
-            confirmed += made.confirm(under_way.pop(chance.randrange(len(under_way))))
+            confirmed += made.confirm(under_way.pop(chance.randrange(len(under_way))), now)
         elif what < 0.97 and under_way:
             number = under_way.pop(chance.randrange(len(under_way)))
             given_up += made.come_back(number, chance.choice(FAILURES), now) is not None

@@ -1,0 +1,99 @@
+"""The envelope: what goes around a message, as proton's own codec reads it."""
+
+import random
+from typing import Any
+
+import pytest
+from amqp_kit import FEED, prefix_of
+from proton import Message
+
+from feedhandler.amqp import framing
+from feedhandler.amqp.brokers import way_to
+from feedhandler.amqp.envelope import ADDRESSES_MAX, HEADER, Envelope
+from feedhandler.amqp.framing import Frame, Template
+from feedhandler.amqp.proton import PublisherLink
+
+
+class Parts(PublisherLink):
+    """A link that joins what it is sent."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[int, bytes]] = []
+
+    def send_parts(
+        self, number: int, lead: Any, data: bytes, skip: int, cut: int, to: bytes
+    ) -> int:
+        rest = data[skip:cut] + to + data[cut + 1 :] if to else data
+        self.sent.append((number, bytes(lead) + rest))
+        return 0
+
+
+def message(key: str, body: bytes, content: str = framing.CONTENT_PACKET) -> bytes:
+    """A message of ours as it waits."""
+    frame = Frame(70_000)
+    frame.begin(Template(key, content, prefix_of(FEED, 104)), 7, framing.WHOLE_PACKET, 0)
+    frame.append(body, 0, len(body))
+    frame.finish(3)
+    return frame.snapshot()
+
+
+def enveloped(envelope: Envelope, key: str, data: bytes) -> Message:
+    link = Parts()
+    envelope.send(link, 5, key, data)
+    ((number, sent),) = link.sent
+    assert number == 5
+    made = Message()
+    made.decode(sent)
+    return made
+
+
+def test_without_an_address_a_header_goes_before_the_message() -> None:
+    data = message("euronext.104", b"body")
+    link = Parts()
+    Envelope().send(link, 1, "euronext.104", data)
+    assert link.sent == [(1, HEADER + data)]
+
+
+@pytest.mark.parametrize("length", [1, 40, 255, 256, 1000])
+def test_an_address_of_any_length_stands_in_its_place(length: int) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}: set it here to run this again")
+    chance = random.Random(seed)
+    body = chance.randbytes(chance.randrange(1500))
+    key = "a" * chance.randrange(1, 300)
+    data = message(key, body)
+    made = enveloped(Envelope(b"", lambda subject: "t" * length), key, data)
+    plain = enveloped(Envelope(), key, data)
+    assert made.address == "t" * length
+    assert made.durable
+    for field in ("id", "subject", "content_type", "group_sequence", "body"):
+        assert getattr(made, field) == getattr(plain, field)
+    assert bytes(made.body) == body
+
+
+def test_artemis_is_told_that_the_address_is_a_topics() -> None:
+    way = way_to("artemis", "topic", "md", True)
+    made = enveloped(
+        Envelope(way.annotations, way.to), "euronext.104", message("euronext.104", b"")
+    )
+    assert made.address == "md.euronext.104"
+    assert made.annotations == {"x-opt-jms-dest": 1}
+
+
+def test_addresses_are_made_once_and_remembered_within_a_bound() -> None:
+    asked: list[str] = []
+
+    def address(subject: str) -> str:
+        asked.append(subject)
+        return subject
+
+    envelope = Envelope(b"", address)
+    data = message("k", b"")
+    link = Parts()
+    for _ in range(3):
+        envelope.send(link, 1, "k", data)
+    assert asked == ["k"]
+    for number in range(ADDRESSES_MAX):
+        envelope.send(link, 1, f"k{number}", data)
+    envelope.send(link, 1, "k", data)
+    assert len(asked) == ADDRESSES_MAX + 2
