@@ -31,6 +31,7 @@ from feedhandler.config import (
     StatsConfig,
 )
 from feedhandler.config_show import to_toml
+from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.recorder_settings import RecordConfig
 from feedhandler.replay.sender_lines import MulticastLine
 from feedhandler.replay.sender_load import LoadGenerator, LoadResult, LoadTemplate
@@ -58,8 +59,12 @@ WARM_UP_SECONDS = 1.0
 #: with what is measured, and one wake-up a packet would take one of them. At 7,100 packets a second
 #: each still leaves alone.
 BURST_US = 100
-#: Real-time priority of the sending thread, where we have the right: it sleeps between bursts.
+#: Real-time priority of the exchange's parts, where we have the right: the sending thread, which
+#: sleeps between bursts, and the retransmission server.
 SENDER_PRIORITY = 1
+#: Packets that may wait behind a hole: at 200,000 a second a third of a second. Two processors that
+#: are full let a process wait for some ten milliseconds, and that must not end as a loss.
+HOLD_PACKETS = 1 << 16
 #: A queue that ends a run above this is growing: a hand-over's worth for each subscriber.
 QUEUED_BYTES_MAX = 1 << 20
 
@@ -180,6 +185,7 @@ class Rig:
         config = Config(
             channels=(channel,),
             servers=servers,
+            arbitration=ArbitrationSettings(hold_packets=HOLD_PACKETS),
             # The server of this rig bears any number of requests.
             recovery=RecoverySettings(requests_per_s=0),
             amqp=AmqpConfig(listen=f"127.0.0.1:{port}"),
@@ -229,6 +235,8 @@ class Rig:
         """Start the retransmission server, and wait until it listens."""
         self.server = self._child([sys.executable, "-m", "bench.rts", str(self._server_port)])
         self._await_line(self.server, "ready")
+        with contextlib.suppress(PermissionError):
+            _set_real_time(self.server.pid)
 
     @property
     def numbers_sent(self) -> int:
@@ -345,12 +353,17 @@ def _preferred(processors: set[int] | None) -> Iterator[None]:
     if processors is not None:
         os.sched_setaffinity(0, processors)
     with contextlib.suppress(PermissionError):
-        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(SENDER_PRIORITY))
+        _set_real_time(0)
     try:
         yield
     finally:
         os.sched_setscheduler(0, policy, parameters)
         os.sched_setaffinity(0, allowed)
+
+
+def _set_real_time(pid: int) -> None:
+    """Let a part of the exchange go first; PermissionError where we may not."""
+    os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(SENDER_PRIORITY))
 
 
 def _cpu_seconds(pid: int) -> float:

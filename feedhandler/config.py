@@ -67,6 +67,7 @@ RECOVERY_MEANING = {
     "outstanding_max": "requests under way at one server at most, over all channels",
     "requests_per_s": "requests to one server in any second at most; 0: no limit",
     "requests_per_day": "requests to one server in a trading day at most; 0: no limit",
+    "request_gather_us": "after a request, further ones of the channel are gathered for this long",
     "request_timeout_us": "a request without an answer or a further packet for this long failed",
     "retries": "how often a range is asked for again before it is abandoned",
     "backoff_us": "wait before a range is asked for again; doubles each time, with jitter",

@@ -1,7 +1,8 @@
 """What a channel's recovery wants done: values that `Recovery.take` hands out, for others to do.
 
 Numbers are sequence numbers, ranges half-open: `first` to `end` - 1. A `request_id` is unique
-within one `Recovery`, and requests for packets and for a refresh share one count.
+within one `Recovery`, and where each begins its count (`first_id`) among several; requests for
+packets and for a refresh share one count.
 """
 
 from dataclasses import dataclass

@@ -77,7 +77,7 @@ COUNTS: dict[str, str] = {
 class Recovery:
     """The recovery of `service`. `quota` is the retransmission server's, None where there is none;
     `refresh` says whether snapshots are to be had, and `refresh_server` whether they can be asked
-    for, too; the same `seed` gives the same jitter.
+    for, too; the same `seed` gives the same jitter. Requests are numbered from `first_id` on.
     """
 
     def __init__(
@@ -89,6 +89,7 @@ class Recovery:
         refresh: bool,
         refresh_server: bool = True,
         seed: int,
+        first_id: int = 1,
     ) -> None:
         self.service = service
         self.state = State.IN_SYNC
@@ -96,7 +97,7 @@ class Recovery:
         self._actions: list[actions.Action] = []
         self._suspecting = False
         self._retransmission = Retransmission(
-            service, settings, quota, self._actions, self.counts, seed
+            service, settings, quota, self._actions, self.counts, seed, first_id
         )
         self._healing = Healing(
             service,

@@ -8,7 +8,9 @@ line or in an answer, in any order, only has to be taken out of the set, and not
 for that has come meanwhile. Claims are disjoint, so no number is asked for twice at once.
 
 A run becomes one request for each unbroken part of it that is still missing, no wider than the
-server allows, lowest numbers first, as the quota gives places. A request that comes to nothing
+server allows, lowest numbers first, as the quota gives places. After a request further runs are
+gathered for `request_gather_us`: a hole that comes alone is asked for at once, and where every
+hundredth packet is lost a few leave together. A request that comes to nothing
 (time-out, refusal, an answer that leaves something out) waits for a back-off and becomes a run
 again, up to `retries` times. After that, or `recovery_wait_us` after the range was told, it is
 abandoned: as soon as nothing that is missing lies before it, `GiveUp` says so. What is not under
@@ -78,7 +80,8 @@ class Request:
 class Retransmission:
     """What one channel misses and asks for. `quota` None: there is no server to ask.
 
-    Actions go to `actions`, in order; `counts` has every key of `recovery.COUNTS`.
+    Actions go to `actions`, in order; `counts` has every key of `recovery.COUNTS`. Requests are
+    numbered from `first_id` on.
     """
 
     def __init__(
@@ -89,6 +92,7 @@ class Retransmission:
         actions: list[Action],
         counts: dict[str, int],
         seed: int,
+        first_id: int = 1,
     ) -> None:
         self.service = service
         self.settings = settings
@@ -121,8 +125,12 @@ class Retransmission:
         self._told_end = 0
         self._given_up = 0
         self._quota_due_ns = NEVER
-        self._next_id = 1
-        self._void_below = 1
+        self._gather_ns = settings.request_gather_us * 1000
+        # When the latest request was made; until when runs told since then are gathered.
+        self._asked_ns = -self._gather_ns
+        self._gathered_ns = 0
+        self._next_id = first_id
+        self._void_below = first_id
 
     # -- what the owner asks ----------------------------------------------------------------
 
@@ -165,6 +173,8 @@ class Retransmission:
             else:
                 self._count("crowded", last + 1 - begin)
                 self._abandon(begin, last + 1)
+        if now_ns < self._asked_ns + self._gather_ns:
+            self._gathered_ns = self._asked_ns + self._gather_ns
         _append(self._told, (now_ns + self._wait_ns - self._reserve_ns, first, end))
 
     def settle(self, first: int, end: int) -> None:
@@ -313,6 +323,8 @@ class Retransmission:
             self._abandon_runs()
         elif self._is_gone(now_ns):
             self._count("unreachable", self._abandon_runs())
+        elif self._ready and self.connected and now_ns < self._gathered_ns:
+            self._quota_due_ns = self._gathered_ns
         elif self._ready and self.connected and not self._ask_all(self.quota, now_ns):
             self._quota_due_ns = self.quota.ready_ns(now_ns)
         else:
@@ -359,6 +371,7 @@ class Retransmission:
     def _ask(self, first: int, end: int, tries: int, now_ns: int) -> None:
         request_id = self.new_id()
         due_ns = now_ns + self._timeout_ns
+        self._asked_ns, self._gathered_ns = now_ns, 0
         self.requests[request_id] = Request(first, end, tries, now_ns, due_ns)
         self._count("requests")
         self._count("requested", end - first)

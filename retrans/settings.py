@@ -22,6 +22,11 @@ class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """most requests to one server in a trading day; 0: no limit. A little below the server's own
     quota (NYSE: 5,000), so that the server never has to refuse"""
 
+    request_gather_us: int = 2000
+    """a run told within so long of a channel's last request waits for the rest of that time, so
+    that runs which follow one another closely leave together: each write and each answer costs a
+    server and us more than what is in it"""
+
     request_timeout_us: int = 200_000
     """how long a request may go without an answer or a further packet of it; many times a server's
     usual answer, so that a slow answer is not asked for twice"""
@@ -93,6 +98,7 @@ RECOVERY_BOUNDS: dict[str, tuple[int, int]] = {
     "outstanding_max": (1, 4096),
     "requests_per_s": (0, 1_000_000),
     "requests_per_day": (0, 1 << 32),
+    "request_gather_us": (0, 1_000_000),
     "request_timeout_us": (1_000, 60_000_000),
     "retries": (0, 100),
     "backoff_us": (100, 60_000_000),

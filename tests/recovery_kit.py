@@ -33,8 +33,9 @@ def make(
     up: bool = True,
     **settings: Any,
 ) -> Recovery:
-    """A recovery with a quota of its own unless one is given, its server up."""
-    values = RecoverySettings(**settings)
+    """A recovery with a quota of its own unless one is given, its server up; it gathers nothing
+    unless told so."""
+    values = RecoverySettings(**{"request_gather_us": 0, **settings})
     if rts and quota is None:
         quota = Quota(values.requests_per_s, values.requests_per_day, values.outstanding_max)
     recovery = Recovery(SERVICE, values, quota=quota, refresh=refresh, seed=7)

@@ -21,7 +21,6 @@ What it promises:
 Sans-IO: the time is an argument, `deadline_ns` is when `tick` must be called next.
 """
 
-import dataclasses
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -107,7 +106,7 @@ class Desk:
                     settings.requests_per_s, settings.requests_per_day, settings.outstanding_max
                 )
         self._desks = [
-            self._desk(feed, channel, quality, quotas.get(channel.retransmission), seed + place)
+            self._desk(feed, place, channel, quality, quotas.get(channel.retransmission), seed)
             for place, (channel, quality) in enumerate(zip(channels, qualities, strict=True))
         ]
         # A reset packet may be the day's first: who joins behind it has missed nothing.
@@ -125,6 +124,7 @@ class Desk:
     def _desk(
         self,
         feed: Feed,
+        place: int,
         channel: DeskChannel,
         quality: QualityState,
         quota: Quota | None,
@@ -137,7 +137,8 @@ class Desk:
             quota=quota,
             refresh=channel.refresh,
             refresh_server=bool(channel.refresh_server),
-            seed=seed,
+            seed=seed + place,
+            first_id=(place << PLACE_SHIFT) + 1,
         )
         desk = Channel(channel, recovery, quality)
         if channel.refresh:
@@ -237,7 +238,7 @@ class Desk:
                     touched.add(place)
                 continue
             place = event.request_id >> PLACE_SHIFT
-            self._answer(place, event.request_id % (1 << PLACE_SHIFT), event, now_ns)
+            self._answer(place, event.request_id, event, now_ns)
             touched.add(place)
         for place in touched:
             self._settle(place, now_ns)
@@ -591,27 +592,23 @@ class Desk:
         ports, plan = self.ports, desk.plan
         if isinstance(action, Ask):
             self.counts["requests"] += 1
-            ports.ask(plan.retransmission, self._numbered(place, action), now_ns)
+            ports.ask(plan.retransmission, action, now_ns)
         elif isinstance(action, Cancel):
             refresh = action.request_id == desk.refresh_id
             server = plan.refresh_server if refresh else plan.retransmission
             if server:
-                ports.cancel(server, place << PLACE_SHIFT | action.request_id)
+                ports.cancel(server, action.request_id)
         elif isinstance(action, GiveUp):
             ports.give_up(place, action.until, action.epoch)
         elif isinstance(action, AskRefresh):
             desk.refresh_id = action.request_id
             if plan.refresh_server:
                 self.counts["refresh_requests"] += 1
-                ports.ask_refresh(plan.refresh_server, self._numbered(place, action), now_ns)
+                ports.ask_refresh(plan.refresh_server, action, now_ns)
         elif isinstance(action, NoSnapshot):
             self._admit(place, desk, action.reason)
         elif isinstance(action, Alert):
             ports.alert(f"service {plan.service}: {action.text}")
-
-    def _numbered(self, place: int, action: Any) -> Any:
-        """The request with an id that tells its channel."""
-        return dataclasses.replace(action, request_id=place << PLACE_SHIFT | action.request_id)
 
     def _recovering(self, place: int, desk: Channel) -> bytes:
         """What is missing now, as a quality message."""

@@ -127,6 +127,7 @@ def _draw_settings(draw: random.Random, plan: Plan) -> None:
         requests_per_s=draw.choice([0, 0, 200, 1000]),
         requests_per_day=draw.choice([0, 0, 0, draw.randrange(1, 50)]),
         request_timeout_us=draw.randrange(10_000, 100_000),
+        request_gather_us=draw.choice((0, 0, 500, 2_000, 20_000)),
         retries=draw.randrange(4),
         backoff_us=draw.randrange(1_000, 20_000),
         recovery_wait_us=draw.choice([20_000, 100_000, draw.randrange(1_000, 400_000)]),

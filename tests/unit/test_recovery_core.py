@@ -48,6 +48,33 @@ def test_outstanding_requests_are_bounded_and_the_lowest_go_first() -> None:
     assert asks(recovery) == [(40, 42)]
 
 
+def test_runs_that_follow_closely_are_gathered_and_leave_together() -> None:
+    recovery = make(request_gather_us=2_000)
+    recovery.missing(10, 12, 1, 0)
+    assert asks(recovery) == [(10, 12)]
+    recovery.missing(20, 21, 1, MS)
+    recovery.missing(30, 31, 1, MS)
+    assert asks(recovery) == []
+    assert recovery.deadline_ns == 2 * MS
+    recovery.tick(2 * MS)
+    assert asks(recovery) == [(20, 21), (30, 31)]
+    # What comes after that time is alone again.
+    recovery.missing(40, 41, 1, 4 * MS)
+    assert asks(recovery) == [(40, 41)]
+
+
+def test_gathering_delays_neither_a_place_that_comes_free_nor_a_narrower_try() -> None:
+    recovery = make(request_gather_us=2_000, outstanding_max=1)
+    recovery.missing(10, 12, 1, 0)
+    recovery.missing(20, 22, 1, 0)
+    assert asks(recovery) == [(10, 12)]
+    recovery.tick(2 * MS)
+    recovery.arrived(1, 10, 12, 3 * MS)
+    assert asks(recovery) == [(20, 22)]
+    recovery.rejected(2, RetransReject.OVER_THRESHOLD, 3 * MS)
+    assert asks(recovery) == [(20, 21)]
+
+
 def test_channels_take_turns_at_one_server() -> None:
     quota = Quota(0, 0, 2)
     settings = RecoverySettings(request_packets_max=1)
