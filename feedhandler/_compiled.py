@@ -24,6 +24,8 @@ PURE_MODE: dict[str, str] = {
     "feedhandler.amqp.outlet": "feedhandler/amqp/outlet.py",
     "feedhandler.amqp.window": "feedhandler/amqp/window.py",
     "feedhandler.amqp.envelope": "feedhandler/amqp/envelope.py",
+    "feedhandler.amqp.backlog": "feedhandler/amqp/backlog.py",
+    "feedhandler.amqp.backlogged_link": "feedhandler/amqp/backlogged_link.py",
     "feedhandler.amqp.destination": "feedhandler/amqp/destination.py",
     "feedhandler.amqp.stream": "feedhandler/amqp/stream.py",
     "feedhandler.amqp.symbols": "feedhandler/amqp/symbols.py",

@@ -1,29 +1,19 @@
 from collections.abc import Callable
 
+from feedhandler.amqp.backlog import Backlog
 from feedhandler.amqp.envelope import Envelope
-from feedhandler.amqp.outlet import Outlet, Peer
+from feedhandler.amqp.outlet import Peer
 from feedhandler.amqp.proton import PublisherLink
 from feedhandler.amqp.routing import Subscription
-from feedhandler.amqp.shortfall import Shortfall
-from feedhandler.amqp.stopwatch import Stopwatch
 from feedhandler.amqp.stream import Stream
 from feedhandler.amqp.window import Parcel, Window
 
 KEYS_MAX: int
 
-class Destination(Outlet):
+class Destination(Backlog):
     link: PublisherLink
-    streams: list[Stream]
-    shortfalls: dict[int, Shortfall]
     window: Window
-    untold: bool
-    behind_time: Stopwatch
-    full_time: Stopwatch
-    dropped: int
-    dropped_bytes: int
     abandoned: int
-    overflows: int
-    overflowing: bool
     def __init__(
         self,
         peer: Peer,

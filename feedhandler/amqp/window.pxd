@@ -13,6 +13,7 @@ cdef class Parcel:
     cdef readonly str key
     cdef readonly long long sent_ns
     cdef public int tries
+    cdef public Py_ssize_t number_at
 
 
 cdef class Window:

@@ -78,6 +78,8 @@ class Parcel:
     `sequence`: as in its tag. `following`: the number after what it holds. `block`: it belongs to
     a snapshot block. `reason`: of a quality message, why it was sent; "" for all others. `key`:
     its subject. `sent_ns`: when it was sent first. `tries`: how often it was sent and came back.
+    `number_at`: where the group-sequence of a message stands that is numbered only as it is sent;
+    0 of one that has its number.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class Parcel:
         self.key = key
         self.sent_ns = 0
         self.tries = 0
+        self.number_at = 0
 
 
 @cython.cclass

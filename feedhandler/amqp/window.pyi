@@ -32,6 +32,7 @@ class Parcel:
     key: str
     sent_ns: int
     tries: int
+    number_at: int
     def __init__(
         self,
         data: bytes,

@@ -61,6 +61,8 @@ CORES = (
     "replay/market_views.py",
     "replay/pace.py",
     "replay/pcap.py",
+    "feedhandler/amqp/backlog.py",
+    "feedhandler/amqp/backlogged_link.py",
     "feedhandler/amqp/columns.py",
     "feedhandler/amqp/fanout.py",
     "feedhandler/amqp/framing.py",

@@ -1,0 +1,34 @@
+"""C view of a backlog."""
+
+from feedhandler.amqp.framing cimport Frame
+from feedhandler.amqp.outlet cimport Outlet
+from feedhandler.amqp.window cimport Parcel
+
+
+cdef class Backlog(Outlet):
+    cdef readonly list streams
+    cdef dict by_service
+    cdef readonly dict shortfalls
+    cdef Frame note
+    cdef object clock
+    cdef readonly object behind_time
+    cdef readonly object full_time
+    cdef bint numbers_late
+    cdef object notices
+    cdef readonly bint untold
+    cdef unsigned long long following
+    cdef readonly unsigned long long dropped
+    cdef readonly unsigned long long dropped_bytes
+    cdef readonly unsigned long long overflows
+    cdef readonly bint overflowing
+    cdef long long _number(self, str key)
+    cdef int _dispatch(self, Parcel parcel)
+    cdef bint _first(self)
+    cdef bint _room(self, Py_ssize_t size)
+    cdef Py_ssize_t _held_elsewhere(self)
+    cdef Parcel _parcel(self, Frame frame)
+    cdef bint _may_send(self)
+    cdef int _send(self, Parcel parcel)
+    cdef int _wait(self, Parcel parcel)
+    cdef Parcel _pop(self)
+    cdef bint _is_behind(self)

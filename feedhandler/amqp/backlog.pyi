@@ -1,0 +1,31 @@
+from collections.abc import Callable
+
+from feedhandler.amqp.outlet import Outlet, Peer
+from feedhandler.amqp.proton import SenderLink
+from feedhandler.amqp.routing import Subscription
+from feedhandler.amqp.shortfall import Shortfall
+from feedhandler.amqp.stopwatch import Stopwatch
+from feedhandler.amqp.stream import Stream
+
+DROP_SHARE: int
+
+class Backlog(Outlet):
+    streams: list[Stream]
+    shortfalls: dict[int, Shortfall]
+    behind_time: Stopwatch
+    full_time: Stopwatch
+    untold: bool
+    dropped: int
+    dropped_bytes: int
+    overflows: int
+    overflowing: bool
+    def __init__(
+        self,
+        peer: Peer,
+        sender: SenderLink,
+        subscription: Subscription,
+        streams: list[Stream],
+        queue_bytes_max: int,
+        batch_bytes_max: int,
+        clock: Callable[[], int],
+    ) -> None: ...

@@ -1,0 +1,3 @@
+from feedhandler.amqp.backlog import Backlog
+
+class BackloggedLink(Backlog): ...
