@@ -12,7 +12,7 @@ JOBS := $(shell nproc 2>/dev/null || echo 2)
 
 # What the compiled modules are made from; the table stands in feedhandler/_compiled.py.
 SOURCES := $(shell find codecs retrans replay feedhandler -type f \
-	\( -name '*.pyx' -o -name '*.pxd' -o -name '*.h' \)) \
+	\( -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd' -o -name '*.h' \)) \
 	$(shell sed -n 's/^ *"feedhandler\..*": "\(.*\)",$$/\1/p' feedhandler/_compiled.py)
 
 .PHONY: help demo test coverage check format build bench bench-long soak simulate crash fuzz fuzz-asan docs clean \

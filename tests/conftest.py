@@ -14,16 +14,9 @@ from typing import Any
 
 import pytest
 from broker_kit import BROKERS, Absent, Artemis, Broker, BrokerJ, RabbitMQ3, RabbitMQ4
+from need_kit import absent
 
 CHECKOUT = Path(__file__).resolve().parent.parent
-
-
-def absent(what: str, reason: str) -> None:
-    """Skip the running test for want of `what`, or fail it where `what` is required."""
-    required = os.environ.get("FEEDHANDLER_REQUIRE", "").split(",")
-    if what in required:
-        pytest.fail(f"{what} required by FEEDHANDLER_REQUIRE, but {reason}")
-    pytest.skip(reason)
 
 
 @pytest.fixture(scope="session")

@@ -142,7 +142,7 @@ class NodeConnection(Peer):
             if outlet is not None:
                 outlet.drain()
                 if not outlet.queued_bytes:
-                    link.drained()
+                    link.drained(asked=True)
         elif kind == proton.LINK_REMOTE_OPEN:
             self._attach(link)
         elif kind in (proton.LINK_REMOTE_CLOSE, proton.LINK_REMOTE_DETACH):
@@ -174,6 +174,8 @@ class NodeConnection(Peer):
         node = self.node
         if isinstance(link, proton.ReceiverLink):
             raise AddressError("this node takes no messages", "amqp:not-allowed")
+        if link.dynamic:
+            raise AddressError("this node makes no addresses of its own", "amqp:not-implemented")
         if node.links >= node.settings.max_links:
             raise AddressError("too many links", "amqp:resource-limit-exceeded")
         return parse_address(link.source_address, node.message_type, node.snapshots)

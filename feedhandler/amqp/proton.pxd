@@ -28,6 +28,7 @@ cdef class Link:
     cdef readonly str name
     cdef public object owner
     cdef _bind(self, Connection connection, void *link)
+    cdef int _answer(self) except -1
     cdef int _on_delivery(self, void *delivery) except -1
     cdef bint _hears_flow(self)
 

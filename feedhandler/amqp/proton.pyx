@@ -15,6 +15,7 @@ Not the reactor, not `MessagingHandler`, not `Message.encode`.
 """
 
 import ctypes
+from pathlib import Path
 
 import cproton_ffi
 
@@ -80,6 +81,7 @@ cdef int _TARGET = _lib.PN_TARGET
 cdef int _DURABLE = _lib.PN_CONFIGURATION
 cdef int _SND_UNSETTLED = _lib.PN_SND_UNSETTLED
 cdef int _SND_SETTLED = _lib.PN_SND_SETTLED
+cdef int _NONDURABLE = _lib.PN_NONDURABLE
 
 #: Bytes that one session may hold unsent in the engine before `ready` says no. A hand-over of
 #: ordinary traffic fits; past it messages wait in the link's own bounded queue, where they count.
@@ -97,6 +99,12 @@ DESCRIPTION_CHARS_MAX = 200
 #: What one `receive` call reads at most, so that one peer cannot keep the loop to itself.
 RECEIVE_BYTES_MAX = 1 << 20
 cdef Py_ssize_t _RECEIVE_MAX = RECEIVE_BYTES_MAX
+
+#: Whether a sending link may be lent a credit that it gives back at once. The engine answers a
+#: drain only where there is credit to give back; `pn_link_flow` would lend it some, but a library
+#: built with its assertions keeps that function for receiving links, and ends the process.
+cdef bint _LENDS_CREDIT = (
+    b"pn_link_is_receiver(receiver)" not in Path(cproton_ffi.__file__).read_bytes())
 
 
 cdef str _text(const char *value):
@@ -420,279 +428,4 @@ cdef class Connection:
         return wrapper
 
 
-cdef class Link:
-    """One end of a link; `owner` is whatever the layer above hangs on it."""
-
-    cdef _bind(self, Connection connection, void *link):
-        self.connection = connection
-        self.link = link
-        self.session = pn_link_session(link)
-        self.name = _text(pn_link_name(link))
-        pn_link_set_context(link, <void *> self)
-        connection.links[id(self)] = self
-
-    cdef int _on_delivery(self, void *delivery) except -1:
-        return 0
-
-    cdef bint _hears_flow(self):
-        return False
-
-    @property
-    def source_address(self):
-        """The address the peer gave as the source; "" once the link is over."""
-        if self.link == NULL:
-            return ""
-        return _text(pn_terminus_get_address(pn_link_remote_source(self.link)))
-
-    @property
-    def target_address(self):
-        """The address the peer gave as the target; "" where it gave none, or the link is over."""
-        if self.link == NULL:
-            return ""
-        return _text(pn_terminus_get_address(pn_link_remote_target(self.link)))
-
-    @property
-    def target_given(self):
-        """Whether the peer has a target for the link: without one it is about to refuse it."""
-        return self.link != NULL and (
-            pn_terminus_get_type(pn_link_remote_target(self.link)) != _UNSPECIFIED
-        )
-
-    @property
-    def remote_condition(self):
-        """(name, description) with which the peer closed the link; empty once we let go of it."""
-        if self.link == NULL:
-            return "", ""
-        return _condition(pn_link_remote_condition(self.link))
-
-    def open(self):
-        """Accept the link that the peer attached, with its own termini."""
-        if self.link == NULL:
-            return
-        pn_terminus_copy(pn_link_source(self.link), pn_link_remote_source(self.link))
-        pn_terminus_copy(pn_link_target(self.link), pn_link_remote_target(self.link))
-        pn_link_open(self.link)
-
-    def refuse(self, str condition, str description):
-        """Refuse an attach: open with no source, then close with the reason (AMQP 1.0, 2.6.3)."""
-        if self.link == NULL:
-            return
-        pn_link_open(self.link)
-        self.close(condition, description)
-
-    def close(self, str condition="", str description=""):
-        """Detach for good, and say why. The wrapper must not be used afterwards."""
-        if self.link == NULL:
-            return
-        _set_condition(pn_link_condition(self.link), condition, description)
-        pn_link_close(self.link)
-        self.release()
-
-    def release(self):
-        """Let go of the engine's link once both ends have closed it or we have."""
-        if self.link == NULL:
-            return
-        pn_link_set_context(self.link, NULL)
-        pn_link_free(self.link)
-        self.link = NULL
-        self.connection._take(self)
-
-
-cdef class SenderLink(Link):
-    """A link on which we send. `settled`: fire and forget; otherwise the peer's outcome counts."""
-
-    def open(self):
-        if self.link == NULL:
-            return
-        cdef int mode = pn_link_remote_snd_settle_mode(self.link)
-        self.settled = mode != _SND_UNSETTLED
-        pn_link_set_snd_settle_mode(self.link, _SND_SETTLED if self.settled else _SND_UNSETTLED)
-        Link.open(self)
-
-    cdef bint _hears_flow(self):
-        return self.wants_flow or pn_link_get_drain(self.link)
-
-    cpdef int credit(self):
-        """Messages the peer still wants."""
-        return 0 if self.link == NULL else pn_link_credit(self.link)
-
-    cpdef bint ready(self):
-        """Whether one more message may be sent now: credit, and room in the engine."""
-        return (
-            self.link != NULL and pn_link_credit(self.link) > 0
-            and self.unsettled < _UNSETTLED_MAX
-            and pn_session_outgoing_bytes(self.session) < _OUTGOING_MAX
-        )
-
-    cpdef int send(self, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size) except -1:
-        """Send one encoded message, `data[start : start + size]`. The caller has asked `ready`."""
-        cdef Bytes tag
-        cdef void *delivery
-        if start < 0 or size <= 0 or start + size > data.shape[0]:
-            raise IndexError("message outside the buffer")
-        if self.link == NULL:
-            raise ValueError("the link is closed")
-        self.next_tag += 1
-        tag.size = sizeof(self.next_tag)
-        tag.start = <const char *> &self.next_tag
-        delivery = pn_delivery(self.link, tag)
-        pn_link_send(self.link, <const char *> &data[start], size)
-        pn_link_advance(self.link)
-        if self.settled:
-            pn_delivery_settle(delivery)
-        else:
-            self.unsettled += 1
-        return 0
-
-    def drained(self):
-        """Give unused credit back where the peer asked to drain."""
-        if self.link != NULL and pn_link_get_drain(self.link):
-            pn_link_drained(self.link)
-
-    cdef int _on_delivery(self, void *delivery) except -1:
-        """The peer has disposed of a message: count the outcome, settle.
-
-        A state and the settlement may come one after the other in one read, and so as two events:
-        the first settles, and clears what the second would be told.
-        """
-        cdef unsigned long state
-        if not pn_delivery_updated(delivery):
-            return 0
-        state = pn_delivery_remote_state(delivery)
-        if (state == 0 or state == _RECEIVED) and not pn_delivery_settled(delivery):
-            return 0
-        if state == _ACCEPTED:
-            self.accepted += 1
-        else:
-            self.refused += 1
-        self.unsettled -= 1
-        pn_delivery_clear(delivery)
-        pn_delivery_settle(delivery)
-        return 0
-
-
-cdef class PublisherLink(SenderLink):
-    """A link on which every message is numbered by the caller and told of when it is settled.
-
-    `confirmed` are the numbers that the peer has accepted, `returned` tuples (number, outcome,
-    the peer's words) of those it has not; whoever reads them empties them. A number must not be
-    sent again before it was returned.
-    """
-
-    def __cinit__(self):
-        self.confirmed = []
-        self.returned = []
-
-    cpdef int send_parts(
-        self, uint64_t number, const unsigned char[::1] lead, bytes data, Py_ssize_t skip,
-        Py_ssize_t cut, bytes to,
-    ) except -1:
-        """Send one encoded message under this number: `lead`, then `data`. Where there is a `to`:
-        `lead`, `data[skip:cut]`, `to`, `data[cut + 1:]`. The caller has asked `ready`."""
-        cdef Bytes tag
-        cdef const char *start = data
-        cdef Py_ssize_t size = len(data)
-        if lead.shape[0] == 0 or skip < 0 or (to and not skip <= cut < size):
-            raise IndexError("parts outside the message")
-        if self.link == NULL:
-            raise ValueError("the link is closed")
-        tag.size = sizeof(number)
-        tag.start = <const char *> &number
-        pn_delivery(self.link, tag)
-        pn_link_send(self.link, <const char *> &lead[0], lead.shape[0])
-        if to:
-            pn_link_send(self.link, start + skip, cut - skip)
-            pn_link_send(self.link, <const char *> to, len(to))
-            pn_link_send(self.link, start + cut + 1, size - cut - 1)
-        else:
-            pn_link_send(self.link, start, size)
-        pn_link_advance(self.link)
-        self.unsettled += 1
-        return 0
-
-    cdef int _on_delivery(self, void *delivery) except -1:
-        """As for any sending link; and which message it was, and what the peer says of it."""
-        cdef unsigned long state
-        cdef uint64_t number
-        cdef object outcome
-        cdef void *disposition
-        cdef tuple condition
-        if not pn_delivery_updated(delivery):
-            return 0
-        state = pn_delivery_remote_state(delivery)
-        if (state == 0 or state == _RECEIVED) and not pn_delivery_settled(delivery):
-            return 0
-        number = (<uint64_t *> pn_delivery_tag(delivery).start)[0]
-        if state == _ACCEPTED:
-            self.confirmed.append(number)
-        else:
-            disposition = pn_delivery_remote(delivery)
-            condition = _condition(pn_disposition_condition(disposition))
-            outcome = UNTOLD if state == _RECEIVED else state
-            if state == _MODIFIED and pn_disposition_is_undeliverable(disposition):
-                outcome = _UNDELIVERABLE
-            self.returned.append((number, outcome, " ".join(filter(None, condition))))
-        return SenderLink._on_delivery(self, delivery)
-
-
-cdef class ReceiverLink(Link):
-    """A link on which we receive. Whole messages are appended to `arena`.
-
-    Message i (0 <= i < count) is `arena[b[i] : b[i + 1]]` with b the native int64 of `bounds`.
-    `clear` empties it.
-    """
-
-    def __cinit__(self):
-        self.arena = bytearray(1 << 16)
-        self.bounds_capacity = 1 << 12
-        self.bounds = bytearray(8 * self.bounds_capacity)
-
-    cpdef clear(self):
-        """Forget the messages read so far."""
-        self.used = 0
-        self.count = 0
-
-    cpdef flow(self, int credit):
-        """Grant `credit` more messages."""
-        if self.link != NULL:
-            pn_link_flow(self.link, credit)
-
-    cdef int _on_delivery(self, void *event_delivery) except -1:
-        """Read every whole message that waits on the link; accept and settle it.
-
-        1 where a message is, or has so far grown, larger than the link takes.
-        """
-        cdef void *delivery
-        cdef size_t size
-        cdef ssize_t got
-        cdef Py_ssize_t needed
-        while True:
-            delivery = pn_link_current(self.link)
-            if delivery == NULL or not pn_delivery_readable(delivery):
-                return 0
-            if pn_delivery_aborted(delivery):
-                pn_link_advance(self.link)
-                pn_delivery_settle(delivery)
-                continue
-            size = pn_delivery_pending(delivery)
-            if self.message_bytes_max and size > self.message_bytes_max:
-                return 1
-            if pn_delivery_partial(delivery):
-                return 0
-            needed = self.used + <Py_ssize_t> size
-            if needed > len(self.arena):
-                self.arena.extend(bytes(max(needed - len(self.arena), len(self.arena))))
-            if self.count + 2 > self.bounds_capacity:
-                self.bounds.extend(bytes(len(self.bounds)))
-                self.bounds_capacity *= 2
-            got = pn_link_recv(self.link, (<char *> self.arena) + self.used, size)
-            pn_link_advance(self.link)
-            if not pn_delivery_settled(delivery):
-                pn_delivery_update(delivery, _ACCEPTED)
-            pn_delivery_settle(delivery)
-            if got < 0:
-                continue
-            (<int64_t *> <char *> self.bounds)[self.count] = self.used
-            self.used += got
-            self.count += 1
-            (<int64_t *> <char *> self.bounds)[self.count] = self.used
+include "proton_links.pxi"

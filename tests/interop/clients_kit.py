@@ -1,0 +1,171 @@
+"""Stock AMQP clients in processes of their own, told by a test what to do.
+
+Each program beside this (`python/`, `javascript/`, `go/`) knows the same words, one JSON object a
+line on stdin, and answers with events, one JSON object a line on stdout, so that one scenario runs
+with every client.
+
+Orders: `connect(port, max_frame, idle_ms)`, `attach(link, address, settled, session, name,
+selector)` without credit, `credit(link, count)`, `drain(link)`, `outcome(link, place, what)` with
+accept, reject, release or modify for the link's message number `place`, `detach(link)`,
+`end(session)`, `dynamic(link)`, `sender(link, address)`, `close()`, and `reset()`, which cuts the
+connection with a TCP reset. `link` and `session` are the test's own words for them.
+
+Events: `opened`, `attached` (link, address, filter), `message` (link, subject, id, content, number,
+body), `drained`, `detached`, `ended`, `closed` (condition, description), `disconnected`, `gone`.
+"""
+
+import asyncio
+import base64
+import contextlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from need_kit import absent
+from node_kit import PATIENCE_S
+
+from tests.interop.install import HERE, go_program, node_path
+
+CLIENTS = ("proton", "rhea", "go-amqp")
+every_client = pytest.mark.parametrize("kind", CLIENTS)
+
+_REMEDY = "run python -m tests.interop.install"
+
+
+@dataclass
+class Command:
+    """How a program is started."""
+
+    words: list[str]
+    environment: dict[str, str]
+
+
+def javascript_command(script: Path) -> Command:
+    """A Node.js program with the installed packages; skips where there are none."""
+    packages, node = node_path(), shutil.which("node")
+    if packages is None or node is None:
+        absent("clients", f"rhea is not installed; {_REMEDY}")
+    return Command([str(node), str(script)], {"NODE_PATH": str(packages)})
+
+
+def go_command(name: str) -> Command:
+    """A Go program of ours; skips where it is not built."""
+    program = go_program(name)
+    if program is None:
+        absent("clients", f"the Go program {name} is not built; {_REMEDY}")
+    return Command([str(program)], {})
+
+
+def command_of(kind: str) -> Command:
+    """How the obedient client of a library is started; skips where it is not installed."""
+    if kind == "rhea":
+        return javascript_command(HERE / "javascript" / "client.js")
+    if kind == "go-amqp":
+        return go_command("client")
+    return Command([sys.executable, str(HERE / "python" / "client.py")], {})
+
+
+@dataclass
+class Message:
+    """One message as the foreign library decoded it."""
+
+    subject: str
+    tag: bytes
+    content: str
+    number: int
+    body: bytes
+
+    @property
+    def sequence(self) -> int:
+        """The packet's number, out of the tag."""
+        return int.from_bytes(self.tag[8:16], "big")
+
+
+class Client:
+    """One foreign client's process. Events are kept in `told` until a test asks for them."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.told: list[dict[str, Any]] = []
+        self.messages: dict[str, list[Message]] = {}
+
+    def order(self, verb: str, **what: Any) -> None:
+        """Tell the client to do something."""
+        assert self.process.stdin is not None
+        self.process.stdin.write((json.dumps({"do": verb, **what}) + "\n").encode())
+
+    async def hear(self, event: str, **which: Any) -> dict[str, Any]:
+        """Wait for an event, and take it; messages go where they belong meanwhile."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                for told in self.told:
+                    if told["event"] == event and which.items() <= told.items():
+                        self.told.remove(told)
+                        return told
+                await self._read()
+
+    async def receive(self, link: str, count: int) -> list[Message]:
+        """Wait until a link has received so many messages; all of them so far."""
+        async with asyncio.timeout(PATIENCE_S):
+            while len(self.messages.get(link, [])) < count:
+                await self._read()
+        return self.messages.get(link, [])
+
+    async def attach(self, link: str, address: str, **how: Any) -> dict[str, Any]:
+        """Attach a receiving link and wait for the answer."""
+        self.order("attach", link=link, address=address, **how)
+        return await self.hear("attached", link=link)
+
+    async def settle_down(self) -> None:
+        """Wait until the node has answered everything so far: AMQP answers in order."""
+        word = f"echo {os.urandom(4).hex()}"
+        await self.attach(word, "euronext.999")
+        self.order("detach", link=word)
+        await self.hear("detached", link=word)
+
+    async def _read(self) -> None:
+        assert self.process.stdout is not None
+        line = await self.process.stdout.readline()
+        assert line, f"the client has ended; it had told {self.told}"
+        told = json.loads(line)
+        assert told["event"] != "failed", told
+        if told["event"] == "message":
+            self.messages.setdefault(told["link"], []).append(
+                Message(
+                    told["subject"],
+                    bytes.fromhex(told["id"]),
+                    told["content"].rpartition(".")[2],
+                    told["number"],
+                    base64.b64decode(told["body"]),
+                )
+            )
+        else:
+            self.told.append(told)
+
+
+@contextlib.asynccontextmanager
+async def client(kind: str, port: int, **options: Any) -> AsyncIterator[Client]:
+    """A connected client of this kind; its process ends with the block."""
+    command = command_of(kind)
+    process = await asyncio.create_subprocess_exec(
+        *command.words,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, **command.environment},
+        limit=1 << 24,
+    )
+    made = Client(process)
+    try:
+        made.order("connect", port=port, **options)
+        await made.hear("opened")
+        yield made
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()

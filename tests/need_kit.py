@@ -1,0 +1,13 @@
+"""What a test does that needs something this machine may not have; see `conftest`."""
+
+import os
+
+import pytest
+
+
+def absent(what: str, reason: str) -> None:
+    """Skip the running test for want of `what`, or fail it where `what` is required."""
+    required = os.environ.get("FEEDHANDLER_REQUIRE", "").split(",")
+    if what in required:
+        pytest.fail(f"{what} required by FEEDHANDLER_REQUIRE, but {reason}")
+    pytest.skip(reason)
