@@ -115,6 +115,8 @@ class NodeConnection(Peer):
 
     def _drain(self) -> bool:
         """Let waiting messages into the engine; whether any went."""
+        if not self.backlog:
+            return False
         for outlet in self.outlets.values():
             if outlet.queued_bytes or outlet.has_open_batch():
                 outlet.drain()

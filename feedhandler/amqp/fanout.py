@@ -552,7 +552,7 @@ class Fanout:
         bit: cython.int = _STAMPED_BUILT if outlet.stamp else _PLAIN_BUILT
         if built & bit == 0:
             frame.begin(
-                route.stamped if outlet.stamp else route.plain,
+                route.template(outlet.stamp),
                 sequence,
                 cython.cast(cython.uint, number),
                 received_ns,
@@ -631,34 +631,37 @@ class Fanout:
     @cython.cfunc
     def _route(self, stream: Stream, symbol: cython.ulonglong) -> Route:
         """The symbol's links, from the cache or worked out now."""
-        number: cython.int = stream.symbols.get(symbol)
+        route: Route
+        place: cython.int = stream.symbols.get(symbol)
         self.route_lookups += 1
-        if number >= 0:
-            self.route_hits += 1
-            return stream.routes[number]
+        if place >= 0:
+            route = stream.routes[place]
+            if route is not None:
+                self.route_hits += 1
+                return route
         return self._work_out(stream, symbol)
 
     def _work_out(self, stream: Stream, symbol: int) -> Route:
-        """Match every link of the stream against the symbol's key, and remember."""
+        """Find the links that want the symbol, and remember them."""
         feed, service = stream.words
-        word = self.name_of(stream, symbol)
+        words = [self.name_of(stream, symbol)]
         alias = None if self.alias_of is None else self.alias_of(stream, symbol)
-        route = Route(f"{stream.key}.{word}", stream.prefix)
-        for outlet in stream.fine:
-            asked = outlet.subscription
-            if asked.wants_symbol(feed, service, word) or (
-                alias is not None and asked.wants_symbol(feed, service, alias)
-            ):
-                if outlet.subscription.grain == Grain.MESSAGE:
-                    route.singles.append(outlet)
-                else:
-                    route.thinned.append(outlet)
-        if not stream.symbols.put(symbol, len(stream.routes)):
+        if alias is not None:
+            words.append(alias)
+        wanted: list[Outlet] = [
+            outlet
+            for outlet in stream.candidates(words)
+            if any(outlet.subscription.wants_symbol(feed, service, word) for word in words)
+        ]
+        route = Route(
+            f"{stream.key}.{words[0]}",
+            stream.prefix,
+            tuple(outlet for outlet in wanted if outlet.grain == Grain.MESSAGE),
+            tuple(outlet for outlet in wanted if outlet.grain != Grain.MESSAGE),
+        )
+        if not stream.keep_route(symbol, words, route):
             # The bound on symbols is reached: start the cache afresh rather than stop caching.
             self.route_resets += 1
-            stream.forget_routes()
-            stream.symbols.put(symbol, 0)
-        stream.routes.append(route)
         return route
 
     @cython.ccall

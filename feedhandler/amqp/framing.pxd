@@ -1,13 +1,13 @@
 """C view of the message framing for the fan-out and the subscriber."""
 
 cdef class Template:
-    cdef readonly str key
-    cdef readonly bytes head
-    cdef const unsigned char[::1] view
     cdef readonly Py_ssize_t size
     cdef readonly Py_ssize_t tag_at
     cdef readonly Py_ssize_t stamp_at
     cdef readonly Py_ssize_t sequence_at
+    cdef const unsigned char[::1] view
+    cdef readonly str key
+    cdef readonly bytes head
 
 
 cdef class Frame:

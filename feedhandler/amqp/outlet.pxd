@@ -22,30 +22,32 @@ cdef class Batch:
 
 
 cdef class Outlet:
+    # What each delivery reads or writes comes first: it then lies together in memory, which is
+    # what many links on one connection cost.
     cdef readonly Peer peer
     cdef readonly SenderLink sender
-    cdef readonly object subscription
     cdef readonly int grain
     cdef readonly bint stamp
     cdef readonly bint any_type
-    cdef unsigned char[::1] types
-    cdef readonly object queue
-    cdef readonly Py_ssize_t queued_bytes
-    cdef readonly Py_ssize_t queue_bytes_max
-    cdef readonly Py_ssize_t batch_bytes_max
     cdef readonly bint overrun
     cdef readonly bint behind
     cdef public bint chosen
     cdef public bint more
     cdef readonly unsigned int group_sequence
-    cdef unsigned short[::1] selected
-    cdef Py_ssize_t selected_count
-    cdef dict batches
-    cdef list open_batches
+    cdef readonly Py_ssize_t queued_bytes
     cdef readonly unsigned long long sent
     cdef readonly unsigned long long sent_bytes
+    cdef Py_ssize_t selected_count
+    cdef readonly object subscription
+    cdef readonly object queue
+    cdef readonly Py_ssize_t queue_bytes_max
+    cdef readonly Py_ssize_t batch_bytes_max
     cdef readonly unsigned long long waited
     cdef readonly Py_ssize_t queued_bytes_high
+    cdef dict batches
+    cdef list open_batches
+    cdef unsigned char[::1] types
+    cdef unsigned short[::1] selected
     cpdef bint wants_type(self, int message_type)
     cpdef int select(self, Py_ssize_t number)
     cpdef int deliver(self, Frame frame)

@@ -10,6 +10,7 @@ engine, so that a hand-over ends with one write a connection.
 """
 
 from collections import deque
+from functools import lru_cache
 
 import cython
 import numpy
@@ -34,6 +35,19 @@ PACKET_BYTES_MAX = 65_535
 SECTIONS_BYTES_MAX = 4096
 #: Messages a packet can hold in any feed (the count field has at most 16 bits).
 MESSAGES_MAX = 65_535
+#: Messages of one packet that a link has room to select at first; more room is made when needed.
+SELECTED_FIRST = 64
+#: Tables of message types that are kept: links that ask for the same types share one.
+TYPE_TABLES_MAX = 256
+
+
+@lru_cache(maxsize=TYPE_TABLES_MAX)
+def type_table(types: frozenset[int] | None) -> bytearray:
+    """A byte for each message type, 1 where it is one of `types`; short where any will do."""
+    table = bytearray(65536 if types is not None else 1)
+    for message_type in types or ():
+        table[message_type] = 1
+    return table
 
 
 @cython.cclass
@@ -117,10 +131,7 @@ class Outlet:
         self.grain = subscription.grain
         self.stamp = subscription.stamp
         self.any_type = subscription.types is None
-        allowed = bytearray(65536 if subscription.types is not None else 1)
-        for message_type in subscription.types or ():
-            allowed[message_type] = 1
-        self.types = allowed
+        self.types = type_table(subscription.types)
         self.queue = deque()
         self.queued_bytes = 0
         self.queue_bytes_max = queue_bytes_max
@@ -128,7 +139,7 @@ class Outlet:
         self.overrun = False
         self.behind = self.chosen = self.more = False
         self.group_sequence = 0
-        self.selected = memoryview(numpy.zeros(MESSAGES_MAX, numpy.uint16))
+        self.selected = memoryview(numpy.zeros(SELECTED_FIRST, numpy.uint16))
         self.selected_count = 0
         self.batches = {}
         self.open_batches = []
@@ -145,9 +156,17 @@ class Outlet:
     @cython.ccall
     def select(self, number: cython.Py_ssize_t) -> cython.int:
         """Choose one message of the packet in hand; the count chosen so far."""
+        if self.selected_count == self.selected.shape[0]:
+            self._make_room()
         self.selected[self.selected_count] = number
         self.selected_count += 1
         return self.selected_count
+
+    def _make_room(self) -> None:
+        """Twice the room for messages selected of one packet."""
+        wider = numpy.zeros(2 * len(self.selected), numpy.uint16)
+        wider[: len(self.selected)] = self.selected
+        self.selected = memoryview(wider)
 
     @cython.ccall
     def deliver(self, frame: Frame) -> cython.int:

@@ -62,6 +62,7 @@ class Connection:
         settled: bool,
         credit: int,
         message_bytes_max: int = 0,
+        beside: "Link | None" = None,
     ) -> ReceiverLink: ...
     def publisher(
         self, name: str, address: str, capability: str = "", durable: bool = False

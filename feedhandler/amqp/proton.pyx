@@ -59,6 +59,7 @@ cdef int _LINK_REMOTE_CLOSE = LINK_REMOTE_CLOSE
 cdef int _LINK_REMOTE_DETACH = LINK_REMOTE_DETACH
 cdef int _LINK_FLOW = LINK_FLOW
 cdef int _DELIVERY = _lib.PN_DELIVERY
+cdef int _TRANSPORT = _lib.PN_TRANSPORT
 cdef int _TRANSPORT_ERROR = TRANSPORT_ERROR
 cdef int _TRANSPORT_CLOSED = TRANSPORT_CLOSED
 cdef int _MESSAGE_TOO_LARGE = MESSAGE_TOO_LARGE
@@ -291,17 +292,20 @@ cdef class Connection:
         return 0 if self.flush() == 0 else 1
 
     cpdef bint quiet(self):
-        """Drop flows that nobody waits for; whether no other event is left."""
+        """Drop the events of ordinary sending; whether no other is left.
+
+        For who has just written everything and waits for nothing. The engine tells of a flow for
+        each message sent, and that the transport had something to write. That of a peer who wants
+        its credit drained came with a read, and `events` has told of it.
+        """
         cdef void *event
-        cdef void *link
+        cdef int kind
         while True:
             event = pn_collector_peek(self.collector)
             if event == NULL:
                 return True
-            if pn_event_type(event) != _LINK_FLOW:
-                return False
-            link = pn_link_get_context(pn_event_link(event))
-            if link != NULL and (<Link> <object> link)._hears_flow():
+            kind = pn_event_type(event)
+            if kind != _LINK_FLOW and kind != _TRANSPORT:
                 return False
             pn_collector_pop(self.collector)
 
@@ -381,14 +385,23 @@ cdef class Connection:
         return _condition(pn_transport_condition(self.transport))
 
     def receiver(
-        self, str name, str address, *, bint settled, int credit, size_t message_bytes_max=0
+        self, str name, str address, *, bint settled, int credit, size_t message_bytes_max=0,
+        Link beside=None,
     ):
-        """Attach a receiving link to `address` in a session of its own; grant it `credit`.
+        """Attach a receiving link to `address`; grant it `credit`.
 
-        A message of more than `message_bytes_max` bytes (0: any) is an event, not received.
+        A message of more than `message_bytes_max` bytes (0: any) is an event, not received. The
+        link has a session of its own, or that of the link `beside`: for many links of one client
+        that costs both sides less.
         """
-        cdef void *session = pn_session(self.connection)
-        pn_session_open(session)
+        cdef void *session
+        if beside is None:
+            session = pn_session(self.connection)
+            pn_session_open(session)
+        else:
+            if beside.link == NULL:
+                raise ValueError("the link is closed")
+            session = beside.session
         cdef void *link = pn_receiver(session, name.encode())
         cdef ReceiverLink wrapper = ReceiverLink()
         wrapper._bind(self, link)

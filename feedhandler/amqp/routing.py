@@ -14,7 +14,7 @@ No I/O, no engine: text in, decisions out.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
 
@@ -22,12 +22,15 @@ from feedhandler.codecs.errors import UsageError
 
 #: Longest address, most patterns in one, most words in a pattern (a key has three): they guard
 #: against nonsense, and the last one bounds how deep `matches` recurs.
-ADDRESS_CHARS_MAX = 4096
-PATTERNS_MAX = 256
+ADDRESS_CHARS_MAX = 32_768
+PATTERNS_MAX = 2048
 WORDS_MAX = 16
 #: Message types are unsigned 16-bit numbers in every feed.
 TYPE_MAX = 0xFFFF
 
+#: Words of a market message's key.
+KEY_WORDS = 3
+WILDCARDS = frozenset("*#")
 #: The word that stands for a symbol nobody named: it matches wildcards only.
 ANY_SYMBOL = "\0"
 #: The first word of addresses that are reserved for durable queues.
@@ -73,32 +76,55 @@ class Subscription:
     quality: bool = True
     stamp: bool = False
     snapshot: bool = False
+    _named: dict[tuple[str, str], frozenset[str] | None] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
+
+    def named(self, feed: str, service: str) -> frozenset[str] | None:
+        """The symbols of the service that it takes, by name; None where it takes them all.
+
+        Within one service every pattern comes to one or the other: a word of a pattern names a
+        symbol, and a wildcard takes any. So no symbol has to be matched against patterns.
+        """
+        key = (feed, service)
+        if key not in self._named:
+            self._named[key] = _named(self.patterns, key)
+        return self._named[key]
 
     def wants_service(self, feed: str, service: str) -> bool:
         """Whether it takes all of the service: every packet, whatever its symbols."""
-        return any(
-            matches(pattern, (feed, service)) or matches(pattern, (feed, service, ANY_SYMBOL))
-            for pattern in self.patterns
-        )
+        return self.named(feed, service) is None
 
     def wants_symbol(self, feed: str, service: str, symbol: str) -> bool:
         """Whether it takes the messages of this symbol."""
-        return any(
-            matches(pattern, (feed, service)) or matches(pattern, (feed, service, symbol))
-            for pattern in self.patterns
-        )
+        named = self.named(feed, service)
+        return named is None or symbol in named
 
     def concerns(self, feed: str, service: str) -> bool:
         """Whether any key of the service could match."""
-        return any(_could_match(pattern, (feed, service)) for pattern in self.patterns)
+        named = self.named(feed, service)
+        return named is None or bool(named)
 
 
-def _could_match(pattern: tuple[str, ...], service_key: tuple[str, str]) -> bool:
-    """Whether the pattern matches the service's key, or the key of some symbol in it."""
-    if matches(pattern, service_key):
-        return True
-    symbols = {word for word in pattern if word not in "*#"} | {ANY_SYMBOL}
-    return any(matches(pattern, (*service_key, symbol)) for symbol in symbols)
+def _named(
+    patterns: tuple[tuple[str, ...], ...], service: tuple[str, str]
+) -> frozenset[str] | None:
+    """The words for symbols that match with the service's key before them; None where all do."""
+    found = set()
+    for pattern in patterns:
+        if WILDCARDS.isdisjoint(pattern):  # no need to match: there may be thousands of them
+            if pattern == service:
+                return None
+            if pattern[:2] == service and len(pattern) == KEY_WORDS:
+                found.add(pattern[2])
+            continue
+        if sum(word != "#" for word in pattern) > KEY_WORDS:
+            continue
+        if matches(pattern, service) or matches(pattern, (*service, ANY_SYMBOL)):
+            return None
+        words = set(pattern) - WILDCARDS
+        found |= {word for word in words if matches(pattern, (*service, word))}
+    return frozenset(found)
 
 
 def parse_address(
@@ -151,7 +177,12 @@ def _pattern(text: str) -> tuple[str, ...]:
     for word in words:
         if len(word) > 1 and ("*" in word or "#" in word):
             raise AddressError(f"pattern {text!r}: a wildcard stands for whole words")
-    return words
+    # Two # in a row are one, which is quicker to match.
+    return tuple(
+        word
+        for word, before in zip(words, ("", *words), strict=False)
+        if (word, before) != ("#", "#")
+    )
 
 
 def _options(query: str) -> dict[str, str]:

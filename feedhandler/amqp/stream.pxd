@@ -5,11 +5,13 @@ from feedhandler.retrans.store cimport PacketStore
 
 
 cdef class Route:
-    cdef readonly str key
+    cdef tuple singles
+    cdef tuple thinned
     cdef Template plain
     cdef Template stamped
-    cdef list singles
-    cdef list thinned
+    cdef readonly str key
+    cdef bytes prefix
+    cpdef Template template(self, bint stamped)
 
 
 cdef class Stream:
@@ -27,6 +29,9 @@ cdef class Stream:
     cdef readonly list concerned
     cdef SymbolMap symbols
     cdef list routes
+    cdef dict places
+    cdef readonly dict naming
+    cdef readonly list taking_all
     cdef public PacketStore store
     cdef public bint closed
     cdef readonly unsigned long long packets

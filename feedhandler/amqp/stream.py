@@ -1,7 +1,9 @@
 """One service on its way out: its links, its routes, its templates, its store.
 
 What it is for: everything that the fan-out keeps for one service. The links of each symbol are
-cached here as `Route`s; the templates hold what all messages of the service have in common.
+cached here as `Route`s; the templates hold what all messages of the service have in common. A link
+that names its symbols is found by their names, and its coming and going concerns those symbols'
+routes alone; a link that takes every symbol concerns them all.
 
 What it leaves to others: who is in the lists, and what is done with them (`fanout`).
 """
@@ -25,14 +27,33 @@ from feedhandler.amqp.routing import Grain
 @cython.cclass
 class Route:
     """Where one symbol's messages go: to links that take them alone (`singles`), and to links that
-    take them in thinned packets."""
+    take them in thinned packets.
 
-    def __init__(self, key: str, prefix: bytes) -> None:
+    Tuples: what a message has to read for its symbol then lies together, and those of the many
+    symbols that nobody asked for are all one. For the same reason templates are made when first
+    used.
+    """
+
+    def __init__(
+        self, key: str, prefix: bytes, singles: tuple[Outlet, ...], thinned: tuple[Outlet, ...]
+    ) -> None:
         self.key = key
-        self.plain = Template(key, framing.CONTENT_MESSAGE, prefix, False)
-        self.stamped = Template(key, framing.CONTENT_MESSAGE, prefix, True)
-        self.singles = []
-        self.thinned = []
+        self.prefix = prefix
+        self.plain = None
+        self.stamped = None
+        self.singles = singles
+        self.thinned = thinned
+
+    @cython.ccall
+    def template(self, stamped: cython.bint) -> Template:
+        """What all messages of the symbol have in common."""
+        if stamped:
+            if self.stamped is None:
+                self.stamped = Template(self.key, framing.CONTENT_MESSAGE, self.prefix, True)
+            return self.stamped
+        if self.plain is None:
+            self.plain = Template(self.key, framing.CONTENT_MESSAGE, self.prefix, False)
+        return self.plain
 
 
 @cython.cclass
@@ -54,6 +75,9 @@ class Stream:
         self.concerned = []
         self.symbols = SymbolMap(symbols_max)
         self.routes = []
+        self.places = {}
+        self.naming = {}
+        self.taking_all = []
         self.packets = 0
         self.messages = 0
         self.next_sequence = 0
@@ -74,11 +98,50 @@ class Stream:
         )
         self.forget_routes()
 
+    # -- routes -----------------------------------------------------------------------------
+
     def forget_routes(self) -> None:
-        """Drop the cache: subscriptions or names have changed."""
+        """Drop the cache: what every symbol's links are may have changed."""
         if self.routes:
             self.symbols.clear()
             self.routes.clear()
+            self.places.clear()
+
+    def forget_word(self, word: str) -> None:
+        """Drop what is cached of the symbols that this word names."""
+        for place in self.places.pop(word, ()):
+            self.routes[place] = None
+
+    def keep_route(self, symbol: int, words: list[str], route: Route) -> bool:
+        """Cache a symbol's route, which patterns may call by any of `words`.
+
+        False where the bound on symbols is reached: then the cache has been started afresh.
+        """
+        known = True
+        place = self.symbols.get(symbol)
+        if place < 0:
+            known = self.symbols.put(symbol, len(self.routes))
+            if not known:
+                self.forget_routes()
+                self.symbols.put(symbol, 0)
+            place = len(self.routes)
+            self.routes.append(route)
+        else:
+            self.routes[place] = route
+        for word in words:
+            places = self.places.setdefault(word, [])
+            if place not in places:
+                places.append(place)
+        return known
+
+    def candidates(self, words: list[str]) -> list[Outlet]:
+        """Those of the fine links that ask for a symbol that has these words for names."""
+        found = dict.fromkeys(self.taking_all)
+        for word in words:
+            found.update(dict.fromkeys(self.naming.get(word, ())))
+        return list(found)
+
+    # -- links ------------------------------------------------------------------------------
 
     def admit(self, outlet: Outlet) -> None:
         """Let a link take part that this service concerns, if it does not already."""
@@ -86,22 +149,42 @@ class Stream:
         feed, service = self.words
         if not subscription.concerns(feed, service) or outlet in self.whole or outlet in self.fine:
             return
-        whole = (
+        if subscription.quality:
+            self.concerned.append(outlet)
+        if (
             subscription.grain != Grain.MESSAGE
             and subscription.types is None
             and subscription.wants_service(feed, service)
-        )
-        (self.whole if whole else self.fine).append(outlet)
-        if subscription.quality:
-            self.concerned.append(outlet)
-        self.forget_routes()
+        ):
+            self.whole.append(outlet)
+            return
+        self.fine.append(outlet)
+        named = subscription.named(feed, service)
+        if named is None:
+            self.taking_all.append(outlet)
+            self.forget_routes()
+            return
+        for word in named:
+            self.naming.setdefault(word, []).append(outlet)
+            self.forget_word(word)
 
     def withhold(self, outlet: Outlet) -> None:
         """Let a link take no further part in this service."""
-        for links in (self.whole, self.fine, self.concerned):
+        for links in (self.whole, self.concerned):
             if outlet in links:
                 links.remove(outlet)
-        self.forget_routes()
+        if outlet not in self.fine:
+            return
+        self.fine.remove(outlet)
+        if outlet in self.taking_all:
+            self.taking_all.remove(outlet)
+            self.forget_routes()
+            return
+        for word in outlet.subscription.named(*self.words):
+            self.naming[word].remove(outlet)
+            if not self.naming[word]:
+                del self.naming[word]
+            self.forget_word(word)
 
     @property
     def words(self) -> list[str]:

@@ -208,3 +208,35 @@ def test_a_million_messages_leave_no_memory_behind(settled: bool) -> None:
     assert resident_bytes() - before < 3 << 20
     assert sender.unsettled <= 4000
     pair.close()
+
+
+def test_a_link_beside_another_is_in_its_session_and_ends_with_it() -> None:
+    pair = Pair(credit=10)
+    beside = pair.client.receiver("second", "e.2", settled=True, credit=5, beside=pair.receiver)
+    for _ in range(3):
+        pair.turn()
+    first, second = pair.server.links.values()
+    assert (first.source_address, second.source_address) == ("e.1", "e.2")
+    # What waits in the engine counts for the session: both links have it in common.
+    while first.ready():
+        first.send(bytes(1 << 18), 0, 1 << 18)
+    assert not second.ready()
+    beside.close()
+    with pytest.raises(ValueError, match="closed"):
+        pair.client.receiver("third", "e.3", settled=True, credit=5, beside=beside)
+    pair.close()
+
+
+def test_after_ordinary_sending_the_engine_is_quiet_and_after_any_other_event_not() -> None:
+    pair = Pair(credit=10)
+    assert pair.sender is not None
+    pair.sender.send(PAYLOAD, 0, len(PAYLOAD))
+    assert pair.server.flush() == 0
+    assert pair.server.quiet()
+    pair.turn()
+    pair.receiver.close()
+    pair.client.flush()
+    pair.server.receive()
+    assert not pair.server.quiet()
+    assert proton.LINK_REMOTE_CLOSE in [kind for kind, _ in pair.server.events()]
+    pair.close()

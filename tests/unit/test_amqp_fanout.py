@@ -456,6 +456,44 @@ def test_at_the_bound_on_symbols_the_cache_starts_afresh_and_nothing_is_lost() -
     assert rig.fanout.route_resets > 0
 
 
+def test_a_link_that_names_its_symbols_costs_the_cache_those_symbols_alone() -> None:
+    rig = Rig()
+    _, everything = rig.attach("euronext.104?as=message")
+    symbols = [order(symbol) for symbol in range(10)]
+
+    def lookups_missed() -> int:
+        before = rig.fanout.route_lookups - rig.fanout.route_hits
+        rig.put(packet(1, symbols), 1, len(symbols))
+        rig.pump()
+        return rig.fanout.route_lookups - rig.fanout.route_hits - before
+
+    assert lookups_missed() == 10
+    outlet, link = rig.attach("euronext.104.3,euronext.104.7,euronext.104.99?as=message")
+    rig.attach("euronext.104?as=batch")  # whole packets: no symbol's route is another for it
+    assert lookups_missed() == 2
+    assert [each.key for each in link.sent] == ["euronext.104.3", "euronext.104.7"]
+    rig.fanout.remove(outlet)
+    assert lookups_missed() == 2
+    assert len(link.sent) == 2
+    _, starred = rig.attach("euronext.*.*?as=message")
+    assert lookups_missed() == 10
+    assert len(starred.sent) == 10
+    assert len(everything.sent) == 4 * 10
+
+
+def test_a_symbol_is_found_by_its_other_name_once() -> None:
+    rig = Rig(alias_of=lambda stream, symbol: f"A{symbol}")
+    _, link = rig.attach("euronext.104.A1,euronext.104.1?as=message")
+    _, other = rig.attach("euronext.104.A2?as=message")
+    for sequence in (1, 2):
+        rig.put(packet(sequence, [order(1), order(2)]), sequence, 2)
+        rig.pump()
+        rig.attach("euronext.104.A2")  # the route of 2 is worked out again, at its place
+    assert [each.key for each in link.sent] == ["euronext.104.1"] * 2
+    assert [each.key for each in other.sent] == ["euronext.104.2"] * 2
+    assert rig.fanout.route_lookups - rig.fanout.route_hits == 3
+
+
 def test_links_that_come_and_go_are_seen_by_the_cache() -> None:
     rig = Rig()
     first, first_link = rig.attach("euronext.104.1?as=message")

@@ -6,9 +6,9 @@ Runs interpreted as well: `test_amqp_fanout.py` starts both files in a `FEEDHAND
 import random
 
 import pytest
-from amqp_kit import FakeLink, Rig
+from amqp_kit import FEED, FakeLink, Rig, order, packet
 
-from feedhandler.amqp.outlet import QUEUE_ENTRY_BYTES, Outlet, Peer
+from feedhandler.amqp.outlet import QUEUE_ENTRY_BYTES, SELECTED_FIRST, Outlet, Peer, type_table
 from feedhandler.amqp.routing import parse_address
 
 
@@ -142,3 +142,19 @@ def test_a_link_takes_the_types_it_named() -> None:
     assert outlet("e.1").wants_type(65535)
     some = outlet("e.1?types=0,65535,7")
     assert [n for n in (0, 1, 6, 7, 8, 65534, 65535) if some.wants_type(n)] == [0, 7, 65535]
+
+
+def test_a_link_selects_as_many_messages_of_a_packet_as_there_are() -> None:
+    rig = Rig()
+    _, link = rig.attach("euronext.104.1")
+    count = 2 * SELECTED_FIRST - 1  # and twice that fits the UTP-MD count, a byte
+    rig.put(packet(1, [order(n % 2) for n in range(2 * count)]), 1, 2 * count)
+    rig.pump()
+    (sent,) = link.data
+    assert FEED.decode_packet(sent.body).symbols == [1] * count
+
+
+def test_links_that_ask_for_the_same_types_share_one_table() -> None:
+    wanted = frozenset({230, 140})
+    assert type_table(wanted) is type_table(frozenset({140, 230}))
+    assert [number for number, there in enumerate(type_table(wanted)) if there] == [140, 230]

@@ -135,6 +135,33 @@ def test_who_wants_a_symbol_or_a_service_is_concerned_by_it(
         assert asked.concerns("e", "104")
 
 
+@given(
+    st.lists(
+        st.lists(st.sampled_from(["*", "#", "e", "104", "1", "2"]), min_size=1, max_size=4),
+        min_size=1,
+        max_size=3,
+    ),
+    st.sampled_from(["1", "2", "3", "-"]),
+)
+def test_what_a_link_wants_is_what_some_pattern_of_it_matches(
+    patterns: list[list[str]], symbol: str
+) -> None:
+    split = [tuple(words) for words in patterns]
+    asked = parse(",".join(".".join(words) for words in patterns))
+    whole = any(matches(words, ("e", "104")) for words in split)
+    one = any(matches(words, ("e", "104", symbol)) for words in split)
+    assert asked.wants_symbol("e", "104", symbol) is (whole or one)
+
+
+def test_a_thousand_keys_fit_in_one_address_and_are_looked_up() -> None:
+    names = {f"{10_000 + n}" for n in range(1000)}
+    asked = parse(",".join(f"euronext.104.{name}" for name in names))
+    assert asked.named("euronext", "104") == names
+    assert asked.named("euronext", "105") == set()
+    assert not asked.concerns("euronext", "105")
+    assert parse("euronext.104,euronext.104.1").named("euronext", "104") is None
+
+
 def test_several_patterns_stand_in_one_address_with_commas() -> None:
     asked = parse("euronext.104,euronext.105.1,euronext.106.#?as=batch")
     assert asked.wants_service("euronext", "104")

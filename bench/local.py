@@ -1,0 +1,138 @@
+"""A node within the measuring process, and clients that are driven by hand.
+
+What `bench_routing`, `bench_node` and the leak campaign measure is the node alone: so the ring is
+filled here instead of by a receive thread, and the clients are the project's own engine over real
+sockets on loopback, each moved only when the measurement says so.
+"""
+
+import asyncio
+import socket
+import struct
+from collections.abc import Iterable
+from typing import Any
+
+from feedhandler.amqp import proton
+from feedhandler.amqp.fanout import Fanout
+from feedhandler.amqp.node import Node
+from feedhandler.amqp.quality import QualityState
+from feedhandler.amqp.stream import Stream
+from feedhandler.codecs import load_feed
+from feedhandler.config import AmqpConfig
+from feedhandler.ingest.ring import RecordKind, Ring
+
+FEED = load_feed("euronext-utp-md")
+SERVICE = 104
+KEY = f"{FEED.key}.{SERVICE}"
+DAY = 20261121
+#: A message type that no feed description knows: framed by its size field, of no symbol.
+OTHER_TYPE = 999
+#: How long a client may take to attach.
+ATTACH_SECONDS = 20.0
+#: A client's receive buffer: what one pump sends it must fit, or the node would wait.
+RECEIVE_BUFFER_BYTES = 4 << 20
+
+
+def order(symbol: int) -> bytes:
+    """One order update of 64 bytes."""
+    return FEED.encode_message(230, symbol_index=symbol, price=100, price_scale_code=2)
+
+
+def message_of(size: int) -> bytes:
+    """One market message of `size` bytes: its length leaves out its own two (UTP-MD)."""
+    return struct.pack(">HH", size - 2, OTHER_TYPE) + bytes(size - 4)
+
+
+def packet_of(messages: Iterable[bytes]) -> bytes:
+    """A packet with these messages; its number in the ring's record is what counts here."""
+    return FEED.encode_packet(sequence=0, service=SERVICE, messages=list(messages))
+
+
+class LocalNode:
+    """Ring, fan-out and listening node of one service; to be made within a running event loop."""
+
+    def __init__(self, *, symbols_max: int = 10_000, **settings: Any) -> None:
+        self.ring = Ring(1 << 22)
+        prefix = struct.pack(">IHH", DAY, FEED.number, SERVICE)
+        self.stream = Stream(0, SERVICE, KEY, prefix, symbols_max)
+        self.fanout = Fanout(
+            self.ring, FEED.table, [self.stream], lambda _, symbol: FEED.symbol_text(symbol), print
+        )
+        self.qualities = [QualityState(SERVICE, ["A", "B"])]
+        options: dict[str, Any] = {"listen": "127.0.0.1:0", "idle_timeout_ms": 0}
+        self.settings = AmqpConfig(**(options | settings))
+        self.node = Node(self.fanout, self.settings, self.qualities, FEED.type_code, "bench")
+        self.node.start()
+        self.sequence = 0
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        return f"amqp://127.0.0.1:{self.node.address[1]}"
+
+    def put(self, packets: Iterable[tuple[bytes, int]]) -> None:
+        """Hand over packets (bytes, messages), as the receive thread does."""
+        for payload, count in packets:
+            self.sequence += 1
+            self.ring.put(
+                RecordKind.PACKET, count=count, sequence=self.sequence,
+                next_sequence=self.sequence + 1, payload=payload, body=FEED.table.header_size,
+            )  # fmt: skip
+        self.ring.publish()
+
+
+class LocalClient:
+    """One connection with receiving links, moved by `turn` only; `received` counts messages."""
+
+    def __init__(self, port: int) -> None:
+        self.sock = socket.socket()
+        self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+        self.sock.connect(("127.0.0.1", port))
+        self.sock.setblocking(False)
+        self.engine = proton.Connection(self.sock.fileno(), server=False, container="bench client")
+        self.links: list[Any] = []
+        self.open_links = 0
+        self.received = 0
+        self._owed: dict[int, int] = {}
+        self._credit = 0
+
+    async def attach(self, addresses: Iterable[str], credit: int, *, settled: bool = True) -> None:
+        """Attach a link to each address; done once the node has opened them all."""
+        self._credit = credit
+        for address in addresses:
+            name = f"link {len(self.links)}"
+            beside = self.links[0] if self.links else None
+            self.links.append(
+                self.engine.receiver(name, address, settled=settled, credit=credit, beside=beside)
+            )
+        async with asyncio.timeout(ATTACH_SECONDS):
+            while self.open_links < len(self.links):
+                self.turn()
+                await asyncio.sleep(0)
+
+    def turn(self) -> int:
+        """Read what has come, give credit back, write; how many messages that were."""
+        self.engine.turn()
+        for kind, link in self.engine.news:
+            if kind == proton.LINK_REMOTE_OPEN:
+                self.open_links += 1
+            elif kind in (proton.LINK_REMOTE_CLOSE, proton.LINK_REMOTE_DETACH):
+                raise RuntimeError(f"the node ended a link: {link.remote_condition}")
+        count = 0
+        for link in self.links:
+            if link.count:
+                count += link.count
+                owed = self._owed.get(id(link), 0) + link.count
+                if owed * 2 >= self._credit:
+                    link.flow(owed)
+                    owed = 0
+                self._owed[id(link)] = owed
+                link.clear()
+        self.engine.flush()
+        self.received += count
+        return count
+
+    def close(self) -> None:
+        """Close the socket without a word."""
+        for link in list(self.engine.links.values()):
+            link.release()
+        self.sock.close()
