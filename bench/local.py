@@ -16,8 +16,8 @@ from feedhandler.amqp.fanout import Fanout
 from feedhandler.amqp.node import Node
 from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.stream import Stream
+from feedhandler.amqp_settings import AmqpConfig
 from feedhandler.codecs import load_feed
-from feedhandler.config import AmqpConfig
 from feedhandler.ingest.ring import RecordKind, Ring
 
 FEED = load_feed("euronext-utp-md")

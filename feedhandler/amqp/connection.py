@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 #: How long a client may take to close its side once we have closed ours.
 LINGER_SECONDS = 2.0
+#: Room in the frame that answers an attach for all that is neither the link's name nor its address.
+ANSWER_BYTES = 256
 #: Read at a time of what a client says after the goodbye.
 LEAVING_BYTES = 1 << 16
 
@@ -180,6 +182,10 @@ class NodeConnection(Peer):
             raise AddressError("this node makes no addresses of its own", "amqp:not-implemented")
         if node.links >= node.settings.max_links:
             raise AddressError("too many links", "amqp:resource-limit-exceeded")
+        frame_bytes = self.engine.remote_max_frame_bytes
+        if frame_bytes and len(f"{link.name}{link.source_address}") + ANSWER_BYTES > frame_bytes:
+            # The answer repeats both, and an attach cannot be sent in parts.
+            raise AddressError(f"frames of {frame_bytes} bytes have no room for the address")
         return parse_address(link.source_address, node.message_type, node.snapshots)
 
     def _refuse(self, link: Any, refusal: AddressError) -> None:

@@ -353,6 +353,11 @@ cdef class Connection:
         return pn_transport_closed(self.transport)
 
     @property
+    def remote_max_frame_bytes(self):
+        """The largest frame that the peer takes; 0 for any."""
+        return pn_transport_get_remote_max_frame(self.transport)
+
+    @property
     def remote_container(self):
         return _text(pn_connection_remote_container(self.connection))
 

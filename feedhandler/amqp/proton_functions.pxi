@@ -20,6 +20,7 @@ ctypedef int (*on_pointer_int_t)(void *, void *) noexcept nogil
 ctypedef void *(*of_t)(void *) noexcept nogil
 ctypedef void *(*of_text_t)(void *, const char *) noexcept nogil
 ctypedef int (*int_of_t)(void *) noexcept nogil
+ctypedef uint32_t (*u32_of_t)(void *) noexcept nogil
 ctypedef bint (*bool_of_t)(void *) noexcept nogil
 ctypedef size_t (*size_of_t)(void *) noexcept nogil
 ctypedef ssize_t (*ssize_of_t)(void *) noexcept nogil
@@ -68,6 +69,8 @@ cdef on_t pn_transport_set_server = <on_t> _function("pn_transport_set_server")
 cdef on_bool_t pn_transport_require_auth = <on_bool_t> _function("pn_transport_require_auth")
 cdef on_pointer_int_t pn_transport_bind = <on_pointer_int_t> _function("pn_transport_bind")
 cdef int_of_t pn_transport_unbind = <int_of_t> _function("pn_transport_unbind")
+cdef u32_of_t pn_transport_get_remote_max_frame = (
+    <u32_of_t> _function("pn_transport_get_remote_max_frame"))
 cdef on_u32_t pn_transport_set_max_frame = <on_u32_t> _function("pn_transport_set_max_frame")
 cdef on_u32_t pn_transport_set_idle_timeout = <on_u32_t> _function("pn_transport_set_idle_timeout")
 cdef ssize_of_t pn_transport_capacity = <ssize_of_t> _function("pn_transport_capacity")

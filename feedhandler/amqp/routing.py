@@ -20,9 +20,9 @@ from functools import lru_cache
 
 from feedhandler.codecs.errors import UsageError
 
-#: Longest address, most patterns in one, most words in a pattern (a key has three): they guard
-#: against nonsense, and the last one bounds how deep `matches` recurs.
-ADDRESS_CHARS_MAX = 32_768
+#: Longest address (room for a thousand keys), most patterns in one, most words in a pattern (a key
+#: has three): they guard against nonsense, and the last one bounds how deep `matches` recurs.
+ADDRESS_CHARS_MAX = 24_576
 PATTERNS_MAX = 2048
 WORDS_MAX = 16
 #: Message types are unsigned 16-bit numbers in every feed.

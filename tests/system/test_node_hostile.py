@@ -14,6 +14,7 @@ from node_kit import PATIENCE_S, RawClient, Run, Settings, both_loops, in_thread
 
 import feedhandler
 from feedhandler.amqp.node import Node
+from feedhandler.amqp.routing import ADDRESS_CHARS_MAX
 from feedhandler.codecs import ConfigError
 
 REMOTE_ACTIVE = proton.Endpoint.REMOTE_ACTIVE
@@ -54,7 +55,7 @@ def read_all(sock: socket.socket) -> bytes:
         ("euronext.104?as=byte", "amqp:invalid-field"),
         ("euronext..104", "amqp:invalid-field"),
         ("", "amqp:invalid-field"),
-        ("x" * 5000, "amqp:invalid-field"),
+        ("x" * (ADDRESS_CHARS_MAX + 1), "amqp:invalid-field"),
         ("#." * 2000 + "#", "amqp:invalid-field"),
         ("euronext.104?types=" + "9" * 300, "amqp:invalid-field"),
         ("euronext.104?types=é", "amqp:invalid-field"),
@@ -93,6 +94,21 @@ def test_a_refusal_fits_the_smallest_frame_a_client_may_insist_on(run: Run) -> N
             link = client.receiver("e.1?types=" + "9" * 300, 10)
             name, *_ = await in_thread(refused, client, link)
             assert name == "amqp:invalid-field"
+            await in_thread(client.close)
+
+    run(scenario())
+
+
+@both_loops
+def test_an_address_that_the_clients_frames_have_no_room_for_is_refused(run: Run) -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            client = RawClient(rig.port, max_frame=2048)
+            keys = ",".join(f"euronext.104.{number}" for number in range(200))
+            name, *_ = await in_thread(refused, client, client.receiver(keys, 10, name="long"))
+            assert name == "amqp:invalid-field"
+            fits = client.receiver(keys[:1500].rpartition(",")[0], 10, name="fits")
+            await in_thread(attached, client, fits)
             await in_thread(client.close)
 
     run(scenario())

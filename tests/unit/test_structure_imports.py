@@ -70,7 +70,6 @@ CORES = (
     "feedhandler/amqp/outlet.py",
     "feedhandler/amqp/quality.py",
     "feedhandler/amqp/request.py",
-    "feedhandler/amqp/aftermath.py",
     "feedhandler/amqp/routing.py",
     "feedhandler/amqp/stream.py",
     "feedhandler/amqp/symbols.py",
