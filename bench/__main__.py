@@ -13,7 +13,16 @@ import time
 from pathlib import Path
 
 #: Benchmarks in the order they run; each module has `run(quick) -> dict`.
-BENCHMARKS = ["codecs", "captures", "receive", "subscribe", "gateway", "recovery", "recorder"]
+BENCHMARKS = [
+    "codecs",
+    "captures",
+    "receive",
+    "subscribe",
+    "gateway",
+    "recovery",
+    "recorder",
+    "routing",
+]
 LONG = ["memory", "outage"]
 SOAK = ["soak"]
 DEFAULT_OUT = Path("out/bench.json")

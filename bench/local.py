@@ -6,10 +6,14 @@ sockets on loopback, each moved only when the measurement says so.
 """
 
 import asyncio
+import contextlib
+import multiprocessing
 import socket
 import struct
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
 from typing import Any
+
+import uvloop
 
 from feedhandler.amqp import proton
 from feedhandler.amqp.fanout import Fanout
@@ -136,3 +140,37 @@ class LocalClient:
         for link in list(self.engine.links.values()):
             link.release()
         self.sock.close()
+
+
+@contextlib.asynccontextmanager
+async def clients_beside(port: int, asked: list[list[str]], credit: int) -> AsyncIterator[None]:
+    """A process with a connection for each list of addresses, which receives while the block runs.
+
+    Its memory does not get into the way of what is measured here.
+    """
+    context = multiprocessing.get_context("spawn")
+    here, there = context.Pipe()
+    child = context.Process(target=_receive, args=(port, asked, credit, there), daemon=True)
+    child.start()
+    try:
+        attached = asyncio.to_thread(here.poll, ATTACH_SECONDS)
+        if not await attached:
+            raise TimeoutError("the clients did not attach")
+        yield
+    finally:
+        child.kill()
+        child.join()
+
+
+def _receive(port: int, asked: list[list[str]], credit: int, ready: Any) -> None:
+    """What the process of `clients_beside` does."""
+
+    async def receive() -> None:
+        for links in asked:
+            client = LocalClient(port)
+            await client.attach(links, credit)
+            asyncio.get_running_loop().add_reader(client.sock.fileno(), client.turn)
+        ready.send(True)
+        await asyncio.Event().wait()
+
+    uvloop.run(receive())
