@@ -15,7 +15,7 @@ SOURCES := $(shell find codecs retrans replay feedhandler -type f \
 	\( -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd' -o -name '*.h' \)) \
 	$(shell sed -n 's/^ *"feedhandler\..*": "\(.*\)",$$/\1/p' feedhandler/_compiled.py)
 
-.PHONY: help demo test coverage check format build bench bench-long soak simulate crash fuzz fuzz-asan docs clean \
+.PHONY: help demo test coverage check format build bench bench-long leaks soak simulate crash fuzz fuzz-asan docs clean \
 	install
 .DEFAULT_GOAL := help
 
@@ -54,6 +54,9 @@ bench: $(VENV)/.compiled ## ratios against peers and ceilings, under 10 minutes
 
 bench-long: $(VENV)/.compiled ## what needs longer: memory over ten minutes
 	$(PY) -m bench --long
+
+leaks: $(VENV)/.compiled ## ten million sends, 10,000 connects and reconnects: memory may not grow with them
+	$(PY) -m bench.leaks
 
 soak: $(VENV)/.compiled ## an hour at 20,000 packets/s with a fault a minute: nothing may grow or get lost
 	$(PY) -m bench --soak
