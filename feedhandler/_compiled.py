@@ -20,6 +20,7 @@ from types import ModuleType
 #: Pure-Python mode: module name to source file, relative to the checkout.
 PURE_MODE: dict[str, str] = {
     "feedhandler.amqp.framing": "feedhandler/amqp/framing.py",
+    "feedhandler.amqp.catchup": "feedhandler/amqp/catchup.py",
     "feedhandler.amqp.fanout": "feedhandler/amqp/fanout.py",
     "feedhandler.amqp.outlet": "feedhandler/amqp/outlet.py",
     "feedhandler.amqp.window": "feedhandler/amqp/window.py",

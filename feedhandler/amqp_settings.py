@@ -41,6 +41,15 @@ class AmqpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             "waiting bytes per subscriber, room for a snapshot block; who overruns it is detached"
         ),
     ] = 64 * 2**20
+    history_bytes: Annotated[
+        int,
+        _setting(
+            "published packets kept per service for links that resume (half as much again for "
+            "quality messages and snapshot blocks); 0 for none",
+            ge=0,
+            le=2**32,
+        ),
+    ] = 16 * 2**20
     max_connections: Annotated[int, _setting("connections at a time", ge=1, le=100_000)] = 1000
     max_links: Annotated[int, _setting("receiving links at a time", ge=1, le=1_000_000)] = 10_000
     max_frame_bytes: Annotated[

@@ -40,6 +40,8 @@ MAX_SERVERS = 64
 #: What a block of whole packets takes in a link's queue, as a multiple of its packets' bytes: each
 #: is framed and has its place there, some 200 bytes.
 BLOCK_FRAMING = 1.25
+#: A history holds two of the largest datagrams at least.
+HISTORY_BYTES_MIN = 131_072
 #: Characters of a SourceID on the wire.
 SOURCE_ID_CHARS = 20
 
@@ -600,6 +602,14 @@ def _check_group(line: LineConfig, here: KeyPath) -> None:
             raise _Wrong((*here, "source"), f"{source} is a group", "the sender's own address")
 
 
+def _check_history(config: Config) -> None:
+    """A history has room for any packet, or there is none."""
+    if 0 < config.amqp.history_bytes < HISTORY_BYTES_MIN:
+        reason = f"{config.amqp.history_bytes} bytes may not hold one packet"
+        hint = f"at least {HISTORY_BYTES_MIN}, or 0 for none"
+        raise _Wrong(("amqp", "history_bytes"), reason, hint)
+
+
 def _check_observed(config: Config) -> None:
     """The HTTP endpoint's address, and what readiness depends on."""
     try:
@@ -619,5 +629,6 @@ _CHECKS = (
     _check_servers,
     _check_channels,
     _check_queue,
+    _check_history,
     _check_observed,
 )

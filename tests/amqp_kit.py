@@ -14,6 +14,7 @@ from feedhandler.amqp.fanout import BLOCK_SHIFT, SNAPSHOT_BIT, Fanout
 from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.proton import SenderLink
 from feedhandler.amqp.quality import QualityState
+from feedhandler.amqp.resume import Resumption
 from feedhandler.amqp.routing import parse_address
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import load_feed
@@ -134,6 +135,7 @@ class Rig:
         symbols_max: int = 1000,
         reference_type: int = -1,
         on_reference: Any = None,
+        history_bytes: int = 0,
         **options: Any,
     ) -> None:
         self.feed = feed
@@ -158,6 +160,12 @@ class Rig:
             **options,
         )
         self.peer = Peer(self.fanout.dirty_peers)
+        for stream in self.streams if history_bytes else ():
+            stream.remember(history_bytes)
+        self.snapshots_asked: list[tuple[Outlet, list[Stream]]] = []
+        self.resumption = Resumption(
+            self.fanout, self.qualities, lambda *asked: self.snapshots_asked.append(asked)
+        )
 
     def name_of(self, stream: Stream, symbol: int) -> str:
         return self.names.get(symbol) or self.feed.symbol_text(symbol)
@@ -179,10 +187,22 @@ class Rig:
     ) -> tuple[Outlet, FakeLink]:
         """A link to `address`, taking part from now on."""
         link = FakeLink(grants)
-        subscription = parse_address(address, self.feed.type_code, snapshots=True)
+        subscription = parse_address(address, self.feed.type_code, snapshots=True, history=True)
         outlet = Outlet(peer or self.peer, link, subscription, queue_bytes, batch_bytes)
-        self.fanout.add(outlet)
+        found = self.resumption.find(subscription)
+        self.fanout.add(outlet, list(found))
+        self.resumption.join(outlet, found)
         return outlet, link
+
+    def detach(self, outlet: Outlet) -> None:
+        """The link ends."""
+        self.resumption.catch_ups.remove(outlet)
+        self.fanout.remove(outlet)
+
+    def catch_up(self, bytes_max: int = 1 << 17) -> None:
+        """Let links read on in the history, until none can."""
+        while self.resumption.catch_ups.turn(bytes_max):
+            pass
 
     def put(self, data: bytes, sequence: int, count: int, skip: int = 0, channel: int = 0) -> None:
         """Write one packet record, as arbitration does."""

@@ -27,6 +27,7 @@ cdef class Backlog(Outlet):
     cdef bint _room(self, Py_ssize_t size)
     cdef Py_ssize_t _held_elsewhere(self)
     cdef Parcel _parcel(self, Frame frame)
+    cpdef bint takes_more(self)
     cdef bint _may_send(self)
     cdef int _send(self, Parcel parcel)
     cdef int _wait(self, Parcel parcel)

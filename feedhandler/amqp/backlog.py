@@ -144,12 +144,17 @@ class Backlog(Outlet):
         following = self.following
         if following == 0:
             stream = self.by_service[service]
-            following = stream.next_sequence
+            following = sequence + 1 if self.catching else stream.next_sequence
         block: cython.bint = sequence >= _BLOCK_BIT
         parcel = Parcel(frame.snapshot(), service, sequence, following, block, "", template.key)
         if self.numbers_late:
             parcel.number_at = template.sequence_at
         return parcel
+
+    @cython.ccall
+    def takes_more(self) -> cython.bint:
+        """Whether a message delivered now is sent at once."""
+        return not self.overrun and self._may_send()
 
     @cython.cfunc
     def _may_send(self) -> cython.bint:
@@ -253,7 +258,8 @@ class Backlog(Outlet):
 
     @cython.cfunc
     def _is_behind(self) -> cython.bint:
-        return len(self.queue) > 0 or self.untold or len(self.open_batches) > 0
+        waits: cython.bint = len(self.queue) > 0 or len(self.open_batches) > 0
+        return waits or self.untold or self.catching > 0
 
     @cython.ccall
     def drain(self) -> cython.int:

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy
 
 from feedhandler.amqp import proton
+from feedhandler.amqp.groups import Group, Member, group_name
 from feedhandler.amqp.outlet import Outlet, Peer
-from feedhandler.amqp.routing import AddressError, Subscription, parse_address
+from feedhandler.amqp.routing import AddressError, Subscription, parse_address, without_tags
 from feedhandler.amqp.stream import Stream
 from feedhandler.counters import NodeCounter
 
@@ -49,7 +50,8 @@ class NodeConnection(Peer):
         self.node = node
         self.sock = sock
         self.peer = peer
-        self.outlets: dict[proton.Link, Outlet] = {}
+        self.outlets: dict[proton.Link, Any] = {}
+        self.members: list[Member] = []
         self.parted = False
         self.orderly = False
         self.leave_by: float | None = None
@@ -91,6 +93,8 @@ class NodeConnection(Peer):
         while not self.gone:
             for kind, link in self.engine.events():
                 self._handle(kind, link)
+            for member in self.members:
+                member.settle()
             if self.overruns:
                 self._detach_overruns()
             if self.gone:
@@ -120,11 +124,18 @@ class NodeConnection(Peer):
         if not self.backlog:
             return False
         for outlet in self.outlets.values():
-            if outlet.queued_bytes or outlet.has_open_batch():
-                outlet.drain()
-                if not outlet.queued_bytes:
-                    outlet.sender.drained()
+            if outlet.behind:
+                self._drain_link(outlet)
         return self.dirty
+
+    def _drain_link(self, outlet: Outlet, asked: bool = False) -> None:
+        """Send what waits for one link; unused credit goes back where the client drains it."""
+        outlet.drain()
+        if outlet.catching:
+            if outlet.takes_more():
+                self.node.catch_up_soon()
+        elif not outlet.behind:
+            outlet.sender.drained(asked=asked)
 
     def _wait_writable(self, state: int) -> None:
         if state < 0:
@@ -144,9 +155,7 @@ class NodeConnection(Peer):
         if kind == proton.LINK_FLOW:
             outlet = self.outlets.get(link)
             if outlet is not None:
-                outlet.drain()
-                if not outlet.queued_bytes:
-                    link.drained(asked=True)
+                self._drain_link(outlet, asked=True)
         elif kind == proton.LINK_REMOTE_OPEN:
             self._attach(link)
         elif kind in (proton.LINK_REMOTE_CLOSE, proton.LINK_REMOTE_DETACH):
@@ -167,11 +176,48 @@ class NodeConnection(Peer):
         except AddressError as refusal:
             self._refuse(link, refusal)
             return
+        if link.shared:
+            self._share(link, subscription)
+            return
         link.open()
-        outlet = self._join(link, subscription)
+        resumption = self.node.resumption
+        found = resumption.find(subscription)
+        outlet = self._join(link, subscription, list(found))
         concerned = self._tell_quality(outlet)
-        if subscription.snapshot and self.node.on_attach is not None:
-            self.node.on_attach(outlet, concerned)
+        afresh = resumption.join(outlet, found)
+        if subscription.snapshot:
+            self.node.send_snapshots(outlet, concerned + afresh)
+        if outlet.catching:
+            self.node.catch_up_soon()
+
+    def _share(self, link: Any, subscription: Subscription) -> None:
+        """A client wants to have a part of what a group of links receives."""
+        node = self.node
+        try:
+            group = node.groups.find(link.name, subscription)
+            if group is None:
+                group = self._new_group(link, subscription)
+            member = group.join(self, link)
+        except AddressError as refusal:
+            self._refuse(link, refusal)
+            return
+        link.open()
+        self.members.append(member)
+        self._count(link, member)
+        self._tell_quality(member, group)
+
+    def _new_group(self, link: Any, subscription: Subscription) -> Group:
+        node = self.node
+        group = Group(
+            group_name(link.name),
+            subscription,
+            node.fanout.dirty_peers,
+            node.settings.queue_bytes,
+            node.settings.batch_max_bytes,
+        )
+        node.groups.add(group)
+        node.fanout.add(group)
+        return group
 
     def _asked_for(self, link: Any) -> Subscription:
         """What the link wants; raises AddressError where it cannot have that."""
@@ -186,7 +232,7 @@ class NodeConnection(Peer):
         if frame_bytes and len(f"{link.name}{link.source_address}") + ANSWER_BYTES > frame_bytes:
             # The answer repeats both, and an attach cannot be sent in parts.
             raise AddressError(f"frames of {frame_bytes} bytes have no room for the address")
-        return parse_address(link.source_address, node.message_type, node.snapshots)
+        return parse_address(link.source_address, node.message_type, node.snapshots, node.history)
 
     def _refuse(self, link: Any, refusal: AddressError) -> None:
         """Close a link that is not to be, with the reason."""
@@ -196,24 +242,31 @@ class NodeConnection(Peer):
             address = "" if isinstance(link, proton.ReceiverLink) else link.source_address
             self.node.observer.refused(self.peer, address, refusal.condition, refusal.message)
 
-    def _join(self, link: Any, subscription: Subscription) -> Outlet:
-        """Let an accepted link take part in the fan-out."""
+    def _join(self, link: Any, subscription: Subscription, resumed: list[Stream]) -> Outlet:
+        """Let an accepted link take part in the fan-out, but not yet in streams that it resumes."""
         node = self.node
         outlet = Outlet(
             self, link, subscription, node.settings.queue_bytes, node.settings.batch_max_bytes
         )
+        node.fanout.add(outlet, resumed)
+        self._count(link, outlet)
+        return outlet
+
+    def _count(self, link: Any, outlet: Any) -> None:
+        """A link is there."""
+        node = self.node
         self.outlets[link] = outlet
         node.links += 1
         node.counts[NodeCounter.LINKS_OPENED] += 1
-        node.fanout.add(outlet)
         if node.observer is not None:
-            node.observer.attached(outlet, self.peer, link.source_address)
-        return outlet
+            address = without_tags(link.source_address)
+            node.observer.attached(outlet, self.peer, address)
 
-    def _tell_quality(self, outlet: Outlet) -> list[Stream]:
-        """Tell a new link how each service stands; the services that concern it."""
+    def _tell_quality(self, outlet: Any, group: Group | None = None) -> list[Stream]:
+        """Tell a new link how each service stands; the services that concern it, or its group."""
         node = self.node
-        concerned = [stream for stream in node.fanout.streams if outlet in stream.concerned]
+        whole = group or outlet
+        concerned = [stream for stream in node.fanout.streams if whole in stream.concerned]
         for stream in concerned:
             body = node.qualities[stream.index].attached(stream.next_sequence or None)
             node.fanout.quality(stream, body, [outlet])
@@ -225,9 +278,22 @@ class NodeConnection(Peer):
             add_outlet(self.node.counts, outlet)
             if self.node.observer is not None:
                 self.node.observer.ended(outlet)
-            self.node.fanout.remove(outlet)
             self.backlog -= outlet.behind
+            if isinstance(outlet, Member):
+                self._leave_group(outlet)
+            else:
+                self.node.resumption.catch_ups.remove(outlet)
+                self.node.fanout.remove(outlet)
             self.node.links -= 1
+
+    def _leave_group(self, member: Member) -> None:
+        """What a member had not settled goes to the others; the last one ends the group."""
+        member.settle()
+        self.members.remove(member)
+        member.group.leave(member)
+        if not member.group.members:
+            self.node.fanout.remove(member.group)
+            self.node.groups.remove(member.group)
 
     def _detach_overruns(self) -> None:
         """Give up the links whose queue overran; the connection and its other links stay."""

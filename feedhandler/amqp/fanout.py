@@ -12,15 +12,14 @@ links between two quality messages, and never mixes with live packets of its ser
 is `closed` keeps its packets in its store and delivers nothing, until `replay` does.
 
 What it promises: order within a service; a mark in the ring (a gap, a reset) is told to `on_mark`
-before any later packet is delivered; a link's overrun concerns that link alone; nothing here
-waits.
+before any later packet is delivered; a link's overrun concerns that link alone; it never waits.
 
 What it leaves to others: writing to sockets (the node flushes `dirty_peers` after each pump; who
 calls `quality`, `block` or `replay` outside of one flushes, too), what marks mean (`quality`),
 names of symbols (`name_of`, `alias_of`), when a stream closes and opens.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import cython
@@ -62,8 +61,10 @@ else:
     from feedhandler.ingest.ring import GAP, HEADER_BYTES, PACKET, PAD, RESET, START, Ring
 
 from feedhandler.amqp import framing
+from feedhandler.amqp.framing import BLOCK_SHIFT, SNAPSHOT_BIT
 from feedhandler.amqp.outlet import MESSAGES_MAX, PACKET_BYTES_MAX, SECTIONS_BYTES_MAX
 from feedhandler.amqp.routing import Grain
+from feedhandler.retrans.protocol import NEVER_NS as NEVER
 
 _BATCH_GRAIN = cython.declare(cython.int, Grain.BATCH)
 _WHOLE = cython.declare(cython.uint, framing.WHOLE_PACKET)
@@ -72,10 +73,6 @@ _QUALITY = cython.declare(cython.uint, framing.QUALITY_NOTE)
 #: Receive stamps remembered within one pump for the latency histograms; more are not counted.
 STAMPS_MAX = 16_384
 _STAMPS_MAX = cython.declare(cython.Py_ssize_t, STAMPS_MAX)
-#: Tags of a snapshot block's packets: this bit, the snapshot's LastSeqNum above `BLOCK_SHIFT`, and
-#: below it the packet's place in the block. No live packet has so high a number.
-SNAPSHOT_BIT = 1 << 63
-BLOCK_SHIFT = 24
 #: Bits of `built`: which of the two frames holds the message in hand already.
 _PLAIN_BUILT = cython.declare(cython.int, 1)
 _STAMPED_BUILT = cython.declare(cython.int, 2)
@@ -145,11 +142,12 @@ class Fanout:
 
     # -- links ------------------------------------------------------------------------------
 
-    def add(self, outlet: Outlet) -> None:
-        """Let a link take part from the next packet on."""
+    def add(self, outlet: Outlet, resumed: Sequence[Stream] = ()) -> None:
+        """Let a link take part from the next packet on, but not yet in the streams `resumed`."""
         self.outlets.append(outlet)
         for stream in self.streams:
-            stream.admit(outlet)
+            if stream not in resumed:
+                stream.admit(outlet)
 
     def remove(self, outlet: Outlet) -> None:
         """Let a link take no further part."""
@@ -167,6 +165,8 @@ class Fanout:
         Its tag has the number of the packet that follows, and a message number of its own, so
         that whoever de-duplicates by tag keeps both.
         """
+        if outlets is None and stream.history is not None:
+            stream.history.note(stream.prefix, stream.next_sequence, body)
         self.plain.begin(stream.quality_template, stream.next_sequence, _QUALITY, 0)
         self.plain.append(body, 0, len(body))
         self.plain.finish(0)
@@ -198,6 +198,9 @@ class Fanout:
         outlet: Outlet
         if self.reference_type >= 0:
             self.learn(stream, packets)
+        if outlets is None and stream.history is not None:
+            following = stream.next_sequence
+            stream.history.note(stream.prefix, following, begin, tuple(packets), last, end)
         chosen = [each for each in stream.concerned if outlets is None or each in outlets]
         if not chosen:
             return
@@ -227,6 +230,7 @@ class Fanout:
         data: bytes
         if following > stream.next_sequence:
             stream.next_sequence = following
+        stream.open(packets[0][0] if packets else NEVER)
         try:
             for sequence, next_sequence, data in packets:
                 count = self._take(data)
@@ -370,6 +374,8 @@ class Fanout:
         )
         if stream is not None and kind != GAP:
             stream.next_sequence = following
+            if stream.history is not None:
+                stream.history.begin(stream.prefix, following, stream.store.end)
             if stream.store is not None:
                 stream.store.clear()
         return 0
@@ -402,8 +408,9 @@ class Fanout:
         )
         if stream.store is not None:
             stream.store.append(
-                sequence, self.ring.words[word + 3], self.source, offset + HEADER_BYTES, size
-            )
+                sequence, self.ring.words[word + 3], self.source, offset + HEADER_BYTES, size,
+                received_ns, skip, count,
+            )  # fmt: skip
         if stream.closed:
             return 0
         stream.packets += 1
@@ -520,6 +527,8 @@ class Fanout:
                     self.touched.append(outlet)
             if skip > 0:
                 for outlet in stream.whole:
+                    if self.restricted and not outlet.chosen:
+                        continue
                     if outlet.select(number) == 1:
                         self.touched.append(outlet)
         if self.touched:

@@ -24,6 +24,11 @@ WHOLE_PACKET = 0xFFFF
 #: No packet reaches either number, whose count field and datagram have not that much room.
 QUALITY_NOTE = 0xFFFE
 
+#: Tags of a snapshot block's packets: this bit, the snapshot's LastSeqNum above `BLOCK_SHIFT`, and
+#: below it the packet's place in the block. No live packet has so high a number.
+SNAPSHOT_BIT = 1 << 63
+BLOCK_SHIFT = 24
+
 CONTENT_PACKET = "application/vnd.feedhandler.packet"
 CONTENT_BATCH = "application/vnd.feedhandler.batch"
 CONTENT_MESSAGE = "application/vnd.feedhandler.message"

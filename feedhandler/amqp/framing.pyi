@@ -3,6 +3,8 @@ from typing_extensions import Buffer
 TAG_BYTES: int
 WHOLE_PACKET: int
 QUALITY_NOTE: int
+SNAPSHOT_BIT: int
+BLOCK_SHIFT: int
 CONTENT_PACKET: str
 CONTENT_BATCH: str
 CONTENT_MESSAGE: str

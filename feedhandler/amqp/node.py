@@ -23,8 +23,10 @@ from typing import Protocol
 
 from feedhandler.amqp.connection import LinkObserver, NodeConnection, add_outlet
 from feedhandler.amqp.fanout import Fanout
+from feedhandler.amqp.groups import Groups
 from feedhandler.amqp.outlet import Outlet
 from feedhandler.amqp.quality import QualityState
+from feedhandler.amqp.resume import Resumption
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.counters import NodeCounter, as_dict, counter_array
@@ -32,6 +34,8 @@ from feedhandler.histogram import Histogram
 
 #: Bytes of the ring delivered before sockets are served again: about a millisecond's work.
 PUMP_BYTES_MAX = 1 << 18
+#: Bytes of history read before the loop serves anybody else again: a fraction of a millisecond.
+CATCH_UP_BYTES_MAX = 1 << 17
 #: How often connections see the time: often enough for a client that asks for a heartbeat each
 #: second, which proton's clients announce as a time-out of half of that.
 TICK_SECONDS = 0.25
@@ -101,6 +105,9 @@ class Node:
         self.counts = counter_array(NodeCounter, 1)[0]
         self.connections: set[NodeConnection] = set()
         self.links = 0
+        self.resumption = Resumption(fanout, qualities, self.send_snapshots)
+        self.groups = Groups()
+        self._catching_up = False
         self.loop: asyncio.AbstractEventLoop
         self._listener: socket.socket | None = None
         self._ticker: asyncio.TimerHandle | None = None
@@ -112,6 +119,11 @@ class Node:
         assert self._listener is not None
         host, port = self._listener.getsockname()[:2]
         return host, port
+
+    @property
+    def history(self) -> bool:
+        """Whether links may resume by `from=`."""
+        return any(stream.history is not None for stream in self.fanout.streams)
 
     @property
     def listening(self) -> bool:
@@ -191,6 +203,31 @@ class Node:
         self.stages["write"].record(time.monotonic_ns() - routed)
         return more
 
+    def send_snapshots(self, outlet: Outlet, streams: list[Stream]) -> None:
+        """Have snapshots of these services sent to a link."""
+        if self.on_attach is not None:
+            self.on_attach(outlet, streams)
+
+    def catch_up_soon(self) -> None:
+        """Let links read on in the history, after what else the loop has to do."""
+        if not self._catching_up:
+            self._catching_up = True
+            self.loop.call_soon(self._catch_up)
+
+    def _catch_up(self) -> None:
+        """A turn of the links that are in the past."""
+        self._catching_up = False
+        catch_ups = self.resumption.catch_ups
+        more = catch_ups.turn(CATCH_UP_BYTES_MAX)
+        for outlet in catch_ups.arrived:
+            if not outlet.catching and not outlet.queued_bytes:
+                outlet.sender.drained()  # all there was is sent
+                outlet.peer.stir()
+        catch_ups.arrived.clear()
+        self.flush()
+        if more:
+            self.catch_up_soon()
+
     def flush(self) -> None:
         """Write to every connection that has something new."""
         for peer in self.fanout.settle():
@@ -227,6 +264,13 @@ class Node:
         counts[NodeCounter.ROUTE_HITS] = fanout.route_hits
         counts[NodeCounter.ROUTE_RESETS] = fanout.route_resets
         counts[NodeCounter.QUALITY_MESSAGES] = fanout.quality_messages
+        resumption, groups = self.resumption, self.groups
+        counts[NodeCounter.RESUMED] = resumption.resumed
+        counts[NodeCounter.RESUMED_LATE] = resumption.refused
+        counts[NodeCounter.OVERTAKEN] = resumption.catch_ups.overtaken
+        counts[NodeCounter.HISTORY_SENT_BYTES] = resumption.catch_ups.bytes_read
+        counts[NodeCounter.SHARED_AGAIN] = groups.resent
+        counts[NodeCounter.SHARED_ABANDONED] = groups.abandoned
         for outlet in self.outlets():
             add_outlet(counts, outlet)
         return as_dict(NodeCounter, counts)

@@ -33,6 +33,7 @@ cdef class Outlet:
     cdef readonly bint behind
     cdef public bint chosen
     cdef public bint more
+    cdef public int catching
     cdef readonly unsigned int group_sequence
     cdef readonly Py_ssize_t queued_bytes
     cdef readonly unsigned long long sent
@@ -48,6 +49,7 @@ cdef class Outlet:
     cdef list open_batches
     cdef unsigned char[::1] types
     cdef unsigned short[::1] selected
+    cpdef bint takes_more(self)
     cpdef bint wants_type(self, int message_type)
     cpdef int select(self, Py_ssize_t number)
     cpdef int deliver(self, Frame frame)
@@ -59,5 +61,6 @@ cdef class Outlet:
     cpdef int settle_batches(self)
     cpdef int drain(self)
     cdef int _close(self, Batch batch)
+    cpdef int give_up(self)
     cdef int _note_backlog(self)
     cdef int _enqueue(self, Frame frame)

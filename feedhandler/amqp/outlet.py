@@ -77,6 +77,10 @@ class Peer:
             self.dirty = True
             self.dirty_peers.append(self)
 
+    def stir(self) -> None:
+        """Have the connection written to, as `touch` does."""
+        self.touch()
+
     @cython.ccall
     def settle(self) -> cython.bint:
         """Write what is in the engine; True where that was all there is to do.
@@ -115,6 +119,7 @@ class Outlet:
 
     `chosen` is the fan-out's mark on the links that a snapshot block goes to, while it does;
     `more` says at the end of a hand-over that another follows at once.
+    `catching` counts the services whose history the link is still reading (`catchup`).
     """
 
     def __init__(
@@ -138,6 +143,7 @@ class Outlet:
         self.batch_bytes_max = batch_bytes_max
         self.overrun = False
         self.behind = self.chosen = self.more = False
+        self.catching = 0
         self.group_sequence = 0
         self.selected = memoryview(numpy.zeros(SELECTED_FIRST, numpy.uint16))
         self.selected_count = 0
@@ -192,13 +198,7 @@ class Outlet:
         self.waited += 1
         self.queued_bytes += frame.used + _ENTRY_BYTES
         if self.queued_bytes > self.queue_bytes_max:
-            self.overrun = True
-            self.queue.clear()
-            self.batches.clear()
-            self.open_batches.clear()
-            self.peer.overruns.append(self)
-            self.peer.touch()
-            self._note_backlog()
+            self.give_up()
             return 0
         if self.queued_bytes > self.queued_bytes_high:
             self.queued_bytes_high = self.queued_bytes
@@ -206,11 +206,29 @@ class Outlet:
         self._note_backlog()
         return 0
 
+    @cython.ccall
+    def takes_more(self) -> cython.bint:
+        """Whether a message delivered now is sent at once."""
+        return not self.overrun and self.queued_bytes == 0 and self.sender.ready()
+
+    @cython.ccall
+    def give_up(self) -> cython.int:
+        """The link lacks something that it cannot be told of: it gets nothing more, and the node
+        detaches it."""
+        self.overrun = True
+        self.queue.clear()
+        self.batches.clear()
+        self.open_batches.clear()
+        self.peer.overruns.append(self)
+        self.peer.touch()
+        self._note_backlog()
+        return 0
+
     @cython.cfunc
     def _note_backlog(self) -> cython.int:
         """Tell connection and link whether anything waits for credit or room."""
         behind: cython.bint = not self.overrun and (
-            self.queued_bytes > 0 or len(self.open_batches) > 0
+            self.queued_bytes > 0 or len(self.open_batches) > 0 or self.catching > 0
         )
         if behind != self.behind:
             self.behind = behind

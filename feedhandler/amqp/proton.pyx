@@ -314,7 +314,10 @@ cdef class Connection:
         cdef void *known = pn_link_get_context(link)
         if known != NULL:
             return <object> known
-        wrapper = SenderLink() if pn_link_is_sender(link) else ReceiverLink()
+        if not pn_link_is_sender(link):
+            wrapper = ReceiverLink()
+        else:  # what is shared goes to another member where this one does not take it
+            wrapper = PublisherLink() if _asks_to_share(link) else SenderLink()
         (<Link> wrapper)._bind(self, link)
         return wrapper
 

@@ -1,6 +1,25 @@
 # The links of the engine: what is common, sending, publishing, receiving. Included by `proton.pyx`,
 # which says what for; a file of its own for the reader's sake.
 
+cdef bint _asks_to_share(void *link) except -1:
+    """Whether the peer's source names the capability `shared`, alone or among others."""
+    cdef void *data = pn_terminus_capabilities(pn_link_remote_source(link))
+    cdef ssize_t size = pn_data_encoded_size(data)
+    if size <= 0:
+        return False
+    encoded = bytearray(size)
+    pn_data_encode(data, encoded, size)
+    return b"\x06shared" in encoded  # a symbol, behind its length
+
+
+cdef int _put_symbol(void *data, bytes word) except -1:
+    cdef Bytes symbol
+    symbol.size = len(word)
+    symbol.start = word
+    pn_data_put_symbol(data, symbol)
+    return 0
+
+
 cdef class Link:
     """One end of a link; `owner` is whatever the layer above hangs on it."""
 
@@ -117,7 +136,15 @@ cdef class SenderLink(Link):
         self.settled = pn_link_remote_snd_settle_mode(self.link) != _SND_UNSETTLED
         pn_link_set_snd_settle_mode(self.link, _SND_SETTLED if self.settled else _SND_UNSETTLED)
         pn_link_set_rcv_settle_mode(self.link, pn_link_remote_rcv_settle_mode(self.link))
-        return Link._answer(self)
+        Link._answer(self)
+        if _asks_to_share(self.link):
+            _put_symbol(pn_terminus_capabilities(pn_link_source(self.link)), b"shared")
+        return 0
+
+    @property
+    def shared(self):
+        """Whether the peer asks for the source capability `shared`: one stream, several links."""
+        return self.link != NULL and _asks_to_share(self.link)
 
     cdef bint _hears_flow(self):
         return self.wants_flow or pn_link_get_drain(self.link)

@@ -6,22 +6,25 @@ word and `#` for any number of words, none included: without wildcards the sourc
 exchange, with them its topic exchange (paper, section 4).
 
 An address is `<pattern>[,<pattern>...][?as=packet|batch|message][&types=...][&quality=0]
-[&stamp=1][&snapshot=1]`. `from`, and `snapshot` where nobody makes any, are known words of the
-address whose service is not offered; they are refused as such, and anything else as an invalid
-field.
+[&stamp=1][&snapshot=1][&from=<tag in hex>[,...]]`. `snapshot` where nobody makes any and `from`
+where no history is kept are known words of the address whose service is not offered; they are
+refused as such, and anything else as an invalid field.
 
 No I/O, no engine: text in, decisions out.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
 
+from feedhandler.amqp.framing import TAG_BYTES
 from feedhandler.codecs.errors import UsageError
 
-#: Longest address (room for a thousand keys), most patterns in one, most words in a pattern (a key
-#: has three): they guard against nonsense, and the last one bounds how deep `matches` recurs.
+#: Longest address (room for a thousand keys, or a tag of each of 256 services), most patterns in
+#: one, most words in a pattern (a key has three): they guard against nonsense, and the last one
+#: bounds how deep `matches` recurs.
 ADDRESS_CHARS_MAX = 24_576
 PATTERNS_MAX = 2048
 WORDS_MAX = 16
@@ -68,7 +71,8 @@ def matches(pattern: tuple[str, ...], words: tuple[str, ...]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a link asked for. `types` is None for all message types."""
+    """What a link asked for. `types` is None for all message types; `resume` are tags, one a
+    service at most, after which it goes on."""
 
     patterns: tuple[tuple[str, ...], ...]
     grain: Grain = Grain.PACKET
@@ -76,6 +80,7 @@ class Subscription:
     quality: bool = True
     stamp: bool = False
     snapshot: bool = False
+    resume: tuple[bytes, ...] = ()
     _named: dict[tuple[str, str], frozenset[str] | None] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
@@ -128,10 +133,13 @@ def _named(
 
 
 def parse_address(
-    address: str, message_type: Callable[[str], int], snapshots: bool = False
+    address: str,
+    message_type: Callable[[str], int],
+    snapshots: bool = False,
+    history: bool = False,
 ) -> Subscription:
     """Read a source address. `message_type` turns a word of `types` into a type's number;
-    `snapshots`: `snapshot=` is offered.
+    `snapshots`: `snapshot=` is offered; `history`: `from=` is.
 
     Raises AddressError, with the AMQP condition to answer.
     """
@@ -155,14 +163,23 @@ def parse_address(
     snapshot = snapshots and _flag(options, "snapshot", False)
     if snapshot and not quality:
         raise AddressError("snapshot=1 needs the quality messages that mark its begin and end")
+    resume = _tags(options.pop("from")) if history and "from" in options else ()
     for known in ("snapshot", "from"):
         if known in options:
             raise AddressError(f"{known}= is not offered by this node", "amqp:not-implemented")
     if options:
         raise AddressError(
-            f"unknown key {next(iter(options))!r}: known are as, types, quality, stamp, snapshot"
+            f"unknown key {next(iter(options))!r}: "
+            "known are as, types, quality, stamp, snapshot, from"
         )
-    return Subscription(patterns, grain, types, quality, stamp, snapshot)
+    return Subscription(patterns, grain, types, quality, stamp, snapshot, resume)
+
+
+def without_tags(address: str) -> str:
+    """The address without its `from=`: what stays the same when a link resumes."""
+    text, question, query = address.partition("?")
+    kept = "&".join(part for part in query.split("&") if not part.startswith("from="))
+    return f"{text}{question}{kept}" if kept else text
 
 
 def _pattern(text: str) -> tuple[str, ...]:
@@ -194,6 +211,19 @@ def _options(query: str) -> dict[str, str]:
             raise AddressError(f"{part!r} is no single key=value")
         options[key] = value
     return options
+
+
+def _tags(listed: str) -> tuple[bytes, ...]:
+    """The tags of `from=`; their bytes 6 and 7 are the service."""
+    tags: dict[bytes, bytes] = {}
+    for word in listed.split(","):
+        if not re.fullmatch(f"[0-9A-Fa-f]{{{2 * TAG_BYTES}}}", word):
+            raise AddressError(f"from={word}: a tag is {2 * TAG_BYTES} hexadecimal digits")
+        tag = bytes.fromhex(word)
+        if tag[6:8] in tags:
+            raise AddressError(f"from={word}: two tags of one service")
+        tags[tag[6:8]] = tag
+    return tuple(tags.values())
 
 
 def _type(word: str, message_type: Callable[[str], int]) -> int:

@@ -33,6 +33,9 @@ cdef class Stream:
     cdef readonly dict naming
     cdef readonly list taking_all
     cdef public PacketStore store
+    cdef public object history
+    cdef Stream _past
+    cdef int symbols_max
     cdef public bint closed
     cdef readonly unsigned long long packets
     cdef readonly unsigned long long messages

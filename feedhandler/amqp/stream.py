@@ -20,8 +20,10 @@ else:
     from feedhandler.histogram import Histogram
 
 from feedhandler.amqp import framing
+from feedhandler.amqp.history import NOTES_SHARE, History
 from feedhandler.amqp.outlet import Outlet
 from feedhandler.amqp.routing import Grain
+from feedhandler.retrans.store import PacketStore
 
 
 @cython.cclass
@@ -62,8 +64,9 @@ class Stream:
 
     `index` is the channel's number in the ring, `key` the service's routing key, `prefix` the
     first eight bytes of its tags (trading day, feed, service). Where `store` is a `PacketStore`,
-    each packet is kept there. A `closed` stream's packets are stored only: not delivered, not
-    counted.
+    each packet is kept there; with a `history`, what is told between them as well, and links that
+    still read it are in the stream's `past`. A `closed` stream's packets are stored only: not
+    delivered, not counted.
     """
 
     def __init__(self, index: int, service: int, key: str, prefix: bytes, symbols_max: int) -> None:
@@ -74,6 +77,7 @@ class Stream:
         self.fine = []
         self.concerned = []
         self.symbols = SymbolMap(symbols_max)
+        self.symbols_max = symbols_max
         self.routes = []
         self.places = {}
         self.naming = {}
@@ -83,6 +87,8 @@ class Stream:
         self.next_sequence = 0
         self.latency = Histogram()
         self.store = None
+        self.history = None
+        self._past = None
         self.closed = False
         self.set_prefix(prefix)
 
@@ -106,11 +112,15 @@ class Stream:
             self.symbols.clear()
             self.routes.clear()
             self.places.clear()
+        if self._past is not None:
+            self._past.forget_routes()
 
     def forget_word(self, word: str) -> None:
         """Drop what is cached of the symbols that this word names."""
         for place in self.places.pop(word, ()):
             self.routes[place] = None
+        if self._past is not None:
+            self._past.forget_word(word)
 
     def keep_route(self, symbol: int, words: list[str], route: Route) -> bool:
         """Cache a symbol's route, which patterns may call by any of `words`.
@@ -185,6 +195,33 @@ class Stream:
             if not self.naming[word]:
                 del self.naming[word]
             self.forget_word(word)
+
+    def remember(self, history_bytes: int) -> None:
+        """Keep a history of so many bytes of packets, in the store that is there already or in
+        one of its own."""
+        if self.store is None:
+            self.store = PacketStore(history_bytes)
+        notes_bytes = int(self.store.bytes_max * NOTES_SHARE)
+        self.history = History(self.store, notes_bytes, self.prefix)
+
+    def close(self) -> None:
+        """From here on packets are stored only."""
+        self.closed = True
+        if self.history is not None:
+            self.history.close()
+
+    def open(self, first: int) -> None:
+        """Packets are delivered again; of those that were stored, number `first` and later."""
+        self.closed = False
+        if self.history is not None:
+            self.history.open(first)
+
+    @property
+    def past(self) -> "Stream":
+        """The same service for links that are not at its present yet."""
+        if self._past is None:
+            self._past = Stream(self.index, self.service, self.key, self.prefix, self.symbols_max)
+        return self._past
 
     @property
     def words(self) -> list[str]:

@@ -84,7 +84,8 @@ class Desk:
     """Recovery for all channels of one gateway.
 
     `feed` is their description, `channels` and `qualities` one a channel, in the order of the
-    ring's channel numbers; `seed` draws the jitter of retries.
+    ring's channel numbers; `seed` draws the jitter of retries. `store_bytes_least`: for others who
+    read the stores as well.
     """
 
     def __init__(
@@ -95,8 +96,10 @@ class Desk:
         ports: Ports,
         settings: RecoverySettings,
         seed: int = 0,
+        store_bytes_least: int = 0,
     ) -> None:
         self.settings = settings
+        self._store_bytes = max(settings.store_bytes, store_bytes_least)
         self.ports = ports
         self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
         quotas: dict[str, Quota] = {}
@@ -142,7 +145,7 @@ class Desk:
         )
         desk = Channel(channel, recovery, quality)
         if channel.refresh:
-            desk.store = PacketStore(settings.store_bytes)
+            desk.store = PacketStore(self._store_bytes)
             desk.assemblers = tuple(
                 RefreshAssembler(feed, channel.service, settings) for _ in (LINES, TCP)
             )
@@ -467,7 +470,7 @@ class Desk:
         if lost and snapshot.last + 1 < max(end for _, end in lost):
             desk.recovery.snapshot(snapshot.last, now_ns)  # too old: it will ask again
             return
-        if not desk.store.covers(snapshot.last + 1, following):
+        if not self._has_since(desk, snapshot.last + 1, following):
             self.counts["overflows"] += 1
             desk.recovery.snapshot_failed("overflow", now_ns)
             return
@@ -481,6 +484,15 @@ class Desk:
             self._send_latest(place, desk, None)
         elif waiting:
             self._send_latest(place, desk, waiting)
+
+    def _has_since(self, desk: Channel, first: int, end: int) -> bool:
+        """Can everything published from number `first` on be repeated in a block? The store may be
+        larger than what a block may have (`store_bytes`), for others read it."""
+        assert desk.store is not None
+        return desk.store.covers(first, end) and (
+            desk.store.bytes <= self.settings.store_bytes
+            or desk.store.bytes_of(first, end) <= self.settings.store_bytes
+        )
 
     def _before_joining(self, place: int, desk: Channel, snapshot: Snapshot, now_ns: int) -> None:
         """State of a service whose live lines have said nothing yet: once, for all."""
@@ -505,7 +517,7 @@ class Desk:
         snapshot = desk.latest
         assert desk.store is not None
         following = self.ports.next_sequence(place)
-        if snapshot is None or not desk.store.covers(snapshot.last + 1, following):
+        if snapshot is None or not self._has_since(desk, snapshot.last + 1, following):
             return False
         since = [data for _, _, data in desk.store.packets(snapshot.last + 1, following)]
         self._block(place, desk, snapshot, since, following, links)

@@ -86,9 +86,12 @@ class RecoveryRunner:
             )
             for channel in config.channels
         ]
-        self.desk = Desk(feed, channels, qualities, self, config.recovery, seed)
+        history_bytes = config.amqp.history_bytes
+        self.desk = Desk(feed, channels, qualities, self, config.recovery, seed, history_bytes)
         for place, stream in enumerate(streams):
             stream.store = self.desk.store(place)
+            if history_bytes:
+                stream.remember(history_bytes)
         #: The desk's time: now.
         self.now_ns = steady_clock()
         self._connections: dict[str, RequestConnection] = {}
@@ -253,15 +256,13 @@ class RecoveryRunner:
 
     def close_stream(self, place: int) -> None:
         """Packets go to the store only."""
-        self._streams[place].closed = True
+        self._streams[place].close()
 
     def open_stream(
         self, place: int, packets: list[tuple[int, int, bytes]], following: int
     ) -> None:
         """Publish stored packets, then live ones again."""
-        stream = self._streams[place]
-        stream.closed = False
-        self._fanout.replay(stream, packets, following)
+        self._fanout.replay(self._streams[place], packets, following)
 
     def renumber(self, place: int) -> None:
         """A new numbering begins."""

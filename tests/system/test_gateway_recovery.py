@@ -7,6 +7,7 @@ from a seed, so the test plays it once more by itself and knows every state.
 import asyncio
 import contextlib
 import itertools
+import os
 import random
 import socket
 import threading
@@ -48,8 +49,9 @@ def planned(**changes: Any) -> ExchangePlan:
     """An exchange on groups and ports that no other test uses."""
     number = next(_groups)
     changes.setdefault("seconds", SECONDS)
+    changes.setdefault("messages_per_s", RATE)
     return ExchangePlan(
-        seed=7, messages_per_s=RATE, instruments=INSTRUMENTS, opening_ns=OPENING_NS,
+        seed=7, instruments=INSTRUMENTS, opening_ns=OPENING_NS,
         heartbeat_ms=200, linger_s=15.0,
         group_prefixes=(f"239.194.{4 * number}", f"239.194.{4 * number + 1}"),
         refresh_prefixes=(f"239.194.{4 * number + 2}", f"239.194.{4 * number + 3}"),
@@ -277,6 +279,36 @@ def test_who_attaches_late_gets_the_state_first_if_it_wants() -> None:
                     await fine.until_equal(true, [ORDERS])
                     assert watcher.blocks[ORDERS] == 1
                     assert without.blocks[ORDERS] == 0
+
+    asyncio.run(session())
+
+
+def test_whoever_attaches_at_any_instant_under_load_comes_to_the_true_state() -> None:
+    seed = int(os.environ.get("SEED", "0")) or random.randrange(1, 1 << 32)
+    print(f"SEED={seed} python -m pytest {__file__} -k any_instant")
+    chance = random.Random(seed)
+
+    async def session() -> None:
+        async with trading(seconds=2.5, messages_per_s=8_000) as work:
+            config = configured(work.plan, work.exchange)
+            async with (
+                running(config) as (gateway, _, url),
+                contextlib.AsyncExitStack() as watching,
+            ):
+                await until(lambda: all_up(gateway))
+                work.start()
+                watchers = []
+                for instant_ns in sorted(chance.sample(range(int(2.4e9)), 8)):
+                    await until(lambda: work.exchange.progress().elapsed_ns >= instant_ns)  # noqa: B023
+                    grain = chance.choice(["packet", "batch", "message"])
+                    pattern = chance.choice(["euronext.#", "euronext.104,euronext.105"])
+                    watcher = Watcher(url, pattern, as_=grain, snapshot=True)
+                    watchers.append((await watching.enter_async_context(watcher), pattern))
+                await work.until_closed()
+                true = truth(work.plan)
+                for watcher, pattern in watchers:
+                    every = SERVICES if pattern == "euronext.#" else [104, 105]
+                    await watcher.until_equal(true, every)
 
     asyncio.run(session())
 

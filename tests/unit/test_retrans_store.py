@@ -164,3 +164,62 @@ def test_it_agrees_with_a_plain_list(make, seed):
     assert evicted
     if not packets_max:  # the slab, not the table, was the bound: it is well used
         assert store.bytes > bytes_max // 4
+
+
+# -- over several numberings --------------------------------------------------------------------
+
+
+def test_a_keeping_store_forgets_numbers_and_keeps_packets_until_room_is_needed(make):
+    store = make(100)
+    store.keeping = True
+    put(store, 1, 6)
+    store.clear()
+    assert (store.first, store.end, store.count, store.bytes) == (0, 0, 0, 0)
+    assert (store.held, store.held_bytes, store.taken) == (5, 50, 5)
+    assert not store.covers(1, 3)
+    put(store, 1, 4)
+    assert numbers(store, 0, 100) == [1, 2, 3]
+    assert store.packet(4) == (5, 6, body(5), 0, 0, 0)
+    assert store.packet(5) == (1, 2, body(1), 0, 0, 0)
+    assert store.packet(8) is None
+    put(store, 4, 9)
+    assert (store.held, store.count, store.first) == (10, 8, 1)
+    put(store, 9, 12)
+    assert (store.held, store.count, store.bytes, store.first) == (10, 10, 100, 2)
+    assert (store.gone_first, store.gone_next) == (1, 2)
+    assert store.packet(5) is None
+    assert store.entry(5) == -1
+    assert store.entry(6) >= 0
+
+
+def test_a_range_of_serials_is_searched_by_number(make):
+    store = make(1000)
+    store.keeping = True
+    put(store, 10, 20)
+    store.clear()
+    put(store, 5, 10)
+    assert store.find(0, 10, 12) == 2
+    assert store.find(0, 10, 50) == 10
+    assert store.find(10, 15, 7) == 12
+    assert store.find(15, 15, 7) == 15
+
+
+def test_a_packet_that_overlaps_the_one_before_is_kept_but_not_offered_by_number(make):
+    store = make(1000)
+    assert store.append(1, 6, body(1), 0, 10, 55, 0, 5) == 1
+    assert store.append(4, 6, body(4), 0, 10, 56, 2, 2) == 0
+    assert store.append(4, 9, body(4), 0, 10, 56, 2, 5) == 1
+    assert store.append(9, 11, body(9), 0, 10, 57, 0, 2) == 1
+    assert store.packet(1) == (4, 9, body(4), 56, 2, 5)
+    assert numbers(store, 1, 20) == [1, 9]
+    assert store.covers(9, 11)
+    assert not store.covers(4, 11)
+
+
+def test_bytes_of_a_range_are_those_of_its_packets(make):
+    store = make(1000)
+    put(store, 1, 6)
+    put(store, 6, 11, 20)
+    assert store.bytes_of(1, 11) == 150
+    assert store.bytes_of(4, 8) == 60
+    assert store.bytes_of(50, 60) == 0

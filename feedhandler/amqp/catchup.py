@@ -1,0 +1,296 @@
+"""Links on their way through the history: what they missed first, then the live stream.
+
+What it is for: a link that resumes (`from=<tag>`) reads its service's `History` from its place on
+and takes part in the live stream once it has come to the end. Nothing of the history is queued for
+it: as much is read as its credit allows, so a history larger than the link's queue costs nothing,
+and a link that does not read keeps only its place.
+
+What it promises: what a link gets here is what it would have got live, thinned and framed the same
+way, each message once and in its order; with what follows live there is neither hole nor overlap,
+since a link changes over between two packets. A turn ends after so many bytes of history, whatever
+waits, so that the live stream is not kept waiting; the links take turns. A link that is overtaken
+(what it was to read next has given way) is told, or given up; `on_overtaken` decides.
+
+For the fan-out a service's past is a stream of its own (`Stream.past`), with the links that are
+still in it, and routes of theirs.
+
+What it leaves to others: when to take a turn, and writing to sockets (`node`); what is kept, and
+where a tag stands (`history`).
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.feedhandler.amqp.fanout import Fanout
+    from cython.cimports.feedhandler.amqp.framing import Frame
+    from cython.cimports.feedhandler.amqp.outlet import Outlet
+    from cython.cimports.feedhandler.amqp.stream import Stream
+    from cython.cimports.feedhandler.retrans.store import (
+        COUNT,
+        NEXT,
+        OFFSET,
+        SEQUENCE,
+        SIZE,
+        SKIP,
+        STAMP,
+        PacketStore,
+    )
+else:
+    from feedhandler.amqp.fanout import Fanout
+    from feedhandler.amqp.framing import Frame
+    from feedhandler.amqp.outlet import Outlet
+    from feedhandler.amqp.stream import Stream
+    from feedhandler.retrans.store import (
+        COUNT,
+        NEXT,
+        OFFSET,
+        SEQUENCE,
+        SIZE,
+        SKIP,
+        STAMP,
+        PacketStore,
+    )
+
+from feedhandler.amqp import framing
+from feedhandler.amqp.framing import BLOCK_SHIFT, SNAPSHOT_BIT
+from feedhandler.amqp.history import Note, Place
+from feedhandler.amqp.outlet import PACKET_BYTES_MAX, SECTIONS_BYTES_MAX
+
+_QUALITY = cython.declare(cython.uint, framing.QUALITY_NOTE)
+#: What a packet or note costs of a turn beside its bytes: reading much that a link does not want
+#: has to end as well.
+_STEP_BYTES = cython.declare(cython.Py_ssize_t, 64)
+
+
+@cython.cclass
+class Cursor:
+    """One link's way through one service's history; its place is that of `history.Place`.
+
+    `following` is the number after the last packet that it has read.
+    """
+
+    def __init__(self, outlet: Outlet, stream: Stream, place: Place, following: int) -> None:
+        self.outlet = outlet
+        self.stream = stream
+        self.past = stream.past
+        self.history = stream.history
+        self.store = stream.history.store
+        self.move(place, following)
+
+    def move(self, place: Place, following: int) -> None:
+        """Go on from there, where the packet with number `following` is."""
+        self.following = following
+        self.serial = place.serial
+        self.note = place.note
+        self.skip = place.skip
+        self.block = place.block
+
+    @property
+    def place(self) -> Place:
+        """Where it stands."""
+        return Place(self.serial, self.note, self.skip, self.block)
+
+
+@cython.cclass
+class CatchUps:
+    """All links that are in the past of some service.
+
+    `on_overtaken(cursor)` hears of one whose next packet or note is gone. It moves it on and
+    answers True; or takes it out and answers False. `arrived` are links that have come to the
+    present of some service; whoever reads it empties it.
+    """
+
+    def __init__(self, fanout: Fanout, on_overtaken: Callable[[Cursor], bool]) -> None:
+        self.fanout = fanout
+        self.on_overtaken = on_overtaken
+        self.cursors = deque()
+        self.arrived = []
+        self.frame = Frame(PACKET_BYTES_MAX + SECTIONS_BYTES_MAX)
+        self.packets_read = self.bytes_read = self.overtaken = 0
+
+    def add(self, outlet: Outlet, stream: Stream, place: Place, following: int) -> None:
+        """Let a link read the stream's history from `place` on, where the packet with number
+        `following` is, and then the stream."""
+        cursor = Cursor(outlet, stream, place, following)
+        cursor.past.admit(outlet)
+        self.cursors.append(cursor)
+        outlet.catching += 1
+        outlet._note_backlog()
+
+    def remove(self, outlet: Outlet, stream: Stream | None = None) -> None:
+        """The link reads no more of this stream's history, or of any."""
+        cursor: Cursor
+        for cursor in list(self.cursors):
+            if cursor.outlet is outlet and (stream is None or cursor.stream is stream):
+                self._leave(cursor)
+
+    def _leave(self, cursor: Cursor) -> None:
+        self.cursors.remove(cursor)
+        cursor.past.withhold(cursor.outlet)
+        cursor.outlet.catching -= 1
+        cursor.outlet._note_backlog()
+
+    @cython.ccall
+    def turn(self, bytes_max: cython.Py_ssize_t) -> cython.bint:
+        """Deliver some `bytes_max` bytes of history at most; whether anybody could go on at once.
+
+        The links take turns: who was served last comes last the next time.
+        """
+        cursor: Cursor
+        left: cython.Py_ssize_t = bytes_max
+        _each: cython.Py_ssize_t
+        for _each in range(len(self.cursors)):
+            if left <= 0 or not self.cursors:
+                break
+            cursor = self.cursors[0]
+            self.cursors.rotate(-1)
+            left -= self._read(cursor, left)
+        self.fanout._end(False)
+        for cursor in self.cursors:  # noqa: SIM110 - a compiled method has no closures
+            if cursor.outlet.takes_more():
+                return True
+        return False
+
+    @cython.cfunc
+    def _read(self, cursor: Cursor, bytes_max: cython.Py_ssize_t) -> cython.Py_ssize_t:
+        """Let one link read on, some `bytes_max` bytes at most; how many it was."""
+        used: cython.Py_ssize_t = 0
+        stop: cython.Py_ssize_t
+        note: object
+        gone: cython.bint
+        while used < bytes_max and cursor.outlet.takes_more():
+            if cursor.note < cursor.history.gone and not self._overtaken(cursor):
+                break
+            cursor.serial = cursor.history.published_from(cursor.serial)
+            note = cursor.history.pending(cursor.note)
+            stop = cursor.history.published_until(cursor.serial, note)
+            if cursor.serial < stop:
+                used += self._packets(cursor, stop, bytes_max - used)
+                gone = cursor.serial < stop and cursor.store.entry(cursor.serial) < 0
+                if gone and not self._overtaken(cursor):
+                    break
+            elif note is not None:
+                used += self._note(cursor, note)
+            else:
+                self._leave(cursor)
+                cursor.stream.admit(cursor.outlet)
+                self.arrived.append(cursor.outlet)
+                break
+        return used
+
+    @cython.cfunc
+    def _overtaken(self, cursor: Cursor) -> cython.bint:
+        """What the link was to read next has given way; whether it goes on."""
+        self.overtaken += 1
+        return self.on_overtaken(cursor)
+
+    @cython.cfunc
+    def _packets(
+        self, cursor: Cursor, stop: cython.Py_ssize_t, bytes_max: cython.Py_ssize_t
+    ) -> cython.Py_ssize_t:
+        """Deliver stored packets up to the serial `stop`."""
+        store: PacketStore = cursor.store
+        used: cython.Py_ssize_t = 0
+        word: cython.Py_ssize_t
+        size: cython.Py_ssize_t
+        skip: cython.Py_ssize_t
+        numbering: object = cursor.history.prefix_at(cursor.serial)
+        if cursor.past.prefix != numbering:
+            cursor.past.set_prefix(numbering)
+        while cursor.serial < stop and used < bytes_max and cursor.outlet.takes_more():
+            word = store.entry(cursor.serial)
+            if word < 0:
+                break
+            size = cython.cast(cython.Py_ssize_t, store.table[word + SIZE])
+            skip = max(cursor.skip, cython.cast(cython.Py_ssize_t, store.table[word + SKIP]))
+            self._deliver(
+                cursor,
+                store.table[word + SEQUENCE],
+                cython.cast(cython.longlong, store.table[word + STAMP]),
+                store.slab,
+                cython.cast(cython.Py_ssize_t, store.table[word + OFFSET]),
+                size,
+                cython.cast(cython.Py_ssize_t, store.table[word + COUNT]),
+                skip,
+            )
+            cursor.skip = 0
+            cursor.serial += 1
+            cursor.following = store.table[word + NEXT]
+            self.packets_read += 1
+            self.bytes_read += size
+            used += size + _STEP_BYTES
+        return used
+
+    @cython.cfunc
+    def _deliver(
+        self,
+        cursor: Cursor,
+        sequence: cython.ulonglong,
+        received_ns: cython.longlong,
+        source: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        size: cython.Py_ssize_t,
+        count: cython.Py_ssize_t,
+        skip: cython.Py_ssize_t,
+    ) -> cython.int:
+        """Deliver one packet of the past to this link alone."""
+        fanout: Fanout = self.fanout
+        past: Stream = cursor.past
+        fanout.source = source
+        fanout.restricted = cursor.outlet.chosen = True
+        try:
+            if skip == 0 and past.whole:
+                fanout._whole(past, sequence, received_ns, start, size)
+            if count > 0 and (past.fine or skip > 0):
+                fanout._split(past, sequence, received_ns, start, size, skip)
+        finally:
+            fanout.restricted = cursor.outlet.chosen = False
+            fanout.source = fanout.ring.data
+        return 0
+
+    def _note(self, cursor: Cursor, note: Note) -> cython.Py_ssize_t:
+        """Deliver a quality message, or the next packet of a snapshot block."""
+        if not cursor.outlet.subscription.quality:
+            cursor.note += 1  # a block without its markers would be taken for live packets
+            return _STEP_BYTES
+        if cursor.past.prefix != note.prefix:
+            cursor.past.set_prefix(note.prefix)
+        if not note.packets:
+            self.tell(cursor.outlet, cursor.past, note.sequence, note.body)
+            cursor.note += 1
+            return len(note.body) + _STEP_BYTES
+        if cursor.block < 0:
+            self.tell(cursor.outlet, cursor.past, note.sequence, note.body)
+            cursor.block = 0
+            return len(note.body) + _STEP_BYTES
+        if cursor.block == len(note.packets):
+            self.tell(cursor.outlet, cursor.past, note.sequence, note.end)
+            cursor.block = -1
+            cursor.note += 1
+            return len(note.end) + _STEP_BYTES
+        return self._block_packet(cursor, note)
+
+    def _block_packet(self, cursor: Cursor, note: Note) -> cython.Py_ssize_t:
+        data: bytes = note.packets[cursor.block]
+        tag: cython.ulonglong = SNAPSHOT_BIT | note.last << BLOCK_SHIFT | cursor.block
+        count = self.fanout._take(data)
+        self._deliver(cursor, tag, 0, data, 0, len(data), count, cursor.skip)
+        cursor.skip = 0
+        cursor.block += 1
+        return len(data) + _STEP_BYTES
+
+    @cython.ccall
+    def tell(
+        self, outlet: Outlet, stream: Stream, sequence: cython.ulonglong, body: object
+    ) -> cython.int:
+        """Send a quality message to one link, in the stream's name."""
+        self.frame.begin(stream.quality_template, sequence, _QUALITY, 0)
+        self.frame.append(body, 0, len(body))
+        self.frame.finish(0)
+        outlet.close_batch(stream.index)
+        outlet.deliver(self.frame)
+        self.fanout.quality_messages += 1
+        return 0

@@ -1,0 +1,435 @@
+"""Links that share one stream: each message goes to one of them (source capability `shared`).
+
+What it is for: several consumers that divide the work of one subscription. To the fan-out a
+`Group` is one link; its `Member`s are the links behind it. The group's name is the link name up to
+the first `|`, as in shared subscriptions of JMS; it is the same group on every connection.
+
+What it promises:
+
+* Each message is sent to one member. Where members settle (at least once), what one had not
+  settled as it ended, and what it gave back (released, modified), goes to others, in the order of
+  the stream and before anything newer, with a header that counts the deliveries. A message that was
+  given back `ATTEMPTS_MAX` times is dropped and counted; one that was rejected is done with. To
+  members that do not settle each message goes once.
+* Messages with one routing key (with `as=message` those of a symbol, else those of a service) go to
+  the same member as long as it lives and has credit; so they are in order, but for what is sent
+  again. Where it has none, another one gets them. A member that comes or goes moves only the keys
+  that it gets or had.
+* Quality messages go to every member, each ahead of the data it concerns that the member gets. A
+  member without credit keeps the latest of each service once there are `NOTES_MAX`.
+* What waits and what is not settled share the bound `queue_bytes_max`. A group that overruns it is
+  over: all members are detached. A group ends with its last member, and what waits with it.
+
+What it leaves to others: thinning (the fan-out), sockets (`connection`).
+"""
+
+from bisect import insort
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import Any
+
+from feedhandler.amqp import proton
+from feedhandler.amqp.framing import QUALITY_NOTE, Frame
+from feedhandler.amqp.outlet import QUEUE_ENTRY_BYTES, Outlet, Peer
+from feedhandler.amqp.proton import SenderLink
+from feedhandler.amqp.routing import AddressError, Subscription
+
+#: Members of one group: choosing among them costs each new key a look at each.
+MEMBERS_MAX = 64
+#: How often a message may be given back before it is dropped.
+ATTEMPTS_MAX = 5
+#: Quality messages that may wait for one member before only the latest of each service do.
+NOTES_MAX = 64
+#: Routing keys whose member is remembered; past it all are worked out again.
+KEYS_MAX = 1_000_000
+#: The header section of a message that is sent again, before the byte that counts the deliveries
+#: before this one (AMQP 1.0, 3.2.1: four fields left out, then `delivery-count` as a uint).
+HEADER_AGAIN = b"\x00\x53\x70\xc0\x07\x05\x40\x40\x40\x40\x52"
+
+
+@dataclass(slots=True, eq=False)
+class Shared:
+    """One message of the group's stream: the `place`th. `number_at`: where its group-sequence is;
+    `attempts`: how often it was sent before; `not_to`: who has given it back. A quality message has
+    its `service`; others -1."""
+
+    place: int
+    data: bytearray
+    key: str
+    number_at: int
+    service: int = -1
+    attempts: int = 0
+    not_to: "Member | None" = None
+
+    @property
+    def size(self) -> int:
+        """What it costs while it is held."""
+        return len(self.data) + QUEUE_ENTRY_BYTES
+
+    def __lt__(self, other: "Shared") -> bool:
+        return self.place < other.place
+
+
+def _shared(frame: Frame, place: int) -> Shared:
+    """The finished message as one that may wait."""
+    template = frame.template
+    assert template is not None
+    data = bytearray(frame.memory[: frame.used])
+    at = template.tag_at
+    number = int.from_bytes(data[at + 16 : at + 18], "big")
+    service = int.from_bytes(data[at + 6 : at + 8], "big") if number == QUALITY_NOTE else -1
+    return Shared(place, data, template.key, template.sequence_at, service)
+
+
+class Member:
+    """One link of a group. To its connection it is an outlet: it counts, drains, is behind."""
+
+    catching = 0
+
+    def __init__(self, group: "Group", peer: Peer, sender: SenderLink, serial: int) -> None:
+        self.group = group
+        self.peer = peer
+        self.sender = sender
+        self.serial = serial
+        self.subscription = group.subscription
+        self.queue_bytes_max = group.queue_bytes_max
+        self.unsettled: dict[int, Shared] = {}
+        self.notes: deque[Shared] = deque()
+        self.behind = self.overrun = False
+        self.group_sequence = self.deliveries = 0
+        self.sent = self.sent_bytes = self.waited = 0
+        self.queued_bytes_high = 0
+
+    @property
+    def queued_bytes(self) -> int:
+        """Bytes that wait for it: quality messages; what waits for the group is the group's."""
+        return sum(note.size for note in self.notes)
+
+    def has_open_batch(self) -> bool:
+        """Whether packets wait in a batch."""
+        return self.group.has_open_batch()
+
+    def takes_more(self) -> bool:
+        """Whether a message given to it now is sent at once."""
+        return not self.notes and self.sender.ready()
+
+    def close_batch(self, stream: int) -> None:
+        """Batches are the group's."""
+
+    def deliver(self, frame: Frame) -> None:
+        """A quality message for this link alone."""
+        self.hear(_shared(frame, self.group.place))
+
+    def hear(self, note: Shared) -> None:
+        """Send it a quality message, ahead of whatever data it gets later."""
+        if self.takes_more():
+            self.send(note)
+            return
+        self.waited += 1
+        self.notes.append(note)
+        if len(self.notes) > NOTES_MAX:
+            latest = {each.service: each for each in self.notes}
+            self.notes = deque(sorted(latest.values()))
+        self.note_backlog(self.group.waits)
+
+    def send(self, message: Shared) -> None:
+        """Send a message; `takes_more` was asked, or its own turn has come."""
+        data = message.data
+        at = message.number_at
+        data[at : at + 4] = self.group_sequence.to_bytes(4, "big")
+        self.group_sequence = (self.group_sequence + 1) & 0xFFFF_FFFF
+        if message.attempts:
+            data = HEADER_AGAIN + bytes([message.attempts]) + data
+        self.sender.send(data, 0, len(data))
+        self.deliveries += 1
+        if not self.sender.settled:
+            self.unsettled[self.deliveries] = message
+            if message.service < 0:
+                self.group.unsettled_bytes += message.size
+        self.sent += 1
+        self.sent_bytes += len(data)
+        self.peer.stir()
+
+    def settle(self) -> None:
+        """Take in what the client has said of its messages."""
+        if self.sender.settled:
+            return
+        link: Any = self.sender
+        for number in link.confirmed:
+            self._done(number)
+        for number, outcome, _ in link.returned:
+            message = self._done(number)
+            if message is not None and outcome not in (proton.REJECTED, proton.UNTOLD):
+                self.group.give_back(message, self)
+        if link.confirmed or link.returned:
+            link.confirmed.clear()
+            link.returned.clear()
+            self.group.drain()
+
+    def _done(self, number: int) -> Shared | None:
+        """The client has disposed of this message; a quality message is nobody's concern then."""
+        message = self.unsettled.pop(number, None)
+        if message is None or message.service >= 0:
+            return None
+        self.group.unsettled_bytes -= message.size
+        return message
+
+    def drain(self) -> None:
+        """Send what waits, as far as its credit allows."""
+        while self.notes and self.sender.ready():
+            self.send(self.notes.popleft())
+        self.group.drain()
+
+    def note_backlog(self, group_waits: bool) -> None:
+        """Tell connection and link whether anything waits for credit or room."""
+        behind = group_waits or bool(self.notes)
+        if behind != self.behind:
+            self.behind = behind
+            self.sender.wants_flow = behind
+            self.peer.backlog += 1 if behind else -1
+
+
+class _AnyMember(SenderLink):
+    """The group's link, as far as its outlet's batches know: ready where a member is."""
+
+    def __init__(self, group: "Group") -> None:
+        self.group = group
+
+    def ready(self) -> bool:
+        return not self.group.waiting and any(each.takes_more() for each in self.group.members)
+
+
+class _Nobody(Peer):
+    """The group's own connection: there is none. It hears that the group has overrun."""
+
+    def __init__(self, dirty_peers: list[Any], on_overrun: Callable[[], None]) -> None:
+        super().__init__(dirty_peers)
+        self.on_overrun = on_overrun
+
+    def attend(self) -> None:
+        self.dirty = False
+        if self.overruns:
+            self.overruns.clear()
+            self.on_overrun()
+
+
+class Group(Outlet):
+    """Several links that share what `subscription` asks for; see the module's text."""
+
+    def __init__(
+        self,
+        name: str,
+        subscription: Subscription,
+        dirty_peers: list[Any],
+        queue_bytes_max: int,
+        batch_bytes_max: int,
+    ) -> None:
+        nobody = _Nobody(dirty_peers, self._on_overrun)
+        super().__init__(nobody, _AnyMember(self), subscription, queue_bytes_max, batch_bytes_max)
+        self.name = name
+        self.members: list[Member] = []
+        self.homes: dict[str, Member] = {}
+        self.again: list[Shared] = []
+        self.waiting: deque[Shared] = deque()
+        self.waiting_bytes = self.unsettled_bytes = 0
+        self.place = self.joined = 0
+        #: Messages sent again, and messages dropped because they came back too often.
+        self.resent = self.abandoned = 0
+        self._draining = False
+
+    # -- members ----------------------------------------------------------------------------
+
+    def join(self, peer: Peer, sender: SenderLink) -> Member:
+        """One link more. Raises AddressError where there are too many."""
+        if len(self.members) >= MEMBERS_MAX:
+            raise AddressError(
+                f"group {self.name!r} has {MEMBERS_MAX} members", "amqp:resource-limit-exceeded"
+            )
+        self.joined += 1
+        member = Member(self, peer, sender, self.joined)
+        self.members.append(member)
+        self.homes.clear()
+        return member
+
+    def leave(self, member: Member) -> None:
+        """A link ends: what it had not settled goes to the others first."""
+        self.members.remove(member)
+        self.homes.clear()
+        for message in member.unsettled.values():
+            if message.service < 0:
+                self.unsettled_bytes -= message.size
+                message.attempts = min(message.attempts + 1, 255)
+                self._queue_again(message)
+        member.unsettled.clear()
+        self.drain()
+
+    def _on_overrun(self) -> None:
+        for member in self.members:
+            member.overrun = True
+            member.peer.overruns.append(member)
+            member.peer.stir()
+
+    # -- what the fan-out brings ------------------------------------------------------------
+
+    def deliver(self, frame: Frame) -> int:
+        """Send the finished message to a member, or let it wait."""
+        if self.overrun:
+            return 0
+        self.place += 1
+        message = _shared(frame, self.place)
+        if self.again or self.waiting or not self._give(message):
+            self._wait(message)
+        return 0
+
+    def _give(self, message: Shared) -> bool:
+        """Send a message to who is to have it; whether anybody could take it."""
+        if message.service >= 0:
+            for member in self.members:
+                member.hear(replace(message, data=message.data[:]))  # their numbers differ
+            return True
+        member = self._choose(message)
+        if member is None:
+            return False
+        member.send(message)
+        return True
+
+    def _choose(self, message: Shared) -> Member | None:
+        """The member for a message: its key's own, or one with credit; not who gave it back, while
+        there is another."""
+        home = self.homes.get(message.key)
+        if home is None and self.members:
+            home = self._home(message.key)
+        if home is not None and home is not message.not_to and home.takes_more():
+            return home
+        for member in self.members:
+            if member is not message.not_to and member.takes_more():
+                return member
+        if len(self.members) == 1 and self.members[0].takes_more():
+            return self.members[0]
+        return None
+
+    def _home(self, key: str) -> Member:
+        """A key's own member: the one with the highest draw, which no other's coming or going
+        changes."""
+        if len(self.homes) >= KEYS_MAX:
+            self.homes.clear()
+        home = max(self.members, key=lambda member: _draw(key, member.serial))
+        self.homes[key] = home
+        return home
+
+    # -- what waits -------------------------------------------------------------------------
+
+    def _wait(self, message: Shared) -> None:
+        self.waiting.append(message)
+        self._hold(message)
+
+    def _hold(self, message: Shared) -> None:
+        """One more message waits; past the bound the group is over."""
+        self.waiting_bytes += message.size
+        if self.waiting_bytes + self.unsettled_bytes > self.queue_bytes_max:
+            self.waiting.clear()
+            self.again.clear()
+            self.waiting_bytes = 0
+            self.give_up()
+            return
+        high = self.waiting_bytes + self.unsettled_bytes
+        for member in self.members:
+            member.queued_bytes_high = max(member.queued_bytes_high, high)
+        self._tell_members()
+
+    def give_back(self, message: Shared, member: Member) -> None:
+        """A member does not want a message: another one is to have it."""
+        message.attempts += 1
+        message.not_to = member
+        if message.attempts >= ATTEMPTS_MAX:
+            self.abandoned += 1
+        else:
+            self._queue_again(message)
+
+    def _queue_again(self, message: Shared) -> None:
+        if not self.overrun:
+            self.resent += 1
+            insort(self.again, message)
+            self._hold(message)
+
+    def settle_batches(self) -> int:
+        """As an outlet does; and the members are told whether packets wait in a batch."""
+        super().settle_batches()
+        self._tell_members()
+        return 0
+
+    def drain(self) -> int:
+        """Send what waits, as far as the members' credit allows."""
+        if self._draining or self.overrun:
+            return 0
+        self._draining = True
+        try:
+            while self.again and self._give(self.again[0]):
+                self.waiting_bytes -= self.again.pop(0).size
+            while not self.again and self.waiting and self._give(self.waiting[0]):
+                self.waiting_bytes -= self.waiting.popleft().size
+        finally:
+            self._draining = False
+        self.settle_batches()
+        return 0
+
+    @property
+    def waits(self) -> bool:
+        """Whether anything waits for a member's credit."""
+        return bool(self.again or self.waiting or self.has_open_batch())
+
+    def _tell_members(self) -> None:
+        for member in self.members:
+            member.note_backlog(self.waits)
+
+
+def _draw(key: str, serial: int) -> bytes:
+    return blake2b(f"{serial} {key}".encode(), digest_size=8).digest()
+
+
+class Groups:
+    """The groups of a node, by name; what they have counted, those that are over included."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, Group] = {}
+        self._resent = self._abandoned = 0
+
+    @property
+    def resent(self) -> int:
+        """Messages that went to another member."""
+        return self._resent + sum(group.resent for group in self.groups.values())
+
+    @property
+    def abandoned(self) -> int:
+        """Messages dropped because they came back too often."""
+        return self._abandoned + sum(group.abandoned for group in self.groups.values())
+
+    def find(self, link_name: str, subscription: Subscription) -> Group | None:
+        """The group that a link is to join; None where it is the first.
+
+        Raises AddressError where the link asks for something else than the group has, or for what
+        is no stream to share.
+        """
+        if subscription.snapshot or subscription.resume:
+            raise AddressError("a shared link takes neither snapshot=1 nor from=: it has no start")
+        group = self.groups.get(group_name(link_name))
+        if group is not None and group.subscription != subscription:
+            raise AddressError(f"group {group.name!r} has another address")
+        return group
+
+    def add(self, group: Group) -> None:
+        """A group has its first member."""
+        self.groups[group.name] = group
+
+    def remove(self, group: Group) -> None:
+        """A group has lost its last member."""
+        if self.groups.pop(group.name, None) is not None:
+            self._resent += group.resent
+            self._abandoned += group.abandoned
+
+
+def group_name(link_name: str) -> str:
+    """The name of the group that a link belongs to."""
+    return link_name.partition("|")[0]

@@ -1,0 +1,374 @@
+"""What was published of one service lately: packets, and between them what was told of quality.
+
+What it is for: a link that names the last message it has (`from=<tag>`) gets everything after it.
+The packets lie in a `PacketStore`, the same one that recovery reads for its catch-up, so that no
+packet is kept twice. Here are the quality messages and snapshot blocks between them (`Note`), each
+at the serial of the packet that followed it, and where in all that a tag stands (`find`).
+
+What it promises: a `Place` that `find` gives leads through everything that was published after
+the tag, in its order, or the answer says which numbers are not to be had and why. What is kept is
+bounded: packets by the store, notes by `notes_bytes_max`; where notes give way, so does what was
+published before them, for without them a gap would go untold.
+
+Numbers begin anew with each numbering (a reset, a new day), and a tag tells the day alone. Where a
+number occurs in several numberings of the day, the oldest that still holds it is meant: nothing is
+left out then, though something may come twice.
+
+While the stream is closed, packets are stored and not published. Once it opens, those that its
+snapshot has in it are hidden, and what was told meanwhile stands before the first of the others.
+
+No I/O. Who reads a place's packets, and how fast: `catchup`.
+"""
+
+from bisect import bisect_left
+from collections import deque
+from dataclasses import dataclass
+
+from feedhandler.amqp.framing import BLOCK_SHIFT, QUALITY_NOTE, SNAPSHOT_BIT, WHOLE_PACKET
+from feedhandler.retrans.store import PacketStore
+
+#: What a note costs beside its bytes: the objects around them.
+NOTE_BYTES = 256
+#: Numberings remembered; a day has one or two. Of older ones nothing can be had.
+NUMBERINGS_MAX = 64
+#: Bytes of notes kept, as a share of the bytes of packets: quality messages are few and short, and
+#: a snapshot block is what the largest services need room for.
+NOTES_SHARE = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A quality message (`body`), or a snapshot block: `packets` between `body` and `end`.
+
+    It stands before the packet with serial `position`. `prefix` and `sequence`: of its tag;
+    `last`: the snapshot's LastSeqNum.
+    """
+
+    position: int
+    prefix: bytes
+    sequence: int
+    body: bytes
+    packets: tuple[bytes, ...] = ()
+    last: int = 0
+    end: bytes = b""
+
+    @property
+    def size(self) -> int:
+        """Bytes that it costs."""
+        return NOTE_BYTES + len(self.body) + len(self.end) + sum(map(len, self.packets))
+
+
+@dataclass(slots=True)
+class Numbering:
+    """A run of numbers: tags begin with `prefix`, packets with serial `serial`, numbers with
+    `first`; `end` is one past its last number, 0 while it goes on."""
+
+    prefix: bytes
+    serial: int
+    first: int
+    end: int = 0
+
+
+@dataclass(slots=True)
+class Place:
+    """Where a reader stands: before the packet with `serial`, without its first `skip` messages;
+    and before note `note`, of which `block` packets have been read (-1: not begun)."""
+
+    serial: int
+    note: int
+    skip: int = 0
+    block: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Where a link goes on that has a tag, and what it cannot have.
+
+    `why` is "" where it gets everything; otherwise a word for the user, and `lost` are the numbers
+    [first, last] that are not to be had, as far as they are known. `next`: the number of the
+    packet at `place`.
+    """
+
+    place: Place
+    next: int
+    why: str = ""
+    lost: tuple[tuple[int, int], ...] = ()
+
+
+class History:
+    """What was published of one service: the packets of `store`, and the notes between them.
+
+    `prefix`: the first eight bytes of the tags of the day.
+
+    `gone`: notes that gave way; note numbers count from the first ever. `floor`: the serial beyond
+    which notes are complete.
+    """
+
+    def __init__(self, store: PacketStore, notes_bytes_max: int, prefix: bytes) -> None:
+        self.store = store
+        store.keeping = True
+        self.notes_bytes_max = notes_bytes_max
+        self.notes: deque[Note] = deque()
+        self.notes_bytes = 0
+        self.gone = 0
+        self.floor = -1
+        #: The quality message before the oldest note that is left; b"" where there was none.
+        self.before = b""
+        self.numberings = deque([Numbering(prefix, 0, 0)])
+        self._hidden: dict[int, int] = {}
+        self._closed_at = -1
+
+    # -- what is published ------------------------------------------------------------------
+
+    @property
+    def bytes(self) -> int:
+        """Bytes kept, of packets and of notes."""
+        return self.store.held_bytes + self.notes_bytes
+
+    @property
+    def end(self) -> int:
+        """Serial of the packet that is published next."""
+        return self.store.taken if self._closed_at < 0 else self._closed_at
+
+    @property
+    def oldest(self) -> int:
+        """Serial of the oldest packet that can be had with all notes after it."""
+        return max(self.store.taken - self.store.held, self.floor)
+
+    def begin(self, prefix: bytes, first: int, end: int) -> None:
+        """A numbering begins: its next number is `first`; the one before ended before `end`."""
+        last = self.numberings[-1]
+        last.end = end
+        if last.serial == self.store.taken:  # nothing was published in it
+            self.numberings.pop()
+        self.numberings.append(Numbering(prefix, self.store.taken, first))
+        if len(self.numberings) > NUMBERINGS_MAX:
+            self.numberings.popleft()
+            self.floor = max(self.floor, self.numberings[0].serial)
+
+    def note(
+        self,
+        prefix: bytes,
+        sequence: int,
+        body: bytes,
+        packets: tuple[bytes, ...] = (),
+        last: int = 0,
+        end: bytes = b"",
+    ) -> None:
+        """A quality message, or a snapshot block, was published to all."""
+        note = Note(self.end, prefix, sequence, body, packets, last, end)
+        self.notes.append(note)
+        self.notes_bytes += note.size
+        while self.notes_bytes > self.notes_bytes_max:
+            self.floor = max(self.floor, self._drop().position)
+        oldest = min(self.oldest, self.end)
+        while self.notes and self.notes[0].position < oldest:
+            self._drop()
+        for start in [start for start, to in self._hidden.items() if to <= oldest]:
+            del self._hidden[start]
+
+    def _drop(self) -> Note:
+        """The oldest note gives way."""
+        note = self.notes.popleft()
+        self.notes_bytes -= note.size
+        self.gone += 1
+        self.before = note.end or note.body
+        return note
+
+    def close(self) -> None:
+        """From here on packets are stored, and not published."""
+        if self._closed_at < 0:
+            self._closed_at = self.store.taken
+
+    def open(self, first: int) -> None:
+        """What is stored of number `first` and later is published now, and what follows."""
+        if self._closed_at < 0:
+            return
+        closed_at, self._closed_at = self._closed_at, -1
+        to = self.store.find(closed_at, self.store.taken, first)
+        if to == closed_at:
+            return
+        self._hidden[closed_at] = to
+        for place, note in enumerate(self.notes):
+            if note.position == closed_at:
+                self.notes[place] = Note(
+                    to, note.prefix, note.sequence, note.body, note.packets, note.last, note.end
+                )
+
+    # -- where a tag stands -----------------------------------------------------------------
+
+    def find(self, tag: bytes, next_sequence: int) -> Found:
+        """Where a link goes on that has the message with this `tag` and all before it;
+        `next_sequence`: the number that the stream goes on with."""
+        prefix = tag[:8]
+        sequence = int.from_bytes(tag[8:16], "big")
+        number = int.from_bytes(tag[16:18], "big")
+        if sequence & SNAPSHOT_BIT:
+            return self._find_in_block(prefix, sequence, number, next_sequence)
+        if number == QUALITY_NOTE:  # it came before the packet whose number it has
+            sequence, number = max(sequence, 1) - 1, WHOLE_PACKET
+        if next_sequence == 0:
+            return Found(self.find_end(), 0, "nothing was published yet")
+        late = None
+        same_day = [each for each in self.numberings if each.prefix == prefix]
+        for numbering in same_day:
+            if sequence + 1 < numbering.first:
+                late = late or numbering
+            elif sequence < (numbering.end or max(self.store.end, next_sequence)):
+                place = self._after(numbering, sequence, number)
+                if place is not None:
+                    why = "" if place.note >= self.gone else "too late"
+                    place.note = max(place.note, self.gone)
+                    return Found(place, self._number_at(place, next_sequence), why)
+                late = numbering
+        if late is not None:
+            return self._from_the_oldest("too late", late, sequence, number, next_sequence)
+        if same_day:
+            # Ahead of us: another gateway's, unless a numbering of today is over.
+            why = "another numbering" if len(same_day) > 1 else ""
+            return Found(self.find_end(), next_sequence, why)
+        return self._from_the_oldest("another day", None, 0, WHOLE_PACKET, next_sequence)
+
+    def _after(self, numbering: Numbering, sequence: int, number: int) -> Place | None:
+        """The place behind message `number` of the packet, in this numbering; None where not all
+        that follows it is held. Where it is but for what was told at that very place, its note is
+        one that is gone."""
+        oldest = self.store.taken - self.store.held
+        if oldest > self._end_of(numbering):
+            return None
+        if numbering.serial < oldest:  # its first packets are gone
+            gone = self.store.gone_next
+            whole = number == WHOLE_PACKET
+            last = whole and sequence in (gone - 1, self.store.gone_first)
+            if sequence < gone and not last:
+                return None
+        serial, skip = self._behind(numbering, sequence, number)
+        begun = serial + (skip > 0)
+        if begun < self.floor:
+            return None
+        note = self.gone - 1 if begun == self.floor else self._first_note(begun)
+        published = self.published_from(serial)
+        return Place(published, note, skip if published == serial else 0)
+
+    def _behind(self, numbering: Numbering, sequence: int, number: int) -> tuple[int, int]:
+        """Serial of the packet with the next message after this one, and how many come before
+        that message in it.
+
+        Where numbers count messages, the packet of the next one may begin before `sequence`.
+        """
+        end = self._end_of(numbering)
+        serial = self.store.find(numbering.serial, end, sequence)
+        skip = 0
+        while serial < end:
+            packet = self.store.packet(serial)
+            assert packet is not None
+            first, following, *_, count = packet
+            if first > sequence:
+                break
+            if first == sequence:
+                return (serial, number + 1) if number + 1 < count else (serial + 1, 0)
+            skip = sequence + 1 - first if sequence + 1 < following else 0
+            serial += 1
+        return (serial - 1, skip) if skip else (serial, 0)
+
+    def _end_of(self, numbering: Numbering) -> int:
+        """Serial one past the last packet that is published of a numbering."""
+        for each in self.numberings:
+            if each.serial >= numbering.serial and each is not numbering:
+                return min(each.serial, self.end)
+        return self.end
+
+    def _from_the_oldest(
+        self, why: str, late: Numbering | None, sequence: int, number: int, next_sequence: int
+    ) -> Found:
+        """Not all can be had: go on with the oldest there is, and say what is missing before it.
+
+        `late`: the numbering in which the tag stands."""
+        serial = self.published_from(self.oldest)
+        place = Place(serial, max(self._first_note(serial), self.gone))
+        following = self._number_at(place, next_sequence)
+        numbering = self._numbering_of(serial)
+        first = numbering.first
+        if numbering is late:
+            first = sequence + (number == WHOLE_PACKET)
+        elif late is not None:
+            why = "another numbering"
+        return Found(place, following, why, ((first, following - 1),) if first < following else ())
+
+    def _find_in_block(
+        self, prefix: bytes, sequence: int, number: int, next_sequence: int
+    ) -> Found:
+        """As `find`, for a packet of a snapshot block: blocks of single links are not kept."""
+        last = (sequence ^ SNAPSHOT_BIT) >> BLOCK_SHIFT
+        block = sequence & ((1 << BLOCK_SHIFT) - 1)
+        for place, note in enumerate(self.notes):
+            if (note.prefix, note.last) == (prefix, last) and block < len(note.packets):
+                whole = number == WHOLE_PACKET
+                found = Place(
+                    note.position,
+                    self.gone + place,
+                    skip=0 if whole else number + 1,
+                    block=block + whole,
+                )
+                return Found(found, self._number_at(found, next_sequence))
+        # Half a block is worth nothing, and neither is what follows it but live.
+        numbering = self.numberings[-1]
+        first = last + 1 if numbering.prefix == prefix else numbering.first
+        lost = ((first, next_sequence - 1),) if first < next_sequence else ()
+        return Found(self.find_end(), next_sequence, "a snapshot that is not kept", lost)
+
+    # -- reading ----------------------------------------------------------------------------
+
+    def pending(self, note: int) -> Note | None:
+        """The note with this number; None where there is none yet."""
+        return self.notes[note - self.gone] if note - self.gone < len(self.notes) else None
+
+    def told_before(self, place: Place) -> bytes:
+        """The last quality message before a place; b"" where it is not known."""
+        if place.note <= self.gone:
+            return self.before
+        note = self.notes[place.note - self.gone - 1]
+        return note.end or note.body
+
+    def prefix_at(self, serial: int) -> bytes:
+        """The first eight bytes of the tag of the packet with this serial."""
+        return self._numbering_of(serial).prefix
+
+    def published_until(self, serial: int, note: Note | None) -> int:
+        """Up to which serial packets can be read on from this one: to the next note, to the end,
+        or to packets that were never published."""
+        stop = self.end if note is None else note.position
+        return min([stop, *(start for start in self._hidden if start > serial)])
+
+    def overtaken(self, place: Place, following: int, next_sequence: int) -> Found:
+        """Where a reader goes on whose place is gone, and that was to read number `following`: in
+        the middle of what is held, for at the oldest it would soon be overtaken again."""
+        serial = self.published_from((self.oldest + self.end + 1) // 2)
+        found = Place(serial, max(self._first_note(serial), self.gone))
+        numbering = self._numbering_of(serial)
+        begun = place.serial > numbering.serial
+        first = following if begun else numbering.first
+        then = self._number_at(found, next_sequence)
+        return Found(found, then, "too slow", ((first, then - 1),) if first < then else ())
+
+    def published_from(self, serial: int) -> int:
+        """The serial to go on with at this one: packets that were never published are left out."""
+        for start, to in self._hidden.items():
+            if start <= serial < to:
+                serial = to
+        return serial
+
+    def _first_note(self, serial: int) -> int:
+        """Number of the first note that stands before the packet with this serial, or later."""
+        return self.gone + bisect_left(self.notes, serial, key=lambda note: note.position)
+
+    def _number_at(self, place: Place, next_sequence: int) -> int:
+        packet = self.store.packet(place.serial) if place.serial < self.end else None
+        return next_sequence if packet is None else packet[0]
+
+    def _numbering_of(self, serial: int) -> Numbering:
+        return next(each for each in reversed(self.numberings) if each.serial <= serial)
+
+    def find_end(self) -> Place:
+        """The place behind everything that was published."""
+        return Place(self.end, self.gone + len(self.notes))
