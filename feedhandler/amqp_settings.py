@@ -1,13 +1,26 @@
 """`[amqp]`: the embedded node. What the operator may say of it.
 
-Names end in their unit; every setting has a default.
+Names end in their unit; every setting has a default, but for what a user may receive. A password
+stands in the configuration as a hash only; even that is never shown.
 """
 
+import ipaddress
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from feedhandler.amqp.users import ANONYMOUS, Entitlement, User, entitlement_of, parse_hash
+
+#: Users of one node; who has more has a directory, and asks for it.
+MAX_USERS = 10_000
+#: A password file longer than this is something else.
+HASH_BYTES_MAX = 1024
+#: What stands for a hash where a configuration is shown.
+MASK = "***"
+
+_Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_\-.@]{1,64}$")]
+_Count = Annotated[int, Meta(ge=0, le=1_000_000)]
 _Bytes = Annotated[int, Meta(ge=4096, le=2**32)]
 
 
@@ -29,12 +42,110 @@ def split_address(text: str) -> tuple[str, int]:
     return host, int(port)
 
 
+class TlsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[amqp.tls]`: the node's TLS listener; files in PEM, read again when they change."""
+
+    listen: Annotated[str, _setting("host:port for amqps, such as 0.0.0.0:5671; empty: no TLS")] = (
+        ""
+    )
+    certificate: Annotated[
+        str, _setting("the node's certificate, and behind it what leads to its CA")
+    ] = ""
+    key: Annotated[str, _setting("the certificate's key, without passphrase")] = ""
+    client_ca: Annotated[
+        str, _setting("CAs whose client certificates are accepted; empty: none are asked for")
+    ] = ""
+    client_certificate: Annotated[
+        Literal["optional", "required"],
+        _setting("with client_ca: optional, or required of every client"),
+    ] = "optional"
+
+    @property
+    def address(self) -> tuple[str, int] | None:
+        """`listen` as host and port; None where there is no TLS."""
+        return split_address(self.listen) if self.listen else None
+
+
+class LimitsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[amqp.limits]`: what one client, user or address may have; 0 for no limit of its own."""
+
+    connections_per_address: Annotated[
+        _Count, _setting("connections of one client address at a time")
+    ] = 500
+    connections_per_user: Annotated[
+        _Count, _setting("connections of one user at a time, unless the user says otherwise")
+    ] = 0
+    links_per_connection: Annotated[_Count, _setting("links of one connection at a time")] = 2000
+    sessions_per_connection: Annotated[
+        int, _setting("sessions of one connection at a time", ge=1, le=32_768)
+    ] = 2048
+    attaches_per_s: Annotated[
+        _Count, _setting("links that one connection may ask for a second, twice as many at once")
+    ] = 1000
+    unsettled_per_link: Annotated[
+        int, _setting("messages on their way that a link has not settled", ge=1, le=1_000_000)
+    ] = 10_000
+    login_ms: Annotated[
+        int, _setting("a client must have logged in and opened after so long", ge=100, le=600_000)
+    ] = 10_000
+    failed_logins: Annotated[
+        _Count, _setting("log-ins of one address that may fail in a minute; then none is heard")
+    ] = 20
+
+
+class UserConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[[amqp.users]]`: who may log in, and what is theirs."""
+
+    name: Annotated[_Name, _setting("the user; `anonymous` is who logs in without a name")]
+    password: Annotated[str, _setting("a hash that `feedhandler user` makes; never shown")] = ""
+    password_file: Annotated[str, _setting("the file that has the hash; empty: none")] = ""
+    certificate: Annotated[
+        str, _setting("a name in the client's certificate: common name, DNS, mail or URI")
+    ] = ""
+    services: Annotated[
+        tuple[str, ...], _setting("what may be received: feed.service, * for any of either")
+    ]
+    symbols: Annotated[
+        tuple[str, ...], _setting("of these symbols: words of keys, beginnings (MS*), * for all")
+    ] = ("*",)
+    connections: Annotated[
+        _Count, _setting("connections at a time; 0: limits.connections_per_user")
+    ] = 0
+
+    def __repr__(self) -> str:
+        """Without the hash."""
+        return f"UserConfig(name={self.name!r}, services={self.services!r})"
+
+    @property
+    def entitlement(self) -> Entitlement:
+        """`services` and `symbols`. Raises `ValueError`."""
+        return entitlement_of(self.services, self.symbols)
+
+    def user(self, password: str, connections_max: int) -> User:
+        """The user with this hash, and with this bound where there is none of its own."""
+        return User(
+            self.name,
+            self.entitlement,
+            password,
+            self.certificate,
+            self.connections or connections_max,
+        )
+
+
 class AmqpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[amqp]`: the embedded node and its bounds."""
 
-    listen: Annotated[str, _setting("host:port subscribers connect to; port 0 picks one")] = (
-        "127.0.0.1:5672"
-    )
+    listen: Annotated[
+        str,
+        _setting("host:port subscribers connect to; port 0 picks one; empty: by [amqp.tls] only"),
+    ] = "127.0.0.1:5672"
+    anonymous: Annotated[
+        bool | Literal["auto"],
+        _setting("whether clients may come in without a name; auto: on loopback, without users"),
+    ] = "auto"
+    plain_without_tls: Annotated[
+        bool, _setting("take passwords on connections without TLS, which anybody can read")
+    ] = False
     queue_bytes: Annotated[
         _Bytes,
         _setting(
@@ -65,7 +176,127 @@ class AmqpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int, _setting("symbols remembered for routing and names", ge=1, le=100_000_000)
     ] = 1_000_000
 
+    tls: Annotated[TlsConfig, _setting("the TLS listener, `[amqp.tls]`")] = TlsConfig()
+    limits: Annotated[LimitsConfig, _setting("bounds, `[amqp.limits]`")] = LimitsConfig()
+    users: Annotated[
+        tuple[UserConfig, ...],
+        _setting("who may log in, one `[[amqp.users]]` each", max_length=MAX_USERS),
+    ] = ()
+
     @property
-    def address(self) -> tuple[str, int]:
-        """`listen` as host and port."""
-        return split_address(self.listen)
+    def address(self) -> tuple[str, int] | None:
+        """`listen` as host and port; None where only TLS is spoken."""
+        return split_address(self.listen) if self.listen else None
+
+    @property
+    def lets_anonymous(self) -> bool:
+        """Whether a client may come in without a name."""
+        if self.anonymous != "auto":
+            return self.anonymous
+        addresses = [each for each in (self.address, self.tls.address) if each is not None]
+        return not self.users and all(is_loopback(host) for host, _ in addresses)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches that address."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+Fault = tuple[tuple[str | int, ...], str, str]
+
+
+def fault_of(amqp: AmqpConfig) -> Fault | None:
+    """What is wrong with `[amqp]`: key, reason, remedy; None where nothing is."""
+    return _fault_of_places(amqp) or _fault_of_users(amqp) or _fault_of_entry(amqp)
+
+
+def _fault_of_places(amqp: AmqpConfig) -> Fault | None:
+    places: tuple[tuple[tuple[str | int, ...], str, str], ...] = (
+        (("listen",), amqp.listen, "127.0.0.1:5672"),
+        (("tls", "listen"), amqp.tls.listen, "0.0.0.0:5671"),
+    )
+    for key, text, example in places:
+        try:
+            if text:
+                split_address(text)
+        except ValueError as error:
+            return key, str(error), f"for example {example}"
+    tls = amqp.tls
+    if not amqp.listen and not tls.listen:
+        return ("listen",), "empty, and there is no tls.listen", "for example 127.0.0.1:5672"
+    if tls.listen:
+        for name, value in (("certificate", tls.certificate), ("key", tls.key)):
+            if not value:
+                return ("tls", name), "missing", "tls.listen wants a certificate and its key"
+    elif tls.certificate or tls.key or tls.client_ca:
+        return ("tls", "listen"), "missing", "for example 0.0.0.0:5671"
+    if tls.client_certificate == "required" and not tls.client_ca:
+        return ("tls", "client_ca"), "missing", "who signs the certificates that are required"
+    return None
+
+
+def _fault_of_users(amqp: AmqpConfig) -> Fault | None:
+    names: set[str] = set()
+    certificates: set[str] = set()
+    for number, user in enumerate(amqp.users):
+        here: tuple[str | int, ...] = ("users", number)
+        if user.name in names:
+            return (*here, "name"), f"a second user {user.name!r}", ""
+        names.add(user.name)
+        if user.certificate in certificates:
+            return (*here, "certificate"), f"a second user with {user.certificate!r}", ""
+        certificates |= {user.certificate} - {""}
+        if wrong := _fault_of_user(user):
+            key, reason, hint = wrong
+            return (*here, key), reason, hint
+        if user.certificate and not amqp.tls.client_ca:
+            return (*here, "certificate"), "no client certificate is asked for", "tls.client_ca"
+    return None
+
+
+def _fault_of_user(user: UserConfig) -> tuple[str, str, str] | None:
+    """What is wrong with one user: key, reason, remedy."""
+    ways = [bool(user.password), bool(user.password_file), bool(user.certificate)]
+    if user.name == ANONYMOUS:
+        if any(ways):
+            return "name", "anonymous has no password and no certificate", "choose another name"
+    elif not any(ways):
+        return "password", "missing", "a hash that `feedhandler user` makes, or a certificate"
+    if user.password and user.password_file:
+        return "password", "given twice", "password, or password_file"
+    try:
+        if user.password:
+            parse_hash(user.password)
+    except ValueError as error:
+        return "password", str(error), "never the password itself"
+    if not user.services or not user.symbols:
+        key = "symbols" if user.services else "services"
+        return key, "empty: nothing could be received", '["*"] for all'
+    try:
+        entitlement_of(user.services, ("*",))
+    except ValueError as error:
+        return "services", str(error), "for example euronext.104, iex.*"
+    try:
+        entitlement_of(("*",), user.symbols)
+    except ValueError as error:
+        return "symbols", str(error), "for example AAPL, MS*"
+    return None
+
+
+def _fault_of_entry(amqp: AmqpConfig) -> Fault | None:
+    """Whether anybody could log in, and on which listener."""
+    with_password = [u for u in amqp.users if u.password or u.password_file]
+    if amqp.plain_without_tls and not amqp.listen:
+        return ("plain_without_tls",), "there is no listener without TLS", "leave it out"
+    if amqp.lets_anonymous or (amqp.tls.listen and amqp.users):
+        return None
+    if with_password and amqp.plain_without_tls:
+        return None
+    if amqp.users:
+        hint = "add [amqp.tls], or plain_without_tls = true where the network is trusted"
+        return ("users",), "nobody could log in: passwords are taken under TLS only", hint
+    hint = "anonymous = true where everybody on that network may receive all; or [[amqp.users]]"
+    return ("listen",), f"{amqp.listen or amqp.tls.listen} is not loopback: who may log in?", hint

@@ -20,7 +20,14 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct, field
 
-from feedhandler.amqp_settings import AmqpConfig, split_address
+from feedhandler.amqp_settings import (
+    AmqpConfig,
+    LimitsConfig,
+    TlsConfig,
+    UserConfig,
+    split_address,
+)
+from feedhandler.amqp_settings import fault_of as amqp_fault_of
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.config_text import KeyLines, KeyPath, parse_path, path_text
 from feedhandler.ingest.settings import SOURCES_MAX, ArbitrationSettings
@@ -380,6 +387,9 @@ _TABLES: dict[str, tuple[type[Struct], bool]] = {
     "arbitration": (ArbitrationSettings, False),
     "receive": (ReceiveConfig, False),
     "amqp": (AmqpConfig, False),
+    "tls": (TlsConfig, False),
+    "limits": (LimitsConfig, False),
+    "users": (UserConfig, True),
     "stats": (StatsConfig, False),
     "control": (ControlConfig, False),
     "record": (RecordConfig, False),
@@ -433,6 +443,8 @@ def _convert(values: dict[str, Any]) -> Config:
 
 def _plain_words(reason: str, path: KeyPath) -> str:
     """msgspec's `Expected `int`, got `str`` as `wants an integer, got text in quotes`."""
+    if "matching regex" in reason and "@" in reason:
+        return "wants 1 to 64 letters, digits, or _ - . @"
     if "matching regex" in reason:
         return "wants 1 to 64 letters, digits, _ or -"
     if bound := re.match(r"Expected `(int|float)` (>=|<=|<|>) (-?[\d.]+)", reason):
@@ -479,10 +491,6 @@ def _check_bounds(config: Config) -> None:
         nearest = 1 << ring.bit_length()
         hint = f"the next larger one is {nearest}"
         raise _Wrong(("receive", "ring_bytes"), f"{ring} is not a power of two", hint)
-    try:
-        config.amqp.address  # noqa: B018 - raises for what is no address
-    except ValueError as error:
-        raise _Wrong(("amqp", "listen"), str(error), "for example 127.0.0.1:5672") from None
     for section, bind in (("stats", config.stats.bind), ("control", config.control.bind)):
         if bind and not is_endpoint(bind):
             hint = "for example tcp://127.0.0.1:5571"
@@ -542,6 +550,12 @@ def _check_servers(config: Config) -> None:
         if not (identity.isascii() and identity.isprintable() and len(identity) <= SOURCE_ID_CHARS):
             reason = f"{identity!r} is not {SOURCE_ID_CHARS} ASCII characters at most"
             raise _Wrong((*here, "source_id"), reason, "the exchange has told you yours")
+
+
+def _check_amqp(config: Config) -> None:
+    if wrong := amqp_fault_of(config.amqp):
+        key, reason, hint = wrong
+        raise _Wrong(("amqp", *key), reason, hint)
 
 
 def _check_publish(config: Config) -> None:
@@ -623,6 +637,7 @@ def _check_observed(config: Config) -> None:
 
 _CHECKS = (
     _check_gateway,
+    _check_amqp,
     _check_bounds,
     _check_record,
     _check_publish,

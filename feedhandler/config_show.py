@@ -1,12 +1,15 @@
 """A configuration as TOML: what `feedhandler config show` prints.
 
-What is written loads to an equal object, but for a password in the URL of a `[[publish]]` table,
-which is masked: `password_env` and `password_file` survive.
+What is written loads to an equal object, but for a password in the URL of a `[[publish]]` table
+and a user's hash, which are masked: `password_env` and `password_file` survive.
 """
+
+from collections.abc import Iterator
 
 import msgspec
 from msgspec import Struct
 
+from feedhandler.amqp_settings import MASK, AmqpConfig, UserConfig
 from feedhandler.config import Config, described
 from feedhandler.config_text import toml_value
 from feedhandler.publish_settings import PublishConfig
@@ -20,6 +23,8 @@ def to_toml(config: Config, comments: bool = False) -> str:
     parts = []
     for section in SECTIONS:
         parts.append(_table_text(f"[{section}]", getattr(config, section), comments))
+        if section == "amqp":
+            parts.extend(_node_tables(config.amqp, comments))
     for number, destination in enumerate(config.publish):
         parts.append(_table_text("[[publish]]", destination, comments and number == 0))
     for number, server in enumerate(config.servers):
@@ -33,15 +38,27 @@ def to_toml(config: Config, comments: bool = False) -> str:
     return "\n".join(parts)
 
 
+def _node_tables(amqp: AmqpConfig, comments: bool) -> Iterator[str]:
+    """The tables within `[amqp]`."""
+    yield _table_text("[amqp.tls]", amqp.tls, comments)
+    yield _table_text("[amqp.limits]", amqp.limits, comments)
+    for number, user in enumerate(amqp.users):
+        yield _table_text("[[amqp.users]]", user, comments and number == 0)
+
+
 def _table_text(header: str, table: Struct, comments: bool) -> str:
     lines = [header]
     fields = msgspec.structs.fields(type(table))
     for item, (_, description) in zip(fields, described(type(table)), strict=True):
         value = getattr(table, item.name)
-        if isinstance(value, tuple):
+        if isinstance(value, Struct) or (
+            isinstance(value, tuple) and not isinstance(table, UserConfig)
+        ):
             continue
         if isinstance(table, PublishConfig) and item.name == "to":
             value = table.shown_to
+        if isinstance(table, UserConfig) and item.name == "password" and value:
+            value = MASK
         if comments and description:
             lines.append(f"# {description}")
         lines.append(f"{item.encode_name} = {toml_value(value)}")

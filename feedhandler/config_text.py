@@ -81,7 +81,9 @@ def path_text(path: KeyPath) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """One string, integer, float or boolean as TOML text."""
+    """One string, integer, float or boolean as TOML text, or a tuple of them."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(toml_value(each) for each in value)}]"
     if isinstance(value, str):
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, bool):

@@ -120,6 +120,15 @@ class NodeCounter(Counter):
     HISTORY_SENT_BYTES = 18, "bytes of packets read in the history for links that resume"
     SHARED_AGAIN = 19, "messages of groups that went to another member: not settled, or given back"
     SHARED_ABANDONED = 20, "messages of groups dropped because they came back too often"
+    LOGINS = 21, "clients that logged in, anonymous ones included"
+    LOGINS_REFUSED = 22, "log-ins refused: a wrong password or certificate, or no log-in at all"
+    LOGINS_LATE = 23, "connections closed because they took too long to log in and open"
+    LOGINS_SHUT = 24, "connections closed unheard: too many log-ins of their address had failed"
+    TLS_FAILED = 25, "TLS handshakes and connections that failed"
+    CONNECTIONS_LIMITED = 26, "connections closed: too many of their user or address"
+    LINKS_LIMITED = 27, "links refused by a limit: too many, or asked for too quickly"
+    LINKS_UNENTITLED = 28, "links refused because nothing of their pattern is the user's"
+    LINKS_NARROWED = 29, "links accepted that get less than their pattern: the user's part of it"
 
 
 class DestinationCounter(Counter):

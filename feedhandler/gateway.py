@@ -21,6 +21,7 @@ import numpy
 import zmq
 
 from feedhandler.amqp.fanout import Fanout
+from feedhandler.amqp.login import Gate
 from feedhandler.amqp.node import Node
 from feedhandler.amqp.publisher import Publishers
 from feedhandler.amqp.quality import QualityState
@@ -94,10 +95,9 @@ class Gateway:
             snapshots=any(channel.refreshes for channel in config.channels),
             on_attach=self.recovery.attached,
             observer=self.subscriptions,
+            gate=Gate(config.amqp, _tell_tls),
         )
-        self.publishers = Publishers(
-            config.publish, self.fanout, self.feed.type_code, config.gateway.name, _tell_publish
-        )
+        self.publishers = self._publishers()
         plans = self._plans()
         self.recorder = self._recorder(plans)
         self.receiver = Receiver(
@@ -128,6 +128,15 @@ class Gateway:
             reader: [stream.latency.counts() for stream in self.streams]
             for reader in ("stats", "control")
         }
+
+    def _publishers(self) -> Publishers:
+        return Publishers(
+            self.config.publish,
+            self.fanout,
+            self.feed.type_code,
+            self.config.gateway.name,
+            _tell_publish,
+        )
 
     def _stream(self, place: int) -> Stream:
         service = self.config.channels[place].service
@@ -442,6 +451,10 @@ class Gateway:
             "links": self.node.links,
             "queued_bytes": sum(outlet.queued_bytes for outlet in self.node.outlets()),
         }
+
+
+def _tell_tls(text: str) -> None:
+    tell("tls", text, Level.WARNING)
 
 
 def _tell_publish(text: str) -> None:

@@ -11,15 +11,19 @@ What it leaves to others: who may connect and when time is up (`node`), what an 
 """
 
 import socket
+import time
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy
 
 from feedhandler.amqp import proton
 from feedhandler.amqp.groups import Group, Member, group_name
+from feedhandler.amqp.login import REFUSAL_SECONDS, Admission
 from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.routing import AddressError, Subscription, parse_address, without_tags
+from feedhandler.amqp.sasl import State
 from feedhandler.amqp.stream import Stream
+from feedhandler.amqp.users import TokenBucket, User, admit
 from feedhandler.counters import NodeCounter
 
 if TYPE_CHECKING:
@@ -31,6 +35,13 @@ LINGER_SECONDS = 2.0
 ANSWER_BYTES = 256
 #: Read at a time of what a client says after the goodbye.
 LEAVING_BYTES = 1 << 16
+#: The condition for what a bound forbids.
+LIMIT = "amqp:resource-limit-exceeded"
+#: Refusals of links that have a counter of their own, beside the one of all.
+REFUSALS = {
+    LIMIT: NodeCounter.LINKS_LIMITED,
+    "amqp:unauthorized-access": NodeCounter.LINKS_UNENTITLED,
+}
 
 
 class LinkObserver(Protocol):
@@ -40,12 +51,14 @@ class LinkObserver(Protocol):
     def refused(self, peer: str, address: str, condition: str, reason: str) -> None: ...
     def overrun(self, outlet: Outlet, peer: str) -> None: ...
     def ended(self, outlet: Outlet) -> None: ...
+    def login_refused(self, peer: str, user: str, mechanism: str, reason: str) -> None: ...
 
 
 class NodeConnection(Peer):
-    """One client's connection; `peer` is its host:port."""
+    """One client's connection; `peer` is its host:port, `admission` its way in, `user` who it is
+    once that is known."""
 
-    def __init__(self, node: "Node", sock: socket.socket, peer: str) -> None:
+    def __init__(self, node: "Node", sock: socket.socket, peer: str, admission: Admission) -> None:
         super().__init__(node.fanout.dirty_peers)
         self.node = node
         self.sock = sock
@@ -56,12 +69,20 @@ class NodeConnection(Peer):
         self.orderly = False
         self.leave_by: float | None = None
         self.open_by: float | None = node.loop.time() + node.open_seconds
+        self.admission = admission
+        self.user: User | None = None
+        limits = node.gate.limits
+        self._attaches = TokenBucket(limits.attaches_per_s, time.monotonic_ns())
         self.engine = proton.Connection(
             sock.fileno(),
             server=True,
             container=node.container,
             max_frame_bytes=node.settings.max_frame_bytes,
             idle_timeout_ms=node.settings.idle_timeout_ms,
+            tls=admission.tls,
+            sasl=admission.sasl,
+            sessions_max=limits.sessions_per_connection,
+            unsettled_max=limits.unsettled_per_link,
         )
         node.loop.add_reader(sock.fileno(), self.on_readable)
 
@@ -73,6 +94,8 @@ class NodeConnection(Peer):
             self._read_to_the_end()
             return
         ended = self.engine.receive() < 0
+        if self.user is None:
+            self._log_in()
         self.work()
         if ended:
             self.end()
@@ -149,6 +172,62 @@ class NodeConnection(Peer):
             self.writing = False
             self.node.loop.remove_writer(self.sock.fileno())
 
+    # -- who it is --------------------------------------------------------------------------
+
+    def _log_in(self) -> None:
+        """See how far the client has come with saying who it is, and have that decided."""
+        node, admission = self.node, self.admission
+        if admission.pending:
+            return
+        tls, sasl = admission.tls, admission.sasl
+        if tls is not None and tls.fault is not None:
+            admission.pending = True
+            node.counts[NodeCounter.TLS_FAILED] += 1
+            self._tell_refused("TLS", "", tls.fault.reason)
+        elif sasl.state is State.FAILED:
+            admission.pending = True
+            node.counts[NodeCounter.LOGINS_REFUSED] += 1
+            self._tell_refused("", "", sasl.reason)
+        elif sasl.asked is not None:
+            admission.pending = True
+            decided = node.gate.at_once(admission, sasl.asked)
+            if decided is not None:
+                self._decide(*decided)
+            else:
+                node.check_password(self, sasl.asked)
+
+    def decided(self, user: User | None, reason: str) -> None:
+        """A password was checked."""
+        if not self.gone and self.leave_by is None:
+            self._decide(user, reason)
+            self.work()
+
+    def _decide(self, user: User | None, reason: str) -> None:
+        """Let the client in as this user; or refuse it, a little later."""
+        node, sasl = self.node, self.admission.sasl
+        assert sasl.asked is not None
+        if user is None:
+            node.counts[NodeCounter.LOGINS_REFUSED] += 1
+            node.gate.failed(self.admission)
+            self._tell_refused(sasl.asked.mechanism, sasl.asked.name, reason)
+            node.loop.call_later(REFUSAL_SECONDS, self._turn_away, reason)
+            return
+        self.user = user
+        node.counts[NodeCounter.LOGINS] += 1
+        node.gate.welcome(self.admission, user)
+        sasl.decide(True)
+        self.engine.welcome()
+
+    def _turn_away(self, reason: str) -> None:
+        """Tell the client that it is nobody."""
+        if not self.gone and self.leave_by is None:
+            self.admission.sasl.decide(False, reason)
+            self.work()
+
+    def _tell_refused(self, mechanism: str, user: str, reason: str) -> None:
+        if self.node.observer is not None:
+            self.node.observer.login_refused(self.peer, user, mechanism, reason)
+
     # -- protocol events --------------------------------------------------------------------
 
     def _handle(self, kind: int, link: Any) -> None:
@@ -165,6 +244,10 @@ class NodeConnection(Peer):
         elif kind == proton.CONNECTION_REMOTE_OPEN:
             self.open_by = None
             self.engine.open()
+            if self.admission.excess:
+                self.node.counts[NodeCounter.CONNECTIONS_LIMITED] += 1
+                self.orderly = True
+                self.engine.close("amqp:resource-limit-exceeded", self.admission.excess)
         elif kind == proton.CONNECTION_REMOTE_CLOSE:
             self.orderly = True
             self.engine.close()
@@ -226,17 +309,30 @@ class NodeConnection(Peer):
             raise AddressError("this node takes no messages", "amqp:not-allowed")
         if link.dynamic:
             raise AddressError("this node makes no addresses of its own", "amqp:not-implemented")
-        if node.links >= node.settings.max_links:
-            raise AddressError("too many links", "amqp:resource-limit-exceeded")
+        links_max = node.gate.limits.links_per_connection
+        if node.links >= node.settings.max_links or 0 < links_max <= self._links():
+            raise AddressError("too many links", LIMIT)
+        if not self._attaches.take(time.monotonic_ns()):
+            raise AddressError("links are asked for too quickly", LIMIT)
         frame_bytes = self.engine.remote_max_frame_bytes
         if frame_bytes and len(f"{link.name}{link.source_address}") + ANSWER_BYTES > frame_bytes:
             # The answer repeats both, and an attach cannot be sent in parts.
             raise AddressError(f"frames of {frame_bytes} bytes have no room for the address")
-        return parse_address(link.source_address, node.message_type, node.snapshots, node.history)
+        asked = parse_address(link.source_address, node.message_type, node.snapshots, node.history)
+        assert self.user is not None
+        subscription, narrowed = admit(self.user, asked)
+        node.counts[NodeCounter.LINKS_NARROWED] += narrowed
+        return subscription
+
+    def _links(self) -> int:
+        """Links that this connection has now."""
+        return len(self.outlets) + len(self.members)
 
     def _refuse(self, link: Any, refusal: AddressError) -> None:
         """Close a link that is not to be, with the reason."""
         self.node.counts[NodeCounter.LINKS_REFUSED] += 1
+        if refusal.condition in REFUSALS:
+            self.node.counts[REFUSALS[refusal.condition]] += 1
         link.refuse(refusal.condition, refusal.message)
         if self.node.observer is not None:
             address = "" if isinstance(link, proton.ReceiverLink) else link.source_address
@@ -323,7 +419,9 @@ class NodeConnection(Peer):
 
     def close(self, condition: str = "", description: str = "") -> None:
         """Say goodbye; the socket closes when the client answers or `end` is called."""
-        if not self.gone:
+        if self.user is None:
+            self.end()
+        elif not self.gone:
             self.orderly = True
             self.engine.close(condition, description)
             self.work()
@@ -379,6 +477,7 @@ class NodeConnection(Peer):
         self._stop_waiting()
         self.sock.close()
         self.node.connections.discard(self)
+        self.node.gate.leave(self.admission)
         self.node.check_idle()
 
 

@@ -15,7 +15,6 @@ loops' own streams would copy each message once more and wake Python for it.
 
 import asyncio
 import contextlib
-import errno
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -24,9 +23,12 @@ from typing import Protocol
 from feedhandler.amqp.connection import LinkObserver, NodeConnection, add_outlet
 from feedhandler.amqp.fanout import Fanout
 from feedhandler.amqp.groups import Groups
+from feedhandler.amqp.listener import Listener
+from feedhandler.amqp.login import Gate
 from feedhandler.amqp.outlet import Outlet
 from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.resume import Resumption
+from feedhandler.amqp.sasl import Credentials
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.counters import NodeCounter, as_dict, counter_array
@@ -39,22 +41,13 @@ CATCH_UP_BYTES_MAX = 1 << 17
 #: How often connections see the time: often enough for a client that asks for a heartbeat each
 #: second, which proton's clients announce as a time-out of half of that.
 TICK_SECONDS = 0.25
-#: How long a client may take to open its connection; the engine's idle time-out begins after that.
-OPEN_SECONDS = 10.0
-#: How long new clients wait when the process has no descriptor left for them.
-ACCEPT_PAUSE_SECONDS = 0.1
-#: Connections waiting to be accepted.
-BACKLOG = 128
-#: Send buffer asked of the kernel for each connection: a hand-over's worth, so that a subscriber
-#: that is merely scheduled late does not stop the writer.
-SEND_BUFFER_BYTES = 1 << 20
 
 
 class NodeSettings(Protocol):
     """What the node reads of the configuration's `[amqp]` table."""
 
     @property
-    def address(self) -> tuple[str, int]: ...
+    def address(self) -> tuple[str, int] | None: ...
     @property
     def queue_bytes(self) -> int: ...
     @property
@@ -76,6 +69,7 @@ class Node:
     `message_type` turns a word of `types=` into a number. `snapshots`: links may ask for them by
     `snapshot=1`, and `on_attach(outlet, streams)` hears of each that does, after its first quality
     messages; it may send the blocks at once or later. `observer` hears what becomes of links.
+    `gate` decides who comes in; without one everybody does.
     """
 
     def __init__(
@@ -89,6 +83,7 @@ class Node:
         snapshots: bool = False,
         on_attach: Callable[[Outlet, list[Stream]], None] | None = None,
         observer: LinkObserver | None = None,
+        gate: Gate | None = None,
     ) -> None:
         self.fanout = fanout
         self.settings = settings
@@ -98,10 +93,11 @@ class Node:
         self.snapshots = snapshots
         self.on_attach = on_attach
         self.observer = observer
+        self.gate = gate or Gate()
         #: How long the stages of each hand-over took.
         self.stages = {"route": Histogram(), "write": Histogram()}
-        idle_seconds = settings.idle_timeout_ms / 1000 or OPEN_SECONDS
-        self.open_seconds = min(OPEN_SECONDS, idle_seconds)
+        idle_seconds = settings.idle_timeout_ms / 1000 or float("inf")
+        self.open_seconds = min(self.gate.limits.login_ms / 1000, idle_seconds)
         self.counts = counter_array(NodeCounter, 1)[0]
         self.connections: set[NodeConnection] = set()
         self.links = 0
@@ -109,16 +105,20 @@ class Node:
         self.groups = Groups()
         self._catching_up = False
         self.loop: asyncio.AbstractEventLoop
-        self._listener: socket.socket | None = None
+        self._listeners: list[Listener] = []
+        self._tasks: set[asyncio.Task[None]] = set()
         self._ticker: asyncio.TimerHandle | None = None
         self._idle: asyncio.Event | None = None
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where the node listens: host and port."""
-        assert self._listener is not None
-        host, port = self._listener.getsockname()[:2]
-        return host, port
+        """Where the node listens first, without TLS where it does that at all: host and port."""
+        return self._listeners[0].address
+
+    @property
+    def tls_address(self) -> tuple[str, int]:
+        """Where the node listens for TLS: host and port."""
+        return self._listeners[-1].address
 
     @property
     def history(self) -> bool:
@@ -128,56 +128,61 @@ class Node:
     @property
     def listening(self) -> bool:
         """Whether new clients are accepted."""
-        return self._listener is not None
+        return bool(self._listeners)
 
     def start(self) -> None:
-        """Listen. Raises ConfigError where the address cannot be had."""
+        """Listen. Raises ConfigError where an address cannot be had."""
         self.loop = asyncio.get_running_loop()
-        host, port = self.settings.address
+        places = (
+            (self.settings.address, "amqp.listen", False),
+            (self.gate.tls_address, "amqp.tls.listen", True),
+        )
         try:
-            family = socket.AF_INET6 if ":" in host else socket.AF_INET
-            self._listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
-        except (OSError, OverflowError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise ConfigError(
-                f"amqp.listen: cannot listen on {host}:{port}: {reason}",
-                "another process has it; choose a free port"
-                if getattr(error, "errno", None) == errno.EADDRINUSE
-                else "choose an address of this machine",
-            ) from None
-        self._listener.setblocking(False)
-        self.loop.add_reader(self._listener.fileno(), self._accept)
+            for place, key, encrypted in places:
+                if place is not None:
+                    self._listeners.append(
+                        Listener(
+                            self.loop, place, key, encrypted, self._on_client, self._refuse_client
+                        )
+                    )
+        except ConfigError:
+            self._close_listeners()
+            raise
         self._tick()
 
-    def _accept(self) -> None:
-        """Take the clients that wait."""
-        assert self._listener is not None
-        for _ in range(BACKLOG):
-            try:
-                sock, address = self._listener.accept()
-            except OSError as error:
-                # Nobody waits any more, or that one has left. Out of descriptors the listener
-                # would stay readable and take every turn of the loop: look again a little later.
-                if error.errno in (errno.EMFILE, errno.ENFILE):
-                    self.counts[NodeCounter.CONNECTIONS_REFUSED] += 1
-                    self.loop.remove_reader(self._listener.fileno())
-                    self.loop.call_later(ACCEPT_PAUSE_SECONDS, self._accept_again)
-                return
-            if len(self.connections) >= self.settings.max_connections:
-                self.counts[NodeCounter.CONNECTIONS_REFUSED] += 1
-                sock.close()
-                continue
-            sock.setblocking(False)
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with contextlib.suppress(OSError):
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
-            self.counts[NodeCounter.CONNECTIONS_OPENED] += 1
-            self.connections.add(NodeConnection(self, sock, f"{address[0]}:{address[1]}"))
+    def _close_listeners(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
 
-    def _accept_again(self) -> None:
-        """Listen again after a pause, if the node has not been stopped meanwhile."""
-        if self._listener is not None:
-            self.loop.add_reader(self._listener.fileno(), self._accept)
+    def _refuse_client(self) -> None:
+        self.counts[NodeCounter.CONNECTIONS_REFUSED] += 1
+
+    def _on_client(self, sock: socket.socket, host: str, port: int, encrypted: bool) -> None:
+        """A client has connected: take it, unless there are too many of its kind."""
+        counter = NodeCounter.CONNECTIONS_OPENED
+        if len(self.connections) >= self.settings.max_connections:
+            counter = NodeCounter.CONNECTIONS_REFUSED
+        elif self.gate.full(host):
+            counter = NodeCounter.CONNECTIONS_LIMITED
+        elif self.gate.shut(host):
+            counter = NodeCounter.LOGINS_SHUT
+        self.counts[counter] += 1
+        if counter is not NodeCounter.CONNECTIONS_OPENED:
+            sock.close()
+            return
+        admission = self.gate.enter(host, encrypted)
+        self.connections.add(NodeConnection(self, sock, f"{host}:{port}", admission))
+
+    def check_password(self, connection: NodeConnection, asked: Credentials) -> None:
+        """Have a password checked beside the loop; the connection hears by `decided`."""
+
+        async def check() -> None:
+            connection.decided(*await self.gate.check(asked))
+
+        task = self.loop.create_task(check())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     def _tick(self) -> None:
         """Let every connection see the time: idle peers end, our own empty frames go out."""
@@ -186,6 +191,7 @@ class Node:
         for connection in list(self.connections):
             due = connection.leave_by or connection.open_by
             if due is not None and self.loop.time() >= due:
+                self.counts[NodeCounter.LOGINS_LATE] += connection.leave_by is None
                 connection.end()
             elif connection.leave_by is None:
                 connection.engine.tick(now_ms)
@@ -235,11 +241,9 @@ class Node:
 
     async def stop(self, seconds: float) -> None:
         """Stop listening, drain for at most `seconds`, say goodbye, close."""
-        if self._listener is None:
+        if not self._listeners:
             return
-        self.loop.remove_reader(self._listener.fileno())
-        self._listener.close()
-        self._listener = None
+        self._close_listeners()
         deadline = self.loop.time() + seconds
         for connection in list(self.connections):
             connection.work()
@@ -255,6 +259,9 @@ class Node:
             connection.end()
         if self._ticker is not None:
             self._ticker.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        self.gate.close()
 
     def counters(self) -> dict[str, int]:
         """Every `NodeCounter` by name, links that are gone included."""

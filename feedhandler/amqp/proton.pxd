@@ -1,5 +1,25 @@
 """C view of the engine for the fan-out and the subscriber."""
 
+cdef class Wire:
+    cdef int fd
+    cdef void *transport
+    cdef readonly object tls
+    cdef readonly object sasl
+    cdef readonly bint through
+    cdef readonly bint broken
+    cdef bytes unsent
+    cdef Py_ssize_t place
+    cdef Py_ssize_t receive(self) except -2
+    cdef int _take_in(self, bytes data) except -2
+    cdef int _hear(self, bytes data) except -2
+    cdef int welcome(self) except -2
+    cdef int _push(self, bytes data) except -2
+    cdef int flush(self) except -2
+    cdef int _send(self) except -2
+    cdef bint _prepare(self) except -1
+    cdef bint _encrypt(self) except -1
+
+
 cdef class Connection:
     cdef void *connection
     cdef void *transport
@@ -11,11 +31,14 @@ cdef class Connection:
     cdef readonly list news
     cdef readonly tuple session_condition
     cdef public object owner
+    cdef readonly Wire wire
+    cdef Py_ssize_t unsettled_max
     cpdef Py_ssize_t receive(self) except -2
     cpdef int flush(self) except -2
     cpdef list events(self)
     cpdef int turn(self) except -2
     cpdef bint quiet(self)
+    cdef int _flush_wire(self) except -2
     cdef object _link_of(self, void *link)
     cdef int _end_session(self, void *session, list found) except -1
     cdef void _take(self, object link)

@@ -2,6 +2,9 @@ from typing import Any
 
 from typing_extensions import Buffer
 
+from feedhandler.amqp.sasl import SaslServer
+from feedhandler.amqp.security import TlsSession
+
 CONNECTION_REMOTE_OPEN: int
 CONNECTION_REMOTE_CLOSE: int
 SESSION_REMOTE_OPEN: int
@@ -24,6 +27,7 @@ UNTOLD: int
 SESSION_OUTGOING_BYTES_MAX: int
 UNSETTLED_MAX: int
 RECEIVE_BYTES_MAX: int
+LAYER_BYTES: int
 DESCRIPTION_CHARS_MAX: int
 
 class Connection:
@@ -44,7 +48,13 @@ class Connection:
         idle_timeout_ms: int = 0,
         user: str = "",
         password: str = "",
+        external: bool = False,
+        tls: TlsSession | None = None,
+        sasl: SaslServer | None = None,
+        sessions_max: int = 0,
+        unsettled_max: int = ...,
     ) -> None: ...
+    def welcome(self) -> None: ...
     def receive(self) -> int: ...
     def flush(self) -> int: ...
     def quiet(self) -> bool: ...

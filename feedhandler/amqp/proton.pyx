@@ -19,8 +19,10 @@ from pathlib import Path
 
 import cproton_ffi
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport int64_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t, uintptr_t
+from libc.string cimport memcpy
 
 from feedhandler.codecs.errors import FeedhandlerError
 
@@ -31,6 +33,13 @@ cdef extern from "sys/socket.h" nogil:
     enum:
         MSG_DONTWAIT
         MSG_NOSIGNAL
+
+
+cdef extern from "Python.h":
+    object PyMemoryView_FromMemory(char *memory, Py_ssize_t size, int flags)
+    enum:
+        PyBUF_READ
+        PyBUF_WRITE
 
 include "proton_functions.pxi"
 
@@ -92,7 +101,6 @@ cdef size_t _OUTGOING_MAX = SESSION_OUTGOING_BYTES_MAX
 #: Unsettled messages that one link may have on its way: the engine keeps a record of each, so a
 #: subscriber that grants credit and never settles must not make it keep ever more.
 UNSETTLED_MAX = 10_000
-cdef Py_ssize_t _UNSETTLED_MAX = UNSETTLED_MAX
 
 #: Longest description of a condition: it must fit the smallest frame a peer may insist on (512).
 DESCRIPTION_CHARS_MAX = 200
@@ -126,22 +134,33 @@ cdef tuple _condition(void *condition):
     return _text(pn_condition_get_name(condition)), _text(pn_condition_get_description(condition))
 
 
+include "proton_wire.pxi"
+
+
 cdef class Connection:
     """One AMQP connection over one non-blocking stream socket.
 
     `server`: take the server's part. `container`: our container id. `hostname`: the virtual host
     asked for (client). `max_frame_bytes`: largest frame we take. `idle_timeout_ms`: silence after
     which the peer counts as dead, 0 for never; needs `tick` to be called. `user`, `password`: who
-    we are (client, SASL PLAIN); nobody, by SASL ANONYMOUS, where `user` is empty.
+    we are (client, SASL PLAIN); nobody, by SASL ANONYMOUS, where `user` is empty; `external`: the
+    client certificate says who we are. `sessions_max`: sessions that the peer may have.
+    `unsettled_max`: unsettled messages on their way on one link, at most.
+
+    Between socket and engine may stand `tls`, a `security.TlsSession`, and `sasl`, a
+    `sasl.SaslServer` that hears a client before the engine does.
     """
 
     def __init__(
         self, int fd, *, bint server, str container, str hostname="",
         uint32_t max_frame_bytes=65536, uint32_t idle_timeout_ms=0,
-        str user="", str password="",
+        str user="", str password="", bint external=False,
+        object tls=None, object sasl=None,
+        int sessions_max=0, Py_ssize_t unsettled_max=UNSETTLED_MAX,
     ):
         self.fd = fd
         self.server = server
+        self.unsettled_max = unsettled_max
         self.links = {}
         self.connection = pn_connection()
         self.transport = pn_transport()
@@ -150,7 +169,13 @@ cdef class Connection:
         if server:
             pn_transport_set_server(self.transport)
         pn_transport_require_auth(self.transport, False)
-        pn_sasl_allowed_mechs(pn_sasl(self.transport), b"PLAIN" if user else b"ANONYMOUS")
+        if sasl is None:
+            pn_sasl_allowed_mechs(
+                pn_sasl(self.transport),
+                b"EXTERNAL" if external else b"PLAIN" if user else b"ANONYMOUS",
+            )
+        if sessions_max:
+            pn_transport_set_channel_max(self.transport, min(sessions_max, 32768) - 1)
         if user:
             pn_sasl_set_allow_insecure_mechs(pn_sasl(self.transport), True)
             pn_connection_set_user(self.connection, user.encode())
@@ -161,6 +186,9 @@ cdef class Connection:
         pn_connection_set_container(self.connection, container.encode())
         if hostname:
             pn_connection_set_hostname(self.connection, hostname.encode())
+        if tls is not None or sasl is not None:
+            self.wire = Wire(tls, sasl)
+            self.wire.fd, self.wire.transport = fd, self.transport
         pn_transport_bind(self.transport, self.connection)
         if not server:
             pn_connection_open(self.connection)
@@ -183,6 +211,10 @@ cdef class Connection:
         """
         cdef ssize_t room, got
         cdef Py_ssize_t total = 0
+        if self.wire is not None:
+            total = self.wire.receive()
+            self.broken = self.broken or total < 0
+            return total
         while total < _RECEIVE_MAX:
             room = pn_transport_capacity(self.transport)
             if room < 0:
@@ -214,6 +246,8 @@ cdef class Connection:
         connection is over.
         """
         cdef ssize_t pending, sent
+        if self.wire is not None:
+            return self._flush_wire()
         while True:
             pending = pn_transport_pending(self.transport)
             if pending == 0:
@@ -232,6 +266,20 @@ cdef class Connection:
                 self.broken = True
                 return -1
             pn_transport_pop(self.transport, sent)
+
+    cdef int _flush_wire(self) except -2:
+        """As `flush`, by way of what stands between, for as long as it does."""
+        cdef int state = self.wire.flush()
+        self.broken = self.broken or self.wire.broken
+        if state == 0 and self.wire.through:
+            self.wire = None
+            return self.flush()
+        return state
+
+    def welcome(self):
+        """A client's log-in was decided: let the engine have what came behind it."""
+        if self.wire is not None and self.wire.welcome() != 0:
+            self.broken = True
 
     cpdef list events(self):
         """Take the engine's events: a list of (event, link or None).

@@ -10,6 +10,7 @@ ctypedef void *(*make_t)() noexcept nogil
 ctypedef void (*on_t)(void *) noexcept nogil
 ctypedef void (*on_int_t)(void *, int) noexcept nogil
 ctypedef void (*on_bool_t)(void *, bint) noexcept nogil
+ctypedef int (*on_u16_int_t)(void *, uint16_t) noexcept nogil
 ctypedef void (*on_u32_t)(void *, uint32_t) noexcept nogil
 ctypedef void (*on_size_t)(void *, size_t) noexcept nogil
 ctypedef void (*on_u64_t)(void *, uint64_t) noexcept nogil
@@ -71,6 +72,7 @@ cdef on_pointer_int_t pn_transport_bind = <on_pointer_int_t> _function("pn_trans
 cdef int_of_t pn_transport_unbind = <int_of_t> _function("pn_transport_unbind")
 cdef u32_of_t pn_transport_get_remote_max_frame = (
     <u32_of_t> _function("pn_transport_get_remote_max_frame"))
+cdef on_u16_int_t pn_transport_set_channel_max = <on_u16_int_t> _function("pn_transport_set_channel_max")
 cdef on_u32_t pn_transport_set_max_frame = <on_u32_t> _function("pn_transport_set_max_frame")
 cdef on_u32_t pn_transport_set_idle_timeout = <on_u32_t> _function("pn_transport_set_idle_timeout")
 cdef ssize_of_t pn_transport_capacity = <ssize_of_t> _function("pn_transport_capacity")

@@ -157,7 +157,7 @@ cdef class SenderLink(Link):
         """Whether one more message may be sent now: credit, and room in the engine."""
         return (
             self.link != NULL and pn_link_credit(self.link) > 0
-            and self.unsettled < _UNSETTLED_MAX
+            and self.unsettled < self.connection.unsettled_max
             and pn_session_outgoing_bytes(self.session) < _OUTGOING_MAX
         )
 

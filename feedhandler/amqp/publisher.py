@@ -35,7 +35,8 @@ from feedhandler.amqp import brokers, proton
 from feedhandler.amqp.destination import Destination
 from feedhandler.amqp.envelope import Envelope
 from feedhandler.amqp.fanout import Fanout
-from feedhandler.amqp.node import SEND_BUFFER_BYTES, TICK_SECONDS
+from feedhandler.amqp.listener import SEND_BUFFER_BYTES
+from feedhandler.amqp.node import TICK_SECONDS
 from feedhandler.amqp.outlet import Peer
 from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.rabbitmq_management import problem

@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import lru_cache
+from typing import Protocol
 
 from feedhandler.amqp.framing import TAG_BYTES
 from feedhandler.codecs.errors import UsageError
@@ -69,10 +70,23 @@ def matches(pattern: tuple[str, ...], words: tuple[str, ...]) -> bool:
     return matches(pattern[1:], words[1:])
 
 
+class Entitled(Protocol):
+    """What a user may receive (`users.Entitlement`)."""
+
+    def whole(self, feed: str, service: str) -> bool: ...
+    def allows(self, feed: str, service: str, symbol: str) -> bool: ...
+    def within(
+        self, feed: str, service: str, named: frozenset[str] | None
+    ) -> frozenset[str] | None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a link asked for. `types` is None for all message types; `resume` are tags, one a
-    service at most, after which it goes on."""
+    """What a link asked for, within its user's `entitlement`, where that is not everything.
+
+    `types` is None for all message types; `resume` are tags, one a service at most, after which it
+    goes on.
+    """
 
     patterns: tuple[tuple[str, ...], ...]
     grain: Grain = Grain.PACKET
@@ -81,29 +95,38 @@ class Subscription:
     stamp: bool = False
     snapshot: bool = False
     resume: tuple[bytes, ...] = ()
+    entitlement: Entitled | None = None
     _named: dict[tuple[str, str], frozenset[str] | None] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
 
     def named(self, feed: str, service: str) -> frozenset[str] | None:
-        """The symbols of the service that it takes, by name; None where it takes them all.
+        """The symbols of the service that it takes, by name; None where it takes any, or where
+        `wants_symbol` has to be asked of each.
 
         Within one service every pattern comes to one or the other: a word of a pattern names a
         symbol, and a wildcard takes any. So no symbol has to be matched against patterns.
         """
         key = (feed, service)
         if key not in self._named:
-            self._named[key] = _named(self.patterns, key)
+            named = _named(self.patterns, key)
+            if self.entitlement is not None:
+                named = self.entitlement.within(feed, service, named)
+            self._named[key] = named
         return self._named[key]
 
     def wants_service(self, feed: str, service: str) -> bool:
         """Whether it takes all of the service: every packet, whatever its symbols."""
-        return self.named(feed, service) is None
+        return self.named(feed, service) is None and (
+            self.entitlement is None or self.entitlement.whole(feed, service)
+        )
 
     def wants_symbol(self, feed: str, service: str, symbol: str) -> bool:
         """Whether it takes the messages of this symbol."""
         named = self.named(feed, service)
-        return named is None or symbol in named
+        if named is not None:
+            return symbol in named
+        return self.entitlement is None or self.entitlement.allows(feed, service, symbol)
 
     def concerns(self, feed: str, service: str) -> bool:
         """Whether any key of the service could match."""

@@ -4,7 +4,7 @@ Links come and go, and their names are the clients' choice: counted one by one t
 series for ever. So links of one host with one address are counted together, those that have ended
 included, and at most `SUBSCRIPTIONS_MAX` such pairs are kept apart; later ones are `other`.
 
-The node calls it (`node.LinkObserver`); it answers nothing and keeps nobody waiting.
+The node calls it (`connection.LinkObserver`); it answers nothing and keeps nobody waiting.
 """
 
 from collections.abc import Iterator
@@ -56,6 +56,19 @@ class Subscriptions:
             peer=peer,
             address=address,
             condition=condition,
+            reason=reason,
+        )
+
+    def login_refused(self, peer: str, user: str, mechanism: str, reason: str) -> None:
+        """A client did not come in."""
+        who = f" as {user!r}" if user else ""
+        tell(
+            "login_refused",
+            f"{peer}: log-in{who} refused: {reason}",
+            Level.WARNING,
+            peer=peer,
+            user=user,
+            mechanism=mechanism,
             reason=reason,
         )
 

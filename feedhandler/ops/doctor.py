@@ -73,7 +73,8 @@ def all_checks(config: Config, is_default: bool = False) -> Iterator[Check]:
     if not is_default:
         for channel, line in lines:
             yield check_join(channel, line, config.interface_of(line))
-        yield check_port(config.amqp.address)
+        if config.amqp.address is not None:
+            yield check_port(config.amqp.address)
         if config.metrics.listen:
             yield check_port(split_address(config.metrics.listen), "metrics", "metrics.listen")
     yield check_clock()

@@ -14,7 +14,14 @@ import msgspec
 from msgspec import Meta, Struct
 
 from feedhandler import config
-from feedhandler.amqp_settings import AmqpConfig
+from feedhandler.amqp_settings import (
+    MAX_USERS,
+    AmqpConfig,
+    LimitsConfig,
+    TlsConfig,
+    UserConfig,
+)
+from feedhandler.config_text import toml_value
 from feedhandler.counters import (
     HIGH_WATER,
     ChannelCounter,
@@ -165,7 +172,14 @@ _TABLES: list[tuple[str, str, type[Struct]]] = [
         config.RecoverySettings,
     ),
     ("[receive]", "", config.ReceiveConfig),
-    ("[amqp]", "", AmqpConfig),
+    ("[amqp]", "Who may come in: [security.md](security.md).", AmqpConfig),
+    ("[amqp.tls]", "How to make certificates: [security.md](security.md#certificates).", TlsConfig),
+    ("[amqp.limits]", "What meets a limit: [security.md](security.md#limits).", LimitsConfig),
+    (
+        "[[amqp.users]]",
+        f"Who may log in, and what is theirs. {MAX_USERS:,} of them at most.",
+        UserConfig,
+    ),
     (
         "[stats]",
         "What a snapshot holds: [counters.md](counters.md).",
@@ -269,6 +283,10 @@ def configuration() -> str:
 def _default(item: msgspec.structs.FieldInfo) -> str:
     if item.default is msgspec.NODEFAULT:
         return "required"
+    if isinstance(item.default, Struct):
+        return "a table"
+    if isinstance(item.default, tuple):
+        return f"`{toml_value(item.default)}`"
     return "empty" if item.default == "" else f"`{item.default}`"
 
 

@@ -1,0 +1,175 @@
+# Part of proton.pyx: what may stand between a connection's socket and its engine.
+
+#: Read from the socket, or encrypted for it, at a time: four records of TLS.
+LAYER_BYTES = 1 << 16
+cdef enum:
+    _LAYER_BYTES = 1 << 16
+#: Where a read arrives; nobody else runs before it is copied, for that needs the interpreter.
+cdef char _arrived[_LAYER_BYTES]
+
+
+cdef class Wire:
+    """TLS, a client's log-in, or both: bytes of the socket go through `tls` (`security.TlsSession`)
+    and, until it is over, `sasl` (`sasl.SaslServer`) into the engine, and the engine's the other
+    way. `through`: nothing stands between any more. `broken`: the socket has failed."""
+
+    def __init__(self, object tls, object sasl):
+        self.tls = tls
+        self.sasl = sasl
+        self.unsent = b""
+
+    cdef Py_ssize_t receive(self) except -2:
+        """As `Connection.receive`."""
+        cdef ssize_t got
+        cdef Py_ssize_t total = 0
+        while total < _RECEIVE_MAX:
+            got = c_recv(self.fd, _arrived, _LAYER_BYTES, MSG_DONTWAIT)
+            if got < 0:
+                if errno == EINTR:
+                    continue
+                if errno == EAGAIN:
+                    return total
+                got = 0
+            if got == 0 and self.tls is not None:
+                self.tls.eof()
+            if got == 0 or self._take_in(PyBytes_FromStringAndSize(_arrived, got)) != 0:
+                pn_transport_close_tail(self.transport)
+                return -1
+            total += got
+            if got < _LAYER_BYTES:
+                break
+        return total
+
+    cdef int _take_in(self, bytes data) except -2:
+        """What the socket brought: through TLS, where there is any, and on; -1: it is over."""
+        cdef Py_ssize_t got = 0
+        cdef ssize_t room
+        cdef bytearray plain
+        if self.tls is None:
+            return self._hear(data)
+        self.tls.receive(data)
+        while self.tls.fault is None and not self.tls.ended:
+            if self.sasl is not None:
+                plain = bytearray(_LAYER_BYTES)
+                got = self.tls.read_into(memoryview(plain))
+                if got > 0 and self._hear(bytes(plain[:got])) != 0:
+                    return -1
+            else:
+                room = pn_transport_capacity(self.transport)
+                if room <= 0:
+                    return -1
+                got = self.tls.read_into(
+                    PyMemoryView_FromMemory(
+                        <char *> pn_transport_tail(self.transport), room, PyBUF_WRITE
+                    )
+                )
+                if got > 0:
+                    pn_transport_process(self.transport, got)
+            if got == 0:
+                break
+        return -1 if self.tls.ended or self.tls.fault is not None else 0
+
+    cdef int _hear(self, bytes data) except -2:
+        """Plain bytes of the peer's: its log-in, as long as that goes on, then the engine's."""
+        if self.sasl is None:
+            return self._push(data)
+        self.sasl.receive(data)
+        return self.welcome()
+
+    cdef int welcome(self) except -2:
+        """Let the engine have what came behind a log-in that has ended well; -1: it is over."""
+        if self.sasl is not None and self.sasl.over and not self.sasl.reason:
+            return self._push(self.sasl.rest())
+        return 0
+
+    cdef int _push(self, bytes data) except -2:
+        """Put bytes into the engine; -1 where it takes no more."""
+        cdef Py_ssize_t place = 0
+        cdef ssize_t room
+        while place < len(data):
+            room = pn_transport_capacity(self.transport)
+            if room <= 0:
+                return -1
+            room = min(room, <ssize_t> (len(data) - place))
+            memcpy(pn_transport_tail(self.transport), PyBytes_AS_STRING(data) + place, room)
+            pn_transport_process(self.transport, room)
+            place += room
+        return 0
+
+    cdef int flush(self) except -2:
+        """As `Connection.flush`."""
+        cdef bint last = False
+        cdef int state
+        while True:
+            state = self._send()
+            if state != 0:
+                return state
+            if last:
+                return -1
+            last = self._prepare()
+            if not self.unsent and not last:
+                return 0
+
+    cdef int _send(self) except -2:
+        """Write what is ready; 1: the socket takes no more for now, -1: never again."""
+        cdef ssize_t sent
+        while self.place < len(self.unsent):
+            sent = c_send(
+                self.fd, PyBytes_AS_STRING(self.unsent) + self.place,
+                len(self.unsent) - self.place, MSG_DONTWAIT | MSG_NOSIGNAL,
+            )
+            if sent < 0:
+                if errno == EINTR:
+                    continue
+                if errno == EAGAIN:
+                    return 1
+                pn_transport_close_head(self.transport)
+                self.broken = True
+                return -1
+            self.place += sent
+        self.place = 0
+        self.unsent = b""
+        return 0
+
+    cdef bint _prepare(self) except -1:
+        """Have the next bytes for the socket in `unsent`; whether they are the last ones."""
+        cdef bint last = False
+        if self.tls is not None and not self.tls.ready:
+            self.unsent = self.tls.take()
+            return self.tls.fault is not None
+        if self.sasl is not None:
+            data = self.sasl.take()
+            if self.tls is None:
+                self.unsent = data
+            elif data:
+                self.tls.write(data)
+            if self.sasl.over:
+                last = bool(self.sasl.reason)
+                if not last:
+                    self.sasl = None
+                    self.through = self.tls is None
+        else:
+            last = self._encrypt()
+        if self.tls is None:
+            return last
+        if last:
+            self.tls.close()
+        self.unsent = self.tls.take()
+        return last or self.tls.fault is not None
+
+    cdef bint _encrypt(self) except -1:
+        """Let TLS have what the engine wants to say; whether that is all it ever will."""
+        cdef ssize_t pending
+        if self.through:
+            return False
+        pending = pn_transport_pending(self.transport)
+        if pending <= 0:
+            return pending < 0
+        pending = min(pending, <ssize_t> _LAYER_BYTES)
+        self.tls.write(
+            PyMemoryView_FromMemory(
+                <char *> pn_transport_head(self.transport), pending, PyBUF_READ
+            )
+        )
+        pn_transport_pop(self.transport, pending)
+        return False

@@ -1,0 +1,346 @@
+"""TLS between a socket and the engine, without I/O of its own.
+
+What it is for: `ServerTls` and `ClientTls` are what one side needs to speak TLS (certificate, key,
+whom to trust); each makes a `TlsSession` a connection, which `proton.Connection` feeds with what
+the socket brought and empties into it. It is Python's `ssl` over memory: the AMQP library's own TLS
+is there only where its headers were when it was built, which a plain `pip install` does not see
+to, and it knows neither addresses in certificates nor why one was not accepted.
+
+What it promises: TLS 1.2 or later; certificate and name of a server are verified, always; no
+renegotiation, no compression; every failure becomes one line and a remedy (`TlsFault`), and no
+secret is in either; a key with a passphrase never makes the process ask for it.
+
+What it leaves to others: the sockets, and who somebody is (`users`).
+"""
+
+import contextlib
+import os
+import re
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from feedhandler.codecs.errors import ConfigError
+
+#: First byte of a TLS handshake record (RFC 8446, 5.1).
+HANDSHAKE = 0x16
+#: Plaintext taken at a time; a record has at most 16 KiB.
+RECORD_BYTES_MAX = 1 << 14
+#: Turns of a handshake with ourselves.
+HANDSHAKE_TURNS = 4
+#: What a server that speaks TLS only answers to a client that begins with AMQP (AMQP 1.0, 5.2).
+TLS_HEADER = b"AMQP\x02\x01\x00\x00"
+
+#: OpenSSL's codes of what is wrong with a certificate (x509_vfy.h): what we say, and the remedy.
+_VERIFY: dict[int, tuple[str, str]] = {
+    9: ("its certificate is not valid yet", "set the clocks, or wait"),
+    10: ("its certificate has expired", "have it renewed"),
+    18: ("its certificate is signed by itself", "name that certificate as the CA, if it is theirs"),
+    19: ("its certificate's CA is not trusted", "name that CA's certificate as the CA"),
+    20: ("its certificate's CA is not trusted", "name that CA's certificate as the CA"),
+    21: ("its certificate's CA is not trusted", "name that CA's certificate as the CA"),
+    23: ("its certificate has been revoked", "have a new one issued"),
+    62: ("its certificate is for another name", "connect to a name that the certificate has"),
+    64: ("its certificate is for another address", "connect to a name that the certificate has"),
+}
+#: OpenSSL's reasons of other failures, as a client meets them.
+_CLIENT: dict[str, tuple[str, str]] = {
+    "WRONG_VERSION_NUMBER": ("the other side speaks no TLS", "is it the port for amqps?"),
+    "HTTP_REQUEST": ("the other side speaks HTTP", "is it the port for amqps?"),
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": ("it wants a client certificate", "give one and its key"),
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": (
+        "it refused the handshake",
+        "it may want a client certificate, or other ciphers",
+    ),
+    "TLSV1_ALERT_UNKNOWN_CA": ("it does not trust our certificate's CA", "ask for one of its CA"),
+    "SSLV3_ALERT_BAD_CERTIFICATE": ("it does not accept our certificate", "is it a client's?"),
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": ("our certificate has expired", "have it renewed"),
+    "TLSV1_ALERT_PROTOCOL_VERSION": ("it speaks an old TLS only", "TLS 1.2 is the least we take"),
+    "UNSUPPORTED_PROTOCOL": ("it speaks an old TLS only", "TLS 1.2 is the least we take"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TlsFault:
+    """Why there is no TLS: a line, and what to do about it."""
+
+    reason: str
+    remedy: str = ""
+
+
+def fault_of(error: ssl.SSLError) -> TlsFault:
+    """What an error of OpenSSL's means for an operator."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        told = error.verify_message or "not accepted"
+        reason, remedy = _VERIFY.get(error.verify_code, (f"its certificate: {told}", ""))
+        return TlsFault(reason, remedy)
+    name = error.reason or ""
+    if name in _CLIENT:
+        return TlsFault(*_CLIENT[name])
+    if isinstance(error, ssl.SSLEOFError):
+        return TlsFault("it broke off the handshake", "is it the port for amqps?")
+    words = re.sub(r"[^a-z0-9 ]", "", name.replace("_", " ").lower())
+    return TlsFault(words or "TLS failed")
+
+
+class TlsSession:
+    """One connection's TLS. `ready`: the handshake is done. `fault`: it is over for that reason.
+    `ended`: the peer has said goodbye."""
+
+    def __init__(self, context: ssl.SSLContext, server: bool, hostname: str = "") -> None:
+        self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._object = context.wrap_bio(
+            self._in, self._out, server_side=server, server_hostname=hostname or None
+        )
+        self._server = server
+        self._begun = False
+        self._closed = False
+        self._raw = b""
+        self.ready = False
+        self.ended = False
+        self.fault: TlsFault | None = None
+        if not server:
+            self._shake()
+
+    def receive(self, data: bytes) -> None:
+        """Take what the socket brought."""
+        if self.fault is not None:
+            return
+        if self._server and not self._begun and data[0] != HANDSHAKE:
+            if data.startswith(TLS_HEADER[:4]):
+                self._raw = TLS_HEADER
+            self.fault = TlsFault("the client does not begin with TLS", "amqps:// wants it")
+            return
+        self._begun = True
+        self._in.write(data)
+        if not self.ready:
+            self._shake()
+
+    def eof(self) -> None:
+        """The socket brings nothing more."""
+        if not self.ready and self.fault is None:
+            self.fault = TlsFault("it broke off the handshake", "is it the port for amqps?")
+
+    def _shake(self) -> None:
+        try:
+            self._object.do_handshake()
+            self.ready = True
+        except ssl.SSLWantReadError:
+            pass
+        except ssl.SSLError as error:
+            self.fault = fault_of(error)
+
+    def read_into(self, room: memoryview) -> int:
+        """Put plaintext into `room`; how much, 0 for none."""
+        if not self.ready or self.ended or self.fault is not None:
+            return 0
+        try:
+            size = cast(int, self._object.read(min(len(room), RECORD_BYTES_MAX), room))
+        except ssl.SSLWantReadError:
+            return 0
+        except ssl.SSLZeroReturnError:
+            self.ended = True
+            return 0
+        except ssl.SSLError as error:
+            self.fault = fault_of(error)
+            return 0
+        self.ended = size == 0
+        return size
+
+    def write(self, data: memoryview) -> None:
+        """Encrypt; `take` has it."""
+        self._object.write(data)
+
+    def take(self) -> bytes:
+        """What is to be sent, once."""
+        raw, self._raw = self._raw, b""
+        return raw + self._out.read()
+
+    def close(self) -> None:
+        """Say goodbye; `take` has it."""
+        if self.ready and not self._closed and self.fault is None:
+            self._closed = True
+            with contextlib.suppress(ssl.SSLError):
+                self._object.unwrap()
+
+    @property
+    def peer_names(self) -> list[str]:
+        """Names in the peer's verified certificate: its subject's common name, then DNS names,
+        mail addresses and URIs; none where it showed no certificate."""
+        found: dict[str, Any] = self._object.getpeercert() or {} if self.ready else {}
+        names = [
+            value for part in found.get("subject", ()) for key, value in part if key == "commonName"
+        ]
+        alternatives = found.get("subjectAltName", ())
+        names += [value for kind, value in alternatives if kind in ("DNS", "email", "URI")]
+        return list(dict.fromkeys(names))
+
+
+def _bounded(context: ssl.SSLContext) -> ssl.SSLContext:
+    """What holds for both sides."""
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
+    return context
+
+
+def _no_passphrase() -> str:
+    raise ValueError("the key has a passphrase")
+
+
+def _load_pair(context: ssl.SSLContext, certificate: str, key: str, where: str) -> None:
+    """Our certificate (with what leads to its CA) and its key. Raises ConfigError."""
+    for what, path in (("certificate", certificate), ("key", key)):
+        _readable(path, f"{where}{what}")
+    try:
+        context.load_cert_chain(certificate, key, _no_passphrase)
+    except ValueError:
+        raise ConfigError(
+            f"{where}key: {key} has a passphrase",
+            "write it without one, readable by this user only: openssl pkey -in KEY -out NEW",
+        ) from None
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            raise ConfigError(
+                f"{where}key: {key} is not the key of {certificate}", "take the pair"
+            ) from None
+        raise ConfigError(
+            f"{where}certificate: {certificate} and {key} are no certificate and key in PEM",
+            "files that begin with -----BEGIN",
+        ) from None
+
+
+def _load_ca(context: ssl.SSLContext, path: str, where: str) -> None:
+    _readable(path, where)
+    try:
+        context.load_verify_locations(path)
+    except ssl.SSLError:
+        raise ConfigError(
+            f"{where}: {path} holds no certificate in PEM", "a file that begins with -----BEGIN"
+        ) from None
+
+
+def _readable(path: str, where: str) -> None:
+    try:
+        with Path(path).open("rb") as file:
+            file.read(1)
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise ConfigError(f"{where}: {path}: {reason}", "a file that this user may read") from None
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """What a client says of TLS: files in PEM. `ca` empty: the system's CAs."""
+
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
+
+
+class ClientTls:
+    """The client's side; raises ConfigError for files that cannot be used."""
+
+    def __init__(self, settings: TlsSettings | None = None, where: str = "") -> None:
+        settings = settings or TlsSettings()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self.context = _bounded(context)
+        if bool(settings.certificate) != bool(settings.key):
+            missing = "key" if settings.certificate else "certificate"
+            raise ConfigError(f"{where}{missing}: missing", "a certificate and its key")
+        if settings.ca:
+            _load_ca(context, settings.ca, f"{where}ca")
+        else:
+            context.load_default_certs()
+        if settings.certificate:
+            _load_pair(context, settings.certificate, settings.key, where)
+
+    def session(self, hostname: str) -> TlsSession:
+        """TLS for one connection to a server of this name or address."""
+        return TlsSession(self.context, False, hostname)
+
+
+class ServerTls:
+    """The server's side. `client_ca`: who signs clients' certificates; empty: none are asked for.
+    `required`: nobody comes in without one. Files that have changed are read again.
+
+    Raises ConfigError for files that cannot be used; later, the ones read last stay in use and
+    `tell` hears why.
+    """
+
+    def __init__(
+        self,
+        certificate: str,
+        key: str,
+        client_ca: str = "",
+        required: bool = False,
+        where: str = "",
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        self._files = (certificate, key, client_ca)
+        self._required = required
+        self._where = where
+        self._tell = tell or (lambda text: None)
+        self._seen = self._stamps()
+        self.context = self._load()
+        self.loads = 1
+
+    def _load(self) -> ssl.SSLContext:
+        certificate, key, client_ca = self._files
+        context = _bounded(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+        _load_pair(context, certificate, key, self._where)
+        if client_ca:
+            _load_ca(context, client_ca, f"{self._where}client_ca")
+            context.verify_mode = ssl.CERT_REQUIRED if self._required else ssl.CERT_OPTIONAL
+        return context
+
+    def _stamps(self) -> tuple[tuple[int, int, int], ...]:
+        """What tells whether a file is another one."""
+        found = []
+        for path in filter(None, self._files):
+            try:
+                state = os.stat(path)
+                found.append((state.st_mtime_ns, state.st_ino, state.st_size))
+            except OSError:
+                found.append((0, 0, 0))
+        return tuple(found)
+
+    def refresh(self) -> None:
+        """Read the files again if they have changed; connections that are there keep theirs."""
+        now = self._stamps()
+        if now == self._seen:
+            return
+        self._seen = now
+        try:
+            self.context = self._load()
+        except ConfigError as error:
+            self._tell(f"TLS files have changed and cannot be used: {error}; the old ones serve")
+            return
+        self.loads += 1
+        self._tell("TLS files have changed and were read again")
+
+    def expires_s(self) -> float | None:
+        """When the certificate expires, in seconds since 1970: 0 where it has, or is not valid
+        yet; None where that cannot be told. A handshake with ourselves brings it to light."""
+        trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        trusting.check_hostname = False
+        trusting.load_verify_locations(self._files[0])
+        trusting.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        own = _bounded(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
+        _load_pair(own, *self._files[:2], self._where)
+        client, server = TlsSession(trusting, False), TlsSession(own, True)
+        for _ in range(HANDSHAKE_TURNS):
+            if data := client.take():
+                server.receive(data)
+            if data := server.take():
+                client.receive(data)
+        if client.fault is not None:
+            return 0.0
+        until = (client._object.getpeercert() or {}).get("notAfter")
+        return ssl.cert_time_to_seconds(until) if isinstance(until, str) else None
+
+    def session(self) -> TlsSession:
+        """TLS for one client that has just connected."""
+        self.refresh()
+        return TlsSession(self.context, True)

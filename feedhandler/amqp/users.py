@@ -1,0 +1,325 @@
+"""Who may log in to the embedded node, and what each may receive.
+
+What it is for: `Users` finds the user behind a name and a password, or behind a certificate;
+`Entitlement` says which services and symbols are a user's; `admit` holds what a link asks for
+against that; `Throttle` remembers which addresses have failed to log in too often.
+
+What it promises: a password is known as its scrypt hash only, is compared in constant time, and
+costs the same whether the user exists or not; what is not granted is denied; a symbol without a
+name (`-`) is granted by name or by `*` only.
+
+What it leaves to others: the words on the wire (`sasl`), the certificate (`security`), which thread
+the hash is computed in (`login`). No I/O; the time is an argument.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+from collections import OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from feedhandler.amqp.routing import AddressError, Subscription, matches
+
+#: Cost of a hash that `hash_password` makes: 16 MiB and some 50 ms. Who guesses pays it each time.
+SCRYPT_N = 1 << 14
+SCRYPT_R = 8
+SCRYPT_P = 1
+SALT_BYTES = 16
+HASH_BYTES = 32
+#: Costs of a hash that is accepted: beyond, one log-in would take the machine's memory.
+SCRYPT_BYTES_MAX = 256 << 20
+#: Bytes of a password; RFC 4616 has no bound, a SASL frame has.
+PASSWORD_BYTES_MAX = 1024
+#: Addresses whose failures are remembered; the one that failed longest ago makes room.
+THROTTLED_MAX = 4096
+
+#: Who has logged in by ANONYMOUS; a user of that name says what that is good for.
+ANONYMOUS = "anonymous"
+
+
+@dataclass(frozen=True, slots=True)
+class Entitlement:
+    """Services, as two words with `*` for any, and symbols, as words, beginnings (`MS*`) or `*`."""
+
+    services: tuple[tuple[str, str], ...]
+    symbols: frozenset[str] = frozenset()
+    beginnings: tuple[str, ...] = ("",)
+
+    def concerns(self, feed: str, service: str) -> bool:
+        """Whether anything of the service is granted."""
+        return any(matches(pattern, (feed, service)) for pattern in self.services)
+
+    def whole(self, feed: str, service: str) -> bool:
+        """Whether the service is granted with all its symbols, named or not."""
+        return "" in self.beginnings and self.concerns(feed, service)
+
+    def allows(self, feed: str, service: str, symbol: str) -> bool:
+        """Whether messages of this symbol are granted."""
+        return self.concerns(feed, service) and (
+            symbol in self.symbols or symbol.startswith(self.beginnings)
+        )
+
+    def within(
+        self, feed: str, service: str, named: frozenset[str] | None
+    ) -> frozenset[str] | None:
+        """Those of the symbols named (None: any) that are granted; None where `allows` has to be
+        asked of each."""
+        if not self.concerns(feed, service):
+            return frozenset()
+        if "" in self.beginnings:
+            return named
+        if named is None:
+            return None if self.beginnings else self.symbols
+        return frozenset(word for word in named if self.allows(feed, service, word))
+
+    def meets(self, pattern: tuple[str, ...]) -> bool:
+        """Whether any key could match the pattern and be granted, whatever services there are."""
+        return any(
+            self._grants_some(rest)
+            for service in self.services
+            for rest in _rests(pattern, service)
+        )
+
+    def _grants_some(self, rest: tuple[str, ...]) -> bool:
+        """Whether a symbol that `rest` of a pattern matches is granted; none at all is the
+        service's own key."""
+        words = [word for word in rest if word != "#"]
+        if not words or words == ["*"]:
+            return True
+        return len(words) == 1 and (
+            words[0] in self.symbols or words[0].startswith(self.beginnings)
+        )
+
+    def covers(self, pattern: tuple[str, ...]) -> bool:
+        """Whether all that the pattern could match is granted, as far as its words tell."""
+        if "" in self.beginnings and ("*", "*") in self.services:
+            return True
+        if len(pattern) < 2 or "#" in pattern[:2]:
+            return False
+        feed, service, *rest = pattern
+        granted = [each for each in self.services if each[0] in ("*", feed)]
+        if not any(each[1] in ("*", service) for each in granted):
+            return False
+        if "" in self.beginnings:
+            return True
+        return len(rest) == 1 and rest[0] not in ("*", "#") and self.allows(feed, service, rest[0])
+
+
+#: Everything: who is not limited.
+EVERYTHING = Entitlement((("*", "*"),))
+
+
+def entitlement_of(services: Iterable[str], symbols: Iterable[str]) -> Entitlement:
+    """An entitlement from an operator's words. Raises `ValueError` for what is none."""
+    pairs = []
+    for text in services:
+        words = ("*", "*") if text in ("#", "*") else tuple(text.split("."))
+        if len(words) != 2 or not all(words):
+            raise ValueError(f"{text!r} is no service: feed.service, with * for any of either")
+        if any("#" in word or (len(word) > 1 and "*" in word) for word in words):
+            raise ValueError(f"{text!r}: a wildcard stands for a whole word")
+        pairs.append(words)
+    exact, beginnings = set(), []
+    for word in symbols:
+        if not word or "." in word or "#" in word or "*" in word[:-1]:
+            raise ValueError(f"{word!r} is no symbol: a key's third word, or a beginning and *")
+        if word.endswith("*"):
+            beginnings.append(word[:-1])
+        else:
+            exact.add(word)
+    return Entitlement(tuple(pairs), frozenset(exact), tuple(beginnings))
+
+
+def _rests(pattern: tuple[str, ...], service: tuple[str, ...]) -> set[tuple[str, ...]]:
+    """What may be left of a client's pattern once it has matched an entitled service's words."""
+    if not service:
+        return {pattern}
+    if not pattern:
+        return set()
+    if pattern[0] == "#":
+        return _rests(pattern[1:], service) | _rests(pattern, service[1:])
+    if pattern[0] == service[0] or "*" in (pattern[0], service[0]):
+        return _rests(pattern[1:], service[1:])
+    return set()
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """One user. `password` is a hash, `certificate` a name in the client's certificate; either may
+    be empty. `connections_max` 0: as many as the node takes."""
+
+    name: str
+    entitlement: Entitlement = EVERYTHING
+    password: str = field(default="", repr=False)
+    certificate: str = ""
+    connections_max: int = 0
+
+    def allows(self, feed: str, service: str, symbol: str) -> bool:
+        """Whether messages of this symbol are the user's."""
+        return self.entitlement.allows(feed, service, symbol)
+
+
+def admit(user: User, subscription: Subscription) -> tuple[Subscription, bool]:
+    """What a link of this user gets: the subscription within the entitlement; and whether that is
+    less than it asked for.
+
+    A pattern that lies outside as a whole is refused, so that nobody waits for what never comes.
+    Raises AddressError, with what is not allowed.
+    """
+    entitlement = user.entitlement
+    if entitlement == EVERYTHING:
+        return subscription, False
+    for pattern in subscription.patterns:
+        if not entitlement.meets(pattern):
+            raise AddressError(
+                f"user {user.name} is not entitled to {'.'.join(pattern)}",
+                "amqp:unauthorized-access",
+            )
+    narrowed = not all(entitlement.covers(pattern) for pattern in subscription.patterns)
+    return replace(subscription, entitlement=entitlement), narrowed
+
+
+# -- passwords ------------------------------------------------------------------------------
+
+
+def hash_password(password: str, salt: bytes | None = None) -> str:
+    """A hash to put into the configuration: scrypt with its costs, a salt of its own."""
+    salt = os.urandom(SALT_BYTES) if salt is None else salt
+    key = _scrypt(password, salt, SCRYPT_N, SCRYPT_R, SCRYPT_P, HASH_BYTES)
+    words = (base64.b64encode(each).decode() for each in (salt, key))
+    return "$".join(("scrypt", str(SCRYPT_N), str(SCRYPT_R), str(SCRYPT_P), *words))
+
+
+def _scrypt(password: str, salt: bytes, n: int, r: int, p: int, size: int) -> bytes:
+    memory = 128 * r * (n + p + 2) + (1 << 20)
+    return hashlib.scrypt(password.encode(), salt=salt, n=n, r=r, p=p, maxmem=memory, dklen=size)
+
+
+def parse_hash(text: str) -> tuple[int, int, int, bytes, bytes]:
+    """The costs n, r, p, the salt and the key of a hash. Raises `ValueError` for what is none."""
+    try:
+        kind, n, r, p, salt, key = text.split("$")
+        costs = int(n), int(r), int(p)
+        parts = base64.b64decode(salt, validate=True), base64.b64decode(key, validate=True)
+    except (ValueError, binascii.Error):
+        raise ValueError("is no hash that `feedhandler user` makes") from None
+    power_of_two = costs[0] > 1 and costs[0] & (costs[0] - 1) == 0
+    if kind != "scrypt" or not power_of_two or costs[1] < 1 or costs[2] < 1 or not all(parts):
+        raise ValueError("is no hash that `feedhandler user` makes")
+    if 128 * costs[0] * costs[1] * costs[2] > SCRYPT_BYTES_MAX:
+        raise ValueError(f"costs more than {SCRYPT_BYTES_MAX >> 20} MiB a log-in")
+    return *costs, *parts
+
+
+def verify(password: str, text: str) -> bool:
+    """Whether the password is the hash's. Slow on purpose; compares in constant time."""
+    n, r, p, salt, key = parse_hash(text)
+    return hmac.compare_digest(_scrypt(password, salt, n, r, p, len(key)), key)
+
+
+class Users:
+    """All users. `anonymous`: whoever says nothing may enter."""
+
+    def __init__(self, users: Iterable[User], anonymous: bool) -> None:
+        self._by_name = {user.name: user for user in users}
+        self._by_certificate = {u.certificate: u for u in self._by_name.values() if u.certificate}
+        #: Verified once, known again by a keyed digest: a client that reconnects need not wait.
+        self._known: dict[str, bytes] = {}
+        self._secret = os.urandom(HASH_BYTES)
+        self._nobody = ""
+        self.passwords = any(user.password for user in self._by_name.values())
+        self.certificates = bool(self._by_certificate)
+        everyone = self._by_name.get(ANONYMOUS, User(ANONYMOUS))
+        self.anonymous: User | None = everyone if anonymous else None
+
+    def by_certificate(self, names: Iterable[str]) -> User | None:
+        """The one user whom the certificate's names stand for; None for nobody or several."""
+        found = {user.name: user for name in names if (user := self._by_certificate.get(name))}
+        return next(iter(found.values())) if len(found) == 1 else None
+
+    def remembered(self, name: str, password: str) -> User | None:
+        """The user, where this password was verified before; quick."""
+        known = self._known.get(name)
+        if known is not None and hmac.compare_digest(known, self._digest(name, password)):
+            return self._by_name[name]
+        return None
+
+    def by_password(self, name: str, password: str) -> User | None:
+        """The user, where the password is the right one; slow, for a thread of its own.
+
+        A user that is not there costs the same as a wrong password.
+        """
+        user = self._by_name.get(name)
+        if not (user and user.password) or len(password.encode()) > PASSWORD_BYTES_MAX:
+            verify(password[:PASSWORD_BYTES_MAX], self._decoy())
+            return None
+        if not verify(password, user.password):
+            return None
+        self._known[name] = self._digest(name, password)
+        return user
+
+    def _digest(self, name: str, password: str) -> bytes:
+        return hmac.digest(self._secret, f"{name}\0{password}".encode(), "sha256")
+
+    def _decoy(self) -> str:
+        """A hash that no password is known for; with the costs of a real one."""
+        if not self._nobody:
+            hashes = (user.password for user in self._by_name.values() if user.password)
+            first = next(hashes, "")
+            n, r, p = parse_hash(first)[:3] if first else (SCRYPT_N, SCRYPT_R, SCRYPT_P)
+            salt, key = (base64.b64encode(os.urandom(HASH_BYTES)).decode() for _ in range(2))
+            self._nobody = f"scrypt${n}${r}${p}${salt}${key}"
+        return self._nobody
+
+
+class Throttle:
+    """Failed log-ins by address: `failures_max` in `window_ns`, then none is heard for so long."""
+
+    def __init__(self, failures_max: int, window_ns: int) -> None:
+        self._failures_max = failures_max
+        self._window_ns = window_ns
+        self._rows: OrderedDict[str, list[int]] = OrderedDict()
+
+    def failed(self, address: str, now_ns: int) -> None:
+        """A log-in from this address failed."""
+        row = self._rows.pop(address, None)
+        if row is None or now_ns - row[0] >= self._window_ns:
+            row = [now_ns, 0]
+        row[1] += 1
+        self._rows[address] = row
+        if len(self._rows) > THROTTLED_MAX:
+            self._rows.popitem(last=False)
+
+    def shut(self, address: str, now_ns: int) -> bool:
+        """Whether log-ins from this address are not considered for now."""
+        row = self._rows.get(address)
+        if row is None:
+            return False
+        if now_ns - row[0] >= self._window_ns:
+            del self._rows[address]
+            return False
+        return row[1] >= self._failures_max
+
+
+class TokenBucket:
+    """`per_s` of something a second, twice as many at once after a quiet time; 0: any number."""
+
+    def __init__(self, per_s: int, now_ns: int) -> None:
+        self._per_s = per_s
+        self._held = 2.0 * per_s
+        self._at_ns = now_ns
+
+    def take(self, now_ns: int) -> bool:
+        """Whether one more may be now."""
+        if self._per_s == 0:
+            return True
+        gained = (now_ns - self._at_ns) * self._per_s / 1e9
+        self._held = min(2.0 * self._per_s, self._held + gained)
+        self._at_ns = now_ns
+        if self._held < 1.0:
+            return False
+        self._held -= 1.0
+        return True
