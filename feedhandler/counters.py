@@ -207,6 +207,7 @@ GAUGES: dict[str, dict[str, str]] = {
         "latency_max_seconds": "longest time from the kernel's receive stamp to the write",
         "links": "links that get all of the service, or some of it",
         "store_bytes": "bytes of published packets kept for the catch-up after a snapshot",
+        "history_bytes": "bytes of packets, quality messages and blocks kept for links that resume",
     },
     "server": {"up": "1: connected, 0: not"},
     "node": {

@@ -136,10 +136,10 @@ class Member:
 
     def send(self, message: Shared) -> None:
         """Send a message; `takes_more` was asked, or its own turn has come."""
-        data = message.data
         at = message.number_at
-        data[at : at + 4] = self.group_sequence.to_bytes(4, "big")
+        message.data[at : at + 4] = self.group_sequence.to_bytes(4, "big")
         self.group_sequence = (self.group_sequence + 1) & 0xFFFF_FFFF
+        data = bytes(message.data)
         if message.attempts:
             data = HEADER_AGAIN + bytes([message.attempts]) + data
         self.sender.send(data, 0, len(data))
@@ -268,7 +268,8 @@ class Group(Outlet):
     def _on_overrun(self) -> None:
         for member in self.members:
             member.overrun = True
-            member.peer.overruns.append(member)
+            overruns: list[Any] = member.peer.overruns
+            overruns.append(member)
             member.peer.stir()
 
     # -- what the fan-out brings ------------------------------------------------------------
@@ -289,10 +290,10 @@ class Group(Outlet):
             for member in self.members:
                 member.hear(replace(message, data=message.data[:]))  # their numbers differ
             return True
-        member = self._choose(message)
-        if member is None:
+        chosen = self._choose(message)
+        if chosen is None:
             return False
-        member.send(message)
+        chosen.send(message)
         return True
 
     def _choose(self, message: Shared) -> Member | None:

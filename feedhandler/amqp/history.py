@@ -121,7 +121,7 @@ class History:
     # -- what is published ------------------------------------------------------------------
 
     @property
-    def bytes(self) -> int:
+    def held_bytes(self) -> int:
         """Bytes kept, of packets and of notes."""
         return self.store.held_bytes + self.notes_bytes
 

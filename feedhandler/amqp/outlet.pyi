@@ -38,6 +38,7 @@ class Outlet:
     batch_bytes_max: int
     overrun: bool
     behind: bool
+    catching: int
     group_sequence: int
     sent: int
     sent_bytes: int

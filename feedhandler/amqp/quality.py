@@ -20,9 +20,9 @@ A quality message is JSON, one object (`Quality` is its typed form). Ranges are 
 
     state     as above
     reason    what changed: attached, start, gap, reset, silent, back, mismatch, missing,
-              recovered, snapshot-begin, snapshot-end, or why the stream was declared stale; to a
-              link that attached with snapshot=1 alone: snapshot, that it comes before anything
-              else, or "no snapshot", that there is none (`doubt` says why)
+              recovered, snapshot-begin, snapshot-end, or why the stream was declared stale; to
+              one link alone: with snapshot=1 snapshot, that it comes before anything else, or
+              "no snapshot", that there is none (`doubt` says why); with from= resume (`resume`)
     service   the service
     since     first sequence of the stream that this numbering's messages belong to
     next      the sequence expected next

@@ -79,6 +79,7 @@ def _channel(gateway: "Gateway", place: int) -> Iterator[AnyReading]:
             "latency_max_seconds": stream.latency.maximum / 1e9,
             "links": len({*stream.whole, *stream.fine}),
             "store_bytes": 0 if stream.store is None else stream.store.bytes,
+            "history_bytes": 0 if stream.history is None else stream.history.held_bytes,
         },
         labels,
     )

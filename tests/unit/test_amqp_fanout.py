@@ -549,7 +549,12 @@ def test_a_name_from_reference_data_is_in_the_keys_from_the_next_message_on() ->
 
 @pytest.mark.skipif(bool(os.environ.get("FEEDHANDLER_PURE")), reason="this is the twin's run")
 def test_the_interpreted_stack_passes_the_same_tests() -> None:
-    beside = ("test_amqp_blocks.py", "test_amqp_outlet.py")
+    beside = (
+        "test_amqp_blocks.py",
+        "test_amqp_outlet.py",
+        "test_amqp_history.py",
+        "test_amqp_resume_property.py",
+    )
     files = [__file__, *(str(CHECKOUT / "tests/unit" / name) for name in beside)]
     run = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files],

@@ -225,7 +225,7 @@ def test_notes_before_the_oldest_packet_go_with_it() -> None:
     assert [note.body for note in service.history.notes] == [b"third"]
     assert service.history.told_before(service.history.find_end()) == b"third"
     assert service.history.told_before(Place(20, 2)) == b"second"
-    assert service.history.bytes == 1000 + service.history.notes_bytes
+    assert service.history.held_bytes == 1000 + service.history.notes_bytes
 
 
 def test_a_block_is_found_by_its_packets_tags(service: Service) -> None:

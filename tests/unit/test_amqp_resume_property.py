@@ -25,7 +25,7 @@ from feedhandler.amqp.outlet import Outlet
 from feedhandler.codecs.scanner import PacketHeader, parse_header
 from feedhandler.ingest.ring import RecordKind
 
-SEEDS = 12 if os.environ.get("FEEDHANDLER_PURE") else 60
+SEEDS = 8 if os.environ.get("FEEDHANDLER_PURE") else 24
 ADDRESSES = [
     f"euronext.104{symbol}?as={grain}{types}"
     for symbol in ("", ".1003")
@@ -278,8 +278,8 @@ def check_short(seed: int) -> tuple[int, int]:
 
 def test_what_a_short_history_cannot_bring_is_told_number_by_number() -> None:
     missed = numbered = 0
-    for seed in range(SEEDS // 2):
+    for seed in range(SEEDS // 3):
         more, exactly = check_short(seed)
         missed, numbered = missed + more, numbered + exactly
-    assert missed > 100 * SEEDS
-    assert numbered > 10 * SEEDS
+    assert missed > 50 * SEEDS
+    assert numbered > 5 * SEEDS
