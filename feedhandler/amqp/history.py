@@ -136,9 +136,10 @@ class History:
         return max(self.store.taken - self.store.held, self.floor)
 
     def begin(self, prefix: bytes, first: int, end: int) -> None:
-        """A numbering begins: its next number is `first`; the one before ended before `end`."""
-        last = self.numberings[-1]
-        last.end = end
+        """A numbering begins: its next number is `first`; the one before ended before `end`, or
+        with the newest packet where the store has been cleared already."""
+        last, packet = self.numberings[-1], self.store.packet(self.store.taken - 1)
+        last.end = end or (packet[1] if packet is not None else 0)
         if last.serial == self.store.taken:  # nothing was published in it
             self.numberings.pop()
         self.numberings.append(Numbering(prefix, self.store.taken, first))
@@ -224,10 +225,22 @@ class History:
         if late is not None:
             return self._from_the_oldest("too late", late, sequence, number, next_sequence)
         if same_day:
-            # Ahead of us: another gateway's, unless a numbering of today is over.
-            why = "another numbering" if len(same_day) > 1 else ""
-            return Found(self.find_end(), next_sequence, why)
+            return self._ahead(same_day, sequence, number, next_sequence)
         return self._from_the_oldest("another day", None, 0, WHOLE_PACKET, next_sequence)
+
+    def _ahead(
+        self, same_day: list[Numbering], sequence: int, number: int, next_sequence: int
+    ) -> Found:
+        """As `find`, for a number that we have not come to: another gateway's, unless the day has
+        had several numberings. Where the day is over, what follows it follows the tag."""
+        last, single = same_day[-1], len(same_day) == 1
+        if last is self.numberings[-1]:
+            why = "" if single else "another numbering"
+            return Found(self.find_end(), next_sequence, why)
+        place = self._after(last, sequence, number) if single else None
+        if place is not None and place.note >= self.gone:
+            return Found(place, self._number_at(place, next_sequence))
+        return self._from_the_oldest("another numbering", None, 0, WHOLE_PACKET, next_sequence)
 
     def _after(self, numbering: Numbering, sequence: int, number: int) -> Place | None:
         """The place behind message `number` of the packet, in this numbering; None where not all

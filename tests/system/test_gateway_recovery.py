@@ -250,7 +250,11 @@ def test_a_gateway_that_starts_in_mid_day_comes_to_the_true_state() -> None:
             config = configured(work.plan, work.exchange)
             work.start()
             await until(lambda: work.exchange.progress().elapsed_ns > 1.2e9)
-            async with running(config) as (gateway, _, url), Watcher(url) as watcher:
+            # A block that was sent before the watcher is there is sent to it again.
+            async with (
+                running(config) as (gateway, _, url),
+                Watcher(url, snapshot=True) as watcher,
+            ):
                 await work.until_closed()
                 await watcher.until_equal(truth(work.plan))
                 assert gateway.snapshot()["recovery"]["mid_day_starts"] >= 3

@@ -186,6 +186,35 @@ def test_a_numbering_in_which_nothing_was_published_is_none() -> None:
     assert len(service.history.numberings) == 1
 
 
+def test_a_numbering_ends_though_the_store_was_cleared_before_the_history_hears_of_it(
+    service: Service,
+) -> None:
+    service.history.store.clear()
+    service.begin(TOMORROW, 1)
+    service.packets(1, 5)
+    assert service.history.numberings[0].end == 21
+
+
+def test_a_tag_from_ahead_of_a_day_that_is_over_is_followed_by_the_next_day() -> None:
+    service = Service(bytes_max=1000)
+    service.begin(DAY, 1)
+    service.packets(1, 5)
+    service.begin(TOMORROW, 1)
+    service.note(b"reset")
+    service.packets(1, 3)
+    assert service.find(8) == Found(Place(5, 0), 1)
+    service.packets(4, 20)
+    assert service.find(8) == Found(Place(15, 1), 11, "another numbering", ((1, 10),))
+    twice = Service()
+    twice.begin(DAY, 1)
+    twice.packets(1, 5)
+    twice.begin(DAY, 1)
+    twice.packets(1, 5)
+    twice.begin(TOMORROW, 1)
+    twice.packets(1, 5)
+    assert twice.find(8) == Found(Place(0, 0), 1, "another numbering")
+
+
 def test_numberings_are_bounded_and_what_is_older_is_not_found() -> None:
     service = Service()
     for number in range(NUMBERINGS_MAX + 5):
