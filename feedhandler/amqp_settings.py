@@ -148,10 +148,12 @@ class AmqpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     ] = False
     queue_bytes: Annotated[
         _Bytes,
-        _setting(
-            "waiting bytes per subscriber, room for a snapshot block; who overruns it is detached"
-        ),
+        _setting("waiting bytes per subscriber, room for a snapshot block; beyond it `when_full`"),
     ] = 64 * 2**20
+    when_full: Annotated[
+        str,
+        _setting("links that do not ask by `full=`: detach, drop_oldest or conflate"),
+    ] = "detach"
     history_bytes: Annotated[
         int,
         _setting(

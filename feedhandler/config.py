@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct, field
 
+from feedhandler.amqp.policies import POLICIES, fault_of_policy
 from feedhandler.amqp_settings import (
     AmqpConfig,
     LimitsConfig,
@@ -491,6 +492,8 @@ def _check_bounds(config: Config) -> None:
         nearest = 1 << ring.bit_length()
         hint = f"the next larger one is {nearest}"
         raise _Wrong(("receive", "ring_bytes"), f"{ring} is not a power of two", hint)
+    if wrong := fault_of_policy(config.amqp.when_full, True):
+        raise _Wrong(("amqp", "when_full"), wrong, f"one of {', '.join(POLICIES)}")
     for section, bind in (("stats", config.stats.bind), ("control", config.control.bind)):
         if bind and not is_endpoint(bind):
             hint = "for example tcp://127.0.0.1:5571"

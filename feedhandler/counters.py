@@ -129,6 +129,14 @@ class NodeCounter(Counter):
     LINKS_LIMITED = 27, "links refused by a limit: too many, or asked for too quickly"
     LINKS_UNENTITLED = 28, "links refused because nothing of their pattern is the user's"
     LINKS_NARROWED = 29, "links accepted that get less than their pattern: the user's part of it"
+    DROPPED = 30, "messages dropped on links that drop the oldest; told as lost"
+    DROPPED_BYTES = 31, "bytes of those messages"
+    OVERFLOWS = 32, "times the queue of a link became full that is not detached for it"
+    CONFLATED = 33, "market messages that newer ones or a book replaced while they waited"
+    CONFLATED_BYTES = 34, "bytes of those messages"
+    BOOKS = 35, "books sent anew in place of orders that waited"
+    BEHIND_US = 36, "microseconds that such links were behind, added up"
+    FULL_US = 37, "microseconds that such links were behind with a queue that had become full"
 
 
 class DestinationCounter(Counter):
@@ -149,6 +157,10 @@ class DestinationCounter(Counter):
     OVERFLOWS = 12, "times the queue became full"
     CONNECTS = 13, "times the link was there"
     FAILURES = 14, "connections that broke, and tries that failed"
+    DETACHED = 15, "times the link was closed because too much waited, by when_full = detach"
+    CONFLATED = 16, "market messages that newer ones or a book replaced while they waited"
+    CONFLATED_BYTES = 17, "bytes of those messages"
+    BOOKS = 18, "books sent anew in place of orders that waited"
 
 
 class RecorderCounter(Counter):

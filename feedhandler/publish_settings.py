@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from feedhandler.amqp import brokers
+from feedhandler.amqp.policies import POLICIES, fault_of_policy
 from feedhandler.codecs.errors import ConfigError
 
 #: What stands for a password where one is shown.
@@ -106,7 +107,7 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         _Bytes, _setting("bytes that wait or are unconfirmed at most; beyond it `when_full`")
     ] = 64 * 2**20
     when_full: Annotated[
-        Literal["drop_oldest"], _setting("drop_oldest: what waits longest is dropped, and told")
+        str, _setting("what gives way at that bound: drop_oldest, detach or conflate")
     ] = "drop_oldest"
     batch_max_bytes: Annotated[int, _setting("largest body of a batch", ge=1500, le=2**24)] = 65_536
     batch_max_us: Annotated[
@@ -241,6 +242,8 @@ def _fault(config: PublishConfig) -> tuple[str, str, str] | None:
     if place.user and not place.local and not config.plain_over_network:
         hint = "plain_over_network = true, where the network between is trusted"
         return "to", "would send the password unencrypted to another machine", hint
+    if wrong := fault_of_policy(config.when_full, config.quality):
+        return "when_full", wrong, f"one of {', '.join(POLICIES)}"
     return _fault_of_goal(config) or _fault_of_management(config) or _fault_of_bounds(config)
 
 

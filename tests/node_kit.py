@@ -35,6 +35,7 @@ class Settings:
 
     address: tuple[str, int] = ("127.0.0.1", 0)
     queue_bytes: int = 8 << 20
+    when_full: str = "detach"
     batch_max_bytes: int = 65_536
     max_frame_bytes: int = 65_536
     idle_timeout_ms: int = 0

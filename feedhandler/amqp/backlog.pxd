@@ -10,7 +10,10 @@ cdef class Backlog(Outlet):
     cdef dict by_service
     cdef readonly dict shortfalls
     cdef Frame note
-    cdef object clock
+    cdef readonly object clock
+    cdef readonly unsigned long long conflated
+    cdef readonly unsigned long long conflated_bytes
+    cdef readonly unsigned long long books_sent
     cdef readonly object behind_time
     cdef readonly object full_time
     cdef bint numbers_late
@@ -21,6 +24,7 @@ cdef class Backlog(Outlet):
     cdef readonly unsigned long long dropped_bytes
     cdef readonly unsigned long long overflows
     cdef readonly bint overflowing
+    cdef readonly bint given_up
     cdef long long _number(self, str key)
     cdef int _dispatch(self, Parcel parcel)
     cdef bint _first(self)

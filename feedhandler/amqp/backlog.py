@@ -54,7 +54,8 @@ class Backlog(Outlet):
 
     `untold`: the receiver lacks something that it has not been told of. `overflowing`: the queue
     became full and has not been empty since. `numbers_late`: messages are numbered as they are
-    sent, so that what is dropped leaves no hole; else as they come.
+    sent, so that what is dropped leaves no hole; else as they come. `given_up`: all that comes is
+    dropped, until the receiver is there again.
     """
 
     def __init__(
@@ -81,7 +82,8 @@ class Backlog(Outlet):
         self.untold = False
         self.following = 0
         self.dropped = self.dropped_bytes = self.overflows = 0
-        self.overflowing = False
+        self.conflated = self.conflated_bytes = self.books_sent = 0
+        self.overflowing = self.given_up = False
 
     # -- what a subclass says ---------------------------------------------------------------
 
@@ -119,6 +121,10 @@ class Backlog(Outlet):
         shortfall = self.shortfalls[parcel.service]
         if shortfall.skipping and shortfall.skips(parcel.block, parcel.reason, parcel.data):
             self._count_drop(parcel)
+            self._note_backlog()
+        elif self.given_up:
+            self._lose(parcel)
+            self._note_backlog()
         elif self._may_send() and self._room(len(parcel.data)):
             self._send(parcel)
         else:
@@ -265,6 +271,8 @@ class Backlog(Outlet):
     def drain(self) -> cython.int:
         """Send what waits, as far as credit, room and the engine allow."""
         parcel: Parcel
+        if self.given_up:
+            return 0
         if self.untold and not self._first():
             self._tell()
         while self.queue and not self.untold and not self._first() and self.sender.ready():

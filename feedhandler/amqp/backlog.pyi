@@ -12,6 +12,10 @@ DROP_SHARE: int
 class Backlog(Outlet):
     streams: list[Stream]
     shortfalls: dict[int, Shortfall]
+    clock: Callable[[], int]
+    conflated: int
+    conflated_bytes: int
+    books_sent: int
     behind_time: Stopwatch
     full_time: Stopwatch
     untold: bool
@@ -19,6 +23,7 @@ class Backlog(Outlet):
     dropped_bytes: int
     overflows: int
     overflowing: bool
+    given_up: bool
     def __init__(
         self,
         peer: Peer,

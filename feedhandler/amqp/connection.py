@@ -17,9 +17,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy
 
 from feedhandler.amqp import proton
+from feedhandler.amqp.backlog import Backlog
 from feedhandler.amqp.groups import Group, Member, group_name
 from feedhandler.amqp.login import REFUSAL_SECONDS, Admission
 from feedhandler.amqp.outlet import Outlet, Peer
+from feedhandler.amqp.policies import DETACH
 from feedhandler.amqp.routing import AddressError, Subscription, parse_address, without_tags
 from feedhandler.amqp.sasl import State
 from feedhandler.amqp.stream import Stream
@@ -277,6 +279,8 @@ class NodeConnection(Peer):
         """A client wants to have a part of what a group of links receives."""
         node = self.node
         try:
+            if subscription.full not in (None, DETACH):
+                raise AddressError("links that share a stream are detached when it is full")
             group = node.groups.find(link.name, subscription)
             if group is None:
                 group = self._new_group(link, subscription)
@@ -318,7 +322,9 @@ class NodeConnection(Peer):
         if frame_bytes and len(f"{link.name}{link.source_address}") + ANSWER_BYTES > frame_bytes:
             # The answer repeats both, and an attach cannot be sent in parts.
             raise AddressError(f"frames of {frame_bytes} bytes have no room for the address")
-        asked = parse_address(link.source_address, node.message_type, node.snapshots, node.history)
+        asked = parse_address(
+            link.source_address, node.message_type, node.snapshots, node.history, node.policies
+        )
         assert self.user is not None
         subscription, narrowed = admit(self.user, asked)
         node.counts[NodeCounter.LINKS_NARROWED] += narrowed
@@ -341,9 +347,7 @@ class NodeConnection(Peer):
     def _join(self, link: Any, subscription: Subscription, resumed: list[Stream]) -> Outlet:
         """Let an accepted link take part in the fan-out, but not yet in streams that it resumes."""
         node = self.node
-        outlet = Outlet(
-            self, link, subscription, node.settings.queue_bytes, node.settings.batch_max_bytes
-        )
+        outlet = node.outlet(self, link, subscription)
         node.fanout.add(outlet, resumed)
         self._count(link, outlet)
         return outlet
@@ -413,9 +417,7 @@ class NodeConnection(Peer):
         """Whether messages or frames still have to go out."""
         if self.leave_by is not None:
             return False
-        return self.writing or any(
-            outlet.queued_bytes or outlet.has_open_batch() for outlet in self.outlets.values()
-        )
+        return self.writing or any(outlet.behind for outlet in self.outlets.values())
 
     def close(self, condition: str = "", description: str = "") -> None:
         """Say goodbye; the socket closes when the client answers or `end` is called."""
@@ -488,3 +490,13 @@ def add_outlet(counts: numpy.ndarray, outlet: Outlet) -> None:
     counts[NodeCounter.WAITED] += outlet.waited
     counts[NodeCounter.ACCEPTED] += outlet.sender.accepted
     counts[NodeCounter.REFUSED] += outlet.sender.refused
+    if isinstance(outlet, Backlog):
+        now_ns = outlet.clock()
+        counts[NodeCounter.DROPPED] += outlet.dropped
+        counts[NodeCounter.DROPPED_BYTES] += outlet.dropped_bytes
+        counts[NodeCounter.OVERFLOWS] += outlet.overflows
+        counts[NodeCounter.CONFLATED] += outlet.conflated
+        counts[NodeCounter.CONFLATED_BYTES] += outlet.conflated_bytes
+        counts[NodeCounter.BOOKS] += outlet.books_sent
+        counts[NodeCounter.BEHIND_US] += outlet.behind_time.total_ns(now_ns) // 1000
+        counts[NodeCounter.FULL_US] += outlet.full_time.total_ns(now_ns) // 1000

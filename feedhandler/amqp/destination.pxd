@@ -11,6 +11,7 @@ cdef class Destination(Backlog):
     cdef readonly Window window
     cdef dict numbers
     cdef object on_batch
+    cdef readonly str policy
     cdef Envelope envelope
     cdef readonly unsigned long long abandoned
     cpdef int settle(self)

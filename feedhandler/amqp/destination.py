@@ -36,6 +36,8 @@ else:
     from feedhandler.amqp.proton import PublisherLink
     from feedhandler.amqp.window import Parcel, Window
 
+from feedhandler.amqp.policies import DETACH, DROP_OLDEST
+
 #: Routing keys whose group-sequence is remembered; past it all begin again at 0.
 KEYS_MAX = 1_000_000
 _KEYS_MAX = cython.declare(cython.Py_ssize_t, KEYS_MAX)
@@ -47,7 +49,8 @@ class Destination(Backlog):
 
     `streams`: the fan-out's, in its order. `retry_ns`: see `Window`. `clock`: nanoseconds that do
     not go back. `on_batch` is called when batches stay open at the end of a hand-over because more
-    waits for the fan-out; None: none does.
+    waits for the fan-out; None: none does. `policy`: what gives way at the bound; by `detach` the
+    destination puts itself into its connection's `overruns`.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Destination(Backlog):
         retry_ns: Callable[[int], int],
         clock: Callable[[], int],
         on_batch: Callable[[], None] | None = None,
+        policy: str = DROP_OLDEST,
     ) -> None:
         super().__init__(
             peer, PublisherLink(), subscription, streams, queue_bytes_max, batch_bytes_max, clock
@@ -71,6 +75,7 @@ class Destination(Backlog):
         self.envelope = Envelope()
         self.numbers = {}
         self.on_batch = on_batch
+        self.policy = policy
         self.abandoned = 0
 
     def connect(self, link: PublisherLink, envelope: Envelope) -> None:
@@ -79,10 +84,13 @@ class Destination(Backlog):
         self.envelope = envelope
         self.sender = link
         link.wants_flow = self.behind
+        self.given_up = False
 
     def disconnect(self) -> int:
         """The link is gone; how many messages are to be sent again."""
+        given_up = self.given_up
         self.connect(PublisherLink(), self.envelope)
+        self.given_up = given_up
         count = self.window.lost()
         self._note_backlog()
         return count
@@ -139,6 +147,20 @@ class Destination(Backlog):
                 self.envelope.send(self.link, number, parcel.key, parcel.data)
                 self.peer.touch()
         return Backlog.drain(self)
+
+    def _overflow(self) -> None:
+        """The bound is passed: the oldest give way, or, by `detach`, all that waits does, and
+        what comes from then on, until the broker is there again."""
+        if self.policy != DETACH:
+            Backlog._overflow(self)
+            return
+        self._set_overflowing(True)
+        self.overflows += 1
+        while self.queue:
+            self._drop_oldest()
+        self.given_up = True
+        self.peer.overruns.append(self)
+        self.peer.touch()
 
     # -- what the broker says ---------------------------------------------------------------
 

@@ -14,6 +14,7 @@ class Destination(Backlog):
     link: PublisherLink
     window: Window
     abandoned: int
+    policy: str
     def __init__(
         self,
         peer: Peer,
@@ -25,6 +26,7 @@ class Destination(Backlog):
         retry_ns: Callable[[int], int],
         clock: Callable[[], int],
         on_batch: Callable[[], None] | None = None,
+        policy: str = ...,
     ) -> None: ...
     def connect(self, link: PublisherLink, envelope: Envelope) -> None: ...
     def disconnect(self) -> int: ...

@@ -20,14 +20,18 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from feedhandler.amqp.backlogged_link import BackloggedLink
 from feedhandler.amqp.connection import LinkObserver, NodeConnection, add_outlet
 from feedhandler.amqp.fanout import Fanout
 from feedhandler.amqp.groups import Groups
 from feedhandler.amqp.listener import Listener
 from feedhandler.amqp.login import Gate
-from feedhandler.amqp.outlet import Outlet
+from feedhandler.amqp.outlet import Outlet, Peer
+from feedhandler.amqp.policies import DETACH, LINK_POLICIES
+from feedhandler.amqp.proton import SenderLink
 from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.resume import Resumption
+from feedhandler.amqp.routing import Subscription
 from feedhandler.amqp.sasl import Credentials
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs.errors import ConfigError
@@ -52,6 +56,8 @@ class NodeSettings(Protocol):
     def queue_bytes(self) -> int: ...
     @property
     def batch_max_bytes(self) -> int: ...
+    @property
+    def when_full(self) -> str: ...
     @property
     def max_frame_bytes(self) -> int: ...
     @property
@@ -281,6 +287,22 @@ class Node:
         for outlet in self.outlets():
             add_outlet(counts, outlet)
         return as_dict(NodeCounter, counts)
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """What a link may ask for by `full=`."""
+        return LINK_POLICIES
+
+    def outlet(self, peer: Peer, link: SenderLink, subscription: Subscription) -> Outlet:
+        """A new link's side of the fan-out, with the policy it asks for, or else the node's; one
+        without quality messages could not be told what gave way, and is detached."""
+        settings = self.settings
+        policy = subscription.full or (settings.when_full if subscription.quality else DETACH)
+        bounds = (settings.queue_bytes, settings.batch_max_bytes)
+        if policy == DETACH:
+            return Outlet(peer, link, subscription, *bounds)
+        streams = self.fanout.streams
+        return BackloggedLink(peer, link, subscription, streams, *bounds, time.monotonic_ns)
 
     def outlets(self) -> Iterator[Outlet]:
         """Every link's, brokers that are published to left out."""

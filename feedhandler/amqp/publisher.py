@@ -97,7 +97,7 @@ class Publisher(Peer):
         self.state = State.CLOSED
         self.reason = ""
         self.broker = ""
-        self.connects = self.failures = 0
+        self.connects = self.failures = self.detached = 0
         self.destination = self._destination(fanout, message_type)
         self._fanout = fanout
         self._container = container
@@ -134,6 +134,7 @@ class Publisher(Peer):
             Backoff(RETRY_US, RETRY_MOST_US, zlib.crc32(config.name.encode())).delay_ns,
             time.monotonic_ns,
             self._on_batch if config.batch_max_us else None,
+            config.when_full,
         )
 
     # -- beginning and end ------------------------------------------------------------------
@@ -347,10 +348,25 @@ class Publisher(Peer):
 
     def attend(self) -> None:
         """Do what a hand-over left to do beside writing."""
+        if self.overruns:
+            self._detach()
         if self.writing:
             self.dirty = False
         else:
             self.work()
+
+    def _detach(self) -> None:
+        """The destination has given up, by `when_full = "detach"`: the link is closed, and tried
+        again as after any end of it; what comes until then is lost, and told."""
+        self.overruns.clear()
+        self.detached += 1
+        reason = f"more than {self.config.queue_bytes} bytes waited"
+        if self.state is not State.UP or self.engine is None or self.gone:
+            self._say(f"detached: {reason}")
+            return
+        self.destination.link.close("amqp:resource-limit-exceeded", reason)
+        self.engine.flush()
+        self._end(f"detached: {reason}")
 
     def work(self) -> None:
         """Act upon the engine's events, send what may be sent, and write, until nothing is new."""
@@ -364,6 +380,9 @@ class Publisher(Peer):
                 return
             self._settle()
             self.destination.drain()
+            if self.overruns:
+                self._detach()
+                return
             state = self.engine.flush()
             if state < 0:
                 self._end(self._why())
@@ -385,6 +404,8 @@ class Publisher(Peer):
             self.engine.tick(now_ms)
             self.destination.window.due(time.monotonic_ns())
             self.work()
+        if self.overruns:
+            self._detach()
         self._tell_overflow()
 
     def _handle(self, kind: int, link: Any) -> None:
@@ -446,7 +467,8 @@ class Publisher(Peer):
         """Once for each time that the queue is full."""
         full = self.destination.overflowing
         if full and not self._told_overflow:
-            self._say("the broker does not keep up: the oldest messages are dropped")
+            what = "all" if self.destination.given_up else "the oldest"
+            self._say(f"the broker does not keep up: {what} messages are dropped")
         self._told_overflow = full
 
     def _say(self, text: str) -> None:
@@ -485,6 +507,10 @@ class Publisher(Peer):
             DestinationCounter.OVERFLOWS: destination.overflows,
             DestinationCounter.CONNECTS: self.connects,
             DestinationCounter.FAILURES: self.failures,
+            DestinationCounter.DETACHED: self.detached,
+            DestinationCounter.CONFLATED: destination.conflated,
+            DestinationCounter.CONFLATED_BYTES: destination.conflated_bytes,
+            DestinationCounter.BOOKS: destination.books_sent,
         }
         return {
             "name": self.config.name,

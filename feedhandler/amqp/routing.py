@@ -6,9 +6,10 @@ word and `#` for any number of words, none included: without wildcards the sourc
 exchange, with them its topic exchange (paper, section 4).
 
 An address is `<pattern>[,<pattern>...][?as=packet|batch|message][&types=...][&quality=0]
-[&stamp=1][&snapshot=1][&from=<tag in hex>[,...]]`. `snapshot` where nobody makes any and `from`
-where no history is kept are known words of the address whose service is not offered; they are
-refused as such, and anything else as an invalid field.
+[&stamp=1][&snapshot=1][&from=<tag in hex>[,...]][&full=detach|drop_oldest|conflate]`. `snapshot`
+where nobody makes any, `from` where no history is kept and policies that are not to be had are
+known words of the address whose service is not offered; they are refused as such, and anything
+else as an invalid field.
 
 No I/O, no engine: text in, decisions out.
 """
@@ -21,6 +22,7 @@ from functools import lru_cache
 from typing import Protocol
 
 from feedhandler.amqp.framing import TAG_BYTES
+from feedhandler.amqp.policies import CONFLATE, DETACH, JOURNAL, LINK_POLICIES, POLICIES
 from feedhandler.codecs.errors import UsageError
 
 #: Longest address (room for a thousand keys, or a tag of each of 256 services), most patterns in
@@ -85,7 +87,7 @@ class Subscription:
     """What a link asked for, within its user's `entitlement`, where that is not everything.
 
     `types` is None for all message types; `resume` are tags, one a service at most, after which it
-    goes on.
+    goes on; `full` is None for the policy that the node has for links that do not name one.
     """
 
     patterns: tuple[tuple[str, ...], ...]
@@ -96,6 +98,7 @@ class Subscription:
     snapshot: bool = False
     resume: tuple[bytes, ...] = ()
     entitlement: Entitled | None = None
+    full: str | None = None
     _named: dict[tuple[str, str], frozenset[str] | None] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
@@ -160,9 +163,10 @@ def parse_address(
     message_type: Callable[[str], int],
     snapshots: bool = False,
     history: bool = False,
+    policies: tuple[str, ...] = LINK_POLICIES,
 ) -> Subscription:
     """Read a source address. `message_type` turns a word of `types` into a type's number;
-    `snapshots`: `snapshot=` is offered; `history`: `from=` is.
+    `snapshots`: `snapshot=` is offered; `history`: `from=` is; `policies`: what `full=` may be.
 
     Raises AddressError, with the AMQP condition to answer.
     """
@@ -187,15 +191,16 @@ def parse_address(
     if snapshot and not quality:
         raise AddressError("snapshot=1 needs the quality messages that mark its begin and end")
     resume = _tags(options.pop("from")) if history and "from" in options else ()
+    full = _full(options, quality, policies)
     for known in ("snapshot", "from"):
         if known in options:
             raise AddressError(f"{known}= is not offered by this node", "amqp:not-implemented")
     if options:
         raise AddressError(
             f"unknown key {next(iter(options))!r}: "
-            "known are as, types, quality, stamp, snapshot, from"
+            "known are as, types, quality, stamp, snapshot, from, full"
         )
-    return Subscription(patterns, grain, types, quality, stamp, snapshot, resume)
+    return Subscription(patterns, grain, types, quality, stamp, snapshot, resume, full=full)
 
 
 def without_tags(address: str) -> str:
@@ -257,6 +262,20 @@ def _type(word: str, message_type: Callable[[str], int]) -> int:
     if not 0 <= number <= TYPE_MAX:
         raise AddressError(f"types={word}: no such message type")
     return number
+
+
+def _full(options: dict[str, str], quality: bool, offered: tuple[str, ...]) -> str | None:
+    """The policy that a link asks for; None where it leaves that to the node."""
+    word = options.pop("full", None)
+    if word is None:
+        return None
+    if word not in offered:
+        known = word in (*POLICIES, CONFLATE, JOURNAL)
+        condition = "amqp:not-implemented" if known else "amqp:invalid-field"
+        raise AddressError(f"full={word}: this node offers {', '.join(offered)}", condition)
+    if word != DETACH and not quality:
+        raise AddressError(f"full={word} needs the quality messages that tell what gave way")
+    return word
 
 
 def _flag(options: dict[str, str], key: str, default: bool) -> bool:

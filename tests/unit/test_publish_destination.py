@@ -59,6 +59,7 @@ class Broker:
         queue_bytes: int = 1 << 20,
         batch_bytes: int = 65_536,
         on_batch: Any = None,
+        policy: str = "drop_oldest",
         services: tuple[int, ...] = (104,),
     ) -> None:
         self.rig = Rig(services)
@@ -74,6 +75,7 @@ class Broker:
             lambda tries: 1000 * tries,
             lambda: self.now_ns,
             on_batch,
+            policy,
         )
         self.rig.fanout.add(self.destination)
         self.links: list[FakeBroker] = []
@@ -451,3 +453,27 @@ def test_every_grain_arrives_whole_through_broken_links(grain: str) -> None:
     else:
         broker.stream(1, 100)
         assert kept == {m.tag: m.body for m in subscriber.sent}
+
+
+def test_by_detach_a_full_queue_gives_all_up_and_tells_so_when_the_link_is_back() -> None:
+    broker = Broker(queue_bytes=20_000, policy="detach")
+    link = broker.connect(5)
+    broker.begin()
+    broker.stream(1, 300)
+    destination = broker.destination
+    assert destination.given_up
+    assert broker.peer.overruns == [destination]
+    assert destination.queued_bytes == 0
+    assert len(destination.window.held) == len(link.frames) == 5, "what was sent may be confirmed"
+    link.grants = 1000
+    destination.drain()
+    broker.stream(301, 310)
+    assert len(link.frames) == 5, "nothing more on a link that is to be closed"
+    destination.disconnect()
+    assert destination.given_up
+    again = broker.connect()
+    broker.stream(311, 312)
+    assert not destination.given_up
+    assert again.notes[-1]["reason"] == "overflow"
+    assert again.notes[-1]["lost"][-1][1] == 310
+    assert [m.sequence for m in again.sent if m.content == "packet"][-2:] == [311, 312]

@@ -70,6 +70,7 @@ CORES = (
     "feedhandler/amqp/history.py",
     "feedhandler/amqp/inbox.py",
     "feedhandler/amqp/outlet.py",
+    "feedhandler/amqp/policies.py",
     "feedhandler/amqp/quality.py",
     "feedhandler/amqp/request.py",
     "feedhandler/amqp/routing.py",

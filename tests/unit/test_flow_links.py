@@ -1,0 +1,201 @@
+"""Links that are not detached when they are behind: what gives way, how it is told, what is held.
+
+Runs interpreted as well, in a process of its own.
+"""
+
+import os
+import random
+import subprocess
+import sys
+
+import msgspec
+import pytest
+from amqp_kit import FakeLink, Rig, packet
+
+from feedhandler.amqp.backlogged_link import BackloggedLink
+from feedhandler.amqp.outlet import QUEUE_ENTRY_BYTES
+from feedhandler.amqp.routing import AddressError, parse_address
+from feedhandler.ingest.ring import RecordKind
+
+
+class SlowLink:
+    """A fan-out of one link that drops the oldest; `grants` is the credit."""
+
+    def __init__(
+        self, address: str = "#", queue_bytes: int = 20_000, services: tuple[int, ...] = (104,)
+    ) -> None:
+        self.rig = Rig(services)
+        self.link = FakeLink(0)
+        self.now_ns = 0
+        asked = parse_address(address, self.rig.feed.type_code, snapshots=True)
+        self.outlet = BackloggedLink(
+            self.rig.peer, self.link, asked, self.rig.fanout.streams, queue_bytes, 2000,
+            lambda: self.now_ns,
+        )  # fmt: skip
+        self.rig.fanout.add(self.outlet)
+
+    def begin(self, place: int = 0) -> None:
+        self.rig.mark(RecordKind.START, channel=place, sequence=0, next_sequence=1)
+        self.rig.pump()
+
+    def stream(self, first: int, last: int, place: int = 0) -> None:
+        self.rig.packets(first, last, place)
+        self.rig.pump()
+
+    def grant(self, count: int) -> None:
+        self.link.grants += count
+        self.outlet.drain()
+
+    @property
+    def notes(self) -> list[dict]:
+        return [msgspec.json.decode(m.body) for m in self.link.sent if "quality" in m.content]
+
+    def check_numbers(self) -> None:
+        """A client of ours ends the stream at a hole in the link's numbering."""
+        numbers = [message.group_sequence for message in self.link.sent]
+        assert numbers == list(range(len(numbers)))
+
+
+def test_a_link_that_keeps_up_gets_what_an_ordinary_one_gets() -> None:
+    slow = SlowLink("euronext.104")
+    slow.grant(1000)
+    _, ordinary = slow.rig.attach("euronext.104")
+    slow.begin()
+    slow.stream(1, 50)
+    assert slow.link.frames == ordinary.frames
+    assert slow.outlet.waited == 0
+    assert slow.rig.peer.backlog == 0
+
+
+def test_the_oldest_give_way_and_the_range_is_told_before_what_follows() -> None:
+    slow = SlowLink()
+    slow.begin()
+    slow.stream(1, 300)
+    assert slow.outlet.queued_bytes <= 20_000
+    slow.grant(1000)
+    first = next(m.sequence for m in slow.link.sent if m.content == "packet")
+    told = slow.notes[-1]
+    assert told["reason"] == "overflow"
+    assert told["lost"] == [[1, first - 1]]
+    assert told["state"] == "STALE"
+    assert [m.sequence for m in slow.link.sent if m.content == "packet"] == [*range(first, 301)]
+    assert [m.content for m in slow.link.sent].index("packet") == len(slow.notes)
+    slow.check_numbers()
+    assert slow.outlet.dropped == first
+    assert not slow.outlet.behind
+
+
+def test_a_snapshot_ends_what_the_loss_began() -> None:
+    slow = SlowLink()
+    slow.begin()
+    slow.stream(1, 300)
+    slow.grant(1000)
+    slow.rig.block([packet(300)], 300)
+    assert slow.notes[-1]["reason"] == "snapshot-end"
+    assert (slow.notes[-1]["state"], slow.notes[-1]["stale"]) == ("REFRESHED", [])
+    slow.check_numbers()
+
+
+def test_one_credit_at_a_time_brings_data_and_not_only_news_of_loss() -> None:
+    slow = SlowLink(queue_bytes=200_000)
+    slow.begin()
+    for sequence in range(1, 2501):
+        slow.stream(sequence, sequence)
+        if sequence % 3 == 0:
+            slow.grant(1)
+    kinds = [message.content for message in slow.link.sent]
+    assert slow.outlet.dropped > 1000
+    assert kinds.count("packet") > 9 * (len(kinds) - kinds.count("packet"))
+    slow.check_numbers()
+
+
+@pytest.mark.parametrize("grain", ["packet", "batch", "message"])
+def test_whatever_credit_comes_the_bound_holds_and_every_hole_is_told(grain: str) -> None:
+    seed = int(os.environ.get("FLOW_SEED", random.randrange(1 << 32)))
+    print(f"FLOW_SEED={seed} runs this again")
+    chance = random.Random(seed)
+    slow = SlowLink(f"#?as={grain}", 30_000, (104, 105))
+    following = [1, 1]
+    for place in (0, 1):
+        slow.begin(place)
+    for _ in range(150):
+        place, count = chance.randrange(2), chance.randrange(1, 30)
+        slow.stream(following[place], following[place] + count - 1, place)
+        following[place] += count
+        grants = chance.choice([0, 0, 1, 1, 5, 40, 5000])
+        slow.grant(grants)
+        if chance.random() < 0.5:
+            slow.link.grants = 0
+        held = sum(len(parcel.data) + QUEUE_ENTRY_BYTES for parcel in slow.outlet.queue)
+        assert held == slow.outlet.queued_bytes <= 30_000
+    slow.grant(100_000)
+    slow.check_numbers()
+    assert slow.outlet.queued_bytes == 0
+    got = {f"euronext.{service}": set() for service in (104, 105)}
+    lost = {f"euronext.{service}": set() for service in (104, 105)}
+    for message in slow.link.sent:
+        service = ".".join(message.key.split(".")[:2])
+        if "quality" in message.content:
+            body = msgspec.json.decode(message.body)
+            if body["reason"] == "overflow":
+                for first, last in body["lost"]:
+                    lost[service].update(range(first, last + 1))
+            continue
+        if grain == "batch":
+            at = 0
+            while at < len(message.body):
+                size = int.from_bytes(message.body[at : at + 2], "big")
+                sequence = int.from_bytes(message.body[at + 4 : at + 8], "big")
+                got[service].add(sequence)
+                at += size
+        else:
+            got[service].add(message.sequence)
+    for place, service in enumerate(got):
+        assert got[service] | lost[service] == set(range(1, following[place]))
+        if grain != "message":  # a packet's messages may fall on both sides of a loss
+            assert not got[service] & lost[service]
+
+
+def test_the_time_behind_and_the_time_full_are_added_up() -> None:
+    slow = SlowLink()
+    slow.stream(1, 2)
+    slow.now_ns = 1000
+    slow.stream(3, 300)
+    slow.now_ns = 5000
+    slow.grant(1000)
+    slow.now_ns = 9000
+    assert slow.outlet.behind_time.total_ns(9000) == 5000
+    assert slow.outlet.full_time.total_ns(9000) == 4000
+    assert slow.outlet.overflows == 1
+
+
+def test_without_quality_messages_nobody_could_be_told() -> None:
+    with pytest.raises(AddressError, match="needs the quality messages"):
+        parse_address("#?full=drop_oldest&quality=0", int)
+    assert parse_address("#?full=detach&quality=0", int).full == "detach"
+    assert parse_address("#?full=drop_oldest", int).full == "drop_oldest"
+    assert parse_address("#", int).full is None
+
+
+@pytest.mark.parametrize(
+    ("word", "condition"),
+    [("journal", "amqp:not-implemented"), ("conflate", "amqp:not-implemented"),
+     ("sometimes", "amqp:invalid-field")],
+)  # fmt: skip
+def test_a_policy_that_is_not_offered_is_refused_by_name(word: str, condition: str) -> None:
+    with pytest.raises(AddressError, match=f"full={word}: this node offers detach, drop") as caught:
+        parse_address(f"#?full={word}", int)
+    assert caught.value.condition == condition
+
+
+@pytest.mark.skipif(bool(os.environ.get("FEEDHANDLER_PURE")), reason="this is the twin's run")
+def test_the_interpreted_twin_does_the_same() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__],
+        env={**os.environ, "FEEDHANDLER_PURE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
