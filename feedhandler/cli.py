@@ -248,7 +248,7 @@ def exchange(
 def replay(
     captures: Annotated[
         list[Path],
-        typer.Argument(metavar="CAPTURE...", help="pcap or pcapng, plain or gzipped; in turn."),
+        typer.Argument(metavar="CAPTURE...", help="pcap or pcapng, plain, gzip or zstd; in turn."),
     ],
     line_a: Annotated[arguments.LineAddress | None, _line("A")] = None,
     line_b: Annotated[arguments.LineAddress | None, _line("B")] = None,
@@ -309,7 +309,7 @@ def replay(
 
 @app.command()
 def decode(
-    capture: Annotated[Path, typer.Argument(help="pcap or pcapng, plain or gzipped.")],
+    capture: Annotated[Path, typer.Argument(help="pcap or pcapng, plain, gzip or zstd.")],
     feed: FeedName = "euronext-utp-md",
     service: Annotated[int | None, typer.Option(help="Only this service.", min=0)] = None,
     symbol: Annotated[str | None, typer.Option(help="Only this symbol.")] = None,

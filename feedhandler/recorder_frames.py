@@ -21,7 +21,7 @@ from collections.abc import Sequence
 import cython
 
 from feedhandler.replay.capture_writer import FRAME_BYTES_MIN, PAYLOAD_BYTES_MAX, frame_headers
-from feedhandler.replay.pcap import RECORD_BYTES_MAX, LinkType
+from feedhandler.replay.frames import RECORD_BYTES_MAX, LinkType
 
 if cython.compiled:
     from cython.cimports.libc.string import memcpy, memset

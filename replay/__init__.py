@@ -8,9 +8,9 @@ from feedhandler.replay.capture import (
     Truncation,
 )
 from feedhandler.replay.capture_writer import CaptureWriter
+from feedhandler.replay.frames import LinkType, Skip
 from feedhandler.replay.inject import FaultCounts, Injector, LineFaults, LineSends
 from feedhandler.replay.pace import Pace, PaceKind, parse_pace
-from feedhandler.replay.pcap import LinkType, Skip
 from feedhandler.replay.player import LineTotals, Player, PlayProgress, PlayResult
 from feedhandler.replay.player_source import PayloadField
 from feedhandler.replay.sender_lines import MulticastLine

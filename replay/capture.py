@@ -1,49 +1,41 @@
-"""Captures as a stream of UDP datagrams: pcap, plain or gzipped, and pcapng through dpkt.
+"""Captures as a stream of UDP datagrams: pcap and pcapng, plain, gzipped or zstd.
 
 `Capture(path)` looks at the file's first bytes, not at its name, and refuses what is no capture
 with one clear line. `batches()` yields datagrams by the thousand as columns over a chunk of the
 file; iterating the capture itself yields them one by one. Memory is bounded by `CHUNK_BYTES`
-however large the file is, plain or gzipped; a batch owns its bytes, so it may be kept.
+however large the file is, compressed or not; a batch owns its bytes, so it may be kept.
 
 A capture that was cut short (a recorder killed, a copy interrupted) is read to its last whole
 record; `capture.truncation` then says after how many records and at which byte. A capture that
 is damaged in the middle raises `PeerError` after the datagrams before the damage.
 
 Times are integer nanoseconds. What was skipped and why stands in `capture.statistics`.
-The walk over the bytes is `feedhandler.replay.pcap`'s, writing is `capture_writer`'s.
+The walks over the bytes are `pcap`'s and `pcapng`'s, inflating is `capture_sources`', writing is
+`capture_writer`'s.
 """
 
 import dataclasses
 import functools
 import os
 import socket
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from feedhandler.codecs.errors import PeerError, UsageError
-from feedhandler.replay.pcap import (
-    FILE_HEADER_BYTES,
-    RECORD_BYTES_MAX,
-    RECORD_HEADER_BYTES,
-    DatagramColumns,
-    LinkType,
-    PcapScanner,
-    Skip,
-    Status,
-)
+from feedhandler.replay.capture_sources import ByteSource, open_source, read_up_to
+from feedhandler.replay.frames import RECORD_BYTES_MAX, DatagramColumns, LinkType, Skip, Status
+from feedhandler.replay.pcap import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, PcapScanner
+from feedhandler.replay.pcapng import BLOCK_BYTES_MAX, BYTE_ORDERS, SECTION_MAGIC, PcapngScanner
 
 #: Bytes of capture walked at a time: fits a second-level cache, and holds any single record.
 CHUNK_BYTES = 1 << 20
 #: Datagrams a batch at most; a chunk of very small datagrams becomes two batches.
 BATCH_DATAGRAMS_MAX = 8_192
-#: Compressed bytes read at a time.
-GZIP_READ_BYTES = 1 << 17
 
-assert CHUNK_BYTES > RECORD_BYTES_MAX + RECORD_HEADER_BYTES
+assert max(RECORD_BYTES_MAX + RECORD_HEADER_BYTES, BLOCK_BYTES_MAX) < CHUNK_BYTES
 
 #: Magic number as read little-endian: is the file big-endian, nanoseconds a tick.
 _PCAP_MAGICS = {
@@ -52,8 +44,8 @@ _PCAP_MAGICS = {
     0xD4C3B2A1: (True, 1_000),
     0x4D3CB2A1: (True, 1),
 }
-_PCAPNG_MAGIC = b"\x0a\x0d\x0d\x0a"
-_GZIP_MAGIC = b"\x1f\x8b"
+
+Scanner = PcapScanner | PcapngScanner
 
 
 class Datagram(NamedTuple):
@@ -77,7 +69,9 @@ class DatagramBatch:
     """Some consecutive datagrams of a capture, a numpy array per column over shared bytes.
 
     `data` u8: the bytes; `offset`, `length` u32: where each payload lies in them; `time_ns`
-    int64; `source`, `destination` u32 IPv4 numbers; `source_port`, `destination_port` u16.
+    int64; `source`, `destination` u32 IPv4 numbers; `source_port`, `destination_port` u16;
+    `frame_offset`, `frame_length` u32: the same of the whole frame, as captured; `interface` u16:
+    which of the capture's interfaces saw it (pcapng), else 0.
     """
 
     data: np.ndarray[Any, Any]
@@ -88,6 +82,9 @@ class DatagramBatch:
     destination_port: np.ndarray[Any, Any]
     offset: np.ndarray[Any, Any]
     length: np.ndarray[Any, Any]
+    frame_offset: np.ndarray[Any, Any]
+    frame_length: np.ndarray[Any, Any]
+    interface: np.ndarray[Any, Any]
 
     def __len__(self) -> int:
         return len(self.time_ns)
@@ -126,121 +123,18 @@ class Truncation:
 
 @dataclasses.dataclass(slots=True)
 class CaptureStatistics:
-    """What a pass over a capture met: whole records, datagrams, and what was no datagram."""
+    """What a pass over a capture met: whole records, datagrams, and what was no datagram.
+
+    Of pcapng also: the packets that had no time of their own, and the names of the interfaces of
+    the latest section.
+    """
 
     records: int = 0
     datagrams: int = 0
     cut_payloads: int = 0
+    untimed: int = 0
+    interfaces: tuple[str, ...] = ()
     skipped: dict[Skip, int] = dataclasses.field(default_factory=dict)
-
-
-class ByteSource(Protocol):
-    """A file or what looks like one; `cut` says that it ended before its own end mark."""
-
-    cut: bool
-
-    def readinto(self, buffer: memoryview) -> int:
-        """Fill some of `buffer`; 0 at the end."""
-        ...
-
-    def share_done(self) -> float:
-        """How much of the file has been read, 0.0 to 1.0."""
-        ...
-
-    def close(self) -> None:
-        """Let the file go."""
-        ...
-
-
-class PlainSource:
-    """An ordinary file."""
-
-    cut = False
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("rb", buffering=0)
-        self._size = os.fstat(self._file.fileno()).st_size
-        self._read = 0
-
-    def readinto(self, buffer: memoryview) -> int:
-        """Fill some of `buffer`; 0 at the end."""
-        got = self._file.readinto(buffer) or 0
-        self._read += got
-        return got
-
-    def share_done(self) -> float:
-        """How much of the file has been read, 0.0 to 1.0."""
-        return min(1.0, self._read / self._size) if self._size else 1.0
-
-    def close(self) -> None:
-        """Let the file go."""
-        self._file.close()
-
-
-class GzipSource:
-    """A gzipped file, inflated piece by piece; several members in a row are one stream.
-
-    A missing end mark sets `cut` instead of raising, so that all that was written before an
-    interruption can be read. Raises `PeerError` where the compressed bytes are damaged.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.cut = False
-        self._path = path
-        self._file = PlainSource(path)
-        self._pending = b""
-        self._inflater = zlib.decompressobj(wbits=31)
-        self._ended = False
-
-    def readinto(self, buffer: memoryview) -> int:
-        """Fill some of `buffer`; 0 at the end."""
-        while not self._ended:
-            piece = self._inflate(len(buffer))
-            if piece:
-                buffer[: len(piece)] = piece
-                return len(piece)
-        return 0
-
-    def _inflate(self, bytes_max: int) -> bytes:
-        """At most `bytes_max` inflated bytes; none where more input has to be looked at."""
-        if self._inflater.eof:
-            return self._next_member()
-        if not self._pending:
-            self._pending = self._read()
-            if not self._pending:
-                # Some bytes may still wait inside the inflater.
-                rest = self._inflater.decompress(b"", bytes_max)
-                self.cut = not self._inflater.eof
-                self._ended = not rest
-                return rest
-        try:
-            piece = self._inflater.decompress(self._pending, bytes_max)
-        except zlib.error as error:
-            raise PeerError(
-                f"{self._path}: the gzip stream is damaged: {error}", "fetch the file again"
-            ) from None
-        self._pending = self._inflater.unconsumed_tail
-        return piece
-
-    def _next_member(self) -> bytes:
-        self._pending = self._inflater.unused_data.lstrip(b"\0") or self._read().lstrip(b"\0")
-        if self._pending.startswith(_GZIP_MAGIC[:1]):
-            self._inflater = zlib.decompressobj(wbits=31)
-        else:
-            self._ended = True  # what follows the last member is ignored, as gzip does
-        return b""
-
-    def _read(self) -> bytes:
-        block = bytearray(GZIP_READ_BYTES)
-        return bytes(block[: self._file.readinto(memoryview(block))])
-
-    def share_done(self) -> float:
-        """How much of the compressed file has been read, 0.0 to 1.0."""
-        return self._file.share_done()
-
-    def close(self) -> None:
-        """Let the file go."""
-        self._file.close()
 
 
 class Capture:
@@ -256,7 +150,7 @@ class Capture:
         self.truncation: Truncation | None = None
         source, self._header, self.format = self._open()
         source.close()
-        self.big_endian, self.tick_ns, self.link_type = self._parse_header()
+        self._scanner()
         self._source: ByteSource | None = None
 
     def __iter__(self) -> Iterator[Datagram]:
@@ -283,9 +177,11 @@ class Capture:
             source.close()
 
     def _walk(self, source: ByteSource) -> Iterator[DatagramBatch]:
-        scanner = PcapScanner(self.big_endian, self.tick_ns, int(self.link_type))
-        rest: np.ndarray[Any, Any] = np.empty(0, np.uint8)
-        offset = FILE_HEADER_BYTES  # in the capture's bytes, of the chunk's start
+        scanner = self._scanner()
+        # What was read to tell the format: a pcap's header is done with, a pcapng's is its first
+        # block's.
+        rest = np.frombuffer(self._header if self.format == "pcapng" else b"", np.uint8)
+        offset = len(self._header) - len(rest)  # in the capture's bytes, of the chunk's start
         while True:
             chunk = np.empty(CHUNK_BYTES, np.uint8)
             chunk[: len(rest)] = rest
@@ -304,8 +200,7 @@ class Capture:
             if scanner.status == Status.DAMAGED:
                 raise PeerError(
                     f"{self.path}: damaged at byte {offset + position:,}, after "
-                    f"{scanner.records:,} records: a record claims more than "
-                    f"{RECORD_BYTES_MAX:,} bytes",
+                    f"{scanner.records:,} records: {scanner.damage}",
                     "record or fetch the capture again",
                 )
             rest = chunk[position:filled]
@@ -314,55 +209,50 @@ class Capture:
             reason = "the file has no end mark" if source.cut else "the last record is not whole"
             self.truncation = Truncation(scanner.records, offset, reason)
 
-    def _count(self, scanner: PcapScanner, datagrams: int) -> None:
+    def _count(self, scanner: Scanner, datagrams: int) -> None:
         statistics = self.statistics
         statistics.records = scanner.records
         statistics.datagrams += datagrams
-        statistics.cut_payloads = scanner.cut_payloads
-        statistics.skipped = scanner.skipped()
+        statistics.cut_payloads = scanner.frames.cut_payloads
+        statistics.skipped = scanner.frames.skipped()
+        if isinstance(scanner, PcapngScanner):
+            statistics.untimed = scanner.untimed
+            statistics.interfaces = tuple(scanner.interfaces)
 
     def _open(self) -> tuple[ByteSource, bytes, str]:
-        """The file's bytes behind the pcap header, that header, and the format's name."""
+        """The file's bytes, those that were read already, and the format's name."""
         try:
-            source, magic = self._open_bytes()
+            source = open_source(self.path)
+            header = read_up_to(source, len(SECTION_MAGIC))
         except OSError as error:
             raise UsageError(
                 f"cannot read capture {self.path}: {error.strerror}", "check path and rights"
             ) from None
-        if magic.startswith(_PCAPNG_MAGIC):
-            source.close()
-            # dpkt takes a while to import, and most captures do without.
-            from feedhandler.replay.capture_pcapng import PcapngSource
-
-            source = PcapngSource(self.path, self._reopen)
-            return source, _read_up_to(source, FILE_HEADER_BYTES), "pcapng"
-        header = magic + _read_up_to(source, FILE_HEADER_BYTES - len(magic))
+        if header == SECTION_MAGIC:
+            return source, header + read_up_to(source, 8), "pcapng"
+        header += read_up_to(source, FILE_HEADER_BYTES - len(header))
         if len(header) < FILE_HEADER_BYTES:
             source.close()
             raise PeerError(
                 f"{self.path} is not a capture: it ends after {len(header)} bytes",
-                "give a pcap or pcapng file, plain or gzipped",
+                "give a pcap or pcapng file, plain, gzipped or zstd",
             )
         return source, header, "pcap"
 
-    def _open_bytes(self) -> tuple[ByteSource, bytes]:
-        """The file's bytes and the first four of them, taken from the source already."""
-        source = self._reopen()
-        return source, _read_up_to(source, 4)
-
-    def _reopen(self) -> ByteSource:
-        """The file from its beginning, inflated where it is gzipped."""
-        with self.path.open("rb") as file:
-            gzipped = file.read(2) == _GZIP_MAGIC
-        return GzipSource(self.path) if gzipped else PlainSource(self.path)
-
-    def _parse_header(self) -> tuple[bool, int, LinkType]:
-        """Byte order, nanoseconds a tick and link type. Raises `PeerError`."""
+    def _scanner(self) -> Scanner:
+        """What walks this file. Raises `PeerError` for what is no capture that is understood."""
+        if self.format == "pcapng":
+            if self._header[8:] not in BYTE_ORDERS:
+                raise PeerError(
+                    f"{self.path} is not a usable pcapng capture: its byte order cannot be told",
+                    "record or fetch the capture again",
+                )
+            return PcapngScanner()
         magic = int.from_bytes(self._header[:4], "little")
         if magic not in _PCAP_MAGICS:
             raise PeerError(
                 f"{self.path} is not a capture: it begins with {self._header[:4].hex(' ')}",
-                "give a pcap or pcapng file, plain or gzipped",
+                "give a pcap or pcapng file, plain, gzipped or zstd",
             )
         big_endian, tick_ns = _PCAP_MAGICS[magic]
         # The upper half may tell of a frame check sequence; captures keep it behind the frame.
@@ -372,7 +262,7 @@ class Capture:
                 f"{self.path}: link type {number} is not understood",
                 "Ethernet, raw IPv4 and Linux cooked captures are",
             )
-        return big_endian, tick_ns, LinkType(number)
+        return PcapScanner(big_endian, tick_ns, number)
 
 
 def _batch(chunk: np.ndarray[Any, Any], columns: DatagramColumns) -> DatagramBatch:
@@ -380,15 +270,3 @@ def _batch(chunk: np.ndarray[Any, Any], columns: DatagramColumns) -> DatagramBat
     return DatagramBatch(
         chunk, **{name: column[: columns.count] for name, column in arrays.items()}
     )
-
-
-def _read_up_to(source: ByteSource, size: int) -> bytes:
-    """`size` bytes, or what there is before the end."""
-    block = bytearray(size)
-    filled = 0
-    while filled < size:
-        got = source.readinto(memoryview(block)[filled:])
-        if not got:
-            break
-        filled += got
-    return bytes(block[:filled])

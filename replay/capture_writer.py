@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import BinaryIO, Literal, cast
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.replay.pcap import RECORD_BYTES_MAX, LinkType
+from feedhandler.replay.frames import RECORD_BYTES_MAX, LinkType
 
 #: What a UDP datagram can carry over IPv4: 65,535 minus the IPv4 and UDP headers.
 PAYLOAD_BYTES_MAX = 65_507

@@ -14,13 +14,14 @@ import dpkt
 import numpy as np
 import pytest
 
-from feedhandler._compiled import load_interpreted
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.replay import capture as capture_module
-from feedhandler.replay import pcap
+from feedhandler.replay import capture_sources
 from feedhandler.replay.capture import CHUNK_BYTES, Capture, Datagram
 from feedhandler.replay.capture_writer import CaptureWriter, internet_checksum, multicast_mac
-from feedhandler.replay.pcap import DatagramColumns, PcapScanner, Skip, Status
+from feedhandler.replay.frames import RECORD_BYTES_MAX, DatagramColumns, Skip, Status
+from feedhandler.replay.pcap import PcapScanner
+from tests.capture_kit import TWINS
 
 SEED = int(os.environ.get("FEEDHANDLER_SEED", "20240311"))
 RERUN = f"FEEDHANDLER_SEED={SEED} pytest tests/unit/test_replay_capture.py"
@@ -31,7 +32,7 @@ START_NS = 1_700_000_000_123_456_789
 def scanner(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Run the test with either form of the walk over the bytes."""
     if request.param == "interpreted":
-        twin = load_interpreted("feedhandler.replay.pcap")
+        twin = TWINS["interpreted"]
         monkeypatch.setattr(capture_module, "PcapScanner", twin.PcapScanner)
         monkeypatch.setattr(capture_module, "DatagramColumns", twin.DatagramColumns)
     return str(request.param)
@@ -208,7 +209,7 @@ def test_an_impossible_record_length_stops_after_what_lies_before_it(
     path = write(tmp_path / "lying.pcap", datagrams)
     size = path.stat().st_size
     with path.open("ab") as file:
-        file.write(struct.pack("<IIII", 1, 2, pcap.RECORD_BYTES_MAX + 1, 60) + bytes(500))
+        file.write(struct.pack("<IIII", 1, 2, RECORD_BYTES_MAX + 1, 60) + bytes(500))
     walk = iter(Capture(path))
     assert [next(walk) for _ in datagrams] == datagrams
     with pytest.raises(PeerError, match=f"damaged at byte {size:,}, after 5 records"):
@@ -269,7 +270,7 @@ def scan_frame(
     frame: bytes, link_type: int = 1, twin: str = "compiled"
 ) -> tuple[list[bytes], dict]:
     """The payloads found in one frame, and the skips; `twin` names the form of the scanner."""
-    module = pcap if twin == "compiled" else load_interpreted("feedhandler.replay.pcap")
+    module = TWINS[twin]
     scanner = module.PcapScanner(False, 1, link_type)
     columns = module.DatagramColumns(4)
     data = struct.pack("<IIII", 5, 6, len(frame), len(frame)) + frame
@@ -279,7 +280,7 @@ def scan_frame(
         columns.arrays["length"][: columns.count].tolist(),
         strict=True,
     )
-    skips = {Skip(reason): count for reason, count in scanner.skipped().items()}
+    skips = {Skip(reason): count for reason, count in scanner.frames.skipped().items()}
     return [data[start : start + size] for start, size in places], skips
 
 
@@ -349,7 +350,7 @@ def test_short_or_foreign_frames_of_other_link_layers_are_counted(
 
 @pytest.mark.parametrize("twin", ["compiled", "interpreted"])
 def test_a_payload_that_the_capture_cuts_is_what_there_is_and_counted(twin: str) -> None:
-    module = pcap if twin == "compiled" else load_interpreted("feedhandler.replay.pcap")
+    module = TWINS[twin]
     for frame in (
         ethernet(0x0800, ipv4(udp(b"0123456789")))[:-4],  # the recorder's snap length
         ethernet(0x0800, ipv4(udp(b"012345", length=18))),  # the UDP length says more than IP's
@@ -358,7 +359,7 @@ def test_a_payload_that_the_capture_cuts_is_what_there_is_and_counted(twin: str)
         columns = module.DatagramColumns(4)
         data = struct.pack("<IIII", 5, 6, len(frame), 99) + frame
         scanner.scan(data, 0, len(data), columns)
-        assert (columns.count, scanner.cut_payloads) == (1, 1)
+        assert (columns.count, scanner.frames.cut_payloads) == (1, 1)
         assert columns.arrays["length"][0] == 6
 
 
@@ -372,7 +373,7 @@ def test_scanning_outside_the_bytes_is_refused() -> None:
 def test_a_small_gzip_that_inflates_to_much_is_inflated_piece_by_piece(tmp_path: Path) -> None:
     path = tmp_path / "large.gz"
     path.write_bytes(gzip.compress(bytes(64 << 20)))
-    source = capture_module.GzipSource(path)
+    source = capture_sources.open_source(path)
     piece = memoryview(bytearray(4_096))
     tracemalloc.start()
     try:
@@ -387,7 +388,6 @@ def test_a_small_gzip_that_inflates_to_much_is_inflated_piece_by_piece(tmp_path:
 def test_random_bytes_never_take_the_scanner_outside_and_both_forms_agree() -> None:
     print(f"seed {SEED}: {RERUN}")
     random_source = random.Random(SEED)
-    twin = load_interpreted("feedhandler.replay.pcap")
     good = ethernet(0x0800, ipv4(udp(b"payload" * 3), options=bytes(8)), VLAN)
     for _ in range(3_000):
         frame = bytearray(good[: random_source.randrange(len(good) + 1)])
@@ -397,12 +397,12 @@ def test_random_bytes_never_take_the_scanner_outside_and_both_forms_agree() -> N
         link_type = random_source.choice([1, 1, 1, 101, 113, 276])
         data = struct.pack("<IIII", 1, 2, len(frame), 0) + bytes(frame)
         answers = []
-        for module in (pcap, twin):
+        for module in TWINS.values():
             scanner, columns = module.PcapScanner(False, 1, link_type), module.DatagramColumns(1)
             end = scanner.scan(data, 0, len(data), columns)
             found = [column[: columns.count].tolist() for column in columns.arrays.values()]
-            skips = {int(reason): count for reason, count in scanner.skipped().items()}
-            answers.append((end, int(scanner.status), scanner.cut_payloads, found, skips))
+            skips = {int(reason): count for reason, count in scanner.frames.skipped().items()}
+            answers.append((end, int(scanner.status), scanner.frames.cut_payloads, found, skips))
         assert answers[0] == answers[1]
         if answers[0][3][0]:
             start, size = answers[0][3][5][0], answers[0][3][6][0]
@@ -419,44 +419,6 @@ def test_a_full_batch_stops_before_the_record_it_cannot_take(tmp_path: Path) -> 
     rest = DatagramColumns(2)
     assert scanner.scan(data, end, len(data), rest) == len(data)
     assert (rest.count, scanner.status, scanner.records) == (1, Status.NEED_DATA, 3)
-
-
-def write_pcapng(path: Path, datagrams: list[Datagram]) -> Path:
-    frames = path.with_suffix(".tmp.pcap")
-    write(frames, datagrams)
-    with path.open("wb") as file, frames.open("rb") as source:
-        writer = dpkt.pcapng.Writer(file)
-        for one, (_, frame) in zip(datagrams, dpkt.pcap.Reader(source), strict=True):
-            writer.writepkt(frame, ts=one.time_ns // 1_000 / 1e6)
-    return path
-
-
-def test_pcapng_opens_through_the_same_interface(tmp_path: Path) -> None:
-    datagrams = [d._replace(time_ns=d.time_ns // 1_000 * 1_000) for d in random_datagrams(40)]
-    path = write_pcapng(tmp_path / "next.pcapng", datagrams)
-    capture = Capture(path)
-    got = list(capture)
-    assert capture.format == "pcapng"
-    assert [one._replace(time_ns=0) for one in got] == [d._replace(time_ns=0) for d in datagrams]
-    # dpkt's writer itself passes through a double, so a microsecond may be off by one.
-    assert max(abs(a.time_ns - b.time_ns) for a, b in zip(got, datagrams, strict=True)) <= 1_000
-    zipped = tmp_path / "next.pcapng.gz"
-    zipped.write_bytes(gzip.compress(path.read_bytes()))
-    assert list(Capture(zipped)) == got
-
-
-def test_a_cut_pcapng_yields_a_prefix(tmp_path: Path) -> None:
-    datagrams = random_datagrams(20)
-    path = write_pcapng(tmp_path / "next.pcapng", datagrams)
-    whole = list(Capture(path))
-    content = path.read_bytes()
-    for size in (len(content) - 3, len(content) - 200):
-        path.write_bytes(content[:size])
-        capture = Capture(path)
-        got = list(capture)
-        assert got == whole[: len(got)]
-        assert len(got) < len(whole)
-        assert capture.truncation is not None
 
 
 def test_written_frames_are_what_a_switch_would_deliver(tmp_path: Path) -> None:

@@ -1,0 +1,313 @@
+"""From one captured frame to its UDP datagram, as columns: no I/O, compiled.
+
+What every capture format shares: a record's bytes are a frame of some link layer, behind which an
+IPv4 header and a UDP header may stand. `FrameReader` looks at one frame after the other and fills
+`DatagramColumns`. The payload is bounded by what the UDP length, the IP length and the capture all
+agree on, so that Ethernet padding never becomes payload.
+
+`read_u16` and `read_u32` read numbers in the order of a file.
+
+Understood: Ethernet with up to two VLAN tags, raw IPv4, Linux cooked captures (both versions); IPv4
+with options; UDP. Everything else is counted by reason (`Skip`) and passed over.
+
+Where records begin and end is the formats' (`pcap`, `pcapng`).
+"""
+
+import enum
+
+import cython
+import numpy as np
+
+#: libpcap's own bound on what one record may hold (MAXIMUM_SNAPLEN).
+RECORD_BYTES_MAX = 262_144
+
+_VLAN_TAGS_MAX = cython.declare(cython.int, 2)
+_UDP_HEADER = cython.declare(cython.Py_ssize_t, 8)
+_IPV4_HEADER = cython.declare(cython.Py_ssize_t, 20)
+_ETHERTYPE_IPV4 = cython.declare(cython.int, 0x0800)
+_PROTOCOL_UDP = cython.declare(cython.int, 17)
+
+
+class LinkType(enum.IntEnum):
+    """Link layers that are understood, by their number (tcpdump.org/linktypes.html)."""
+
+    ETHERNET = 1
+    RAW_BSD = 12
+    RAW_OPENBSD = 14
+    RAW = 101
+    LINUX_COOKED = 113
+    RAW_IPV4 = 228
+    LINUX_COOKED_V2 = 276
+
+
+class Skip(enum.IntEnum):
+    """Why a record is no datagram; counted, never raised. (1 is free: -1 marks an exception.)"""
+
+    NOT_IPV4 = 2  # ARP, IPv6, LLDP, ...
+    TOO_MANY_TAGS = 3  # more than two VLAN tags
+    SHORT_CAPTURE = 4  # the record ends inside the headers
+    BAD_IP_HEADER = 5  # version, header length or total length contradict each other
+    FRAGMENT = 6  # a piece of a larger datagram; pieces are not put together
+    NOT_UDP = 7  # TCP, ICMP, IGMP, ...
+    BAD_UDP_LENGTH = 8  # the UDP length is shorter than its own header
+    OTHER_LINK = 9  # from an interface whose link layer is not understood
+
+
+_NOT_IPV4 = cython.declare(cython.int, 2)
+_TOO_MANY_TAGS = cython.declare(cython.int, 3)
+_SHORT_CAPTURE = cython.declare(cython.int, 4)
+_BAD_IP_HEADER = cython.declare(cython.int, 5)
+_FRAGMENT = cython.declare(cython.int, 6)
+_NOT_UDP = cython.declare(cython.int, 7)
+_BAD_UDP_LENGTH = cython.declare(cython.int, 8)
+_OTHER_LINK = cython.declare(cython.int, 9)
+_SKIP_COUNT = cython.declare(cython.int, 10)
+
+
+class Status(enum.IntEnum):
+    """Why a scanner's `scan` returned."""
+
+    NEED_DATA = 0  # what is left of the chunk is not a whole record or block
+    FULL = 1  # the columns have no room left
+    DAMAGED = 2  # what stands at the returned position cannot be; `damage` says why
+
+
+NEED_DATA = cython.declare(cython.int, 0)
+FULL = cython.declare(cython.int, 1)
+DAMAGED = cython.declare(cython.int, 2)
+
+
+@cython.cclass
+class DatagramColumns:
+    """Room for `capacity` datagrams, a numpy array per column; `count` of them are filled.
+
+    time_ns int64 (since 1970 UTC); source, destination u32 (IPv4 addresses as numbers);
+    source_port, destination_port u16; offset u32 (of the payload, from the chunk's start),
+    length u32 (of the payload, in bytes); frame_offset, frame_length u32 (the same of the whole
+    frame, as captured); interface u16 (which of the capture's interfaces saw it, 0 where the
+    format knows one only).
+    """
+
+    def __init__(self, capacity: cython.Py_ssize_t) -> None:
+        self.capacity = capacity
+        self.count = 0
+        self.arrays = {
+            "time_ns": np.empty(capacity, np.int64),
+            "source": np.empty(capacity, np.uint32),
+            "destination": np.empty(capacity, np.uint32),
+            "source_port": np.empty(capacity, np.uint16),
+            "destination_port": np.empty(capacity, np.uint16),
+            "offset": np.empty(capacity, np.uint32),
+            "length": np.empty(capacity, np.uint32),
+            "frame_offset": np.empty(capacity, np.uint32),
+            "frame_length": np.empty(capacity, np.uint32),
+            "interface": np.empty(capacity, np.uint16),
+        }
+        self._time_ns = memoryview(self.arrays["time_ns"])
+        self._source = memoryview(self.arrays["source"])
+        self._destination = memoryview(self.arrays["destination"])
+        self._source_port = memoryview(self.arrays["source_port"])
+        self._destination_port = memoryview(self.arrays["destination_port"])
+        self._offset = memoryview(self.arrays["offset"])
+        self._length = memoryview(self.arrays["length"])
+        self._frame_offset = memoryview(self.arrays["frame_offset"])
+        self._frame_length = memoryview(self.arrays["frame_length"])
+        self._interface = memoryview(self.arrays["interface"])
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def u16(data: cython.const_uchar[::1], at: cython.Py_ssize_t) -> cython.int:
+    """Two bytes in network order."""
+    return (cython.cast(cython.int, data[at]) << 8) | data[at + 1]
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def u32(data: cython.const_uchar[::1], at: cython.Py_ssize_t) -> cython.longlong:
+    """Four bytes in network order."""
+    high: cython.longlong = u16(data, at)
+    return (high << 16) | u16(data, at + 2)
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def u32_little(data: cython.const_uchar[::1], at: cython.Py_ssize_t) -> cython.longlong:
+    """Four bytes, least significant first."""
+    low: cython.longlong = (cython.cast(cython.longlong, data[at + 1]) << 8) | data[at]
+    high: cython.longlong = (cython.cast(cython.longlong, data[at + 3]) << 8) | data[at + 2]
+    return (high << 16) | low
+
+
+@cython.ccall
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def read_u16(
+    data: cython.const_uchar[::1], at: cython.Py_ssize_t, big_endian: cython.bint
+) -> cython.int:
+    """Two bytes in the file's order."""
+    if big_endian:
+        return u16(data, at)
+    return (cython.cast(cython.int, data[at + 1]) << 8) | data[at]
+
+
+@cython.ccall
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def read_u32(
+    data: cython.const_uchar[::1], at: cython.Py_ssize_t, big_endian: cython.bint
+) -> cython.longlong:
+    """Four bytes in the file's order."""
+    return u32(data, at) if big_endian else u32_little(data, at)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def _behind_ethernet(
+    data: cython.const_uchar[::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Where the IPv4 header of an Ethernet frame begins, or minus a `Skip` reason."""
+    position: cython.Py_ssize_t = start + 12
+    tags: cython.int = 0
+    ethertype: cython.int
+    while True:
+        if position + 2 > end:
+            return -_SHORT_CAPTURE
+        ethertype = u16(data, position)
+        position += 2
+        if ethertype == _ETHERTYPE_IPV4:
+            return position
+        # 802.1Q, 802.1ad, and the number that was used for double tags before 802.1ad.
+        if ethertype != 0x8100 and ethertype != 0x88A8 and ethertype != 0x9100:
+            return -_NOT_IPV4
+        tags += 1
+        if tags > _VLAN_TAGS_MAX:
+            return -_TOO_MANY_TAGS
+        position += 2
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def _behind_link(
+    link_type: cython.int,
+    data: cython.const_uchar[::1],
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+) -> cython.Py_ssize_t:
+    """Where the IPv4 header begins behind any link layer, or minus a `Skip` reason."""
+    if link_type == 1:
+        return _behind_ethernet(data, start, end)
+    if link_type == 113:  # 16 bytes, the protocol in the last two
+        if start + 16 > end:
+            return -_SHORT_CAPTURE
+        return start + 16 if u16(data, start + 14) == _ETHERTYPE_IPV4 else -_NOT_IPV4
+    if link_type == 276:  # 20 bytes, the protocol in the first two
+        if start + 20 > end:
+            return -_SHORT_CAPTURE
+        return start + 20 if u16(data, start) == _ETHERTYPE_IPV4 else -_NOT_IPV4
+    if start >= end:
+        return -_SHORT_CAPTURE
+    return start if data[start] >> 4 == 4 else -_NOT_IPV4
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def _behind_ipv4(
+    data: cython.const_uchar[::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.Py_ssize_t:
+    """Where the UDP header begins behind the IPv4 header, or minus a `Skip` reason."""
+    if start + _IPV4_HEADER > end:
+        return -_SHORT_CAPTURE
+    header_bytes: cython.Py_ssize_t = (data[start] & 0x0F) * 4
+    total: cython.Py_ssize_t = u16(data, start + 2)
+    if data[start] >> 4 != 4 or header_bytes < _IPV4_HEADER:
+        return -_BAD_IP_HEADER
+    # A total of 0 is what a capture on the sender shows when the network card does the cutting.
+    if total != 0 and total < header_bytes:
+        return -_BAD_IP_HEADER
+    if data[start + 9] != _PROTOCOL_UDP:
+        return -_NOT_UDP
+    if u16(data, start + 6) & 0x3FFF:  # more fragments, or a fragment offset
+        return -_FRAGMENT
+    if total != 0 and total < header_bytes + _UDP_HEADER:
+        return -_BAD_IP_HEADER
+    if start + header_bytes + _UDP_HEADER > end:
+        return -_SHORT_CAPTURE
+    return start + header_bytes
+
+
+@cython.final
+@cython.cclass
+class FrameReader:
+    """Takes frames; see the module's text.
+
+    `cut_payloads` counts those datagrams whose UDP length says more than the capture holds (their
+    payload is what there is).
+    """
+
+    def __init__(self) -> None:
+        self.cut_payloads = 0
+        self.skips = np.zeros(_SKIP_COUNT, np.int64).data
+
+    def skipped(self) -> dict:
+        """Frames that were no datagrams, counted by `Skip` reason; reasons not met are absent."""
+        return {reason: self.skips[reason] for reason in Skip if self.skips[reason]}
+
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def take(
+        self,
+        link_type: cython.int,
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        time_ns: cython.longlong,
+        interface: cython.int,
+        columns: DatagramColumns,
+    ) -> cython.int:
+        """One frame, `data[start:end]`, into the columns, or into the count of its `Skip` reason.
+
+        `link_type` 0: one that is not understood. The columns must have room.
+        """
+        if link_type == 0:
+            self.skips[_OTHER_LINK] += 1
+            return 0
+        ip: cython.Py_ssize_t = _behind_link(link_type, data, start, end)
+        udp: cython.Py_ssize_t = _behind_ipv4(data, ip, end) if ip >= 0 else ip
+        if udp < 0:
+            self.skips[-udp] += 1
+            return 0
+        length: cython.Py_ssize_t = u16(data, udp + 4)
+        if length < _UDP_HEADER:
+            self.skips[_BAD_UDP_LENGTH] += 1
+            return 0
+        total: cython.Py_ssize_t = u16(data, ip + 2)
+        room: cython.Py_ssize_t = end - udp
+        if total != 0 and ip + total < end:
+            room = ip + total - udp
+        if length > room:
+            length = room
+            self.cut_payloads += 1
+        slot: cython.Py_ssize_t = columns.count
+        columns._time_ns[slot] = time_ns
+        columns._source[slot] = cython.cast(cython.uint, u32(data, ip + 12))
+        columns._destination[slot] = cython.cast(cython.uint, u32(data, ip + 16))
+        columns._source_port[slot] = cython.cast(cython.ushort, u16(data, udp))
+        columns._destination_port[slot] = cython.cast(cython.ushort, u16(data, udp + 2))
+        columns._offset[slot] = cython.cast(cython.uint, udp + _UDP_HEADER)
+        columns._length[slot] = cython.cast(cython.uint, length - _UDP_HEADER)
+        columns._frame_offset[slot] = cython.cast(cython.uint, start)
+        columns._frame_length[slot] = cython.cast(cython.uint, end - start)
+        columns._interface[slot] = cython.cast(cython.ushort, interface)
+        columns.count = slot + 1
+        return 0
