@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from feedhandler.amqp.inbox import Message
     from feedhandler.amqp.quality import Quality
     from feedhandler.amqp.subscriber import Subscriber, subscribe
+    from feedhandler.amqp.upstream import ConnectionEvent
     from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
     from feedhandler.replay.book import Book
     from feedhandler.replay.market import Market
@@ -28,6 +29,7 @@ __all__ = [
     "Batch",
     "Book",
     "ConfigError",
+    "ConnectionEvent",
     "FeedhandlerError",
     "Market",
     "Message",
@@ -40,11 +42,16 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("Batch", "Message", "Quality", "Subscriber", "subscribe"):
-        from feedhandler.amqp import columns, inbox, quality, subscriber
+    if name in ("Batch", "ConnectionEvent", "Message", "Quality", "Subscriber", "subscribe"):
+        from feedhandler.amqp import columns, inbox, quality, subscriber, upstream
 
-        home = {"Batch": columns, "Message": inbox, "Quality": quality}.get(name, subscriber)
-        return getattr(home, name)
+        home = {
+            "Batch": columns,
+            "ConnectionEvent": upstream,
+            "Message": inbox,
+            "Quality": quality,
+        }
+        return getattr(home.get(name, subscriber), name)
     if name in ("Book", "Market"):
         from feedhandler.replay import book, market
 

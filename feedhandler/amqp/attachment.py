@@ -1,9 +1,9 @@
 """One connection to a node, with the links on which a subscriber receives.
 
-What it is for: `Attachment.open` connects, `attach` offers a receiving link and waits for the
-node's answer. What then arrives is told to `on_arrival`, and stays on the link until it is taken
-from there; that one of the links, or all of them, are over is told to `on_end` once each, after
-what had arrived before.
+What it is for: `Attachment.connect` connects, `attach` offers a receiving link, `answer` waits
+for what the node says to it. What then arrives is told to `on_arrival`, and stays on the link until
+it is taken from there; that one of the links, or all of them, are over is told to `on_end` once
+each, after what had arrived before.
 
 What it leaves to others: what the messages are (`inbox`), who consumes them, and what to do about
 an end (`subscriber`, `upstream`).
@@ -15,7 +15,7 @@ import socket
 import ssl  # noqa: F401  (imported early: uvloop needs it loaded before the loop runs)
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from feedhandler.amqp import proton
@@ -116,25 +116,21 @@ class Attachment:
 
     # -- connecting and leaving -------------------------------------------------------------
 
-    async def open(
-        self, address: str, inbox: Inbox, credit: int, seconds: float = CONNECT_SECONDS
-    ) -> Intake:
-        """Connect, and attach the first link, within `seconds`.
+    async def connect(self) -> None:
+        """Connect to the node. Raises `Ended` where it cannot be reached in `CONNECT_SECONDS`."""
+        await self._in_time(self._connect())
 
-        Raises PeerError where the node cannot be reached, `Ended` where it refuses.
-        """
+    async def _in_time(self, step: Awaitable[None]) -> None:
+        """Wait for a step that the node has part in; without an answer the connection is over."""
         try:
-            async with asyncio.timeout(seconds):
-                await self._connect()
-                return await self.attach("feed", address, inbox, credit)
+            async with asyncio.timeout(CONNECT_SECONDS):
+                await step
         except TimeoutError:
             self.abandon()
             raise Ended(
-                f"{self.url} did not answer within {seconds:.0f} s", "is it an AMQP 1.0 node?"
+                f"{self.url} did not answer within {CONNECT_SECONDS:.0f} s",
+                "is it an AMQP 1.0 node?",
             ) from None
-        except BaseException:
-            self.abandon()
-            raise
 
     async def _connect(self) -> None:
         try:
@@ -173,11 +169,8 @@ class Attachment:
         assert self._sock is not None
         return self._sock
 
-    async def attach(self, name: str, address: str, inbox: Inbox, credit: int) -> Intake:
-        """Offer a receiving link, and wait until the node has taken it.
-
-        Raises `Ended` where it refuses; the connection's other links do not notice.
-        """
+    def attach(self, name: str, address: str, inbox: Inbox, credit: int) -> Intake:
+        """Offer a receiving link; `answer` tells what the node says to it."""
         link = self._engine.receiver(
             name, address, settled=True, credit=credit, message_bytes_max=MESSAGE_BYTES_MAX
         )
@@ -185,8 +178,15 @@ class Attachment:
         link.owner = intake
         self.intakes.append(intake)
         self.work()
-        await intake.answered
         return intake
+
+    async def answer(self, intake: Intake) -> None:
+        """Wait until the node has taken the link.
+
+        Raises `Ended` where it refuses, or does not answer in `CONNECT_SECONDS`; a refusal does
+        not concern the connection's other links.
+        """
+        await self._in_time(intake.answered)
 
     def detach(self, intake: Intake) -> None:
         """Let go of one link; what it holds may still be taken."""

@@ -78,6 +78,8 @@ class Workspace:
 
 
 _NO_PARTS = bytearray()
+#: All bits of a tag's sequence but the highest, which marks a snapshot block's.
+_LOW_BITS = (1 << 63) - 1
 
 
 @cython.cclass
@@ -136,6 +138,25 @@ class Batch:
         if self.feed is None and self.count > 0:
             self.feed = built_in_feed(inbox.feed_number)
         return self.count
+
+    def collect(self, messages: list) -> None:
+        """Take these messages, of one kind and none of them a quality message."""
+        count = len(messages)
+        parts = numpy.zeros((5, count), numpy.int64)
+        sizes = [len(message.body) for message in messages]
+        parts[0, 1:] = numpy.cumsum(sizes[:-1])
+        parts[1] = sizes
+        parts[2] = [message.received_ns for message in messages]
+        parts[3] = [message.sequence & _LOW_BITS for message in messages]
+        parts[4] = [message.number for message in messages]
+        self.data = bytearray().join([message.body for message in messages])
+        self.parts = bytearray(parts.tobytes())
+        self.count = self.width = count
+        self.day = messages[0].day
+        self.service = messages[0].service
+        self.snapshot = messages[0].snapshot
+        if self.feed is None:
+            self.feed = built_in_feed(messages[0].feed_number)
 
     def _part(self, number: int) -> Any:
         return numpy.frombuffer(self.parts, numpy.int64, self.count, 8 * number * self.width)
@@ -225,3 +246,25 @@ class Batch:
             decoder = decoders[message_type] = Columns(self.feed, message_type)
         decoder.decode(self.data, self.index, day_of(self.day))
         return decoder
+
+
+def pack(messages: list, feed: Any, grain: str, workspace: Workspace) -> list[Batch]:
+    """Messages as batches, as `Batch.fill` would have made them of what a link holds."""
+    found: list[Batch] = []
+    notes: list[Any] = []
+    bodies: list[Any] = []
+    for message in messages:
+        if bodies and (message.content == "quality" or message.snapshot != bodies[0].snapshot):
+            found.append(_packed(notes, bodies, feed, grain, workspace))
+            notes, bodies = [], []
+        (notes if message.content == "quality" else bodies).append(message)
+    if notes or bodies:
+        found.append(_packed(notes, bodies, feed, grain, workspace))
+    return found
+
+
+def _packed(notes: list, bodies: list, feed: Any, grain: str, workspace: Workspace) -> Batch:
+    batch = Batch(feed, grain, notes, workspace)
+    if bodies:
+        batch.collect(bodies)
+    return batch

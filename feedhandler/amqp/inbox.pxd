@@ -1,5 +1,6 @@
 from feedhandler.amqp.framing cimport Reader
 from feedhandler.amqp.proton cimport ReceiverLink
+from feedhandler.codecs.scanner cimport FeedTable, PacketHeader
 
 
 cdef class Message:
@@ -32,9 +33,20 @@ cdef class Inbox:
     cdef readonly object failure
     cdef bytes last_content
     cdef str last_content_text
+    cdef readonly Py_ssize_t notes
+    cdef bint whole_batches
+    cdef FeedTable table
+    cdef PacketHeader header
+    cdef unsigned long long[::1] prefixes
+    cdef unsigned long long[::1] sequences
+    cdef unsigned int[::1] numbers
+    cdef dict moved
     cpdef Py_ssize_t collect(self, ReceiverLink link, Py_ssize_t first, Py_ssize_t end)
     cdef Message _message(self, const unsigned char[::1] data)
     cdef bint _in_sequence(self)
+    cdef int _remember(self, const unsigned char[::1] data)
+    cdef int _make_place(self, Py_ssize_t slot, unsigned long long prefix)
+    cdef unsigned long long _last_in_batch(self, const unsigned char[::1] data)
     cdef bint _in_block(self, const unsigned char[::1] data)
     cdef int _identify(self, const unsigned char[::1] data)
     cdef bint _parse(self, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t end)

@@ -15,19 +15,25 @@ from typing import Any
 
 import cython
 import msgspec
+import numpy
 
 if cython.compiled:
     from cython.cimports.feedhandler.amqp.framing import Reader, read_uint
     from cython.cimports.feedhandler.amqp.proton import ReceiverLink
+    from cython.cimports.feedhandler.codecs.scanner import (
+        PacketHeader,
+        frame_length,
+        parse_header,
+    )
     from cython.cimports.libc.string import memcpy
 else:
     from feedhandler.amqp.framing import Reader, read_uint
     from feedhandler.amqp.proton import ReceiverLink
+    from feedhandler.codecs.scanner import PacketHeader, frame_length, parse_header
 
 from feedhandler.amqp import framing
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.loader import list_feeds, load_feed
-from feedhandler.codecs.scanner import frame_length
 
 _TAG_BYTES = cython.declare(cython.Py_ssize_t, framing.TAG_BYTES)
 _QUALITY_BYTES = framing.CONTENT_QUALITY.encode()
@@ -35,6 +41,12 @@ _QUALITY_SIZE = cython.declare(cython.Py_ssize_t, len(_QUALITY_BYTES))
 _WHOLE = cython.declare(cython.int, framing.WHOLE_PACKET)
 #: All bits of a tag's sequence but the highest, which marks a snapshot block's.
 _LOW_BITS = cython.declare(cython.ulonglong, (1 << 63) - 1)
+#: The message number of quality messages, which are nobody's place in the stream.
+_NOTE = cython.declare(cython.uint, framing.QUALITY_NOTE)
+#: Services whose last place is kept in arrays, by the low bits of their numbers; where two share
+#: a place, the one that is not in use stands in a dict.
+PLACES = 256
+_NOWHERE = cython.declare(cython.ulonglong, (1 << 64) - 1)
 
 
 @cython.cfunc
@@ -196,6 +208,21 @@ def built_in_feed(number: int) -> Any:
     )
 
 
+def _tag(prefix: int, sequence: int, number: int) -> bytes:
+    return prefix.to_bytes(8) + sequence.to_bytes(8) + number.to_bytes(2)
+
+
+def rewritten(message: Message, body: bytes) -> Message:
+    """The same message with another body."""
+    other: Message = Message.__new__(Message)
+    other.key, other.body, other.tag = message.key, body, message.tag
+    other.content, other.feed = message.content, message.feed
+    other.day, other.feed_number, other.service = message.day, message.feed_number, message.service
+    other.sequence, other.number = message.sequence, message.number
+    other.received_ns, other.group_sequence = message.received_ns, message.group_sequence
+    return other
+
+
 def split_packets(feed: Any, data: bytes) -> list[bytes]:
     """Cut a batch body into its packets by their length fields.
 
@@ -214,11 +241,24 @@ def split_packets(feed: Any, data: bytes) -> list[bytes]:
 
 @cython.cclass
 class Inbox:
-    """Reads what a receiving link gathered; `feed` overrides the tag's feed number."""
+    """Reads what a receiving link gathered; `feed` overrides the tag's feed number, `batches`:
+    the bodies are batches of packets.
 
-    def __init__(self, feed: Any = None) -> None:
+    `notes` counts the quality messages among what was read. `last_tags` has, by service, the place
+    up to which the stream was read.
+    """
+
+    def __init__(self, feed: Any = None, batches: bool = False) -> None:
         self.reader = Reader()
         self.feed = feed
+        self.notes = 0
+        self.whole_batches = batches
+        self.table = None
+        self.header = PacketHeader()
+        self.prefixes = memoryview(numpy.full(PLACES, _NOWHERE, numpy.uint64))
+        self.sequences = memoryview(numpy.zeros(PLACES, numpy.uint64))
+        self.numbers = memoryview(numpy.zeros(PLACES, numpy.uint32))
+        self.moved = {}
         self.expected = -1
         self.messages = 0
         self.malformed = 0
@@ -231,6 +271,79 @@ class Inbox:
         self.failure = None
         self.last_content = b""
         self.last_content_text = ""
+
+    def begin(self) -> None:
+        """A link begins: its group-sequence is a new one, the last places stay."""
+        self.expected = -1
+        self.failure = None
+
+    def last_tags(self) -> dict:
+        """Of each service the tag of the last packet or message read, snapshots left out."""
+        found: dict = {}
+        slot: cython.Py_ssize_t
+        for prefix, (sequence, number) in self.moved.items():
+            found[prefix & 0xFFFF] = _tag(prefix, sequence, number)
+        for slot in range(PLACES):
+            if self.prefixes[slot] != _NOWHERE:
+                prefix = self.prefixes[slot]
+                found[prefix & 0xFFFF] = _tag(prefix, self.sequences[slot], self.numbers[slot])
+        return found
+
+    @cython.cfunc
+    def _remember(self, data: cython.const_uchar[::1]) -> cython.int:
+        """This message is the last one read of its service."""
+        at: cython.Py_ssize_t = self.reader.tag_at
+        prefix: cython.ulonglong
+        sequence: cython.ulonglong
+        number: cython.uint
+        slot: cython.Py_ssize_t
+        if self.reader.tag_size != _TAG_BYTES or data[at + 8] >= 0x80:
+            return 0
+        number = cython.cast(cython.uint, read_uint(data, at + 16, 2))
+        if number == _NOTE:
+            return 0
+        prefix = read_uint(data, at, 8)
+        sequence = read_uint(data, at + 8, 8)
+        slot = cython.cast(cython.Py_ssize_t, prefix & (PLACES - 1))
+        if self.prefixes[slot] != prefix:
+            self._make_place(slot, prefix)
+        if self.whole_batches:
+            sequence = self._last_in_batch(data) or sequence
+        self.sequences[slot] = sequence
+        self.numbers[slot] = number
+        return 0
+
+    @cython.cfunc
+    def _make_place(self, slot: cython.Py_ssize_t, prefix: cython.ulonglong) -> cython.int:
+        """Another service, or another day of the same, takes a place in the arrays."""
+        before: cython.ulonglong = self.prefixes[slot]
+        if before != _NOWHERE and before & 0xFFFF != prefix & 0xFFFF:
+            self.moved[before] = (self.sequences[slot], self.numbers[slot])
+        for known in list(self.moved):
+            if known & 0xFFFF == prefix & 0xFFFF:
+                del self.moved[known]
+        self.prefixes[slot] = prefix
+        return 0
+
+    @cython.cfunc
+    def _last_in_batch(self, data: cython.const_uchar[::1]) -> cython.ulonglong:
+        """The sequence number of the last packet in a batch; 0 where the body is no such thing."""
+        at: cython.Py_ssize_t = self.reader.body_at
+        end: cython.Py_ssize_t = at + self.reader.body_size
+        last: cython.Py_ssize_t = at
+        size: cython.Py_ssize_t
+        if self.table is None:
+            number = read_uint(data, self.reader.tag_at + 4, 2)
+            self.table = (self.feed or built_in_feed(number)).table
+        while at < end:
+            size = frame_length(self.table, data, at, end - at)
+            if size <= 0 or size > end - at:
+                return 0
+            last = at
+            at += size
+        if parse_header(self.table, data, last, end - last, self.header) != 0:
+            return 0
+        return self.header.sequence
 
     def read(self, data: cython.const_uchar[::1], bounds: cython.longlong[::1], count: int) -> list:
         """The `count` messages at `data[bounds[i] : bounds[i + 1]]`.
@@ -245,6 +358,9 @@ class Inbox:
             if not self._parse(data, bounds[i], bounds[i + 1]) or not self._in_sequence():
                 break
             found.append(self._message(data))
+            self._remember(data)
+            if self._is_quality(data):
+                self.notes += 1
         self.messages += len(found)
         return found
 
@@ -313,6 +429,7 @@ class Inbox:
                 parts[4 * width + row] = read_uint(data, reader.tag_at + 16, 2)
                 if row == 0:
                     self._identify(data)
+                self._remember(data)
             used += reader.body_size
             row += 1
         self.messages += row
@@ -358,6 +475,7 @@ class Inbox:
         if not self._is_quality(data) or not self._in_sequence():
             return None
         self.messages += 1
+        self.notes += 1
         return self._message(data)
 
     @cython.cfunc

@@ -4,10 +4,11 @@
         async for message in messages:
             print(message.key, message.seq, message.records())
 
-It connects, attaches one receiving link, grants credit as messages are consumed (so a slow
-consumer slows down nobody but itself), and hands out `Message` objects, or with `batches()`
-whole reads at a time, decoded into columns by compiled code. A hole in the link's numbering is an
-error, never silence; what came before it is handed out first.
+What it is for: the stream as it is handed out, as `Message` objects, or with `batches()` whole
+reads at a time, decoded into columns by compiled code. Credit is granted as messages are consumed,
+so a slow consumer slows down nobody but itself. A hole in a link's numbering is an error, never
+silence; what came before it is handed out first. A connection that is lost comes back, and the
+stream goes on behind the last message (`upstream`, `aftermath`).
 
 Quality messages stand in the stream where they belong. As each is handed out, `quality` has what
 it says of its service, and `on_quality` is called with it. With `snapshot=True` the stream begins
@@ -22,61 +23,74 @@ from typing import Any, Self
 
 import msgspec
 
-from feedhandler.amqp.attachment import Attachment, Intake
-from feedhandler.amqp.columns import Batch, Workspace
-from feedhandler.amqp.inbox import Inbox, Message
+from feedhandler.amqp.aftermath import RESUME
+from feedhandler.amqp.attachment import Intake
+from feedhandler.amqp.columns import Batch, Workspace, pack
+from feedhandler.amqp.inbox import Message
 from feedhandler.amqp.quality import Quality
-from feedhandler.amqp.request import build_address
-from feedhandler.codecs import PeerError, UsageError, load_feed
-
-#: Messages granted ahead of consumption, by grain: some hundred KB to a few MB on their way.
-CREDIT = {"packet": 4096, "message": 16_384, "batch": 64}
+from feedhandler.amqp.request import CREDIT, Request, parse_url
+from feedhandler.amqp.upstream import ConnectionEvent, Reconnection, State, Upstream
+from feedhandler.codecs import PeerError, load_feed
 
 
 class Subscriber:
-    """One link's messages; an asynchronous context manager and iterator.
+    """One subscription's messages; an asynchronous context manager and iterator.
 
-    Raises UsageError for what the caller asked wrong, PeerError where the node cannot be reached,
-    refuses the address, or ends the link.
+    Raises UsageError for what the caller asked wrong, PeerError where the node cannot be reached
+    at the start, refuses the address, or sends what no node may; without `reconnect` also where
+    the connection or the link ends.
 
-    `quality` has, by service, what the latest quality message handed out says.
+    `quality` has, by service, what the latest quality message handed out says; `state` tells
+    whether it is attached.
     """
 
     def __init__(
         self,
         url: str,
-        address: str,
-        grain: str,
-        feed: Any,
-        credit: int | None,
+        request: Request,
+        *,
+        feed: Any = None,
+        credit: int | None = None,
         on_quality: Callable[[Quality], object] | None = None,
+        on_connection: Callable[[ConnectionEvent], object] | None = None,
+        how: Reconnection,
     ) -> None:
-        if grain not in CREDIT:
-            raise UsageError(f"as_={grain!r}: it is packet, batch or message")
+        request.check()
+        parse_url(url)
         self.url = url
-        self.address = address
-        self.grain = grain
+        self.request = request
+        self.grain = request.grain
         self.feed = load_feed(feed) if isinstance(feed, str) else feed
-        self.credit = credit or CREDIT[grain]
+        self.credit = credit or CREDIT[request.grain]
         self.quality: dict[int, Quality] = {}
         self.on_quality = on_quality
-        self.inbox = Inbox(self.feed)
+        self.on_connection = on_connection
+        self.how = how
         self._ready: deque[Message] = deque()
         self._workspace = Workspace()
         self._error: Exception | None = None
         self._ended = False
         self._waiting: list[asyncio.Future[None]] = []
         self._callback: Callable[[Batch], object] | None = None
-        self._attachment: Attachment
-        self._intake: Intake
+        self._upstream: Upstream
+        self._loop: asyncio.AbstractEventLoop
+
+    @property
+    def state(self) -> State:
+        """UP: attached; WAITING, CONNECTING: coming back; CLOSED: over."""
+        return self._upstream.state
+
+    @property
+    def reconnects(self) -> int:
+        """How often the connection was lost and came back."""
+        return max(0, self._upstream.connects - 1)
 
     # -- connecting and leaving -------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
-        self._attachment = Attachment(self.url, self._arrived, self._over)
-        self._intake = await self._attachment.open(self.address, self.inbox, self.credit)
-        self._link = self._intake.link
+        self._upstream = Upstream(self.url, self.request, self.feed, self.credit, self.how, self)
+        await self._upstream.start()
         return self
 
     async def __aexit__(
@@ -89,14 +103,11 @@ class Subscriber:
 
     async def close(self) -> None:
         """Detach and disconnect; messages not consumed yet are dropped."""
-        await self._attachment.close()
+        await self._upstream.close()
         self._finish(None)
 
-    def _over(self, intake: Intake) -> None:
-        """The link has ended; what was received may still be consumed."""
-        self._finish(intake.error)
-
     def _finish(self, error: Exception | None) -> None:
+        """The stream is over; what was received may still be consumed."""
         if not self._ended:
             self._ended = True
             self._error = error
@@ -106,17 +117,52 @@ class Subscriber:
         """What was received is at fault: that is why the stream is over, whatever else is."""
         self._finish(error)
         self._error = error
+        self._loop.create_task(self._upstream.stop_trying())
 
-    # -- consuming --------------------------------------------------------------------------
+    # -- what the upstream tells ------------------------------------------------------------
 
-    def _arrived(self, intake: Intake) -> None:
+    def arrived(self, intake: Intake) -> None:
         """Messages wait on the link: hand them to the callback, or wake who waits for them."""
         if self._callback is None:
             self._notify()
-            return
+        else:
+            self._call_back(intake)
+
+    def lost(self, upstream: Upstream, intake: Intake) -> None:
+        """The link is over: keep what it holds."""
+        if self._callback is not None:
+            self._call_back(intake)
+        elif intake.link.count and not self._ended:
+            self._ready.extend(self._take(intake))
+            self._notify()
+
+    def changed(self, upstream: Upstream, event: ConnectionEvent) -> None:
+        """Attached, or no longer."""
+        self._notify()
+        if self.on_connection is not None:
+            self.on_connection(event)
+
+    def ended(self, upstream: Upstream, error: Exception | None) -> None:
+        """There will be no other connection."""
+        self._finish(error)
+
+    async def ready_to_attach(self) -> None:
+        """Wait while more is unread than one connection may bring."""
+        while len(self._ready) > self.credit and not self._ended:
+            await self._wait()
+
+    def tags(self, upstream: Upstream) -> dict[int, bytes]:
+        """How far each service was read."""
+        return upstream.inbox.last_tags()
+
+    # -- consuming --------------------------------------------------------------------------
+
+    def _call_back(self, intake: Intake) -> None:
+        """Hand what an intake holds to the callback."""
+        assert self._callback is not None
         count = intake.link.count
         try:
-            for batch in self._gather():
+            for batch in self._gather(intake):
                 self._note_all(batch.notes)
                 self._callback(batch)
             intake.grant(count)
@@ -140,47 +186,66 @@ class Subscriber:
 
     async def __anext__(self) -> Message:
         ready = self._ready
-        while not ready:
-            if self._link.count:
-                ready.extend(self._take())
-                self._intake.grant(len(ready))
-                continue
-            if self._ended:
-                if self._error is not None:
-                    raise self._error
-                raise StopAsyncIteration
-            await self._wait()
-        message = ready.popleft()
-        if message.content == "quality":
-            self._note_all((message,))
-        return message
+        while True:
+            while not ready:
+                intake = self._upstream.intake
+                if count := intake.link.count:
+                    ready.extend(self._take(intake))
+                    intake.grant(count)
+                    continue
+                if self._ended:
+                    if self._error is not None:
+                        raise self._error
+                    raise StopAsyncIteration
+                await self._wait()
+            message = ready.popleft()
+            if message.content != "quality" or self._note(message):
+                return message
 
-    def _take(self) -> list[Message]:
-        """The messages that the link gathered, as objects; those before the first bad one."""
-        link = self._link
+    def _take(self, intake: Intake) -> list[Message]:
+        """The messages that a link gathered, as objects; those before the first bad one."""
+        link, inbox = intake.link, intake.inbox
+        before = inbox.notes
         bounds = memoryview(link.bounds).cast("q")
         try:
-            found = self.inbox.read(link.arena, bounds, link.count)
+            found = inbox.read(link.arena, bounds, link.count)
         finally:
             bounds.release()
             link.clear()
-        if self.inbox.failure is not None:
-            self._fail(self.inbox.failure)
+        if inbox.failure is not None:
+            self._fail(inbox.failure)
+        if inbox.notes != before:
+            return self._heard(found)
         return found
 
-    def _note_all(self, notes: Iterable[Message]) -> None:
-        """Keep what quality messages say, and tell who wants to hear of it."""
-        for note in notes:
-            try:
-                told = msgspec.json.decode(note.body, type=Quality)
-            except msgspec.DecodeError as error:
-                wrong = PeerError(f"a quality message cannot be read: {error}")
-                self._ready.clear()
-                self._fail(wrong)
-                raise wrong from None
-            self.quality[told.service] = told
-            if self.on_quality is not None:
-                self.on_quality(told)
+    def _heard(self, messages: Iterable[Message]) -> list[Message]:
+        """The messages with what the upstream makes of the quality messages among them."""
+        found: list[Message] = []
+        for message in messages:
+            if message.content == "quality":
+                found.extend(self._upstream.hear(message))
+            else:
+                found.append(message)
+        return found
+
+    def _note(self, note: Message) -> bool:
+        """Keep what a quality message says, and tell who wants to hear of it; whether it is to be
+        handed out."""
+        try:
+            told = msgspec.json.decode(note.body, type=Quality)
+        except msgspec.DecodeError as error:
+            wrong = PeerError(f"a quality message cannot be read: {error}")
+            self._ready.clear()
+            self._fail(wrong)
+            raise wrong from None
+        self.quality[told.service] = told
+        if self.on_quality is not None and (self.request.quality or told.reason == RESUME):
+            self.on_quality(told)
+        return self.request.quality
+
+    def _note_all(self, notes: list[Message]) -> None:
+        """The same for those of a batch, which keeps the ones to be handed out."""
+        notes[:] = [note for note in notes if self._note(note)]
 
     async def batches(self) -> AsyncIterator[Batch]:
         """All that arrives, a `Batch` a read: packets one behind the other, ready for columns.
@@ -189,12 +254,19 @@ class Subscriber:
         precedes. So no batch has packets of a snapshot block and live ones.
         """
         while True:
-            if self._link.count:
-                count = self._link.count
-                for batch in self._gather():
+            if self._ready:
+                for batch in self._pack():
                     self._note_all(batch.notes)
-                    yield batch
-                self._intake.grant(count)
+                    if batch.count or batch.notes:
+                        yield batch
+                continue
+            intake = self._upstream.intake
+            if count := intake.link.count:
+                for batch in self._gather(intake):
+                    self._note_all(batch.notes)
+                    if batch.count or batch.notes:
+                        yield batch
+                intake.grant(count)
             elif self._ended:
                 if self._error is not None:
                     raise self._error
@@ -209,50 +281,59 @@ class Subscriber:
         when the stream has ended; raises what ended it, the callback's own exception included. The
         callback must be quick: while it runs, nothing else of the event loop does.
         """
+        for batch in self._pack():
+            self._note_all(batch.notes)
+            callback(batch)
         self._callback = callback
         try:
-            if self._link.count:
-                self._arrived(self._intake)
+            if self._upstream.intake.link.count:
+                self._call_back(self._upstream.intake)
             while not self._ended:
                 await self._wait()
-            if self._link.count:
-                self._arrived(self._intake)
+            if self._upstream.intake.link.count:
+                self._call_back(self._upstream.intake)
             if self._error is not None:
                 raise self._error
         finally:
             self._callback = None
 
-    def _gather(self) -> list[Batch]:
-        """What the link holds, as batches; almost always one."""
-        link = self._link
+    def _pack(self) -> list[Batch]:
+        """What waits as messages, as batches."""
+        waiting = list(self._ready)
+        self._ready.clear()
+        return pack(waiting, self.feed, self.grain, self._workspace)
+
+    def _gather(self, intake: Intake) -> list[Batch]:
+        """What a link holds, as batches; almost always one."""
+        link = intake.link
         end = link.count
         try:
             batch = Batch(self.feed, self.grain, None, self._workspace)
-            taken = batch.fill(self.inbox, link, 0, end)
+            taken = batch.fill(intake.inbox, link, 0, end)
             if taken == end:
                 return [batch]
-            found = self._gather_the_rest([batch] if taken else [], taken)
+            found = self._gather_the_rest(intake, [batch] if taken else [], taken)
         finally:
             link.clear()
-        if self.inbox.failure is not None:
-            self._fail(self.inbox.failure)
+        if intake.inbox.failure is not None:
+            self._fail(intake.inbox.failure)
         return found
 
-    def _gather_the_rest(self, found: list[Batch], at: int) -> list[Batch]:
+    def _gather_the_rest(self, intake: Intake, found: list[Batch], at: int) -> list[Batch]:
         """The rest of what the link holds, from a quality message or a block's border on, until
         the inbox fails: a quality message goes with what follows it."""
-        link = self._link
+        link, inbox = intake.link, intake.inbox
         end = link.count
         bounds = memoryview(link.bounds).cast("q")
         try:
-            while at < end and self.inbox.failure is None:
+            while at < end and inbox.failure is None:
                 quality: list[Message] = []
-                while at < end and (note := self.inbox.quality_at(link.arena, bounds, at)):
+                while at < end and (note := inbox.quality_at(link.arena, bounds, at)):
                     quality.append(note)
                     at += 1
-                batch = Batch(self.feed, self.grain, quality, self._workspace)
-                if at < end and self.inbox.failure is None:
-                    at += batch.fill(self.inbox, link, at, end)
+                batch = Batch(self.feed, self.grain, self._heard(quality), self._workspace)
+                if at < end and inbox.failure is None:
+                    at += batch.fill(inbox, link, at, end)
                 if quality or batch.count:
                     found.append(batch)
             return found
@@ -271,19 +352,40 @@ def subscribe(
     snapshot: bool = False,
     feed: Any = None,
     credit: int | None = None,
+    reconnect: bool = True,
+    resume: bool = True,
+    give_up_seconds: float | None = None,
     on_quality: Callable[[Quality], object] | None = None,
+    on_connection: Callable[[ConnectionEvent], object] | None = None,
 ) -> Subscriber:
     """Subscribe to a routing key or pattern of a gateway's embedded node.
 
     `as_`: `packet`, `batch` or `message`. `types`: market message types wanted, all where None.
     `quality`: with quality messages. `stamp`: with the gateway's receive stamps. `snapshot`: with
     a snapshot of each service soon after the start. `feed`: the description (a `Feed`, or a name)
-    where it is no built-in one. `credit`: messages on their way at most. `on_quality`: called
-    with each quality message, in its place in the stream.
+    where it is no built-in one. `credit`: messages on their way at most.
+
+    `reconnect`: come back after a lost connection, for `give_up_seconds` at most (None: for ever).
+    `resume`: go on behind the last message, where the gateway still has what came since; where it
+    has not, a quality message with reason `resume` says what is lacking.
+
+    `on_quality`: called with each quality message, in its place in the stream. `on_connection`:
+    called with each `ConnectionEvent`, when it happens.
     """
-    if snapshot and not quality:
-        raise UsageError("snapshots come between quality messages", "leave quality=False out")
-    address = build_address(
-        pattern, grain=as_, types=types, quality=quality, stamp=stamp, snapshot=snapshot
+    request = Request(
+        pattern=pattern,
+        grain=as_,
+        types=None if types is None else tuple(types),
+        quality=quality,
+        stamp=stamp,
+        snapshot=snapshot,
     )
-    return Subscriber(url, address, as_, feed, credit, on_quality)
+    return Subscriber(
+        url,
+        request,
+        feed=feed,
+        credit=credit,
+        on_quality=on_quality,
+        on_connection=on_connection,
+        how=Reconnection(reconnect=reconnect, resume=resume, give_up_seconds=give_up_seconds),
+    )

@@ -78,7 +78,7 @@ async def live_and_die(path: Path, url: str, packets: int) -> tuple[int, int]:
     try:
         sequences: list[int] = []
         since = None
-        async with feedhandler.subscribe(url, f"euronext.{SERVICE}") as messages:
+        async with feedhandler.subscribe(url, f"euronext.{SERVICE}", reconnect=False) as messages:
             async for message in messages:
                 if message.quality:
                     assert message.quality["lost_total"] == 0

@@ -480,7 +480,7 @@ def test_what_was_received_is_delivered_before_the_end(run: Run) -> None:
         async with contextlib.AsyncExitStack() as stack:
             gateway, exchange, url = await stack.enter_async_context(running(configured()))
             messages = await stack.enter_async_context(
-                feedhandler.subscribe(url, "euronext.104", quality=False)
+                feedhandler.subscribe(url, "euronext.104", quality=False, reconnect=False)
             )
             await exchange.packets(1, 500)
             await until(messages, lambda m: m.sequence == 500)

@@ -15,7 +15,7 @@ from node_kit import PATIENCE_S, Run, Settings, both_loops, running
 import feedhandler
 from feedhandler.amqp.framing import CONTENT_PACKET, CONTENT_QUALITY, Frame, Template
 from feedhandler.amqp.proton import Connection, SenderLink
-from feedhandler.amqp.request import build_address, parse_url
+from feedhandler.amqp.request import Request, parse_url
 from feedhandler.codecs import PeerError, UsageError
 from feedhandler.ingest.ring import RecordKind
 
@@ -242,7 +242,9 @@ def test_an_overrun_link_ends_in_a_peer_error_after_what_was_received(run: Run) 
     async def scenario() -> None:
         async with (
             running(Settings(queue_bytes=50_000)) as rig,
-            feedhandler.subscribe(rig.url, "euronext.104", quality=False, credit=10) as messages,
+            feedhandler.subscribe(
+                rig.url, "euronext.104", quality=False, credit=10, reconnect=False
+            ) as messages,
         ):
             await rig.stream(1, 1000)
             got: list[int] = []
@@ -265,7 +267,9 @@ def test_an_overrun_link_ends_in_a_peer_error_after_what_was_received(run: Run) 
 def test_a_node_that_stops_is_a_peer_error_after_the_last_message(run: Run) -> None:
     async def scenario() -> None:
         async with running() as rig:
-            async with feedhandler.subscribe(rig.url, "euronext.104", quality=False) as messages:
+            async with feedhandler.subscribe(
+                rig.url, "euronext.104", quality=False, reconnect=False
+            ) as messages:
                 await rig.stream(1, 3000)
                 stopping = asyncio.create_task(rig.node.stop(10))
                 assert len(await take(messages, 3000)) == 3000
@@ -285,7 +289,9 @@ def test_a_subscriber_finds_the_node_again_after_a_restart(run: Run) -> None:
     async def scenario() -> None:
         async with running() as first:
             port = first.port
-            async with feedhandler.subscribe(first.url, "euronext.104") as messages:
+            async with feedhandler.subscribe(
+                first.url, "euronext.104", reconnect=False
+            ) as messages:
                 await first.node.stop(1)
                 async with patience():
                     with pytest.raises(PeerError):
@@ -429,7 +435,9 @@ def test_what_a_node_must_not_do_ends_in_a_peer_error(
         impostor = Impostor(frames, goodbye)
         serving = asyncio.create_task(impostor.serve())
         async with patience():
-            async with feedhandler.subscribe(impostor.url, "euronext.104") as messages:
+            async with feedhandler.subscribe(
+                impostor.url, "euronext.104", reconnect=False
+            ) as messages:
                 source = messages if form == "messages" else messages.batches()
                 with pytest.raises(PeerError, match=complaint):
                     async for _ in source:
@@ -471,7 +479,9 @@ def test_what_came_before_a_bad_message_is_delivered_first(
                 await messages.deliver(lambda batch: got.extend(batch.sequences.tolist()))
 
         async with patience():
-            async with feedhandler.subscribe(impostor.url, "euronext.104") as messages:
+            async with feedhandler.subscribe(
+                impostor.url, "euronext.104", reconnect=False
+            ) as messages:
                 with pytest.raises(PeerError, match=complaint):
                     await consume(messages)
                 assert got == [0, 1, 2]
@@ -495,7 +505,9 @@ def test_a_quality_message_that_is_none_is_a_peer_error(run: Run) -> None:
                 serving = asyncio.create_task(impostor.serve())
                 async with (
                     patience(),
-                    feedhandler.subscribe(impostor.url, "euronext.104") as messages,
+                    feedhandler.subscribe(
+                        impostor.url, "euronext.104", reconnect=False
+                    ) as messages,
                 ):
                     source = messages if form == "messages" else messages.batches()
                     assert (await anext(source)).snapshot is False
@@ -514,7 +526,9 @@ def test_group_sequences_wrap_around_without_a_hole(run: Run) -> None:
         impostor = Impostor(frames_of([2**32 - 2, 2**32 - 1, 0, 1]), "detach")
         serving = asyncio.create_task(impostor.serve())
         async with patience():
-            async with feedhandler.subscribe(impostor.url, "euronext.104") as messages:
+            async with feedhandler.subscribe(
+                impostor.url, "euronext.104", reconnect=False
+            ) as messages:
                 assert [m.group_sequence for m in await take(messages, 4)] == [
                     2**32 - 2,
                     2**32 - 1,
@@ -533,12 +547,15 @@ def test_urls_and_addresses_are_built_from_what_the_caller_says() -> None:
     for wrong in ("http://host", "amqp://", "amqp://host/path", "amqp://host:port", "host:99999"):
         with pytest.raises(UsageError):
             parse_url(wrong)
-    assert build_address("e.1") == "e.1"
-    assert build_address("e.1", grain="batch", types=[1, "A"], quality=False, stamp=True) == (
-        "e.1?as=batch&types=1,A&quality=0&stamp=1"
-    )
-    assert build_address("e.1?x=1", stamp=True) == "e.1?x=1&stamp=1"
-    assert build_address("e.1", snapshot=True) == "e.1?snapshot=1"
+    assert Request(pattern="e.1").address() == "e.1"
+    request = Request(pattern="e.1", grain="batch", types=(1, "A"), quality=False, stamp=True)
+    assert request.address() == "e.1?as=batch&types=1,A&quality=0&stamp=1"
+    assert request.address(snapshot=True) == "e.1?as=batch&types=1,A&stamp=1&snapshot=1"
+    assert Request(pattern="e.1?x=1", stamp=True).address() == "e.1?x=1&stamp=1"
+    assert Request(pattern="e.1", snapshot=True).address() == "e.1?snapshot=1"
+    again = Request(pattern="e.1?from=ab&x=1", quality=False)
+    assert again.address([b"\1\2", b"\3"], quality=True) == "e.1?x=1&from=0102,03"
+    assert Request(pattern="e.1?from=ab").address([b"\1"]) == "e.1?from=01"
     with pytest.raises(UsageError):
         feedhandler.subscribe("amqp://host", "e.1", as_="byte")
 

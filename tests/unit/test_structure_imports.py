@@ -75,6 +75,7 @@ CORES = (
     "feedhandler/amqp/policies.py",
     "feedhandler/amqp/quality.py",
     "feedhandler/amqp/request.py",
+    "feedhandler/amqp/aftermath.py",
     "feedhandler/amqp/routing.py",
     "feedhandler/amqp/sasl.py",
     "feedhandler/amqp/security.py",

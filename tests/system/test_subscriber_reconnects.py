@@ -1,0 +1,265 @@
+"""`feedhandler.subscribe` comes back after a lost connection, and says what is lacking."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from node_kit import PATIENCE_S, NodeRig, Run, Settings, both_loops, running
+
+import feedhandler
+from feedhandler.amqp import attachment as attachment_module
+from feedhandler.amqp.inbox import split_packets
+from feedhandler.amqp.upstream import ConnectionEvent, State
+from feedhandler.codecs import PeerError
+
+
+@contextlib.asynccontextmanager
+async def patience() -> AsyncIterator[None]:
+    async with asyncio.timeout(PATIENCE_S):
+        yield
+
+
+class Story:
+    """What a consumer saw: sequences of packets, and (reason, state, lost) of quality messages."""
+
+    def __init__(self, **options: Any) -> None:
+        self.seen: list[Any] = []
+        self.events: list[ConnectionEvent] = []
+        self.options = {"on_connection": self.events.append, **options}
+
+    def take(self, message: Any) -> None:
+        if message.content == "quality":
+            told = message.quality
+            self.seen.append((told["reason"], told["state"], told.get("lost")))
+        elif message.content == "batch":
+            self.seen += [packet.sequence for packet in message.packets()]
+        else:
+            self.seen.append(message.sequence)
+
+    def take_batch(self, batch: Any) -> None:
+        for note in batch.notes:
+            self.take(note)
+        if batch.count and batch.grain == "batch":
+            bodies = split_packets(batch.feed, bytes(batch.data))
+            self.seen += [batch.feed.decode_packet(body).sequence for body in bodies]
+        elif batch.count:
+            self.seen += batch.sequences.tolist()
+
+    async def consume(self, messages: Any, form: str, until: Any) -> None:
+        """Consume in one of the forms until `until` was seen."""
+        async with patience():
+            if form == "messages":
+                async for message in messages:
+                    self.take(message)
+                    if until in self.seen:
+                        return
+            elif form == "batches":
+                async for batch in messages.batches():
+                    self.take_batch(batch)
+                    if until in self.seen:
+                        return
+            else:
+                delivering = asyncio.create_task(messages.deliver(self.take_batch))
+                while until not in self.seen and not delivering.done():
+                    await asyncio.sleep(0.002)
+                delivering.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await delivering
+
+    @property
+    def sequences(self) -> list[int]:
+        return [x for x in self.seen if isinstance(x, int)]
+
+
+def cut_off(rig: NodeRig) -> None:
+    """What a lost network looks like to both sides."""
+    for connection in list(rig.node.connections):
+        connection.end()
+
+
+async def came_back(rig: NodeRig, story: Story) -> None:
+    await rig.until(lambda: sum(e.connected for e in story.events) == 2, "attached again")
+
+
+@both_loops
+@pytest.mark.parametrize("form", ["messages", "batches", "deliver"])
+@pytest.mark.parametrize("grain", ["packet", "batch", "message"])
+def test_a_hole_in_between_is_told_where_the_node_does_not_resume(
+    run: Run, grain: str, form: str
+) -> None:
+    async def scenario() -> None:
+        story = Story()
+        async with (
+            running() as rig,
+            feedhandler.subscribe(
+                rig.url, "euronext.104", as_=grain, resume=False, **story.options
+            ) as messages,
+        ):
+            await rig.stream(1, 50)
+            await story.consume(messages, form, 50)
+            cut_off(rig)
+            await rig.stream(51, 60)
+            await came_back(rig, story)
+            assert messages.state is State.UP
+            await rig.stream(61, 70)
+            await story.consume(messages, form, 70)
+            assert sorted({*story.sequences}) == [*range(1, 51), *range(61, 71)]
+            notes = [x for x in story.seen if not isinstance(x, int)]
+            assert [(x[0], x[1]) for x in notes] == [
+                ("attached", "WAITING"), ("resume", "STALE"), ("attached", "STALE")
+            ]  # fmt: skip
+            assert notes[1][2] == [[51, 60]]
+            assert messages.quality[104].stale == ((51, 60),)
+            assert not messages.quality[104].complete
+            assert [e.connected for e in story.events] == [True, False, True]
+            assert story.events[1].reason
+            assert messages.reconnects == 1
+
+    run(scenario())
+
+
+@both_loops
+def test_a_node_that_does_not_offer_to_resume_is_asked_without_it(run: Run) -> None:
+    async def scenario() -> None:
+        story = Story()
+        async with (
+            running() as rig,
+            feedhandler.subscribe(rig.url, "euronext.104", **story.options) as messages,
+        ):
+            await rig.stream(1, 5)
+            await story.consume(messages, "messages", 5)
+            refused = rig.count("links_refused")
+            cut_off(rig)
+            await came_back(rig, story)
+            await rig.stream(6, 9)
+            await story.consume(messages, "messages", 9)
+            assert story.sequences == list(range(1, 10))
+            assert "resume" not in [x[0] for x in story.seen if not isinstance(x, int)]
+            if story.events[-1].resumed is False:
+                assert rig.count("links_refused") == refused + 1
+
+    run(scenario())
+
+
+@both_loops
+def test_a_restarted_node_is_found_again_with_nothing_said_twice(run: Run) -> None:
+    async def scenario() -> None:
+        story = Story()
+        async with running() as first:
+            port = first.port
+            messages = feedhandler.subscribe(first.url, "euronext.104", **story.options)
+            await messages.__aenter__()
+            await first.stream(1, 20)
+            await first.node.stop(1)
+        async with running(Settings(address=("127.0.0.1", port))) as second:
+            await came_back(second, story)
+            await second.stream(31, 40)
+            await story.consume(messages, "messages", 40)
+            assert story.sequences == [*range(1, 21), *range(31, 41)]
+            await messages.close()
+        assert "the gateway stops" in story.events[1].reason
+        assert messages.state is State.CLOSED
+
+    run(scenario())
+
+
+@both_loops
+def test_a_subscriber_without_quality_messages_hears_of_the_hole_by_its_callback(run: Run) -> None:
+    async def scenario() -> None:
+        told: list[feedhandler.Quality] = []
+        story = Story(on_quality=told.append)
+        async with (
+            running() as rig,
+            feedhandler.subscribe(
+                rig.url, "euronext.104", quality=False, resume=False, **story.options
+            ) as messages,
+        ):
+            await rig.stream(1, 5)
+            await story.consume(messages, "batches", 5)
+            cut_off(rig)
+            await rig.stream(6, 7)
+            await came_back(rig, story)
+            await rig.stream(8, 9)
+            await story.consume(messages, "batches", 9)
+            assert story.seen == [1, 2, 3, 4, 5, 8, 9]
+            assert [(x.reason, x.lost) for x in told] == [("resume", ((6, 7),))]
+
+    run(scenario())
+
+
+@both_loops
+def test_a_slow_consumer_that_was_detached_comes_back(run: Run) -> None:
+    async def scenario() -> None:
+        story = Story()
+        async with (
+            running(Settings(queue_bytes=50_000)) as rig,
+            feedhandler.subscribe(
+                rig.url, "euronext.104", credit=10, resume=False, **story.options
+            ) as messages,
+        ):
+            await rig.stream(1, 1000)
+            await came_back(rig, story)
+            await rig.stream(1001, 1003)
+            await story.consume(messages, "messages", 1003)
+            got = story.sequences
+            assert got[-3:] == [1001, 1002, 1003]
+            assert got[:-3] == list(range(1, len(got) - 2))
+            assert ("resume", "STALE", [[got[-4] + 1, 1000]]) in story.seen
+
+    run(scenario())
+
+
+@both_loops
+def test_it_gives_up_after_the_time_it_was_given(run: Run) -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            url = rig.url
+            messages = feedhandler.subscribe(url, "euronext.104", give_up_seconds=0.2)
+            await messages.__aenter__()
+            await rig.node.stop(1)
+        async with patience():
+            with pytest.raises(PeerError, match=r"gone for more than 0\.2 s"):
+                async for _ in messages:
+                    pass
+        await messages.close()
+
+    run(scenario())
+
+
+@both_loops
+def test_a_node_that_falls_silent_is_given_up_and_found_again(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attachment_module, "IDLE_TIMEOUT_MS", 300)
+
+    async def scenario() -> None:
+        story = Story()
+        async with (
+            running() as rig,
+            feedhandler.subscribe(rig.url, "euronext.104", **story.options) as messages,
+        ):
+            (connection,) = rig.node.connections
+            rig.node.loop.remove_reader(connection.sock.fileno())
+            rig.node.connections.discard(connection)  # neither read nor ticked any more
+            await came_back(rig, story)
+            assert messages.reconnects == 1
+            connection.sock.close()
+
+    run(scenario())
+
+
+@both_loops
+def test_leaving_while_it_is_coming_back_is_no_trouble(run: Run) -> None:
+    async def scenario() -> None:
+        story = Story()
+        async with running() as rig:
+            async with feedhandler.subscribe(rig.url, "euronext.104", **story.options) as messages:
+                await rig.node.stop(1)
+                await rig.until(lambda: messages.state is not State.UP, "lost")
+            assert messages.state is State.CLOSED
+            async with patience():
+                assert [m.content async for m in messages] in ([], ["quality"])
+
+    run(scenario())

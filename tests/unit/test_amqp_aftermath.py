@@ -1,0 +1,137 @@
+"""What a subscriber makes of a node's first words after a lost connection."""
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from feedhandler.amqp.aftermath import BROKEN_BLOCK, NEW_NUMBERING, TAGS_MAX, Aftermath
+
+
+def tag(sequence: int, service: int = 104) -> bytes:
+    return b"".join(
+        (
+            (20261121).to_bytes(4),
+            (1).to_bytes(2),
+            service.to_bytes(2),
+            sequence.to_bytes(8),
+            b"\xff\xff",
+        )
+    )
+
+
+def told(reason: str, following: int | None = None, **more: Any) -> bytes:
+    body = {"state": "OK", "reason": reason, "service": 104, "next": following, "stale": []}
+    return msgspec.json.encode({**body, "doubt": None, "lost_ranges": 0, "lost_total": 0, **more})
+
+
+def heard(resume: Aftermath, body: bytes, service: int = 104) -> list[Any]:
+    """What is handed out: (reason, state, lost, stale, doubt) of each message."""
+    answer = resume.hear(body, service)
+    return [
+        (x["reason"], x["state"], x.get("lost"), x["stale"], x["doubt"])
+        for x in map(msgspec.json.decode, [body] if answer is None else answer)
+    ]
+
+
+def after_loss(last: int = 50, *, resumed: bool = False) -> Aftermath:
+    resume = Aftermath()
+    assert resume.hear(told("attached", 1), 104) is None
+    resume.lose({104: tag(last)})
+    asked = resume.ask({104: tag(last)})
+    assert asked == [tag(last)]
+    resume.attached(asked if resumed else [])
+    return resume
+
+
+def test_a_node_that_goes_on_from_the_tag_leaves_nothing_to_tell() -> None:
+    for reason in ("resume", "attached"):  # a node need not say that all is well
+        resume = after_loss(resumed=True)
+        assert resume.hear(told(reason, 51, lost=[]), 104) is None
+        assert resume.hear(told("silent", 9000), 104) is None
+        assert resume.lacking == 0
+
+
+def test_a_node_that_stands_where_the_stream_was_left_leaves_nothing_to_tell() -> None:
+    assert after_loss().hear(told("attached", 51), 104) is None
+
+
+def test_what_lies_between_is_told_and_makes_what_follows_worse_until_a_snapshot() -> None:
+    resume = after_loss()
+    assert heard(resume, told("attached", 61)) == [
+        ("resume", "STALE", [[51, 60]], [[51, 60]], None),
+        ("attached", "STALE", None, [[51, 60]], None),
+    ]
+    assert heard(resume, told("silent", 70, state="SILENT")) == [
+        ("silent", "SILENT", None, [[51, 60]], None)
+    ]
+    assert heard(resume, told("snapshot-begin", 70, last=55))[0][1] == "STALE"
+    assert heard(resume, told("snapshot-end", 70, last=55))[0][3] == [[56, 60]]
+    (last,) = resume.hear(told("snapshot-end", 90, last=80), 104) or []
+    answer = msgspec.json.decode(last)
+    assert (answer["state"], answer["stale"]) == ("REFRESHED", [])
+    assert answer["refreshed"] == [[56, 60]]
+    assert (answer["lost_ranges"], answer["lost_total"]) == (1, 10)
+    assert heard(resume, told("reset", 1)) == [("reset", "OK", None, [], None)]
+
+
+def test_a_gateway_that_has_received_nothing_yet_is_judged_by_its_start() -> None:
+    resume = after_loss()
+    assert resume.hear(told("attached", None, state="WAITING"), 104) is None
+    assert [x[0] for x in heard(resume, told("start", 61))] == ["resume", "start"]
+
+
+def test_a_node_that_counts_anew_leaves_a_doubt() -> None:
+    resume = after_loss()
+    assert heard(resume, told("attached", 7)) == [
+        ("resume", "STALE", [], [], NEW_NUMBERING),
+        ("attached", "STALE", None, [], NEW_NUMBERING),
+    ]
+
+
+def test_a_node_that_says_too_late_is_believed() -> None:
+    resume = after_loss(resumed=True)
+    late = told("resume", 90, state="STALE", lost=[[51, 80]], stale=[[51, 80]])
+    assert heard(resume, late) == [("resume", "STALE", [[51, 80]], [[51, 80]], None)]
+    assert heard(resume, told("back", 95)) == [("back", "STALE", None, [[51, 80]], None)]
+    resume = after_loss(resumed=True)
+    other_day = told("resume", 90, state="STALE", doubt="another day", lost=[])
+    assert heard(resume, other_day)[0][4] == "another day"
+    assert heard(resume, told("back", 95))[0][1:] == ("STALE", None, [], "another day")
+
+
+def test_a_snapshot_that_broke_off_is_asked_for_again_and_told() -> None:
+    for resumed in (True, False):
+        resume = Aftermath()
+        resume.hear(told("attached", 1), 104)
+        resume.hear(told("snapshot-begin", 40, last=39), 104)
+        resume.lose({104: tag(50), 105: tag(7, 105)})
+        assert resume.wants_snapshot
+        asked = resume.ask({104: tag(50), 105: tag(7, 105)})
+        assert asked == [tag(7, 105)]
+        resume.attached([tag(50), *asked] if resumed else asked)
+        assert not resume.wants_snapshot
+        story = heard(resume, told("attached", 51))
+        assert story[0] == ("resume", "STALE", [], [], BROKEN_BLOCK)
+        assert resume.hear(told("attached", 8), 105) is None
+        assert heard(resume, told("snapshot-begin", 51, last=50))[0][1] == "STALE"
+        assert heard(resume, told("snapshot-end", 51, last=50))[0][1] == "REFRESHED"
+
+
+def test_a_second_loss_before_the_first_word_does_not_move_the_place() -> None:
+    resume = after_loss(50)
+    resume.lose({104: tag(50)})
+    resume.attached([])
+    assert heard(resume, told("attached", 61))[0][2] == [[51, 60]]
+
+
+def test_no_more_tags_are_asked_for_than_an_address_holds() -> None:
+    resume = Aftermath()
+    tags = {service: tag(1, service) for service in range(2 * TAGS_MAX)}
+    assert len(resume.ask(tags)) == TAGS_MAX
+
+
+@pytest.mark.parametrize("body", [b"no json", b"[]", b"{}"])
+def test_what_is_no_quality_message_is_an_error(body: bytes) -> None:
+    with pytest.raises((msgspec.DecodeError, KeyError)):
+        Aftermath().hear(body, 104)
