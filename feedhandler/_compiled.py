@@ -32,6 +32,8 @@ PURE_MODE: dict[str, str] = {
     "feedhandler.amqp.symbols": "feedhandler/amqp/symbols.py",
     "feedhandler.amqp.columns": "feedhandler/amqp/columns.py",
     "feedhandler.amqp.attachment": "feedhandler/amqp/attachment.py",
+    "feedhandler.amqp.hothot": "feedhandler/amqp/hothot.py",
+    "feedhandler.amqp.several": "feedhandler/amqp/several.py",
     "feedhandler.amqp.subscriber": "feedhandler/amqp/subscriber.py",
     "feedhandler.amqp.connection": "feedhandler/amqp/connection.py",
     "feedhandler.amqp.node": "feedhandler/amqp/node.py",

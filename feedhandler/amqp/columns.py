@@ -149,7 +149,7 @@ class Batch:
         parts[2] = [message.received_ns for message in messages]
         parts[3] = [message.sequence & _LOW_BITS for message in messages]
         parts[4] = [message.number for message in messages]
-        self.data = bytearray().join([message.body for message in messages])
+        self.data = b"".join([message.body for message in messages])
         self.parts = bytearray(parts.tobytes())
         self.count = self.width = count
         self.day = messages[0].day

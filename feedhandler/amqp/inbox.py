@@ -223,6 +223,43 @@ def rewritten(message: Message, body: bytes) -> Message:
     return other
 
 
+def trimmed(message: Message, after: int) -> Message:
+    """A batch without its packets with a sequence number of `after` or less."""
+    table = feed_of(message).table
+    header = PacketHeader()
+    at = 0
+    size = len(message.body)
+    while at < size:
+        length = frame_length(table, message.body, at, size - at)
+        if length <= 0 or parse_header(table, message.body, at, length, header) != 0:
+            break
+        if header.sequence > after:
+            break
+        at += length
+    other: Message = rewritten(message, message.body[at:])
+    other.sequence = header.sequence
+    other.tag = message.tag[:8] + int(header.sequence).to_bytes(8) + message.tag[16:]
+    return other
+
+
+def last_sequence(message: Message) -> int:
+    """The sequence number of the last packet in a batch; of its first one where the body is no
+    batch of the feed."""
+    table = feed_of(message).table
+    header = PacketHeader()
+    at = last = 0
+    size = len(message.body)
+    while at < size:
+        length = frame_length(table, message.body, at, size - at)
+        if length <= 0 or length > size - at:
+            return int(message.sequence)
+        last = at
+        at += length
+    if parse_header(table, message.body, last, size - last, header) != 0:
+        return int(message.sequence)
+    return int(header.sequence)
+
+
 def split_packets(feed: Any, data: bytes) -> list[bytes]:
     """Cut a batch body into its packets by their length fields.
 

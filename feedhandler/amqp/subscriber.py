@@ -17,7 +17,7 @@ with a snapshot block of each service.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -29,8 +29,12 @@ from feedhandler.amqp.columns import Batch, Workspace, pack
 from feedhandler.amqp.inbox import Message
 from feedhandler.amqp.quality import Quality
 from feedhandler.amqp.request import CREDIT, Request, parse_url
+from feedhandler.amqp.several import Several
 from feedhandler.amqp.upstream import ConnectionEvent, Reconnection, State, Upstream
-from feedhandler.codecs import PeerError, load_feed
+from feedhandler.codecs import PeerError, UsageError, load_feed
+
+#: States, the best first.
+_STATES = (State.UP, State.CONNECTING, State.WAITING, State.CLOSED)
 
 
 class Subscriber:
@@ -46,7 +50,7 @@ class Subscriber:
 
     def __init__(
         self,
-        url: str,
+        urls: Sequence[str],
         request: Request,
         *,
         feed: Any = None,
@@ -56,8 +60,11 @@ class Subscriber:
         how: Reconnection,
     ) -> None:
         request.check()
-        parse_url(url)
-        self.url = url
+        self.urls = tuple(urls)
+        for url in self.urls:
+            parse_url(url)
+        if not self.urls or len(set(self.urls)) < len(self.urls):
+            raise UsageError("subscribe to one gateway, or to several different ones")
         self.request = request
         self.grain = request.grain
         self.feed = load_feed(feed) if isinstance(feed, str) else feed
@@ -72,26 +79,68 @@ class Subscriber:
         self._ended = False
         self._waiting: list[asyncio.Future[None]] = []
         self._callback: Callable[[Batch], object] | None = None
+        self._upstreams: list[Upstream] = []
+        #: The only one; of several, any.
         self._upstream: Upstream
+        self._several: Several | None = None
         self._loop: asyncio.AbstractEventLoop
 
     @property
     def state(self) -> State:
-        """UP: attached; WAITING, CONNECTING: coming back; CLOSED: over."""
-        return self._upstream.state
+        """UP: attached; WAITING, CONNECTING: coming back; CLOSED: over. Of several gateways, how
+        the best off is."""
+        return min((x.state for x in self._upstreams), key=_STATES.index, default=State.CLOSED)
+
+    @property
+    def states(self) -> dict[str, State]:
+        """The same of each gateway, by URL."""
+        return {x.url: x.state for x in self._upstreams}
 
     @property
     def reconnects(self) -> int:
-        """How often the connection was lost and came back."""
-        return max(0, self._upstream.connects - 1)
+        """How often a connection was lost and came back."""
+        return sum(max(0, x.connects - 1) for x in self._upstreams)
 
     # -- connecting and leaving -------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
-        self._upstream = Upstream(self.url, self.request, self.feed, self.credit, self.how, self)
-        await self._upstream.start()
+        merged = len(self.urls) > 1
+        if merged:
+            self._several = Several(self.grain, self.request.snapshot, self._woken)
+        self._upstreams = [
+            Upstream(
+                url,
+                self.request,
+                feed=self.feed,
+                credit=self.credit,
+                how=self.how,
+                owner=self,
+                merged=merged,
+            )
+            for url in self.urls
+        ]
+        self._upstream = self._upstreams[0]
+        try:
+            await self._start()
+        except BaseException:
+            await self.close()
+            raise
         return self
+
+    async def _start(self) -> None:
+        """Attach: to all gateways, of which one is enough to begin with."""
+        if self._several is None:
+            await self._upstream.start()
+            return
+        wait = self.how.reconnect
+        starts = (x.start(wait=wait) for x in self._upstreams)
+        for failure in await asyncio.gather(*starts, return_exceptions=True):
+            if failure is not None:
+                raise failure
+        if not any(x.connects for x in self._upstreams):
+            reasons = "; ".join(f"{x.url}: {x.reason}" for x in self._upstreams)
+            raise PeerError(f"none of the gateways can be had: {reasons}", "is one running?")
 
     async def __aexit__(
         self,
@@ -103,7 +152,9 @@ class Subscriber:
 
     async def close(self) -> None:
         """Detach and disconnect; messages not consumed yet are dropped."""
-        await self._upstream.close()
+        await asyncio.gather(*(x.close() for x in self._upstreams))
+        if self._several is not None:
+            self._several.close()
         self._finish(None)
 
     def _finish(self, error: Exception | None) -> None:
@@ -117,7 +168,8 @@ class Subscriber:
         """What was received is at fault: that is why the stream is over, whatever else is."""
         self._finish(error)
         self._error = error
-        self._loop.create_task(self._upstream.stop_trying())
+        for upstream in self._upstreams:
+            self._loop.create_task(upstream.stop_trying())
 
     # -- what the upstream tells ------------------------------------------------------------
 
@@ -125,12 +177,29 @@ class Subscriber:
         """Messages wait on the link: hand them to the callback, or wake who waits for them."""
         if self._callback is None:
             self._notify()
+        elif self._several is not None:
+            self._woken()
         else:
             self._call_back(intake)
 
+    def _woken(self) -> None:
+        """Something may be taken of what several gateways have brought."""
+        if self._callback is None:
+            self._notify()
+            return
+        try:
+            self._pull()
+            self._deliver_ready(self._callback)
+        except Exception as error:  # raised where `deliver` waits
+            self._fail(error)
+
     def lost(self, upstream: Upstream, intake: Intake) -> None:
         """The link is over: keep what it holds."""
-        if self._callback is not None:
+        if self._several is not None:
+            link = self._upstreams.index(upstream)
+            self._several.down(link, self._take(intake) if intake.link.count else [])
+            self._woken()
+        elif self._callback is not None:
             self._call_back(intake)
         elif intake.link.count and not self._ended:
             self._ready.extend(self._take(intake))
@@ -138,13 +207,18 @@ class Subscriber:
 
     def changed(self, upstream: Upstream, event: ConnectionEvent) -> None:
         """Attached, or no longer."""
+        if event.connected and self._several is not None:
+            link = self._upstreams.index(upstream)
+            self._several.up(link, upstream.intake, bool(event.resumed))
+            self._woken()
         self._notify()
         if self.on_connection is not None:
             self.on_connection(event)
 
     def ended(self, upstream: Upstream, error: Exception | None) -> None:
-        """There will be no other connection."""
-        self._finish(error)
+        """There will be no other connection to this gateway: the end, unless there are others."""
+        if all(x.state is State.CLOSED for x in self._upstreams):
+            self._finish(error)
 
     async def ready_to_attach(self) -> None:
         """Wait while more is unread than one connection may bring."""
@@ -153,7 +227,10 @@ class Subscriber:
 
     def tags(self, upstream: Upstream) -> dict[int, bytes]:
         """How far each service was read."""
-        return upstream.inbox.last_tags()
+        if self._several is None:
+            return upstream.inbox.last_tags()
+        others = (x for x in self._upstreams if x is not upstream)
+        return {} if any(x.state is State.UP for x in others) else self._several.tags()
 
     # -- consuming --------------------------------------------------------------------------
 
@@ -168,6 +245,31 @@ class Subscriber:
             intake.grant(count)
         except Exception as error:  # raised where `deliver` waits
             self._fail(error)
+
+    def _pull(self) -> bool:
+        """Take what several gateways have brought; whether that was anything."""
+        assert self._several is not None
+        if not self._several.waiting:
+            return False
+        self._ready.extend(self._several.take(self._take))
+        return True
+
+    def _fill(self) -> bool:
+        """Make messages ready of what has arrived; whether there was anything."""
+        if self._several is not None:
+            return self._pull()
+        intake = self._upstream.intake
+        if not (count := intake.link.count):
+            return False
+        self._ready.extend(self._take(intake))
+        intake.grant(count)
+        return True
+
+    def _deliver_ready(self, callback: Callable[[Batch], object]) -> None:
+        for batch in self._pack():
+            self._note_all(batch.notes)
+            if batch.count or batch.notes:
+                callback(batch)
 
     def _notify(self) -> None:
         for waiting in self._waiting:
@@ -188,10 +290,7 @@ class Subscriber:
         ready = self._ready
         while True:
             while not ready:
-                intake = self._upstream.intake
-                if count := intake.link.count:
-                    ready.extend(self._take(intake))
-                    intake.grant(count)
+                if self._fill():
                     continue
                 if self._ended:
                     if self._error is not None:
@@ -260,14 +359,18 @@ class Subscriber:
                     if batch.count or batch.notes:
                         yield batch
                 continue
-            intake = self._upstream.intake
-            if count := intake.link.count:
+            if self._several is not None:
+                if self._pull():
+                    continue
+            elif count := self._upstream.intake.link.count:
+                intake = self._upstream.intake
                 for batch in self._gather(intake):
                     self._note_all(batch.notes)
                     if batch.count or batch.notes:
                         yield batch
                 intake.grant(count)
-            elif self._ended:
+                continue
+            if self._ended:
                 if self._error is not None:
                     raise self._error
                 return
@@ -281,21 +384,24 @@ class Subscriber:
         when the stream has ended; raises what ended it, the callback's own exception included. The
         callback must be quick: while it runs, nothing else of the event loop does.
         """
-        for batch in self._pack():
-            self._note_all(batch.notes)
-            callback(batch)
+        self._deliver_ready(callback)
         self._callback = callback
         try:
-            if self._upstream.intake.link.count:
-                self._call_back(self._upstream.intake)
+            self._call_back_all()
             while not self._ended:
                 await self._wait()
-            if self._upstream.intake.link.count:
-                self._call_back(self._upstream.intake)
+            self._call_back_all()
             if self._error is not None:
                 raise self._error
         finally:
             self._callback = None
+
+    def _call_back_all(self) -> None:
+        """Hand what waits on the links to the callback."""
+        if self._several is not None:
+            self._woken()
+        elif self._upstream.intake.link.count:
+            self._call_back(self._upstream.intake)
 
     def _pack(self) -> list[Batch]:
         """What waits as messages, as batches."""
@@ -342,7 +448,7 @@ class Subscriber:
 
 
 def subscribe(
-    url: str,
+    url: str | Sequence[str],
     pattern: str,
     *,
     as_: str = "packet",
@@ -358,7 +464,9 @@ def subscribe(
     on_quality: Callable[[Quality], object] | None = None,
     on_connection: Callable[[ConnectionEvent], object] | None = None,
 ) -> Subscriber:
-    """Subscribe to a routing key or pattern of a gateway's embedded node.
+    """Subscribe to a routing key or pattern of a gateway's embedded node, or of several gateways'
+    that serve the same: attached to all of them at once, the first copy of everything is handed
+    out, and any of them may fall away.
 
     `as_`: `packet`, `batch` or `message`. `types`: market message types wanted, all where None.
     `quality`: with quality messages. `stamp`: with the gateway's receive stamps. `snapshot`: with
@@ -381,7 +489,7 @@ def subscribe(
         snapshot=snapshot,
     )
     return Subscriber(
-        url,
+        (url,) if isinstance(url, str) else tuple(url),
         request,
         feed=feed,
         credit=credit,

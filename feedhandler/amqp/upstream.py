@@ -84,16 +84,26 @@ class Owner(Protocol):
         """Returns once there is room for another connection's messages."""
 
     def tags(self, upstream: "Upstream") -> dict[int, bytes]:
-        """The last tags of the stream, by service."""
+        """The last tags of the stream, by service; none where another gateway goes on with it."""
 
 
 class Upstream:
-    """The gateway at `url`. `intake` is the link that is received on, over or not."""
+    """The gateway at `url`. `intake` is the link that is received on, over or not. `merged`: it is
+    one of several, and whoever merges them makes of its quality messages what is to be made."""
 
     def __init__(
-        self, url: str, request: Request, feed: object, credit: int, how: Reconnection, owner: Owner
+        self,
+        url: str,
+        request: Request,
+        *,
+        feed: object,
+        credit: int,
+        how: Reconnection,
+        owner: Owner,
+        merged: bool = False,
     ) -> None:
         self.url = url
+        self.merged = merged
         self.request = request
         self.credit = credit
         self.how = how
@@ -204,11 +214,12 @@ class Upstream:
         """Attach, with less asked for where the node does not offer it; whether it resumes."""
         asked = self.aftermath.ask(tags) if tags and self.how.resume else []
         again = tags is not None
-        extra = again and self.aftermath.wants_snapshot
+        extra = again and self.aftermath.wants_snapshot and not self.merged
         await attachment.connect()
         while True:
             self.aftermath.attached(asked)
-            address = self.request.address(asked, snapshot=extra, quality=again)
+            hears = again or self.merged
+            address = self.request.address(asked, snapshot=extra, quality=hears)
             try:
                 self.intake = attachment.attach("feed", address, self.inbox, self.credit)
                 await attachment.answer(self.intake)
@@ -243,6 +254,8 @@ class Upstream:
 
     def hear(self, message: Message) -> list[Message]:
         """A quality message of this gateway, as whoever consumes must take it."""
+        if self.merged:
+            return [message]
         try:
             told = self.aftermath.hear(message.body, message.service)
         except (msgspec.DecodeError, KeyError, TypeError):

@@ -76,6 +76,7 @@ CORES = (
     "feedhandler/amqp/quality.py",
     "feedhandler/amqp/request.py",
     "feedhandler/amqp/aftermath.py",
+    "feedhandler/amqp/hothot.py",
     "feedhandler/amqp/routing.py",
     "feedhandler/amqp/sasl.py",
     "feedhandler/amqp/security.py",

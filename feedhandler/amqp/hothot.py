@@ -1,0 +1,536 @@
+"""Two or more gateways' streams of the same services, made one: the first copy wins.
+
+What it is for: a subscriber that is attached to several gateways at once hands everything that they
+send to one `Merge`, and what it gets back is the stream of a gateway that loses nothing as long as
+one of them does not. The arbiter of the gateway's own lines (`ingest.arbitration`) cannot do that:
+links are thinned, so that holes in the numbers are what one asked for, and what a gateway has lost
+it says itself. The properties are the same:
+
+    order       per service the numbers ascend; nothing is handed out twice
+    first copy  whatever is new is handed out at once, whoever brings it
+    holes       what one gateway lacks (it has said so; or it was not attached) the others fill in:
+                what it sends behind the hole waits for that
+    bound       for `HOLD_NS` at most, or until nobody is left who could; then what all lack is told
+                as lost, exactly, by a quality message of our own
+    numberings  a new numbering begins with the first gateway that says so; what others still send
+                of the old one is dropped
+
+A gateway may fall away at any moment, and come back at any other. Its part in a service is a
+`Lane`: what it lacks, and what it has sent that waits. A snapshot block is handed out whole or not
+at all, and only where the merged stream lacks something or was to begin with one; behind it the
+stream goes on where that gateway's does, with the others held back as far as they were ahead.
+
+Quality messages tell the best that any gateway says of itself, with what the merged stream lacks.
+
+No I/O; the time is an argument. `Shape` is what it has to know about messages.
+"""
+
+from collections import deque
+from typing import Any, Protocol
+
+import msgspec
+
+from feedhandler.amqp.quality import RANGES_TOLD_MAX
+from feedhandler.retrans.ranges import RangeSet
+
+#: How long what is behind a hole waits for a gateway that is attached and has said nothing of its
+#: own about the hole: longer than gateways are apart, shorter than anybody wants to be blind.
+HOLD_NS = 1_000_000_000
+#: A gateway that attaches so many numbers behind the stream counts anew: no healthy one is so late.
+LAG_MAX = 16_384
+#: A message number that stands for the whole packet.
+WHOLE = 0xFFFF
+NEVER = 1 << 63
+
+_BEGIN, _END = "snapshot-begin", "snapshot-end"
+#: The reason of a quality message that a gateway's coming or going has changed.
+GATEWAY = "gateway"
+#: How good a gateway's word of itself is; `STALE` by ranges alone is no worse than `OK` here, since
+#: the ranges are looked at one by one.
+_RANKS = {"OK": 0, "REFRESHED": 0, "STALE": 2, "RECOVERING": 1, "SILENT": 3, "WAITING": 4}
+
+
+class Shape(Protocol):
+    """What messages are. A place is `sequence << 16 | message number`."""
+
+    def span(self, message: Any) -> tuple[int, int]:
+        """The first and the last place in a message that is no quality message."""
+
+    def cut(self, message: Any, after: int) -> Any:
+        """The message without what is at sequence number `after` and before."""
+
+    def note(self, like: Any, body: bytes) -> Any:
+        """A quality message with this body, else like that one."""
+
+
+class Lane:
+    """One gateway's part in one service. `told` is its latest quality message, None until it has
+    said anything on this connection; `block` a snapshot block that has not come to its end."""
+
+    def __init__(self) -> None:
+        self.live = False
+        self.epoch = 0
+        self.lacks = RangeSet()
+        #: It has said, before this number, all that it has.
+        self.reach = 0
+        self.held: deque[Any] = deque()
+        self.block: list[Any] | None = None
+        self.told: dict[str, Any] | None = None
+        self.note: Any = None
+
+    def part(self) -> None:
+        """The connection it was of is over."""
+        self.told = self.block = None
+
+    @property
+    def speaks(self) -> bool:
+        """Whether it is attached and knows where the stream is."""
+        return self.live and self.told is not None and self.told.get("next") is not None
+
+    @property
+    def rank(self) -> int:
+        """How good its word of itself is, 0 the best."""
+        assert self.told is not None
+        if self.told["state"] == "STALE" and not self.told.get("doubt"):
+            return 0
+        return _RANKS.get(self.told["state"], 2)
+
+
+class Service:
+    """One service of the merged stream. `at` is the place up to which all is handed out, or known
+    not to be wanted, or told as lost; -1 before the start."""
+
+    def __init__(self, number: int, wants_block: bool) -> None:
+        self.number = number
+        self.lanes: dict[int, Lane] = {}
+        self.at = -1
+        self.day = 0
+        self.epoch = 0
+        self.lost = RangeSet()
+        self.ranges = self.total = 0
+        self.healed = False
+        self.wants_block = wants_block
+        self.waiting_since = NEVER
+        self.key: Any = None
+
+    @property
+    def open(self) -> int:
+        """The first sequence number of which something may still be wanted."""
+        return self.at >> 16 if self.at & WHOLE != WHOLE else (self.at >> 16) + 1
+
+    @property
+    def current(self) -> list[Lane]:
+        """Lanes that are in the stream's numbering and attached."""
+        return [x for x in self.lanes.values() if x.speaks and x.epoch == self.epoch]
+
+
+class Merge:
+    """All services of several links. What is to be handed out is appended to `out`.
+
+    `snapshot`: each service is to begin with a snapshot block. Counts: `duplicates`, `late` (came
+    after it was told as lost), `filled` (handed out behind another's hole), `gave_up` (holes for
+    which the time was up).
+    """
+
+    def __init__(self, shape: Shape, snapshot: bool = False) -> None:
+        self.out: list[Any] = []
+        self.duplicates = self.late = self.filled = self.gave_up = 0
+        self._shape = shape
+        self._snapshot = snapshot
+        self._services: dict[int, Service] = {}
+        self._resumed: set[int] = set()
+        #: Links that are attached, and since when.
+        self._links: dict[int, int] = {}
+        self._now_ns = 0
+
+    # -- gateways come and go ---------------------------------------------------------------
+
+    def up(self, link: int, now_ns: int, resumed: bool = False) -> None:
+        """A link is attached. `resumed`: it goes on behind the merged stream's last places."""
+        self._links[link] = self._now_ns = now_ns
+        for service in self._services.values():
+            self._lane(service, link).live = True
+        (self._resumed.add if resumed else self._resumed.discard)(link)
+
+    def down(self, link: int, now_ns: int) -> None:
+        """A link is over; what it sent that waits stays."""
+        self._now_ns = now_ns
+        self._links.pop(link, None)
+        for service in self._services.values():
+            lane = self._lane(service, link)
+            if not lane.live:
+                continue
+            lane.live = False
+            if lane.held:
+                lane.held.append(None)
+            else:
+                lane.part()
+            self._settle(service, now_ns)
+            self._tell_change(service, GATEWAY)
+
+    def held(self, link: int) -> int:
+        """How many of a link's messages wait."""
+        return sum(len(x.lanes[link].held) for x in self._services.values() if link in x.lanes)
+
+    def places(self) -> dict[int, int]:
+        """By service, the place that the merged stream has reached."""
+        return {number: x.at for number, x in self._services.items() if x.at >= 0}
+
+    def _lane(self, service: Service, link: int) -> Lane:
+        lane = service.lanes.get(link)
+        if lane is None:
+            lane = service.lanes[link] = Lane()
+            lane.live = link in self._links
+        return lane
+
+    def _expected(self, service: Service) -> bool:
+        """Whether an attached gateway may still say what it has: one that has just been attached,
+        or that had received nothing when it was."""
+        silent = [(link, x) for link, x in service.lanes.items() if x.live and not x.speaks]
+        return any(
+            lane.told is not None or self._now_ns - self._links[link] < HOLD_NS
+            for link, lane in silent
+        )
+
+    # -- messages ---------------------------------------------------------------------------
+
+    def take(self, link: int, message: Any, now_ns: int) -> None:
+        """A link brings a message."""
+        service = self._services.get(message.service)
+        if service is None:
+            service = self._services[message.service] = Service(message.service, self._snapshot)
+            for known in self._links:
+                self._lane(service, known)
+        self._now_ns = now_ns
+        lane = self._lane(service, link)
+        if lane.held or not self._try(service, lane, link, message):
+            lane.held.append(message)
+        if service.waiting_since != NEVER or lane.held:
+            self._settle(service, now_ns)
+
+    def tick(self, now_ns: int) -> None:
+        """The time has come that `deadline` names."""
+        self._now_ns = now_ns
+        for service in self._services.values():
+            if service.waiting_since != NEVER:
+                self._settle(service, now_ns)
+            else:
+                self._tell_losses(service)
+
+    @property
+    def deadline(self) -> int:
+        """When `tick` is wanted; NEVER where nothing waits."""
+        waiting = [x.waiting_since for x in self._services.values() if x.waiting_since != NEVER]
+        waiting += [
+            since for since in self._links.values() if since + HOLD_NS > self._now_ns > since
+        ]
+        return min(waiting) + HOLD_NS if waiting else NEVER
+
+    def _try(self, service: Service, lane: Lane, link: int, message: Any) -> bool:
+        """Deal with a lane's next message; False where it has to wait."""
+        if message is None:
+            lane.part()
+            return True
+        if message.content == "quality":
+            return self._mark(service, lane, link, message)
+        if message.sequence >> 63:
+            if lane.block is not None:
+                lane.block.append(message)
+            return True
+        if lane.epoch != service.epoch and not self._same_numbering(service, lane, message):
+            return lane.epoch < service.epoch
+        if lane.told is None or lane.told.get("next") is None:
+            self._join_unseen(service, lane, message)
+        first, last = self._shape.span(message)
+        if last <= service.at or (service.lost and service.lost.covers(first >> 16, last >> 16)):
+            self.duplicates += 1
+            self.late += service.lost.covers(last >> 16, last >> 16)
+            return True
+        if first <= service.at:
+            message = self._shape.cut(message, service.at >> 16)
+            first = self._shape.span(message)[0]
+        if lane.lacks and first >> 16 > service.open:
+            lane.reach = first >> 16
+            self._cover(service, lane)
+            if first >> 16 > service.open:
+                return False
+        self.out.append(message)
+        service.at = last
+        return True
+
+    def _same_numbering(self, service: Service, lane: Lane, message: Any) -> bool:
+        """Whether a lane of another numbering turns out to be in the stream's: an older one, where
+        nobody else is left who could know better."""
+        if lane.epoch > service.epoch or service.current:
+            return False
+        lane.epoch = service.epoch
+        lane.lacks.clear()
+        lane.reach = 0
+        first = self._shape.span(message)[0] >> 16
+        if first > service.open:
+            lane.lacks.add(service.open, first - 1)
+        return True
+
+    def _join_unseen(self, service: Service, lane: Lane, message: Any) -> None:
+        """A lane whose node has not said where it is: it has what it sends, and nothing before."""
+        told = {**(lane.told or {}), "state": "OK", "reason": ""}
+        told["next"] = self._shape.span(message)[0] >> 16
+        self._join(service, lane, told, message.day, False)
+
+    # -- what gateways say of themselves ----------------------------------------------------
+
+    def _mark(self, service: Service, lane: Lane, link: int, note: Any) -> bool:
+        """A quality message of one gateway."""
+        told = msgspec.json.decode(note.body, type=dict)
+        reason, following = told["reason"], told.get("next")
+        lane.note = note
+        if lane.block is not None:
+            lane.block.append(note)
+            if reason == _END:
+                lane.told = told
+                self._end_block(service, lane, told)
+            return True
+        if reason == _BEGIN:
+            lane.block = [note]
+            return True
+        leads = reason == "start" and service.at < 0
+        fresh = lane.told is None or lane.told.get("next") is None
+        if fresh and following is not None:
+            self._join(service, lane, told, note.day, link in self._resumed)
+        elif reason == "reset":
+            leads = self._reset(service, lane, told, note.day)
+        elif reason == "gap":
+            lane.lacks.discard_below(service.open)
+            for first, last in told["lost"]:
+                lane.lacks.add(first, last)
+        lane.told = told
+        if lane.epoch == service.epoch and service.at >= 0:
+            lane.reach = note.sequence  # a quality message has the number of the packet behind it
+            self._cover(service, lane)
+        self._tell_losses(service)
+        self._tell_change(service, GATEWAY if reason == "gap" else reason, forced=leads)
+        return True
+
+    def _join(
+        self, service: Service, lane: Lane, told: dict[str, Any], day: int, resumed: bool
+    ) -> None:
+        """A lane's first word: where it is, and so what it lacks."""
+        following = told["next"]
+        lane.told = told
+        lane.lacks.clear()
+        lane.reach = 0
+        if service.at < 0:
+            service.at = (following << 16) - 1
+            service.day = day
+            lane.epoch = service.epoch
+            return
+        lane.epoch = service.epoch
+        if resumed and told["reason"] == "resume":
+            for first, last in told.get("lost", ()):
+                lane.lacks.add(first, last)
+            return
+        behind = (service.at >> 16) - following
+        if day < service.day:
+            lane.epoch = service.epoch - 1
+        elif day > service.day or behind >= LAG_MAX:
+            lane.epoch = service.epoch + 1
+            if (since := told.get("since") or following) < following:
+                lane.lacks.add(since, following - 1)
+        elif following > service.open:
+            lane.lacks.add(service.open, following - 1)
+
+    def _reset(self, service: Service, lane: Lane, told: dict[str, Any], day: int) -> bool:
+        """A lane's numbering begins anew; whether it is the first to say so."""
+        lane.epoch += 1
+        lane.lacks.clear()
+        lane.reach = 0
+        if lane.epoch <= service.epoch:
+            return False
+        self._renumber(service, lane.epoch, told["next"], day)
+        return True
+
+    def _renumber(self, service: Service, epoch: int, following: int, day: int) -> None:
+        """The merged stream's numbering begins anew."""
+        service.epoch = epoch
+        service.day = max(day, service.day)
+        service.at = (following << 16) - 1
+        service.lost.clear()
+        service.ranges = service.total = 0
+        service.healed = False
+
+    def _cover(self, service: Service, lane: Lane) -> None:
+        """What this lane has said all of need not be waited for, up to what it lacks."""
+        if lane.reach <= service.open:
+            return
+        lacks = lane.lacks.within(service.open, lane.reach - 1)
+        service.at = max(service.at, ((lacks[0][0] if lacks else lane.reach) << 16) - 1)
+
+    def _end_block(self, service: Service, lane: Lane, told: dict[str, Any]) -> None:
+        """A snapshot block is complete: hand it out where it is of use."""
+        block, lane.block = lane.block, None
+        assert block is not None
+        if lane.epoch != service.epoch or not (service.wants_block or self._lacking(service)):
+            return
+        last, following = told["last"], told["next"]
+        service.wants_block = False
+        good = [(first, min(end, last)) for first, end in service.lost if first <= last]
+        body = self._composed(service)
+        begin = {**msgspec.json.decode(block[0].body), **body, "reason": _BEGIN}
+        self.out.append(self._shape.note(block[0], msgspec.json.encode(begin)))
+        self.out.extend(block[1:-1])
+        service.lost.discard_below(last + 1)
+        service.healed = service.healed or bool(good)
+        reached = service.open - 1
+        service.at = (following << 16) - 1
+        for other in service.lanes.values():
+            if other is not lane and following <= reached:
+                other.lacks.add(following, reached)
+        end = {**told, **self._composed(service), "reason": _END, "refreshed": good}
+        self.out.append(self._shape.note(block[-1], msgspec.json.encode(end)))
+        service.key = self._key(service)
+
+    # -- what waits -------------------------------------------------------------------------
+
+    def _settle(self, service: Service, now_ns: int) -> None:
+        """Let go of what need not wait any more."""
+        while True:
+            self._tell_losses(service)
+            moved = self._advance(service)
+            blocked = [lane for lane in service.lanes.values() if lane.held]
+            if not blocked:
+                service.waiting_since = NEVER
+                return
+            if moved:
+                service.waiting_since = now_ns
+                continue
+            if service.waiting_since == NEVER:
+                service.waiting_since = now_ns
+            able = any(not lane.held for lane in service.current) or self._expected(service)
+            if able and now_ns - service.waiting_since < HOLD_NS:
+                return
+            self._give_up(service, blocked, able)
+            service.waiting_since = now_ns
+
+    def _advance(self, service: Service) -> bool:
+        """Try what waits; whether any of it went."""
+        moved = False
+        again = True
+        while again:
+            again = False
+            for link, lane in service.lanes.items():
+                while lane.held and self._try(service, lane, link, lane.held[0]):
+                    lane.held.popleft()
+                    self.filled += 1
+                    again = moved = True
+        return moved
+
+    def _give_up(self, service: Service, blocked: list[Lane], able: bool) -> None:
+        """Go on at the lowest place that waits. Where the time is up, what nobody has brought is
+        lost; else those that wait have it between them that nothing was there."""
+        same = [lane for lane in blocked if lane.epoch == service.epoch]
+        if not same:
+            lane = min(blocked, key=lambda x: x.epoch)
+            place = self._shape.span(lane.held[0])[0] >> 16
+            self._renumber(service, lane.epoch, place, lane.held[0].day)
+            for first, last in lane.lacks.within(0, place - 1):
+                self._lose(service, lane.note, first, last)
+            self._tell_change(service, "reset", forced=True)
+            return
+        lane = min(same, key=lambda x: self._shape.span(x.held[0])[0])
+        end = (self._shape.span(lane.held[0])[0] >> 16) - 1
+        self.gave_up += able
+        if able:
+            lost = RangeSet(lane.lacks.within(service.open, end))
+            for other in same:
+                lost = _both(lost, other.lacks)
+            for first, last in lost:
+                self._lose(service, lane.note, first, last)
+        service.at = max(service.at, (end << 16) | WHOLE)
+
+    def _tell_losses(self, service: Service) -> None:
+        """What every gateway lacks that is part of the stream is lost."""
+        lanes = service.current
+        lanes += [
+            x for x in service.lanes.values() if not x.live and x.held and x.epoch == service.epoch
+        ]
+        if not lanes or not all(lane.lacks for lane in lanes) or self._expected(service):
+            return
+        lost = RangeSet(lanes[0].lacks.within(service.open, NEVER))
+        for lane in lanes[1:]:
+            lost = _both(lost, lane.lacks)
+        for first, last in lost:
+            self._lose(service, lanes[0].note, first, last)
+            for lane in lanes:
+                lane.lacks.discard(first, last)
+        for lane in lanes:
+            self._cover(service, lane)
+
+    def _lose(self, service: Service, like: Any, first: int, last: int) -> None:
+        """Tell that a range is lost on all gateways."""
+        service.lost.add(first, last)
+        service.ranges += 1
+        service.total += last - first + 1
+        body = {**self._composed(service), "reason": "gap", "lost": [(first, last)]}
+        if like is not None:
+            self.out.append(self._shape.note(like, msgspec.json.encode(body)))
+        service.key = self._key(service)
+
+    # -- what is told of the merged stream --------------------------------------------------
+
+    def _lacking(self, service: Service) -> bool:
+        """Whether the merged stream is stale."""
+        return bool(service.lost) or bool(self._composed(service).get("doubt"))
+
+    def _best(self, service: Service) -> list[dict[str, Any]]:
+        """What the gateways say that are best off."""
+        lanes = [x for x in service.lanes.values() if x.live and x.told is not None]
+        best = min((lane.rank for lane in lanes), default=0)
+        return [lane.told for lane in lanes if lane.rank == best and lane.told is not None]
+
+    def _composed(self, service: Service) -> dict[str, Any]:
+        """The state of the merged stream, as a quality message tells it."""
+        words = self._best(service)
+        told: dict[str, Any] = {"state": "STALE", "service": service.number}
+        told |= words[0] if words else {}
+        for key in ("last", "packets", "line", "sequence", "refreshed", "lost"):
+            told.pop(key, None)
+        state = told["state"]
+        if state in ("OK", "REFRESHED", "STALE") and not told.get("doubt"):
+            state = "REFRESHED" if service.healed or state == "REFRESHED" else "OK"
+        if service.lost and state not in ("SILENT", "WAITING"):
+            state = "STALE"
+        missing = RangeSet([tuple(pair) for pair in told.get("missing", ())])
+        for other in words[1:]:
+            missing = _both(missing, RangeSet([tuple(x) for x in other.get("missing", ())]))
+        told |= {
+            "state": state,
+            "missing": missing.latest(RANGES_TOLD_MAX),
+            "stale": service.lost.latest(RANGES_TOLD_MAX),
+            "lost_ranges": service.ranges,
+            "lost_total": service.total,
+        }
+        return told
+
+    def _key(self, service: Service) -> Any:
+        told = self._composed(service)
+        return told["state"], told["missing"], told["stale"], told.get("doubt")
+
+    def _tell_change(self, service: Service, reason: str, *, forced: bool = False) -> None:
+        """Hand out a quality message where the merged stream's state is another one now."""
+        notes = [x.note for x in service.lanes.values() if x.live and x.told is not None and x.note]
+        if not notes:
+            return
+        key = self._key(service)
+        if forced or key != service.key:
+            service.key = key
+            body = {**self._composed(service), "reason": reason}
+            self.out.append(self._shape.note(notes[0], msgspec.json.encode(body)))
+
+
+def _both(one: RangeSet, other: RangeSet) -> RangeSet:
+    """What is in both sets."""
+    found = RangeSet()
+    for first, last in one:
+        for begin, end in other.within(first, last):
+            found.add(begin, end)
+    return found

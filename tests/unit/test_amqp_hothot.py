@@ -1,0 +1,384 @@
+"""Two gateways' streams made one: nothing is lost that one of them has, whatever happens."""
+
+import os
+import random
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+import pytest
+
+from feedhandler.amqp.hothot import HOLD_NS, LAG_MAX, NEVER, WHOLE, Merge
+
+A, B = 0, 1
+
+
+@dataclass(frozen=True)
+class Item:
+    """A message as the core sees it; `last` is a batch's last sequence number."""
+
+    sequence: int
+    number: int = WHOLE
+    content: str = "packet"
+    body: bytes = b""
+    service: int = 104
+    day: int = 20261121
+    last: int = 0
+
+
+class ItemShape:
+    def span(self, item: Item) -> tuple[int, int]:
+        last = max(item.last, item.sequence)
+        first = item.sequence << 16 | (WHOLE if item.last else item.number)
+        return first, last << 16 | item.number
+
+    def cut(self, item: Item, after: int) -> Item:
+        return replace(item, sequence=after + 1)
+
+    def note(self, like: Item, body: bytes) -> Item:
+        return replace(like, body=body)
+
+
+def note(reason: str, following: int | None, **more: Any) -> Item:
+    told = {"state": "OK", "reason": reason, "service": 104, "next": following, "stale": [], **more}
+    day = told.pop("day", 20261121)
+    return Item(following or 0, 0xFFFE, "quality", msgspec.json.encode(told), day=day)
+
+
+def block(last: int, following: int) -> list[Item]:
+    return [
+        note("snapshot-begin", following, last=last),
+        Item(1 << 63 | last << 24, body=b"block"),
+        note("snapshot-end", following, last=last),
+    ]
+
+
+class Play:
+    """A merge, and what it has handed out: numbers, and (reason, state, lost) of quality."""
+
+    def __init__(self, **options: Any) -> None:
+        self.merge = Merge(ItemShape(), **options)
+        self.now = 0
+
+    def take(self, link: int, *items: Any) -> list[Any]:
+        for item in items:
+            each = Item(item) if isinstance(item, int) else item
+            self.merge.take(link, each, self.now)
+        return self.story()
+
+    def attach(self, link: int, following: int | None, **more: Any) -> list[Any]:
+        self.merge.up(link, self.now, more.pop("resumed", False))
+        return self.take(link, note(more.pop("reason", "attached"), following, **more))
+
+    def down(self, link: int) -> list[Any]:
+        self.merge.down(link, self.now)
+        return self.story()
+
+    def wait(self) -> list[Any]:
+        self.now = self.merge.deadline
+        self.merge.tick(self.now)
+        return self.story()
+
+    def story(self) -> list[Any]:
+        told: list[Any] = []
+        for item in self.merge.out:
+            if item.content == "quality":
+                body = msgspec.json.decode(item.body)
+                told.append((body["reason"], body["state"], body.get("lost")))
+            elif item.sequence >> 63:
+                told.append("block")
+            elif item.last:
+                told += range(item.sequence, item.last + 1)
+            else:
+                told.append(item.sequence if item.number == WHOLE else (item.sequence, item.number))
+        self.merge.out.clear()
+        return told
+
+
+@pytest.fixture
+def play() -> Play:
+    """Two gateways attached at 1."""
+    play = Play()
+    assert play.attach(A, 1) == [("attached", "OK", None)]
+    assert play.attach(B, 1) == []
+    return play
+
+
+def test_the_first_copy_wins_whoever_brings_it(play: Play) -> None:
+    assert play.take(A, 1, 2, 3) == [1, 2, 3]
+    assert play.take(B, 1, 2, 3, 4, 5) == [4, 5]
+    assert play.take(A, 4, 5, 6) == [6]
+    assert play.merge.duplicates == 5
+
+
+def test_holes_that_thinning_makes_are_nobodys_loss(play: Play) -> None:
+    assert play.take(A, 10, 500) == [10, 500]
+    assert play.take(B, 10, 500, 800) == [800]
+
+
+def test_what_one_lost_is_filled_in_by_the_other_and_nobody_hears_of_it(play: Play) -> None:
+    assert play.take(A, 1, 2, note("gap", 6, state="STALE", lost=[[3, 5]]), 6, 7) == [1, 2]
+    assert play.merge.held(A) == 2
+    assert play.take(B, 1, 2, 3, 4) == [3, 4]
+    assert play.take(B, 5) == [5, 6, 7]
+    assert play.take(B, 6, 7) == []
+    assert play.merge.held(A) == 0
+    assert play.merge.deadline == NEVER
+
+
+def test_only_what_both_lost_is_told(play: Play) -> None:
+    assert play.take(A, 1, 2, note("gap", 8, state="STALE", lost=[[3, 7]]), 8) == [1, 2]
+    both = play.take(B, 1, 2, note("gap", 6, state="STALE", lost=[[3, 5]]))
+    assert both == [("gap", "STALE", [[3, 5]])]
+    assert play.take(B, 6, 7, 8) == [6, 7, 8]
+
+
+def test_the_other_ahead_needs_no_wait(play: Play) -> None:
+    assert play.take(B, 1, 2, 3, 4, 5, 6) == [1, 2, 3, 4, 5, 6]
+    assert play.take(A, 1, note("gap", 5, state="STALE", lost=[[2, 4]]), 5, 6, 7) == [7]
+
+
+def test_a_hole_waits_no_longer_than_its_time(play: Play) -> None:
+    assert play.take(A, 1, note("gap", 4, state="STALE", lost=[[2, 3]]), 4) == [1]
+    assert play.merge.deadline == HOLD_NS
+    play.now = HOLD_NS - 1
+    play.merge.tick(play.now)
+    assert play.story() == []
+    assert play.wait() == [("gap", "STALE", [[2, 3]]), 4]
+    assert play.merge.gave_up == 1
+    assert play.take(B, 1, 2, 3, 4, 5) == [5]
+    assert play.merge.late == 2
+
+
+def test_who_dies_is_no_longer_waited_for(play: Play) -> None:
+    play.take(A, 1, note("gap", 4, state="STALE", lost=[[2, 3]]), 4)
+    assert play.down(B) == [("gap", "STALE", [[2, 3]]), 4]
+
+
+def test_what_a_dead_gateway_had_sent_behind_its_hole_is_not_thrown_away(play: Play) -> None:
+    play.take(A, 1, note("gap", 4, state="STALE", lost=[[2, 3]]), 4, 5)
+    assert play.down(A) == []
+    assert play.take(B, 2) == [2]
+    assert play.down(B) == [("gap", "STALE", [[3, 3]]), 4, 5]
+    assert play.attach(A, 9) == [("gap", "STALE", [[6, 8]])]
+    assert play.take(A, 9) == [9]
+
+
+def test_a_gateway_that_comes_back_ahead_waits_for_the_other(play: Play) -> None:
+    play.take(A, 1, 2, 3)
+    play.down(A)
+    assert play.take(B, 1, 2, 3, 4) == [4]
+    assert play.attach(A, 8) == []
+    assert play.take(A, 8) == []
+    assert play.take(B, 5, 6) == [5, 6]
+    assert play.take(B, 7) == [7, 8]
+
+
+def test_after_both_were_gone_a_node_may_go_on_from_the_tag(play: Play) -> None:
+    play.take(A, 1, 2)
+    play.down(A)
+    play.down(B)
+    assert play.attach(B, 3, resumed=True, reason="resume", lost=[]) == []
+    assert play.take(B, 3, 4) == [3, 4]
+    play.down(B)
+    late = {"state": "STALE", "lost": [[5, 8]]}
+    assert play.attach(A, 9, resumed=True, reason="resume", **late) == [("gap", "STALE", [[5, 8]])]
+    assert play.take(A, 9) == [9]
+
+
+def test_a_new_numbering_begins_with_the_first_who_says_so(play: Play) -> None:
+    play.take(A, 1, 2, 100)
+    play.take(B, 1, 2)
+    assert play.take(A, note("reset", 1), 1, 2) == [("reset", "OK", None), 1, 2]
+    assert play.take(B, 100, 101, note("reset", 1), 1, 2, 3) == [3]
+
+
+def test_a_gateway_that_comes_back_in_a_new_numbering_waits_for_the_other(play: Play) -> None:
+    play.take(B, LAG_MAX * 2)
+    play.down(A)
+    play.attach(A, 3, since=1)
+    assert play.take(A, 3) == []
+    assert play.take(B, LAG_MAX * 2 + 1) == [LAG_MAX * 2 + 1]
+    assert play.take(B, note("reset", 1), 1, 2, 3) == [("reset", "OK", None), 1, 2, 3]
+    assert play.take(A, 4) == [4]
+
+
+def test_a_new_numbering_does_not_wait_for_the_dead(play: Play) -> None:
+    play.take(B, LAG_MAX * 2)
+    play.down(A)
+    play.attach(A, 3, since=1)
+    play.take(A, 3, 4)
+    assert play.down(B) == [("gap", "STALE", [[1, 2]]), ("reset", "STALE", None), 3, 4]
+
+
+def test_another_day_is_another_numbering(play: Play) -> None:
+    play.take(A, 5)
+    play.down(B)
+    play.attach(B, 9, day=20261120)
+    assert play.take(B, replace(Item(9), day=20261120)) == []
+    play.down(B)
+    play.down(A)
+    play.attach(B, 2, day=20261122)
+    assert play.take(B, replace(Item(2), day=20261122)) == [("reset", "OK", None), 2]
+
+
+def test_an_older_numbering_is_believed_when_nobody_knows_better(play: Play) -> None:
+    play.take(A, 5, note("reset", 1), 1)
+    play.down(A)
+    assert play.story() == []
+    assert play.take(B, 7) == [("gap", "STALE", [[2, 6]]), 7]
+    assert play.take(B, 8) == [8]
+
+
+def test_the_best_of_what_they_say_is_told(play: Play) -> None:
+    assert play.take(A, note("silent", 1, state="SILENT")) == []
+    assert play.take(B, note("missing", 1, state="RECOVERING", missing=[[1, 4]])) == [
+        ("missing", "RECOVERING", None)
+    ]
+    assert play.take(A, note("back", 1)) == [("back", "OK", None)]
+    assert play.down(A) == [("gateway", "RECOVERING", None)]
+    assert play.take(B, note("no snapshot", 1, state="STALE", doubt="none")) == [
+        ("no snapshot", "STALE", None)
+    ]
+
+
+def test_a_gateway_that_waits_for_its_first_packet_joins_by_its_start() -> None:
+    play = Play()
+    assert play.attach(A, None, state="WAITING") == [("attached", "WAITING", None)]
+    play.attach(B, 5)
+    assert play.story() == []
+    assert play.take(B, 5, 6) == [5, 6]
+    assert play.take(A, note("start", 9)) == []
+    assert play.take(A, 9) == []
+    assert play.take(B, 7, 9) == [7, 9]
+
+
+def test_without_quality_messages_a_gateway_has_what_it_sends() -> None:
+    play = Play()
+    play.merge.up(A, 0)
+    play.merge.up(B, 0)
+    assert play.take(A, 5, 6) == [5, 6]
+    assert play.take(B, 8) == []
+    assert play.take(A, 7) == [7, 8]
+    assert play.take(B, 9) == [9]
+
+
+def test_a_block_is_handed_out_whole_where_it_heals(play: Play) -> None:
+    assert play.take(A, *block(3, 4)) == []
+    play.take(A, 4, note("gap", 7, state="STALE", lost=[[5, 6]]))
+    play.down(B)
+    assert play.take(A, 7, *block(7, 8)[:2]) == [7]
+    assert play.take(A, block(7, 8)[2], 8) == [
+        ("snapshot-begin", "STALE", None), "block", ("snapshot-end", "REFRESHED", None), 8
+    ]  # fmt: skip
+
+
+def test_behind_a_block_the_stream_goes_on_where_its_gateway_does() -> None:
+    play = Play(snapshot=True)
+    play.attach(A, 1)
+    play.attach(B, 1)
+    play.take(A, 1, 2)
+    assert play.take(B, 1, 2, 3, 4) == [3, 4]
+    assert [x for x in play.take(A, *block(2, 3)) if x == "block"] == ["block"]
+    assert play.take(B, *block(4, 5), 5) == []
+    assert play.take(A, 3) == [3]
+    assert play.take(A, 4) == [4, 5]
+    assert play.merge.held(B) == 0
+
+
+def test_half_a_block_is_none() -> None:
+    play = Play(snapshot=True)
+    play.attach(A, 1)
+    play.take(A, 1, *block(1, 2)[:2])
+    play.down(A)
+    assert play.attach(A, 5) == [("gap", "STALE", [[2, 4]])]
+    assert play.take(A, Item(1 << 63), 5) == [5]
+    assert "block" in play.take(A, *block(5, 6))
+
+
+def test_batches_are_cut_where_they_overlap(play: Play) -> None:
+    assert play.take(A, Item(1, last=5)) == [1, 2, 3, 4, 5]
+    assert play.take(B, Item(1, last=3), Item(4, last=9)) == [6, 7, 8, 9]
+
+
+def test_single_messages_go_on_within_a_packet(play: Play) -> None:
+    assert play.take(A, Item(1, 0), Item(1, 2)) == [(1, 0), (1, 2)]
+    assert play.take(B, Item(1, 0), Item(1, 2), Item(1, 3), Item(2, 0)) == [(1, 3), (2, 0)]
+
+
+SEED = int(os.environ.get("SEED", "0")) or random.randrange(1, 2**32)
+ROUNDS = int(os.environ.get("ROUNDS", "400"))
+
+
+def gateway_stream(rng: random.Random, wanted: set[int], first: int, end: int) -> list[Item]:
+    """One gateway's words from where it is attached: what is wanted, with losses it announces."""
+    items: list[Item] = [note("attached", first)]
+    at = first
+    while at < end:
+        if rng.random() < 0.05:
+            last = min(at + rng.randrange(1, 12), end - 1)
+            items.append(note("gap", last + 1, state="STALE", lost=[[at, last]]))
+            at = last + 1
+            continue
+        if at in wanted:
+            items.append(Item(at))
+        at += 1
+    return [*items, note("back", end)]
+
+
+def lacking(items: list[Item]) -> set[int]:
+    """What a gateway says that it lost."""
+    found: set[int] = set()
+    for item in items:
+        if item.content == "quality":
+            for first, last in msgspec.json.decode(item.body).get("lost", ()):
+                found |= set(range(first, last + 1))
+    return found
+
+
+@pytest.mark.parametrize("killing", [False, True], ids=["both live", "killed in turns"])
+def test_merged_is_what_a_gateway_without_faults_would_have_sent(killing: bool) -> None:
+    print(f"SEED={SEED} ROUNDS={ROUNDS} python -m pytest {__file__}")
+    for round_number in range(ROUNDS):
+        one_round(random.Random(f"{SEED}/{round_number}"), killing, f"{SEED}/{round_number}")
+
+
+def one_round(rng: random.Random, killing: bool, name: str) -> None:
+    """Two gateways, any delay between them; killed, one at a time, and back a little later."""
+    end = rng.randrange(30, 200)
+    wanted = {n for n in range(1, end) if rng.random() < rng.choice((0.1, 0.6, 1.0))}
+    streams = [gateway_stream(rng, wanted, 1, end) for _ in (A, B)]
+    said = [lacking(stream) for stream in streams]
+    play = Play()
+    got: list[Any] = []
+    for link in (A, B):
+        play.merge.up(link, 0)
+        got += play.take(link, streams[link].pop(0))
+    downtime = {A: 0, B: 0}
+    while any(streams):
+        link = rng.choice([x for x in (A, B) if streams[x]])
+        if killing and rng.random() < 0.03 and not downtime[1 - link]:
+            # What it had not said yet dies with it; it comes back where the other is, or ahead.
+            got += play.down(link)
+            back = next((x.sequence for x in streams[1 - link]), end)
+            back = min(end, back + rng.randrange(0, 6))
+            downtime[link] = rng.randrange(1, 30)
+            streams[link] = gateway_stream(rng, wanted, back, end)
+            continue
+        if downtime[link]:
+            downtime[link] -= 1
+            if downtime[link] or not streams[link]:
+                continue
+            play.merge.up(link, 0)
+        got += play.take(link, *[streams[link].pop(0) for _ in range(min(3, len(streams[link])))])
+    for link in (A, B):
+        got += play.down(link)
+    numbers = [x for x in got if isinstance(x, int)]
+    lost = {
+        n for x in got if not isinstance(x, int) for a, b in x[2] or () for n in range(a, b + 1)
+    }
+    assert numbers == sorted(set(numbers)), name
+    assert not lost & set(numbers), name
+    assert not wanted - set(numbers) - lost, (name, sorted(wanted - set(numbers) - lost))
+    if not killing:
+        assert lost <= said[A] & said[B], name
