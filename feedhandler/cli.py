@@ -354,7 +354,9 @@ def decode(
 
 @app.command()
 def subscribe(
-    url: Annotated[str, typer.Argument(help="The node: amqp://host:5672.")],
+    url: Annotated[
+        str, typer.Argument(help="The node: amqp://host:5672; several of the same, with commas.")
+    ],
     pattern: Annotated[str, typer.Argument(help="A key; * is one word, # any number of words.")],
     granularity: Annotated[
         Granularity | None,
@@ -371,6 +373,9 @@ def subscribe(
     snapshot: Annotated[
         bool, typer.Option("--snapshot", help="Begin with a snapshot of each service.")
     ] = False,
+    reconnect: Annotated[
+        bool, typer.Option(help="Come back after a lost connection, and go on from there.")
+    ] = True,
     feed: Annotated[
         str | None, typer.Option(help="The description's path, where it is no built-in feed.")
     ] = None,
@@ -396,6 +401,7 @@ def subscribe(
         stamp=stamp,
         quality=quality,
         snapshot=snapshot,
+        reconnect=reconnect,
         feed=feed,
         as_json=as_json,
     )

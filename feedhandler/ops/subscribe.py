@@ -39,6 +39,7 @@ class Options(Struct, frozen=True, kw_only=True):
     stamp: bool = False
     quality: bool = False
     snapshot: bool = False
+    reconnect: bool = True
     feed: str | None = None
     as_json: bool = False
 
@@ -67,14 +68,17 @@ async def _print_messages(options: Options, stop: asyncio.Event) -> None:
     pattern, granularity = split_granularity(options.pattern, options.granularity)
     output = Output(stop)
     printed = 0
+    urls = options.url.split(",")
     async with feedhandler.subscribe(
-        options.url,
+        urls[0] if len(urls) == 1 else urls,
         pattern,
         as_=granularity,
         types=options.types or None,
         stamp=options.stamp,
         snapshot=options.snapshot,
         feed=feed,
+        reconnect=options.reconnect,
+        on_connection=ConnectionNotes().note,
     ) as messages:
         async for message in messages:
             for line in lines_of(message, options):
@@ -82,6 +86,23 @@ async def _print_messages(options: Options, stop: asyncio.Event) -> None:
                 printed += line["type"] != "quality"
                 if 0 < options.count <= printed:
                     return
+
+
+class ConnectionNotes:
+    """A line on stderr for each connection that is lost, and for each that is back."""
+
+    def __init__(self) -> None:
+        self._lost: set[str] = set()
+
+    def note(self, event: feedhandler.ConnectionEvent) -> None:
+        """Take what happened to one gateway's connection."""
+        if not event.connected:
+            self._lost.add(event.url)
+            complain(f"lost {event.url}: {event.reason}")
+        elif event.url in self._lost:
+            self._lost.discard(event.url)
+            resumed = ", which goes on where it was lost" if event.resumed else ""
+            complain(f"attached to {event.url} again{resumed}")
 
 
 def split_granularity(address: str, chosen: str | None) -> tuple[str, str]:
