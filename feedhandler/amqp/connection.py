@@ -281,9 +281,11 @@ class NodeConnection(Peer):
         try:
             if subscription.full not in (None, DETACH):
                 raise AddressError("links that share a stream are detached when it is full")
-            group = node.groups.find(link.name, subscription)
+            assert self.user is not None
+            name = group_name(self.user.name, link.name)
+            group = node.groups.find(name, subscription)
             if group is None:
-                group = self._new_group(link, subscription)
+                group = self._new_group(name, subscription)
             member = group.join(self, link)
         except AddressError as refusal:
             self._refuse(link, refusal)
@@ -293,10 +295,10 @@ class NodeConnection(Peer):
         self._count(link, member)
         self._tell_quality(member, group)
 
-    def _new_group(self, link: Any, subscription: Subscription) -> Group:
+    def _new_group(self, name: str, subscription: Subscription) -> Group:
         node = self.node
         group = Group(
-            group_name(link.name),
+            name,
             subscription,
             node.fanout.dirty_peers,
             node.settings.queue_bytes,
@@ -332,7 +334,7 @@ class NodeConnection(Peer):
 
     def _links(self) -> int:
         """Links that this connection has now."""
-        return len(self.outlets) + len(self.members)
+        return len(self.outlets)
 
     def _refuse(self, link: Any, refusal: AddressError) -> None:
         """Close a link that is not to be, with the reason."""

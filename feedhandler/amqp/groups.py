@@ -2,7 +2,8 @@
 
 What it is for: several consumers that divide the work of one subscription. To the fan-out a
 `Group` is one link; its `Member`s are the links behind it. The group's name is the link name up to
-the first `|`, as in shared subscriptions of JMS; it is the same group on every connection.
+the first `|`, as in shared subscriptions of JMS; it is the same group on every connection of a
+user.
 
 What it promises:
 
@@ -407,15 +408,15 @@ class Groups:
         """Messages dropped because they came back too often."""
         return self._abandoned + sum(group.abandoned for group in self.groups.values())
 
-    def find(self, link_name: str, subscription: Subscription) -> Group | None:
-        """The group that a link is to join; None where it is the first.
+    def find(self, name: str, subscription: Subscription) -> Group | None:
+        """The group of this name, for a link to join; None where the link is the first.
 
         Raises AddressError where the link asks for something else than the group has, or for what
         is no stream to share.
         """
         if subscription.snapshot or subscription.resume:
             raise AddressError("a shared link takes neither snapshot=1 nor from=: it has no start")
-        group = self.groups.get(group_name(link_name))
+        group = self.groups.get(name)
         if group is not None and group.subscription != subscription:
             raise AddressError(f"group {group.name!r} has another address")
         return group
@@ -431,6 +432,6 @@ class Groups:
             self._abandoned += group.abandoned
 
 
-def group_name(link_name: str) -> str:
-    """The name of the group that a link belongs to."""
-    return link_name.partition("|")[0]
+def group_name(user: str, link_name: str) -> str:
+    """The name of the group that a user's link belongs to: nobody takes from another user's."""
+    return f"{user}: {link_name.partition('|')[0]}"

@@ -253,7 +253,7 @@ def test_members_are_bounded_and_have_to_ask_for_the_same() -> None:
     groups = Groups()
     groups.add(rig.group)
     same = parse_address("euronext.104?as=message", FEED.type_code)
-    assert groups.find("g|2", same) is rig.group
+    assert groups.find("g", same) is rig.group
     assert groups.find("h", same) is None
     for other in ("euronext.105?as=message", "euronext.104", "euronext.104?as=message&types=230"):
         with pytest.raises(AddressError, match="another address"):
@@ -264,7 +264,8 @@ def test_members_are_bounded_and_have_to_ask_for_the_same() -> None:
             groups.find("h", asked)
     groups.remove(rig.group)
     assert groups.find("g", same) is None
-    assert group_name("prices|consumer 2") == "prices"
+    assert group_name("ann", "prices|consumer 2") == group_name("ann", "prices")
+    assert group_name("ann", "prices") != group_name("bob", "prices")
 
 
 @pytest.mark.parametrize("seed", range(20))
