@@ -419,6 +419,24 @@ def test_a_reader_whose_next_note_is_gone_is_overtaken_though_its_packet_is_ther
     assert outlet.catching == 0
 
 
+def test_a_link_without_quality_messages_is_given_up_where_a_note_is_gone() -> None:
+    rig = Rig((104, 105), history_bytes=20_000)
+    rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+    rig.packets(1, 2)
+    rig.pump()
+    other = tag(1, prefix=prefix_of(FEED, 105)).hex()
+    address = f"euronext.104?quality=0&from={other},{tag(1).hex()}"
+    outlet, link = rig.attach(address, grants=0)
+    for line in (0, 1) * 20:
+        rig.mark(RecordKind.LINE_SILENT, line=line, sequence=3)
+        rig.mark(RecordKind.LINE_BACK, line=line, sequence=3)
+    rig.pump()
+    link.grants = 1_000
+    rig.catch_up()
+    assert outlet.overrun
+    assert link.frames == []
+
+
 def test_links_take_turns_and_a_turn_ends_whatever_is_left() -> None:
     rig = Rig(history_bytes=1 << 20)
     rig.mark(RecordKind.START, sequence=1, next_sequence=1)

@@ -203,6 +203,7 @@ def test_a_trading_day_may_be_text_or_a_toml_date() -> None:
         ("\n[amqp]\nqueue_byte = 1\n" + CHANNEL, "gw.toml:3: amqp.queue_byte: unknown key (did"),
         ('[amqp]\nqueue_bytes = "8"\n' + CHANNEL, "gw.toml:2: amqp.queue_bytes: wants an integer"),
         ("[amqp]\nqueue_bytes = 1\n" + CHANNEL, "gw.toml:2: amqp.queue_bytes: wants an integer >="),
+        ("[amqp]\nhistory_bytes = 5\n" + CHANNEL, "gw.toml:2: amqp.history_bytes: 5 bytes may not"),
         ("[receive]\nring_bytes = 5000\n" + CHANNEL, "gw.toml:2: receive.ring_bytes: 5000 is not"),
         ('[gateway]\nloop = "trio"\n' + CHANNEL, "gw.toml:2: gateway.loop: cannot be 'trio' (uvl"),
         ('[gateway]\ntrading_day = "x"\n' + CHANNEL, "gw.toml:2: gateway.trading_day: 'x' is no"),
