@@ -399,6 +399,11 @@ cdef class Connection:
         return pn_transport_tick(self.transport, now_ms)
 
     @property
+    def frames_received(self):
+        """Frames that the peer has sent, whatever became of them."""
+        return pn_transport_get_frames_input(self.transport)
+
+    @property
     def closed(self):
         """Both directions are done."""
         return pn_transport_closed(self.transport)

@@ -25,6 +25,7 @@ ctypedef uint32_t (*u32_of_t)(void *) noexcept nogil
 ctypedef bint (*bool_of_t)(void *) noexcept nogil
 ctypedef size_t (*size_of_t)(void *) noexcept nogil
 ctypedef ssize_t (*ssize_of_t)(void *) noexcept nogil
+ctypedef uint64_t (*u64_of_t)(void *) noexcept nogil
 ctypedef const char *(*text_of_t)(void *) noexcept nogil
 ctypedef int64_t (*tick_t)(void *, int64_t) noexcept nogil
 ctypedef int (*process_t)(void *, size_t) noexcept nogil
@@ -85,6 +86,8 @@ cdef on_size_t pn_transport_pop = <on_size_t> _function("pn_transport_pop")
 cdef int_of_t pn_transport_close_head = <int_of_t> _function("pn_transport_close_head")
 cdef bool_of_t pn_transport_closed = <bool_of_t> _function("pn_transport_closed")
 cdef tick_t pn_transport_tick = <tick_t> _function("pn_transport_tick")
+cdef u64_of_t pn_transport_get_frames_input = (
+    <u64_of_t> _function("pn_transport_get_frames_input"))
 cdef of_t pn_transport_condition = <of_t> _function("pn_transport_condition")
 cdef of_t pn_sasl = <of_t> _function("pn_sasl")
 cdef on_text_t pn_sasl_allowed_mechs = <on_text_t> _function("pn_sasl_allowed_mechs")

@@ -1,0 +1,290 @@
+"""Mutated frames at the node: it neither crashes nor grows, no exception leaves it, and another
+subscriber gets every packet.
+
+Each conversation of `frame_mutator` goes through a pair of sockets into a connection of the node,
+with no event loop between: what the loop would call is called, so an exception shows at once. While
+that happens the market goes on, and a well-behaved subscriber on the same node must get every packet
+in order. A frame counts when it was mutated and the node's engine has taken it from the bytes: what
+follows the end of a connection does not count.
+
+    python -m tests.fuzz.node_fuzz --count 10000000 --seed 1
+
+prints the seed, the rate, the growth and which conditions the node answered with. The last
+conversation stands in the file that `--keep` names, for when the process itself ends.
+"""
+
+import argparse
+import gc
+import mmap
+import re
+import socket
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from amqp_kit import decoded  # noqa: E402
+from node_kit import NodeRig, Settings  # noqa: E402
+
+from feedhandler.amqp import proton  # noqa: E402
+from feedhandler.amqp.connection import NodeConnection  # noqa: E402
+from tests.fuzz.frame_mutator import Mutator  # noqa: E402
+
+#: Conversations that are open at a time: they see one another's traffic.
+OPEN_CONVERSATIONS = 8
+#: Conversations between two packets of the market, and between two looks at time and memory.
+CONVERSATIONS_A_PACKET, CONVERSATIONS_A_LOOK = 16, 256
+#: The share of a run after which memory must have settled.
+WARM_UP = 0.2
+#: What the process may grow by after that, whatever the number of frames: its allocator's slack.
+GROWTH_BYTES_MAX = 16 << 20
+#: Bytes of the file that keeps the last conversation.
+KEEP_BYTES = 4 << 20
+#: What the node, or the engine in it, must have said at least once in a million frames.
+CONDITIONS = (
+    "amqp:invalid-field",
+    "amqp:not-found",
+    "amqp:not-allowed",
+    "amqp:not-implemented",
+    "amqp:resource-limit-exceeded",
+    "amqp:connection:framing-error",
+)
+_CONDITION = re.compile(rb"\xa3.(amqp:[a-z:-]+)", re.DOTALL)
+
+
+class StillLoop:
+    """What a connection asks of its loop; nothing happens but what the run does itself."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.writers: dict[int, Callable[[], None]] = {}
+
+    def time(self) -> float:
+        return self.now
+
+    def add_reader(self, fd: int, callback: Callable[[], None]) -> None:
+        pass
+
+    def remove_reader(self, fd: int) -> None:
+        pass
+
+    def add_writer(self, fd: int, callback: Callable[[], None]) -> None:
+        self.writers[fd] = callback
+
+    def remove_writer(self, fd: int) -> None:
+        self.writers.pop(fd, None)
+
+
+class Watcher:
+    """A subscriber that does everything right, and checks what it gets."""
+
+    def __init__(self, run: "Run") -> None:
+        self.run = run
+        ours, self.sock = socket.socketpair()
+        self.sock.setblocking(False)
+        self.connection = run.welcome(ours)
+        self.engine = proton.Connection(self.sock.fileno(), server=False, container="watcher")
+        self.link = self.engine.receiver("w", "euronext.104?quality=0", settled=True, credit=1000)
+        self.received = 0
+        self.turn()
+
+    def turn(self) -> None:
+        """Exchange bytes until neither has more to say; check what came."""
+        for _ in range(6):
+            self.engine.flush()
+            self.connection.on_readable()
+            assert self.engine.turn() >= 0, "the watcher's connection has ended"
+        bounds = memoryview(self.link.bounds).cast("q")
+        for place in range(self.link.count):
+            data = bytes(self.link.arena[bounds[place] : bounds[place + 1]])
+            sent = decoded(data)
+            assert sent.group_sequence == self.received, "a message is missing"
+            assert sent.sequence == self.received + 1
+            assert sent.body == self.run.expected.pop(0)
+            self.received += 1
+            self.link.flow(1)
+        self.link.clear()
+
+
+@dataclass
+class Outcome:
+    """What a run found."""
+
+    frames: int = 0
+    taken: int = 0
+    conversations: int = 0
+    conditions: Counter[str] = field(default_factory=Counter)
+    resident_bytes: list[int] = field(default_factory=list)
+    grown_bytes: int = 0
+
+    @property
+    def missing(self) -> list[str]:
+        """Conditions that never came."""
+        return [name for name in CONDITIONS if not self.conditions[name]]
+
+    def report(self) -> str:
+        said = ", ".join(f"{name} {count:,}" for name, count in self.conditions.most_common())
+        return (
+            f"{self.frames:,} mutated frames of {self.taken:,} taken in {self.conversations:,} "
+            f"conversations, {self.grown_bytes / 2**20:.1f} MiB grown: {said}"
+        )
+
+
+class Run:
+    """A node, its watcher, and what is fed to it."""
+
+    def __init__(self, seed: int, keep: Path | None = None) -> None:
+        settings = Settings(max_links=100, idle_timeout_ms=60_000, queue_bytes=200_000)
+        self.rig = NodeRig(settings)
+        self.node = self.rig.node
+        self.loop = StillLoop()
+        self.node.loop = self.loop  # type: ignore[assignment]
+        self.mutator = Mutator(seed)
+        self.outcome = Outcome()
+        self.expected: list[bytes] = []
+        self.keep = None
+        if keep is not None:
+            keep.write_bytes(bytes(KEEP_BYTES))
+            with keep.open("r+b") as file:
+                self.keep = mmap.mmap(file.fileno(), KEEP_BYTES)
+        self.open: list[tuple[socket.socket, NodeConnection, list[bool]]] = []
+        self.sequence = 0
+        self.watcher = Watcher(self)
+
+    def welcome(self, sock: socket.socket) -> NodeConnection:
+        """Give the node one end of a pair, as if it had accepted it."""
+        sock.setblocking(False)
+        made = NodeConnection(self.node, sock, "127.0.0.1:1")
+        self.node.connections.add(made)
+        return made
+
+    def conversation(self) -> None:
+        """Say one conversation; end the oldest one that is still open."""
+        parts = self.mutator.conversation()
+        data = b"".join(part.data for part in parts)
+        if self.keep is not None:
+            self.keep[: len(data) + 4] = len(data).to_bytes(4, "big") + data
+        theirs, ours = socket.socketpair()
+        theirs.setblocking(False)
+        connection = self.welcome(ours)
+        marks = [part.mutated for part in parts if not part.data.startswith(b"AMQP")]
+        for begin in range(0, len(data), 1 << 15):
+            try:
+                theirs.send(data[begin : begin + (1 << 15)])
+            except OSError:  # the node has closed, or reads no more
+                break
+            if not connection.gone:
+                connection.on_readable()
+        self.open.append((theirs, connection, marks))
+        if len(self.open) > OPEN_CONVERSATIONS:
+            self.finish(*self.open.pop(0))
+
+    def finish(self, theirs: socket.socket, connection: NodeConnection, marks: list[bool]) -> None:
+        """Hear what the node said, close the client's end, and count what the node has taken."""
+        taken = connection.engine.frames_received
+        self.outcome.taken += taken
+        self.outcome.frames += sum(marks[:taken])
+        self.outcome.conversations += 1
+        heard = b""
+        try:
+            while more := theirs.recv(1 << 18):
+                heard += more
+        except OSError:
+            pass
+        for name in _CONDITION.findall(heard):
+            self.outcome.conditions[name.decode()] += 1
+        theirs.close()
+        if not connection.gone:
+            connection.on_readable()
+            if not connection.gone:  # what waits for the time that leavers are given
+                connection.end()
+
+    def market(self) -> None:
+        """One more packet for everybody; the watcher must get it."""
+        self.sequence += 1
+        self.expected += self.rig.packets(self.sequence, self.sequence)
+        self.rig.ring.publish()
+        while self.node.pump():
+            pass
+        for callback in list(self.loop.writers.values()):
+            callback()
+        self.watcher.turn()
+        assert not self.expected, "the watcher has not got its packet"
+
+    def look(self) -> None:
+        """Time passes, and memory is measured."""
+        self.loop.now += 1.0
+        for connection in list(self.node.connections):
+            connection.engine.tick(int(self.loop.now * 1000))
+            connection.work()
+        self.watcher.turn()
+        self.outcome.resident_bytes.append(resident_bytes())
+
+    def frames(self, count: int, progress: bool = False) -> Outcome:
+        """Feed so many mutated frames. Raises what the node raises, or `AssertionError`."""
+        outcome, began, told = self.outcome, time.monotonic(), 0
+        settled = 0
+        while outcome.frames < count:
+            self.conversation()
+            if outcome.conversations % CONVERSATIONS_A_PACKET == 0:
+                self.market()
+            if outcome.conversations % CONVERSATIONS_A_LOOK == 0:
+                self.look()
+                if not settled and outcome.frames > WARM_UP * count:
+                    gc.collect()
+                    settled = resident_bytes()
+            if progress and outcome.frames - told > 500_000:
+                told = outcome.frames
+                rate = told / (time.monotonic() - began)
+                print(f"{told:,} frames, {rate:,.0f}/s, {resident_bytes() >> 20} MiB", flush=True)
+        while self.open:
+            self.finish(*self.open.pop(0))
+        self.market()
+        gc.collect()
+        outcome.grown_bytes = resident_bytes() - settled if settled else 0
+        assert self.node.connections == {self.watcher.connection}, "a connection was forgotten"
+        assert self.node.links == 1, "a link was forgotten"
+        assert len(self.node.fanout.outlets) == 1
+        return outcome
+
+
+def resident_bytes() -> int:
+    """What of this process is in memory."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+
+def problems(outcome: Outcome, count: int) -> list[str]:
+    """What of the promise was not kept."""
+    found = []
+    if outcome.grown_bytes > GROWTH_BYTES_MAX:
+        found.append(f"memory grew by {outcome.grown_bytes:,} bytes")
+    if count >= 100_000 and outcome.missing:
+        found.append(f"never reached: {', '.join(outcome.missing)}")
+    return found
+
+
+def main(arguments: Any = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
+    parser.add_argument("--count", type=int, default=1_000_000, help="frames to mutate")
+    parser.add_argument("--seed", type=int, default=None, help="default: from the clock")
+    parser.add_argument("--keep", type=Path, default=None, help="file of the last conversation")
+    options = parser.parse_args(arguments)
+    seed = time.time_ns() % 2**32 if options.seed is None else options.seed
+    print(f"python -m tests.fuzz.node_fuzz --count {options.count} --seed {seed}", flush=True)
+    began = time.monotonic()
+    outcome = Run(seed, options.keep).frames(options.count, progress=True)
+    print(outcome.report())
+    print(f"{outcome.frames / (time.monotonic() - began):,.0f} frames/s")
+    found = problems(outcome, options.count)
+    for each in found:
+        print(each)
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,277 @@
+"""What no well-kept client says, frame by frame on a socket: odd channels, names used twice, other
+settle modes, resets in the middle of a frame, small windows."""
+
+import asyncio
+import contextlib
+import socket
+import struct
+from collections.abc import AsyncIterator
+
+import amqp_wire as wire
+import pytest
+import uvloop
+from amqp_wire import Frame
+from node_kit import PATIENCE_S, NodeRig, Settings, running
+
+
+class Raw:
+    """A socket that says bytes and hears frames."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader, self.writer = reader, writer
+
+    def say(self, *data: bytes) -> None:
+        self.writer.write(b"".join(data))
+
+    async def frame(self) -> Frame:
+        """The next frame; protocol headers are passed over."""
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                head = await self.reader.readexactly(8)
+                if head[:4] != b"AMQP":
+                    break
+            rest = await self.reader.readexactly(int.from_bytes(head[:4], "big") - 8)
+        (found,) = wire.split(head + rest)
+        assert isinstance(found, Frame)
+        return found
+
+    async def hear(self, code: int) -> Frame:
+        """The next frame of a performative; others are passed over."""
+        while (found := await self.frame()).code != code:
+            pass
+        return found
+
+    async def end(self) -> bytes:
+        """Whatever still comes until the node closes."""
+        async with asyncio.timeout(PATIENCE_S):
+            with contextlib.suppress(ConnectionResetError):
+                return await self.reader.read(-1)
+        return b""
+
+    def reset(self) -> None:
+        """Cut the connection with a TCP reset."""
+        sock = self.writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
+
+
+@contextlib.asynccontextmanager
+async def raw(rig: NodeRig) -> AsyncIterator[Raw]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", rig.port)
+    try:
+        yield Raw(reader, writer)
+    finally:
+        writer.close()
+
+
+def error_of(frame: Frame, place: int) -> tuple[str, str]:
+    """(condition, description) of a detach (2), an end or a close (0)."""
+    fields = frame.field(place)
+    return fields[0].value.decode(), fields[1].value.decode()
+
+
+ADDRESS = "euronext.104?quality=0"
+
+
+@pytest.mark.parametrize("channel", [0, 1, 7, 32767])
+def test_a_session_may_have_any_channel_number(channel: int) -> None:
+    async def scenario() -> None:
+        async with running() as rig, raw(rig) as peer:
+            peer.say(wire.opening(), wire.begin(channel))
+            peer.say(wire.attach("a", 3, ADDRESS, channel), wire.flow(3, 5, channel))
+            begun = await peer.hear(wire.BEGIN)
+            assert begun.field(0) == channel
+            answer = await peer.hear(wire.ATTACH)
+            assert answer.channel == begun.channel
+            await rig.stream(1, 2)
+            for _ in range(2):
+                assert (await peer.hear(wire.TRANSFER)).channel == begun.channel
+
+    uvloop.run(scenario())
+
+
+def test_sessions_and_links_are_told_apart_by_channel_and_handle() -> None:
+    async def scenario() -> None:
+        async with running() as rig, raw(rig) as peer:
+            peer.say(wire.opening(), wire.begin(9), wire.begin(4))
+            for channel, handle in ((9, 0), (9, 200), (4, 200)):
+                name = f"{channel}/{handle}"
+                peer.say(wire.attach(name, handle, ADDRESS, channel), wire.flow(handle, 9, channel))
+            await rig.until(lambda: rig.node.links == 3, "attached")
+            await rig.stream(1, 3)
+            heard = [await peer.hear(wire.TRANSFER) for _ in range(9)]
+            assert len({(each.channel, each.field(0)) for each in heard}) == 3
+            peer.say(wire.frame(wire.DETACH, 200, True, channel=9))
+            await peer.hear(wire.DETACH)
+            peer.say(wire.frame(wire.END, channel=4))
+            await peer.hear(wire.END)
+            assert rig.node.links == 1
+
+    uvloop.run(scenario())
+
+
+def test_a_link_name_in_use_ends_the_connection_and_may_be_used_again_after_a_detach() -> None:
+    """AMQP 1.0, 2.6.1: a name is one link's. The engine takes the second one for an error."""
+
+    async def scenario() -> None:
+        async with running() as rig, raw(rig) as peer, raw(rig) as other:
+            peer.say(wire.opening(), wire.begin(), wire.attach("a", 0, ADDRESS))
+            await peer.hear(wire.ATTACH)
+            peer.say(wire.frame(wire.DETACH, 0, True))
+            await peer.hear(wire.DETACH)
+            peer.say(wire.attach("a", 0, ADDRESS))
+            await peer.hear(wire.ATTACH)
+            # Another connection may have the same name: it is another link.
+            other.say(wire.opening(), wire.begin(), wire.attach("a", 0, ADDRESS), wire.flow(0, 5))
+            await other.hear(wire.ATTACH)
+            assert rig.node.links == 2
+            peer.say(wire.attach("a", 1, ADDRESS))
+            close = await peer.hear(wire.CLOSE)
+            assert error_of(close, 0)[0] == "amqp:invalid-field"
+            await rig.until(lambda: rig.node.links == 1, "the connection's link gone")
+            await rig.stream(1, 1)
+            await other.hear(wire.TRANSFER)
+
+    uvloop.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("asked", "answered"), [(0, 0), (1, 1), (2, 1)], ids=["unsettled", "settled", "mixed"]
+)
+def test_the_senders_settle_mode_is_as_asked_and_settled_where_it_is_left_open(
+    asked: int, answered: int
+) -> None:
+    async def scenario() -> None:
+        async with running() as rig, raw(rig) as peer:
+            peer.say(wire.opening(), wire.begin(), wire.attach("a", 0, ADDRESS, settle=asked))
+            peer.say(wire.flow(0, 5))
+            assert (await peer.hear(wire.ATTACH)).field(3) == answered
+            await rig.stream(1, 1)
+            transfer = await peer.hear(wire.TRANSFER)
+            assert bool(transfer.field(4)) == (answered == 1)
+
+    uvloop.run(scenario())
+
+
+def test_a_receiver_that_settles_second_is_told_that_the_node_has_settled() -> None:
+    async def scenario() -> None:
+        async with running() as rig, raw(rig) as peer:
+            peer.say(wire.opening(), wire.begin())
+            peer.say(wire.attach("a", 0, ADDRESS, settle=0, rcv=1), wire.flow(0, 5))
+            assert (await peer.hear(wire.ATTACH)).field(4) == 1
+            await rig.stream(1, 1)
+            await peer.hear(wire.TRANSFER)
+            accepted = wire.described(wire.ACCEPTED)
+            peer.say(wire.frame(wire.DISPOSITION, True, 0, 0, False, accepted))
+            settled = await peer.hear(wire.DISPOSITION)
+            assert settled.field(0) is False, "the sender says so"
+            assert (settled.field(1), settled.field(3)) == (0, True)
+            assert rig.count("accepted") == 1
+
+    uvloop.run(scenario())
+
+
+def test_a_full_session_window_holds_messages_back_until_it_opens() -> None:
+    async def scenario() -> None:
+        async with running() as rig, raw(rig) as peer:
+            peer.say(wire.opening(512), wire.begin(window=2), wire.attach("a", 0, ADDRESS))
+            peer.say(wire.frame(wire.FLOW, 0, 2, 0, 2, 0, 0, 100, None, False))
+            await peer.hear(wire.ATTACH)
+            put = rig.packets(1, 6)
+            await rig.deliver()
+            heard = [await peer.hear(wire.TRANSFER) for _ in range(2)]
+            while len(heard) < 6:  # the window moves on by two
+                done = len(heard)
+                peer.say(wire.frame(wire.FLOW, done, 2, 0, 2))
+                heard += [await peer.hear(wire.TRANSFER) for _ in range(2)]
+            assert [each.payload[-len(data) :] for each, data in zip(heard, put, strict=True)] == put
+            assert len(rig.fanout.outlets) == 1
+
+    uvloop.run(scenario())
+
+
+@pytest.mark.parametrize("size", [1, 4, 7, 9, 30])
+def test_a_reset_in_the_middle_of_a_frame_is_forgotten(size: int) -> None:
+    async def scenario() -> None:
+        async with running() as rig, raw(rig) as steady, raw(rig) as peer:
+            for each in (steady, peer):
+                each.say(wire.opening(), wire.begin(), wire.attach("a", 0, ADDRESS))
+                each.say(wire.flow(0, 100))
+                await each.hear(wire.ATTACH)
+            peer.say(wire.attach("b", 1, ADDRESS)[:size])
+            await rig.stream(1, 2)
+            await peer.hear(wire.TRANSFER)
+            peer.reset()
+            await rig.until(lambda: rig.node.links == 1, "forgotten")
+            await rig.stream(3, 4)
+            for _ in range(4):
+                await steady.hear(wire.TRANSFER)
+            assert rig.count("connections_failed") == 1
+
+    uvloop.run(scenario())
+
+
+BREACHES = {
+    "a channel beyond the bound": wire.begin(65535),
+    "no such channel": wire.attach("b", 1, ADDRESS, 5),
+    "no such handle": wire.flow(9, 1),
+    "handle beyond the bound": wire.attach("b", 2**32 - 1, ADDRESS),
+    "a frame too large": wire.frame_bytes(bytes(70_000)),
+    "a frame smaller than its header": struct.pack(">IBBH", 7, 2, 0, 0),
+}
+
+
+@pytest.mark.parametrize("breach", BREACHES)
+def test_a_breach_of_the_protocol_ends_its_own_connection_with_a_reason(breach: str) -> None:
+    async def scenario() -> None:
+        async with running() as rig, raw(rig) as steady, raw(rig) as peer:
+            for each in (steady, peer):
+                each.say(wire.opening(), wire.begin(), wire.attach("a", 0, ADDRESS))
+                each.say(wire.flow(0, 100))
+                await each.hear(wire.ATTACH)
+            peer.say(BREACHES[breach])
+            close = await peer.hear(wire.CLOSE)
+            assert error_of(close, 0)[0].startswith("amqp:")
+            assert await peer.end() == b""
+            await rig.until(lambda: len(rig.node.connections) == 1, "the other one lives")
+            await rig.stream(1, 1)
+            await steady.hear(wire.TRANSFER)
+
+    uvloop.run(scenario())
+
+
+ODDITIES = {
+    "a second open": wire.frame(wire.OPEN, "raw"),
+    "no such performative": wire.frame(0x1A),
+    "a performative cut short": wire.frame_bytes(wire.described(wire.FLOW, 0).encode()[:-2]),
+}
+
+
+@pytest.mark.parametrize("oddity", ODDITIES)
+def test_what_the_engine_passes_over_does_no_harm(oddity: str) -> None:
+    async def scenario() -> None:
+        async with running() as rig, raw(rig) as peer:
+            peer.say(wire.opening(), wire.begin(), wire.attach("a", 0, ADDRESS))
+            peer.say(ODDITIES[oddity], wire.flow(0, 100))
+            await peer.hear(wire.ATTACH)
+            await rig.stream(1, 1)
+            await peer.hear(wire.TRANSFER)
+
+    uvloop.run(scenario())
+
+
+def test_an_idle_timeout_is_announced_and_empty_frames_are_sent_and_count() -> None:
+    async def scenario() -> None:
+        async with running(Settings(idle_timeout_ms=1200)) as rig, raw(rig) as peer:
+            peer.say(wire.opening(idle_ms=600), wire.begin(), wire.attach("a", 0, ADDRESS))
+            opened = await peer.hear(wire.OPEN)
+            assert opened.field(4) == 600, "half of it, as AMQP 1.0, 2.4.5 advises"
+            for _ in range(6):  # empty frames of both sides keep the connection
+                await peer.hear(0)
+                peer.say(wire.frame_bytes(b""))
+            assert rig.node.links == 1
+            close = await peer.hear(wire.CLOSE)  # and then not a word
+            assert error_of(close, 0)[0] == "amqp:resource-limit-exceeded"
+            await rig.until(lambda: not rig.node.connections, "dropped")
+
+    uvloop.run(scenario())
