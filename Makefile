@@ -7,6 +7,7 @@ PY := $(VENV)/bin/python
 PIP := $(PY) -m pip install -q --disable-pip-version-check
 SEEDS ?= 10000
 FUZZ ?= 100000000
+FRAMES ?= 10000000
 CRASHES ?= 100
 JOBS := $(shell nproc 2>/dev/null || echo 2)
 
@@ -67,8 +68,8 @@ simulate: $(VENV)/.compiled ## the simulation campaign (SEEDS=10000)
 crash: $(VENV)/.compiled ## a gateway killed under load, again and again (CRASHES=100)
 	CRASHES=$(CRASHES) $(PY) -m pytest --timeout=0 -s tests/system/test_gateway_crash.py
 
-fuzz: $(VENV)/.compiled ## the mutation campaign (FUZZ=100000000)
-	FEEDHANDLER_FUZZ=$(FUZZ) $(PY) -m pytest --timeout=0 -s tests/fuzz
+fuzz: $(VENV)/.compiled ## the mutation campaigns (FUZZ=100000000 packets, FRAMES=10000000)
+	FEEDHANDLER_FUZZ=$(FUZZ) FEEDHANDLER_FUZZ_FRAMES=$(FRAMES) $(PY) -m pytest --timeout=0 -s tests/fuzz
 
 fuzz-asan: $(VENV)/.compiled ## mutated packets under AddressSanitizer, in a copy of the tree
 	$(PY) -m tests.fuzz.asan

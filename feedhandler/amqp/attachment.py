@@ -266,8 +266,10 @@ class Attachment:
         intake: Intake | None = link.owner if link is not None else None
         if kind == proton.LINK_REMOTE_OPEN:
             # A refusal is an attach without a source, followed by a detach that says why.
-            assert intake is not None
-            if intake.link.source_address and not intake.answered.done():
+            if intake is None:
+                assert link is not None
+                link.refuse("amqp:not-allowed", "a subscriber takes no links")
+            elif intake.link.source_address and not intake.answered.done():
                 intake.answered.set_result(None)
         elif kind in (proton.LINK_REMOTE_CLOSE, proton.LINK_REMOTE_DETACH):
             if intake is not None:

@@ -28,6 +28,7 @@ cdef class Connection:
     cdef readonly bint server
     cdef readonly dict links
     cdef readonly bint broken
+    cdef bint deaf
     cdef readonly list news
     cdef readonly tuple session_condition
     cdef public object owner
@@ -39,6 +40,7 @@ cdef class Connection:
     cpdef int turn(self) except -2
     cpdef bint quiet(self)
     cdef int _flush_wire(self) except -2
+    cdef int _explain(self) except -1
     cdef object _link_of(self, void *link)
     cdef int _end_session(self, void *session, list found) except -1
     cdef void _take(self, object link)

@@ -72,6 +72,11 @@ cdef int _TRANSPORT = _lib.PN_TRANSPORT
 cdef int _TRANSPORT_ERROR = TRANSPORT_ERROR
 cdef int _TRANSPORT_CLOSED = TRANSPORT_CLOSED
 cdef int _MESSAGE_TOO_LARGE = MESSAGE_TOO_LARGE
+#: What the engine would write to stderr of a peer's mistakes, a line each, as often as the peer
+#: likes: critical, error, warning, of all its parts. Who a connection belongs to hears of them.
+cdef unsigned short _COMPLAINTS = 0b111
+cdef unsigned short _SUBSYSTEMS = 0xFFFF
+cdef int _REMOTE_CLOSED = _lib.PN_REMOTE_CLOSED
 cdef unsigned long _ACCEPTED = _lib.PN_ACCEPTED
 cdef unsigned long _RECEIVED = _lib.PN_RECEIVED
 cdef unsigned long _MODIFIED = _lib.PN_MODIFIED
@@ -166,6 +171,7 @@ cdef class Connection:
         self.transport = pn_transport()
         self.collector = pn_collector()
         pn_connection_collect(self.connection, self.collector)
+        pn_logger_reset_mask(pn_transport_logger(self.transport), _SUBSYSTEMS, _COMPLAINTS)
         if server:
             pn_transport_set_server(self.transport)
         pn_transport_require_auth(self.transport, False)
@@ -237,7 +243,22 @@ cdef class Connection:
             total += got
             if got < room:
                 break
+        if not self.deaf and pn_transport_capacity(self.transport) < 0:
+            self.deaf = True
+            self._explain()
         return total
+
+    cdef int _explain(self) except -1:
+        """The engine takes no more: have the peer hear why.
+
+        Of most errors the engine tells the peer; of a frame whose performative it cannot decode
+        it does not, and the connection would stay, half dead, until somebody speaks.
+        """
+        if pn_connection_state(self.connection) & _REMOTE_CLOSED:
+            return 0
+        if not _condition(pn_transport_condition(self.transport))[0]:
+            self.close("amqp:decode-error", "a frame that cannot be decoded")
+        return 0
 
     cpdef int flush(self) except -2:
         """Write what the engine has to say to the socket.

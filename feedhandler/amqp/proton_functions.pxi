@@ -34,6 +34,7 @@ ctypedef int (*on_bytes_t)(void *, Bytes) noexcept nogil
 ctypedef Bytes (*tag_of_t)(void *) noexcept nogil
 ctypedef ssize_t (*send_t)(void *, const char *, size_t) noexcept nogil
 ctypedef ssize_t (*recv_t)(void *, char *, size_t) noexcept nogil
+ctypedef void (*on_masks_t)(void *, unsigned short, unsigned short) noexcept nogil
 ctypedef void (*update_t)(void *, unsigned long) noexcept nogil
 ctypedef unsigned long (*state_t)(void *) noexcept nogil
 
@@ -56,6 +57,7 @@ cdef make_t pn_connection = <make_t> _function("pn_connection")
 cdef on_t pn_connection_free = <on_t> _function("pn_connection_free")
 cdef on_pointer_t pn_connection_collect = <on_pointer_t> _function("pn_connection_collect")
 cdef on_t pn_connection_open = <on_t> _function("pn_connection_open")
+cdef int_of_t pn_connection_state = <int_of_t> _function("pn_connection_state")
 cdef on_t pn_connection_close = <on_t> _function("pn_connection_close")
 cdef on_text_t pn_connection_set_container = <on_text_t> _function("pn_connection_set_container")
 cdef on_text_t pn_connection_set_hostname = <on_text_t> _function("pn_connection_set_hostname")
@@ -148,6 +150,8 @@ cdef of_t pn_terminus_filter = <of_t> _function("pn_terminus_filter")
 cdef of_t pn_terminus_capabilities = <of_t> _function("pn_terminus_capabilities")
 cdef of_t pn_terminus_properties = <of_t> _function("pn_terminus_properties")
 cdef on_bytes_t pn_data_put_symbol = <on_bytes_t> _function("pn_data_put_symbol")
+cdef of_t pn_transport_logger = <of_t> _function("pn_transport_logger")
+cdef on_masks_t pn_logger_reset_mask = <on_masks_t> _function("pn_logger_reset_mask")
 cdef on_t pn_data_clear = <on_t> _function("pn_data_clear")
 cdef int_of_t pn_link_remote_rcv_settle_mode = (
     <int_of_t> _function("pn_link_remote_rcv_settle_mode"))

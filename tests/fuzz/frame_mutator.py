@@ -1,12 +1,12 @@
 """Conversations with the node that no client would have: valid ones, mutated frame by frame.
 
-The seeds are what stock clients said (`conversations/`, made by `record.py`). A `Phrase` is a few
+The seeds are what stock clients said (`conversations/`, made by `record.py`). A phrase is a few
 frames that make sense by themselves, with a link name and handle of its own: an attach, credit,
 outcomes, a drain, a detach. Its frames are mutated as structures first: a field gets an edge value
 of its type, another type, is dropped or nested; the frame goes to another channel, becomes another
-performative, or its header lies. Phrases are then put behind each other, behind a beginning of open,
-begin and attach, and single bytes are changed. Most of what comes out passes the frame header's
-checks, so that the damage reaches the layers behind.
+performative, or its header lies. Phrases are then put behind each other, behind a beginning of
+open, begin and attach, and single bytes are changed. Most of what comes out passes the frame
+header's checks, so that the damage reaches the layers behind.
 """
 
 import random
@@ -42,14 +42,18 @@ FOLDER = Path(__file__).resolve().parent / "conversations"
 POOL_PHRASES = 400
 NEW_PHRASES = 1
 #: Frames of a phrase, phrases of a conversation, at most.
-FRAMES_MAX, PHRASES_MAX = 12, 12
+FRAMES_MAX, PHRASES_MAX = 12, 40
+#: Shares of frames that are mutated so that they hardly pass, and that have single bytes changed
+#: behind all else: few, for each may end its conversation.
+WILD, FLIPPED = 0.006, 0.004
 #: Levels of lists in lists: far more than any decoder needs, in a frame that is still small.
 NESTED_LEVELS = 3000
 EDGES = (0, 1, 2, 7, 127, 128, 255, 256, 2**15, 2**16 - 1, 2**31 - 1, 2**31, 2**32 - 1, 2**63)
 ADDRESSES = (
     "euronext.104", "euronext.#?as=message", "#?as=batch&quality=0", "euronext.104.*?types=230",
     "euronext.104?as=byte", "queue.x", "", "*", "euronext.104?snapshot=1", "euronext.104?from=00",
-    "#,#,#,euronext.*?as=packet", "x" * 5000, "euronext.104?types=" + ",".join(map(str, range(300))),
+    "#,#,#,euronext.*?as=packet", "x" * 5000,
+    "euronext.104?types=" + ",".join(map(str, range(300))),
 )  # fmt: skip
 
 
@@ -100,7 +104,7 @@ class Mutator:
             frames.append(Frame(0, described(DETACH, handle, rng.random() < 0.8)))
         if rng.random() < 0.02:
             frames.append(Frame(0, described(rng.choice((END, CLOSE, BEGIN, OPEN)))))
-        return [self.mutated(each, rng.random() < 0.04) for each in frames]
+        return [self.mutated(each, rng.random() < WILD) for each in frames]
 
     def _attach(self, handle: int) -> Frame:
         rng = self.rng
@@ -113,7 +117,15 @@ class Mutator:
             ]  # fmt: skip
         role = rng.random() < 0.9
         fields = [f"link {handle}", handle, role, ubyte(rng.randrange(4)), ubyte(rng.randrange(3))]
-        rest = [self._map(), False, 0, ulong(rng.choice(EDGES)), Value(0xA3, b"x"), None, self._map()]
+        rest = [
+            self._map(),
+            False,
+            0,
+            ulong(rng.choice(EDGES)),
+            Value(0xA3, b"x"),
+            None,
+            self._map(),
+        ]
         return Frame(0, described(ATTACH, *fields, source, described(TARGET), *rest))
 
     def _map(self) -> Value:
@@ -152,7 +164,9 @@ class Mutator:
         state = described(rng.choice((0x23, 0x24, 0x25, 0x26, 0x27, 0x28, 0x99)))
         if rng.random() < 0.3:
             state.value = [self._map() for _ in range(rng.randrange(4))]
-        last = first + rng.choice((0, 1, 100, 2**31, rng.choice(EDGES)))
+        last = first + rng.choice((0, 1, 100))
+        if rng.random() < 0.01:
+            last = rng.choice(EDGES)
         return Frame(
             0, described(DISPOSITION, rng.random() < 0.9, first, last % 2**32, True, state)
         )
@@ -160,19 +174,18 @@ class Mutator:
     def _word(self, handle: int) -> Frame:
         """A frame as a stock client said it, on this link; now and then a transfer or none."""
         rng = self.rng
-        which = rng.randrange(8)
-        if which == 0:
+        which = rng.randrange(40)
+        if which < 5:
             return Frame(0, None)
-        if which == 1:
+        if which == 5:
             performative = described(TRANSFER, handle, rng.randrange(9), Value(0xA0, b"t"), 0, True)
             return Frame(0, performative, rng.randbytes(rng.randrange(200)))
         said = rng.choice(self.said)
-        if said.code in (ATTACH, END, CLOSE):
+        if said.code in (ATTACH, DETACH, END, CLOSE):
             return self._flow(handle)
         again, _ = decode_again(said)
-        for place in range(1 if said.code == DETACH else 5):
-            if said.code in (FLOW, DETACH) and place in (0, 4) and place < len(again.value):
-                again.value[place] = wire(handle) if place == (said.code == FLOW) * 4 else wire(0)
+        if said.code == FLOW:
+            again.value[0], again.value[4] = wire(0), wire(handle)
         return Frame(0, again)
 
     # -- mutations --------------------------------------------------------------------------
@@ -196,7 +209,7 @@ class Mutator:
         """Change what is optional: fields behind the first ones, by values of their own type."""
         rng, fields = self.rng, performative.value
         code = performative.descriptor.value if performative.descriptor else 0
-        behind = {ATTACH: 3, FLOW: 5, DISPOSITION: 1, DETACH: 1, TRANSFER: 1}.get(code, 1)
+        behind = {ATTACH: 3, FLOW: 5, DISPOSITION: 3, DETACH: 1, TRANSFER: 1}.get(code, 1)
         if len(fields) <= behind:
             fields.append(wire(rng.choice(EDGES) % 2**32))
             return
@@ -205,7 +218,9 @@ class Mutator:
         if isinstance(field.value, int) and field.code not in (0x41, 0x42):
             field.value = rng.choice((*EDGES, rng.randrange(2**32)))
         elif isinstance(field.value, bytes) and field.value:
-            field.value = rng.choice((b"", rng.randbytes(rng.randrange(255)), field.value * 2))[:250]
+            field.value = rng.choice((b"", rng.randbytes(rng.randrange(255)), field.value * 2))[
+                :250
+            ]
         elif isinstance(field.value, list) and field.value and rng.random() < 0.7:
             inner = rng.randrange(len(field.value))
             field.value[inner] = rng.choice((wire(None), self._map(), wire("x" * 100)))
@@ -242,7 +257,9 @@ class Mutator:
         if way == 4 and len(data) > 11:  # what the performative is made of: list, map, array, ...
             data[11] = rng.choice((0x45, 0xC0, 0xC1, 0xD1, 0xE0, 0xF0, 0xA0, 0xB1))
         elif way == 0:
-            size = rng.choice((0, 7, 8, len(data) - 1, len(data) + 1, 65535, 65537, 2**31, 2**32 - 1))
+            size = rng.choice(
+                (0, 7, 8, len(data) - 1, len(data) + 1, 65535, 65537, 2**31, 2**32 - 1)
+            )
             data[0:4] = size.to_bytes(4, "big")
         elif way == 1:
             data[4] = rng.choice((0, 1, 3, 127, 255))
@@ -259,7 +276,7 @@ class Mutator:
         parts = []
         for each in rng.choice(self.beginnings):
             if isinstance(each, Frame):
-                harmed = rng.random() < 0.03
+                harmed = rng.random() < WILD
                 parts.append(
                     self.mutated(copy_of(each), True) if harmed else Part(each.encode(), False)
                 )
@@ -272,10 +289,16 @@ class Mutator:
             parts.extend(self.pool[place])
         return [self._flip(part) for part in parts]
 
+    def words_before(self, parts: list[Part]) -> int:
+        """How many parts are the conversation's beginning: a client waits for an answer to them."""
+        return next(
+            (at for at, part in enumerate(parts) if part.data[10:11] == bytes([ATTACH])), len(parts)
+        )
+
     def _flip(self, part: Part) -> Part:
         """Change a byte behind the frame's header now and then."""
         rng = self.rng
-        if rng.random() > 0.02 or len(part.data) < 12:
+        if rng.random() > FLIPPED or len(part.data) < 12:
             return part
         data = bytearray(part.data)
         for _ in range(rng.randrange(1, 4)):

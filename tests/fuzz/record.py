@@ -1,8 +1,9 @@
 """Records what stock clients say to the node, as seeds of the node's fuzzing.
 
-`python -m tests.fuzz.record` runs each client of `tests/interop` through a conversation (SASL, open,
-sessions, links, credit, outcomes, drain, refusals, detach, end, close) by way of a relay, and writes
-the client's bytes to `tests/fuzz/conversations/` and the node's to the same with `.node`.
+`python -m tests.fuzz.record` runs each client of `tests/interop` through a conversation (SASL,
+open, sessions, links, credit, outcomes, drain, refusals, detach, end, close) by way of a relay, and
+writes the client's bytes to `tests/fuzz/conversations/`; and of the project's own subscriber what
+the node says to it.
 """
 
 import asyncio
@@ -14,6 +15,8 @@ sys.path[:0] = [str(FOLDER.parents[1]), str(FOLDER.parents[1] / "interop")]
 
 from clients_kit import CLIENTS, client  # noqa: E402
 from node_kit import running  # noqa: E402
+
+import feedhandler  # noqa: E402
 
 
 class Relay:
@@ -44,7 +47,7 @@ class Relay:
         writer.close()
 
 
-async def converse(kind: str) -> list[bytearray]:
+async def converse(kind: str) -> bytearray:
     """One conversation with everything in it that the node may hear."""
     async with running() as rig:
         relay = Relay(rig.port)
@@ -74,16 +77,30 @@ async def converse(kind: str) -> list[bytearray]:
             stock.order("close")
             await stock.hear("closed")
             await rig.until(lambda: not rig.node.connections, "gone")
-        return relay.kept
+        return relay.kept[0]
+
+
+async def subscribe() -> bytearray:
+    """What the node says to the project's own subscriber."""
+    async with running() as rig:
+        relay = Relay(rig.port)
+        url = f"amqp://127.0.0.1:{await relay.start()}"
+        async with feedhandler.subscribe(url, "euronext.104") as messages:
+            for turn in range(20):
+                rig.packets(3 * turn + 1, 3 * turn + 3)
+                await rig.deliver()
+                for _ in range(3 + (turn == 0)):
+                    await anext(messages)
+        return relay.kept[1]
 
 
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
+    (FOLDER / "subscriber.node").write_bytes(asyncio.run(subscribe()))
     for kind in CLIENTS:
-        said, answered = asyncio.run(converse(kind))
+        said = asyncio.run(converse(kind))
         (FOLDER / f"{kind}.bin").write_bytes(said)
-        (FOLDER / f"{kind}.node").write_bytes(answered)
-        print(f"{kind}: {len(said):,} bytes said, {len(answered):,} answered")
+        print(f"{kind}: {len(said):,} bytes")
 
 
 if __name__ == "__main__":

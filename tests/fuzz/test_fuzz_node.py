@@ -1,0 +1,55 @@
+"""Mutated frames at the node, in a process of their own: a crash of the engine would be one.
+
+`FEEDHANDLER_FUZZ_FRAMES` is the number of frames (1 million by default, 10 million in a campaign),
+`FEEDHANDLER_FUZZ_SEED` the seed.
+"""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from tests.amqp_wire import Frame, split
+from tests.fuzz import frame_mutator, node_fuzz
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+
+def test_mutated_frames_neither_crash_nor_grow_the_node_nor_harm_another_subscriber(tmp_path):
+    count = int(os.environ.get("FEEDHANDLER_FUZZ_FRAMES", "1000000"))
+    seed = int(os.environ.get("FEEDHANDLER_FUZZ_SEED", str(time.time_ns() % 2**32)))
+    keep = tmp_path / "conversation"
+    command = ["-m", "tests.fuzz.node_fuzz", "--count", str(count), "--seed", str(seed)]
+    command += ["--keep", str(keep)]
+    done = subprocess.run(
+        [sys.executable, *command], cwd=CHECKOUT, stdout=subprocess.PIPE, text=True, check=False
+    )
+    print(done.stdout)
+    if done.returncode:
+        data = keep.read_bytes()
+        data = data[4 : 4 + int.from_bytes(data[:4], "big")]
+        raise AssertionError(f"exit code {done.returncode}; the last conversation: {data.hex()}")
+
+
+def test_a_seed_gives_the_same_conversations_again():
+    first, second = (frame_mutator.Mutator(7) for _ in range(2))
+    for _ in range(20):
+        assert first.conversation() == second.conversation()
+
+
+def test_the_seeds_are_whole_conversations_of_stock_clients():
+    for path in sorted(frame_mutator.FOLDER.glob("*.bin")):
+        parts = split(path.read_bytes())
+        again = b"".join(each.encode() if isinstance(each, Frame) else each for each in parts)
+        assert again == path.read_bytes()
+        codes = {each.code for each in parts if isinstance(each, Frame) and not each.kind}
+        assert codes >= {0x10, 0x11, 0x12, 0x13, 0x15, 0x16}
+
+
+def test_a_run_notices_what_it_is_there_to_notice():
+    outcome = node_fuzz.Outcome(grown_bytes=node_fuzz.GROWTH_BYTES_MAX + 1)
+    assert len(node_fuzz.problems(outcome, 1_000_000)) == 2
+    outcome.conditions.update(node_fuzz.CONDITIONS)
+    outcome.grown_bytes = 0
+    assert node_fuzz.problems(outcome, 1_000_000) == []
