@@ -178,8 +178,21 @@ cdef class SenderLink(Link):
         if self.settled:
             pn_delivery_settle(delivery)
         else:
+            pn_delivery_set_context(delivery, <void *> self)
             self.unsettled += 1
         return 0
+
+    cdef bint _disowns(self, void *delivery):
+        """Whether a delivery is none that we sent and wait for, and so has been got rid of.
+
+        The engine takes a transfer of the peer's on any link, on a sending one too, and then it is
+        the peer who has chosen its tag.
+        """
+        if pn_delivery_get_context(delivery) == <void *> self:
+            return False
+        pn_delivery_clear(delivery)
+        pn_delivery_settle(delivery)
+        return True
 
     def drained(self, bint asked=False):
         """Give unused credit back where the peer asked to drain.
@@ -200,7 +213,7 @@ cdef class SenderLink(Link):
         the first settles, and clears what the second would be told.
         """
         cdef unsigned long state
-        if not pn_delivery_updated(delivery):
+        if self._disowns(delivery) or not pn_delivery_updated(delivery):
             return 0
         state = pn_delivery_remote_state(delivery)
         if (state == 0 or state == _RECEIVED) and not pn_delivery_settled(delivery):
@@ -242,7 +255,7 @@ cdef class PublisherLink(SenderLink):
             raise ValueError("the link is closed")
         tag.size = sizeof(number)
         tag.start = <const char *> &number
-        pn_delivery(self.link, tag)
+        pn_delivery_set_context(pn_delivery(self.link, tag), <void *> self)
         pn_link_send(self.link, <const char *> &lead[0], lead.shape[0])
         if to:
             pn_link_send(self.link, start + skip, cut - skip)
@@ -261,7 +274,7 @@ cdef class PublisherLink(SenderLink):
         cdef object outcome
         cdef void *disposition
         cdef tuple condition
-        if not pn_delivery_updated(delivery):
+        if self._disowns(delivery) or not pn_delivery_updated(delivery):
             return 0
         state = pn_delivery_remote_state(delivery)
         if (state == 0 or state == _RECEIVED) and not pn_delivery_settled(delivery):
