@@ -220,6 +220,7 @@ cdef class Connection:
         if self.wire is not None:
             total = self.wire.receive()
             self.broken = self.broken or total < 0
+            self._explain()
             return total
         while total < _RECEIVE_MAX:
             room = pn_transport_capacity(self.transport)
@@ -243,17 +244,18 @@ cdef class Connection:
             total += got
             if got < room:
                 break
-        if not self.deaf and pn_transport_capacity(self.transport) < 0:
-            self.deaf = True
-            self._explain()
+        self._explain()
         return total
 
     cdef int _explain(self) except -1:
-        """The engine takes no more: have the peer hear why.
+        """Where the engine takes no more, have the peer hear why.
 
         Of most errors the engine tells the peer; of a frame whose performative it cannot decode
         it does not, and the connection would stay, half dead, until somebody speaks.
         """
+        if self.deaf or pn_transport_capacity(self.transport) >= 0:
+            return 0
+        self.deaf = True
         if pn_connection_state(self.connection) & _REMOTE_CLOSED:
             return 0
         if not _condition(pn_transport_condition(self.transport))[0]:

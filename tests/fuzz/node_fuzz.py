@@ -142,6 +142,8 @@ class Run:
         settings = Settings(max_links=30, idle_timeout_ms=60_000, queue_bytes=200_000)
         self.rig = NodeRig(settings)
         self.node = self.rig.node
+        self.node.gate.limits = LimitsConfig(attaches_per_s=0)
+        self.strangers = 0
         self.loop = StillLoop()
         self.node.loop = self.loop  # type: ignore[assignment]
         self.mutator = Mutator(seed)
@@ -157,10 +159,13 @@ class Run:
         self.watcher = Watcher(self)
 
     def welcome(self, sock: socket.socket) -> NodeConnection:
-        """Give the node one end of a pair, as if it had accepted it."""
+        """Give the node one end of a pair, as if it had accepted it; each from another address,
+        for the node does not hear addresses that have failed too often."""
         sock.setblocking(False)
-        made = NodeConnection(self.node, sock, "127.0.0.1:1")
-        self.node.connections.add(made)
+        self.strangers += 1
+        before = set(self.node.connections)
+        self.node._on_client(sock, f"stranger {self.strangers}", 1, False)
+        (made,) = self.node.connections - before
         return made
 
     def conversation(self) -> None:
