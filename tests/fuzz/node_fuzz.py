@@ -33,6 +33,7 @@ from node_kit import NodeRig, Settings
 
 from feedhandler.amqp import proton
 from feedhandler.amqp.connection import NodeConnection
+from feedhandler.amqp_settings import LimitsConfig
 from tests.fuzz.frame_mutator import Mutator
 
 #: Conversations that are open at a time: they see one another's traffic.
