@@ -118,7 +118,7 @@ async def listen(url: str) -> int:
     """Subscribe until the end, which a PeerError may tell; how many messages came."""
     got = 0
     with contextlib.suppress(PeerError):
-        async with feedhandler.subscribe(url, "euronext.104") as messages:
+        async with feedhandler.subscribe(url, "euronext.104", reconnect=False) as messages:
             async for _ in messages:
                 got += 1
     return got
