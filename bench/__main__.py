@@ -23,7 +23,7 @@ BENCHMARKS = [
     "recorder",
     "routing",
 ]
-LONG = ["memory", "outage"]
+LONG = ["memory", "outage", "broker_crash", "broker_stall"]
 SOAK = ["soak"]
 DEFAULT_OUT = Path("out/bench.json")
 
@@ -33,7 +33,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="short loads: a look, not a figure")
     parser.add_argument("--only", nargs="+", choices=BENCHMARKS + LONG + SOAK, metavar="NAME")
-    parser.add_argument("--long", action="store_true", help="memory over ten minutes")
+    parser.add_argument("--long", action="store_true", help="what needs longer: half an hour")
     parser.add_argument("--soak", action="store_true", help="an hour with a fault a minute")
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
     arguments = parser.parse_args()

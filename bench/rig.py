@@ -132,7 +132,8 @@ class Rig:
     second. In a data centre subscribers run on other hosts; here they would otherwise take the
     gateway's turn at every message that wakes them. `lost_every`: one number in so many is lost on
     both lines, and a retransmission server has it. The grain `recovered` stands for a subscriber
-    that times recoveries. `record`: everything is recorded.
+    that times recoveries. `record`: everything is recorded. `tables`: of the configuration, as they
+    are to be.
     """
 
     def __init__(
@@ -144,8 +145,10 @@ class Rig:
         apart: bool = False,
         lost_every: int = 0,
         record: bool = False,
+        **tables: Any,
     ) -> None:
         self.grain = grain
+        self.tables = tables
         self.record = record
         self.lost_every = lost_every
         self.apart = apart
@@ -191,6 +194,7 @@ class Rig:
             amqp=AmqpConfig(listen=f"127.0.0.1:{port}"),
             stats=StatsConfig(bind=f"tcp://127.0.0.1:{stats}", interval_ms=100),
             record=RecordConfig(dir=str(folder) if self.record else "", what="both"),
+            **self.tables,
         )
         self.config = config
         path = folder / "gateway.toml"

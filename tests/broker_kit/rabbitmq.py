@@ -9,6 +9,7 @@ import os
 import subprocess
 from pathlib import Path
 from typing import Any, ClassVar
+from urllib.parse import quote
 
 from . import places
 from .process import PASSWORD, STOP_SECONDS, USER, VHOST, Broker, call, free_ports
@@ -29,6 +30,8 @@ class RabbitMQ(Broker):
 
     READY = "Starting broker... completed"
     virtual_host = f"vhost:{VHOST}"
+    #: Processors that it may take.
+    schedulers = 1
     PLUGINS: ClassVar[str]
 
     def __init__(self, folder: Path) -> None:
@@ -65,7 +68,7 @@ class RabbitMQ(Broker):
     def environment(self) -> dict[str, str]:
         inside = self.inside
         # Schedulers that wait do not spin, for the tests' sake.
-        quiet = "+S 1:1 +sbwt none +sbwtdcpu none +sbwtdio none"
+        quiet = f"+S {self.schedulers}:{self.schedulers} +sbwt none +sbwtdcpu none +sbwtdio none"
         loopback = "-kernel inet_dist_use_interface {127,0,0,1} -start_epmd false"
         return {
             "PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
@@ -116,6 +119,14 @@ class RabbitMQ(Broker):
         for key in keys:
             at = f"bindings/{VHOST}/e/{exchange}/q/{name}"
             self.api("POST", at, {"routing_key": key, "arguments": {}})
+
+    def unbind(self, name: str, exchange: str, key: str) -> None:
+        """Let an exchange bring a queue no more of one key."""
+        self.api("DELETE", f"bindings/{VHOST}/e/{exchange}/q/{name}/{quote(key, safe='')}")
+
+    def delete(self, name: str) -> None:
+        """Remove a queue with what is in it."""
+        self.api("DELETE", f"queues/{VHOST}/{name}")
 
     def count(self, queue: str) -> int:
         return int(self.api("GET", f"queues/{VHOST}/{queue}").get("messages", 0))
