@@ -121,9 +121,9 @@ def run(quick: bool = False) -> dict[str, Any]:
     ]
     print(
         f"  RabbitMQ 3.10 killed {cycles} times, {sent:,} packets at {RATE:,} a second:"
-        f" {lost} lost, {done['resent']:,} sent again, {doubled:,} of them came twice ({differing} differ);"
-        f" {held / 1e6:.0f} MB held at most (bound {QUEUE_BYTES / 1e6:.0f}), memory"
-        f" {growth / 1e6:+.1f} MB from the second kill to the end"
+        f" {lost} lost, {done['resent']:,} sent again, {doubled:,} of them came twice"
+        f" ({differing} differ); {held / 1e6:.0f} MB held at most (bound {QUEUE_BYTES / 1e6:.0f}),"
+        f" memory {growth / 1e6:+.1f} MB from the second kill to the end"
         f" (bar {GROWTH_BYTES_MAX / 1e6:.0f}): " + ("; ".join(problems) or "as it should be")
     )
     return {

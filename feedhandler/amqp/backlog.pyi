@@ -8,6 +8,7 @@ from feedhandler.amqp.stopwatch import Stopwatch
 from feedhandler.amqp.stream import Stream
 
 DROP_SHARE: int
+DROP_MESSAGES_MAX: int
 
 class Backlog(Outlet):
     streams: list[Stream]

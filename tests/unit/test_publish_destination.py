@@ -8,6 +8,7 @@ import pytest
 from amqp_kit import Rig, decoded, packet
 from proton import Message as ProtonMessage
 
+from feedhandler.amqp.backlog import DROP_MESSAGES_MAX
 from feedhandler.amqp.destination import Destination
 from feedhandler.amqp.envelope import HEADER, Envelope
 from feedhandler.amqp.outlet import Peer
@@ -143,6 +144,20 @@ def test_what_is_sent_again_goes_where_the_new_link_wants_it() -> None:
         other.decode(now)
         assert (one.address, other.address) == (None, "to.euronext.104")
         assert (one.id, one.subject, one.body) == (other.id, other.subject, other.body)
+
+
+def test_a_large_queue_that_is_full_gives_way_by_so_many_messages_at_a_time() -> None:
+    broker = Broker(queue_bytes=1 << 23)
+    seen, number = [], 1
+    while len(seen) < 3:
+        before = broker.destination.dropped
+        broker.stream(number, number)
+        number += 1
+        if broker.destination.dropped > before:
+            seen.append(broker.destination.dropped - before)
+        assert broker.destination.queued_bytes <= 1 << 23
+    assert seen == [DROP_MESSAGES_MAX] * 3
+    assert broker.destination.overflows == 1
 
 
 def test_time_behind_and_time_full_are_counted() -> None:
