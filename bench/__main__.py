@@ -22,6 +22,8 @@ BENCHMARKS = [
     "recovery",
     "recorder",
     "routing",
+    "node",
+    "publish",
 ]
 LONG = ["memory", "outage", "broker_crash", "broker_stall"]
 SOAK = ["soak"]

@@ -85,14 +85,19 @@ class LocalNode:
 
 
 class LocalClient:
-    """One connection with receiving links, moved by `turn` only; `received` counts messages."""
+    """One connection with receiving links, moved by `turn` only; `received` counts messages.
 
-    def __init__(self, port: int) -> None:
+    `login`: `user`, `password` and `hostname`, where the other end wants them.
+    """
+
+    def __init__(self, port: int, **login: str) -> None:
         self.sock = socket.socket()
         self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BUFFER_BYTES)
         self.sock.connect(("127.0.0.1", port))
         self.sock.setblocking(False)
-        self.engine = proton.Connection(self.sock.fileno(), server=False, container="bench client")
+        self.engine = proton.Connection(
+            self.sock.fileno(), server=False, container="bench client", **login
+        )
         self.links: list[Any] = []
         self.open_links = 0
         self.received = 0

@@ -333,8 +333,8 @@ class Rig:
     def cpu_seconds(self) -> dict[str, float]:
         """User and system time spent so far: the gateway's, and the subscribers' together."""
         return {
-            "gateway": _cpu_seconds(self.gateway.pid),
-            "subscribers": sum(_cpu_seconds(child.pid) for child in self._subscribers),
+            "gateway": cpu_seconds_of(self.gateway.pid),
+            "subscribers": sum(cpu_seconds_of(child.pid) for child in self._subscribers),
         }
 
     def memory_bytes(self) -> int:
@@ -370,7 +370,8 @@ def _set_real_time(pid: int) -> None:
     os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(SENDER_PRIORITY))
 
 
-def _cpu_seconds(pid: int) -> float:
+def cpu_seconds_of(pid: int) -> float:
+    """User and system time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -1,0 +1,99 @@
+"""Messages of 300 bytes one by one to five subscribers: the embedded node beside the brokers.
+
+One process feeds, five receive; between them is the node, which is in the feeding process as it is
+in a gateway, or a broker with a topic exchange and a queue for each. Both ends are the project's
+own engine every time, and RabbitMQ's queues need not outlive it. Everything shares the machine's
+processors, and what each part uses of them is told.
+"""
+
+import contextlib
+import statistics
+from typing import Any
+
+from bench.peers import (
+    EXCHANGE,
+    MESSAGE_KEY,
+    Absent,
+    Rate,
+    broker,
+    child,
+    feed,
+    login_of,
+    publish_options,
+    receive,
+    transient_queue,
+    watch,
+)
+
+SUBSCRIBERS = 5
+MESSAGE_BYTES = 300
+RATE_BAR = 600_000
+#: How many times a broker's deliveries the node's must be.
+TIMES_BARS = {"rabbitmq3": 10.0, "rabbitmq4": 10.0, "artemis": 5.0}
+WARM_UP_SECONDS = 1.0
+
+
+def node_rate(seconds: float) -> Rate:
+    """Deliveries a second of the embedded node."""
+    address = f"{MESSAGE_KEY}?as=message&quality=0"
+    with contextlib.ExitStack() as stack:
+        feeding = stack.enter_context(child(feed, MESSAGE_BYTES, None, SUBSCRIBERS))
+        receiving = [
+            stack.enter_context(child(receive, feeding.told, {}, address))
+            for _ in range(SUBSCRIBERS)
+        ]
+        return _watched(seconds, receiving, {"node": [feeding.process.pid]})
+
+
+def broker_rate(name: str, seconds: float) -> Rate:
+    """Deliveries a second of a broker, fed by the gateway's publisher."""
+    with contextlib.ExitStack() as stack:
+        made = stack.enter_context(broker(name))
+        made.exchange(EXCHANGE)
+        addresses = [transient_queue(made, f"bench.{number}") for number in range(SUBSCRIBERS)]
+        receiving = [
+            stack.enter_context(child(receive, made.port, login_of(made), address))
+            for address in addresses
+        ]
+        feeding = stack.enter_context(child(feed, MESSAGE_BYTES, publish_options(made), 0))
+        parts = {"gateway": [feeding.process.pid], "broker": [made.pid]}
+        return _watched(seconds, receiving, parts)
+
+
+def _watched(seconds: float, receiving: list[Any], parts: dict[str, list[int]]) -> Rate:
+    watch(WARM_UP_SECONDS, receiving, {})
+    return watch(
+        seconds, receiving, {**parts, "subscribers": [each.process.pid for each in receiving]}
+    )
+
+
+def _shown(rate: Rate) -> str:
+    used = ", ".join(f"{who} {share:.2f}" for who, share in rate.processors.items())
+    return f"{rate.a_second:,.0f} deliveries/s; processors used: {used}"
+
+
+def run(quick: bool = False) -> dict[str, Any]:
+    """The node and every broker that is installed; the node in turns with them."""
+    seconds = 2.0 if quick else 5.0
+    rates = [node_rate(seconds)]
+    found: dict[str, Any] = {"rate_bar": RATE_BAR, "times_bars": TIMES_BARS}
+    print(f"  node: {_shown(rates[0])} (bar {RATE_BAR:,})")
+    for name, bar in TIMES_BARS.items():
+        try:
+            rate = broker_rate(name, seconds)
+        except Absent as reason:
+            found[name] = {"left_out": str(reason)}
+            print(f"  {name}: left out, {reason}")
+            continue
+        rates.append(node_rate(seconds))
+        times = statistics.median(each.a_second for each in rates) / max(rate.a_second, 1.0)
+        found[name] = {
+            "a_second": rate.a_second, "processors": rate.processors, "node_times": times,
+        }  # fmt: skip
+        print(f"  {name}: {_shown(rate)}; the node has {times:.1f} times that (bar {bar:g})")
+    found["node"] = {
+        "a_second": statistics.median(each.a_second for each in rates),
+        "runs": [vars(each) for each in rates],
+    }
+    print(f"  node, median of {len(rates)}: {found['node']['a_second']:,.0f} deliveries/s")
+    return found

@@ -1,0 +1,86 @@
+"""Publishing confirmed to each broker, beside a bare sender in C to the same queue.
+
+Ours is the gateway's publisher with all that belongs to it: fan-out, window, numbering. The peer is
+the example `send` of proton's C library, built from Debian's package, which encodes a small message
+and counts what is accepted. The bar: at least 80 % of the peer's rate, in the same run.
+"""
+
+import statistics
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from bench.peers import (
+    BROKERS,
+    Absent,
+    Broker,
+    bare_rate,
+    broker,
+    build_sender,
+    child,
+    feed,
+    publish_options,
+    watch,
+)
+
+BAR = 0.8
+#: An order update's size.
+MESSAGE_BYTES = 64
+SINK = "sink"
+WARM_UP_SECONDS = 1.0
+
+
+def sink(made: Broker) -> str:
+    """A queue for both; its address for the C sender."""
+    if made.kind == "artemis":
+        return SINK  # comes into being as the publisher uses it, which is first
+    made.exchange("bench")
+    made.queue(SINK, "bench", "unused")
+    return SINK if made.kind == "qpid" else made.source(SINK)
+
+
+def compare(name: str, program: Path, seconds: float, rounds: int) -> dict[str, Any]:
+    """Both rates, in turns."""
+    ours, bare, processors = [], [], []
+    with broker(name) as made:
+        address = sink(made)
+        for _ in range(rounds):
+            with child(feed, MESSAGE_BYTES, publish_options(made, queue=SINK), 0) as feeding:
+                watch(WARM_UP_SECONDS, [feeding], {})
+                parts = {"gateway": [feeding.process.pid], "broker": [made.pid]}
+                rate = watch(seconds, [feeding], parts)
+            ours.append(rate.a_second)
+            processors.append(rate.processors)
+            bare.append(bare_rate(program, made, address, max(1000, int(rate.a_second * seconds))))
+    return {
+        "ours_a_second": statistics.median(ours),
+        "bare_a_second": statistics.median(bare),
+        "to_bare": statistics.median(mine / peer for mine, peer in zip(ours, bare, strict=True)),
+        "processors": processors,
+    }
+
+
+def run(quick: bool = False) -> dict[str, Any]:
+    """Every broker that is installed."""
+    seconds, rounds = (2.0, 1) if quick else (4.0, 3)
+    found: dict[str, Any] = {"bar": BAR}
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            program = build_sender(Path(folder))
+        except Absent as reason:
+            print(f"  left out: {reason}")
+            return {"left_out": str(reason)}
+        for name in BROKERS:
+            try:
+                seen = found[name] = compare(name, program, seconds, rounds)
+            except Absent as reason:
+                found[name] = {"left_out": str(reason)}
+                print(f"  {name}: left out, {reason}")
+                continue
+            used = seen["processors"][-1]
+            print(
+                f"  {name}: {seen['ours_a_second']:,.0f} confirmed/s, {seen['to_bare']:.2f} of the "
+                f"bare sender's {seen['bare_a_second']:,.0f}/s (bar {BAR}); processors used: "
+                + ", ".join(f"{who} {share:.2f}" for who, share in used.items())
+            )
+    return found
