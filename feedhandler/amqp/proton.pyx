@@ -407,6 +407,8 @@ cdef class Connection:
     cdef void _take(self, object link):
         """Drop the reference that keeps a link's wrapper alive."""
         self.links.pop(id(link), None)
+        if not self.links:
+            self.news = []  # it may name the link, which would keep the connection alive
 
     def open(self):
         """Answer the peer's open (server)."""

@@ -1,5 +1,6 @@
 """The engine end to end in one process, over a socket pair: transfers, bounds, memory."""
 
+import gc
 import resource
 import socket
 from typing import Any
@@ -240,3 +241,28 @@ def test_after_ordinary_sending_the_engine_is_quiet_and_after_any_other_event_no
     assert not pair.server.quiet()
     assert proton.LINK_REMOTE_CLOSE in [kind for kind, _ in pair.server.events()]
     pair.close()
+
+
+def test_a_connection_whose_links_are_released_is_freed_at_once() -> None:
+    pair = Pair(credit=10)
+    pair.client.turn()
+    pair.server.close()
+    pair.server.flush()
+    pair.client.turn()
+    assert pair.client.news
+    for engine in (pair.client, pair.server):
+        for link in list(engine.links.values()):
+            link.release()
+    gc.collect()
+    gc.disable()
+    try:
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        pair.close()
+        del pair, engine, link
+        gc.collect()
+        found = [each for each in gc.garbage if isinstance(each, Connection)]
+    finally:
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
+    assert found == []
