@@ -24,8 +24,9 @@ BENCHMARKS = [
     "routing",
     "node",
     "publish",
+    "stall",
 ]
-LONG = ["memory", "outage", "broker_crash", "broker_stall"]
+LONG = ["memory", "outage", "stall_long", "broker_crash", "broker_stall"]
 SOAK = ["soak"]
 DEFAULT_OUT = Path("out/bench.json")
 

@@ -74,7 +74,7 @@ def _shown(rate: Rate) -> str:
 
 def run(quick: bool = False) -> dict[str, Any]:
     """The node and every broker that is installed; the node in turns with them."""
-    seconds = 2.0 if quick else 5.0
+    seconds = 2.0 if quick else 4.0
     rates = [node_rate(seconds)]
     found: dict[str, Any] = {"rate_bar": RATE_BAR, "times_bars": TIMES_BARS}
     print(f"  node: {_shown(rates[0])} (bar {RATE_BAR:,})")

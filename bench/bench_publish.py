@@ -62,7 +62,7 @@ def compare(name: str, program: Path, seconds: float, rounds: int) -> dict[str, 
 
 def run(quick: bool = False) -> dict[str, Any]:
     """Every broker that is installed."""
-    seconds, rounds = (2.0, 1) if quick else (4.0, 3)
+    seconds, rounds = (2.0, 1) if quick else (3.0, 2)
     found: dict[str, Any] = {"bar": BAR}
     with tempfile.TemporaryDirectory() as folder:
         try:

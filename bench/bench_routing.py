@@ -192,7 +192,7 @@ def growth(found: dict[int, dict[str, float]], what: str) -> float:
 
 def run(quick: bool = False) -> dict[str, Any]:
     """Routing and delivery by the number of subscriptions; then the cache."""
-    rounds = 2 if quick else 8
+    rounds = 2 if quick else 6
     found: dict[str, Any] = {"growth_bar": GROWTH_BAR}
     for spread in ("one link", "a link each"):
         by_count = uvloop.run(subscriptions(spread, rounds))

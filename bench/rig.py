@@ -320,6 +320,15 @@ class Rig:
             self.load.run(rate, 1.5 / rate)
         return result
 
+    def stop_reading(self) -> subprocess.Popen[str]:
+        """Let the last subscriber stop as it is, its connection open; it will not be heard of.
+
+        The caller kills it.
+        """
+        child = self._subscribers.pop()
+        child.send_signal(signal.SIGSTOP)
+        return child
+
     def finish(self) -> list[dict[str, Any]]:
         """End the subscribers; what each one counted."""
         reports = []
