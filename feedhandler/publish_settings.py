@@ -86,10 +86,10 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         _setting("the broker's kind: auto (as it says itself), or one of them"),
     ] = "auto"
     management: Annotated[
-        str, _setting("RabbitMQ 3: URL of the management plugin, to see that the exchange leads on")
+        str, _setting("RabbitMQ 3: URL of the management plugin, to see that there is a queue")
     ] = ""
     require_route: Annotated[
-        bool, _setting("RabbitMQ 3: publish only once a binding or alternate exchange was seen")
+        bool, _setting("publish only where what no queue is bound for is not confirmed")
     ] = True
     patterns: Annotated[
         str, _setting("what to publish: patterns as in a subscription, with commas between")
@@ -125,6 +125,14 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     connect_timeout_us: Annotated[
         int, _setting("connecting may take this long, until the link is there", ge=1000, le=10**9)
     ] = 10_000_000
+    confirm_timeout_us: Annotated[
+        int,
+        _setting(
+            "a broker that says nothing of a message for so long is connected to anew; 0: never",
+            ge=0,
+            le=10**10,
+        ),
+    ] = 60_000_000
     reconnect_us: Annotated[
         int, _setting("first wait before connecting again; doubles, with jitter", ge=1000, le=10**9)
     ] = 100_000
@@ -268,14 +276,13 @@ def _fault_of_management(config: PublishConfig) -> tuple[str, str, str] | None:
         return "management", "is no http:// or https:// URL", "for example http://10.0.0.5:15672"
     if "@" in config.management:
         return "management", "may not hold a user", "the one of `to` is used"
-    if config.management and (
-        config.kind not in ("auto", brokers.RABBITMQ_3) or not config.exchange
-    ):
-        return "management", "only an exchange of RabbitMQ 3 is asked after there", "take it out"
-    needed = config.exchange and config.require_route and not config.management
+    if config.management and config.kind not in ("auto", brokers.RABBITMQ_3):
+        return "management", "only RabbitMQ 3 is asked there", "take it out"
+    made = config.queue and config.declare
+    needed = config.require_route and not made and not config.management
     if config.kind == brokers.RABBITMQ_3 and needed:
         hint = "set management, or require_route = false to trust that it leads on"
-        return "require_route", "wants management, to see whether the exchange leads on", hint
+        return "require_route", "wants management, to see whether there is a queue", hint
     return None
 
 

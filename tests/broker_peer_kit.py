@@ -78,12 +78,16 @@ class _Connection(asyncio.Protocol):
 
     def _attach(self, link: Any) -> None:
         self.broker.targets.append(link.remote_target.address)
+        self.broker.outcomes.append(str(link.remote_source.outcomes.format()))
         if self.broker.refuse:
+            link.target.type = proton.Terminus.UNSPECIFIED
             link.open()
             link.condition = proton.Condition(*self.broker.refuse)
             link.close()
             return
         link.target.copy(link.remote_target)
+        for word in self.broker.capabilities:
+            link.target.capabilities.put_object(proton.symbol(word))
         link.open()
         link.flow(self.broker.credit)
 
@@ -124,7 +128,9 @@ class FakeBroker:
         self.connections: set[_Connection] = set()
         self.messages: list[Message] = []
         self.accepted_ids: list[bytes] = []
-        self.targets: list[str] = []
+        self.targets: list[str | None] = []
+        self.capabilities: tuple[str, ...] = ()
+        self.outcomes: list[str] = []
         self.hostnames: list[str] = []
         self.accepted = 0
         self.goodbyes = 0

@@ -9,7 +9,8 @@ word that stands in the configuration.
                  all it brings by one key, so each message says in its `to` where it goes
     artemis      ActiveMQ Artemis: a topic is an address for each routing key, said in `to`; a queue
                  an address of its own. Both come into being as they are used
-    qpid         Apache Qpid Broker-J: exchanges, routing by the subject, and queues
+    qpid         Apache Qpid Broker-J: exchanges, routing by the subject, and queues. An exchange
+                 drops what no queue is bound for and says accepted, unless it is configured not to
 
 Addresses are built here and nowhere else.
 """
@@ -30,20 +31,27 @@ Form = Literal["exchange", "topic", "queue"]
 _AS_TOPIC = b"\x00\x53\x72\xc1\x13\x02\xa3\x0ex-opt-jms-dest\x51\x01"
 
 
+#: What a link to an exchange of Broker-J is told with whose unroutableMessageBehaviour is DISCARD.
+_DISCARD_UNROUTABLE = "DISCARD_UNROUTABLE"
+
+
 @dataclass(frozen=True)
 class Way:
     """How to reach what messages go to: the target of the link, and what goes around each message.
 
     `address`: the target's, empty where each message has its own. `capability`: what the target is
-    to be able to do. `durable`: a queue that comes into being is to be. `to`: the address of a
-    message by its subject. `annotations`: an encoded section.
+    to be able to do. `durable`: a queue that comes into being is to be. `outcomes`: say which
+    outcomes we understand. `to`: the address of a message by its subject. `annotations`: an encoded
+    section. `probe`: a target to attach to first, to see that it is there and may be written to.
     """
 
     address: str = ""
     capability: str = ""
     durable: bool = False
+    outcomes: bool = False
     to: Callable[[str], str] | None = None
     annotations: bytes = b""
+    probe: str = ""
 
 
 def _exchange_1(name: str, declare: bool) -> Way:
@@ -60,8 +68,8 @@ def _queue_1(name: str, declare: bool) -> Way:
 
 def _exchange_4(name: str, declare: bool) -> Way:
     """`/exchanges/X/KEY` in each message (rabbitmq.com/docs/amqp, "Target Address v2")."""
-    start = f"/exchanges/{_quoted(name)}/"
-    return Way(to=lambda subject: start + _quoted(subject))
+    exchange = f"/exchanges/{_quoted(name)}"
+    return Way(to=lambda subject: f"{exchange}/{_quoted(subject)}", probe=exchange)
 
 
 def _queue_4(name: str, declare: bool) -> Way:
@@ -78,12 +86,13 @@ def _queue_artemis(name: str, declare: bool) -> Way:
 
 
 def _exchange_qpid(name: str, declare: bool) -> Way:
-    """The exchange's name, by the subject; what cannot be routed is to be refused, not dropped."""
-    return Way(name, capability="REJECT_UNROUTABLE")
+    """The exchange's name, by the subject. It closes the link where it would reject a message, but
+    to who says to understand that."""
+    return Way(name, outcomes=True)
 
 
 def _queue_qpid(name: str, declare: bool) -> Way:
-    return Way(name)
+    return Way(name, outcomes=True)
 
 
 _WAYS: dict[tuple[str, str], Callable[[str, bool], Way]] = {
@@ -146,8 +155,13 @@ def hostname_of(kind: str, host: str, vhost: str) -> str:
 
 
 def hides_unroutable(kind: str) -> bool:
-    """Whether it settles as accepted what an exchange had no queue for."""
+    """Whether it settles as accepted what there is no queue for, and does not say beforehand."""
     return kind == RABBITMQ_3
+
+
+def drops_unroutable(capabilities: tuple[str, ...]) -> bool:
+    """Whether the target of a link says that it settles as accepted what it has no queue for."""
+    return _DISCARD_UNROUTABLE in capabilities
 
 
 def _quoted(name: str) -> str:

@@ -144,6 +144,7 @@ class Destination(Backlog):
             number = self.window.next_again()
             parcel = self.window.held.get(number)
             if parcel is not None:
+                parcel.tried_ns = self.clock()
                 self.envelope.send(self.link, number, parcel.key, parcel.data)
                 self.peer.touch()
         return Backlog.drain(self)

@@ -51,6 +51,7 @@ cdef class Link:
     cdef void *session
     cdef readonly Connection connection
     cdef readonly str name
+    cdef tuple said
     cdef public object owner
     cdef _bind(self, Connection connection, void *link)
     cdef int _answer(self) except -1

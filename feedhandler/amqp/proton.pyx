@@ -92,6 +92,7 @@ UNDELIVERABLE = -2
 UNTOLD = 0
 cdef int _UNDELIVERABLE = UNDELIVERABLE
 cdef int _UNSPECIFIED = _lib.PN_UNSPECIFIED
+cdef int _SOURCE = _lib.PN_SOURCE
 cdef int _TARGET = _lib.PN_TARGET
 cdef int _DURABLE = _lib.PN_CONFIGURATION
 cdef int _SND_UNSETTLED = _lib.PN_SND_UNSETTLED
@@ -123,6 +124,39 @@ cdef bint _LENDS_CREDIT = (
 
 cdef str _text(const char *value):
     return "" if value == NULL else value.decode("utf-8", "replace")
+
+
+cdef bytes _symbols(tuple words):
+    """An encoded array of symbols (AMQP 1.0, 1.6.25)."""
+    cdef bytes content = b"".join(bytes([len(word)]) + word.encode() for word in words)
+    return bytes([0xE0, len(content) + 2, len(words), 0xA3]) + content
+
+
+cdef int _put(void *data, bytes encoded) except -1:
+    """Put an encoded value into proton's own form of one."""
+    pn_data_decode(data, encoded, len(encoded))
+    return 0
+
+
+cdef object _value(void *data):
+    """What proton's own form of a value holds, as Python has it; None for nothing."""
+    from proton import Data  # decodes what its own library encodes; once a connection or link
+
+    cdef ssize_t size = pn_data_encoded_size(data)
+    if size <= 0:
+        return None
+    encoded = bytearray(size)
+    pn_data_encode(data, encoded, size)
+    decoder = Data()
+    decoder.decode(bytes(encoded))
+    decoder.rewind()
+    return decoder.get_object() if decoder.next() else None
+
+
+#: Every outcome of a message that we understand, for who wants to know before it uses them.
+_OUTCOMES = _symbols((
+    "amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list",
+))
 
 
 cdef int _set_condition(void *condition, str name, str description) except -1:
@@ -445,20 +479,10 @@ cdef class Connection:
     @property
     def remote_properties(self):
         """What the peer says of itself as it opens: product, version and the like, as text."""
-        from proton import Data  # decodes what its own library encodes; once a connection
-
-        cdef void *data = pn_connection_remote_properties(self.connection)
-        cdef ssize_t size = pn_data_encoded_size(data)
-        if size <= 0:
+        found = _value(pn_connection_remote_properties(self.connection))
+        if not isinstance(found, dict):
             return {}
-        encoded = bytearray(size)
-        pn_data_encode(data, encoded, size)
-        decoder = Data()
-        decoder.decode(bytes(encoded))
-        decoder.rewind()
-        if not decoder.next() or decoder.type() != Data.MAP:
-            return {}
-        return {str(key): str(value) for key, value in decoder.get_dict().items()}
+        return {str(key): str(value) for key, value in found.items()}
 
     @property
     def remote_condition(self):
@@ -499,11 +523,14 @@ cdef class Connection:
         pn_link_flow(link, credit)
         return wrapper
 
-    def publisher(self, str name, str address, str capability="", bint durable=False):
+    def publisher(
+        self, str name, str address, str capability="", bint durable=False, bint outcomes=False
+    ):
         """Attach a sending link to `address` in a session of its own; its peer settles.
 
         Without an address each message says where it goes. `capability` is what the target is to
-        be able to do, `durable`: it is to outlive its peer's restart.
+        be able to do, `durable`: it is to outlive its peer's restart. `outcomes`: say which ones
+        we understand.
         """
         cdef void *session = pn_session(self.connection)
         pn_session_open(session)
@@ -511,17 +538,16 @@ cdef class Connection:
         cdef PublisherLink wrapper = PublisherLink()
         wrapper._bind(self, link)
         cdef void *target = pn_link_target(link)
-        cdef Bytes symbol
-        cdef bytes word = capability.encode()
         pn_terminus_set_type(target, _TARGET)
         if address:
             pn_terminus_set_address(target, address.encode())
         if durable:
             pn_terminus_set_durability(target, _DURABLE)
         if capability:
-            symbol.size = len(word)
-            symbol.start = word
-            pn_data_put_symbol(pn_terminus_capabilities(target), symbol)
+            _put(pn_terminus_capabilities(target), _symbols((capability,)))
+        if outcomes:
+            pn_terminus_set_type(pn_link_source(link), _SOURCE)
+            _put(pn_terminus_outcomes(pn_link_source(link)), _OUTCOMES)
         pn_link_set_snd_settle_mode(link, _SND_UNSETTLED)
         pn_link_open(link)
         return wrapper

@@ -28,6 +28,7 @@ cdef class Link:
         self.link = link
         self.session = pn_link_session(link)
         self.name = _text(pn_link_name(link))
+        self.said = ("", "")
         pn_link_set_context(link, <void *> self)
         connection.links[id(self)] = self
 
@@ -59,10 +60,19 @@ cdef class Link:
         )
 
     @property
-    def remote_condition(self):
-        """(name, description) with which the peer closed the link; empty once we let go of it."""
+    def target_capabilities(self):
+        """What the peer says its target can do."""
         if self.link == NULL:
-            return "", ""
+            return ()
+        found = _value(pn_terminus_capabilities(pn_link_remote_target(self.link)))
+        several = getattr(found, "elements", found if isinstance(found, list) else None)
+        return tuple(str(each) for each in ([found] if several is None else several) if each)
+
+    @property
+    def remote_condition(self):
+        """(name, description) with which the peer closed the link, empty until then."""
+        if self.link == NULL:
+            return self.said
         return _condition(pn_link_remote_condition(self.link))
 
     @property
@@ -121,6 +131,7 @@ cdef class Link:
         """Let go of the engine's link once both ends have closed it or we have."""
         if self.link == NULL:
             return
+        self.said = _condition(pn_link_remote_condition(self.link))
         pn_link_set_context(self.link, NULL)
         pn_link_free(self.link)
         self.link = NULL

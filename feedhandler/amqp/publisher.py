@@ -39,7 +39,7 @@ from feedhandler.amqp.listener import SEND_BUFFER_BYTES
 from feedhandler.amqp.node import TICK_SECONDS
 from feedhandler.amqp.outlet import Peer
 from feedhandler.amqp.quality import QualityState
-from feedhandler.amqp.rabbitmq_management import problem
+from feedhandler.amqp.rabbitmq_management import problem, problem_of_queue
 from feedhandler.amqp.routing import AddressError, parse_address
 from feedhandler.amqp.stopwatch import Stopwatch
 from feedhandler.amqp.window import Outcome
@@ -106,6 +106,8 @@ class Publisher(Peer):
         self._task: asyncio.Task[None] | None = None
         self._ended: asyncio.Future[str] | None = None
         self._batch_timer: asyncio.TimerHandle | None = None
+        self._probe: Any = None
+        self._up_ns = self._confirmed_before = 0
         self._told_down = self._told_overflow = self._told_abandoned = False
         self._tries = 0
         self._kind: str = "" if config.kind == "auto" else config.kind
@@ -188,8 +190,11 @@ class Publisher(Peer):
         """Connect, serve, wait, for ever; ended by `stop`."""
         while True:
             began = self._loop.time()
+            hostname = self._hostname()
             reason = await self._serve_once()
             self._disconnect()
+            if self.state is State.CONNECTING and self._hostname() != hostname:
+                continue  # now that it has said what it is, it is asked in its own way
             self.failures += 1
             self.state, self.reason = State.WAITING, reason
             if not self._told_down:
@@ -215,9 +220,11 @@ class Publisher(Peer):
                 return error.strerror or str(error)
             return os.strerror(error.errno).lower()  # asyncio's own text repeats the address
         if not self._ended.done():
-            self._told_down = False
             self.connects += 1
-            self._say(f"publishing to {self.place.shown}, {self.broker}")
+            self._up_ns = time.monotonic_ns()
+            self._confirmed_before = self.destination.window.confirmed
+            if not self._told_down:
+                self._tell_up()
         return await self._ended
 
     async def _connect(self) -> None:
@@ -241,7 +248,7 @@ class Publisher(Peer):
             sock.fileno(),
             server=False,
             container=self._container,
-            hostname=brokers.hostname_of(self._kind, place.host, place.vhost),
+            hostname=self._hostname(),
             max_frame_bytes=self.config.max_frame_bytes,
             idle_timeout_ms=self.config.idle_timeout_ms,
             user=place.user,
@@ -249,6 +256,10 @@ class Publisher(Peer):
         )
         self._loop.add_reader(sock.fileno(), self._on_readable)
         self.work()
+
+    def _hostname(self) -> str:
+        """What to open the connection with, as far as the broker is known."""
+        return brokers.hostname_of(self._kind, self.place.host, self.place.vhost)
 
     async def _next_step(self) -> None:
         """Wait for the broker's answer; ask and attach once it has said what it is."""
@@ -276,33 +287,60 @@ class Publisher(Peer):
         if wrong := brokers.unlike(kind, config.form):
             self._end(f"{self.broker}: {wrong[0]}; write {wrong[1]}")
             return
-        self._kind = kind
+        hostname, self._kind = self._hostname(), kind
+        if self._hostname() != hostname:
+            self._end("its virtual hosts are asked for in another way")
+            return
         self._way = brokers.way_to(kind, config.form, config.goal, config.declare)
         self.state = State.ASKING
         self._moved.set()
 
     async def _route_problem(self) -> str | None:
-        """Why the exchange may lead nowhere; None where it leads on or nobody wants to know."""
+        """Why what is sent may go nowhere; None where it does not or nobody wants to know."""
         config, place = self.config, self.place
-        hidden = config.form == "exchange" and brokers.hides_unroutable(self._kind)
-        if not hidden or not config.require_route:
+        made = config.form == "queue" and config.declare
+        if made or not config.require_route or not brokers.hides_unroutable(self._kind):
             return None
         if not config.management:
             return (
-                f"{self.broker} confirms what no queue is bound for: set `management`, "
+                f"{self.broker} confirms what there is no queue for: set `management`, "
                 "or require_route = false"
             )
-        asked = (config.management, place.vhost, config.exchange, place.user, place.password)
-        return await asyncio.to_thread(problem, *asked)
+        asked = problem if config.form == "exchange" else problem_of_queue
+        about = (config.management, place.vhost, config.goal, place.user, place.password)
+        return await asyncio.to_thread(asked, *about)
 
     def _attach(self) -> None:
-        """Offer the link."""
+        """Offer the link; or before it one that tells whether its messages have where to go."""
         assert self.engine is not None
         self.state = State.ATTACHING
         way = self._way
         name = f"{self._container}/{self.config.name}"
-        self.engine.publisher(name, way.address, way.capability, way.durable)
+        if way.probe and self._probe is None:
+            self._probe = self.engine.publisher(f"{name}/probe", way.probe)
+        else:
+            self.engine.publisher(name, way.address, way.capability, way.durable, way.outcomes)
         self.work()
+
+    def _on_attached(self, link: Any) -> None:
+        """The broker has answered an attach; without a target it is about to refuse it."""
+        wants = link is self._probe or self._way.address
+        if not link.target_given or (wants and not link.target_address):
+            return
+        config = self.config
+        if link is self._probe:
+            link.close()
+            self._attach()
+        elif config.require_route and brokers.drops_unroutable(link.target_capabilities):
+            self._end(
+                f"exchange {config.goal!r} confirms what no queue is bound for: set its "
+                "unroutableMessageBehaviour to REJECT, or require_route = false"
+            )
+        else:
+            self.state = State.UP
+            self._down_time.set(False, time.monotonic_ns())
+            self._moved.set()
+            self.destination.connect(link, Envelope(self._way.annotations, self._way.to))
 
     def _end(self, reason: str) -> None:
         """The connection is over."""
@@ -327,6 +365,7 @@ class Publisher(Peer):
         """After a connection's end: what was confirmed is settled, the rest is to be sent again."""
         self._release()
         self._settle()
+        self._probe = None
         self.destination.disconnect()
         self._down_time.set(True, time.monotonic_ns())
         if self.engine is not None:
@@ -404,22 +443,35 @@ class Publisher(Peer):
             self.engine.tick(now_ms)
             self.destination.window.due(time.monotonic_ns())
             self.work()
+            self._watch_confirmations()
         if self.overruns:
             self._detach()
         self._tell_overflow()
+
+    def _watch_confirmations(self) -> None:
+        """A broker that says nothing of a message for too long is to get it again, over a new
+        connection; one that confirms is told of."""
+        if self.state is not State.UP:
+            return
+        now_ns, window = time.monotonic_ns(), self.destination.window
+        oldest_ns, timeout_us = window.oldest_ns, self.config.confirm_timeout_us
+        if timeout_us and oldest_ns is not None and now_ns - oldest_ns > 1000 * timeout_us:
+            self._end(f"nothing was said of a message for {timeout_us / 1e6:g} s")
+        elif self._told_down and (
+            window.confirmed > self._confirmed_before or now_ns - self._up_ns > 1e9 * GOOD_SECONDS
+        ):
+            self._tell_up()
 
     def _handle(self, kind: int, link: Any) -> None:
         assert self.engine is not None
         if kind == proton.CONNECTION_REMOTE_OPEN:
             self._on_open()
         elif kind == proton.LINK_REMOTE_OPEN:
-            if link.target_given:
-                self.state = State.UP
-                self._down_time.set(False, time.monotonic_ns())
-                self._moved.set()
-                self.destination.connect(link, Envelope(self._way.annotations, self._way.to))
+            self._on_attached(link)
         elif kind in (proton.LINK_REMOTE_CLOSE, proton.LINK_REMOTE_DETACH):
-            words = () if link is None else link.remote_condition
+            if link is None:
+                return  # the answer to a link that we have closed
+            words = link.remote_condition
             self._settle()
             self._end(_words(words) or _words(self.engine.session_condition) or "link closed")
         elif kind == proton.CONNECTION_REMOTE_CLOSE:
@@ -470,6 +522,11 @@ class Publisher(Peer):
             what = "all" if self.destination.given_up else "the oldest"
             self._say(f"the broker does not keep up: {what} messages are dropped")
         self._told_overflow = full
+
+    def _tell_up(self) -> None:
+        """Of a connection that is as it should be."""
+        self._told_down = False
+        self._say(f"publishing to {self.place.shown}, {self.broker}")
 
     def _say(self, text: str) -> None:
         self._tell(f"publish {self.config.name}: {text}")

@@ -15,6 +15,7 @@ and nowhere else; redirections are not followed, so that they go to nobody else.
 import base64
 import http.client
 import json
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, urlsplit
 
@@ -29,18 +30,44 @@ def problem(management: str, vhost: str, exchange: str, user: str, password: str
 
     `management`: the plugin's URL, such as http://broker:15672. `vhost`: "" is the default, "/".
     """
+    return _asked(_problem, management, vhost or "/", exchange, user, password)
+
+
+def problem_of_queue(
+    management: str, vhost: str, queue: str, user: str, password: str
+) -> str | None:
+    """Why what is sent to `queue` may go nowhere, in words; None where there is such a queue."""
+    return _asked(_problem_of_queue, management, vhost or "/", queue, user, password)
+
+
+def _asked(question: Callable[..., str | None], management: str, *about: str) -> str | None:
+    """The question's answer, or why there is none."""
     try:
-        return _problem(management, vhost or "/", exchange, user, password)
+        return question(management, *about)
     except (OSError, http.client.HTTPException) as error:
         return f"the management API at {_place(management)} cannot be asked: {_words(error)}"
     except ValueError:
         return f"the management API at {_place(management)} answers what is no JSON"
 
 
+def _problem_of_queue(
+    management: str, vhost: str, queue: str, user: str, password: str
+) -> str | None:
+    path = f"/api/queues/{quote(vhost, safe='')}/{quote(queue, safe='')}"
+    status, _ = _get(management, path, _headers(user, password))
+    if status == 404:
+        return f"there is no queue {queue!r} in virtual host {vhost!r}"
+    return None if status == 200 else _refusal(management, status)
+
+
+def _headers(user: str, password: str) -> dict[str, str]:
+    token = base64.b64encode(f"{user}:{password}".encode()).decode()
+    return {"Authorization": f"Basic {token}"}
+
+
 def _problem(management: str, vhost: str, exchange: str, user: str, password: str) -> str | None:
     path = f"/api/exchanges/{quote(vhost, safe='')}/{quote(exchange, safe='')}"
-    token = base64.b64encode(f"{user}:{password}".encode()).decode()
-    headers = {"Authorization": f"Basic {token}"}
+    headers = _headers(user, password)
     status, found = _get(management, path, headers)
     if status == 404:
         return f"there is no exchange {exchange!r} in virtual host {vhost!r}"

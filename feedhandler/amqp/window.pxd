@@ -12,6 +12,7 @@ cdef class Parcel:
     cdef readonly str reason
     cdef readonly str key
     cdef readonly long long sent_ns
+    cdef public long long tried_ns
     cdef public int tries
     cdef public Py_ssize_t number_at
 

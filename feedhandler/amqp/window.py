@@ -77,9 +77,9 @@ class Parcel:
     `data`: the encoded message, or of a quality message that is not sent yet its body. `service`,
     `sequence`: as in its tag. `following`: the number after what it holds. `block`: it belongs to
     a snapshot block. `reason`: of a quality message, why it was sent; "" for all others. `key`:
-    its subject. `sent_ns`: when it was sent first. `tries`: how often it was sent and came back.
-    `number_at`: where the group-sequence of a message stands that is numbered only as it is sent;
-    0 of one that has its number.
+    its subject. `sent_ns`, `tried_ns`: when it was sent first, and last. `tries`: how often it was
+    sent and came back. `number_at`: where the group-sequence of a message stands that is numbered
+    only as it is sent; 0 of one that has its number.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Parcel:
         self.block = block
         self.reason = reason
         self.key = key
-        self.sent_ns = 0
+        self.sent_ns = self.tried_ns = 0
         self.tries = 0
         self.number_at = 0
 
@@ -136,7 +136,7 @@ class Window:
     def add(self, parcel: Parcel, now_ns: cython.longlong) -> cython.ulonglong:
         """Take in a message that is about to be sent; its number. The caller has asked `room`."""
         self.number += 1
-        parcel.sent_ns = now_ns
+        parcel.sent_ns = parcel.tried_ns = now_ns
         self.held[self.number] = parcel
         self.bytes += len(parcel.data)
         return self.number
@@ -167,7 +167,16 @@ class Window:
             del self.held[number]
             self.bytes -= len(parcel.data)
             return parcel
+        parcel.tried_ns = now_ns
         heapq.heappush(self.waiting, (now_ns + self.retry_ns(parcel.tries), number))
+        return None
+
+    @property
+    def oldest_ns(self) -> int | None:
+        """When the oldest unconfirmed message was sent last, or came back; None without any."""
+        parcel: Parcel
+        for parcel in self.held.values():
+            return parcel.tried_ns
         return None
 
     def lost(self) -> int:

@@ -16,6 +16,10 @@ from proton import Delivery
 from feedhandler.amqp.publisher import Publishers
 from feedhandler.publish_settings import PublishConfig
 
+RABBITMQ_4 = {"product": "RabbitMQ", "version": "4.0.5"}
+ARTEMIS = {"product": "apache-activemq-artemis", "version": "2.40.0"}
+BROKER_J = {"product": "Apache Qpid Broker-J Core", "version": "9.2.1"}
+
 
 class PublishRig(NodeRig):
     """A fan-out with one publisher; nobody attaches to its node."""
@@ -291,14 +295,14 @@ def test_a_queue_is_declared_by_the_links_target() -> None:
 
 
 @pytest.mark.parametrize(
-    ("properties", "goal", "to"),
+    ("properties", "goal", "targets", "to"),
     [
-        ({"product": "RabbitMQ", "version": "4.0.5"}, "exchange", "/exchanges/a%2Fb/euronext.104"),
-        ({"product": "apache-activemq-artemis", "version": "2.40.0"}, "topic", "a/b.euronext.104"),
+        (RABBITMQ_4, "exchange", ["/exchanges/a%2Fb", None], "/exchanges/a%2Fb/euronext.104"),
+        (ARTEMIS, "topic", [None], "a/b.euronext.104"),
     ],
 )
 def test_without_a_target_each_message_says_where_it_goes(
-    properties: dict[str, str], goal: str, to: str
+    properties: dict[str, str], goal: str, targets: list[str | None], to: str
 ) -> None:
     async def story() -> None:
         async with broker() as peer:
@@ -307,7 +311,7 @@ def test_without_a_target_each_message_says_where_it_goes(
             async with publishing(peer.url, **goals) as rig:
                 await rig.stream(1, 20)
                 await rig.confirmed()
-            assert peer.targets == [None]
+            assert peer.targets == targets
             assert {message.address for message in peer.messages} == {to}
             assert sequences(peer) == [*range(1, 21)]
 
@@ -334,7 +338,7 @@ def test_a_broker_that_became_another_kind_gets_its_messages_in_the_new_way() ->
             async with publishing(peer.url, quality=False) as rig:
                 await rig.stream(1, 20)
                 await rig.until(lambda: len(peer.messages) == 20, "sent")
-                peer.properties = {"product": "RabbitMQ", "version": "4.0.5"}
+                peer.properties = RABBITMQ_4
                 peer.answer = lambda number, message: Delivery.ACCEPTED
                 peer.break_off()
                 await rig.confirmed()
@@ -348,7 +352,7 @@ def test_a_broker_that_became_another_kind_gets_its_messages_in_the_new_way() ->
 def test_brokers_of_two_kinds_are_published_to_at_once() -> None:
     async def story() -> None:
         async with broker() as old, broker() as new:
-            new.properties = {"product": "RabbitMQ", "version": "4.0.5"}
+            new.properties = RABBITMQ_4
             rig = NodeRig()
             configs = tuple(
                 PublishConfig(name=name, to=peer.url, exchange="x", require_route=False)
@@ -364,5 +368,81 @@ def test_brokers_of_two_kinds_are_published_to_at_once() -> None:
             assert sequences(old) == sequences(new) == [*range(1, 101)]
             assert [m.body for m in old.messages] == [m.body for m in new.messages]
             assert [m.id for m in old.messages] == [m.id for m in new.messages]
+
+    asyncio.run(story())
+
+
+def test_an_exchange_of_rabbitmq_4_that_is_not_there_is_waited_for() -> None:
+    async def story() -> None:
+        async with broker() as peer:
+            peer.properties = RABBITMQ_4
+            peer.refuse = ("amqp:not-found", "no exchange 'x'")
+            async with publishing(peer.url, exchange="x") as rig:
+                await rig.stream(1, 5)
+                await rig.until(lambda: rig.seen["failures"] > 1, "refused")
+                assert "amqp:not-found: no exchange 'x'" in rig.told[0]
+                assert set(peer.targets) == {"/exchanges/x"}, "the link itself was not tried"
+                peer.refuse = None
+                await rig.confirmed()
+            assert sequences(peer) == [*range(1, 6)]
+
+    asyncio.run(story())
+
+
+def test_an_exchange_that_says_it_drops_what_it_cannot_route_is_not_trusted() -> None:
+    async def story() -> None:
+        async with broker() as peer:
+            peer.properties = BROKER_J
+            peer.capabilities = ("DISCARD_UNROUTABLE",)
+            async with publishing(peer.url, require_route=True) as rig:
+                await rig.until(lambda: rig.seen["failures"] > 0, "refused")
+                assert "unroutableMessageBehaviour to REJECT" in rig.told[0]
+                peer.capabilities = ("REJECT_UNROUTABLE",)
+                await rig.confirmed()
+            for word in ("accepted", "rejected", "released", "modified"):
+                assert f"amqp:{word}:list" in peer.outcomes[-1]
+
+    asyncio.run(story())
+
+
+def test_virtual_hosts_are_asked_for_as_the_broker_wants_once_it_is_known() -> None:
+    async def story() -> None:
+        async with broker() as peer:
+            peer.properties = BROKER_J
+            async with publishing(f"{peer.url}/market") as rig:
+                await rig.confirmed()
+                assert rig.seen["failures"] == 0
+                assert len(rig.told) == 1
+            assert peer.hostnames == ["vhost:market", "market"]
+
+    asyncio.run(story())
+
+
+def test_a_broker_that_says_nothing_of_a_message_gets_it_again_over_a_new_connection() -> None:
+    async def story() -> None:
+        def deaf(number: int, message: Any) -> Any:
+            return None if number <= 5 else Delivery.ACCEPTED
+
+        async with broker(deaf) as peer:
+            settings = {"confirm_timeout_us": 1000, "quality": False}
+            async with publishing(peer.url, **settings) as rig:
+                await rig.stream(1, 5)
+                await rig.confirmed()
+                assert any("nothing was said of a message" in line for line in rig.told)
+            assert sequences(peer) == [*range(1, 6)] * 2
+
+    asyncio.run(story())
+
+
+def test_a_connection_that_breaks_with_each_message_is_told_of_once() -> None:
+    async def story() -> None:
+        async with broker(lambda number, message: "drop") as peer, publishing(peer.url) as rig:
+            await rig.stream(1, 5)
+            await rig.until(lambda: rig.seen["failures"] > 5, "breaks again and again")
+            assert len(rig.told) == 2, "up once, down once"
+            peer.answer = lambda number, message: Delivery.ACCEPTED
+            await rig.confirmed()
+            await rig.until(lambda: len(rig.told) == 3, "up again, when it confirms")
+            assert "publishing to" in rig.told[2]
 
     asyncio.run(story())

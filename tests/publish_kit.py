@@ -1,0 +1,101 @@
+"""A publisher before a real broker: a fan-out of two services, and what a client then finds."""
+
+import contextlib
+import struct
+from collections import Counter
+from collections.abc import AsyncIterator
+from typing import Any
+
+from amqp_kit import packet
+from broker_kit import Broker
+from node_kit import NodeRig
+from proton import Message
+
+from feedhandler.amqp.publisher import Publisher, Publishers
+from feedhandler.publish_settings import PublishConfig
+
+
+class PublishRig(NodeRig):
+    """Two services and one destination; nobody attaches to the node."""
+
+    def __init__(self, broker: Broker, **settings: Any) -> None:
+        super().__init__(services=(104, 105))
+        self.told: list[str] = []
+        given = {"name": "firm", "to": broker.url, "reconnect_us": 10_000, "require_route": False}
+        config = PublishConfig(**{**given, "reconnect_max_us": 200_000, **settings})
+        self.publishers = Publishers(
+            (config,), self.fanout, self.feed.type_code, "gateway", self.told.append
+        )
+
+    @property
+    def publisher(self) -> Publisher:
+        (one,) = self.publishers.all
+        return one
+
+    @property
+    def seen(self) -> dict[str, Any]:
+        """The destination's part of a snapshot."""
+        (one,) = self.publishers.snapshot()
+        return one
+
+    async def both(self, first: int, last: int) -> None:
+        """Stream packets of both services."""
+        for begin in range(first, last + 1, 50):
+            for channel in (0, 1):
+                self.packets(begin, min(last, begin + 49), channel)
+            await self.deliver()
+
+    async def up(self) -> None:
+        await self.until(lambda: self.seen["state"] == "UP", f"up, and not {self.seen['reason']}")
+
+    async def confirmed(self) -> None:
+        await self.until(
+            lambda: self.seen["state"] == "UP" and not self.publisher._unfinished(), "all confirmed"
+        )
+
+
+@contextlib.asynccontextmanager
+async def publishing(broker: Broker, **settings: Any) -> AsyncIterator[PublishRig]:
+    """A rig that publishes to this broker while the block runs."""
+    rig = PublishRig(broker, **settings)
+    rig.node.start()
+    rig.publishers.start(rig.qualities)
+    try:
+        yield rig
+    finally:
+        await rig.publishers.stop(5.0)
+        await rig.node.stop(0.1)
+
+
+def tag(message: Message) -> tuple[int, ...]:
+    """Day, feed, service, sequence, message number."""
+    return struct.unpack(">IHHQH", bytes(message.id))
+
+
+def data(messages: list[Message]) -> list[Message]:
+    """All but the quality messages."""
+    return [message for message in messages if not message.subject.endswith(".quality")]
+
+
+def sequences(messages: list[Message], service: int = 104) -> list[int]:
+    """Of one service's packets, in the order in which they came."""
+    return [tag(each)[3] for each in data(messages) if tag(each)[2] == service]
+
+
+def check_stream(messages: list[Message], last: int, service: int = 104) -> None:
+    """Exactly the packets 1..`last` of a service, each byte of them, in order."""
+    found = [each for each in data(messages) if tag(each)[2] == service]
+    assert [tag(each)[3] for each in found] == [*range(1, last + 1)]
+    assert [tag(each)[4] for each in found] == [0xFFFF] * last
+    assert [bytes(each.body) for each in found] == [
+        packet(number, service=service) for number in range(1, last + 1)
+    ]
+    assert all(each.durable for each in found)
+
+
+def check_group_sequences(messages: list[Message]) -> None:
+    """Consecutive for each routing key, first copies."""
+    counted: Counter[str] = Counter()
+    for message in messages:
+        assert message.group_sequence == counted[message.subject], message.subject
+        counted[message.subject] += 1
