@@ -161,6 +161,9 @@ class DestinationCounter(Counter):
     CONFLATED = 16, "market messages that newer ones or a book replaced while they waited"
     CONFLATED_BYTES = 17, "bytes of those messages"
     BOOKS = 18, "books sent anew in place of orders that waited"
+    DISCONNECTED_SECONDS = 19, "time without a link that takes messages"
+    BEHIND_SECONDS = 20, "time in which messages waited for the broker"
+    FULL_SECONDS = 21, "time in which too much waited, and messages were dropped"
 
 
 class RecorderCounter(Counter):
@@ -252,6 +255,9 @@ GAUGES: dict[str, dict[str, str]] = {
     "web": {"gather_seconds": "how long the metrics before these took to gather"},
 }
 
+#: Where the connection to a broker stands, by the machine asked.
+DESTINATION_STATES: dict[str, str] = {"connection": "where the connection to the broker stands"}
+
 #: Where a channel stands, by the machine asked: 1 for the state that holds, 0 for the others.
 STATES: dict[str, str] = {
     "quality": "what subscribers were told last",
@@ -261,6 +267,8 @@ STATES: dict[str, str] = {
 
 #: Time from the kernel's receive stamp to the write, of each packet that some link got.
 LATENCY = "from the kernel's receive stamp of a packet to the write of what it became"
+#: Time that a broker takes to confirm, of each message that it did confirm.
+CONFIRM = "from a message's first being sent to a broker to its being confirmed"
 #: Stages of the event loop, once a hand-over: what is timed.
 STAGES: dict[str, str] = {
     "route": "from the ring through routing, framing and the AMQP engine",

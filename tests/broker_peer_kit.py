@@ -78,7 +78,9 @@ class _Connection(asyncio.Protocol):
 
     def _attach(self, link: Any) -> None:
         self.broker.targets.append(link.remote_target.address)
-        self.broker.outcomes.append(str(link.remote_source.outcomes.format()))
+        outcomes = link.remote_source.outcomes
+        outcomes.rewind()
+        self.broker.outcomes.append(str(outcomes.get_object()) if outcomes.next() else "")
         if self.broker.refuse:
             link.target.type = proton.Terminus.UNSPECIFIED
             link.open()

@@ -547,6 +547,8 @@ class Publisher(Peer):
     def snapshot(self) -> dict[str, Any]:
         """State and counters, for statistics."""
         destination, window = self.destination, self.destination.window
+        now_ns = time.monotonic_ns()
+        p50, p90, p99 = window.latency.percentiles(0.5, 0.9, 0.99)
         counts = {
             DestinationCounter.SENT: destination.sent,
             DestinationCounter.SENT_BYTES: destination.sent_bytes,
@@ -568,10 +570,14 @@ class Publisher(Peer):
             DestinationCounter.CONFLATED: destination.conflated,
             DestinationCounter.CONFLATED_BYTES: destination.conflated_bytes,
             DestinationCounter.BOOKS: destination.books_sent,
+            DestinationCounter.DISCONNECTED_SECONDS: self._down_time.total_ns(now_ns) / 1e9,
+            DestinationCounter.BEHIND_SECONDS: destination.behind_time.total_ns(now_ns) / 1e9,
+            DestinationCounter.FULL_SECONDS: destination.full_time.total_ns(now_ns) / 1e9,
         }
         return {
             "name": self.config.name,
             "to": self.place.shown,
+            "kind": self._kind,
             "broker": self.broker,
             "state": self.state.value,
             "reason": "" if self.state is State.UP else self.reason,
@@ -579,7 +585,8 @@ class Publisher(Peer):
             "unconfirmed_bytes": window.bytes,
             "queued": len(destination.queue),
             "queued_bytes": destination.queued_bytes,
-            **{counter.name.lower(): int(value) for counter, value in counts.items()},
+            "confirm_ns": {"p50": p50, "p90": p90, "p99": p99, "max": window.latency.maximum},
+            **{counter.name.lower(): value for counter, value in counts.items()},
         }
 
 

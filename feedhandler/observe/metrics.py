@@ -68,7 +68,8 @@ class Reading:
 
 @dataclass(frozen=True)
 class StateReading:
-    """Where a channel stands: `state` is one of `states`; `machine` a key of `counters.STATES`."""
+    """Where a thing stands: `state` is one of `states`; `machine` a key of `counters.STATES` or of
+    `counters.DESTINATION_STATES`."""
 
     machine: str
     labels: tuple[str, ...]
@@ -129,6 +130,7 @@ SCOPES: dict[str, Scope] = {
 
 #: Histograms: their labels and their meaning; values are seconds.
 HISTOGRAMS: dict[str, tuple[tuple[str, ...], str]] = {
+    "destination_confirm_seconds": (("destination",), counters.CONFIRM),
     "channel_latency_seconds": (("service",), counters.LATENCY),
     "stage_seconds": (
         ("stage",),
@@ -184,6 +186,13 @@ class Gathering:
                 metric_name("channel", f"{machine}_state"), meaning, labels=("service", "state")
             )
             for machine, meaning in counters.STATES.items()
+        } | {
+            machine: GaugeMetricFamily(
+                metric_name("destination", f"{machine}_state"),
+                meaning,
+                labels=("destination", "state"),
+            )
+            for machine, meaning in counters.DESTINATION_STATES.items()
         }
         self._histograms = {
             name: HistogramMetricFamily(f"{NAMESPACE}_{name}", meaning, labels=labels)

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from feedhandler import notes
+from feedhandler.amqp.publisher import Publisher
 from feedhandler.amqp.publisher import State as PublisherState
 from feedhandler.amqp.quality import State as QualityStateName
 from feedhandler.counters import (
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 _QUALITIES = tuple(each.value for each in QualityStateName)
 _ARBITRATIONS = tuple(each.name for each in ArbitrationState)
+_CONNECTIONS = tuple(each.value for each in PublisherState)
 _RECOVERIES = tuple(each.name for each in RecoveryState)
 
 _DESTINATION_VALUES = {each.name.lower() for each in DestinationCounter} | {*GAUGES["destination"]}
@@ -107,12 +109,20 @@ def _node(gateway: "Gateway") -> Iterator[AnyReading]:
     yield Reading("node", {name: told[name] for name in known})
     for labels, values in gateway.subscriptions.rows():
         yield Reading("subscription", values, labels)
-    for destination in gateway.publishers.snapshot():
-        values = {key: v for key, v in destination.items() if key in _DESTINATION_VALUES}
-        values["up"] = destination["state"] == PublisherState.UP.value
-        yield Reading("destination", values, (destination["name"],))
+    for publisher in gateway.publishers.all:
+        yield from _destination(publisher)
     for stage, histogram in {**node.stages, **gateway.watch.stages}.items():
         yield HistogramReading("stage_seconds", (stage,), histogram.counts())
+
+
+def _destination(publisher: Publisher) -> Iterator[AnyReading]:
+    told, labels = publisher.snapshot(), (publisher.config.name,)
+    values = {key: value for key, value in told.items() if key in _DESTINATION_VALUES}
+    values["up"] = told["state"] == PublisherState.UP.value
+    yield Reading("destination", values, labels)
+    yield StateReading("connection", labels, told["state"], _CONNECTIONS)
+    latency = publisher.destination.window.latency
+    yield HistogramReading("destination_confirm_seconds", labels, latency.counts())
 
 
 def _process(gateway: "Gateway") -> Iterator[Reading]:

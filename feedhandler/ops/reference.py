@@ -101,14 +101,17 @@ _SNAPSHOT = {
     "Each of `destinations`, beside its counters": {
         "name": "its name",
         "to": "the broker's host and port",
+        "kind": "the broker's kind, once it is known",
         "broker": "what the broker calls itself, once it was reached",
-        "state": "`WAITING` (to try again), `CONNECTING`, `ASKING` (does the exchange lead on), "
+        "state": "`WAITING` (to try again), `CONNECTING`, `ASKING` (is there a queue), "
         "`ATTACHING`, `UP`, or `CLOSED`",
         "reason": "why the last connection ended; empty while it is up",
         "unconfirmed": "messages sent and not confirmed yet",
         "unconfirmed_bytes": "bytes of those",
         "queued": "messages that wait to be sent",
         "queued_bytes": "bytes of those, with what keeping them costs",
+        "confirm_ns": "from a message's first being sent to its being confirmed: percentiles "
+        "(p50, p90, p99) since the start, and max",
     },
     "`recorder`": {
         "state": "`ready`, `recording`, `stopped` (by itself, at a bound or a failure), or `ended` "

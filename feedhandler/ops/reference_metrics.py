@@ -61,7 +61,14 @@ def _states() -> str:
         (f"`{metric_name('channel', machine)}_state`", meaning)
         for machine, meaning in counters.STATES.items()
     ]
-    head = "## States\n\nLabels: `service`, `state`; 1 for the state that holds, 0 for the others."
+    rows += [
+        (f"`{metric_name('destination', machine)}_state`", meaning)
+        for machine, meaning in counters.DESTINATION_STATES.items()
+    ]
+    head = (
+        "## States\n\nLabels: `service` or `destination`, and `state`; 1 for the state that holds, "
+        "0 for the others."
+    )
     return f"{head}\n\n" + table(("metric", "holds"), rows)
 
 

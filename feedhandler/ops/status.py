@@ -1,6 +1,7 @@
 """`feedhandler status`: what a running gateway says about itself, over its control socket.
 
-Three tables: each channel's state with the ranges under way, each line's counters, and below them
+Tables: each channel's state with the ranges under way, each line's counters, and each broker that
+is published to; below them
 the gateway's other counters that are not zero. On a terminal the channels' states are coloured; in
 a pipe the same tables are plain text, one row a line. The exit code tells a script whether all is
 well: see `verdict`.
@@ -32,11 +33,25 @@ RANGES_MAX = 4
 #: Qualities, recovery states and a recorder's state with which all is not well.
 UNWELL = frozenset({"STALE", "SILENT"})
 RECORDER_UNWELL = "stopped"
+#: The state of a destination with which all is well.
+PUBLISHING = "UP"
 #: Beside the recovery state of a stream that is kept back until a snapshot comes.
 CLOSED = "closed"
 
+#: A destination's columns: the rest is in `--json` and in the metrics.
+_DESTINATION_COUNTERS = (
+    "confirmed",
+    "unconfirmed",
+    "queued",
+    "resent",
+    "abandoned",
+    "dropped",
+    "failures",
+)
 _STYLES = {
     "OK": "green",
+    "UP": "green",
+    "WAITING": "bold red",
     "IN_SYNC": "green",
     "REFRESHED": "green",
     "RECOVERING": "yellow",
@@ -98,7 +113,8 @@ def endpoint_of(gateway: str | None) -> str:
 
 
 def verdict(snapshot: Mapping[str, Any]) -> int:
-    """`FOUND` where a channel is stale, silent or closed, or recording stopped; else `OK`.
+    """`FOUND` where a channel is stale, silent or closed, a broker is not published to, or
+    recording stopped; else `OK`.
 
     What is being recovered, and a channel that waits for its first packet, is in order. A closed
     one has packets that no subscriber gets before the snapshot comes.
@@ -107,6 +123,8 @@ def verdict(snapshot: Mapping[str, Any]) -> int:
         recovery = channel.get("recovery", {})
         if {channel.get("quality"), recovery.get("state")} & UNWELL or recovery.get("closed"):
             return ExitCode.FOUND
+    if any(each.get("state") != PUBLISHING for each in snapshot.get("destinations", ())):
+        return ExitCode.FOUND
     if snapshot.get("recorder", {}).get("state") == RECORDER_UNWELL:
         return ExitCode.FOUND
     return ExitCode.OK
@@ -142,6 +160,8 @@ def render(snapshot: Mapping[str, Any]) -> RenderableType:
         "",
         line_table(channels),
     ]
+    if destinations := snapshot.get("destinations", []):
+        parts += ["", destination_table(destinations)]
     if told := list(_counter_lines(snapshot)):
         parts += ["", *(Text(line) for line in told)]
     return Group(*parts)
@@ -199,6 +219,27 @@ def line_table(channels: Iterable[Mapping[str, Any]]) -> Table:
                 *(_number(counters.get(key)) for key in _LINE_COUNTERS),
                 _number(sum(counters.get(reason, 0) for reason in _REJECTS)),
             )
+    return made
+
+
+def destination_table(destinations: Iterable[Mapping[str, Any]]) -> Table:
+    """A row a broker: where its connection stands, what it took, what waits and what it did not
+    get; p50 and p99 of how long it takes to confirm."""
+    made = _table(
+        ("destination", "state", "broker"),
+        (*(name.replace("_", " ") for name in _DESTINATION_COUNTERS), "p50", "p99"),
+    )
+    made.add_column("why not", overflow="fold")
+    for each in destinations:
+        confirm = each.get("confirm_ns", {})
+        made.add_row(
+            str(each.get("name", "?")),
+            _state(each.get("state")),
+            str(each.get("broker") or each.get("to", "?")),
+            *(_number(each.get(key)) for key in _DESTINATION_COUNTERS),
+            *(_milliseconds(confirm.get(key)) for key in ("p50", "p99")),
+            str(each.get("reason", "")),
+        )
     return made
 
 

@@ -16,7 +16,7 @@ from feedhandler.codecs.errors import ConfigError, PeerError
 from feedhandler.config import ControlConfig, loopback_config
 from feedhandler.config_show import to_toml
 from feedhandler.control import ENDPOINT_DEFAULT, Verbs
-from feedhandler.counters import ChannelCounter, LineCounter, RecorderCounter
+from feedhandler.counters import ChannelCounter, DestinationCounter, LineCounter, RecorderCounter
 from feedhandler.gateway import Gateway
 from feedhandler.ops import status
 
@@ -67,6 +67,19 @@ SNAPSHOT: dict[str, Any] = {
     ],
     "recovery": {"requests": 12, "servers": {"rts 127.0.0.1:30001": {"up": True, "accepted": 7}}},
     "node": {"connections": 1, "links": 3, "sent": 1_234_567, "refused": 0},
+}
+DESTINATION: dict[str, Any] = {
+    "name": "firm",
+    "to": "127.0.0.1:5672",
+    "kind": "rabbitmq-4",
+    "broker": "RabbitMQ 4.0.5",
+    "state": "UP",
+    "reason": "",
+    "unconfirmed": 170,
+    "queued": 12,
+    "confirm_ns": {"p50": 800_000, "p90": 900_000, "p99": 4_200_000, "max": 9_000_000},
+    **{each.name.lower(): 0 for each in DestinationCounter},
+    "confirmed": 98_765,
 }
 RECORDER: dict[str, Any] = {
     "state": "recording",
@@ -132,6 +145,16 @@ def test_other_counters_are_told_where_they_are_not_zero() -> None:
     assert "recorder published: nothing yet" in lines
 
 
+def test_each_broker_is_a_row_with_its_state_and_what_it_took() -> None:
+    away = {**DESTINATION, "name": "away", "state": "WAITING", "broker": "", "reason": "refused"}
+    text = text_of(changed(destinations=[DESTINATION, away]))
+    up = "firm UP RabbitMQ 4.0.5 98,765 170 12 0 0 0 0 0.80 ms 4.20 ms"
+    assert row(text, "firm ") == up.split()
+    assert row(text, "away ")[:3] == ["away", "WAITING", "127.0.0.1:5672"]
+    assert row(text, "away ")[-1] == "refused"
+    assert row(text_of(changed(destinations=[{"name": "old"}])), "old ")[0] == "old"
+
+
 def test_many_ranges_are_cut_short_and_counted() -> None:
     ranges = [[10 * n, 10 * n + n % 2] for n in range(7)]
     assert status.ranges_text(ranges) == "0 10..11 20 30..31 and 3 more"
@@ -187,6 +210,12 @@ def test_a_closed_stream_is_shown_and_is_not_well() -> None:
     assert row(text_of(told), "102 ")[:4] == ["102", "OK", "REFRESHING", "closed"]
     assert "closed" not in row(text_of(told), "101 ")
     assert status.verdict(told) == 1
+
+
+def test_the_exit_code_says_whether_every_broker_is_published_to() -> None:
+    assert status.verdict(changed(destinations=[DESTINATION])) == 0
+    away = {**DESTINATION, "state": "WAITING"}
+    assert status.verdict(changed(destinations=[DESTINATION, away])) != 0
 
 
 def test_the_exit_code_says_whether_recording_stopped_by_itself() -> None:

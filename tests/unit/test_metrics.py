@@ -144,6 +144,10 @@ def test_each_line_server_channel_and_series_has_its_own_samples(
     }
     brokers = families["feedhandler_destination_confirmed"].samples
     assert {s.labels["destination"] for s in brokers} == {"rabbit"}
+    connections = families["feedhandler_destination_connection_state"].samples
+    assert [s.labels["state"] for s in connections if s.value == 1] == ["CLOSED"]
+    confirm = families["feedhandler_destination_confirm_seconds"].samples
+    assert {s.labels["destination"] for s in confirm} == {"rabbit"}
     series = families["feedhandler_recorder_series_files"].samples
     assert {s.labels["series"] for s in series} == {"lines", "published"}
 

@@ -1,0 +1,128 @@
+"""Publishing to a real RabbitMQ 4: many keys over one link, and what it says of each message."""
+
+import asyncio
+from urllib.parse import quote
+
+from broker_kit import VHOST, RabbitMQ4
+from broker_kit.clients import consume
+from node_kit import in_thread
+from publish_kit import (
+    check_group_sequences,
+    check_stream,
+    data,
+    publishing,
+    sequences,
+    tag,
+)
+
+
+def test_packets_arrive_byte_for_byte_and_in_order(rabbitmq4: RabbitMQ4) -> None:
+    broker = rabbitmq4
+    broker.exchange(quote("publish fine/%", safe=""))
+    broker.queue("publish.fine", quote("publish fine/%", safe=""), "#")
+    broker.queue("publish.fine.105", quote("publish fine/%", safe=""), "euronext.105")
+
+    async def story() -> None:
+        async with publishing(broker, exchange="publish fine/%", require_route=True) as rig:
+            await rig.both(1, 400)
+            await rig.confirmed()
+            assert rig.seen["kind"] == "rabbitmq-4"
+            assert rig.seen["confirmed"] == rig.seen["sent"] == 2 + 2 * 400
+            found = await in_thread(consume, broker, "publish.fine")
+            for service in (104, 105):
+                check_stream(found, 400, service)
+            check_group_sequences(found)
+            assert sequences(await in_thread(consume, broker, "publish.fine.105"), 104) == []
+
+    asyncio.run(story())
+
+
+def test_each_symbol_has_its_own_key(rabbitmq4: RabbitMQ4) -> None:
+    broker = rabbitmq4
+    broker.exchange("publish.symbols")
+    broker.queue("publish.symbols", "publish.symbols", "#")
+    broker.queue("publish.1003", "publish.symbols", "euronext.104.1003")
+
+    async def story() -> None:
+        async with publishing(broker, exchange="publish.symbols", grain="message") as rig:
+            await rig.both(1, 100)
+            await rig.confirmed()
+            found = await in_thread(consume, broker, "publish.symbols")
+            check_group_sequences(found)
+            wanted = [tag(m) for m in data(found) if m.subject == "euronext.104.1003"]
+            one = await in_thread(consume, broker, "publish.1003")
+            assert [tag(message) for message in one] == wanted
+
+    asyncio.run(story())
+
+
+def test_what_no_queue_is_bound_for_is_released_and_never_confirmed(rabbitmq4: RabbitMQ4) -> None:
+    broker = rabbitmq4
+    broker.exchange("publish.nowhere")
+    broker.queue("publish.104", "publish.nowhere", "euronext.104")
+
+    async def story() -> None:
+        async with publishing(broker, exchange="publish.nowhere", quality=False) as rig:
+            await rig.both(1, 3)
+            await rig.until(lambda: rig.seen["abandoned"] == 3, "given up")
+            assert rig.seen["confirmed"] == 3
+            assert rig.seen["released"] == 5 * 3
+            assert sequences(await in_thread(consume, broker, "publish.104")) == [1, 2, 3]
+
+    asyncio.run(story())
+
+
+def test_a_full_queue_rejects_and_takes_it_when_there_is_room(rabbitmq4: RabbitMQ4) -> None:
+    broker = rabbitmq4
+    broker.exchange("publish.full")
+    limits = {"x-max-length": 2, "x-overflow": "reject-publish"}
+    broker.api("PUT", f"queues/{VHOST}/publish.full", {"durable": True, "arguments": limits})
+    broker.queue("publish.full.too", "publish.full", "#")
+    at = f"bindings/{VHOST}/e/publish.full/q/publish.full"
+    broker.api("POST", at, {"routing_key": "#", "arguments": {}})
+
+    async def story() -> None:
+        async with publishing(broker, exchange="publish.full", quality=False) as rig:
+            await rig.stream(1, 3)
+            await rig.until(lambda: rig.seen["rejected"] > 0, "rejected")
+            await in_thread(broker.api, "DELETE", f"queues/{VHOST}/publish.full/contents")
+            await rig.confirmed()
+            assert (rig.seen["confirmed"], rig.seen["abandoned"]) == (3, 0)
+
+    asyncio.run(story())
+
+
+def test_an_exchange_that_is_missing_or_forbidden_is_waited_for(rabbitmq4: RabbitMQ4) -> None:
+    broker = rabbitmq4
+    broker.api("PUT", "users/weak", {"password": broker.password, "tags": ""})
+    nothing = {"configure": "^$", "write": "^$", "read": "^$"}
+    broker.api("PUT", f"permissions/{VHOST}/weak", nothing)
+    weak = f"amqp://weak:{quote(broker.password, safe='')}@127.0.0.1:{broker.port}/{VHOST}"
+
+    async def story() -> None:
+        async with publishing(broker, exchange="publish.later", to=weak) as rig:
+            await rig.stream(1, 10)
+            await rig.until(lambda: "refused for user 'weak'" in rig.seen["reason"], "forbidden")
+            allowed = {**nothing, "write": ".*"}
+            await in_thread(broker.api, "PUT", f"permissions/{VHOST}/weak", allowed)
+            await rig.until(lambda: "no exchange 'publish.later'" in rig.seen["reason"], "missing")
+            assert rig.seen["sent"] == 0
+            await in_thread(broker.exchange, "publish.later")
+            await in_thread(broker.queue, "publish.later", "publish.later", "#")
+            await rig.confirmed()
+            check_stream(await in_thread(consume, broker, "publish.later"), 10)
+
+    asyncio.run(story())
+
+
+def test_a_queue_takes_everything(rabbitmq4: RabbitMQ4) -> None:
+    broker = rabbitmq4
+    broker.api("PUT", f"queues/{VHOST}/publish%2Fall", {"durable": True})
+
+    async def story() -> None:
+        async with publishing(broker, queue="publish/all") as rig:
+            await rig.both(1, 50)
+            await rig.confirmed()
+            check_stream(await in_thread(consume, broker, "publish%2Fall"), 50, 105)
+
+    asyncio.run(story())
