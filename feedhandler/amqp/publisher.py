@@ -306,7 +306,9 @@ class Publisher(Peer):
                 f"{self.broker} confirms what there is no queue for: set `management`, "
                 "or require_route = false"
             )
-        asked = problem if config.form == "exchange" else problem_of_queue
+        asked: Callable[..., str | None] = problem
+        if config.form == "queue":
+            asked = problem_of_queue
         about = (config.management, place.vhost, config.goal, place.user, place.password)
         return await asyncio.to_thread(asked, *about)
 
