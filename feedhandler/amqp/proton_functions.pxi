@@ -158,7 +158,6 @@ cdef on_masks_t pn_logger_reset_mask = <on_masks_t> _function("pn_logger_reset_m
 cdef on_t pn_data_clear = <on_t> _function("pn_data_clear")
 cdef int_of_t pn_link_remote_rcv_settle_mode = (
     <int_of_t> _function("pn_link_remote_rcv_settle_mode"))
-cdef on_bytes_t pn_data_put_symbol = <on_bytes_t> _function("pn_data_put_symbol")
 cdef of_t pn_terminus_outcomes = <of_t> _function("pn_terminus_outcomes")
 cdef decode_t pn_data_decode = <decode_t> _function("pn_data_decode")
 cdef delivery_t pn_delivery = <delivery_t> _function("pn_delivery")
