@@ -17,6 +17,7 @@ if _os.environ.get("FEEDHANDLER_PURE"):
 
 if TYPE_CHECKING:
     from feedhandler.amqp.columns import Batch
+    from feedhandler.amqp.identity import Login
     from feedhandler.amqp.inbox import Message
     from feedhandler.amqp.quality import Quality
     from feedhandler.amqp.subscriber import Subscriber, subscribe
@@ -31,6 +32,7 @@ __all__ = [
     "ConfigError",
     "ConnectionEvent",
     "FeedhandlerError",
+    "Login",
     "Market",
     "Message",
     "PeerError",
@@ -40,14 +42,25 @@ __all__ = [
     "subscribe",
 ]
 
+_FROM_AMQP = (
+    "Batch",
+    "ConnectionEvent",
+    "Login",
+    "Message",
+    "Quality",
+    "Subscriber",
+    "subscribe",
+)
+
 
 def __getattr__(name: str) -> Any:
-    if name in ("Batch", "ConnectionEvent", "Message", "Quality", "Subscriber", "subscribe"):
-        from feedhandler.amqp import columns, inbox, quality, subscriber, upstream
+    if name in _FROM_AMQP:
+        from feedhandler.amqp import columns, identity, inbox, quality, subscriber, upstream
 
         home = {
             "Batch": columns,
             "ConnectionEvent": upstream,
+            "Login": identity,
             "Message": inbox,
             "Quality": quality,
         }

@@ -379,6 +379,19 @@ def subscribe(
     feed: Annotated[
         str | None, typer.Option(help="The description's path, where it is no built-in feed.")
     ] = None,
+    user: Annotated[str, typer.Option(help="Who we are, unless the URL says.")] = "",
+    password_env: Annotated[
+        str, typer.Option(help="The environment variable that has the password.")
+    ] = "",
+    password_file: Annotated[str, typer.Option(help="The file that has the password.")] = "",
+    ca: Annotated[
+        str, typer.Option(help="A file of CAs whose servers are believed; the system's.")
+    ] = "",
+    certificate: Annotated[str, typer.Option(help="Our certificate, a file in PEM.")] = "",
+    key: Annotated[str, typer.Option(help="Its key, a file in PEM.")] = "",
+    plain_over_network: Annotated[
+        bool, typer.Option(help="Send the password without TLS to another machine.")
+    ] = False,
     as_json: Json = False,
 ) -> Work:
     """Print what a gateway publishes, until Ctrl-C.
@@ -388,8 +401,9 @@ def subscribe(
       feedhandler subscribe amqp://127.0.0.1:5672 euronext.104
       feedhandler subscribe amqp://127.0.0.1:5672 'euronext.*.10616' --types 230,240
       feedhandler subscribe amqp://127.0.0.1:5672 'euronext.#' --as packet --json --count 100
-      feedhandler subscribe amqp://127.0.0.1:5672 euronext.104 --snapshot --quality
+      feedhandler subscribe amqps://ann@gw1:5671 'iex.#' --ca ca.pem --password-file ann.txt
     """
+    from feedhandler.amqp.identity import Login
     from feedhandler.ops import subscribe as ops
 
     options = ops.Options(
@@ -404,8 +418,26 @@ def subscribe(
         reconnect=reconnect,
         feed=feed,
         as_json=as_json,
+        login=Login(
+            user, "", password_env, password_file, ca, certificate, key, plain_over_network
+        ),
     )
     return lambda: ops.run(options)
+
+
+@app.command()
+def user(
+    name: Annotated[str, typer.Argument(help="The user's name.")],
+) -> Work:
+    """Make the hash of a password for a gateway's [[amqp.users]].
+
+    
+    Examples:
+      feedhandler user ann >> gateway.toml
+    """
+    from feedhandler.ops import user as ops
+
+    return lambda: ops.run(name)
 
 
 @app.command(hidden=True)

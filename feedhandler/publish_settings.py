@@ -6,7 +6,7 @@ the URL, in an environment variable or in a file; the latter two are read when t
 
 import ipaddress
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import unquote, urlsplit
@@ -23,6 +23,7 @@ MASK = "***"
 #: A password file longer than this is something else.
 PASSWORD_BYTES_MAX = 4096
 AMQP_PORT = 5672
+TLS_PORT = 5671
 #: Brokers published to: each is a connection, a queue and a window of its own.
 MAX_DESTINATIONS = 64
 
@@ -43,6 +44,7 @@ class Place:
     vhost: str
     user: str
     password: str = field(repr=False)
+    encrypted: bool = False
 
     @property
     def shown(self) -> str:
@@ -78,6 +80,11 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         str, _setting("the environment variable that has the password; empty: none")
     ] = ""
     password_file: Annotated[str, _setting("the file that has the password; empty: none")] = ""
+    ca: Annotated[
+        str, _setting("CAs whose brokers are believed, a file in PEM; empty: the system's")
+    ] = ""
+    certificate: Annotated[str, _setting("our certificate, a file in PEM; empty: none")] = ""
+    key: Annotated[str, _setting("its key, a file in PEM without passphrase")] = ""
     plain_over_network: Annotated[
         bool, _setting("send the password unencrypted to another machine than this one")
     ] = False
@@ -176,11 +183,11 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """`to` taken apart. Raises `ValueError`, without the text, for what is no AMQP URL."""
         try:
             parts = urlsplit(self.to)
-            port = parts.port or AMQP_PORT
+            port = parts.port or (TLS_PORT if parts.scheme == "amqps" else AMQP_PORT)
         except ValueError:
             raise ValueError("no URL with a host and a port") from None
-        if parts.scheme != "amqp" or not parts.hostname:
-            raise ValueError("wants amqp://host, with user, password, port and vhost as needed")
+        if parts.scheme not in ("amqp", "amqps") or not parts.hostname:
+            raise ValueError("wants amqp[s]://host, with user, password, port and vhost as needed")
         if parts.query or parts.fragment:
             raise ValueError("nothing may follow the vhost; write # ? / as %23 %3F %2F")
         return Place(
@@ -189,6 +196,7 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             unquote(parts.path[1:]),
             unquote(parts.username or ""),
             unquote(parts.password or ""),
+            parts.scheme == "amqps",
         )
 
     def resolved(self) -> Place:
@@ -205,7 +213,7 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
             password = self._from_file()
         else:
             return place
-        return Place(place.host, place.port, place.vhost, place.user, password)
+        return replace(place, password=password)
 
     def _from_file(self) -> str:
         try:
@@ -247,11 +255,21 @@ def _fault(config: PublishConfig) -> tuple[str, str, str] | None:
         return "to", "has more than one password", "in the URL, password_env, or password_file"
     if any(sources) and not place.user:
         return "to", "has a password but no user", "amqp://user@host:port/vhost"
-    if place.user and not place.local and not config.plain_over_network:
-        hint = "plain_over_network = true, where the network between is trusted"
+    secret = bool(place.user) and not place.local and not config.plain_over_network
+    if secret and not place.encrypted:
+        hint = "amqps://, or plain_over_network = true where the network between is trusted"
         return "to", "would send the password unencrypted to another machine", hint
     if wrong := fault_of_policy(config.when_full, config.quality):
         return "when_full", wrong, f"one of {', '.join(POLICIES)}"
+    if secret and config.management.startswith("http://"):
+        hint = "https://, or plain_over_network = true where the network between is trusted"
+        return "management", "would send the password unencrypted to another machine", hint
+    for key in ("ca", "certificate", "key"):
+        if getattr(config, key) and not place.encrypted:
+            return key, "says nothing without TLS", "write amqps:// in `to`"
+    if bool(config.certificate) != bool(config.key):
+        missing = "key" if config.certificate else "certificate"
+        return missing, "missing", "a certificate and its key"
     return _fault_of_goal(config) or _fault_of_management(config) or _fault_of_bounds(config)
 
 

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import select
 import socket
+import ssl
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
@@ -51,6 +52,8 @@ class NodeRig(Rig):
         settings: Settings | None = None,
         snapshots: bool = False,
         on_attach: Any = None,
+        gate: Any = None,
+        observer: Any = None,
         **options: Any,
     ) -> None:
         super().__init__(**options)
@@ -63,6 +66,8 @@ class NodeRig(Rig):
             "node under test",
             snapshots=snapshots,
             on_attach=on_attach,
+            gate=gate,
+            observer=observer,
         )
 
     @property
@@ -72,6 +77,10 @@ class NodeRig(Rig):
     @property
     def url(self) -> str:
         return f"amqp://127.0.0.1:{self.port}"
+
+    @property
+    def tls_port(self) -> int:
+        return self.node.tls_address[1]
 
     async def deliver(self) -> None:
         """Publish what was put and pump it, letting the loop serve sockets in between."""
@@ -119,12 +128,25 @@ class RawClient:
     """A client made of proton's parts; nothing happens but in `pump`."""
 
     def __init__(
-        self, port: int, *, receive_buffer: int = 0, sasl: bool = True, max_frame: int = 0
+        self,
+        port: int,
+        *,
+        receive_buffer: int = 0,
+        sasl: bool = True,
+        max_frame: int = 0,
+        user: str = "",
+        password: str = "",
+        mechanisms: str = "",
+        context: ssl.SSLContext | None = None,
+        host: str = "127.0.0.1",
     ) -> None:
         self.sock = socket.socket()
         if receive_buffer:
             self.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer)
         self.sock.connect(("127.0.0.1", port))
+        if context is not None:
+            self.sock.settimeout(PATIENCE_S)
+            self.sock = context.wrap_socket(self.sock, server_hostname=host)
         self.sock.setblocking(False)
         self.connection = proton.Connection()
         self.connection.container = "raw client"
@@ -132,7 +154,11 @@ class RawClient:
         self.collector = proton.Collector()
         self.connection.collect(self.collector)
         if sasl:
-            self.transport.sasl().allowed_mechs("ANONYMOUS")
+            wanted = mechanisms or ("PLAIN" if user else "ANONYMOUS")
+            self.transport.sasl().allowed_mechs(wanted)
+            self.transport.sasl().allow_insecure_mechs = True
+        if user:
+            self.connection.user, self.connection.password = user, password
         if max_frame:
             self.transport.max_frame_size = max_frame
         self.transport.bind(self.connection)
@@ -176,8 +202,9 @@ class RawClient:
             assert not self.gone, f"the node has gone before: {what}"
             left = deadline - time.monotonic()
             assert left > 0, f"never happened: {what}"
-            readable, _, _ = select.select([self.sock], [], [], min(left, 0.1))
-            if readable:
+            held = isinstance(self.sock, ssl.SSLSocket) and self.sock.pending() > 0
+            readable, _, _ = select.select([self.sock], [], [], 0.0 if held else min(left, 0.1))
+            if readable or held:
                 self._read()
 
     def settle_down(self, link: proton.Receiver) -> None:
@@ -196,7 +223,7 @@ class RawClient:
     def _read(self) -> None:
         try:
             data = self.sock.recv(max(1, min(self.transport.capacity(), 1 << 16)))
-        except BlockingIOError:
+        except (BlockingIOError, ssl.SSLWantReadError):
             return
         except OSError:
             data = b""
@@ -211,7 +238,7 @@ class RawClient:
         while (pending := self.transport.pending()) > 0:
             try:
                 sent = self.sock.send(self.transport.peek(pending))
-            except BlockingIOError:
+            except (BlockingIOError, ssl.SSLWantWriteError):
                 select.select([], [self.sock], [], PATIENCE_S)
                 continue
             except OSError:

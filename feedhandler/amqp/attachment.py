@@ -19,8 +19,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from feedhandler.amqp import proton
+from feedhandler.amqp.identity import Identity, refusal
 from feedhandler.amqp.inbox import Inbox
-from feedhandler.amqp.request import parse_url
 from feedhandler.codecs import PeerError
 
 #: How long connecting and attaching may take.
@@ -89,19 +89,22 @@ class Intake:
 
 
 class Attachment:
-    """A connection to the node at `url`.
+    """A connection to the node that `identity` has, as whom it says we are.
 
     `on_arrival` is called with an intake that holds messages, `on_end` with one that is over.
     """
 
     def __init__(
         self,
-        url: str,
+        identity: Identity,
         on_arrival: Callable[[Intake], None],
         on_end: Callable[[Intake], None],
     ) -> None:
-        self.url = url
-        self.host, self.port = parse_url(url)
+        self.identity = identity
+        endpoint = identity.endpoint
+        self.url = endpoint.shown
+        self.host, self.port = endpoint.host, endpoint.port
+        self._tls = self.identity.session()
         self.loop = asyncio.get_running_loop()
         self.intakes: list[Intake] = []
         self.over = False
@@ -147,6 +150,10 @@ class Attachment:
             container=f"feedhandler-{uuid.uuid4().hex[:12]}",
             hostname=self.host,
             idle_timeout_ms=IDLE_TIMEOUT_MS,
+            user=self.identity.user,
+            password=self.identity.password,
+            external=self.identity.external,
+            tls=self._tls,
         )
         self.loop.add_reader(sock.fileno(), self._on_readable)
         self._tick()
@@ -294,6 +301,12 @@ class Attachment:
     def _why(self) -> Ended | None:
         """Why the transport is over; None where we ourselves said goodbye."""
         name, text = self._engine.transport_condition
+        if self._tls is not None and self._tls.fault is not None:
+            fault = self._tls.fault
+            return Ended(f"{self.url}: no TLS: {fault.reason}", fault.remedy)
+        refused = refusal(name, text, self.identity.user, self._tls is not None)
+        if refused is not None:
+            return Ended(f"{self.url}: {refused.reason}", refused.remedy, condition=name)
         if name:
             # Whatever the transport's complaint, a new connection begins anew.
             return Ended(f"connection to {self.url} failed: {text}", name)

@@ -164,6 +164,9 @@ class NodeConnection(Peer):
 
     def _wait_writable(self, state: int) -> None:
         if state < 0:
+            if self.user is None and self.admission.tls is not None:
+                self.admission.tls.eof()
+                self._log_in()
             self._leave()
         elif not self.writing:
             self.writing = True

@@ -199,6 +199,8 @@ class Node:
             if due is not None and self.loop.time() >= due:
                 self.counts[NodeCounter.LOGINS_LATE] += connection.leave_by is None
                 connection.end()
+            elif connection.user is None:
+                connection.on_readable()  # a loop may not tell of a reset
             elif connection.leave_by is None:
                 connection.engine.tick(now_ms)
                 connection.work()

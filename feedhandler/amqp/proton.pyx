@@ -212,7 +212,7 @@ cdef class Connection:
         if sasl is None:
             pn_sasl_allowed_mechs(
                 pn_sasl(self.transport),
-                b"EXTERNAL" if external else b"PLAIN" if user else b"ANONYMOUS",
+                b"EXTERNAL ANONYMOUS" if external else b"PLAIN" if user else b"ANONYMOUS",
             )
         if sessions_max:
             pn_transport_set_channel_max(self.transport, min(sessions_max, 32768) - 1)

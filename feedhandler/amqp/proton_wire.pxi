@@ -43,6 +43,7 @@ cdef class Wire:
     cdef int _take_in(self, bytes data) except -2:
         """What the socket brought: through TLS, where there is any, and on; -1: it is over."""
         cdef Py_ssize_t got = 0
+        cdef Py_ssize_t total = 0
         cdef ssize_t room
         cdef bytearray plain
         if self.tls is None:
@@ -67,7 +68,10 @@ cdef class Wire:
                     pn_transport_process(self.transport, got)
             if got == 0:
                 break
-        return -1 if self.tls.ended or self.tls.fault is not None else 0
+            total += got
+        # A goodbye right behind the last words waits for the next read: the engine has to have
+        # answered those words before it hears that it is over.
+        return -1 if self.tls.fault is not None or self.tls.ended and total == 0 else 0
 
     cdef int _hear(self, bytes data) except -2:
         """Plain bytes of the peer's: its log-in, as long as that goes on, then the engine's."""

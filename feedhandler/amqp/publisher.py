@@ -35,12 +35,14 @@ from feedhandler.amqp import brokers, proton
 from feedhandler.amqp.destination import Destination
 from feedhandler.amqp.envelope import Envelope
 from feedhandler.amqp.fanout import Fanout
+from feedhandler.amqp.identity import refusal
 from feedhandler.amqp.listener import SEND_BUFFER_BYTES
 from feedhandler.amqp.node import TICK_SECONDS
 from feedhandler.amqp.outlet import Peer
 from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.rabbitmq_management import problem, problem_of_queue
 from feedhandler.amqp.routing import AddressError, parse_address
+from feedhandler.amqp.security import ClientTls, TlsSession, TlsSettings
 from feedhandler.amqp.stopwatch import Stopwatch
 from feedhandler.amqp.window import Outcome
 from feedhandler.codecs.errors import ConfigError
@@ -94,6 +96,8 @@ class Publisher(Peer):
         super().__init__(fanout.dirty_peers)
         self.config = config
         self.place = config.resolved()
+        self._tls = _tls_of(config) if self.place.encrypted else None
+        self._session: TlsSession | None = None
         self.state = State.CLOSED
         self.reason = ""
         self.broker = ""
@@ -244,6 +248,7 @@ class Publisher(Peer):
             raise
         self._sock = sock
         self.gone = False
+        self._session = None if self._tls is None else self._tls.session(place.host)
         self.engine = proton.Connection(
             sock.fileno(),
             server=False,
@@ -253,6 +258,8 @@ class Publisher(Peer):
             idle_timeout_ms=self.config.idle_timeout_ms,
             user=place.user,
             password=place.password,
+            external=bool(self.config.certificate) and not place.user,
+            tls=self._session,
         )
         self._loop.add_reader(sock.fileno(), self._on_readable)
         self.work()
@@ -310,7 +317,8 @@ class Publisher(Peer):
         if config.form == "queue":
             asked = problem_of_queue
         about = (config.management, place.vhost, config.goal, place.user, place.password)
-        return await asyncio.to_thread(asked, *about)
+        tls = None if self._tls is None else self._tls.context
+        return await asyncio.to_thread(asked, *about, tls)
 
     def _attach(self) -> None:
         """Offer the link; or before it one that tells whether its messages have where to go."""
@@ -482,6 +490,13 @@ class Publisher(Peer):
     def _why(self) -> str:
         """Why the connection broke."""
         assert self.engine is not None
+        if self._session is not None and self._session.fault is not None:
+            fault = self._session.fault
+            return f"no TLS: {fault.reason}" + (f" ({fault.remedy})" if fault.remedy else "")
+        condition = self.engine.transport_condition
+        refused = refusal(*condition, self.place.user, self.place.encrypted)
+        if refused is not None:
+            return f"{refused.reason} ({refused.remedy})"
         return (
             _words(self.engine.remote_condition)
             or _words(self.engine.transport_condition)
@@ -628,6 +643,12 @@ class Publishers:
     def snapshot(self) -> list[dict[str, Any]]:
         """Each destination's state and counters."""
         return [publisher.snapshot() for publisher in self.all]
+
+
+def _tls_of(config: PublishConfig) -> ClientTls:
+    """TLS towards the broker. Raises ConfigError."""
+    settings = TlsSettings(config.ca, config.certificate, config.key)
+    return ClientTls(settings, f"publish {config.name!r}: ")
 
 
 def _words(condition: tuple[str, ...] | None) -> str:

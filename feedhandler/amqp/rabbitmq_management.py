@@ -15,9 +15,12 @@ and nowhere else; redirections are not followed, so that they go to nobody else.
 import base64
 import http.client
 import json
+import ssl
 from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote, urlsplit
+
+from feedhandler.amqp.security import fault_of
 
 #: How long one question may take.
 TIMEOUT_S = 5.0
@@ -25,22 +28,35 @@ TIMEOUT_S = 5.0
 ANSWER_BYTES_MAX = 1 << 20
 
 
-def problem(management: str, vhost: str, exchange: str, user: str, password: str) -> str | None:
+def problem(
+    management: str,
+    vhost: str,
+    exchange: str,
+    user: str,
+    password: str,
+    tls: ssl.SSLContext | None = None,
+) -> str | None:
     """Why what is published to `exchange` may go nowhere, in words; None where it leads on.
 
     `management`: the plugin's URL, such as http://broker:15672. `vhost`: "" is the default, "/".
+    `tls`: whom to believe where it is https, the system's CAs where None.
     """
-    return _asked(_problem, management, vhost or "/", exchange, user, password)
+    return _asked(_problem, management, vhost or "/", exchange, user, password, tls)
 
 
 def problem_of_queue(
-    management: str, vhost: str, queue: str, user: str, password: str
+    management: str,
+    vhost: str,
+    queue: str,
+    user: str,
+    password: str,
+    tls: ssl.SSLContext | None = None,
 ) -> str | None:
     """Why what is sent to `queue` may go nowhere, in words; None where there is such a queue."""
-    return _asked(_problem_of_queue, management, vhost or "/", queue, user, password)
+    return _asked(_problem_of_queue, management, vhost or "/", queue, user, password, tls)
 
 
-def _asked(question: Callable[..., str | None], management: str, *about: str) -> str | None:
+def _asked(question: Callable[..., str | None], management: str, *about: Any) -> str | None:
     """The question's answer, or why there is none."""
     try:
         return question(management, *about)
@@ -51,10 +67,15 @@ def _asked(question: Callable[..., str | None], management: str, *about: str) ->
 
 
 def _problem_of_queue(
-    management: str, vhost: str, queue: str, user: str, password: str
+    management: str,
+    vhost: str,
+    queue: str,
+    user: str,
+    password: str,
+    tls: ssl.SSLContext | None,
 ) -> str | None:
     path = f"/api/queues/{quote(vhost, safe='')}/{quote(queue, safe='')}"
-    status, _ = _get(management, path, _headers(user, password))
+    status, _ = _get(management, path, _headers(user, password), tls)
     if status == 404:
         return f"there is no queue {queue!r} in virtual host {vhost!r}"
     return None if status == 200 else _refusal(management, status)
@@ -65,10 +86,17 @@ def _headers(user: str, password: str) -> dict[str, str]:
     return {"Authorization": f"Basic {token}"}
 
 
-def _problem(management: str, vhost: str, exchange: str, user: str, password: str) -> str | None:
+def _problem(
+    management: str,
+    vhost: str,
+    exchange: str,
+    user: str,
+    password: str,
+    tls: ssl.SSLContext | None,
+) -> str | None:
     path = f"/api/exchanges/{quote(vhost, safe='')}/{quote(exchange, safe='')}"
     headers = _headers(user, password)
-    status, found = _get(management, path, headers)
+    status, found = _get(management, path, headers, tls)
     if status == 404:
         return f"there is no exchange {exchange!r} in virtual host {vhost!r}"
     if status != 200:
@@ -77,10 +105,10 @@ def _problem(management: str, vhost: str, exchange: str, user: str, password: st
         return None
     if policy := found.get("policy"):
         at = f"/api/policies/{quote(vhost, safe='')}/{quote(policy, safe='')}"
-        status, said = _get(management, at, headers)
+        status, said = _get(management, at, headers, tls)
         if status == 200 and said.get("definition", {}).get("alternate-exchange"):
             return None
-    status, bindings = _get(management, f"{path}/bindings/source", headers)
+    status, bindings = _get(management, f"{path}/bindings/source", headers, tls)
     if status != 200:
         return _refusal(management, status)
     if not bindings:
@@ -88,11 +116,19 @@ def _problem(management: str, vhost: str, exchange: str, user: str, password: st
     return None
 
 
-def _get(management: str, path: str, headers: dict[str, str]) -> tuple[int, Any]:
+def _get(
+    management: str, path: str, headers: dict[str, str], tls: ssl.SSLContext | None
+) -> tuple[int, Any]:
     """The status and the decoded body of one question; too long a list counts as not empty."""
     parts = urlsplit(management)
-    kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-    connection = kind(parts.hostname or "", parts.port, timeout=TIMEOUT_S)
+    host = parts.hostname or ""
+    connection: http.client.HTTPConnection
+    if parts.scheme == "https":
+        connection = http.client.HTTPSConnection(
+            host, parts.port, timeout=TIMEOUT_S, context=tls or ssl.create_default_context()
+        )
+    else:
+        connection = http.client.HTTPConnection(host, parts.port, timeout=TIMEOUT_S)
     try:
         connection.request("GET", parts.path.rstrip("/") + path, headers=headers)
         answer = connection.getresponse()
@@ -115,4 +151,6 @@ def _refusal(management: str, status: int) -> str:
 
 
 def _words(error: Exception) -> str:
+    if isinstance(error, ssl.SSLError):
+        return f"no TLS: {fault_of(error).reason}"
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

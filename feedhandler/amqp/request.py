@@ -4,27 +4,72 @@ No I/O: text in, text out. What the words mean is the node's part (`routing`).
 """
 
 from collections.abc import Iterable
-from urllib.parse import urlsplit
+from dataclasses import dataclass, field
+from urllib.parse import unquote, urlsplit
 
 from msgspec import Struct
 
 from feedhandler.codecs.errors import UsageError
 
 DEFAULT_PORT = 5672
+TLS_PORT = 5671
 #: Messages granted ahead of consumption, by grain: some hundred KB to a few MB on their way.
 CREDIT = {"packet": 4096, "message": 16_384, "batch": 64}
 
 
-def parse_url(url: str) -> tuple[str, int]:
-    """Host and port of an `amqp://host[:port]` URL."""
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """Where a node is, and whom the URL names. `encrypted`: amqps."""
+
+    host: str
+    port: int
+    encrypted: bool = False
+    user: str = ""
+    password: str = field(default="", repr=False)
+
+    @property
+    def shown(self) -> str:
+        """The URL for people: without who we are."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"amqp{'s' * self.encrypted}://{host}:{self.port}"
+
+
+def parse_endpoint(url: str) -> Endpoint:
+    """An `amqp[s]://[user[:password]@]host[:port]` URL, taken apart.
+
+    Raises UsageError, with nothing in it that stands before the host.
+    """
+    shown = without_credentials(url)
     try:
         parts = urlsplit(url if "://" in url else f"amqp://{url}")
-        host, port = parts.hostname, parts.port or DEFAULT_PORT
+        host, port = parts.hostname, parts.port
     except ValueError as error:
-        raise UsageError(f"{url!r} is no URL: {error}", "write amqp://host:port") from None
-    if parts.scheme != "amqp" or not host or parts.path not in ("", "/"):
-        raise UsageError(f"{url!r} is no AMQP URL", "write amqp://host:port")
-    return host, port
+        reason = str(error) if shown == url else "cannot be read"
+        raise UsageError(f"{shown!r} is no URL: {reason}", "write amqp://host:port") from None
+    if parts.scheme not in ("amqp", "amqps") or not host or parts.path not in ("", "/"):
+        raise UsageError(f"{shown!r} is no AMQP URL", "write amqp://host:port")
+    if parts.query or parts.fragment:
+        raise UsageError(f"{shown!r} is no AMQP URL", "write # ? / in a password as %23 %3F %2F")
+    encrypted = parts.scheme == "amqps"
+    return Endpoint(
+        host,
+        port or (TLS_PORT if encrypted else DEFAULT_PORT),
+        encrypted,
+        unquote(parts.username or ""),
+        unquote(parts.password or ""),
+    )
+
+
+def parse_url(url: str) -> tuple[str, int]:
+    """Host and port of an AMQP URL. Raises UsageError."""
+    endpoint = parse_endpoint(url)
+    return endpoint.host, endpoint.port
+
+
+def without_credentials(url: str) -> str:
+    """A URL, or what was meant as one, for people: without who we are."""
+    scheme, slashes, rest = url.rpartition("://")
+    return f"{scheme}{slashes}{rest.rpartition('@')[2]}"
 
 
 class Request(Struct, frozen=True, kw_only=True):

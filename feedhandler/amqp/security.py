@@ -76,7 +76,7 @@ def fault_of(error: ssl.SSLError) -> TlsFault:
         told = error.verify_message or "not accepted"
         reason, remedy = _VERIFY.get(error.verify_code, (f"its certificate: {told}", ""))
         return TlsFault(reason, remedy)
-    name = error.reason or ""
+    name = getattr(error, "reason", None) or ""
     if name in _CLIENT:
         return TlsFault(*_CLIENT[name])
     if isinstance(error, ssl.SSLEOFError):

@@ -26,9 +26,10 @@ import msgspec
 from feedhandler.amqp.aftermath import RESUME
 from feedhandler.amqp.attachment import Intake
 from feedhandler.amqp.columns import Batch, Workspace, pack
+from feedhandler.amqp.identity import Identity, Login
 from feedhandler.amqp.inbox import Message
 from feedhandler.amqp.quality import Quality
-from feedhandler.amqp.request import CREDIT, Request, parse_url
+from feedhandler.amqp.request import CREDIT, Request, parse_endpoint
 from feedhandler.amqp.several import Several
 from feedhandler.amqp.upstream import ConnectionEvent, Reconnection, State, Upstream
 from feedhandler.codecs import PeerError, UsageError, load_feed
@@ -58,11 +59,11 @@ class Subscriber:
         on_quality: Callable[[Quality], object] | None = None,
         on_connection: Callable[[ConnectionEvent], object] | None = None,
         how: Reconnection,
+        login: Login | None = None,
     ) -> None:
         request.check()
-        self.urls = tuple(urls)
-        for url in self.urls:
-            parse_url(url)
+        self._identities = [Identity(parse_endpoint(url), login) for url in urls]
+        self.urls = tuple(identity.endpoint.shown for identity in self._identities)
         if not self.urls or len(set(self.urls)) < len(self.urls):
             raise UsageError("subscribe to one gateway, or to several different ones")
         self.request = request
@@ -110,7 +111,7 @@ class Subscriber:
             self._several = Several(self.grain, self.request.snapshot, self._woken)
         self._upstreams = [
             Upstream(
-                url,
+                identity,
                 self.request,
                 feed=self.feed,
                 credit=self.credit,
@@ -118,7 +119,7 @@ class Subscriber:
                 owner=self,
                 merged=merged,
             )
-            for url in self.urls
+            for identity in self._identities
         ]
         self._upstream = self._upstreams[0]
         try:
@@ -463,6 +464,7 @@ def subscribe(
     give_up_seconds: float | None = None,
     on_quality: Callable[[Quality], object] | None = None,
     on_connection: Callable[[ConnectionEvent], object] | None = None,
+    login: Login | None = None,
 ) -> Subscriber:
     """Subscribe to a routing key or pattern of a gateway's embedded node, or of several gateways'
     that serve the same: attached to all of them at once, the first copy of everything is handed
@@ -471,7 +473,8 @@ def subscribe(
     `as_`: `packet`, `batch` or `message`. `types`: market message types wanted, all where None.
     `quality`: with quality messages. `stamp`: with the gateway's receive stamps. `snapshot`: with
     a snapshot of each service soon after the start. `feed`: the description (a `Feed`, or a name)
-    where it is no built-in one. `credit`: messages on their way at most.
+    where it is no built-in one. `credit`: messages on their way at most. `login`: who we are and
+    whom we believe, beside what the URL says; amqps:// speaks TLS.
 
     `reconnect`: come back after a lost connection, for `give_up_seconds` at most (None: for ever).
     `resume`: go on behind the last message, where the gateway still has what came since; where it
@@ -496,4 +499,5 @@ def subscribe(
         on_quality=on_quality,
         on_connection=on_connection,
         how=Reconnection(reconnect=reconnect, resume=resume, give_up_seconds=give_up_seconds),
+        login=login,
     )

@@ -24,6 +24,7 @@ from msgspec import Struct
 
 from feedhandler.amqp.aftermath import Aftermath
 from feedhandler.amqp.attachment import Attachment, Ended, Intake
+from feedhandler.amqp.identity import Identity
 from feedhandler.amqp.inbox import Inbox, Message, rewritten
 from feedhandler.amqp.request import Request
 from feedhandler.codecs.errors import FeedhandlerError, PeerError
@@ -88,12 +89,13 @@ class Owner(Protocol):
 
 
 class Upstream:
-    """The gateway at `url`. `intake` is the link that is received on, over or not. `merged`: it is
-    one of several, and whoever merges them makes of its quality messages what is to be made."""
+    """The gateway that `identity` has. `intake` is the link that is received on, over or not.
+    `merged`: it is one of several, and whoever merges them makes of its quality messages what is to
+    be made."""
 
     def __init__(
         self,
-        url: str,
+        identity: Identity,
         request: Request,
         *,
         feed: object,
@@ -102,7 +104,8 @@ class Upstream:
         owner: Owner,
         merged: bool = False,
     ) -> None:
-        self.url = url
+        self.identity = identity
+        self.url = identity.endpoint.shown
         self.merged = merged
         self.request = request
         self.credit = credit
@@ -195,7 +198,7 @@ class Upstream:
         self.state = State.CONNECTING
         if self._attachment is not None:
             self._attachment.abandon()
-        self._attachment = Attachment(self.url, self.owner.arrived, self._on_end)
+        self._attachment = Attachment(self.identity, self.owner.arrived, self._on_end)
         self.inbox.begin()
         self._over = self._loop.create_future()
         try:

@@ -16,7 +16,8 @@ from typing import Literal
 from msgspec import Struct, structs
 
 from feedhandler._compiled import COMPILED_ONLY, PURE_MODE
-from feedhandler.amqp_settings import split_address
+from feedhandler.amqp.security import ServerTls
+from feedhandler.amqp_settings import TlsConfig, split_address
 from feedhandler.codecs import ConfigError
 from feedhandler.config import (
     ChannelConfig,
@@ -29,6 +30,8 @@ from feedhandler.ingest.lines import Line, open_line
 from feedhandler.ops import host
 from feedhandler.ops.console import ExitCode, print_json, stdout_console
 
+#: A certificate that expires sooner is warned of: time enough to have a new one issued.
+CERTIFICATE_DAYS_MIN = 14
 #: A core for the receive thread, one for the event loop.
 CPUS_WANTED = 2
 #: Descriptors beside connections and lines: files, pipes, the loop's own.
@@ -75,6 +78,9 @@ def all_checks(config: Config, is_default: bool = False) -> Iterator[Check]:
             yield check_join(channel, line, config.interface_of(line))
         if config.amqp.address is not None:
             yield check_port(config.amqp.address)
+        if config.amqp.tls.address is not None:
+            yield check_port(config.amqp.tls.address, "AMQP with TLS", "amqp.tls.listen")
+            yield check_certificate(config.amqp.tls)
         if config.metrics.listen:
             yield check_port(split_address(config.metrics.listen), "metrics", "metrics.listen")
     yield check_clock()
@@ -184,6 +190,25 @@ def check_port(address: tuple[str, int], what: str = "AMQP", key: str = "amqp.li
         found = f"{address[0]}:{address[1]}: {error.strerror or error}"
         return Check(name, "fail", found, f"end what listens there, or change {key}")
     return Check(name, "ok", "free")
+
+
+def check_certificate(tls: TlsConfig) -> Check:
+    """The node's TLS files can be used, and for how long."""
+    name = "TLS certificate"
+    try:
+        server = ServerTls(tls.certificate, tls.key, tls.client_ca, where="amqp.tls.")
+    except ConfigError as error:
+        return Check(name, "fail", error.message, error.hint)
+    until_s = server.expires_s()
+    if until_s is None:
+        return Check(name, "ok", f"{tls.certificate} can be used")
+    days = (until_s - time.time()) / 86_400
+    if days <= 0:
+        return Check(name, "fail", f"{tls.certificate} has expired", "have it renewed")
+    found = f"{tls.certificate} expires in {days:.0f} days"
+    if days < CERTIFICATE_DAYS_MIN:
+        return Check(name, "warn", found, "have it renewed; the gateway reads it by itself")
+    return Check(name, "ok", found)
 
 
 def check_clock() -> Check:

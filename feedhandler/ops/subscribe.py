@@ -16,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 import feedhandler
+from feedhandler.amqp.identity import Login
 from feedhandler.amqp.inbox import Message, feed_of, split_packets
 from feedhandler.ops.console import ExitCode, complain, run_async
 from feedhandler.ops.feeds import open_feed
@@ -42,6 +43,7 @@ class Options(Struct, frozen=True, kw_only=True):
     reconnect: bool = True
     feed: str | None = None
     as_json: bool = False
+    login: Login = Login()
 
 
 def run(options: Options) -> int:
@@ -79,6 +81,7 @@ async def _print_messages(options: Options, stop: asyncio.Event) -> None:
         feed=feed,
         reconnect=options.reconnect,
         on_connection=ConnectionNotes().note,
+        login=options.login,
     ) as messages:
         async for message in messages:
             for line in lines_of(message, options):

@@ -1,0 +1,551 @@
+"""The node's door on real sockets: TLS, log-ins, what is whose, limits, and strangers."""
+
+import asyncio
+import contextlib
+import functools
+import socket
+import ssl
+import struct
+from typing import Any
+
+import proton
+import pytest
+from node_kit import PATIENCE_S, RawClient, Run, Settings, both_loops, in_thread, running
+from security_kit import SECRET, Certificates, gate, user
+
+from feedhandler.amqp import login as login_module
+from feedhandler.amqp.sasl import SASL_HEADER
+from feedhandler.amqp.security import TLS_HEADER
+from feedhandler.observe.subscriptions import Subscriptions
+
+ACTIVE = proton.Endpoint.REMOTE_ACTIVE
+CLOSED = proton.Endpoint.REMOTE_CLOSED
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture(scope="module")
+def node(ours: Certificates) -> tuple[str, str]:
+    return ours.issue("127.0.0.1", "localhost")
+
+
+@pytest.fixture(autouse=True)
+def quick_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
+    from feedhandler.amqp import connection
+
+    monkeypatch.setattr(connection, "REFUSAL_SECONDS", 0.01)
+
+
+def opened(client: RawClient) -> None:
+    client.pump(lambda: bool(client.connection.state & ACTIVE), "open")
+
+
+def turned_away(client: RawClient) -> Any:
+    """Wait until the log-in has an outcome that is none; it."""
+    sasl = client.transport.sasl()
+    with contextlib.suppress(AssertionError):
+        client.pump(lambda: sasl.outcome is not None, "outcome")
+    client.drop()
+    return sasl.outcome
+
+
+def answered(client: RawClient, link: proton.Receiver) -> str:
+    """ "" where the link was accepted, else the condition's name and description."""
+    client.pump(lambda: bool(link.state & (ACTIVE | CLOSED)), "answer")
+    if link.remote_source.address is not None:
+        return ""
+    client.pump(lambda: bool(link.state & CLOSED), "detach")
+    return f"{link.remote_condition.name}: {link.remote_condition.description}"
+
+
+def received(client: RawClient, link: proton.Receiver, count: int) -> list[Any]:
+    client.pump(lambda: len(client.got(link)) >= count, f"{count} messages")
+    return client.got(link)
+
+
+def everything(sock: socket.socket) -> bytes:
+    sock.settimeout(PATIENCE_S)
+    found = b""
+    with contextlib.suppress(ConnectionResetError):
+        while data := sock.recv(65536):
+            found += data
+    return found
+
+
+# -- who comes in -------------------------------------------------------------------------------
+
+
+@both_loops
+def test_each_way_of_logging_in_over_tls(
+    run: Run, ours: Certificates, node: tuple[str, str]
+) -> None:
+    mine = ours.issue("desk@example.org", common="desk 7")
+    door = gate(
+        user("ann"),
+        user("bob", certificate="desk 7"),
+        tls=node,
+        client_ca=ours.ca,
+        anonymous=True,
+    )
+
+    async def scenario() -> None:
+        async with running(gate=door) as rig:
+            ways = {
+                "ann": {"user": "ann", "password": SECRET, "context": ours.context()},
+                "bob": {"mechanisms": "EXTERNAL", "context": ours.context(*mine)},
+                "anonymous": {"mechanisms": "ANONYMOUS", "context": ours.context()},
+            }
+            for name, options in ways.items():
+                client = await in_thread(functools.partial(RawClient, rig.tls_port, **options))
+                link = client.receiver("euronext.104?quality=0", 10)
+                await in_thread(opened, client)
+                assert await in_thread(answered, client, link) == ""
+                assert [each.user.name for each in rig.node.connections] == [name]
+                await rig.stream(1, 1)
+                await in_thread(received, client, link, 1)
+                await in_thread(client.close)
+                await rig.until(lambda: not rig.node.connections, "gone")
+            assert rig.count("logins") == 3
+            assert rig.count("logins_refused") == 0
+
+    run(scenario())
+
+
+@both_loops
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"user": "ann", "password": "wrong"},
+        {"user": "nobody", "password": SECRET},
+        {"user": "bob", "password": ""},
+        {"mechanisms": "ANONYMOUS"},
+        {"sasl": False},
+    ],
+    ids=["wrong password", "no such user", "user without password", "anonymous", "no sasl"],
+)
+def test_who_is_nobody_is_turned_away_and_told_of_once(
+    run: Run, options: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    door = gate(user("ann"), plain_without_tls=True)
+
+    async def scenario() -> None:
+        async with running(gate=door, observer=Subscriptions()) as rig:
+            client = RawClient(rig.port, **options)
+            assert await in_thread(turned_away, client) != proton.SASL.OK
+            await rig.until(lambda: not rig.node.connections, "gone")
+            assert rig.count("logins") == 0
+            assert rig.count("logins_refused") <= 1
+            assert rig.node.links == 0
+
+    run(scenario())
+    told = capsys.readouterr().err
+    assert SECRET not in told
+    assert "wrong" not in told.replace("wrong user or password", "")
+    assert told.count("refused") <= 1
+
+
+def test_a_password_is_not_taken_without_tls_unless_that_is_allowed(
+    ours: Certificates, node: tuple[str, str]
+) -> None:
+    async def scenario() -> None:
+        async with running(gate=gate(user("ann"), tls=node)) as rig:
+            client = RawClient(rig.port, user="ann", password=SECRET)
+            await in_thread(turned_away, client)
+            assert rig.count("logins") == 0
+        async with running(gate=gate(user("ann"), plain_without_tls=True)) as rig:
+            client = RawClient(rig.port, user="ann", password=SECRET)
+            await in_thread(opened, client)
+            assert rig.count("logins") == 1
+            await in_thread(client.close)
+
+    asyncio.run(scenario())
+
+
+def test_who_fails_too_often_is_not_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    door = gate(user("ann"), plain_without_tls=True, limits={"failed_logins": 2})
+
+    async def scenario() -> None:
+        async with running(gate=door) as rig:
+            for _ in range(2):
+                client = RawClient(rig.port, user="ann", password="no")
+                assert await in_thread(turned_away, client) == proton.SASL.AUTH
+            late = socket.create_connection(("127.0.0.1", rig.port))
+            assert await in_thread(everything, late) == b""
+            assert rig.count("logins_shut") == 1
+            monkeypatch.setattr(login_module.time, "monotonic_ns", lambda: 1 << 62)
+            assert not rig.node.gate.shut("127.0.0.1")
+
+    asyncio.run(scenario())
+
+
+def test_passwords_that_wait_to_be_checked_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(login_module, "CHECKS_MAX", 0)
+
+    async def scenario() -> None:
+        async with running(gate=gate(user("ann"), plain_without_tls=True)) as rig:
+            client = RawClient(rig.port, user="ann", password=SECRET)
+            assert await in_thread(turned_away, client) == proton.SASL.AUTH
+
+    asyncio.run(scenario())
+
+
+# -- strangers, silence, broken handshakes --------------------------------------------------------
+
+
+@both_loops
+def test_what_is_no_tls_on_the_tls_port_ends_its_own_connection_only(
+    run: Run, ours: Certificates, node: tuple[str, str]
+) -> None:
+    async def scenario() -> None:
+        async with running(gate=gate(tls=node)) as rig:
+            good = await in_thread(
+                functools.partial(RawClient, rig.tls_port, context=ours.context())
+            )
+            link = good.receiver("euronext.104?quality=0", 10)
+            assert await in_thread(answered, good, link) == ""
+            for said, answer in (
+                (SASL_HEADER, TLS_HEADER),
+                (b"GET / HTTP/1.1\r\n\r\n", b""),
+                (b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00" * 10, None),
+                (bytes(range(22, 250)) * 50, None),
+            ):
+                stranger = socket.create_connection(("127.0.0.1", rig.tls_port))
+                stranger.sendall(said)
+                stranger.shutdown(socket.SHUT_WR)
+                heard = await in_thread(everything, stranger)
+                assert answer is None or heard == answer
+            await rig.until(lambda: len(rig.node.connections) == 1, "strangers gone")
+            assert rig.count("tls_failed") == 4
+            await rig.stream(1, 3)
+            await in_thread(received, good, link, 3)
+            await in_thread(good.close)
+
+    run(scenario())
+
+
+@both_loops
+def test_tls_on_the_port_without_is_answered_with_what_is_spoken_there(
+    run: Run, ours: Certificates
+) -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            with pytest.raises(ssl.SSLError):
+                await in_thread(functools.partial(RawClient, rig.port, context=ours.context()))
+            await rig.until(lambda: not rig.node.connections, "gone")
+
+    run(scenario())
+
+
+@both_loops
+def test_half_a_handshake_and_silence_are_ended_in_time(
+    run: Run, ours: Certificates, node: tuple[str, str]
+) -> None:
+    hello = TlsHello(ours).bytes
+    door = gate(user("ann"), tls=node, plain_without_tls=True, limits={"login_ms": 300})
+
+    async def scenario() -> None:
+        async with running(gate=door) as rig:
+            waiting = []
+            for port, said in (
+                (rig.tls_port, b""),
+                (rig.tls_port, hello[: len(hello) // 2]),
+                (rig.tls_port, hello),
+                (rig.port, b""),
+                (rig.port, SASL_HEADER),
+            ):
+                sock = socket.create_connection(("127.0.0.1", port))
+                sock.sendall(said)
+                waiting.append(sock)
+            await rig.until(lambda: rig.count("connections_opened") == 5, "all there")
+            await rig.until(lambda: not rig.node.connections, "all ended")
+            assert rig.count("logins_late") == 5
+            for sock in waiting:
+                sock.close()
+
+    run(scenario())
+
+
+@both_loops
+def test_a_reset_in_mid_handshake_is_forgotten(
+    run: Run, ours: Certificates, node: tuple[str, str]
+) -> None:
+    hello = TlsHello(ours).bytes
+
+    async def scenario() -> None:
+        async with running(gate=gate(user("ann"), tls=node)) as rig:
+            for size in (1, 5, len(hello) // 2, len(hello)):
+                sock = socket.create_connection(("127.0.0.1", rig.tls_port))
+                sock.sendall(hello[:size])
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                sock.close()
+            await rig.until(lambda: rig.count("connections_opened") == 4, "there")
+            await rig.until(lambda: not rig.node.connections, "gone")
+            assert rig.count("tls_failed") == 4
+            assert not rig.node.gate.by_address
+
+    run(scenario())
+
+
+class TlsHello:
+    """What a client says first."""
+
+    def __init__(self, ours: Certificates) -> None:
+        incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        talker = ours.context().wrap_bio(incoming, outgoing, server_hostname="localhost")
+        with contextlib.suppress(ssl.SSLWantReadError):
+            talker.do_handshake()
+        self.bytes = outgoing.read()
+
+
+def test_a_node_that_stops_does_not_wait_for_who_has_not_logged_in(
+    node: tuple[str, str],
+) -> None:
+    async def scenario() -> None:
+        async with running(gate=gate(tls=node)) as rig:
+            socks = [socket.create_connection(("127.0.0.1", p)) for p in (rig.port, rig.tls_port)]
+            await rig.until(lambda: len(rig.node.connections) == 2, "there")
+            began = asyncio.get_running_loop().time()
+            await rig.node.stop(60.0)
+            assert asyncio.get_running_loop().time() - began < 30.0
+            for sock in socks:
+                sock.close()
+
+    asyncio.run(scenario())
+
+
+# -- much data ------------------------------------------------------------------------------------
+
+
+@both_loops
+def test_everything_arrives_in_order_over_tls_and_a_slow_reader_slows_nobody(
+    run: Run, ours: Certificates, node: tuple[str, str]
+) -> None:
+    async def scenario() -> None:
+        async with running(gate=gate(user("ann"), tls=node)) as rig:
+            made = functools.partial(
+                RawClient, rig.tls_port, user="ann", password=SECRET, context=ours.context()
+            )
+            quick = await in_thread(made)
+            slow = await in_thread(functools.partial(made, receive_buffer=4096))
+            good = quick.receiver("euronext.104?quality=0", 100_000)
+            late = slow.receiver("euronext.104?quality=0", 100_000)
+            for client, link in ((quick, good), (slow, late)):
+                assert await in_thread(answered, client, link) == ""
+            await rig.stream(1, 1500)
+            got = await in_thread(received, quick, good, 1500)
+            assert [each.sequence for each in got] == list(range(1, 1501))
+            got = await in_thread(received, slow, late, 1500)
+            assert [each.sequence for each in got] == list(range(1, 1501))
+            await in_thread(quick.close)
+            await in_thread(slow.close)
+            assert rig.count("tls_failed") == 0
+
+    run(scenario())
+
+
+# -- what is whose --------------------------------------------------------------------------------
+
+
+def test_a_link_outside_the_users_services_is_refused_and_counted(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    door = gate(user("ann", "euronext.104"), plain_without_tls=True)
+
+    async def scenario() -> None:
+        async with running(gate=door, observer=Subscriptions()) as rig:
+            client = RawClient(rig.port, user="ann", password=SECRET)
+            outside = client.receiver("euronext.105", 10)
+            inside = client.receiver("euronext.104", 10)
+            said = await in_thread(answered, client, outside)
+            assert said == "amqp:unauthorized-access: user ann is not entitled to euronext.105"
+            assert await in_thread(answered, client, inside) == ""
+            assert rig.count("links_unentitled") == 1
+            assert rig.count("links_refused") == 1
+            assert rig.count("links_narrowed") == 0
+            await in_thread(client.close)
+
+    asyncio.run(scenario())
+    assert "user ann is not entitled to euronext.105" in capsys.readouterr().err
+
+
+def test_anonymous_has_what_a_user_of_that_name_has() -> None:
+    door = gate(user("anonymous", "euronext.104"), anonymous=True)
+
+    async def scenario() -> None:
+        async with running(gate=door) as rig:
+            for options in ({"sasl": True}, {"sasl": False}):
+                client = RawClient(rig.port, **options)
+                outside = client.receiver("euronext.105", 10)
+                assert "not entitled" in await in_thread(answered, client, outside)
+                assert await in_thread(answered, client, client.receiver("euronext.104", 1)) == ""
+                await in_thread(client.close)
+
+    asyncio.run(scenario())
+
+
+# -- limits --------------------------------------------------------------------------------
+
+
+def test_connections_of_an_address_have_a_bound() -> None:
+    door = gate(limits={"connections_per_address": 2})
+
+    async def scenario() -> None:
+        async with running(gate=door) as rig:
+            clients = [RawClient(rig.port) for _ in range(2)]
+            for client in clients:
+                await in_thread(opened, client)
+            late = socket.create_connection(("127.0.0.1", rig.port))
+            assert await in_thread(everything, late) == b""
+            assert rig.count("connections_limited") == 1
+            await in_thread(clients[0].close)
+            await rig.until(lambda: len(rig.node.connections) == 1, "a place is free")
+            again = RawClient(rig.port)
+            await in_thread(opened, again)
+            for client in (again, clients[1]):
+                await in_thread(client.close)
+
+    asyncio.run(scenario())
+
+
+def test_connections_of_a_user_have_a_bound_and_the_excess_is_told_why() -> None:
+    door = gate(
+        user("ann"),
+        user("bob", connections=2),
+        plain_without_tls=True,
+        limits={"connections_per_user": 1},
+    )
+
+    async def scenario() -> None:
+        async with running(gate=door) as rig:
+            held = []
+            for name in ("ann", "bob", "bob"):
+                client = RawClient(rig.port, user=name, password=SECRET)
+                await in_thread(opened, client)
+                held.append(client)
+            for name in ("ann", "bob"):
+                client = RawClient(rig.port, user=name, password=SECRET)
+                shut = functools.partial(
+                    client.pump, lambda c=client: bool(c.connection.state & CLOSED), "refusal"
+                )
+                await in_thread(shut)
+                condition = client.connection.remote_condition
+                assert condition.name == "amqp:resource-limit-exceeded"
+                assert f"user {name} has" in condition.description
+                await in_thread(client.close)
+            assert rig.count("connections_limited") == 2
+            for client in held:
+                await in_thread(client.close)
+            await rig.until(lambda: not rig.node.connections, "gone")
+            assert not rig.node.gate.by_user
+
+    asyncio.run(scenario())
+
+
+def test_links_of_a_connection_have_a_bound() -> None:
+    door = gate(limits={"links_per_connection": 2})
+
+    async def scenario() -> None:
+        async with running(gate=door) as rig:
+            client, other = RawClient(rig.port), RawClient(rig.port)
+            links = [client.receiver("euronext.104", 1, f"n{n}") for n in range(3)]
+            said = [await in_thread(answered, client, link) for link in links]
+            assert said == ["", "", "amqp:resource-limit-exceeded: too many links"]
+            assert await in_thread(answered, other, other.receiver("euronext.104", 1)) == ""
+            assert rig.count("links_limited") == 1
+            await in_thread(client.close)
+            await in_thread(other.close)
+
+    asyncio.run(scenario())
+
+
+def test_links_that_are_asked_for_too_quickly_are_refused() -> None:
+    door = gate(limits={"attaches_per_s": 2})
+
+    async def scenario() -> None:
+        async with running(gate=door) as rig:
+            client = RawClient(rig.port)
+            links = [client.receiver("euronext.104", 1, f"n{n}") for n in range(20)]
+            said = [await in_thread(answered, client, link) for link in links]
+            assert said[:4] == [""] * 4
+            assert "amqp:resource-limit-exceeded: links are asked for too quickly" in said
+            await in_thread(client.close)
+
+    asyncio.run(scenario())
+
+
+def test_sessions_of_a_connection_have_a_bound() -> None:
+    door = gate(limits={"sessions_per_connection": 3})
+
+    async def scenario() -> None:
+        async with running(gate=door) as rig:
+            client = RawClient(rig.port)
+            await in_thread(opened, client)
+            assert client.transport.remote_channel_max == 2
+            await in_thread(client.close)
+            # A client that does not care what was said.
+            rude = socket.create_connection(("127.0.0.1", rig.port))
+            header = b"AMQP\x00\x01\x00\x00"
+            opening = bytes.fromhex("00000018 02000000 005310 c00b 01 a108") + b"stranger"
+            opening = struct.pack(">I", len(opening)) + opening[4:]
+            begin = bytes.fromhex("02000009 005311 c007 04 40 43 5264 5264".replace(" ", ""))
+            begin = struct.pack(">I", 4 + len(begin)) + begin
+            rude.sendall(header + opening + begin)
+
+            def told() -> None:
+                heard = b""
+                rude.settimeout(PATIENCE_S)
+                while b"amqp:" not in heard:
+                    data = rude.recv(65536)
+                    assert data, heard
+                    heard += data
+                rude.close()
+
+            await in_thread(told)
+            await rig.until(lambda: not rig.node.connections, "gone")
+
+    asyncio.run(scenario())
+
+
+def test_messages_that_a_link_does_not_settle_have_a_bound() -> None:
+    door = gate(limits={"unsettled_per_link": 5})
+
+    async def scenario() -> None:
+        async with running(gate=door) as rig:
+            client = RawClient(rig.port)
+            client.settle = False
+            link = client.receiver("euronext.104?quality=0", 100, settled=False)
+            assert await in_thread(answered, client, link) == ""
+            await rig.stream(1, 20)
+            await in_thread(received, client, link, 5)
+            await in_thread(client.settle_down, link)
+            assert len(client.got(link)) == 5
+            for _ in range(3):
+                for delivery in client.deliveries:
+                    delivery.update(proton.Delivery.ACCEPTED)
+                    delivery.settle()
+                client.deliveries.clear()
+                await in_thread(received, client, link, len(client.got(link)) + 5)
+            assert [each.sequence for each in client.got(link)] == list(range(1, 21))
+            await in_thread(client.close)
+
+    asyncio.run(scenario())
+
+
+def test_a_small_frame_client_and_settings_still_fit_over_tls(
+    ours: Certificates, node: tuple[str, str]
+) -> None:
+    async def scenario() -> None:
+        async with running(Settings(max_frame_bytes=512), gate=gate(tls=node)) as rig:
+            client = await in_thread(
+                functools.partial(RawClient, rig.tls_port, context=ours.context(), max_frame=512)
+            )
+            link = client.receiver("euronext.104?as=batch&quality=0", 100)
+            assert await in_thread(answered, client, link) == ""
+            await rig.stream(1, 100)
+            await in_thread(received, client, link, 1)
+            await in_thread(client.close)
+
+    asyncio.run(scenario())

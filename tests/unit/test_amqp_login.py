@@ -1,0 +1,98 @@
+"""The node's door by itself: what is offered, who decides, and how many may be there."""
+
+import asyncio
+from typing import Any
+
+import pytest
+from security_kit import SECRET, gate, user
+
+from feedhandler.amqp.login import Admission, Gate
+from feedhandler.amqp.sasl import Credentials
+from feedhandler.amqp.users import User, Users
+
+
+class Shown:
+    """TLS of a client that has shown a certificate with these names."""
+
+    def __init__(self, *names: str) -> None:
+        self.peer_names = list(names)
+
+
+def door(**options: Any) -> Gate:
+    """A gate with a user who has a certificate; no file is read."""
+    made = gate(user("ann"), plain_without_tls=True, **options)
+    people = [made.users.by_password("ann", SECRET), User("bob", certificate="desk 7")]
+    made.users = Users([each for each in people if each], made.users.anonymous is not None)
+    return made
+
+
+def entered(made: Gate, *names: str) -> Admission:
+    admission = made.enter("10.0.0.1", False)
+    admission.tls = Shown(*names)  # type: ignore[assignment]
+    return admission
+
+
+@pytest.mark.parametrize(
+    ("names", "name", "comes_in"),
+    [
+        (("desk 7",), "", True),
+        (("desk 7",), "bob", True),
+        (("desk 7", "d7.example"), "d7.example", True),
+        (("desk 7",), "ann", False),
+        (("desk 8",), "", False),
+        (("desk 8",), "bob", False),
+    ],
+)
+def test_a_certificate_lets_in_as_its_own_user_only(
+    names: tuple[str, ...], name: str, comes_in: bool
+) -> None:
+    made = door()
+    decided = made.at_once(entered(made, *names), Credentials("EXTERNAL", name))
+    assert decided is not None
+    who, why = decided
+    assert (who is not None and who.name == "bob") is comes_in
+    assert why
+
+
+def test_what_is_offered_depends_on_the_listener_and_on_the_certificate() -> None:
+    made = door(anonymous=True)
+    plain = made.enter("10.0.0.1", False)
+    assert made._mechanisms(plain) == ("PLAIN", "ANONYMOUS")
+    assert made._mechanisms(entered(made)) == ("PLAIN", "ANONYMOUS")
+    assert made._mechanisms(entered(made, "any")) == ("EXTERNAL", "PLAIN", "ANONYMOUS")
+    made = gate(user("ann"), plain_without_tls=False, anonymous=True)
+    assert made._mechanisms(made.enter("10.0.0.1", False)) == ("ANONYMOUS",)
+
+
+def test_a_password_that_was_right_is_known_at_once_the_next_time() -> None:
+    made = door()
+    asked = Credentials("PLAIN", "ann", SECRET)
+
+    async def scenario() -> None:
+        assert made.at_once(made.enter("10.0.0.1", False), asked) is None
+        found, _ = await made.check(asked)
+        assert found is not None
+        known = made.at_once(made.enter("10.0.0.1", False), asked)
+        assert known is not None
+        assert known[0] is found
+        made.close()
+        made.close()
+
+    asyncio.run(scenario())
+
+
+def test_who_has_left_makes_room() -> None:
+    made = gate(limits={"connections_per_user": 1, "connections_per_address": 2})
+    who = User("ann")
+    first, second = (made.enter("10.0.0.1", False) for _ in range(2))
+    assert made.full("10.0.0.1")
+    assert not made.full("10.0.0.2")
+    made.welcome(first, who)
+    made.welcome(second, who)
+    assert not first.excess
+    assert second.excess == "user ann has 1 connections already"
+    made.leave(second)
+    assert not made.full("10.0.0.1")
+    made.leave(first)
+    assert not made.by_user
+    assert not made.by_address

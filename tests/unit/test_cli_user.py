@@ -1,0 +1,49 @@
+"""`feedhandler user`: a hash from a password that nobody sees."""
+
+import io
+import sys
+import tomllib
+
+import pytest
+
+from feedhandler.amqp.users import verify
+from feedhandler.codecs.errors import UsageError
+from feedhandler.ops import user
+
+
+def piped(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+
+
+def test_a_line_of_standard_input_becomes_a_table(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    piped(monkeypatch, "correct horse\nmore\n")
+    assert user.run("ann") == 0
+    told = capsys.readouterr().out
+    assert "horse" not in told
+    (table,) = tomllib.loads(told)["amqp"]["users"]
+    assert table["name"] == "ann"
+    assert verify("correct horse", table["password"])
+
+
+@pytest.mark.parametrize("text", ["", "\n", "x" * 2000, "a\0b"])
+def test_what_is_no_password_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    piped(monkeypatch, text)
+    with pytest.raises(UsageError):
+        user.run("ann")
+
+
+@pytest.mark.parametrize("again", ["secret", "other"])
+def test_a_terminal_is_asked_twice(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], again: str
+) -> None:
+    words = iter(["secret", again])
+    monkeypatch.setattr(user.getpass, "getpass", lambda prompt: next(words))
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
+    if again == "secret":
+        assert user.run("ann") == 0
+        assert "secret" not in capsys.readouterr().out
+    else:
+        with pytest.raises(UsageError, match="not the same"):
+            user.run("ann")
