@@ -21,7 +21,7 @@ import cproton_ffi
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport int64_t, uint16_t, uint32_t, uint64_t, uintptr_t
+from libc.stdint cimport int64_t, intptr_t, uint16_t, uint32_t, uint64_t, uintptr_t
 from libc.string cimport memcpy
 
 from feedhandler.codecs.errors import FeedhandlerError
@@ -122,6 +122,11 @@ cdef bint _LENDS_CREDIT = (
     b"pn_link_is_receiver(receiver)" not in Path(cproton_ffi.__file__).read_bytes())
 
 
+cdef void _unwritten(intptr_t context, int subsystem, int severity, const char *text) noexcept nogil:
+    """Where the engine's complaints go: of a frame size that is too small it writes one whatever
+    the masks say."""
+
+
 cdef str _text(const char *value):
     return "" if value == NULL else value.decode("utf-8", "replace")
 
@@ -206,6 +211,7 @@ cdef class Connection:
         self.collector = pn_collector()
         pn_connection_collect(self.connection, self.collector)
         pn_logger_reset_mask(pn_transport_logger(self.transport), _SUBSYSTEMS, _COMPLAINTS)
+        pn_logger_set_log_sink(pn_transport_logger(self.transport), _unwritten, 0)
         if server:
             pn_transport_set_server(self.transport)
         pn_transport_require_auth(self.transport, False)
@@ -356,7 +362,9 @@ cdef class Connection:
             kind = pn_event_type(event)
             if kind == _DELIVERY:
                 delivery = pn_event_delivery(event)
-                link = pn_link_get_context(pn_delivery_link(delivery))
+                link = pn_delivery_link(delivery)
+                if link != NULL:  # or the delivery ended with its link, before its event came
+                    link = pn_link_get_context(link)
                 if link != NULL and (<Link> <object> link)._on_delivery(delivery) != 0:
                     found.append((_MESSAGE_TOO_LARGE, <object> link))
             elif kind == _LINK_FLOW:

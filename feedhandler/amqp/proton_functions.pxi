@@ -36,6 +36,8 @@ ctypedef Bytes (*tag_of_t)(void *) noexcept nogil
 ctypedef ssize_t (*send_t)(void *, const char *, size_t) noexcept nogil
 ctypedef ssize_t (*recv_t)(void *, char *, size_t) noexcept nogil
 ctypedef void (*on_masks_t)(void *, unsigned short, unsigned short) noexcept nogil
+ctypedef void (*sink_t)(intptr_t, int, int, const char *) noexcept nogil
+ctypedef void (*on_sink_t)(void *, sink_t, intptr_t) noexcept nogil
 ctypedef void (*update_t)(void *, unsigned long) noexcept nogil
 ctypedef unsigned long (*state_t)(void *) noexcept nogil
 
@@ -155,6 +157,7 @@ cdef of_t pn_delivery_get_context = <of_t> _function("pn_delivery_get_context")
 cdef on_pointer_t pn_delivery_set_context = <on_pointer_t> _function("pn_delivery_set_context")
 cdef of_t pn_transport_logger = <of_t> _function("pn_transport_logger")
 cdef on_masks_t pn_logger_reset_mask = <on_masks_t> _function("pn_logger_reset_mask")
+cdef on_sink_t pn_logger_set_log_sink = <on_sink_t> _function("pn_logger_set_log_sink")
 cdef on_t pn_data_clear = <on_t> _function("pn_data_clear")
 cdef int_of_t pn_link_remote_rcv_settle_mode = (
     <int_of_t> _function("pn_link_remote_rcv_settle_mode"))

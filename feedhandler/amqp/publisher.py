@@ -107,6 +107,7 @@ class Publisher(Peer):
         self._container = container
         self._tell = tell
         self._sock: socket.socket | None = None
+        self._offered: proton.PublisherLink | None = None
         self._task: asyncio.Task[None] | None = None
         self._ended: asyncio.Future[str] | None = None
         self._batch_timer: asyncio.TimerHandle | None = None
@@ -327,9 +328,11 @@ class Publisher(Peer):
         way = self._way
         name = f"{self._container}/{self.config.name}"
         if way.probe and self._probe is None:
-            self._probe = self.engine.publisher(f"{name}/probe", way.probe)
+            self._probe = self._offered = self.engine.publisher(f"{name}/probe", way.probe)
         else:
-            self.engine.publisher(name, way.address, way.capability, way.durable, way.outcomes)
+            self._offered = self.engine.publisher(
+                name, way.address, way.capability, way.durable, way.outcomes
+            )
         self.work()
 
     def _on_attached(self, link: Any) -> None:
@@ -381,6 +384,7 @@ class Publisher(Peer):
         if self.engine is not None:
             for link in list(self.engine.links.values()):
                 link.release()
+        self._offered = None
         self.engine = None  # type: ignore[assignment]
 
     # -- from the event loop ----------------------------------------------------------------
@@ -473,19 +477,24 @@ class Publisher(Peer):
             self._tell_up()
 
     def _handle(self, kind: int, link: Any) -> None:
+        """Act upon one event. What a broker says twice, or of links that are not ours, is nothing:
+        a link of its own is refused."""
         assert self.engine is not None
         if kind == proton.CONNECTION_REMOTE_OPEN:
-            self._on_open()
+            if self.state is State.CONNECTING:
+                self._on_open()
+        elif kind == proton.CONNECTION_REMOTE_CLOSE:
+            self._end(_words(self.engine.remote_condition) or "closed by the broker")
+        elif link is None or link is not self._offered:
+            if kind == proton.LINK_REMOTE_OPEN and link is not None:
+                link.refuse("amqp:not-allowed", "the gateway takes no links")
         elif kind == proton.LINK_REMOTE_OPEN:
-            self._on_attached(link)
+            if self.state is State.ATTACHING:
+                self._on_attached(link)
         elif kind in (proton.LINK_REMOTE_CLOSE, proton.LINK_REMOTE_DETACH):
-            if link is None:
-                return  # the answer to a link that we have closed
             words = link.remote_condition
             self._settle()
             self._end(_words(words) or _words(self.engine.session_condition) or "link closed")
-        elif kind == proton.CONNECTION_REMOTE_CLOSE:
-            self._end(_words(self.engine.remote_condition) or "closed by the broker")
 
     def _why(self) -> str:
         """Why the connection broke."""

@@ -10,6 +10,7 @@ header's checks, so that the damage reaches the layers behind.
 """
 
 import random
+import struct
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,6 +38,8 @@ from tests.amqp_wire import (
     wire,
 )
 
+#: How the tags of the node's service begin: day, feed, service (`amqp_kit.prefix_of`).
+PREFIX = struct.pack(">IHH", 20261121, 1, 104)
 FOLDER = Path(__file__).resolve().parent / "conversations"
 #: Phrases kept to be put together, and how many of them are new in each conversation.
 POOL_PHRASES = 400
@@ -54,7 +57,21 @@ ADDRESSES = (
     "euronext.104?as=byte", "queue.x", "", "*", "euronext.104?snapshot=1", "euronext.104?from=00",
     "#,#,#,euronext.*?as=packet", "x" * 5000,
     "euronext.104?types=" + ",".join(map(str, range(300))),
+    "euronext.104?full=drop_oldest", "euronext.#?full=drop_oldest&as=message",
+    "euronext.104?full=conflate", "euronext.104?full=drop_oldest&quality=0",
 )  # fmt: skip
+
+
+#: Addresses that go on from a tag; how old its packet is, in packets, and which other tags there are.
+RESUMING = ("euronext.104?from={}", "#?as=batch&from={}", "euronext.*?full=drop_oldest&from={}",
+            "euronext.104?quality=0&from={}", "euronext.104?as=message&types=230&from={}")  # fmt: skip
+AGES = range(-3, 300)
+#: Shares of attaches that resume, that have a part in a group; groups, with an address each.
+RESUMES, SHARES, GROUPS = 0.1, 0.15, 6
+#: The share of conversations that log in by PLAIN, and what they say then: mostly what is right.
+PLAIN = 0.15
+RESPONSES = (*(b"\0user\0right",) * 8, b"user\0user\0right", b"\0user\0wrong", b"\0\0", b"\xff")
+SASL_INIT, SASL_RESPONSE = 0x41, 0x43
 
 
 @dataclass
@@ -78,6 +95,8 @@ class Mutator:
             if isinstance(part, Frame) and part.kind == 0 and part.code > BEGIN
         ]
         self.handles = 10
+        #: Which packet the market has come to, for tags.
+        self.sequence = 0
         self.pool = [self.phrase() for _ in range(POOL_PHRASES)]
 
     @staticmethod
@@ -108,15 +127,21 @@ class Mutator:
 
     def _attach(self, handle: int) -> Frame:
         rng = self.rng
-        source = described(SOURCE, rng.choice(ADDRESSES))
-        if rng.random() < 0.3:
+        name, shared = f"link {handle}", rng.random() < SHARES
+        source = described(SOURCE, self._address())
+        if shared:
+            group = rng.randrange(GROUPS)
+            name = f"group {group}|{handle}"
+            source = described(SOURCE, ADDRESSES[group % 3])
+        if shared or rng.random() < 0.2:
             source.value += [
                 wire(rng.choice(EDGES) % 2**32), Value(0xA3, b"never"), wire(0),
                 wire(rng.random() < 0.1), self._map(), Value(0xA3, b"copy"), self._map(),
-                described(0x24), wire([b"amqp:accepted:list"]), Value(0xA3, b"shared"),
+                described(0x24), wire([b"amqp:accepted:list"]),
+                Value(0xA3, b"shared" if shared else b"queue"),
             ]  # fmt: skip
-        role = rng.random() < 0.9
-        fields = [f"link {handle}", handle, role, ubyte(rng.randrange(4)), ubyte(rng.randrange(3))]
+        role = shared or rng.random() < 0.9
+        fields = [name, handle, role, ubyte(rng.randrange(4)), ubyte(rng.randrange(3))]
         rest = [
             self._map(),
             False,
@@ -127,6 +152,17 @@ class Mutator:
             self._map(),
         ]
         return Frame(0, described(ATTACH, *fields, source, described(TARGET), *rest))
+
+    def _address(self) -> str:
+        """What a link asks for; now and then from a message of the recent past on."""
+        rng = self.rng
+        if rng.random() >= RESUMES:
+            return rng.choice(ADDRESSES)
+        sequence = max(0, self.sequence - rng.choice(AGES))
+        tag = bytearray(PREFIX + struct.pack(">QH", sequence, rng.choice((0, 3, 0xFFFE, 0xFFFF))))
+        if rng.random() < 0.1:
+            tag[rng.randrange(len(tag))] = rng.randrange(256)
+        return rng.choice(RESUMING).format(tag.hex())
 
     def _map(self) -> Value:
         """A map of symbols, now and then one that is none or very deep."""
@@ -274,7 +310,7 @@ class Mutator:
         """A beginning, and phrases behind it."""
         rng = self.rng
         parts = []
-        for each in rng.choice(self.beginnings):
+        for each in self._begun():
             if isinstance(each, Frame):
                 harmed = rng.random() < WILD
                 parts.append(
@@ -288,6 +324,23 @@ class Mutator:
         for place in rng.sample(range(POOL_PHRASES), rng.randrange(1, PHRASES_MAX)):
             parts.extend(self.pool[place])
         return [self._flip(part) for part in parts]
+
+    def _begun(self) -> list[bytes | Frame]:
+        """A client's beginning; now and then with a name and a password."""
+        rng = self.rng
+        found: list[bytes | Frame] = rng.choice(self.beginnings)
+        if rng.random() >= PLAIN:
+            return found
+        response = Value(0xA0, rng.choice(RESPONSES))
+        mechanism = Value(0xA3, b"PLAIN")
+        said = [Frame(0, described(SASL_INIT, mechanism, response), kind=1)]
+        if rng.random() < 0.3:  # the response is waited for
+            said = [
+                Frame(0, described(SASL_INIT, mechanism), kind=1),
+                Frame(0, described(SASL_RESPONSE, response), kind=1),
+            ]
+        rest = [each for each in found[1:] if not isinstance(each, Frame) or not each.kind]
+        return [found[0], *said, *rest]
 
     def words_before(self, parts: list[Part]) -> int:
         """How many parts are the conversation's beginning: a client waits for an answer to them."""

@@ -33,6 +33,9 @@ from node_kit import NodeRig, Settings
 
 from feedhandler.amqp import proton
 from feedhandler.amqp.connection import NodeConnection
+from feedhandler.amqp.login import Admission, Gate
+from feedhandler.amqp.sasl import Credentials
+from feedhandler.amqp.users import User, Users
 from feedhandler.amqp_settings import LimitsConfig
 from tests.fuzz.frame_mutator import Mutator
 
@@ -44,6 +47,11 @@ CONVERSATIONS_A_PACKET, CONVERSATIONS_A_LOOK = 16, 256
 WARM_UP = 0.2
 #: What the process may grow by after that, whatever the number of frames: its allocator's slack.
 GROWTH_BYTES_MAX = 16 << 20
+#: What may wait for a link, and what its service remembers: so little that links fall behind, and
+#: tags are too old now and then.
+QUEUE_BYTES, HISTORY_BYTES = 8_000, 65_536
+#: Packets at a look at time, more than `QUEUE_BYTES`.
+BURST_PACKETS = 30
 #: Bytes of the file that keeps the last conversation.
 KEEP_BYTES = 4 << 20
 #: What the node, or the engine in it, must have said at least once in a million frames.
@@ -55,6 +63,16 @@ CONDITIONS = (
     "amqp:resource-limit-exceeded",
     "amqp:connection:framing-error",
 )
+#: The node's counters that must have moved, too.
+COUNTERS = (
+    "logins_refused",
+    "resumed",
+    "resumed_late",
+    "history_sent_bytes",
+    "shared_again",
+    "links_overrun",
+    "dropped",
+)
 _CONDITION = re.compile(rb"\xa3.(amqp:[a-z: -]+)", re.DOTALL)
 
 
@@ -64,9 +82,23 @@ class StillLoop:
     def __init__(self) -> None:
         self.now = 0.0
         self.writers: dict[int, Callable[[], None]] = {}
+        self.soon: list[tuple[Callable[..., None], tuple[Any, ...]]] = []
 
     def time(self) -> float:
         return self.now
+
+    def call_soon(self, callback: Callable[..., None], *arguments: Any) -> None:
+        self.soon.append((callback, arguments))
+
+    def call_later(self, _seconds: float, callback: Callable[..., None], *arguments: Any) -> Any:
+        self.soon.append((callback, arguments))
+
+    def turn(self) -> None:
+        """Call what is to be called soon, or later."""
+        while self.soon:
+            due, self.soon = self.soon, []
+            for callback, arguments in due:
+                callback(*arguments)
 
     def add_reader(self, fd: int, callback: Callable[[], None]) -> None:
         pass
@@ -79,6 +111,22 @@ class StillLoop:
 
     def remove_writer(self, fd: int) -> None:
         self.writers.pop(fd, None)
+
+
+class Door(Gate):
+    """Anybody, or the user with the right password, which is seen at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.limits = LimitsConfig(attaches_per_s=0)
+        self.plain_without_tls = True
+        self.users = Users([User("user", password="a hash")], anonymous=True)
+
+    def at_once(self, admission: Admission, asked: Credentials) -> tuple[User | None, str] | None:
+        if asked.mechanism != "PLAIN":
+            return super().at_once(admission, asked)
+        right = (asked.name, asked.password) == ("user", "right")
+        return (User("user") if right else None), "wrong user or password"
 
 
 class Watcher:
@@ -122,17 +170,20 @@ class Outcome:
     conditions: Counter[str] = field(default_factory=Counter)
     resident_bytes: list[int] = field(default_factory=list)
     grown_bytes: int = 0
+    counts: dict[str, int] = field(default_factory=dict)
 
     @property
     def missing(self) -> list[str]:
-        """Conditions that never came."""
-        return [name for name in CONDITIONS if not self.conditions[name]]
+        """Conditions that never came, counters that never moved."""
+        found = [name for name in CONDITIONS if not self.conditions[name]]
+        return found + [name for name in COUNTERS if not self.counts.get(name)]
 
     def report(self) -> str:
         said = ", ".join(f"{name} {count:,}" for name, count in self.conditions.most_common())
         return (
             f"{self.frames:,} mutated frames of {self.taken:,} taken in {self.conversations:,} "
-            f"conversations, {self.grown_bytes / 2**20:.1f} MiB grown: {said}"
+            f"conversations, {self.grown_bytes / 2**20:.1f} MiB grown: {said}; "
+            + ", ".join(f"{name} {self.counts.get(name, 0):,}" for name in COUNTERS)
         )
 
 
@@ -140,10 +191,10 @@ class Run:
     """A node, its watcher, and what is fed to it."""
 
     def __init__(self, seed: int, keep: Path | None = None) -> None:
-        settings = Settings(max_links=30, idle_timeout_ms=60_000, queue_bytes=200_000)
-        self.rig = NodeRig(settings)
+        settings = Settings(max_links=30, idle_timeout_ms=60_000, queue_bytes=QUEUE_BYTES)
+        self.rig = NodeRig(settings, history_bytes=HISTORY_BYTES)
         self.node = self.rig.node
-        self.node.gate.limits = LimitsConfig(attaches_per_s=0)
+        self.node.gate = Door()
         self.strangers = 0
         self.loop = StillLoop()
         self.node.loop = self.loop  # type: ignore[assignment]
@@ -159,13 +210,13 @@ class Run:
         self.sequence = 0
         self.watcher = Watcher(self)
 
-    def welcome(self, sock: socket.socket) -> NodeConnection:
+    def welcome(self, sock: socket.socket, encrypted: bool = False) -> NodeConnection:
         """Give the node one end of a pair, as if it had accepted it; each from another address,
         for the node does not hear addresses that have failed too often."""
         sock.setblocking(False)
         self.strangers += 1
         before = set(self.node.connections)
-        self.node._on_client(sock, f"stranger {self.strangers}", 1, False)
+        self.node._on_client(sock, f"stranger {self.strangers}", 1, encrypted)
         (made,) = self.node.connections - before
         return made
 
@@ -178,7 +229,11 @@ class Run:
         theirs, ours = socket.socketpair()
         theirs.setblocking(False)
         connection = self.welcome(ours)
-        marks = [part.mutated for part in parts if not part.data.startswith(b"AMQP")]
+        marks = [
+            part.mutated
+            for part in parts
+            if not part.data.startswith(b"AMQP") and part.data[5:6] != b"\1"
+        ]
         begun = self.mutator.words_before(parts)
         for some in (parts[:begun], parts[begun:]):
             try:
@@ -187,6 +242,7 @@ class Run:
                 break
             if not connection.gone:
                 connection.on_readable()
+            self.loop.turn()
         self.open.append((theirs, connection, marks))
         if len(self.open) > OPEN_CONVERSATIONS:
             self.finish(*self.open.pop(0))
@@ -211,21 +267,24 @@ class Run:
             if not connection.gone:  # what waits for the time that leavers are given
                 connection.end()
 
-    def market(self) -> None:
-        """One more packet for everybody; the watcher must get it."""
-        self.sequence += 1
-        self.expected += self.rig.packets(self.sequence, self.sequence)
+    def market(self, packets: int = 1) -> None:
+        """More packets for everybody; the watcher must get them."""
+        first, self.sequence = self.sequence + 1, self.sequence + packets
+        self.mutator.sequence = self.sequence
+        self.expected += self.rig.packets(first, self.sequence)
         self.rig.ring.publish()
         while self.node.pump():
             pass
         for callback in list(self.loop.writers.values()):
             callback()
+        self.loop.turn()
         self.watcher.turn()
         assert not self.expected, "the watcher has not got its packet"
 
     def look(self) -> None:
-        """Time passes, and memory is measured."""
+        """Time passes, the market is in a hurry, and memory is measured."""
         self.loop.now += 1.0
+        self.market(BURST_PACKETS)
         for connection in list(self.node.connections):
             connection.engine.tick(int(self.loop.now * 1000))
             connection.work()
@@ -257,6 +316,7 @@ class Run:
         assert self.node.connections == {self.watcher.connection}, "a connection was forgotten"
         assert self.node.links == 1, "a link was forgotten"
         assert len(self.node.fanout.outlets) == 1
+        outcome.counts = self.node.counters()
         return outcome
 
 

@@ -11,7 +11,7 @@ import pytest
 from amqp_kit import packet
 from broker_peer_kit import FakeBroker, broker
 from node_kit import NodeRig, Run, both_loops
-from proton import Delivery
+from proton import Delivery, Endpoint
 
 from feedhandler.amqp.publisher import Publishers
 from feedhandler.publish_settings import PublishConfig
@@ -444,5 +444,26 @@ def test_a_connection_that_breaks_with_each_message_is_told_of_once() -> None:
             await rig.confirmed()
             await rig.until(lambda: len(rig.told) == 3, "up again, when it confirms")
             assert "publishing to" in rig.told[2]
+
+
+def test_a_link_that_the_broker_offers_is_refused_and_harms_nothing() -> None:
+    async def story() -> None:
+        async with broker() as peer, publishing(peer.url) as rig:
+            await rig.confirmed()
+            (connection,) = peer.connections
+            session = connection.connection.session()
+            session.open()
+            links = [session.receiver("mine"), session.sender("mine too")]
+            for link in links:
+                link.open()
+            connection.work()
+            closed = Endpoint.REMOTE_CLOSED
+            await rig.until(lambda: all(link.state & closed for link in links), "refused")
+            assert links[0].remote_condition.name == "amqp:not-allowed"
+            links[1].close()
+            connection.work()
+            await rig.stream(1, 5)
+            await rig.confirmed()
+            assert rig.seen["connects"] == 1
 
     asyncio.run(story())
