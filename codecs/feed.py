@@ -7,6 +7,7 @@ Prices in encoding: an `int` is the wire integer; a `Price`, `Decimal`, `float` 
 the message's own scale. Times: the raw wire fields are what is encoded.
 """
 
+import functools
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
@@ -182,7 +183,7 @@ class Feed:
             return ord(label)
         raise UsageError(f"{label!r} is no message type of {self.name}", self._types_hint())
 
-    @property
+    @functools.cached_property
     def _labels_are_text(self) -> bool:
         return any(isinstance(ways[0].label, str) for ways in self.layouts.values())
 

@@ -62,9 +62,11 @@ ADDRESSES = (
 )  # fmt: skip
 
 
-#: Addresses that go on from a tag; how old its packet is, in packets, and which other tags there are.
-RESUMING = ("euronext.104?from={}", "#?as=batch&from={}", "euronext.*?full=drop_oldest&from={}",
-            "euronext.104?quality=0&from={}", "euronext.104?as=message&types=230&from={}")  # fmt: skip
+#: Addresses that go on from a tag, and how old its packet is, in packets.
+RESUMING = (
+    "euronext.104?from={}", "#?as=batch&from={}", "euronext.*?full=drop_oldest&from={}",
+    "euronext.104?quality=0&from={}", "euronext.104?as=message&types=230&from={}",
+)  # fmt: skip
 AGES = range(-3, 300)
 #: Shares of attaches that resume, that have a part in a group; groups, with an address each.
 RESUMES, SHARES, GROUPS = 0.1, 0.15, 6

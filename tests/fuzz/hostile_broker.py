@@ -7,6 +7,7 @@ reads both ways independently of the engine, and says which messages the broker 
 accepted: nothing else may have left the publisher's window.
 """
 
+import functools
 import struct
 
 from tests.amqp_wire import (
@@ -38,11 +39,13 @@ from tests.amqp_wire import (
 from tests.fuzz.frame_mutator import EDGES, WILD, Mutator, Part, copy_of
 
 #: Phrases kept to be put together; new ones, frames of one, and phrases in each conversation.
-POOL_PHRASES, NEW_PHRASES, FRAMES_MAX, PHRASES_MAX = 400, 2, 14, 20
+POOL_PHRASES, NEW_PHRASES, FRAMES_MAX, PHRASES_MAX = 400, 1, 14, 24
 #: Messages that a phrase's outcomes are about: those that a conversation may have brought.
 MESSAGES = 64
 #: The share of a beginning's frames that are mutated, and of phrases that end link or connection.
 HARMED, ENDS = 0.03, 0.03
+#: Frames whose meaning is remembered: phrases come again and again.
+FRAMES_KEPT = 20_000
 #: Accepted, rejected, released, modified, received, and one that nobody knows.
 STATES = (ACCEPTED, ACCEPTED, ACCEPTED, 0x25, 0x26, 0x27, 0x23, 0x99)
 MODIFIED = Value(0x53, 0x27)
@@ -54,7 +57,6 @@ class Script(Mutator):
     def __init__(self, seed: int, link: str) -> None:
         self.link = link
         super().__init__(seed)
-        self.phrases = [self.phrase() for _ in range(POOL_PHRASES)]
 
     # -- what any broker says ---------------------------------------------------------------
 
@@ -168,9 +170,9 @@ class Script(Mutator):
         """A conversation: the opening, the answer to the link, then so many shares of phrases."""
         rng = self.rng
         for _ in range(NEW_PHRASES):
-            self.phrases[rng.randrange(POOL_PHRASES)] = self.phrase()
+            self.pool[rng.randrange(POOL_PHRASES)] = self.phrase()
         places = rng.sample(range(POOL_PHRASES), rng.randrange(shares, PHRASES_MAX))
-        parts = [self._flip(part) for place in places for part in self.phrases[place]]
+        parts = [self._flip(part) for place in places for part in self.pool[place]]
         size = -(-len(parts) // shares)
         rest = [parts[at : at + size] for at in range(0, len(parts), size)]
         return [self._parts(self.opening()), self._parts(self.answer()), *rest]
@@ -210,31 +212,34 @@ class Hearing:
             size, offset = struct.unpack_from(">IB", data, at)
             if size < 8:
                 break
-            try:
-                found |= self._accepted_by(data[at + 4 * offset : at + size])
-            except (LookupError, struct.error, RecursionError, AttributeError, TypeError):
+            named = accepted_by(data[at + 4 * offset : at + size])
+            if named is None:
                 return set(self.numbers.values())
+            for first, last in named:
+                span = (last - first) % 2**32
+                found |= {n for place, n in self.numbers.items() if (place - first) % 2**32 <= span}
             at += size
         return found
 
-    def _accepted_by(self, body: bytes) -> set[int]:
+
+@functools.lru_cache(FRAMES_KEPT)
+def accepted_by(body: bytes) -> list[tuple[int, int]] | None:
+    """The delivery-ids, first and last, that a frame's body accepts; None: it cannot be read."""
+    try:
         performative = decode(body)[0] if body else None
         if performative is None or performative.descriptor is None:
-            return set()
+            return []
         fields = performative.value
         if performative.descriptor.value != DISPOSITION or len(fields) < 5:
-            return set()
+            return []
         state = fields[4].descriptor
         if state is None or state.value != ACCEPTED:
-            return set()
-        first, last = (each.value if isinstance(each.value, int) else None for each in fields[1:3])
-        firsts = {first or 0, 0} if first is None else {first}
-        return {
-            number
-            for begin in firsts
-            for place, number in self.numbers.items()
-            if (place - begin) % 2**32 <= ((begin if last is None else last) - begin) % 2**32
-        }
+            return []
+        ends = [each.value if isinstance(each.value, int) else None for each in fields[1:3]]
+    except (LookupError, struct.error, RecursionError, AttributeError, TypeError):
+        return None
+    first, last = ends[0] or 0, ends[1]
+    return [(first, first if last is None else last)]
 
 
 def _whole(data: bytes) -> int:

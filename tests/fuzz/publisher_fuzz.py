@@ -49,6 +49,8 @@ QUEUE_BYTES = 65_536
 RETRY_US = 1
 #: Conversations between two looks at memory, and packets then: more than may wait.
 CONVERSATIONS_A_LOOK, BURST_PACKETS = 128, 500
+#: What every packet holds: messages differ by their tags.
+PACKET = packet(1, [order(1000)])
 #: Turns in which an honest broker must have got everything.
 HONEST_TURNS = 1000
 
@@ -212,7 +214,8 @@ class Run:
         """As `Publisher._run` does after a connection."""
         publisher = self.publisher
         engine = publisher.engine
-        assert engine is not None and publisher._ended is not None
+        assert engine is not None
+        assert publisher._ended is not None
         if not self.over:
             self.loop.theirs.close()
             publisher._on_readable()
@@ -242,8 +245,7 @@ class Run:
         """More packets."""
         for _ in range(packets):
             self.sequence += 1
-            data = packet(self.sequence, [order(1000, self.sequence % 10_000)])
-            self.rig.put(data, self.sequence, 1)
+            self.rig.put(PACKET, self.sequence, 1)
         self.rig.pump()
         for peer in self.rig.fanout.settle():
             peer.attend()
