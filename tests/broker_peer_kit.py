@@ -69,7 +69,8 @@ class _Connection(asyncio.Protocol):
         elif event.type == proton.Event.SESSION_REMOTE_OPEN:
             event.session.open()
         elif event.type == proton.Event.LINK_REMOTE_OPEN:
-            self._attach(event.link)
+            if event.link.state & proton.Endpoint.LOCAL_UNINIT:  # not the answer to our own
+                self._attach(event.link)
         elif event.type == proton.Event.DELIVERY:
             self._take(event.delivery)
         elif event.type == proton.Event.CONNECTION_REMOTE_CLOSE:

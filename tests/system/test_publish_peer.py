@@ -451,8 +451,7 @@ def test_a_link_that_the_broker_offers_is_refused_and_harms_nothing() -> None:
         async with broker() as peer, publishing(peer.url) as rig:
             await rig.confirmed()
             (connection,) = peer.connections
-            session = connection.connection.session()
-            session.open()
+            session = connection.connection.session_head(Endpoint.LOCAL_ACTIVE)
             links = [session.receiver("mine"), session.sender("mine too")]
             for link in links:
                 link.open()
