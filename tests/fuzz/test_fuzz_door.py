@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 
 from feedhandler.amqp.sasl import AMQP_HEADER, SASL_HEADER, SaslServer, State
 from feedhandler.amqp.security import ServerTls
 from tests.amqp_wire import Frame, Value, described
 from tests.fuzz.frame_mutator import RESPONSES, SASL_INIT, SASL_RESPONSE
 from tests.fuzz.node_fuzz import GROWTH_BYTES_MAX, Run, resident_bytes
+
+trustme = pytest.importorskip("trustme", reason="makes the certificates")
 
 LOGINS, HANDSHAKES = 5_000, 600
 #: Mutations of one log-in at most, and the bytes that sizes and constructors are made of.

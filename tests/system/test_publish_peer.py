@@ -445,6 +445,8 @@ def test_a_connection_that_breaks_with_each_message_is_told_of_once() -> None:
             await rig.until(lambda: len(rig.told) == 3, "up again, when it confirms")
             assert "publishing to" in rig.told[2]
 
+    asyncio.run(story())
+
 
 def test_a_link_that_the_broker_offers_is_refused_and_harms_nothing() -> None:
     async def story() -> None:
