@@ -144,7 +144,8 @@ cdef int _put(void *data, bytes encoded) except -1:
 
 
 cdef object _value(void *data):
-    """What proton's own form of a value holds, as Python has it; None for nothing."""
+    """What proton's own form of a value holds, as Python has it; None for nothing, and for what
+    Python cannot have: lists in lists in lists, text that is none, a map's key that is a list."""
     from proton import Data  # decodes what its own library encodes; once a connection or link
 
     cdef ssize_t size = pn_data_encoded_size(data)
@@ -152,10 +153,13 @@ cdef object _value(void *data):
         return None
     encoded = bytearray(size)
     pn_data_encode(data, encoded, size)
-    decoder = Data()
-    decoder.decode(bytes(encoded))
-    decoder.rewind()
-    return decoder.get_object() if decoder.next() else None
+    try:
+        decoder = Data()
+        decoder.decode(bytes(encoded))
+        decoder.rewind()
+        return decoder.get_object() if decoder.next() else None
+    except Exception:  # of many kinds, and all the peer's doing
+        return None
 
 
 #: Every outcome of a message that we understand, for who wants to know before it uses them.

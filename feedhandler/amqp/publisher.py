@@ -480,12 +480,13 @@ class Publisher(Peer):
         """Act upon one event. What a broker says twice, or of links that are not ours, is nothing:
         a link of its own is refused."""
         assert self.engine is not None
+        ours = link is not None and link is self._offered
         if kind == proton.CONNECTION_REMOTE_OPEN:
             if self.state is State.CONNECTING:
                 self._on_open()
         elif kind == proton.CONNECTION_REMOTE_CLOSE:
             self._end(_words(self.engine.remote_condition) or "closed by the broker")
-        elif link is None or link is not self._offered:
+        elif not ours:
             if kind == proton.LINK_REMOTE_OPEN and link is not None:
                 link.refuse("amqp:not-allowed", "the gateway takes no links")
         elif kind == proton.LINK_REMOTE_OPEN:

@@ -15,6 +15,7 @@ from feedhandler.amqp.proton import (
     ReceiverLink,
     SenderLink,
 )
+from tests import amqp_wire as wire
 
 PAYLOAD = b"\x00\x53\x75\xb0\x00\x00\x01\x2c" + bytes(300)
 
@@ -266,3 +267,50 @@ def test_a_connection_whose_links_are_released_is_freed_at_once() -> None:
         gc.garbage.clear()
         gc.enable()
     assert found == []
+
+
+def hearing(said: bytes, *, server: bool) -> Connection:
+    """A connection that has read this."""
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    made = Connection(ours.fileno(), server=server, container="ours")
+    theirs.sendall(said)
+    while made.receive() > 0:
+        pass
+    ours.close()
+    theirs.close()
+    return made
+
+
+def test_properties_that_python_cannot_have_are_none() -> None:
+    deep, key = b"\x45", b"\xc0\x01\x00"
+    for _ in range(3000):
+        deep = b"\xd0" + (len(deep) + 4).to_bytes(4, "big") + b"\0\0\0\x01" + deep
+    for value in (deep, key, b"\xa1\x01\xff"):
+        pair = (key if value is key else b"\xa3\x01x") + value
+        properties = wire.wire([])
+        properties.code, properties.value = wire.MAP32, [Raw(pair), Raw(b"")]
+        said = wire.frame(wire.OPEN, "x", *[None] * 8, properties)
+        made = hearing(wire.AMQP_HEADER + said, server=True)
+        assert [kind for kind, _ in made.events()] == [proton.CONNECTION_REMOTE_OPEN]
+        assert made.remote_properties == {}
+
+
+class Raw(wire.Value):
+    """Encoded already."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(0x40, None)
+        self.data = data
+
+    def encode(self) -> bytes:
+        return self.data
+
+
+@pytest.mark.parametrize("server", [True, False])
+def test_the_engine_writes_no_complaint_of_a_peer_to_stderr(
+    server: bool, capfd: pytest.CaptureFixture[str]
+) -> None:
+    made = hearing(wire.opening(max_frame=5), server=server)
+    assert made.remote_max_frame_bytes == 512 or not server
+    assert capfd.readouterr().err == ""
