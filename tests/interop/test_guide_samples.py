@@ -12,6 +12,7 @@ import pytest
 import uvloop
 from clients_kit import Command, go_command, javascript_command
 from node_kit import PATIENCE_S, NodeRig, running
+from security_kit import SECRET, Certificates, gate, user
 
 from tests.interop.install import SAMPLES
 
@@ -19,22 +20,24 @@ GUIDES = SAMPLES.parent
 ADDRESS = "euronext.104?types=230"
 
 
-def command_of(language: str) -> Command:
+def command_of(language: str, name: str = "subscribe") -> Command:
     """How a sample is started."""
     if language == "javascript":
-        return javascript_command(SAMPLES / "javascript" / "subscribe.js")
+        return javascript_command(SAMPLES / "javascript" / f"{name}.js")
     if language == "go":
-        return go_command("subscribe")
-    return Command([sys.executable, str(SAMPLES / "python" / "subscribe.py")], {})
+        return go_command(name)
+    return Command([sys.executable, str(SAMPLES / "python" / f"{name}.py")], {})
 
 
 every_language = pytest.mark.parametrize("language", ["python", "javascript", "go"])
 
 
 @contextlib.asynccontextmanager
-async def sample(language: str, *words: str) -> AsyncIterator[asyncio.subprocess.Process]:
+async def sample(
+    language: str, *words: str, name: str = "subscribe"
+) -> AsyncIterator[asyncio.subprocess.Process]:
     """A sample that runs while the block does."""
-    command = command_of(language)
+    command = command_of(language, name)
     pipe = asyncio.subprocess.PIPE
     environment = {**os.environ, **command.environment}
     process = await asyncio.create_subprocess_exec(
@@ -86,6 +89,54 @@ def test_a_sample_says_why_it_was_refused(language: str) -> None:
             assert "amqp:invalid-field" in errors.decode()
 
     uvloop.run(scenario())
+
+
+resuming_languages = pytest.mark.parametrize("language", ["python", "javascript"])
+
+
+@resuming_languages
+def test_a_sample_resumes_by_tls_with_a_password(language: str, tmp_path: Path) -> None:
+    certificates = Certificates(tmp_path)
+    door = gate(user("ann", "euronext.104"), tls=certificates.issue("localhost"))
+    password, tag = tmp_path / "password.txt", tmp_path / "tag.txt"
+    password.write_text(SECRET + "\n")
+
+    async def scenario() -> None:
+        async with running(gate=door, history_bytes=1 << 20) as rig:
+            words = [f"amqps://ann@localhost:{rig.tls_port}", "euronext.104?quality=0"]
+            words += [certificates.ca, str(password), str(tag), "3"]
+
+            async def spoken(*packets: int) -> None:
+                async with sample(language, *words, name="resume") as process:
+                    await rig.until(lambda: rig.node.links == 1, "attached")
+                    await rig.stream(*packets)
+                    async with asyncio.timeout(PATIENCE_S):
+                        output, errors = await process.communicate()
+                    assert process.returncode == 0, errors.decode()
+                    said.extend(output.decode().splitlines())
+                await rig.until(lambda: not rig.node.connections, "gone")
+
+            said: list[str] = []
+            await spoken(1, 5)
+            await rig.stream(6, 6)
+            await spoken(7, 7)
+            assert said == [f"packet 104 {number}" for number in range(1, 7)]
+            password.write_text("another one")
+            async with sample(language, *words, name="resume") as process:
+                async with asyncio.timeout(PATIENCE_S):
+                    _, errors = await process.communicate()
+                assert process.returncode == 1
+                assert "no connection" in errors.decode()
+
+    uvloop.run(scenario())
+
+
+@resuming_languages
+def test_a_guide_shows_how_to_resume_word_for_word(language: str) -> None:
+    (file,) = (SAMPLES / language).glob("resume.*")
+    page = (GUIDES / f"{language}.md").read_text()
+    assert file.read_text() in page
+    assert f"samples/{language}/{file.name}" in page
 
 
 @every_language
