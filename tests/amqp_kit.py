@@ -5,7 +5,7 @@ as the receive thread would, pumps, and looks at what each `FakeLink` was sent.
 """
 
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from proton import Message as ProtonMessage
@@ -184,10 +184,12 @@ class Rig:
         queue_bytes: int = 1 << 20,
         batch_bytes: int = 65_536,
         peer: Peer | None = None,
+        entitlement: Any = None,
     ) -> tuple[Outlet, FakeLink]:
-        """A link to `address`, taking part from now on."""
+        """A link to `address`, taking part from now on, within an entitlement."""
         link = FakeLink(grants)
         subscription = parse_address(address, self.feed.type_code, snapshots=True, history=True)
+        subscription = replace(subscription, entitlement=entitlement)
         outlet = Outlet(peer or self.peer, link, subscription, queue_bytes, batch_bytes)
         found = self.resumption.find(subscription)
         self.fanout.add(outlet, list(found))

@@ -6,6 +6,7 @@ gives a disposition or None to leave the message unanswered, and can break every
 
 import asyncio
 import contextlib
+import ssl
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -150,11 +151,13 @@ class FakeBroker:
 
 
 @contextlib.asynccontextmanager
-async def broker(answer: Answer | None = None, credit: int = 1000) -> AsyncIterator[FakeBroker]:
+async def broker(
+    answer: Answer | None = None, credit: int = 1000, tls: ssl.SSLContext | None = None
+) -> AsyncIterator[FakeBroker]:
     """A broker that listens while the block runs."""
     made = FakeBroker(answer, credit)
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: _Connection(made), "127.0.0.1", 0)
+    server = await loop.create_server(lambda: _Connection(made), "127.0.0.1", 0, ssl=tls)
     made.port = server.sockets[0].getsockname()[1]
     try:
         yield made

@@ -219,6 +219,8 @@ class Publisher(Peer):
                 while self.state is not State.UP and not self._ended.done():
                     await self._next_step()
         except TimeoutError:
+            if self._session is not None and not self._session.ready:
+                return "no answer to TLS in time (is it the port for amqps?)"
             return "no answer in time"
         except OSError as error:
             if error.errno is None or isinstance(error, socket.gaierror):

@@ -96,7 +96,7 @@ class TlsSession:
         )
         self._server = server
         self._begun = False
-        self._closed = False
+        self._closed = self._heard = False
         self._raw = b""
         self.ready = False
         self.ended = False
@@ -120,8 +120,14 @@ class TlsSession:
 
     def eof(self) -> None:
         """The socket brings nothing more."""
-        if not self.ready and self.fault is None:
+        if self.fault is not None:
+            return
+        if not self.ready:
             self.fault = TlsFault("it broke off the handshake", "is it the port for amqps?")
+        elif not self._server and not self._heard:
+            # In TLS 1.3 a client is done before the server has seen its certificate, or none.
+            reason = "it closed right after the handshake"
+            self.fault = TlsFault(reason, "it may want a client certificate")
 
     def _shake(self) -> None:
         try:
@@ -140,13 +146,11 @@ class TlsSession:
             size = cast(int, self._object.read(min(len(room), RECORD_BYTES_MAX), room))
         except ssl.SSLWantReadError:
             return 0
-        except ssl.SSLZeroReturnError:
-            self.ended = True
-            return 0
         except ssl.SSLError as error:
             self.fault = fault_of(error)
             return 0
         self.ended = size == 0
+        self._heard = self._heard or size > 0
         return size
 
     def write(self, data: memoryview) -> None:

@@ -206,8 +206,20 @@ def test_a_handshake_that_breaks_off_is_named(ours: Certificates, node: tuple[st
     assert "broke off" in client.fault.reason
     client, server = pair(ours, node)
     talk(client, server)
+    server.write(memoryview(b"words"))
+    client.receive(server.take())
+    assert read(client) == b"words"
     client.eof()
     assert client.fault is None
+    client, server = pair(ours, node)
+    talk(client, server)
+    server.eof()
+    assert server.fault is None
+    client.eof()
+    client.eof()
+    assert client.fault == TlsFault(
+        "it closed right after the handshake", "it may want a client certificate"
+    )
 
 
 def test_damaged_records_end_the_session(ours: Certificates, node: tuple[str, str]) -> None:

@@ -41,6 +41,7 @@ def parsed(text: str) -> AmqpConfig:
         (TLS + ANN, False),
         ("[amqp]\nanonymous = false\n" + TLS + ANN, False),
         ("[amqp]\nanonymous = true\n" + TLS, True),
+        ('[amqp]\nanonymous = true\n[[amqp.users]]\nname = "anonymous"\nservices = ["*"]\n', True),
     ],
 )
 def test_who_may_come_in_without_a_name(text: str, anonymous: bool) -> None:

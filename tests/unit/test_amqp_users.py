@@ -264,6 +264,8 @@ def test_a_wrong_password_and_a_user_that_is_not_there_cost_the_same(
     )
     assert users.by_password(name, password) is None
     assert [cost[:3] for cost in costs] == [(16, 8, 1)]
+    assert users.by_password(name, password) is None
+    assert costs[0] == costs[1]
 
 
 def test_nobody_has_a_password_where_nobody_has_one() -> None:

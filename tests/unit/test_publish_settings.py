@@ -89,6 +89,10 @@ def test_a_wrong_url_is_refused_without_being_repeated(to: str) -> None:
         ({"password_env": "X"}, "more than one password"),
         ({"to": "amqp://127.0.0.1", "password_env": "X"}, "a password but no user"),
         ({"to": "amqp://feed:x@10.0.0.1"}, "unencrypted to another machine"),
+        ({"to": "amqps://feed:x@10.0.0.1", "management": "http://10.0.0.1"}, "management: would"),
+        ({"to": "amqp://127.0.0.1", "ca": "ca.pem"}, "ca: says nothing without TLS"),
+        ({"to": "amqps://10.0.0.1", "certificate": "c.pem"}, "key: missing"),
+        ({"to": "amqps://10.0.0.1", "key": "k.pem"}, "certificate: missing"),
         ({"management": "10.0.0.1:15672"}, "no http:// or https:// URL"),
         ({"management": "http://u:p@h"}, "may not hold a user"),
         ({"kind": "rabbitmq-3"}, "wants management"),
@@ -209,3 +213,8 @@ def test_where_messages_go_is_said_by_one_of_three_keys() -> None:
     assert (made.form, made.goal) == ("topic", "md")
     made = destination(exchange="", queue="q")
     assert (made.form, made.goal) == ("queue", "q")
+
+
+def test_a_password_goes_to_another_machine_over_tls() -> None:
+    place = destination(to="amqps://feed:x@10.0.0.1", management="https://10.0.0.1").resolved()
+    assert (place.port, place.encrypted, place.password) == (5671, True, "x")

@@ -1,0 +1,145 @@
+"""The publisher and brokers with TLS: whom it believes, what it says, and what it never says."""
+
+import asyncio
+import ssl
+from typing import Any
+
+import pytest
+from broker_peer_kit import broker
+from node_kit import NodeRig, Run, both_loops
+from security_kit import SECRET, Certificates
+
+from feedhandler.amqp.publisher import Publishers
+from feedhandler.codecs.errors import ConfigError
+from feedhandler.publish_settings import PublishConfig
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+def serving(ours: Certificates, pair: tuple[str, str], clients: bool = False) -> ssl.SSLContext:
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(*pair)
+    if clients:
+        context.load_verify_locations(ours.ca)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+class Published(NodeRig):
+    """A fan-out with one publisher."""
+
+    def __init__(self, to: str, **settings: Any) -> None:
+        super().__init__()
+        self.told: list[str] = []
+        config = PublishConfig(
+            name="firm",
+            to=to,
+            exchange="market",
+            require_route=False,
+            reconnect_us=1000,
+            reconnect_max_us=20_000,
+            **settings,
+        )
+        self.publishers = Publishers(
+            (config,), self.fanout, self.feed.type_code, "gateway", self.told.append
+        )
+
+    async def __aenter__(self) -> "Published":
+        self.node.start()
+        self.publishers.start(self.qualities)
+        return self
+
+    async def __aexit__(self, *of: object) -> None:
+        await self.publishers.stop(0.5)
+        await self.node.stop(0.1)
+
+    @property
+    def seen(self) -> dict[str, Any]:
+        (one,) = self.publishers.snapshot()
+        return one
+
+
+@both_loops
+def test_a_stream_is_published_over_tls(run: Run, ours: Certificates) -> None:
+    mine = ours.issue("gateway.example", common="gateway")
+
+    async def scenario() -> None:
+        for clients, settings in (
+            (False, {}),
+            (True, {"certificate": mine[0], "key": mine[1]}),
+        ):
+            context = serving(ours, ours.issue("127.0.0.1"), clients)
+            async with broker(tls=context) as peer:
+                to = peer.url.replace("amqp:", "amqps:")
+                async with Published(to, ca=ours.ca, **settings) as rig:
+                    await rig.stream(1, 300)
+                    await rig.until(lambda: rig.seen["confirmed"] == 301, "confirmed")
+                    assert rig.seen["to"] == f"127.0.0.1:{peer.port}"
+                    peer.break_off()
+                    await rig.stream(301, 400)
+                    await rig.until(lambda: rig.seen["confirmed"] >= 401, "after a break")
+
+    run(scenario())
+
+
+def test_what_is_wrong_with_a_broker_is_said_once_with_a_remedy(
+    ours: Certificates, tmp_path: Any
+) -> None:
+    theirs = Certificates(tmp_path, "theirs")
+    good, late = ours.issue("127.0.0.1"), ours.expired("127.0.0.1")
+    other = ours.issue("other.example")
+    cases = (
+        (serving(ours, good), {"ca": theirs.ca}, "", "CA is not trusted (name that CA"),
+        (serving(ours, good), {}, "", "CA is not trusted"),
+        (serving(ours, late), {"ca": ours.ca}, "", "its certificate has expired"),
+        (serving(ours, other), {"ca": ours.ca}, "", "its certificate is for another"),
+        (serving(ours, good, True), {"ca": ours.ca}, "", "want a client certificate"),
+        (serving(ours, good), {"ca": ours.ca}, "feed@", "it takes no passwords"),
+    )
+
+    async def scenario() -> None:
+        for context, settings, who, words in cases:
+            async with broker(tls=context) as peer:
+                to = f"amqps://{who}127.0.0.1:{peer.port}"
+                if who:
+                    (tmp_path / "word").write_text(SECRET)
+                    settings["password_file"] = str(tmp_path / "word")
+                async with Published(to, **settings) as rig:
+                    await rig.until(lambda r=rig: len(r.told) > 0, words)
+                    await rig.until(lambda r=rig: r.seen["failures"] > 2, f"tried again: {words}")
+                    assert words in rig.told[0]
+                    assert len([line for line in rig.told if "not connected" in line]) == 1
+                    assert SECRET not in str(rig.told) + str(rig.seen) + repr(rig.publishers.all)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [(b"AMQP\x03\x01\x00\x00", "the other side speaks no TLS"), (b"", "no answer to TLS in time")],
+    ids=["a broker without TLS", "one that never answers"],
+)
+def test_a_broker_without_tls_is_named(ours: Certificates, answer: bytes, words: str) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(answer)
+        await reader.read()
+        writer.close()
+
+    async def scenario() -> None:
+        server = await asyncio.start_server(talk, "127.0.0.1", 0)
+        to = f"amqps://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        async with Published(to, ca=ours.ca, connect_timeout_us=200_000) as rig:
+            await rig.until(lambda: len(rig.told) > 0, words)
+            assert words in rig.told[0]
+        server.close()
+
+    asyncio.run(scenario())
+
+
+def test_files_that_are_not_there_are_named_before_anything_runs() -> None:
+    with pytest.raises(ConfigError, match="publish 'firm': ca: /nowhere: no such file"):
+        Published("amqps://127.0.0.1", ca="/nowhere")
