@@ -25,6 +25,8 @@ PURE_MODE: dict[str, str] = {
     "feedhandler.amqp.outlet": "feedhandler/amqp/outlet.py",
     "feedhandler.amqp.window": "feedhandler/amqp/window.py",
     "feedhandler.amqp.envelope": "feedhandler/amqp/envelope.py",
+    "feedhandler.amqp.conflation": "feedhandler/amqp/conflation.py",
+    "feedhandler.amqp.pieces": "feedhandler/amqp/pieces.py",
     "feedhandler.amqp.backlog": "feedhandler/amqp/backlog.py",
     "feedhandler.amqp.backlogged_link": "feedhandler/amqp/backlogged_link.py",
     "feedhandler.amqp.destination": "feedhandler/amqp/destination.py",

@@ -150,6 +150,10 @@ class AmqpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         _Bytes,
         _setting("waiting bytes per subscriber, room for a snapshot block; beyond it `when_full`"),
     ] = 64 * 2**20
+    conflate: Annotated[
+        bool,
+        _setting("links may ask for full=conflate; the gateway keeps every book for that"),
+    ] = False
     when_full: Annotated[
         str,
         _setting("links that do not ask by `full=`: detach, drop_oldest or conflate"),

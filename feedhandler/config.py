@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta, Struct, field
 
-from feedhandler.amqp.policies import POLICIES, fault_of_policy
+from feedhandler.amqp.policies import CONFLATE, POLICIES, fault_of_policy
 from feedhandler.amqp_settings import (
     AmqpConfig,
     LimitsConfig,
@@ -246,6 +246,12 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def interface_of(self, line: LineConfig) -> str:
         """Where `line` is joined: its own interface, or the gateway's."""
         return line.interface or self.gateway.interface
+
+    @property
+    def conflates(self) -> bool:
+        """Whether any link or destination may be conflated, so that books have to be kept."""
+        policies = {self.amqp.when_full, *(each.when_full for each in self.publish)}
+        return self.amqp.conflate or CONFLATE in policies
 
 
 class _Wrong(Exception):

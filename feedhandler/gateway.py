@@ -20,9 +20,11 @@ import msgspec
 import numpy
 import zmq
 
+from feedhandler.amqp.books import keeper_of
 from feedhandler.amqp.fanout import Fanout
 from feedhandler.amqp.login import Gate
 from feedhandler.amqp.node import Node
+from feedhandler.amqp.policies import CONFLATE
 from feedhandler.amqp.publisher import Publishers
 from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.stream import Stream
@@ -85,6 +87,8 @@ class Gateway:
             self._alias_of,
             self._reference_bytes_min(),
         )
+        if config.conflates:
+            self.fanout.keeper = keeper_of(self.feed)
         self.subscriptions = Subscriptions()
         self.node = Node(
             self.fanout,
@@ -96,6 +100,7 @@ class Gateway:
             on_attach=self.recovery.attached,
             observer=self.subscriptions,
             gate=Gate(config.amqp, _tell_tls),
+            conflates=self.feed if config.conflates else None,
         )
         self.publishers = self._publishers()
         plans = self._plans()
@@ -130,13 +135,17 @@ class Gateway:
         }
 
     def _publishers(self) -> Publishers:
-        return Publishers(
+        publishers = Publishers(
             self.config.publish,
             self.fanout,
             self.feed.type_code,
             self.config.gateway.name,
             _tell_publish,
         )
+        for publisher in publishers.all:
+            if publisher.config.when_full == CONFLATE:
+                publisher.destination.conflate(self.fanout, self.feed)
+        return publishers
 
     def _stream(self, place: int) -> Stream:
         service = self.config.channels[place].service

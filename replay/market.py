@@ -26,7 +26,8 @@ built the first time it is asked for, and kept up to date from then on.
 
 Snapshots. A refresh packet sequence may be handed to `apply` as it came, compressed or not: message
 580 clears the service, 581 changes nothing. A subscriber's messages go to `take`, which clears a
-service when the quality message with reason `snapshot-begin` says so; there 580 is only a message.
+service when the quality message with reason `snapshot-begin` says so, and some of its books when
+one with reason `books-begin` does; there 580 is only a message.
 A sequence reset is the first packet of a trading day and clears its service (`clears_on_reset`).
 
 What message 231's RetransmissionIndicator holds is not public. Here `S` begins a retransmission of
@@ -117,17 +118,20 @@ _NO_SYMBOL = cython.declare(cython.ulonglong, scanner.NO_SYMBOL)
 @cython.cclass
 class ServiceState:
     """One service. `orders` by symbol; `latest` by type, then symbol, then, where the type has
-    parts, by part. `again`: the symbols met so far in a retransmission of orders, else None."""
+    parts, by part. `again`: the symbols met so far in a retransmission of orders, else None; while
+    books are told anew it is put by in `held_again`."""
 
     orders = cython.declare(dict, visibility="readonly")
     latest = cython.declare(dict, visibility="readonly")
     again = cython.declare(set, visibility="readonly")
+    held_again = cython.declare(set, visibility="readonly")
     entries = cython.declare(cython.Py_ssize_t, visibility="readonly")
 
     def __init__(self) -> None:
         self.orders = {}
         self.latest = {}
         self.again = None
+        self.held_again = None
         self.entries = 0
 
 
@@ -203,10 +207,10 @@ class Market:
 
     # -- what comes in --------------------------------------------------------------------------
 
-    def apply(self, packet: bytes) -> int:
+    def apply(self, packet: bytes, refresh: bool = True) -> int:
         """Take in one packet of any kind; returns how many messages it brought. A refresh's
-        packets are taken as such: message 580 clears the service."""
-        return self._packet(bytes(packet), True)
+        packets are taken as such: message 580 clears the service, unless `refresh` is False."""
+        return self._packet(bytes(packet), refresh)
 
     def apply_message(self, message: bytes, service: int = 0) -> None:
         """Take in one whole message of `service`, as `apply` does the messages of a packet."""
@@ -234,6 +238,35 @@ class Market:
             return
         if reason == "snapshot-begin" or (reason == "reset" and self.clears_on_reset):
             self.clear(message.service)
+        elif reason == "books-begin":
+            self._begin_books(message.service, told)
+        elif reason == "books-end":
+            self._end_books(message.service)
+
+    def _begin_books(self, service: int, told: dict[str, Any]) -> None:
+        """The books of some symbols are told anew: they are emptied. Until the end orders told
+        again (Y) only add; `through` are the symbols that a retransmission of orders going on in
+        the stream has been through."""
+        state: ServiceState = self._state(service)
+        orders: Orders
+        try:
+            symbols, through = set(told["symbols"]), set(told.get("through", ()))
+        except (KeyError, TypeError):
+            self.problems["bad_message"] += 1
+            return
+        self._end_books(service)
+        for symbol in symbols:
+            orders = state.orders.get(symbol)
+            if orders is not None:
+                self._empty(state, orders)
+        if state.again is not None:
+            state.held_again = state.again | through
+            state.again = None
+
+    def _end_books(self, service: int) -> None:
+        state: ServiceState = self._state(service)
+        if state.held_again is not None:
+            state.again, state.held_again = state.held_again, None
 
     def clear(self, service: int) -> None:
         """Forget everything about `service`. Books that were looked at are emptied, and go on."""
@@ -364,7 +397,7 @@ class Market:
                 watched[symbol] = orders
         state.orders = watched
         state.latest = {}
-        state.again = None
+        state.again = state.held_again = None
         state.entries = len(watched)
         return 0
 
@@ -535,6 +568,26 @@ class Market:
                     messages.append(kept)
         self._all_orders(state, messages)
         return messages
+
+    def orders_of(self, service: int, symbol: int) -> int:
+        """How many orders the symbol's book has."""
+        state: ServiceState = self.services.get(service)
+        orders: Orders = None if state is None else state.orders.get(symbol)
+        return 0 if orders is None else len(orders.resting)
+
+    def book_messages(self, service: int, symbol: int) -> list[bytes]:
+        """The symbol's orders in their priority, as orders told again, without delimiters."""
+        messages: list = []
+        state: ServiceState = self.services.get(service)
+        orders: Orders = None if state is None else state.orders.get(symbol)
+        if orders is not None:
+            orders.again(messages)
+        return messages
+
+    def through(self, service: int, symbol: int) -> bool:
+        """Whether a retransmission of orders is going on that has been through the symbol."""
+        state: ServiceState = self.services.get(service)
+        return state is not None and state.again is not None and symbol in state.again
 
     def _rank(self, code: int) -> tuple[int, int]:
         """550, then 553, then 551, then the rest by number."""

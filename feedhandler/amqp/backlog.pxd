@@ -1,7 +1,9 @@
 """C view of a backlog."""
 
+from feedhandler.amqp.conflation cimport Conflation
 from feedhandler.amqp.framing cimport Frame
 from feedhandler.amqp.outlet cimport Outlet
+from feedhandler.amqp.pieces cimport Pieces
 from feedhandler.amqp.window cimport Parcel
 
 
@@ -25,6 +27,11 @@ cdef class Backlog(Outlet):
     cdef readonly unsigned long long overflows
     cdef readonly bint overflowing
     cdef readonly bint given_up
+    cdef readonly Conflation conflation
+    cdef Pieces pieces
+    cdef object keeper
+    cdef object fanout
+    cdef bint fetching
     cdef long long _number(self, str key)
     cdef int _dispatch(self, Parcel parcel)
     cdef bint _first(self)
@@ -36,4 +43,9 @@ cdef class Backlog(Outlet):
     cdef int _send(self, Parcel parcel)
     cdef int _wait(self, Parcel parcel)
     cdef Parcel _pop(self)
+    cdef int _wait_conflated(self, Parcel parcel)
+    cdef int _count_conflated(self)
+    cdef Parcel _peek(self)
+    cdef Py_ssize_t _next_size(self)
+    cdef bint _anything_to_tell(self)
     cdef bint _is_behind(self)

@@ -20,14 +20,18 @@ import cython
 import msgspec
 
 if cython.compiled:
+    from cython.cimports.feedhandler.amqp.conflation import Conflation, Waiting
     from cython.cimports.feedhandler.amqp.framing import Frame, Template, read_uint
     from cython.cimports.feedhandler.amqp.outlet import Batch, Outlet, Peer
+    from cython.cimports.feedhandler.amqp.pieces import Pieces
     from cython.cimports.feedhandler.amqp.proton import SenderLink
     from cython.cimports.feedhandler.amqp.stream import Stream
     from cython.cimports.feedhandler.amqp.window import Parcel
 else:
+    from feedhandler.amqp.conflation import Conflation, Waiting
     from feedhandler.amqp.framing import Frame, Template, read_uint
     from feedhandler.amqp.outlet import Batch, Outlet, Peer
+    from feedhandler.amqp.pieces import Pieces
     from feedhandler.amqp.proton import SenderLink
     from feedhandler.amqp.stream import Stream
     from feedhandler.amqp.window import Parcel
@@ -46,6 +50,11 @@ DROP_SHARE = 8
 _DROP_SHARE = cython.declare(cython.Py_ssize_t, DROP_SHARE)
 #: And by no more messages than this, beyond what must go: some 0.8 us each, and the feed waits.
 DROP_MESSAGES_MAX = 1000
+
+
+def _never_enough(service: int, symbol: int) -> int:
+    """Where nobody keeps books, no number of orders is too many."""
+    return 1 << 62
 
 
 @cython.cclass
@@ -86,6 +95,22 @@ class Backlog(Outlet):
         self.dropped = self.dropped_bytes = self.overflows = 0
         self.conflated = self.conflated_bytes = self.books_sent = 0
         self.overflowing = self.given_up = False
+        self.conflation = None
+        self.pieces = None
+        self.keeper = None
+        self.fanout = None
+        self.fetching = False
+
+    def conflate(self, fanout: object, feed: object) -> None:
+        """Conflate from now on; to be called before anything waits. The books are the keeper's
+        that `fanout` has, if it has one."""
+        self.fanout = fanout
+        self.keeper = fanout.keeper
+        orders_max = _never_enough if self.keeper is None else self.keeper.orders_of
+        self.pieces = Pieces(feed, self.keeper is not None)
+        self.conflation = Conflation(self.queue_bytes_max, orders_max)
+        self.queue = self.conflation
+        self.numbers_late = True
 
     # -- what a subclass says ---------------------------------------------------------------
 
@@ -155,6 +180,7 @@ class Backlog(Outlet):
             following = sequence + 1 if self.catching else stream.next_sequence
         block: cython.bint = sequence >= _BLOCK_BIT
         parcel = Parcel(frame.snapshot(), service, sequence, following, block, "", template.key)
+        parcel.template = template
         if self.numbers_late:
             parcel.number_at = template.sequence_at
         return parcel
@@ -172,8 +198,13 @@ class Backlog(Outlet):
     @cython.cfunc
     def _send(self, parcel: Parcel) -> cython.int:
         """Send a message first; the caller has asked for room and readiness."""
+        at: cython.Py_ssize_t = parcel.number_at
+        data: bytes = parcel.data
         if parcel.reason:
             parcel = self._finished(parcel)
+        elif at > 0:
+            number = self._number(parcel.key).to_bytes(4, "big")
+            parcel = parcel.cut(data[:at] + number + data[at + 4 :])
         self._dispatch(parcel)
         self.sent += 1
         self.sent_bytes += len(parcel.data)
@@ -200,8 +231,11 @@ class Backlog(Outlet):
     def _wait(self, parcel: Parcel) -> cython.int:
         """Let a message wait; at the bound something gives way."""
         self.waited += 1
-        self.queue.append(parcel)
-        self.queued_bytes += len(parcel.data) + _ENTRY_BYTES
+        if self.conflation is not None:
+            self._wait_conflated(parcel)
+        else:
+            self.queue.append(parcel)
+            self.queued_bytes += len(parcel.data) + _ENTRY_BYTES
         if self.queued_bytes + self._held_elsewhere() > self.queue_bytes_max:
             self._overflow()
         if self.queued_bytes > self.queued_bytes_high:
@@ -210,14 +244,18 @@ class Backlog(Outlet):
         return 0
 
     def _overflow(self) -> None:
-        """The bound is passed: the oldest give way."""
+        """The bound is passed: what can be is conflated, then the oldest give way."""
+        if self.conflation is not None and self._squeeze():
+            return
         if not self.overflowing:
             self._set_overflowing(True)
             self.overflows += 1
         room = self.queue_bytes_max - self._held_elsewhere()
         least = room - self.queue_bytes_max // _DROP_SHARE
         enough = self.dropped + DROP_MESSAGES_MAX
-        while self.queue and self.queued_bytes > (room if self.dropped >= enough else least):
+        while self._peek() is not None and self.queued_bytes > (
+            room if self.dropped >= enough else least
+        ):
             self._drop_oldest()
 
     def _set_overflowing(self, full: bool) -> None:
@@ -225,9 +263,85 @@ class Backlog(Outlet):
         self.overflowing = full
         self.full_time.set(full, self.clock())
 
+    # -- what is conflated ------------------------------------------------------------------
+
+    @cython.cfunc
+    def _wait_conflated(self, parcel: Parcel) -> cython.int:
+        """Let a message wait, newer market messages taking the part of older ones."""
+        waiting: Waiting
+        if self.fetching:
+            self.conflation.put_front(parcel)
+        else:
+            for waiting in self.pieces.split(parcel):
+                self.conflation.put(waiting)
+        self._count_conflated()
+        return 0
+
+    @cython.cfunc
+    def _count_conflated(self) -> cython.int:
+        """Note what was taken out, for counters and for who has to be told."""
+        conflation: Conflation = self.conflation
+        self.queued_bytes = conflation.bytes
+        if conflation.gone:
+            self.conflated = conflation.conflated
+            self.conflated_bytes = conflation.conflated_bytes
+            for service, (count, first, last) in conflation.take_gone().items():
+                self.shortfalls[service].conflate(count, first, last)
+        return 0
+
+    def _squeeze(self) -> bool:
+        """Give up what can be given up without loss; whether that is enough."""
+        while self.queued_bytes + self._held_elsewhere() > self.queue_bytes_max:
+            if not self.conflation.squeeze():
+                return False
+            self._count_conflated()
+        return True
+
+    def _fetch_books(self) -> bool:
+        """Put the next books that are due in front of what waits; whether there were any."""
+        if self.keeper is None or self.catching or not self.conflation.at_end_of_turn():
+            return False
+        while self.open_batches:  # what they hold is older than the books are
+            self._close(self.open_batches[0])
+        key = None if self.overrun else self.conflation.due()
+        if key is None:
+            return False
+        stream: Stream = self.by_service[key[0]]
+        symbols: list = []
+        while key is not None and key[0] == stream.service:
+            if not self.keeper.fits(stream.service, symbols, key[1]):
+                break
+            symbols.append(key[1])
+            self.conflation.clean(key)
+            key = self.conflation.due()
+        self.books_sent += len(symbols)
+        shortfall = self.shortfalls[stream.service]
+        self.fetching = True
+        try:
+            self.keeper.send(self.fanout, stream, symbols, shortfall, self)
+        finally:
+            self.fetching = False
+        self.queued_bytes = self.conflation.bytes
+        return True
+
+    def _tell_caught_up(self) -> None:
+        """Nothing waits any more: say so where something was conflated."""
+        for service, shortfall in self.shortfalls.items():
+            if shortfall.conflating and not shortfall.conflation_untold:
+                stream: Stream = self.by_service[service]
+                self.notices.append((service, *shortfall.caught_up(stream.next_sequence)))
+                self.untold = True
+
+    # -- what goes --------------------------------------------------------------------------
+
     @cython.cfunc
     def _pop(self) -> Parcel:
-        parcel: Parcel = self.queue.popleft()
+        parcel: Parcel
+        if self.conflation is not None:
+            parcel = self.pieces.join(self.conflation.pop())
+            self.queued_bytes = self.conflation.bytes
+            return parcel
+        parcel = self.queue.popleft()
         self.queued_bytes -= len(parcel.data) + _ENTRY_BYTES
         return parcel
 
@@ -236,10 +350,12 @@ class Backlog(Outlet):
         parcel: Parcel = self._pop()
         self._lose(parcel)
         shortfall = self.shortfalls[parcel.service]
-        while self.queue and shortfall.skipping:
-            following: Parcel = self.queue[0]
-            if following.service != parcel.service or not shortfall.skips(
-                following.block, following.reason, following.data
+        while shortfall.skipping:
+            following: Parcel = self._peek()
+            if (
+                following is None
+                or following.service != parcel.service
+                or not shortfall.skips(following.block, following.reason, following.data)
             ):
                 return
             self._count_drop(self._pop())
@@ -273,22 +389,51 @@ class Backlog(Outlet):
     @cython.ccall
     def drain(self) -> cython.int:
         """Send what waits, as far as credit, room and the engine allow."""
-        parcel: Parcel
         if self.given_up:
             return 0
-        if self.untold and not self._first():
+        if self._anything_to_tell() and not self._first():
             self._tell()
         while self.queue and not self.untold and not self._first() and self.sender.ready():
-            parcel = self.queue[0]
-            if not self._room(len(parcel.data)):
+            if self.conflation is not None and self._fetch_books():
+                continue
+            size: cython.Py_ssize_t = self._next_size()
+            if size < 0 or not self._room(size):
                 break
             self._send(self._pop())
+        if self.conflation is not None and not self.queue and not self.untold:
+            self._tell_caught_up()
+            self._tell()
         if not self.queue:
             if self.overflowing:
                 self._set_overflowing(False)
             self.settle_batches()
         self._note_backlog()
         return 0
+
+    @cython.cfunc
+    def _peek(self) -> Parcel:
+        """The message that goes next, or the head of it; None where none may go."""
+        if self.conflation is not None:
+            return self.conflation.peek()
+        return self.queue[0] if self.queue else None
+
+    @cython.cfunc
+    def _next_size(self) -> cython.Py_ssize_t:
+        """Bytes of the message that goes next; -1 where none may go."""
+        parcel: Parcel
+        if self.conflation is not None:
+            return self.conflation.next_size()
+        parcel = self.queue[0]
+        return len(parcel.data)
+
+    @cython.cfunc
+    def _anything_to_tell(self) -> cython.bint:
+        """Whether the receiver must hear something before anything later goes."""
+        if self.conflation is not None and not self.untold:
+            for shortfall in self.shortfalls.values():
+                if shortfall.conflation_untold:
+                    self.untold = True
+        return self.untold
 
     def _tell(self) -> None:
         """Tell the receiver what it lacks, before anything later."""
@@ -310,6 +455,8 @@ class Backlog(Outlet):
                 stream: Stream = self.by_service[service]
                 if self in stream.concerned:
                     self.notices.extend(told)
+            if shortfall.conflation_untold:
+                self.notices.append((service, *shortfall.conflated_notice()))
         return len(self.notices) > 0
 
     def _send_note(self, parcel: Parcel) -> None:

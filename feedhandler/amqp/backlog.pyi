@@ -1,11 +1,14 @@
 from collections.abc import Callable
 
+from feedhandler.amqp.conflation import Conflation
+from feedhandler.amqp.fanout import Fanout
 from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.proton import SenderLink
 from feedhandler.amqp.routing import Subscription
 from feedhandler.amqp.shortfall import Shortfall
 from feedhandler.amqp.stopwatch import Stopwatch
 from feedhandler.amqp.stream import Stream
+from feedhandler.codecs import Feed
 
 DROP_SHARE: int
 DROP_MESSAGES_MAX: int
@@ -25,6 +28,8 @@ class Backlog(Outlet):
     overflows: int
     overflowing: bool
     given_up: bool
+    conflation: Conflation | None
+    def conflate(self, fanout: Fanout, feed: Feed) -> None: ...
     def __init__(
         self,
         peer: Peer,

@@ -55,9 +55,14 @@ class BackloggedLink(Backlog):
 
     @cython.cfunc
     def _dispatch(self, parcel: Parcel) -> cython.int:
-        """Number a message that waited, and send it. A quality message has its number."""
-        data: bytes = parcel.data
-        at: cython.Py_ssize_t = parcel.number_at
-        if at > 0:
-            data = data[:at] + self._number("").to_bytes(4, "big") + data[at + 4 :]
-        return self.sender.send(data, 0, len(data))
+        """Send a message that has its number."""
+        return self.sender.send(parcel.data, 0, len(parcel.data))
+
+    def _overflow(self) -> None:
+        """The bound is passed: the oldest give way; where even what is conflated is too much, the
+        link is given up."""
+        if self.conflation is None:
+            Backlog._overflow(self)
+        elif not self._squeeze():
+            self.overflows += 1
+            self.give_up()

@@ -157,11 +157,17 @@ class Destination(Backlog):
             return
         self._set_overflowing(True)
         self.overflows += 1
-        while self.queue:
+        while self._peek() is not None:
             self._drop_oldest()
         self.given_up = True
         self.peer.overruns.append(self)
         self.peer.touch()
+
+    def _lose(self, parcel: Parcel) -> None:
+        """A message that was not numbered yet leaves a hole in its key's numbers all the same."""
+        if parcel.number_at > 0:
+            self._number(parcel.key)
+        Backlog._lose(self, parcel)
 
     # -- what the broker says ---------------------------------------------------------------
 

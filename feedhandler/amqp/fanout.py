@@ -93,7 +93,8 @@ class Fanout:
     to `on_refresh(channel, sequence, packet bytes)`.
 
     `tap`, where it is set, is a recorder's ring: it gets a copy of every packet that is delivered,
-    snapshots included; `tap_drops` counts those it had no room for.
+    snapshots included; `tap_drops` counts those it had no room for. `keeper`, where it is set,
+    hears what is published: it keeps the books for links that conflate.
     """
 
     def __init__(
@@ -124,6 +125,7 @@ class Fanout:
         self.tap = None
         self.tap_drops = 0
         self.tap_ns = 0
+        self.keeper = None
         self.outlets = []
         self.dirty_peers = []
         self.header = PacketHeader()
@@ -193,26 +195,60 @@ class Fanout:
         nothing. All of it is queued before this returns. `last` is the snapshot's LastSeqNum,
         which is in the packets' tags. Reference data in it names symbols first.
         """
-        place: int
         data: bytes
-        outlet: Outlet
         if self.reference_type >= 0:
             self.learn(stream, packets)
         if outlets is None and stream.history is not None:
             following = stream.next_sequence
             stream.history.note(stream.prefix, following, begin, tuple(packets), last, end)
+        if self.keeper is not None:
+            self.keeper.clear(stream.service)
+            for data in packets:
+                self.keeper.packet(bytes(data))
         chosen = [each for each in stream.concerned if outlets is None or each in outlets]
-        if not chosen:
-            return
+        if chosen:
+            self._block(stream, begin, packets, last << BLOCK_SHIFT, end, chosen)
+
+    def books(
+        self,
+        stream: Stream,
+        begin: bytes,
+        packets: list[bytes],
+        place: tuple[int, int],
+        end: bytes,
+        outlet: Outlet,
+    ) -> None:
+        """Send some symbols' books to one link that is behind, between the marks `begin` and
+        `end`. `place`: the number of the last live packet in them, and the first packet's place
+        in their tags. It is no part of what is published: no recorder hears of it."""
+        tap, self.tap = self.tap, None
+        try:
+            self._block(stream, begin, packets, (place[0] << BLOCK_SHIFT) + place[1], end, [outlet])
+        finally:
+            self.tap = tap
+
+    def _block(
+        self,
+        stream: Stream,
+        begin: bytes,
+        packets: list[bytes],
+        place: int,
+        end: bytes,
+        chosen: list[Outlet],
+    ) -> None:
+        """Send a block to the links `chosen`."""
+        number: int
+        data: bytes
+        outlet: Outlet
         self.quality(stream, begin, chosen)
-        tag = SNAPSHOT_BIT | last << BLOCK_SHIFT
+        tag = SNAPSHOT_BIT | place
         for outlet in chosen:
             outlet.chosen = True
         self.restricted = True
         try:
-            for place, data in enumerate(packets):
+            for number, data in enumerate(packets):
                 count = self._take(data)
-                self._deliver(stream, tag + place, 0, 0, len(data), count, 0)
+                self._deliver(stream, tag + number, 0, 0, len(data), count, 0)
         finally:
             self.restricted = False
             self.source = self.ring.data
@@ -374,6 +410,8 @@ class Fanout:
         )
         if stream is not None and kind != GAP:
             stream.next_sequence = following
+            if self.keeper is not None and kind == RESET:
+                self.keeper.clear(stream.service)
             if stream.history is not None:
                 stream.history.begin(stream.prefix, following, stream.store.end)
             if stream.store is not None:
@@ -436,6 +474,8 @@ class Fanout:
         skip: cython.Py_ssize_t,
     ) -> cython.int:
         """Deliver the packet at `source[start : start + size]` to every link that wants of it."""
+        if self.keeper is not None and not self.restricted:
+            self.keeper.packet(self._bytes(start, size))
         if self.tap is not None:
             self._tap(stream, sequence, received_ns, start, size)
         if skip == 0 and stream.whole:

@@ -1,6 +1,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from feedhandler.amqp.books import BookKeeper
 from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs.scanner import FeedTable
@@ -20,6 +21,7 @@ class Fanout:
     quality_messages: int
     tap: Ring | None
     tap_drops: int
+    keeper: BookKeeper | None
     def __init__(
         self,
         ring: Ring,
@@ -44,6 +46,15 @@ class Fanout:
         last: int,
         end: bytes,
         outlets: list[Outlet] | None = None,
+    ) -> None: ...
+    def books(
+        self,
+        stream: Stream,
+        begin: bytes,
+        packets: list[bytes],
+        place: tuple[int, int],
+        end: bytes,
+        outlet: Outlet,
     ) -> None: ...
     def replay(
         self, stream: Stream, packets: list[tuple[int, int, bytes]], following: int = 0

@@ -7,6 +7,7 @@ cdef class Template:
     cdef readonly Py_ssize_t sequence_at
     cdef const unsigned char[::1] view
     cdef readonly str key
+    cdef readonly str content
     cdef readonly bytes head
 
 

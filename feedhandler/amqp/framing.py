@@ -70,14 +70,15 @@ def _section(descriptor: int, constructor: int, count: int, content: bytes) -> b
 class Template:
     """The constant bytes of every message with one routing key and kind of body.
 
-    `key`: the subject. `prefix`: the first 8 bytes of the tag (day, feed, service). `stamped`:
-    with room for the receive stamp.
+    `key`: the subject. `content`: the content-type. `prefix`: the first 8 bytes of the tag (day,
+    feed, service). `stamped`: with room for the receive stamp.
     """
 
     def __init__(self, key: str, content: str, prefix: bytes, stamped: bool = False) -> None:
         if len(prefix) != 8:
             raise ValueError("a tag starts with day u32, feed u16, service u16")
         self.key = key
+        self.content = content
         annotations = b""
         self.stamp_at = -1
         if stamped:

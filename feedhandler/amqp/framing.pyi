@@ -13,6 +13,7 @@ RECEIVED_ANNOTATION: bytes
 
 class Template:
     key: str
+    content: str
     head: bytes
     size: int
     tag_at: int

@@ -27,13 +27,14 @@ from feedhandler.amqp.groups import Groups
 from feedhandler.amqp.listener import Listener
 from feedhandler.amqp.login import Gate
 from feedhandler.amqp.outlet import Outlet, Peer
-from feedhandler.amqp.policies import DETACH, LINK_POLICIES
+from feedhandler.amqp.policies import CONFLATE, DETACH, LINK_POLICIES, POLICIES
 from feedhandler.amqp.proton import SenderLink
 from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.resume import Resumption
 from feedhandler.amqp.routing import Subscription
 from feedhandler.amqp.sasl import Credentials
 from feedhandler.amqp.stream import Stream
+from feedhandler.codecs import Feed
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.counters import NodeCounter, as_dict, counter_array
 from feedhandler.histogram import Histogram
@@ -75,7 +76,8 @@ class Node:
     `message_type` turns a word of `types=` into a number. `snapshots`: links may ask for them by
     `snapshot=1`, and `on_attach(outlet, streams)` hears of each that does, after its first quality
     messages; it may send the blocks at once or later. `observer` hears what becomes of links.
-    `gate` decides who comes in; without one everybody does.
+    `gate` decides who comes in; without one everybody does. `conflates`: the feed, where links may
+    be conflated.
     """
 
     def __init__(
@@ -90,6 +92,7 @@ class Node:
         on_attach: Callable[[Outlet, list[Stream]], None] | None = None,
         observer: LinkObserver | None = None,
         gate: Gate | None = None,
+        conflates: Feed | None = None,
     ) -> None:
         self.fanout = fanout
         self.settings = settings
@@ -100,6 +103,7 @@ class Node:
         self.on_attach = on_attach
         self.observer = observer
         self.gate = gate or Gate()
+        self.conflates = conflates
         #: How long the stages of each hand-over took.
         self.stages = {"route": Histogram(), "write": Histogram()}
         idle_seconds = settings.idle_timeout_ms / 1000 or float("inf")
@@ -293,7 +297,7 @@ class Node:
     @property
     def policies(self) -> tuple[str, ...]:
         """What a link may ask for by `full=`."""
-        return LINK_POLICIES
+        return LINK_POLICIES if self.conflates is None else POLICIES
 
     def outlet(self, peer: Peer, link: SenderLink, subscription: Subscription) -> Outlet:
         """A new link's side of the fan-out, with the policy it asks for, or else the node's; one
@@ -304,7 +308,10 @@ class Node:
         if policy == DETACH:
             return Outlet(peer, link, subscription, *bounds)
         streams = self.fanout.streams
-        return BackloggedLink(peer, link, subscription, streams, *bounds, time.monotonic_ns)
+        made = BackloggedLink(peer, link, subscription, streams, *bounds, time.monotonic_ns)
+        if policy == CONFLATE:
+            made.conflate(self.fanout, self.conflates)
+        return made
 
     def outlets(self) -> Iterator[Outlet]:
         """Every link's, brokers that are published to left out."""

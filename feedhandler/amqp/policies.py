@@ -13,7 +13,7 @@ DETACH, DROP_OLDEST, CONFLATE = "detach", "drop_oldest", "conflate"
 #: Known, but not offered.
 JOURNAL = "journal"
 #: What a configuration may say.
-POLICIES = (DETACH, DROP_OLDEST)
+POLICIES = (DETACH, DROP_OLDEST, CONFLATE)
 #: What a link gets by asking for it, where the gateway keeps no books.
 LINK_POLICIES = (DETACH, DROP_OLDEST)
 _NO_JOURNAL = "journal (letting what waits go to disk) is not offered"

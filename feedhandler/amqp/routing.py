@@ -22,7 +22,7 @@ from functools import lru_cache
 from typing import Protocol
 
 from feedhandler.amqp.framing import TAG_BYTES
-from feedhandler.amqp.policies import CONFLATE, DETACH, JOURNAL, LINK_POLICIES, POLICIES
+from feedhandler.amqp.policies import DETACH, JOURNAL, LINK_POLICIES, POLICIES
 from feedhandler.codecs.errors import UsageError
 
 #: Longest address (room for a thousand keys, or a tag of each of 256 services), most patterns in
@@ -270,7 +270,7 @@ def _full(options: dict[str, str], quality: bool, offered: tuple[str, ...]) -> s
     if word is None:
         return None
     if word not in offered:
-        known = word in (*POLICIES, CONFLATE, JOURNAL)
+        known = word in (*POLICIES, JOURNAL)
         condition = "amqp:not-implemented" if known else "amqp:invalid-field"
         raise AddressError(f"full={word}: this node offers {', '.join(offered)}", condition)
     if word != DETACH and not quality:

@@ -10,6 +10,10 @@ Nothing that the destination must know is lost by being dropped: of quality mess
 dropped the latest content is told with the overflow, a new numbering by its own message again. A
 snapshot block is dropped whole, its end included: half of it would be worse than none.
 
+What was conflated away is no loss, and told by messages of our own, too: `conflated` before the
+first data that lacks something, `caught-up` with the figures when nothing waits any more. Between
+the two the state is `CONFLATED` at best. Books that are sent anew go between marks (`mark`).
+
 One `Shortfall` a service and destination. No I/O, no engine.
 """
 
@@ -23,6 +27,12 @@ from feedhandler.retrans.ranges import RangeSet
 
 #: The reason of our own quality message.
 OVERFLOW = "overflow"
+#: Reasons of those about conflation, the state between them, and the marks around books.
+CONFLATED, CAUGHT_UP = "conflated", "caught-up"
+CONFLATED_STATE = "CONFLATED"
+BOOKS_BEGIN, BOOKS_END = "books-begin", "books-end"
+#: Keys that say what one message is about, and are not carried over to the next.
+_OWN_KEYS = ("last", "packets", "line", "sequence", "refreshed", "lost", "symbols", "through")
 #: Tags of a snapshot block's packets, as the fan-out makes them: this bit, and the snapshot's
 #: LastSeqNum above `BLOCK_SHIFT`.
 SNAPSHOT_BIT = 1 << 63
@@ -53,6 +63,9 @@ class Shortfall:
         self._told: dict[str, Any] = {}
         self._numbering: bytes | None = None
         self._broken_last = -1
+        self.conflating = self.conflation_untold = False
+        self.conflated = 0
+        self._conflated_range: list[int] = []
 
     # -- what did not reach the destination -------------------------------------------------
 
@@ -78,7 +91,7 @@ class Shortfall:
         else:
             # What it told is in `_told`, and with that in the next message.
             self.untold = True
-            if parcel.reason in (BLOCK_BEGIN, BLOCK_END):
+            if parcel.reason in (BLOCK_BEGIN, BLOCK_END, BOOKS_BEGIN, BOOKS_END):
                 self.doubt = BROKEN_BLOCK
 
     def skips(self, block: bool, reason: str, body: bytes) -> bool:
@@ -88,11 +101,14 @@ class Shortfall:
         if reason == BLOCK_END:
             self._miss_block_end(body)
             return True
+        if reason == BOOKS_END:
+            self.skipping = False
+            return True
         return block
 
     def _drop_quality(self, parcel: Parcel) -> None:
-        if parcel.reason == BLOCK_BEGIN:
-            self.skipping = True
+        if parcel.reason in (BLOCK_BEGIN, BOOKS_BEGIN, BOOKS_END):
+            self.skipping = parcel.reason != BOOKS_END
             self.doubt = BROKEN_BLOCK
             return
         if parcel.reason == BLOCK_END:
@@ -126,14 +142,50 @@ class Shortfall:
             self.lost.add(first, last)
         self.fresh.clear()
         self.untold = False
-        body = {**self._told, "reason": OVERFLOW, "lost": dropped}
-        for key in ("last", "packets", "line", "sequence", "refreshed"):
-            body.pop(key, None)
-        return [*told, (OVERFLOW, self._worse(body))]
+        return [*told, (OVERFLOW, self._worse(self._body(OVERFLOW, lost=dropped)))]
+
+    def _body(self, reason: str, **told: object) -> dict[str, Any]:
+        """What was told last, for this reason."""
+        last = {key: value for key, value in self._told.items() if key not in _OWN_KEYS}
+        return {**last, "reason": reason, **told}
+
+    # -- what was conflated -----------------------------------------------------------------
+
+    def conflate(self, count: int, first: int, last: int) -> None:
+        """So many market messages of packets `first` to `last` will not be sent: newer ones are."""
+        if not self.conflating:
+            self.conflating = self.conflation_untold = True
+            self._conflated_range = [first, last]
+        self.conflated += count
+        begin, end = self._conflated_range
+        self._conflated_range = [min(begin, first), max(end, last)]
+
+    def conflated_notice(self) -> tuple[str, bytes]:
+        """The message (reason, body) before the first data that lacks something."""
+        self.conflation_untold = False
+        return CONFLATED, self._worse(self._conflation_body(CONFLATED))
+
+    def caught_up(self, next_sequence: int) -> tuple[str, bytes]:
+        """The message after which nothing waits, and the stream goes on as it comes."""
+        self.conflating = self.conflation_untold = False
+        body = self._conflation_body(CAUGHT_UP)
+        self.conflated = 0
+        return CAUGHT_UP, self._worse({**body, "next": next_sequence or body.get("next")})
+
+    def _conflation_body(self, reason: str) -> dict[str, Any]:
+        return self._body(
+            reason, conflated=self._conflated_range, conflated_messages=self.conflated
+        )
+
+    def mark(self, reason: str, **told: object) -> bytes:
+        """A mark around books that are sent anew."""
+        return msgspec.json.encode(self._body(reason, **told))
 
     def outgoing(self, body: bytes) -> bytes:
         """A quality message of the service as this destination must hear it."""
         told = msgspec.json.decode(body)
+        if told["reason"] in (BOOKS_BEGIN, BOOKS_END):
+            return self._worse(told)
         if told["reason"] in NUMBERINGS:
             self._forget()
         elif told["reason"] == BLOCK_END:
@@ -143,7 +195,7 @@ class Shortfall:
             if told.get("last") != self._broken_last:
                 self.doubt = None
         self._told = told
-        return self._worse(told) if self.lacks or self.healed else body
+        return self._worse(told) if self.lacks or self.healed or self.conflating else body
 
     @property
     def lacks(self) -> bool:
@@ -164,6 +216,8 @@ class Shortfall:
         state = told.get("state")
         if self.healed and state == State.OK.value:
             state = State.REFRESHED.value
+        if self.conflating and state in (State.OK.value, State.REFRESHED.value, None):
+            state = CONFLATED_STATE
         worst = state if state == State.SILENT.value else State.STALE.value
         return msgspec.json.encode(
             {

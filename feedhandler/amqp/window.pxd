@@ -6,8 +6,8 @@ from feedhandler.histogram cimport Histogram
 cdef class Parcel:
     cdef readonly bytes data
     cdef readonly unsigned int service
-    cdef readonly unsigned long long sequence
-    cdef readonly unsigned long long following
+    cdef public unsigned long long sequence
+    cdef public unsigned long long following
     cdef readonly bint block
     cdef readonly str reason
     cdef readonly str key
@@ -15,6 +15,8 @@ cdef class Parcel:
     cdef public long long tried_ns
     cdef public int tries
     cdef public Py_ssize_t number_at
+    cdef public object template
+    cpdef Parcel cut(self, bytes data)
 
 
 cdef class Window:

@@ -79,7 +79,8 @@ class Parcel:
     a snapshot block. `reason`: of a quality message, why it was sent; "" for all others. `key`:
     its subject. `sent_ns`, `tried_ns`: when it was sent first, and last. `tries`: how often it was
     sent and came back. `number_at`: where the group-sequence of a message stands that is numbered
-    only as it is sent; 0 of one that has its number.
+    only as it is sent; 0 of one that has its number. `template`: what the message was framed with,
+    where that is still known.
     """
 
     def __init__(
@@ -102,6 +103,17 @@ class Parcel:
         self.sent_ns = self.tried_ns = 0
         self.tries = 0
         self.number_at = 0
+        self.template = None
+
+    @cython.ccall
+    def cut(self, data: bytes) -> "Parcel":
+        """The same message with other bytes."""
+        other: Parcel = Parcel(
+            data, self.service, self.sequence, self.following, self.block, self.reason, self.key
+        )
+        other.number_at = self.number_at
+        other.template = self.template
+        return other
 
 
 @cython.cclass

@@ -2,6 +2,7 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 
+from feedhandler.amqp.framing import Template
 from feedhandler.histogram import Histogram
 
 TRIES_MAX: int
@@ -34,6 +35,7 @@ class Parcel:
     tried_ns: int
     tries: int
     number_at: int
+    template: Template | None
     def __init__(
         self,
         data: bytes,
@@ -44,6 +46,7 @@ class Parcel:
         reason: str = "",
         key: str = "",
     ) -> None: ...
+    def cut(self, data: bytes) -> Parcel: ...
 
 class Window:
     messages_max: int

@@ -1,0 +1,203 @@
+"""A link that conflates: what its subscriber knows when it has caught up is what others know.
+
+Credit is simulated; the traffic has every kind of message. Runs interpreted as well.
+"""
+
+import os
+import random
+import subprocess
+import sys
+
+import pytest
+from amqp_kit import FEED
+from flow_kit import ConflatedLink, Reader, Traffic
+
+from feedhandler.amqp.books import keeper_of
+from feedhandler.codecs import load_feed
+from feedhandler.ingest.ring import RecordKind
+
+
+def same_state(made: ConflatedLink, services: tuple[int, ...] = (104, 105)) -> None:
+    slow, quick = Reader(), Reader()
+    for message in made.link.sent:
+        slow.take(message)
+    for message in made.ideal.sent:
+        quick.take(message)
+    for service in services:
+        assert slow.market.digest(service) == quick.market.digest(service)
+    numbers = [message.group_sequence for message in made.link.sent]
+    assert numbers == list(range(len(numbers)))
+
+
+@pytest.mark.parametrize("grain", ["packet", "batch", "message"])
+@pytest.mark.parametrize("stalls", ["long", "trickle", "bursts"])
+def test_after_any_stall_the_state_is_the_one_without(stalls: str, grain: str) -> None:
+    seed = int(os.environ.get("FLOW_SEED", random.randrange(1 << 32)))
+    print(f"FLOW_SEED={seed} runs this again")
+    chance = random.Random(seed)
+    made = ConflatedLink(f"#?as={grain}")
+    traffic = [Traffic(chance), Traffic(chance)]
+    pattern = {
+        "long": lambda step: 100_000 if step % 150 == 149 else 0,
+        "trickle": lambda step: 1,
+        "bursts": lambda step: chance.choice([0, 0, 0, 0, 3, 60]),
+    }[stalls]
+    for step in range(450):
+        for _ in range(chance.randrange(1, 6)):
+            place = chance.randrange(2)
+            made.put(traffic[place].messages(chance.randrange(1, 8)), place)
+        if chance.random() < 0.01:
+            place = chance.randrange(2)
+            made.rig.mark(
+                RecordKind.RESET, channel=place, sequence=made.following[place],
+                next_sequence=made.following[place],
+            )  # fmt: skip
+        made.rig.pump()
+        made.link.grants = 0
+        made.grant(pattern(step))
+        made.link.grants = 0
+        assert made.outlet.queued_bytes <= 1 << 20
+    assert not made.outlet.overrun
+    made.grant(1_000_000)
+    assert made.outlet.queued_bytes == 0
+    assert not made.outlet.behind
+    assert made.outlet.conflated > 100
+    same_state(made)
+    for code in (231, 240, 523):
+        assert made.bodies_of(made.link, code) == made.bodies_of(made.ideal, code)
+    last: dict[str, int] = {}
+    for message in made.link.sent:
+        if "quality" not in message.content and message.place is None:
+            service = message.key.split(".")[1]
+            assert message.sequence >= last.get(service, 0), "in the order of the stream"
+            last[service] = message.sequence
+
+
+def test_what_was_conflated_is_told_before_what_follows_and_again_when_all_is_there() -> None:
+    made = ConflatedLink(services=(104,))
+    made.grant(1)
+    for price in range(1, 41):
+        made.put([FEED.encode_message(140, symbol_index=1, quote_number=1, ask_price=price)])
+    made.rig.pump()
+    made.grant(1000)
+    contents = [message.content for message in made.link.sent]
+    assert contents == ["quality+json", "quality+json", "packet", "quality+json"]
+    _, told, last = made.notes
+    assert (told["reason"], told["state"]) == ("conflated", "CONFLATED")
+    assert (told["conflated"], told["conflated_messages"]) == ([1, 39], 39)
+    assert (last["reason"], last["state"], last["next"]) == ("caught-up", "OK", 41)
+    assert made.outlet.conflated == 39
+    made.put([FEED.encode_message(140, symbol_index=1, quote_number=1, ask_price=1)])
+    made.rig.pump()
+    assert len(made.link.sent) == 5, "and then all goes as it comes"
+
+
+def test_a_book_is_sent_instead_of_orders_and_names_its_symbols() -> None:
+    chance = random.Random(7)
+    made = ConflatedLink(services=(104,))
+    traffic = Traffic(chance, symbols=2)
+    for _ in range(400):
+        made.put([traffic._order(1)])
+    made.put([traffic._order(2)])
+    made.rig.pump()
+    assert list(made.outlet.conflation.dirty) == [(104, 1)]
+    made.grant(1000)
+    begin = next(note for note in made.notes if note["reason"] == "books-begin")
+    end = next(note for note in made.notes if note["reason"] == "books-end")
+    assert begin["symbols"] == end["symbols"] == [1]
+    assert (begin["last"], end["next"]) == (401, 402)
+    assert begin["state"] == "CONFLATED"
+    blocks = [message for message in made.link.sent if message.place is not None]
+    assert len(blocks) == begin["packets"]
+    assert [message.place for message in blocks] == [(401, n) for n in range(len(blocks))]
+    assert made.outlet.books_sent == 1
+    same_state(made, (104,))
+
+
+def test_two_blocks_of_one_moment_have_tags_of_their_own() -> None:
+    made = ConflatedLink(services=(104,))
+    keeper, stream = made.rig.fanout.keeper, made.rig.streams[0]
+    traffic = Traffic(random.Random(1), symbols=2)
+    for symbol in (1, 2):
+        for _ in range(50):
+            made.put([traffic._order(symbol)])
+    made.rig.pump()
+    made.grant(10_000)
+    shortfall = made.outlet.shortfalls[104]
+    for symbol in (1, 2):
+        keeper.send(made.rig.fanout, stream, [symbol], shortfall, made.outlet)
+    tags = [message.tag for message in made.link.sent if message.place is not None]
+    assert len(set(tags)) == len(tags) >= 2
+
+
+@pytest.mark.parametrize("grain", ["packet", "batch", "message"])
+def test_where_even_that_is_too_much_the_link_is_given_up(grain: str) -> None:
+    made = ConflatedLink(f"#?as={grain}", queue_bytes=30_000, services=(104,))
+    sequence = 0
+    while not made.outlet.overrun:
+        sequence += 1
+        made.put([FEED.encode_message(240, symbol_index=1, trade_id_number=sequence)])
+        made.rig.pump()
+        assert made.outlet.queued_bytes <= 30_000 or made.outlet.overrun
+        assert sequence < 1000
+    assert made.rig.peer.overruns == [made.outlet]
+    made.grant(10)
+    assert made.link.sent == []
+    assert made.outlet.overflows == 1
+
+
+def test_a_link_of_one_symbol_and_some_types_is_conflated_as_it_is_thinned() -> None:
+    chance = random.Random(11)
+    made = ConflatedLink("euronext.104.3,euronext.104.-?types=140,230,231", services=(104,))
+    traffic = Traffic(chance)
+    for _ in range(800):
+        made.put(traffic.messages(4))
+        made.rig.pump()
+    made.grant(1_000_000)
+    same_state(made, (104,))
+    assert made.outlet.conflated > 100
+
+
+def test_where_nobody_keeps_books_orders_wait_in_their_place() -> None:
+    made = ConflatedLink(services=(104,))
+    made.rig.fanout.keeper = None
+    made.outlet.conflate(made.rig.fanout, FEED)
+    traffic = Traffic(random.Random(5), symbols=1)
+    for _ in range(200):
+        made.put([traffic._order(1)])
+    made.rig.pump()
+    made.grant(1000)
+    assert made.bodies_of(made.link, 230) == made.bodies_of(made.ideal, 230)
+    assert keeper_of(load_feed("iex-deep")) is None
+    same_state(made, (104,))
+
+
+def test_a_snapshot_block_waits_whole_and_books_come_behind_it() -> None:
+    made = ConflatedLink(services=(104,))
+    traffic = Traffic(random.Random(3), symbols=3)
+    for _ in range(300):
+        made.put(traffic.messages(3))
+    made.rig.pump()
+    snapshot = made.rig.fanout.keeper.market.snapshot(104)
+    made.rig.block([FEED.encode_packet(sequence=300, service=104, messages=snapshot[:200])], 300)
+    for _ in range(300):
+        made.put(traffic.messages(3))
+    made.rig.pump()
+    made.grant(1_000_000)
+    reasons = [note["reason"] for note in made.notes]
+    assert reasons.index("snapshot-end") < reasons.index("books-begin")
+    same_state(made, (104,))
+
+
+@pytest.mark.skipif(bool(os.environ.get("FEEDHANDLER_PURE")), reason="this is the twin's run")
+def test_the_interpreted_twin_does_the_same() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k",
+         "not without or trickle"],
+        env={**os.environ, "FEEDHANDLER_PURE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
