@@ -248,6 +248,12 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return line.interface or self.gateway.interface
 
     @property
+    def waiting_bytes_max(self) -> int:
+        """What may wait for all links and destinations together, at the very most."""
+        links = self.amqp.max_links * self.amqp.queue_bytes
+        return links + sum(destination.queue_bytes for destination in self.publish)
+
+    @property
     def conflates(self) -> bool:
         """Whether any link or destination may be conflated, so that books have to be kept."""
         policies = {self.amqp.when_full, *(each.when_full for each in self.publish)}

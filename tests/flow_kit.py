@@ -93,6 +93,12 @@ class Traffic:
         )  # fmt: skip
 
 
+def without(messages: list[bytes], *codes: int) -> list[bytes]:
+    """The messages but for those of these types; one quote at least."""
+    kept = [each for each in messages if int.from_bytes(each[2:4], "big") not in codes]
+    return kept or [FEED.encode_message(140, symbol_index=1, quote_number=1)]
+
+
 class Reader:
     """A subscriber's market, from what a link was sent."""
 

@@ -257,6 +257,16 @@ class Backlog(Outlet):
             room if self.dropped >= enough else least
         ):
             self._drop_oldest()
+        while self.conflation is not None and self.conflation.dirty and self.queued_bytes > room:
+            self._give_up_book()
+
+    def _give_up_book(self) -> None:
+        """Not even the names of all books that are to be sent have room."""
+        key = next(iter(self.conflation.dirty))
+        self.conflation.clean(key)
+        self.queued_bytes = self.conflation.bytes
+        self.shortfalls[key[0]].miss_book()
+        self.untold = True
 
     def _set_overflowing(self, full: bool) -> None:
         """The queue is full from now on, or empty."""

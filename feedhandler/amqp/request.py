@@ -81,6 +81,7 @@ class Request(Struct, frozen=True, kw_only=True):
     quality: bool = True
     stamp: bool = False
     snapshot: bool = False
+    full: str | None = None
 
     def check(self) -> None:
         """Raises UsageError for what no node could make sense of."""
@@ -105,6 +106,8 @@ class Request(Struct, frozen=True, kw_only=True):
             options.append("stamp=1")
         if self.snapshot or snapshot:
             options.append("snapshot=1")
+        if self.full is not None:
+            options.append(f"full={self.full}")
         pattern = self.pattern
         if words := [tag.hex() for tag in tags]:
             pattern = _without(pattern, "from")

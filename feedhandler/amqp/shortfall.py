@@ -94,6 +94,11 @@ class Shortfall:
             if parcel.reason in (BLOCK_BEGIN, BLOCK_END, BOOKS_BEGIN, BOOKS_END):
                 self.doubt = BROKEN_BLOCK
 
+    def miss_book(self) -> None:
+        """A book that was to be sent anew will not be."""
+        self.untold = True
+        self.doubt = BROKEN_BLOCK
+
     def skips(self, block: bool, reason: str, body: bytes) -> bool:
         """Whether a message on its way to the queue belongs to a block that is being dropped."""
         if not self.skipping:

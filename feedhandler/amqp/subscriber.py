@@ -457,6 +457,7 @@ def subscribe(
     quality: bool = True,
     stamp: bool = False,
     snapshot: bool = False,
+    full: str | None = None,
     feed: Any = None,
     credit: int | None = None,
     reconnect: bool = True,
@@ -472,9 +473,11 @@ def subscribe(
 
     `as_`: `packet`, `batch` or `message`. `types`: market message types wanted, all where None.
     `quality`: with quality messages. `stamp`: with the gateway's receive stamps. `snapshot`: with
-    a snapshot of each service soon after the start. `feed`: the description (a `Feed`, or a name)
-    where it is no built-in one. `credit`: messages on their way at most. `login`: who we are and
-    whom we believe, beside what the URL says; amqps:// speaks TLS.
+    a snapshot of each service soon after the start. `full`: what gives way where too much waits at
+    the gateway: `detach`, `drop_oldest` or `conflate`; what the gateway has for all where None.
+    `feed`: the description (a `Feed`, or a name) where it is no built-in one. `credit`: messages on
+    their way at most. `login`: who we are and whom we believe, beside what the URL says; amqps://
+    speaks TLS.
 
     `reconnect`: come back after a lost connection, for `give_up_seconds` at most (None: for ever).
     `resume`: go on behind the last message, where the gateway still has what came since; where it
@@ -490,6 +493,7 @@ def subscribe(
         quality=quality,
         stamp=stamp,
         snapshot=snapshot,
+        full=full,
     )
     return Subscriber(
         (url,) if isinstance(url, str) else tuple(url),

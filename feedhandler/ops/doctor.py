@@ -85,6 +85,7 @@ def all_checks(config: Config, is_default: bool = False) -> Iterator[Check]:
             yield check_port(split_address(config.metrics.listen), "metrics", "metrics.listen")
     yield check_clock()
     yield check_privileges()
+    yield check_queues(config)
     yield check_descriptors(config.amqp.max_connections + len(lines) + SPARE_DESCRIPTORS)
 
 
@@ -107,6 +108,19 @@ def check_modules() -> Iterator[Check]:
         yield Check("compiled modules", "warn", found, remedy)
     else:
         yield Check("compiled modules", "ok", f"all {len(PURE_MODE) + len(COMPILED_ONLY)} compiled")
+
+
+def check_queues(config: Config) -> Check:
+    """What may wait for slow receivers: the sum of all bounds, which only `max_links` links that
+    are all behind reach."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    amqp, most = config.amqp, config.waiting_bytes_max
+    found = f"{most:,} bytes at most: {amqp.max_links:,} links of {amqp.queue_bytes:,}"
+    if config.publish:
+        found += f", {len(config.publish)} destinations"
+    if most > memory and (behind := memory // amqp.queue_bytes) < amqp.max_links:
+        found += f"; memory has room for {behind:,} links that are wholly behind"
+    return Check("queues", "ok", found)
 
 
 def check_cpus() -> Check:

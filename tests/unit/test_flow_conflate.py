@@ -38,11 +38,11 @@ def test_after_any_stall_the_state_is_the_one_without(stalls: str, grain: str) -
     made = ConflatedLink(f"#?as={grain}")
     traffic = [Traffic(chance), Traffic(chance)]
     pattern = {
-        "long": lambda step: 100_000 if step % 150 == 149 else 0,
+        "long": lambda step: 100_000 if step % 100 == 99 else 0,
         "trickle": lambda step: 1,
         "bursts": lambda step: chance.choice([0, 0, 0, 0, 3, 60]),
     }[stalls]
-    for step in range(450):
+    for step in range(300):
         for _ in range(chance.randrange(1, 6)):
             place = chance.randrange(2)
             made.put(traffic[place].messages(chance.randrange(1, 8)), place)

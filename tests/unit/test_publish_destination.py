@@ -1,14 +1,18 @@
 """A destination: what it adds to messages, its bound, what it tells of what it dropped."""
 
+import itertools
 import random
 from typing import Any
 
 import msgspec
 import pytest
-from amqp_kit import Rig, decoded, packet
+from amqp_kit import FEED, Rig, decoded, packet
+from flow_kit import Reader, Traffic, without
+from market_kit import order
 from proton import Message as ProtonMessage
 
 from feedhandler.amqp.backlog import DROP_MESSAGES_MAX
+from feedhandler.amqp.books import keeper_of
 from feedhandler.amqp.destination import Destination
 from feedhandler.amqp.envelope import HEADER, Envelope
 from feedhandler.amqp.outlet import Peer
@@ -492,3 +496,72 @@ def test_by_detach_a_full_queue_gives_all_up_and_tells_so_when_the_link_is_back(
     assert again.notes[-1]["reason"] == "overflow"
     assert again.notes[-1]["lost"][-1][1] == 310
     assert [m.sequence for m in again.sent if m.content == "packet"][-2:] == [311, 312]
+
+
+def conflating(queue_bytes: int = 100_000, window: int = 10_000) -> tuple[Broker, Traffic]:
+    """A destination that conflates, and traffic for it."""
+    broker = Broker(queue_bytes=queue_bytes, window=window, policy="conflate")
+    broker.rig.fanout.keeper = keeper_of(FEED)
+    broker.destination.conflate(broker.rig.fanout, FEED)
+    broker.begin()
+    return broker, Traffic(random.Random(21), symbols=4)
+
+
+def publish(broker: Broker, messages: list[bytes], sequence: int) -> None:
+    data = FEED.encode_packet(sequence=sequence, service=104, messages=messages)
+    broker.rig.put(data, sequence, len(messages))
+    broker.rig.pump()
+
+
+def test_a_destination_that_conflates_brings_the_present_state_to_its_broker() -> None:
+    broker, traffic = conflating(window=40)
+    for sequence in range(1, 700):
+        messages = without(traffic.messages(4), 240, 523)
+        publish(broker, messages, sequence)
+        destination = broker.destination
+        assert destination.queued_bytes + destination.window.bytes <= 100_000
+    assert destination.conflated > 500
+    assert destination.dropped == 0
+    link = confirmed(broker)
+    reader = Reader()
+    numbers: dict[str, int] = {}
+    for message in link.sent:
+        reader.take(message)
+        assert message.group_sequence == numbers.get(message.key, 0), "conflation leaves no hole"
+        numbers[message.key] = message.group_sequence + 1
+    assert reader.market.digest(104) == broker.rig.fanout.keeper.market.digest(104)
+    assert link.notes[-1]["reason"] == "caught-up"
+
+
+def test_where_the_conflated_state_has_no_room_a_destination_drops_the_oldest_and_tells() -> None:
+    broker, _ = conflating(queue_bytes=20_000)
+    for number in range(1, 301):
+        trade = FEED.encode_message(240, symbol_index=1, trade_id_number=number)
+        publish(broker, [trade], number)
+        assert broker.destination.queued_bytes <= 20_000
+    link = broker.connect()
+    first = next(message for message in link.sent if message.content == "packet")
+    assert link.notes[-1]["lost"] == [[1, first.sequence - 1]]
+    assert first.group_sequence == first.sequence - 1, "and the hole tells"
+
+
+def test_where_not_even_the_names_of_books_have_room_that_is_told() -> None:
+    broker, _ = conflating(queue_bytes=6000)
+    numbers = itertools.count(1)
+    for sequence in range(1, 60):
+        orders = [order("A", next(numbers), symbol_index=sequence) for _ in range(20)]
+        publish(broker, orders, sequence)
+        assert broker.destination.queued_bytes <= 6000
+    link = confirmed(broker)
+    assert "doubt" in link.notes[-1]
+    assert link.notes[-1]["state"] == "STALE"
+
+
+def confirmed(broker: Broker) -> FakeBroker:
+    """A link on which all goes that waits, each message confirmed."""
+    link, destination = broker.connect(), broker.destination
+    while destination.behind or destination.window.held:
+        link.confirm_all()
+        destination.settle()
+        destination.drain()
+    return link

@@ -1,0 +1,90 @@
+"""A subscriber that stops reading, over a real socket: the feed goes on, the bound holds, what gave
+way is told, and when it reads again it gets the rest."""
+
+import asyncio
+import random
+
+import pytest
+from amqp_kit import FEED
+from flow_kit import Traffic, without
+from node_kit import Run, Settings, both_loops, running
+
+import feedhandler
+from feedhandler.amqp.books import keeper_of
+from feedhandler.codecs import load_feed
+from feedhandler.ingest.ring import RecordKind
+
+BOUND = 256 << 10
+PACKETS = 3000
+
+
+async def read_until(
+    messages: feedhandler.Subscriber, market: feedhandler.Market, last: int, seen: list[int]
+) -> list:
+    """Take everything up to the packet `last`; the quality messages among it."""
+    notes = []
+    async with asyncio.timeout(60):
+        async for message in messages:
+            market.take(message)
+            if message.content == "quality":
+                notes.append(message.quality)
+                if notes[-1]["reason"] == "caught-up":
+                    return notes
+            elif not message.snapshot:
+                seen.append(message.seq)
+                if message.seq == last:
+                    return notes
+    return notes
+
+
+@both_loops
+@pytest.mark.parametrize("policy", ["drop_oldest", "conflate"])
+def test_a_subscriber_that_stops_reading(run: Run, policy: str) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}: set it here to run this again")
+
+    async def scenario() -> None:
+        async with running(Settings(queue_bytes=BOUND)) as rig:
+            rig.fanout.keeper, rig.node.conflates = keeper_of(FEED), FEED
+            rig.mark(RecordKind.START, sequence=0, next_sequence=1)
+            await rig.deliver()
+            traffic = Traffic(random.Random(seed), symbols=20)
+            slow_market, quick_market = (feedhandler.Market(load_feed(FEED.name)) for _ in range(2))
+            slow = feedhandler.subscribe(rig.url, "euronext.104", full=policy, credit=20)
+            quick = feedhandler.subscribe(rig.url, "euronext.104")
+            async with slow, quick:
+                await rig.until(lambda: rig.node.links == 2, "two links")
+                seen = [0]
+                reading = asyncio.create_task(read_until(quick, quick_market, PACKETS, seen))
+                sent = 0
+                while sent < PACKETS:
+                    for _ in range(100):
+                        sent += 1
+                        messages = without(traffic.messages(6), 240, 523)
+                        data = FEED.encode_packet(sequence=sent, service=104, messages=messages)
+                        rig.put(data, sent, len(messages))
+                    await rig.deliver()
+                    waiting = max(outlet.queued_bytes for outlet in rig.node.outlets())
+                    assert waiting <= BOUND
+                    await rig.until(lambda now=sent: seen[-1] == now, "the other one keeps up")
+                assert await reading is not None, "the other one has all of it"
+                assert rig.count("links_overrun") == 0
+                gave_way = "dropped" if policy == "drop_oldest" else "conflated"
+                assert rig.count(gave_way) > 500
+                assert rig.count("behind_us") > 0
+                last = PACKETS if policy == "drop_oldest" else PACKETS + 1
+                notes = await read_until(slow, slow_market, last, [])
+                reasons = {note["reason"] for note in notes}
+                if policy == "conflate":
+                    assert {"conflated", "books-begin", "books-end", "caught-up"} <= reasons
+                    assert notes[-1]["state"] == "OK"
+                    assert slow_market.digest(104) == quick_market.digest(104)
+                else:
+                    assert notes[-1]["reason"] == "overflow"
+                    assert notes[-1]["state"] == "STALE"
+                await rig.until(
+                    lambda: not any(outlet.queued_bytes for outlet in rig.node.outlets()),
+                    "all is drained",
+                )
+
+    run(scenario())
