@@ -1,0 +1,201 @@
+"""A changed subscription: the old link's stream and the new link's, joined by service.
+
+What it is for: both links are attached to the same gateway for a while, and so what both want comes
+twice. `Join` hands out the old link's messages up to a place, the new link's from there on:
+
+    OLD       the old link's are handed out, the new link's wait
+    CATCHING  the new link's are dropped until they are past what was handed out already
+    NEW       the new link's are handed out
+
+The new link's first word on a service says where it begins. As soon as the old link has come that
+far, or has nothing more to send (`old_ended`), the service changes over. What both want comes
+once and without a hole; what only the new link wants begins at that place, what only the old one
+wanted ends there. A service that the old link never had begins at once, where it is known what the
+old link had (quality messages tell).
+
+No I/O. The caller drains the old link, so that it comes to an end even where nothing is sent.
+"""
+
+from collections import deque
+from enum import Enum, auto
+from typing import Any
+
+import msgspec
+
+_BLOCK_MARKS = ("snapshot-begin", "snapshot-end", "snapshot", "no snapshot")
+#: A place: (how many numberings have begun, sequence number << 16 | message number).
+Place = tuple[int, int]
+#: A message number that stands for the whole packet.
+WHOLE = 0xFFFF
+
+
+class Phase(Enum):
+    """Whose messages of a service are handed out; the module's text says more."""
+
+    OLD = auto()
+    CATCHING = auto()
+    NEW = auto()
+
+
+class _Side:
+    """How far one link has come in one service."""
+
+    def __init__(self) -> None:
+        self.epoch = 0
+        self.last = -1
+
+    def place_of(self, message: Any) -> Place:
+        """The place of a packet or message; a number that falls back begins a numbering."""
+        place = message.sequence << 16 | message.number
+        if place < self.last:
+            self.epoch += 1
+        self.last = place
+        return self.epoch, place
+
+    def renumber(self) -> None:
+        """A quality message says that a numbering begins."""
+        self.epoch += 1
+        self.last = -1
+
+
+class _Service:
+    def __init__(self, known: bool, asked_at: int) -> None:
+        self.phase = Phase.OLD
+        self.known = known
+        #: The sequence number that the old link had reached when the new one was asked for.
+        self.asked_at = asked_at
+        self.reached: Place = (0, (asked_at << 16 | WHOLE) if asked_at >= 0 else -1)
+        self.begins: Place | None = None
+        self.old = _Side()
+        self.new = _Side()
+        self.held: deque[Any] = deque()
+        self.in_block = False
+
+
+class Join:
+    """The joined stream. `reached`: by service, the last sequence number read from the old link
+    when the new one was asked for. `known`: the services that concern the old link; None where it
+    was told no quality, and so nobody knows."""
+
+    def __init__(self, reached: dict[int, int], known: set[int] | None) -> None:
+        self.known = known
+        self.done = False
+        self._services = {
+            number: _Service(known is None or number in known, sequence)
+            for number, sequence in reached.items()
+        }
+
+    def _service(self, number: int) -> _Service:
+        service = self._services.get(number)
+        if service is None:
+            known = self.known is None or number in self.known
+            service = self._services[number] = _Service(known, -1)
+        return service
+
+    # -- the old link -----------------------------------------------------------------------
+
+    def old(self, message: Any) -> list[Any]:
+        """What is handed out for a message of the old link."""
+        service = self._service(message.service)
+        if service.phase is not Phase.OLD:
+            return []
+        if message.content == "quality":
+            if _reason(message) == "reset":
+                service.old.renumber()
+                service.reached = (service.old.epoch, -1)
+            return [message]
+        if message.sequence >> 63:
+            return [message]
+        place = service.old.place_of(message)
+        if service.begins is not None and place >= service.begins:
+            return self._change_over(service)
+        service.reached = max(service.reached, place)
+        return [message, *self._look(service)]
+
+    def old_ended(self) -> list[Any]:
+        """The old link has sent all that it had: what the new one has sent since is handed out."""
+        self.done = True
+        found: list[Any] = []
+        for service in self._services.values():
+            if service.phase is Phase.OLD:
+                found += self._change_over(service)
+        return found
+
+    # -- the new link -----------------------------------------------------------------------
+
+    def new(self, message: Any) -> list[Any]:
+        """What is handed out for a message of the new link."""
+        service = self._service(message.service)
+        if self.done and service.phase is Phase.OLD:
+            service.phase = Phase.CATCHING
+        if service.phase is not Phase.OLD:
+            return self._hand_out(service, message)
+        service.held.append(message)
+        if service.begins is None:
+            self._begin(service, message)
+            return self._look(service)
+        return []
+
+    def _begin(self, service: _Service, message: Any) -> None:
+        """The new link's first word on a service: where it begins."""
+        following = message.sequence
+        if message.content == "quality":
+            following = msgspec.json.decode(message.body, type=dict).get("next") or 0
+        # A number that the old link had passed before it was asked for is one of a new numbering.
+        epoch = int(0 < following <= service.asked_at)
+        service.new.epoch = epoch
+        service.begins = (epoch, following << 16)
+
+    def _look(self, service: _Service) -> list[Any]:
+        """Change over where the old link has come far enough."""
+        if service.begins is None:
+            return []
+        epoch, begins = service.begins
+        behind = (epoch, begins - 1)
+        if service.reached >= behind or not service.known:
+            return self._change_over(service)
+        return []
+
+    def _change_over(self, service: _Service) -> list[Any]:
+        """From here on the new link's."""
+        service.phase = Phase.CATCHING
+        found: list[Any] = []
+        while service.held:
+            found += self._hand_out(service, service.held.popleft())
+        return found
+
+    def _hand_out(self, service: _Service, message: Any) -> list[Any]:
+        """A message of the new link after the change-over."""
+        if service.phase is Phase.NEW:
+            return [message]
+        if message.content == "quality":
+            return self._hand_out_mark(service, message)
+        if message.sequence >> 63:
+            return [message] if service.in_block else []
+        if service.new.place_of(message) <= service.reached:
+            return []
+        service.phase = Phase.NEW
+        return [message]
+
+    def _hand_out_mark(self, service: _Service, message: Any) -> list[Any]:
+        """A quality message while the new link catches up: the old one has told it, too, unless
+        it is of a snapshot block, behind which the new link's stream goes on."""
+        told = msgspec.json.decode(message.body, type=dict)
+        reason = told["reason"]
+        if reason == "reset":
+            service.new.renumber()
+            if (service.new.epoch, -1) <= service.reached:
+                return []
+            service.phase = Phase.NEW
+            return [message]
+        if reason in _BLOCK_MARKS:
+            service.in_block = reason == "snapshot-begin"
+            if reason == "snapshot-end" and told.get("next"):
+                service.reached = (service.new.epoch, (told["next"] << 16) - 1)
+            return [message]
+        following = (service.new.epoch, (told.get("next") or 0) << 16)
+        return [message] if not service.known or following > service.reached else []
+
+
+def _reason(message: Any) -> str:
+    return str(msgspec.json.decode(message.body, type=dict)["reason"])
