@@ -77,15 +77,38 @@ class Intake:
         self.over = False
         self.error: Exception | None = None
         self.answered: asyncio.Future[None] = attachment.loop.create_future()
+        #: Whether the node was asked to send what it has, and whether it has.
+        self.draining = self.drained = False
         self._consumed = 0
 
     def grant(self, consumed: int) -> None:
         """Give credit back for what was consumed, in halves of the window."""
         self._consumed += consumed
         if self._consumed * 2 >= self.credit and not self.over:
-            self.link.flow(self._consumed)
+            if self.draining:
+                self.link.drain(self._consumed)
+            else:
+                self.link.flow(self._consumed)
             self._consumed = 0
             self.attachment.work()
+
+    def drain(self) -> None:
+        """Have the node send all that it has for this link now; `drained` says when it has come."""
+        if not self.over:
+            self.draining = True
+            self.link.drain()
+            self.attachment.work()
+
+    def flowed(self) -> bool:
+        """The node has told its credit: what it has given back it gets again. Whether that was
+        the end of `drain`."""
+        given = self.link.drained()
+        if not given:
+            return False
+        self.link.flow(given)
+        ended, self.draining = self.draining, False
+        self.drained = self.drained or ended
+        return ended
 
 
 class Attachment:
@@ -215,6 +238,11 @@ class Attachment:
                     await self._closed
         self.abandon()
 
+    def break_off(self, error: Ended) -> None:
+        """Leave without a word; `error` is why the links are over."""
+        self._finish(error)
+        self.abandon()
+
     def abandon(self) -> None:
         """Close the socket, whatever state things are in."""
         self._finish(None)
@@ -291,6 +319,9 @@ class Attachment:
             self._finish(Ended(why, condition=name) if name else None)
         elif kind == proton.TRANSPORT_ERROR:
             self._finish(self._why())
+        elif kind == proton.LINK_FLOW:
+            if intake is not None and not intake.over and intake.flowed():
+                self._on_arrival(intake)
         elif kind == proton.MESSAGE_TOO_LARGE:
             assert intake is not None
             condition = "amqp:link:message-size-exceeded"

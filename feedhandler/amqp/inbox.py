@@ -242,6 +242,31 @@ def trimmed(message: Message, after: int) -> Message:
     return other
 
 
+def singles(message: Message) -> list:
+    """A batch cut into batches of one packet each; any other message, and one that is no batch of
+    the feed, as it is."""
+    if message.content != "batch":
+        return [message]
+    table = feed_of(message).table
+    header = PacketHeader()
+    found: list = []
+    at = 0
+    size = len(message.body)
+    while at < size:
+        length = frame_length(table, message.body, at, size - at)
+        if length <= 0 or length > size - at:
+            return [message]
+        if parse_header(table, message.body, at, length, header) != 0:
+            return [message]
+        one: Message = rewritten(message, message.body[at : at + length])
+        if message.sequence >> 63 == 0:
+            one.sequence = header.sequence
+            one.tag = message.tag[:8] + int(header.sequence).to_bytes(8) + message.tag[16:]
+        found.append(one)
+        at += length
+    return found
+
+
 def last_sequence(message: Message) -> int:
     """The sequence number of the last packet in a batch; of its first one where the body is no
     batch of the feed."""

@@ -10,8 +10,7 @@ twice. `Join` hands out the old link's messages up to a place, the new link's fr
 The new link's first word on a service says where it begins. As soon as the old link has come that
 far, or has nothing more to send (`old_ended`), the service changes over. What both want comes
 once and without a hole; what only the new link wants begins at that place, what only the old one
-wanted ends there. A service that the old link never had begins at once, where it is known what the
-old link had (quality messages tell).
+wanted ends there. A snapshot block of the old link is handed out whole before that.
 
 No I/O. The caller drains the old link, so that it comes to an end even where nothing is sent.
 """
@@ -22,7 +21,8 @@ from typing import Any
 
 import msgspec
 
-_BLOCK_MARKS = ("snapshot-begin", "snapshot-end", "snapshot", "no snapshot")
+_BLOCK_BEGIN = "snapshot-begin"
+_BLOCK_MARKS = (_BLOCK_BEGIN, "snapshot-end", "snapshot", "no snapshot")
 #: A place: (how many numberings have begun, sequence number << 16 | message number).
 Place = tuple[int, int]
 #: A message number that stands for the whole packet.
@@ -59,37 +59,33 @@ class _Side:
 
 
 class _Service:
-    def __init__(self, known: bool, asked_at: int) -> None:
+    def __init__(self, asked_at: int) -> None:
         self.phase = Phase.OLD
-        self.known = known
-        #: The sequence number that the old link had reached when the new one was asked for.
+        #: What the old link had reached when the new one was asked for.
         self.asked_at = asked_at
-        self.reached: Place = (0, (asked_at << 16 | WHOLE) if asked_at >= 0 else -1)
+        self.reached: Place = (0, asked_at)
         self.begins: Place | None = None
         self.old = _Side()
         self.new = _Side()
         self.held: deque[Any] = deque()
+        #: Whether the link that is handed out is in the middle of a snapshot block.
         self.in_block = False
 
 
 class Join:
-    """The joined stream. `reached`: by service, the last sequence number read from the old link
-    when the new one was asked for. `known`: the services that concern the old link; None where it
-    was told no quality, and so nobody knows."""
+    """The joined stream. `reached`: by service, `sequence number << 16 | message number` of what
+    the old link brought last before the new one was asked for. `held` counts messages of the new
+    link that wait."""
 
-    def __init__(self, reached: dict[int, int], known: set[int] | None) -> None:
-        self.known = known
+    def __init__(self, reached: dict[int, int]) -> None:
         self.done = False
-        self._services = {
-            number: _Service(known is None or number in known, sequence)
-            for number, sequence in reached.items()
-        }
+        self.held = 0
+        self._services = {number: _Service(place) for number, place in reached.items()}
 
     def _service(self, number: int) -> _Service:
         service = self._services.get(number)
         if service is None:
-            known = self.known is None or number in self.known
-            service = self._services[number] = _Service(known, -1)
+            service = self._services[number] = _Service(-1)
         return service
 
     # -- the old link -----------------------------------------------------------------------
@@ -100,10 +96,7 @@ class Join:
         if service.phase is not Phase.OLD:
             return []
         if message.content == "quality":
-            if _reason(message) == "reset":
-                service.old.renumber()
-                service.reached = (service.old.epoch, -1)
-            return [message]
+            return [message, *self._old_mark(service, _reason(message))]
         if message.sequence >> 63:
             return [message]
         place = service.old.place_of(message)
@@ -111,6 +104,15 @@ class Join:
             return self._change_over(service)
         service.reached = max(service.reached, place)
         return [message, *self._look(service)]
+
+    def _old_mark(self, service: _Service, reason: str) -> list[Any]:
+        """What follows a quality message of the old link."""
+        if reason == "reset":
+            service.old.renumber()
+            service.reached = (service.old.epoch, -1)
+        elif reason in _BLOCK_MARKS:
+            service.in_block = reason == _BLOCK_BEGIN
+        return self._look(service)
 
     def old_ended(self) -> list[Any]:
         """The old link has sent all that it had: what the new one has sent since is handed out."""
@@ -131,6 +133,7 @@ class Join:
         if service.phase is not Phase.OLD:
             return self._hand_out(service, message)
         service.held.append(message)
+        self.held += 1
         if service.begins is None:
             self._begin(service, message)
             return self._look(service)
@@ -140,25 +143,26 @@ class Join:
         """The new link's first word on a service: where it begins."""
         following = message.sequence
         if message.content == "quality":
-            following = msgspec.json.decode(message.body, type=dict).get("next") or 0
+            following = msgspec.json.decode(message.body, type=dict).get("next")
+            if following is None:  # the node has received nothing yet: the next word tells
+                return
         # A number that the old link had passed before it was asked for is one of a new numbering.
-        epoch = int(0 < following <= service.asked_at)
+        epoch = int(0 < following <= service.asked_at >> 16)
         service.new.epoch = epoch
         service.begins = (epoch, following << 16)
 
     def _look(self, service: _Service) -> list[Any]:
         """Change over where the old link has come far enough."""
-        if service.begins is None:
+        if service.begins is None or service.in_block:
             return []
         epoch, begins = service.begins
-        behind = (epoch, begins - 1)
-        if service.reached >= behind or not service.known:
-            return self._change_over(service)
-        return []
+        return self._change_over(service) if service.reached >= (epoch, begins - 1) else []
 
     def _change_over(self, service: _Service) -> list[Any]:
         """From here on the new link's."""
         service.phase = Phase.CATCHING
+        service.in_block = False
+        self.held -= len(service.held)
         found: list[Any] = []
         while service.held:
             found += self._hand_out(service, service.held.popleft())
@@ -189,12 +193,12 @@ class Join:
             service.phase = Phase.NEW
             return [message]
         if reason in _BLOCK_MARKS:
-            service.in_block = reason == "snapshot-begin"
+            service.in_block = reason == _BLOCK_BEGIN
             if reason == "snapshot-end" and told.get("next"):
                 service.reached = (service.new.epoch, (told["next"] << 16) - 1)
             return [message]
         following = (service.new.epoch, (told.get("next") or 0) << 16)
-        return [message] if not service.known or following > service.reached else []
+        return [message] if following > service.reached else []
 
 
 def _reason(message: Any) -> str:

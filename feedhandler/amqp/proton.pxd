@@ -87,5 +87,6 @@ cdef class ReceiverLink(Link):
     cdef readonly Py_ssize_t count
     cdef Py_ssize_t bounds_capacity
     cdef size_t message_bytes_max
+    cdef bint draining
     cpdef flow(self, int credit)
     cpdef clear(self)

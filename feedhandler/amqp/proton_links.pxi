@@ -325,6 +325,20 @@ cdef class ReceiverLink(Link):
         if self.link != NULL:
             pn_link_flow(self.link, credit)
 
+    def drain(self, int credit=0):
+        """Grant `credit` more, and have the peer send what it has and give the rest back; from now
+        on its flows are events, and `drained` tells what has come back."""
+        if self.link != NULL:
+            self.draining = True
+            pn_link_drain(self.link, credit)
+
+    def drained(self):
+        """Credit that the peer has given back since this was asked last."""
+        return 0 if self.link == NULL else pn_link_drained(self.link)
+
+    cdef bint _hears_flow(self):
+        return self.draining
+
     cdef int _on_delivery(self, void *event_delivery) except -1:
         """Read every whole message that waits on the link; accept and settle it.
 

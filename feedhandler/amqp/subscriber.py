@@ -18,7 +18,7 @@ with a snapshot block of each service.
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from types import TracebackType
+from types import EllipsisType, TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -84,6 +84,7 @@ class Subscriber:
         #: The only one; of several, any.
         self._upstream: Upstream
         self._several: Several | None = None
+        self._changing = 0
         self._loop: asyncio.AbstractEventLoop
 
     @property
@@ -106,6 +107,7 @@ class Subscriber:
 
     async def __aenter__(self) -> Self:
         self._loop = asyncio.get_running_loop()
+        self._turn = asyncio.Lock()
         merged = len(self.urls) > 1
         if merged:
             self._several = Several(self.grain, self.request.snapshot, self._woken)
@@ -178,18 +180,18 @@ class Subscriber:
         """Messages wait on the link: hand them to the callback, or wake who waits for them."""
         if self._callback is None:
             self._notify()
-        elif self._several is not None:
+        elif self._several is not None or self._upstream.overlap is not None:
             self._woken()
-        else:
+        elif intake is self._upstream.intake:
             self._call_back(intake)
 
     def _woken(self) -> None:
-        """Something may be taken of what several gateways have brought."""
+        """Something may be taken of what several links have brought."""
         if self._callback is None:
             self._notify()
             return
         try:
-            self._pull()
+            self._fill()
             self._deliver_ready(self._callback)
         except Exception as error:  # raised where `deliver` waits
             self._fail(error)
@@ -199,6 +201,9 @@ class Subscriber:
         if self._several is not None:
             link = self._upstreams.index(upstream)
             self._several.down(link, self._take(intake) if intake.link.count else [])
+            self._woken()
+        elif upstream.overlap is not None:
+            self._fill()
             self._woken()
         elif self._callback is not None:
             self._call_back(intake)
@@ -223,15 +228,62 @@ class Subscriber:
 
     async def ready_to_attach(self) -> None:
         """Wait while more is unread than one connection may bring."""
-        while len(self._ready) > self.credit and not self._ended:
+        while len(self._ready) > self.credit and not (self._ended or self._changing):
             await self._wait()
 
     def tags(self, upstream: Upstream) -> dict[int, bytes]:
         """How far each service was read."""
         if self._several is None:
-            return upstream.inbox.last_tags()
+            return upstream.tags
         others = (x for x in self._upstreams if x is not upstream)
         return {} if any(x.state is State.UP for x in others) else self._several.tags()
+
+    # -- another subscription ---------------------------------------------------------------
+
+    async def change(
+        self, *patterns: str, types: Iterable[int | str] | EllipsisType | None = ...
+    ) -> None:
+        """Go over to other patterns and message types; what is left out stays as it is, and
+        `types=None` are all. Returns once the gateway has taken it.
+
+        What is in both subscriptions goes on without a hole and comes once; what is new begins
+        at one place of each service, a round trip later at most where the consumer keeps up, and
+        what is no longer wanted ends there.
+
+        Raises PeerError where the gateway refuses, or cannot be had any more: then the stream goes
+        on as it was, or has ended. Raises UsageError where several gateways are attached to.
+        """
+        if self._several is not None:
+            raise UsageError(
+                "a subscription to several gateways cannot be changed",
+                "subscribe anew, and leave the former one when that has begun",
+            )
+        if any("?" in pattern for pattern in patterns[1:]) or "?" in "".join(patterns[:-1]):
+            raise UsageError("a pattern with options stands alone")
+        asked: dict[str, Any] = {}
+        if patterns:
+            asked["pattern"] = ",".join(patterns)
+        if not isinstance(types, EllipsisType):
+            asked["types"] = None if types is None else tuple(types)
+        if not asked:
+            raise UsageError("change to what?", "name patterns, or types=")
+        self._changing += 1
+        self._notify()
+        try:
+            async with self._turn:
+                await self._finish_change()
+                request = msgspec.structs.replace(self.request, **asked)
+                await self._upstream.change(request)
+                self.request = request
+        finally:
+            self._changing -= 1
+
+    async def _finish_change(self) -> None:
+        """Let the change before this one come to its end, though nobody may be consuming."""
+        while self._upstream.overlap is not None and not self._ended:
+            if self._callback is None and self._fill():
+                continue
+            await self._wait()
 
     # -- consuming --------------------------------------------------------------------------
 
@@ -259,6 +311,14 @@ class Subscriber:
         """Make messages ready of what has arrived; whether there was anything."""
         if self._several is not None:
             return self._pull()
+        overlap = self._upstream.overlap
+        if overlap is not None:
+            if not overlap.waiting:
+                return False
+            self._ready.extend(self._heard(overlap.take(self._read)))
+            self._upstream.go_on()
+            self._notify()
+            return True
         intake = self._upstream.intake
         if not (count := intake.link.count):
             return False
@@ -303,9 +363,14 @@ class Subscriber:
                 return message
 
     def _take(self, intake: Intake) -> list[Message]:
+        """The messages that a link gathered, as they are to be handed out."""
+        before = intake.inbox.notes
+        found = self._read(intake)
+        return self._heard(found) if intake.inbox.notes != before else found
+
+    def _read(self, intake: Intake) -> list[Message]:
         """The messages that a link gathered, as objects; those before the first bad one."""
         link, inbox = intake.link, intake.inbox
-        before = inbox.notes
         bounds = memoryview(link.bounds).cast("q")
         try:
             found = inbox.read(link.arena, bounds, link.count)
@@ -314,8 +379,6 @@ class Subscriber:
             link.clear()
         if inbox.failure is not None:
             self._fail(inbox.failure)
-        if inbox.notes != before:
-            return self._heard(found)
         return found
 
     def _heard(self, messages: Iterable[Message]) -> list[Message]:
@@ -360,8 +423,8 @@ class Subscriber:
                     if batch.count or batch.notes:
                         yield batch
                 continue
-            if self._several is not None:
-                if self._pull():
+            if self._several is not None or self._upstream.overlap is not None:
+                if self._fill():
                     continue
             elif count := self._upstream.intake.link.count:
                 intake = self._upstream.intake
@@ -399,7 +462,7 @@ class Subscriber:
 
     def _call_back_all(self) -> None:
         """Hand what waits on the links to the callback."""
-        if self._several is not None:
+        if self._several is not None or self._upstream.overlap is not None:
             self._woken()
         elif self._upstream.intake.link.count:
             self._call_back(self._upstream.intake)

@@ -26,6 +26,7 @@ from feedhandler.amqp.aftermath import Aftermath
 from feedhandler.amqp.attachment import Attachment, Ended, Intake
 from feedhandler.amqp.identity import Identity
 from feedhandler.amqp.inbox import Inbox, Message, rewritten
+from feedhandler.amqp.overlap import Overlap
 from feedhandler.amqp.request import Request
 from feedhandler.codecs.errors import FeedhandlerError, PeerError
 from feedhandler.retrans.backoff import Backoff
@@ -33,6 +34,8 @@ from feedhandler.retrans.backoff import Backoff
 #: The first wait before connecting again, and the longest.
 RETRY_US = 50_000
 RETRY_MOST_US = 5_000_000
+#: How long a node may take to send what it still has for a link that is being replaced.
+OVERLAP_SECONDS = 2.0
 #: A connection that lasted this long was a good one: the next wait is the first again.
 GOOD_SECONDS = 5.0
 #: What a node answers that knows a word of the address but does not offer it.
@@ -91,7 +94,10 @@ class Owner(Protocol):
 class Upstream:
     """The gateway that `identity` has. `intake` is the link that is received on, over or not.
     `merged`: it is one of several, and whoever merges them makes of its quality messages what is to
-    be made."""
+    be made.
+
+    While the request is being changed there is an `overlap` of two links, read together.
+    """
 
     def __init__(
         self,
@@ -117,6 +123,11 @@ class Upstream:
         self.failures = 0
         self.feed = feed
         self.inbox = Inbox(feed, request.grain == "batch")
+        self.overlap: Overlap | None = None
+        #: Last tags of services of which `inbox` has not read anything.
+        self._tags: dict[int, bytes] = {}
+        self._changes = 0
+        self._moved: list[asyncio.Future[None]] = []
         self.aftermath = Aftermath()
         self.intake: Intake
         self._loop = asyncio.get_running_loop()
@@ -145,6 +156,7 @@ class Upstream:
         """Say goodbye."""
         await self.stop_trying()
         self.state = State.CLOSED
+        self._tell_moved()
         if self._attachment is not None:
             await self._attachment.close()
 
@@ -169,6 +181,8 @@ class Upstream:
                 await self._come_back(lost_at)
         except FeedhandlerError as error:
             self.state = State.CLOSED
+            self.reason = error.message
+            self._tell_moved()
             self.owner.ended(self, error)
 
     async def _come_back(self, lost_at: float) -> None:
@@ -212,6 +226,7 @@ class Upstream:
         self.state = State.UP
         self.connects += 1
         self.owner.changed(self, ConnectionEvent(self.url, True, "", resumed))
+        self._tell_moved()
 
     async def _ask(self, attachment: Attachment, tags: dict[int, bytes] | None) -> bool | None:
         """Attach, with less asked for where the node does not offer it; whether it resumes."""
@@ -236,9 +251,13 @@ class Upstream:
 
     def _on_end(self, intake: Intake) -> None:
         """The link is over: let what was received be taken, then come back, or not."""
-        if intake is not self.intake or self.state is State.CLOSED:
+        overlap = self.overlap
+        concerned = (self.intake,) if overlap is None else (overlap.old, overlap.new)
+        if intake not in concerned or self.state is State.CLOSED:
             return
         self.owner.lost(self, intake)
+        if overlap is not None:
+            self._leave_overlap(overlap, intake)
         self.failures += 1
         error = intake.error
         self.reason = error.message if isinstance(error, FeedhandlerError) else "closed"
@@ -246,12 +265,111 @@ class Upstream:
         if not self.how.reconnect or (isinstance(error, Ended) and error.final):
             self.state = State.CLOSED
             self.owner.changed(self, ConnectionEvent(self.url, False, self.reason))
+            self._tell_moved()
             self.owner.ended(self, error)
             return
         self.aftermath.lose(self.owner.tags(self))
         self.owner.changed(self, ConnectionEvent(self.url, False, self.reason))
         if not self._over.done():
             self._over.set_result(None)
+
+    @property
+    def tags(self) -> dict[int, bytes]:
+        """How far each service was handed on, by its last tag."""
+        return {**self._tags, **self.inbox.last_tags()}
+
+    # -- another request --------------------------------------------------------------------
+
+    async def change(self, request: Request) -> None:
+        """Go over to another request: returns once the node has taken it. What is received is
+        handed out by `take` from then on, until the two links are one stream again.
+
+        Raises PeerError where the node refuses it, and the former request goes on, or where it
+        is gone for good. While it cannot be reached, this waits.
+        """
+        while True:
+            while self.state is not State.UP:
+                if self.state is State.CLOSED:
+                    raise PeerError(f"{self.url} is gone: {self.reason}", "subscribe anew")
+                await self._move()
+            attachment = self._attachment
+            assert attachment is not None
+            try:
+                return await self._attach_beside(attachment, request)
+            except Ended:
+                if not attachment.over:
+                    raise
+
+    async def _move(self) -> None:
+        """Until the connection is up, or over for good."""
+        moved = self._loop.create_future()
+        self._moved.append(moved)
+        await moved
+
+    def _tell_moved(self) -> None:
+        for moved in self._moved:
+            if not moved.done():
+                moved.set_result(None)
+        self._moved.clear()
+
+    async def _attach_beside(self, attachment: Attachment, request: Request) -> None:
+        """Attach a link for the new request; the one that there is goes on meanwhile."""
+        self._changes += 1
+        inbox = Inbox(self.feed, request.grain == "batch")
+        name, address = f"feed-{self._changes}", request.address(quality=True)
+        new = attachment.attach(name, address, inbox, self.credit)
+        overlap = Overlap(self.intake, new, self.tags, request.grain)
+        self.overlap = overlap
+        try:
+            await attachment.answer(new)
+        except BaseException:
+            accepted = new.answered.done() and new.answered.exception() is None
+            if not accepted:
+                attachment.detach(new)
+                self.overlap = None
+                raise
+            self._accept(overlap, request)
+            raise
+        self._accept(overlap, request)
+
+    def _accept(self, overlap: Overlap, request: Request) -> None:
+        """The node has taken the new link."""
+        self.request = request
+        if self.overlap is overlap:
+            overlap.accepted()
+            self._loop.call_later(OVERLAP_SECONDS, self._watch_overlap, overlap)
+
+    def _watch_overlap(self, overlap: Overlap) -> None:
+        """An overlap must come to an end; where the node does not bring it to one, and nobody has
+        yet to consume what it sent, a new connection goes on from where the stream is."""
+        if self.overlap is not overlap:
+            return
+        if overlap.waiting:
+            self._loop.call_later(OVERLAP_SECONDS, self._watch_overlap, overlap)
+            return
+        error = Ended(f"{self.url} did not drain a link within {OVERLAP_SECONDS:g} s")
+        overlap.new.attachment.break_off(error)
+
+    def go_on(self) -> None:
+        """What `overlap` has handed out is in safe hands."""
+        overlap = self.overlap
+        if overlap is None:
+            return
+        overlap.go_on()
+        if overlap.over and self.overlap is overlap:
+            self.overlap = None
+            self.intake, self.inbox = overlap.new, overlap.new.inbox
+            self._tags = overlap.tags
+
+    def _leave_overlap(self, overlap: Overlap, intake: Intake) -> None:
+        """One of two links is over, and so both are; the stream was handed out up to its tags."""
+        if self.overlap is overlap:
+            self.overlap = None
+            self.intake = intake
+            self.inbox = Inbox(self.feed, self.request.grain == "batch")
+            self._tags = overlap.tags
+        attachment = overlap.new.attachment
+        self._loop.call_soon(attachment.abandon)
 
     # -- what the node says of itself -------------------------------------------------------
 

@@ -81,6 +81,7 @@ CORES = (
     "feedhandler/amqp/request.py",
     "feedhandler/amqp/aftermath.py",
     "feedhandler/amqp/hothot.py",
+    "feedhandler/amqp/join.py",
     "feedhandler/amqp/resume.py",
     "feedhandler/amqp/routing.py",
     "feedhandler/amqp/sasl.py",
