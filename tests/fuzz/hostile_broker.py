@@ -44,6 +44,8 @@ POOL_PHRASES, NEW_PHRASES, FRAMES_MAX, PHRASES_MAX = 400, 1, 14, 24
 MESSAGES = 64
 #: The share of a beginning's frames that are mutated, and of phrases that end link or connection.
 HARMED, ENDS = 0.03, 0.03
+#: Constructors of a delivery-id, or null; what the engine makes of others is anybody's guess.
+UINTS = (0x40, 0x43, 0x52, 0x70)
 #: Frames whose meaning is remembered: phrases come again and again.
 FRAMES_KEPT = 20_000
 #: Accepted, rejected, released, modified, received, and one that nobody knows.
@@ -235,11 +237,18 @@ def accepted_by(body: bytes) -> list[tuple[int, int]] | None:
         state = fields[4].descriptor
         if state is None or state.value != ACCEPTED:
             return []
-        ends = [each.value if isinstance(each.value, int) else None for each in fields[1:3]]
+        ends = fields[1:3]
     except (LookupError, struct.error, RecursionError, AttributeError, TypeError):
         return None
-    first, last = ends[0] or 0, ends[1]
-    return [(first, first if last is None else last)]
+    firsts, lasts = (
+        {each.value}
+        if each.code in UINTS
+        else {None, each.value if isinstance(each.value, int) else 0}
+        for each in ends
+    )
+    return [
+        (first or 0, (first or 0) if last is None else last) for first in firsts for last in lasts
+    ]
 
 
 def _whole(data: bytes) -> int:

@@ -16,7 +16,11 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 SAMPLES = HERE.parents[1] / "docs" / "guides" / "samples"
 #: Folders with a Go program each, by the name of what is built of them.
-GO_PROGRAMS = {"client": HERE / "go", "subscribe": SAMPLES / "go"}
+GO_PROGRAMS = {
+    "client": HERE / "go",
+    "subscribe": SAMPLES / "go",
+    "resume": SAMPLES / "go-resume",
+}
 
 
 def clients_folder() -> Path:
