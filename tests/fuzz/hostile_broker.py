@@ -186,7 +186,7 @@ class Hearing:
     def __init__(self) -> None:
         self.numbers: dict[int, int] = {}
         self.payloads: dict[int, bytes] = {}
-        self._held = b""
+        self._held = self._said = b""
 
     def hear(self, data: bytes) -> None:
         """What the publisher said: which message has which delivery-id."""
@@ -206,21 +206,22 @@ class Hearing:
         a frame cannot be read here at all, everything does.
         """
         found: set[int] = set()
-        at = 0
+        data, at = self._said + data, 0
         while at + 8 <= len(data):
             if data[at : at + 4] == b"AMQP":
                 at += 8
                 continue
             size, offset = struct.unpack_from(">IB", data, at)
-            if size < 8:
+            if size < 8 or at + size > len(data):
                 break
             named = accepted_by(data[at + 4 * offset : at + size])
             if named is None:
-                return set(self.numbers.values())
+                named = [(0, 2**32 - 1)]
             for first, last in named:
                 span = (last - first) % 2**32
                 found |= {n for place, n in self.numbers.items() if (place - first) % 2**32 <= span}
             at += size
+        self._said = data[at:]  # a frame counts once it is whole
         return found
 
 
