@@ -332,9 +332,7 @@ class Conflation:
         """Take out what the turn kept although newer ones wait."""
         place: cython.int
         waiting: Waiting
-        for waiting in list(self.entries.values()):
-            if waiting.place > self.sealed:
-                break
+        for waiting in [each for each in self.entries.values() if each.place <= self.sealed]:
             for place in range(len(waiting.pieces)):
                 if waiting.pieces[place] is not None and waiting.modes[place] == _LATEST:
                     found = self.index[waiting.keys[place]]

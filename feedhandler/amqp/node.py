@@ -309,7 +309,7 @@ class Node:
             return Outlet(peer, link, subscription, *bounds)
         streams = self.fanout.streams
         made = BackloggedLink(peer, link, subscription, streams, *bounds, time.monotonic_ns)
-        if policy == CONFLATE:
+        if policy == CONFLATE and self.conflates is not None:
             made.conflate(self.fanout, self.conflates)
         return made
 

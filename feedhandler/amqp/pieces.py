@@ -135,7 +135,8 @@ class Pieces:
         while at < end:
             size = frame_length(self.table, view, at, end - at)
             if size <= 0 or size > end - at:
-                return [Waiting(parcel, [b""], [FENCE], [None])]
+                found.clear()
+                break
             found.append((at, size))
             at += size
         if not found:

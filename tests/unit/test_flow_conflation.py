@@ -287,3 +287,20 @@ def test_the_account_is_right_whatever_comes_and_goes() -> None:
         modes = zip(entry.modes, entry.pieces, strict=True)
         got += [piece for mode, piece in modes if mode in (NEVER, FENCE)]
     assert got == never
+
+
+def test_a_turn_that_ends_early_leaves_what_nothing_replaced() -> None:
+    conflation = Conflation(PIECE_BYTES, lambda service, symbol: 1000)
+    conflation.put(waiting((NEVER, None)))
+    conflation.put(waiting((LATEST, "a"), (LATEST, "b"), (NEVER, None)))
+    conflation.pop()
+    conflation.put(waiting((LATEST, "a")))
+    assert conflation.squeeze()
+    assert conflation.conflated == 1
+    assert len(left(conflation)) == 3
+    for key in "aab":
+        conflation.put(waiting((LATEST, key)))
+    conflation.pop()
+    conflation.put(waiting((LATEST, "b")))
+    assert conflation.squeeze()
+    assert len(left(conflation)) == 1
