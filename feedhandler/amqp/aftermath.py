@@ -13,7 +13,8 @@ quality message. The first one of a service on the new link settles what became 
 
 What is lacking makes every later quality message of the service worse (state `STALE`), as nobody
 else lacks it, until a snapshot block has made it good or a new numbering begins. A snapshot block
-that the connection's end has cut in two is asked for again.
+that the connection's end has cut in two is asked for again; so is one where the link was behind
+and conflated as the connection was lost: books that were to come are known to nobody.
 
 No I/O, no engine.
 """
@@ -24,6 +25,7 @@ import msgspec
 
 from feedhandler.amqp.quality import RANGES_TOLD_MAX, State
 from feedhandler.amqp.routing import ADDRESS_CHARS_MAX
+from feedhandler.amqp.shortfall import CAUGHT_UP, CONFLATED
 from feedhandler.retrans.ranges import RangeSet
 
 #: The reason of quality messages that tell what a resumed stream lacks.
@@ -32,6 +34,7 @@ BLOCK_BEGIN, BLOCK_END = "snapshot-begin", "snapshot-end"
 #: Why the stream is in doubt where no range can be told.
 NEW_NUMBERING = "a new numbering began while the subscriber was not connected"
 BROKEN_BLOCK = "the connection was lost in the middle of a snapshot"
+BEHIND = "the connection was lost while the link was behind and conflated"
 #: Characters of an address that tags may take, and what one takes there. Services beyond that are
 #: not resumed, which is told like any other hole.
 TAG_CHARS = 37
@@ -97,6 +100,7 @@ class Aftermath:
         self.lacking = 0
         self._lacks: dict[int, Lack] = {}
         self._open_blocks: set[int] = set()
+        self._behind: set[int] = set()
         #: Services whose first quality message on this link is still to come: their last number.
         self._pending: dict[int, int] = {}
         self._asked: frozenset[int] = frozenset()
@@ -110,21 +114,26 @@ class Aftermath:
         for service in self._open_blocks:
             lack = self._lacks.setdefault(service, Lack())
             lack.doubt = lack.doubt or BROKEN_BLOCK
+        for service in self._behind:
+            lack = self._lacks.setdefault(service, Lack())
+            lack.doubt = lack.doubt or BEHIND
 
     def ask(self, tags: dict[int, bytes]) -> list[bytes]:
         """The tags to go on from: of services whose state is whole."""
-        chosen = [service for service in tags if service not in self._open_blocks][:TAGS_MAX]
+        broken = self._open_blocks | self._behind
+        chosen = [service for service in tags if service not in broken][:TAGS_MAX]
         return [tags[service] for service in chosen]
 
     @property
     def wants_snapshot(self) -> bool:
-        """Whether a snapshot block was cut in two."""
-        return bool(self._open_blocks)
+        """Whether a snapshot block was cut in two, or one is needed for what was conflated."""
+        return bool(self._open_blocks or self._behind)
 
     def attached(self, tags: list[bytes]) -> None:
         """A link is attached again; the node goes on from these `tags`, or says that it cannot."""
         self._asked = frozenset(int.from_bytes(tag[6:8]) for tag in tags)
         self._open_blocks.clear()
+        self._behind.clear()
 
     # -- what the node says -----------------------------------------------------------------
 
@@ -139,6 +148,10 @@ class Aftermath:
             self._open_blocks.add(service)
         elif reason == BLOCK_END:
             self._open_blocks.discard(service)
+        elif reason == CONFLATED:
+            self._behind.add(service)
+        elif reason == CAUGHT_UP:
+            self._behind.discard(service)
         first: list[Told] = []
         if service in self._pending:
             first = self._settle(service, told)
@@ -175,7 +188,7 @@ class Aftermath:
     def _tell_doubt(self, service: int, told: Told) -> list[Told]:
         """Where a snapshot broke off, that has to be told whatever else is well."""
         lack = self._lacks.get(service)
-        if lack is None or lack.doubt != BROKEN_BLOCK:
+        if lack is None or lack.doubt not in (BROKEN_BLOCK, BEHIND):
             return []
         return [self._notice(service, told, [])]
 

@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from feedhandler.amqp.aftermath import BROKEN_BLOCK, NEW_NUMBERING, TAGS_MAX, Aftermath
+from feedhandler.amqp.aftermath import BEHIND, BROKEN_BLOCK, NEW_NUMBERING, TAGS_MAX, Aftermath
 
 
 def tag(sequence: int, service: int = 104) -> bytes:
@@ -116,6 +116,22 @@ def test_a_snapshot_that_broke_off_is_asked_for_again_and_told() -> None:
         assert resume.hear(told("attached", 8), 105) is None
         assert heard(resume, told("snapshot-begin", 51, last=50))[0][1] == "STALE"
         assert heard(resume, told("snapshot-end", 51, last=50))[0][1] == "REFRESHED"
+
+
+def test_a_link_that_was_conflated_as_it_broke_does_not_go_on_but_wants_a_snapshot() -> None:
+    for caught_up in (False, True):
+        resume = Aftermath()
+        resume.hear(told("attached", 1), 104)
+        resume.hear(told("conflated", 1), 104)
+        if caught_up:
+            resume.hear(told("caught-up", 51), 104)
+        resume.lose({104: tag(50)})
+        assert resume.wants_snapshot is not caught_up
+        assert resume.ask({104: tag(50)}) == ([tag(50)] if caught_up else [])
+        resume.attached([])
+        assert not resume.wants_snapshot
+        expected = [] if caught_up else [("resume", "STALE", [], [], BEHIND)]
+        assert heard(resume, told("attached", 51))[:-1] == expected
 
 
 def test_a_second_loss_before_the_first_word_does_not_move_the_place() -> None:

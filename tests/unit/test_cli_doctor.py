@@ -130,3 +130,10 @@ def test_the_kernels_answers_make_sense() -> None:
     assert host.granted_receive_buffer(65_536) >= 65_536
     assert isinstance(host.has_net_admin(), bool)
     assert isinstance(host.strict_reverse_path(loopback.name), bool)
+
+
+def test_the_sum_of_all_bounds_is_told() -> None:
+    config = loopback_config(services=[104])
+    assert config.waiting_bytes_max == config.amqp.max_links * config.amqp.queue_bytes
+    check = doctor.check_queues(config)
+    assert f"{config.waiting_bytes_max:,} bytes at most" in check.found
