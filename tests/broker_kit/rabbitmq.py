@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import quote
 
+from security_kit import Certificates
+
 from . import places
 from .process import PASSWORD, STOP_SECONDS, USER, VHOST, Broker, call, free_ports
 
@@ -22,6 +24,12 @@ default_user = {USER}
 default_pass = {PASSWORD}
 default_vhost = {VHOST}
 loopback_users = none
+"""
+_TLS = """\
+listeners.ssl.1 = 127.0.0.1:{}
+ssl_options.cacertfile = {}
+ssl_options.certfile = {}
+ssl_options.keyfile = {}
 """
 
 
@@ -141,6 +149,18 @@ class RabbitMQ3(RabbitMQ):
     def __init__(self, folder: Path) -> None:
         places.rabbitmq_3()
         super().__init__(folder)
+        (self.tls_port,) = free_ports(1)
+        made = Certificates(folder, "broker")
+        #: Whom to believe on `tls_port`.
+        self.ca = made.ca
+        certificate, key = made.issue("127.0.0.1")
+        with (folder / "rabbitmq.conf").open("a") as config:
+            config.write(_TLS.format(self.tls_port, made.ca, certificate, key))
+
+    @property
+    def tls_url(self) -> str:
+        """As `url`, with TLS."""
+        return self.url.replace("amqp:", "amqps:").replace(str(self.port), str(self.tls_port))
 
     def source(self, queue: str) -> str:
         return f"/amq/queue/{queue}"

@@ -33,12 +33,11 @@ class PublishRig(NodeRig):
         self.told: list[str] = []
         config = PublishConfig(
             name="firm",
-            to=broker.url,
             exchange=exchange,
             management=broker.management,
             reconnect_us=10_000,
             reconnect_max_us=200_000,
-            **settings,
+            **{"to": broker.url, **settings},
         )
         self.publishers = Publishers(
             (config,), self.fanout, self.feed.type_code, "gateway", self.told.append

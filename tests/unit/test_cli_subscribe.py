@@ -97,6 +97,14 @@ def test_only_a_count_ends_the_stream_and_quality_is_no_part_of_it(
         (["--snapshot"], {"snapshot": True}),
         (["--as", "packet", "--types", "230,240"], {"as_": "packet", "types": ("230", "240")}),
         (["--stamp"], {"stamp": True}),
+        (
+            ["--user", "ann", "--password-file", "word", "--ca", "ca.pem"],
+            {"login": feedhandler.Login("ann", password_file="word", ca="ca.pem")},
+        ),
+        (
+            ["--certificate", "c.pem", "--key", "k.pem", "--plain-over-network"],
+            {"login": feedhandler.Login(certificate="c.pem", key="k.pem", plain_over_network=True)},
+        ),
     ],
 )
 def test_the_commands_options_reach_the_subscriber(
