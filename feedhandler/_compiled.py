@@ -21,6 +21,7 @@ from types import ModuleType
 PURE_MODE: dict[str, str] = {
     "feedhandler.amqp.framing": "feedhandler/amqp/framing.py",
     "feedhandler.amqp.catchup": "feedhandler/amqp/catchup.py",
+    "feedhandler.amqp.splitter": "feedhandler/amqp/splitter.py",
     "feedhandler.amqp.fanout": "feedhandler/amqp/fanout.py",
     "feedhandler.amqp.outlet": "feedhandler/amqp/outlet.py",
     "feedhandler.amqp.window": "feedhandler/amqp/window.py",

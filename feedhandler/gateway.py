@@ -115,9 +115,7 @@ class Gateway:
             receive_buffer_bytes=config.receive.socket_buffer_bytes,
             cpu=config.receive.cpu if config.receive.cpu >= 0 else None,
         )
-        self.fanout.tap = self.recorder.tap("published")
-        self.recorder.count_refused("lines", lambda: self.receiver.tap_drops)
-        self.recorder.count_refused("published", lambda: self.fanout.tap_drops)
+        self._record_published()
         self.watch = Watch(self)
         self.control = ControlSocket(
             config.control.bind,
@@ -133,6 +131,12 @@ class Gateway:
             reader: [stream.latency.counts() for stream in self.streams]
             for reader in ("stats", "control")
         }
+
+    def _record_published(self) -> None:
+        """Let the recorder have what goes out, and know of what it had no room for."""
+        self.fanout.tap = self.recorder.tap("published")
+        self.recorder.count_refused("lines", lambda: self.receiver.tap_drops)
+        self.recorder.count_refused("published", lambda: self.fanout.tap_drops)
 
     def _publishers(self) -> Publishers:
         publishers = Publishers(

@@ -18,7 +18,7 @@ What it holds, separately for each service:
 Promises. `snapshot(service)` gives messages from which a fresh market reaches an equal
 `digest(service)`, the priority in every queue included; digests are equal exactly where states are.
 Nothing in a stream makes it raise: what does not fit is counted by name in `problems`, see
-`PROBLEMS`. It holds at most `entries_max` orders and messages a service.
+`market_problems`. It holds at most `entries_max` orders and messages a service.
 
 What it leaves to others: order and completeness of the stream. A packet that comes twice or is
 missing shows in `problems` at best. Decoding waits until somebody looks (`market_views`): a book is
@@ -64,23 +64,6 @@ from feedhandler.replay.market_views import Books, Latest, Names, Quotes
 
 #: Orders and messages kept of one service: hundreds of times a busy one's, some hundred MB at most.
 ENTRIES_MAX = 1 << 20
-
-#: What `Market.problems` counts.
-PROBLEMS: dict[str, str] = {
-    "bad_packet": "packets that the scanner rejects, or whose compressed body cannot be inflated",
-    "bad_message": "single messages that do not end where their size says, odd quality messages",
-    "unknown_type": "messages of a type that the feed's description does not have; not kept",
-    "short_message": "messages shorter than their layout; not kept",
-    "unknown_order": "orders changed or deleted that are not in the book; a change adds them",
-    "known_order": "orders added that are in the book already; they are replaced",
-    "changed_side": "orders that changed from one side to the other; they are replaced",
-    "no_volume": "orders with volume 0; not kept",
-    "odd_side": "orders that are neither bought nor sold; not kept",
-    "odd_action": "order messages with an unknown ActionType; not kept",
-    "odd_delimiter": "delimiters of retransmitted orders that are unknown or out of order",
-    "end_without_start": "ends of reference data that had not begun",
-    "full": "orders and messages that found `entries_max` reached; not kept",
-}
 
 #: What is done with a message of a type.
 KEEP, ORDER, DELIMITER, REFERENCE_START, REFERENCE_END, REFRESH_START, REFRESH_END = range(7)

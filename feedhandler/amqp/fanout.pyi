@@ -3,6 +3,7 @@ from typing import Any
 
 from feedhandler.amqp.books import BookKeeper
 from feedhandler.amqp.outlet import Outlet, Peer
+from feedhandler.amqp.splitter import Splitter
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs.scanner import FeedTable
 from feedhandler.ingest.ring import Ring
@@ -11,13 +12,10 @@ STAMPS_MAX: int
 SNAPSHOT_BIT: int
 BLOCK_SHIFT: int
 
-class Fanout:
+class Fanout(Splitter):
     streams: list[Stream]
     dirty_peers: list[Any]
     outlets: list[Outlet]
-    route_lookups: int
-    route_hits: int
-    route_resets: int
     quality_messages: int
     tap: Ring | None
     tap_drops: int

@@ -21,7 +21,7 @@ from feedhandler.codecs.scanner import NO_SYMBOL
 from feedhandler.replay.book import BUY, SELL, Book
 from feedhandler.replay.generator import SessionGenerator
 from feedhandler.replay.generator_packets import ORDERS, QUOTES, SERVICES
-from feedhandler.replay.market import PROBLEMS
+from feedhandler.replay.market_problems import PROBLEMS
 from feedhandler.retrans.snapshots import SnapshotCutter
 
 

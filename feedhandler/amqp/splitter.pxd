@@ -1,0 +1,41 @@
+from feedhandler.amqp.framing cimport Frame
+from feedhandler.amqp.outlet cimport Outlet
+from feedhandler.amqp.stream cimport Route, Stream
+from feedhandler.codecs.scanner cimport FeedTable, MessageIndex, PacketHeader
+
+
+cdef class Splitter:
+    cdef const unsigned char[::1] source
+    cdef FeedTable table
+    cdef PacketHeader header
+    cdef MessageIndex index
+    cdef Frame plain
+    cdef Frame stamped
+    cdef object thin_memory
+    cdef unsigned char[::1] thin
+    cdef list touched
+    cdef list batching
+    cdef object on_reference
+    cdef object name_of
+    cdef object alias_of
+    cdef int reference_type
+    cdef bint restricted
+    cdef readonly unsigned long long route_lookups
+    cdef readonly unsigned long long route_hits
+    cdef readonly unsigned long long route_resets
+    cdef Py_ssize_t _take(self, const unsigned char[::1] data)
+    cdef int _learn(self, Stream stream, Py_ssize_t start, Py_ssize_t size)
+    cdef int _whole(
+        self, Stream stream, unsigned long long sequence, long long received_ns,
+        Py_ssize_t start, Py_ssize_t size)
+    cdef int _split(
+        self, Stream stream, unsigned long long sequence, long long received_ns,
+        Py_ssize_t start, Py_ssize_t size, Py_ssize_t skip)
+    cdef int _single(
+        self, Outlet outlet, Route route, unsigned long long sequence, Py_ssize_t number,
+        long long received_ns, Py_ssize_t start, int built)
+    cdef int _body(self, Frame frame, Py_ssize_t start, Py_ssize_t number)
+    cdef int _thin(
+        self, Stream stream, Outlet outlet, unsigned long long sequence, long long received_ns,
+        Py_ssize_t start, Py_ssize_t size)
+    cdef Route _route(self, Stream stream, unsigned long long symbol)
