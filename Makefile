@@ -66,7 +66,8 @@ simulate: $(VENV)/.compiled ## the simulation campaign (SEEDS=10000)
 	SEEDS=$(SEEDS) FORGED=1000000 $(PY) -m pytest --timeout=0 -s tests/simulation
 
 crash: $(VENV)/.compiled ## a gateway killed under load, again and again (CRASHES=100)
-	CRASHES=$(CRASHES) $(PY) -m pytest --timeout=0 -s tests/system/test_gateway_crash.py
+	CRASHES=$(CRASHES) $(PY) -m pytest --timeout=0 -s tests/system/test_gateway_crash.py \
+		tests/system/test_hothot_crash.py tests/system/test_resume_cut.py
 
 fuzz: $(VENV)/.compiled ## the mutation campaigns (FUZZ=100000000 packets, FRAMES=10000000)
 	FEEDHANDLER_FUZZ=$(FUZZ) FEEDHANDLER_FUZZ_FRAMES=$(FRAMES) $(PY) -m pytest --timeout=0 -s tests/fuzz

@@ -155,6 +155,8 @@ class Aftermath:
         first: list[Told] = []
         if service in self._pending:
             first = self._settle(service, told)
+        elif reason == RESUME:  # it was overtaken in what it had to send again
+            self._take(service, told)
         lack = self._lacks.get(service)
         if lack is None:
             return None
@@ -162,12 +164,12 @@ class Aftermath:
 
     def _settle(self, service: int, told: Told) -> list[Told]:
         """The first word on a service that was lost: what is lacking; a message that says so."""
+        if told["reason"] == RESUME and told.get("next") == 0:  # nothing yet; `start` will tell
+            self._asked -= {service}
+            return self._tell_doubt(service, told)
         if told["reason"] == RESUME:
             del self._pending[service]
-            for first, last in told.get("lost", ()):
-                self._lack(service).lose(first, last)
-            if told.get("doubt") and not told.get("lost"):
-                self._lack(service).doubt = told["doubt"]
+            self._take(service, told)
             return self._tell_doubt(service, told)
         if service in self._asked:
             del self._pending[service]
@@ -184,6 +186,13 @@ class Aftermath:
             lack.doubt = NEW_NUMBERING
             return [self._notice(service, told, [])]
         return self._tell_doubt(service, told)
+
+    def _take(self, service: int, told: Told) -> None:
+        """The node says itself what it no longer has."""
+        for first, last in told.get("lost", ()):
+            self._lack(service).lose(first, last)
+        if told.get("doubt") and not told.get("lost"):
+            self._lack(service).doubt = told["doubt"]
 
     def _tell_doubt(self, service: int, told: Told) -> list[Told]:
         """Where a snapshot broke off, that has to be told whatever else is well."""

@@ -45,6 +45,9 @@ NEVER = 1 << 63
 _BEGIN, _END = "snapshot-begin", "snapshot-end"
 #: The reason of a quality message that a gateway's coming or going has changed.
 GATEWAY = "gateway"
+#: Reasons of quality messages that tell, on a link that takes part, what it will not bring: lost on
+#: the gateway's lines; gone from its history before it could be sent again.
+_LOSSES = ("gap", "resume")
 #: How good a gateway's word of itself is; `STALE` by ranges alone is no worse than `OK` here, since
 #: the ranges are looked at one by one.
 _RANKS = {"OK": 0, "REFRESHED": 0, "STALE": 2, "RECOVERING": 1, "SILENT": 3, "WAITING": 4}
@@ -282,7 +285,8 @@ class Merge:
     def _mark(self, service: Service, lane: Lane, link: int, note: Any) -> bool:
         """A quality message of one gateway."""
         told = msgspec.json.decode(note.body, type=dict)
-        reason, following = told["reason"], told.get("next")
+        reason = told["reason"]
+        following = told["next"] = told.get("next") or None  # 0: nothing was published yet
         lane.note = note
         if lane.block is not None:
             lane.block.append(note)
@@ -299,7 +303,7 @@ class Merge:
             self._join(service, lane, told, note.day, link in self._resumed)
         elif reason == "reset":
             leads = self._reset(service, lane, told, note.day)
-        elif reason == "gap":
+        elif reason in _LOSSES:
             lane.lacks.discard_below(service.open)
             for first, last in told["lost"]:
                 lane.lacks.add(first, last)
@@ -308,7 +312,7 @@ class Merge:
             lane.reach = note.sequence  # a quality message has the number of the packet behind it
             self._cover(service, lane)
         self._tell_losses(service)
-        self._tell_change(service, GATEWAY if reason == "gap" else reason, forced=leads)
+        self._tell_change(service, GATEWAY if reason in _LOSSES else reason, forced=leads)
         return True
 
     def _join(

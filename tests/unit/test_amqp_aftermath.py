@@ -151,3 +151,28 @@ def test_no_more_tags_are_asked_for_than_an_address_holds() -> None:
 def test_what_is_no_quality_message_is_an_error(body: bytes) -> None:
     with pytest.raises((msgspec.DecodeError, KeyError)):
         Aftermath().hear(body, 104)
+
+
+def test_a_node_that_was_overtaken_while_it_caught_up_makes_what_follows_worse_once_more() -> None:
+    resume = after_loss(resumed=True)
+    late = {"state": "STALE", "doubt": "too late", "stale": [[51, 60]], "lost": [[51, 60]]}
+    slow = {"state": "STALE", "doubt": "too slow", "stale": [[61, 80]], "lost": [[61, 80]]}
+    resume.hear(told("resume", 61, **late), 104)
+    assert heard(resume, told("resume", 81, **slow))[0][3] == [[51, 80]]
+    (later,) = resume.hear(told("silent", 90), 104) or []
+    answer = msgspec.json.decode(later)
+    assert (answer["state"], answer["stale"]) == ("STALE", [[51, 80]])
+    assert (answer["lost_ranges"], answer["lost_total"]) == (2, 30)
+
+
+@pytest.mark.parametrize(
+    ("following", "lost", "doubt"),
+    [(51, [], None), (61, [[51, 60]], None), (1, [], NEW_NUMBERING)],
+)
+def test_a_node_that_has_nothing_to_resume_from_yet_is_judged_by_its_start(
+    following: int, lost: list[Any], doubt: str | None
+) -> None:
+    resume = after_loss(resumed=True)
+    nothing = {"state": "STALE", "doubt": "nothing was published yet", "lost": []}
+    assert resume.hear(told("resume", 0, **nothing), 104) is None
+    assert heard(resume, told("start", following))[-1][3:] == (lost, doubt)

@@ -126,6 +126,35 @@ def test_what_one_lost_is_filled_in_by_the_other_and_nobody_hears_of_it(play: Pl
     assert play.merge.deadline == NEVER
 
 
+def test_what_one_was_overtaken_in_while_it_caught_up_the_other_fills_in(play: Play) -> None:
+    assert play.take(A, 1, 2) == [1, 2]
+    assert play.down(A) == []
+    assert play.attach(A, 3, resumed=True, reason="resume", lost=[]) == []
+    slow = note("resume", 6, state="STALE", lost=[[4, 5]], doubt="too slow")
+    assert play.take(A, 3, slow, 6, 7) == [3]
+    assert play.take(B, 1, 2, 3, 4, 5) == [4, 5, 6, 7]
+
+
+def test_what_all_were_overtaken_in_is_told(play: Play) -> None:
+    assert play.take(A, 1, 2) == [1, 2]
+    play.down(A)
+    play.down(B)
+    assert play.attach(A, 3, resumed=True, reason="resume", lost=[]) == []
+    slow = note("resume", 6, state="STALE", lost=[[4, 5]], doubt="too slow")
+    assert ("gap", "STALE", [[4, 5]]) in play.take(A, 3, slow, 6)
+
+
+def test_a_gateway_that_has_nothing_to_resume_from_yet_lacks_what_precedes_its_start(
+    play: Play,
+) -> None:
+    assert play.take(A, 1, 2) == [1, 2]
+    play.down(A)
+    play.down(B)
+    empty = {"state": "STALE", "doubt": "nothing was published yet", "lost": []}
+    play.attach(A, 0, resumed=True, reason="resume", **empty)
+    assert ("gap", "STALE", [[3, 5]]) in play.take(A, note("start", 6), 6) + play.wait()
+
+
 def test_only_what_both_lost_is_told(play: Play) -> None:
     assert play.take(A, 1, 2, note("gap", 8, state="STALE", lost=[[3, 7]]), 8) == [1, 2]
     both = play.take(B, 1, 2, note("gap", 6, state="STALE", lost=[[3, 5]]))
