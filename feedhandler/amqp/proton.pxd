@@ -41,6 +41,7 @@ cdef class Connection:
     cpdef bint quiet(self)
     cdef int _flush_wire(self) except -2
     cdef int _explain(self) except -1
+    cdef int _forbid(self) except -1
     cdef object _link_of(self, void *link)
     cdef int _end_session(self, void *session, list found) except -1
     cdef void _take(self, object link)
@@ -67,7 +68,7 @@ cdef class SenderLink(Link):
     cdef readonly unsigned long long accepted
     cdef readonly unsigned long long refused
     cpdef bint ready(self)
-    cdef bint _disowns(self, void *delivery)
+    cdef bint _breached(self, void *delivery) except -1
     cpdef int credit(self)
     cpdef int send(self, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size) except -1
 

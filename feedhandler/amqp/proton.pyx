@@ -111,6 +111,9 @@ UNSETTLED_MAX = 10_000
 #: Longest description of a condition: it must fit the smallest frame a peer may insist on (512).
 DESCRIPTION_CHARS_MAX = 200
 
+#: What a peer hears that sends a message on a link on which it receives.
+cdef str _MISPLACED = "a message on a link whose sender is the other side"
+
 #: What one `receive` call reads at most, so that one peer cannot keep the loop to itself.
 RECEIVE_BYTES_MAX = 1 << 20
 cdef Py_ssize_t _RECEIVE_MAX = RECEIVE_BYTES_MAX
@@ -306,6 +309,21 @@ cdef class Connection:
             self.close("amqp:decode-error", "a frame that cannot be decoded")
         return 0
 
+    cdef int _forbid(self) except -1:
+        """The peer has sent a message on a link that we send on: end the connection, as the engine
+        does for other breaches of the protocol.
+
+        The engine takes such a transfer, and from then on mistakes it for one of ours: it is what
+        the link sends next, under the peer's tag and number, and with its end the message of ours
+        that has this number is forgotten. So nothing is sent any more, by `ready`, nor settled.
+        """
+        self.unsettled_max = 0
+        if pn_transport_capacity(self.transport) < 0:
+            return 0  # it is over already
+        _set_condition(pn_transport_condition(self.transport), "amqp:not-allowed", _MISPLACED)
+        pn_transport_close_tail(self.transport)
+        return 0
+
     cpdef int flush(self) except -2:
         """Write what the engine has to say to the socket.
 
@@ -357,6 +375,7 @@ cdef class Connection:
         cdef list found = []
         cdef void *event
         cdef void *link
+        cdef void *owner
         cdef void *delivery
         cdef int kind
         while True:
@@ -368,9 +387,12 @@ cdef class Connection:
                 delivery = pn_event_delivery(event)
                 link = pn_delivery_link(delivery)
                 if link != NULL:  # or the delivery ended with its link, before its event came
-                    link = pn_link_get_context(link)
-                if link != NULL and (<Link> <object> link)._on_delivery(delivery) != 0:
-                    found.append((_MESSAGE_TOO_LARGE, <object> link))
+                    owner = pn_link_get_context(link)
+                    if owner == NULL:
+                        if pn_link_is_sender(link) and pn_delivery_get_context(delivery) == NULL:
+                            self._forbid()
+                    elif (<Link> <object> owner)._on_delivery(delivery) != 0:
+                        found.append((_MESSAGE_TOO_LARGE, <object> owner))
             elif kind == _LINK_FLOW:
                 # The engine says so after each transfer, too: only who waits for credit, or was
                 # asked to drain it, hears of it.

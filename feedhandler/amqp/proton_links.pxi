@@ -193,16 +193,11 @@ cdef class SenderLink(Link):
             self.unsettled += 1
         return 0
 
-    cdef bint _disowns(self, void *delivery):
-        """Whether a delivery is none that we sent and wait for, and so has been got rid of.
-
-        The engine takes a transfer of the peer's on any link, on a sending one too, and then it is
-        the peer who has chosen its tag.
-        """
+    cdef bint _breached(self, void *delivery) except -1:
+        """Whether a delivery is none that we sent and wait for: then the connection is over."""
         if pn_delivery_get_context(delivery) == <void *> self:
             return False
-        pn_delivery_clear(delivery)
-        pn_delivery_settle(delivery)
+        self.connection._forbid()
         return True
 
     def drained(self, bint asked=False):
@@ -224,7 +219,7 @@ cdef class SenderLink(Link):
         the first settles, and clears what the second would be told.
         """
         cdef unsigned long state
-        if self._disowns(delivery) or not pn_delivery_updated(delivery):
+        if self._breached(delivery) or not pn_delivery_updated(delivery):
             return 0
         state = pn_delivery_remote_state(delivery)
         if (state == 0 or state == _RECEIVED) and not pn_delivery_settled(delivery):
@@ -285,7 +280,7 @@ cdef class PublisherLink(SenderLink):
         cdef object outcome
         cdef void *disposition
         cdef tuple condition
-        if self._disowns(delivery) or not pn_delivery_updated(delivery):
+        if self._breached(delivery) or not pn_delivery_updated(delivery):
             return 0
         state = pn_delivery_remote_state(delivery)
         if (state == 0 or state == _RECEIVED) and not pn_delivery_settled(delivery):

@@ -110,6 +110,28 @@ def test_sessions_and_links_are_told_apart_by_channel_and_handle() -> None:
     uvloop.run(scenario())
 
 
+def test_a_client_that_sends_on_the_link_it_receives_on_is_told_and_harms_nobody() -> None:
+    async def scenario() -> None:
+        async with running() as rig, raw(rig) as peer, raw(rig) as other:
+            for each in (peer, other):
+                each.say(wire.opening(), wire.begin(), wire.attach("a", 0, ADDRESS))
+                each.say(wire.flow(0, 5))
+                await each.hear(wire.ATTACH)
+            tag = wire.Value(0xA0, b"t")
+            peer.say(wire.frame(wire.TRANSFER, 0, 0, tag, 0, False, payload=b"x"))
+            close = await peer.frame()
+            while close.code == wire.FLOW:
+                close = await peer.frame()
+            assert close.code == wire.CLOSE, "nothing of it comes back"
+            assert error_of(close, 0)[0] == "amqp:not-allowed"
+            await rig.until(lambda: rig.node.links == 1, "one link is left")
+            assert rig.count("connections_failed") == 1
+            await rig.stream(1, 1)
+            await other.hear(wire.TRANSFER)
+
+    uvloop.run(scenario())
+
+
 def test_a_link_name_in_use_ends_the_connection_and_may_be_used_again_after_a_detach() -> None:
     """AMQP 1.0, 2.6.1: a name is one link's. The engine takes the second one for an error."""
 

@@ -15,6 +15,7 @@ from proton import Delivery, Endpoint
 
 from feedhandler.amqp.publisher import Publishers
 from feedhandler.publish_settings import PublishConfig
+from tests.amqp_wire import TRANSFER, Value, frame
 
 RABBITMQ_4 = {"product": "RabbitMQ", "version": "4.0.5"}
 ARTEMIS = {"product": "apache-activemq-artemis", "version": "2.40.0"}
@@ -466,5 +467,26 @@ def test_a_link_that_the_broker_offers_is_refused_and_harms_nothing() -> None:
             await rig.stream(1, 5)
             await rig.confirmed()
             assert rig.seen["connects"] == 1
+
+    asyncio.run(story())
+
+
+def test_a_broker_that_sends_a_message_on_our_link_is_left_and_gets_the_unconfirmed_again() -> None:
+    async def story() -> None:
+        def deaf(number: int, message: Any) -> Any:
+            return None if 3 <= number <= 5 else Delivery.ACCEPTED
+
+        async with broker(deaf) as peer, publishing(peer.url, quality=False) as rig:
+            await rig.stream(1, 5)
+            await rig.until(lambda: len(peer.messages) == 5, "five have come")
+            (connection,) = peer.connections
+            tag = Value(0xA0, b"t")
+            connection.socket.write(frame(TRANSFER, 0, 0, tag, 0, False, payload=b"not yours"))
+            await rig.until(lambda: rig.seen["connects"] == 2, "a new connection")
+            assert connection.connection.remote_condition.name == "amqp:not-allowed"
+            await rig.confirmed()
+            assert any("whose sender is the other side" in line for line in rig.told)
+            assert sequences(peer) == [1, 2, 3, 4, 5, 3, 4, 5]
+            assert (rig.seen["resent"], rig.seen["abandoned"]) == (3, 0)
 
     asyncio.run(story())

@@ -314,3 +314,43 @@ def test_the_engine_writes_no_complaint_of_a_peer_to_stderr(
     made = hearing(wire.opening(max_frame=5), server=server)
     assert made.remote_max_frame_bytes == 512 or not server
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parametrize("settled", [True, False])
+@pytest.mark.parametrize("refused", [True, False])
+def test_a_message_on_a_link_that_we_send_on_ends_the_connection(
+    refused: bool, settled: bool
+) -> None:
+    """Else the engine would send it back, under the tag and number that its sender gave it."""
+    ours, theirs = socket.socketpair()
+    for end in (ours, theirs):
+        end.setblocking(False)
+    engine = Connection(ours.fileno(), server=True, container="ours")
+    theirs.sendall(wire.opening() + wire.begin())
+    theirs.sendall(wire.attach("a", 0, "e.1", settle=int(settled)) + wire.flow(0, 10))
+    engine.receive()
+    ((_, _), (_, link)) = engine.events()
+    engine.open()
+    if refused:
+        link.refuse("amqp:not-found", "no")
+    else:
+        link.open()
+        link.send(PAYLOAD, 0, len(PAYLOAD))
+    assert engine.flush() == 0
+    theirs.recv(1 << 16)
+    tag = wire.Value(0xA0, b"theirs")
+    for number in range(2):
+        theirs.sendall(wire.frame(wire.TRANSFER, 0, number, tag, 0, False, payload=PAYLOAD))
+    engine.receive()
+    assert (proton.TRANSPORT_ERROR, None) in engine.events()
+    assert not link.ready()
+    assert engine.transport_condition[0] == "amqp:not-allowed"
+    assert engine.flush() == -1
+    (said,) = wire.split(theirs.recv(1 << 16))
+    assert isinstance(said, wire.Frame)
+    assert said.code == wire.CLOSE
+    assert said.field(0)[0].value == b"amqp:not-allowed"
+    link.release()
+    assert engine.flush() == -1
+    ours.close()
+    theirs.close()
