@@ -1,18 +1,24 @@
 """A publisher before a real broker: a fan-out of two services, and what a client then finds."""
 
 import contextlib
+import itertools
 import struct
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
-from amqp_kit import packet
+from amqp_kit import FEED, packet
 from broker_kit import Broker
 from node_kit import NodeRig
 from proton import Message
 
+from feedhandler.amqp.books import keeper_of
+from feedhandler.amqp.policies import CONFLATE
 from feedhandler.amqp.publisher import Publisher, Publishers
 from feedhandler.publish_settings import PublishConfig
+
+#: What one AMQP message may hold.
+GRAINS = ("packet", "batch", "message")
 
 
 class PublishRig(NodeRig):
@@ -26,6 +32,9 @@ class PublishRig(NodeRig):
         self.publishers = Publishers(
             (config,), self.fanout, self.feed.type_code, "gateway", self.told.append
         )
+        if config.when_full == CONFLATE:
+            self.fanout.keeper = keeper_of(FEED)
+            self.publisher.destination.conflate(self.fanout, FEED)
 
     @property
     def publisher(self) -> Publisher:
@@ -91,6 +100,27 @@ def check_stream(messages: list[Message], last: int, service: int = 104) -> None
         packet(number, service=service) for number in range(1, last + 1)
     ]
     assert all(each.durable for each in found)
+
+
+def check_grain(messages: list[Message], last: int, grain: str, service: int = 104) -> None:
+    """What `grain` makes of the packets 1..`last` of a service: each byte of it, by rising tags,
+    each tag the one of what its body begins with."""
+    found = [each for each in data(messages) if tag(each)[2] == service]
+    whole = [packet(number, service=service) for number in range(1, last + 1)]
+    if grain == "message":
+        header = FEED.table.header_size
+        assert [tag(each)[3:] for each in found] == [
+            (number, place) for number in range(1, last + 1) for place in range(5)
+        ]
+        assert b"".join(bytes(each.body) for each in found) == b"".join(
+            each[header:] for each in whole
+        )
+        return
+    assert b"".join(bytes(each.body) for each in found) == b"".join(whole)
+    starts = itertools.accumulate(map(len, whole), initial=0)
+    begins = {start: number for number, start in enumerate(starts, 1)}
+    offsets = itertools.accumulate((len(each.body) for each in found[:-1]), initial=0)
+    assert [tag(each)[3:] for each in found] == [(begins[at], 0xFFFF) for at in offsets]
 
 
 def check_group_sequences(messages: list[Message]) -> None:

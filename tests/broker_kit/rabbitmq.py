@@ -30,6 +30,12 @@ listeners.ssl.1 = 127.0.0.1:{}
 ssl_options.cacertfile = {}
 ssl_options.certfile = {}
 ssl_options.keyfile = {}
+ssl_options.verify = verify_peer
+ssl_options.fail_if_no_peer_cert = false
+ssl_cert_login_from = common_name
+auth_mechanisms.1 = PLAIN
+auth_mechanisms.2 = AMQPLAIN
+auth_mechanisms.3 = EXTERNAL
 """
 
 
@@ -144,14 +150,14 @@ class RabbitMQ3(RabbitMQ):
     """AMQP 1.0 by its plugin, addresses of the first version."""
 
     kind = "rabbitmq-3"
-    PLUGINS = "rabbitmq_amqp1_0,rabbitmq_management"
+    PLUGINS = "rabbitmq_amqp1_0,rabbitmq_management,rabbitmq_auth_mechanism_ssl"
 
     def __init__(self, folder: Path) -> None:
         places.rabbitmq_3()
         super().__init__(folder)
         (self.tls_port,) = free_ports(1)
-        made = Certificates(folder, "broker")
-        #: Whom to believe on `tls_port`.
+        #: What it has on `tls_port`, and whose certificates log in as their common names there.
+        self.certificates = made = Certificates(folder, "broker")
         self.ca = made.ca
         certificate, key = made.issue("127.0.0.1")
         with (folder / "rabbitmq.conf").open("a") as config:
@@ -160,7 +166,11 @@ class RabbitMQ3(RabbitMQ):
     @property
     def tls_url(self) -> str:
         """As `url`, with TLS."""
-        return self.url.replace("amqp:", "amqps:").replace(str(self.port), str(self.tls_port))
+        return self.sealed(super().url.partition("//")[2].rpartition("@")[0] + "@")
+
+    def sealed(self, user: str) -> str:
+        """With TLS, as somebody else: `user` is all of the URL up to and with the `@`."""
+        return f"amqps://{user}127.0.0.1:{self.tls_port}/{VHOST}"
 
     def source(self, queue: str) -> str:
         return f"/amq/queue/{queue}"

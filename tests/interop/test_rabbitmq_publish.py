@@ -1,19 +1,17 @@
 """Publishing to a real RabbitMQ 3.10; consumed by stock clients; the ledger compared."""
 
 import asyncio
-import contextlib
-import struct
 from collections import Counter
-from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
+import publish_kit
 import pytest
-from amqp_kit import FEED, packet
 from broker_kit import USER, VHOST, RabbitMQ
 from broker_kit.clients import consume
 from node_kit import NodeRig, in_thread
-from proton import Message
+from publish_kit import PublishRig, check_grain, check_group_sequences, data, tag
 
 from feedhandler.amqp.publisher import Publishers
 from feedhandler.publish_settings import PublishConfig
@@ -25,71 +23,12 @@ def broker(rabbitmq3: RabbitMQ) -> RabbitMQ:
     return rabbitmq3
 
 
-class PublishRig(NodeRig):
-    """A fan-out of two services with one publisher."""
-
-    def __init__(self, broker: RabbitMQ, exchange: str, **settings: Any) -> None:
-        super().__init__(services=(104, 105))
-        self.told: list[str] = []
-        config = PublishConfig(
-            name="firm",
-            exchange=exchange,
-            management=broker.management,
-            reconnect_us=10_000,
-            reconnect_max_us=200_000,
-            **{"to": broker.url, **settings},
-        )
-        self.publishers = Publishers(
-            (config,), self.fanout, self.feed.type_code, "gateway", self.told.append
-        )
-
-    @property
-    def seen(self) -> dict[str, Any]:
-        """The destination's part of a snapshot."""
-        (one,) = self.publishers.snapshot()
-        return one
-
-    async def both(self, first: int, last: int) -> None:
-        """Stream packets of both services."""
-        for begin in range(first, last + 1, 50):
-            for channel in (0, 1):
-                self.packets(begin, min(last, begin + 49), channel)
-            await self.deliver()
-
-    async def confirmed(self) -> None:
-        (publisher,) = self.publishers.all
-        await self.until(
-            lambda: self.seen["state"] == "UP" and not publisher._unfinished(), "all confirmed"
-        )
-
-
-@contextlib.asynccontextmanager
-async def publishing(broker: RabbitMQ, exchange: str, **settings: Any) -> AsyncIterator[PublishRig]:
-    rig = PublishRig(broker, exchange, **settings)
-    rig.node.start()
-    rig.publishers.start(rig.qualities)
-    try:
-        yield rig
-    finally:
-        await rig.publishers.stop(5.0)
-        await rig.node.stop(0.1)
-
-
-def tag(message: Message) -> tuple[int, ...]:
-    """Day, feed, service, sequence, message number."""
-    return struct.unpack(">IHHQH", bytes(message.id))
-
-
-def data(messages: list[Message]) -> list[Message]:
-    return [message for message in messages if not message.subject.endswith(".quality")]
-
-
-def check_group_sequences(messages: list[Message]) -> None:
-    """Consecutive for each routing key, first copies."""
-    counted: Counter[str] = Counter()
-    for message in messages:
-        assert message.group_sequence == counted[message.subject], message.subject
-        counted[message.subject] += 1
+def publishing(
+    broker: RabbitMQ, exchange: str, **settings: Any
+) -> AbstractAsyncContextManager[PublishRig]:
+    """As the kit's; the management is asked whether the exchange leads anywhere."""
+    asked = {"management": broker.management, "require_route": True}
+    return publish_kit.publishing(broker, exchange=exchange, **asked, **settings)
 
 
 def test_a_stream_arrives_per_service_and_per_symbol(broker: RabbitMQ) -> None:
@@ -106,15 +45,8 @@ def test_a_stream_arrives_per_service_and_per_symbol(broker: RabbitMQ) -> None:
             assert rig.seen["confirmed"] == 2 + 2 * 200 * 5
             found = await in_thread(consume, broker, "fine.all")
             check_group_sequences(found)
-            header = FEED.table.header_size
             for service in (104, 105):
-                ledger = [
-                    bytes(message.body)
-                    for message in data(found)
-                    if message.subject.startswith(f"euronext.{service}.")
-                ]
-                whole = b"".join(packet(n, service=service)[header:] for n in range(1, 201))
-                assert b"".join(ledger) == whole
+                check_grain(found, 200, "message", service)
             assert all(message.durable for message in found)
             by_service = data(await in_thread(consume, broker, "fine.service"))
             assert {tag(message)[2] for message in by_service} == {105}
@@ -138,9 +70,7 @@ def test_packets_and_batches_arrive_byte_for_byte(broker: RabbitMQ, grain: str) 
             await rig.confirmed()
             found = await in_thread(consume, broker, f"{grain}.one")
             assert {message.subject for message in found} == {"euronext.104"}
-            assert b"".join(bytes(message.body) for message in found) == b"".join(
-                packet(number) for number in range(1, 501)
-            )
+            check_grain(found, 500, grain)
             check_group_sequences(found)
 
     asyncio.run(story())
@@ -237,7 +167,7 @@ def test_a_wrong_password_is_told_and_never_shown(broker: RabbitMQ, tmp_path: Pa
         rig.node.start()
         publishers.start(rig.qualities)
         await rig.until(lambda: publishers.snapshot()[0]["failures"] > 0, "refused")
-        assert "Authentication failed" in told[0]
+        assert "it refused user feed (check user" in told[0]
         assert "not-the-password" not in f"{told} {publishers.snapshot()} {publishers.all[0].place}"
         await publishers.stop(1.0)
         await rig.node.stop(0.1)

@@ -1,26 +1,33 @@
-"""Publishing to a real RabbitMQ 3.10 over TLS, as a user with a password."""
+"""Publishing to a real RabbitMQ 3.10 over TLS, by password and by certificate."""
 
 import asyncio
 from pathlib import Path
 
-from broker_kit import RabbitMQ3
+import pytest
+from broker_kit import USER, RabbitMQ3
 from broker_kit.clients import consume
 from node_kit import in_thread
-from test_rabbitmq_publish import data, publishing, tag
+from publish_kit import check_stream, publishing
+from security_kit import Certificates
 
 
-def test_a_stream_arrives_over_tls(rabbitmq3: RabbitMQ3) -> None:
-    rabbitmq3.exchange("sealed")
-    rabbitmq3.queue("sealed.all", "sealed", "#")
+@pytest.mark.parametrize("way", ["password", "certificate"])
+def test_a_stream_arrives_over_tls(rabbitmq3: RabbitMQ3, way: str) -> None:
+    exchange = f"sealed.{way}"
+    rabbitmq3.exchange(exchange)
+    rabbitmq3.queue(f"{exchange}.all", exchange, "#")
+    settings = {"to": rabbitmq3.tls_url, "exchange": exchange, "ca": rabbitmq3.ca}
+    if way == "certificate":
+        certificate, key = rabbitmq3.certificates.issue("gateway.example", common=USER)
+        settings |= {"to": rabbitmq3.sealed(""), "certificate": certificate, "key": key}
 
     async def story() -> None:
-        async with publishing(rabbitmq3, "sealed", to=rabbitmq3.tls_url, ca=rabbitmq3.ca) as rig:
+        async with publishing(rabbitmq3, **settings) as rig:
             await rig.both(1, 300)
             await rig.confirmed()
-            found = data(await in_thread(consume, rabbitmq3, "sealed.all"))
+            found = await in_thread(consume, rabbitmq3, f"{exchange}.all")
             for service in (104, 105):
-                numbers = [tag(message)[3] for message in found if tag(message)[2] == service]
-                assert numbers == list(range(1, 301))
+                check_stream(found, 300, service)
 
     asyncio.run(story())
 
@@ -29,19 +36,17 @@ def test_a_broker_of_another_ca_and_a_wrong_password_are_named(
     rabbitmq3: RabbitMQ3, tmp_path: Path
 ) -> None:
     (tmp_path / "word").write_text("not it")
-    place = rabbitmq3.tls_url.rpartition("@")[2]
-    to = f"amqps://feed@{place}"
+    login = {"to": rabbitmq3.sealed("feed@"), "password_file": str(tmp_path / "word")}
+    ca, theirs = rabbitmq3.ca, Certificates(tmp_path, "theirs")
     cases = (
-        ({"ca": ""}, "its certificate's CA is not trusted"),
-        ({"ca": rabbitmq3.ca}, "it refused user feed (check user"),
+        ({**login, "ca": ""}, "its certificate's CA is not trusted"),
+        ({**login, "ca": theirs.ca}, "its certificate's CA is not trusted"),
+        ({**login, "ca": ca}, "it refused user feed (check user"),
     )
 
     async def story() -> None:
         for settings, words in cases:
-            word = str(tmp_path / "word")
-            async with publishing(
-                rabbitmq3, "amq.topic", to=to, password_file=word, **settings
-            ) as rig:
+            async with publishing(rabbitmq3, exchange="amq.topic", **settings) as rig:
                 await rig.until(lambda r=rig: len(r.told) > 0, words)
                 assert words in rig.told[0]
                 assert "not it" not in str(rig.told)

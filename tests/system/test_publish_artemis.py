@@ -3,10 +3,11 @@
 import asyncio
 import json
 
+import pytest
 from broker_kit import Artemis
 from broker_kit.clients import consume
 from node_kit import in_thread
-from publish_kit import check_group_sequences, check_stream, data, publishing, tag
+from publish_kit import check_grain, check_group_sequences, check_stream, data, publishing, tag
 
 
 def test_each_key_is_an_address_and_wildcards_find_them(artemis: Artemis) -> None:
@@ -21,7 +22,8 @@ def test_each_key_is_an_address_and_wildcards_find_them(artemis: Artemis) -> Non
             assert rig.seen["kind"] == "artemis"
             found = await in_thread(consume, broker, "publish.all")
             check_group_sequences(found)
-            assert len(data(found)) == 2 * 100 * 5
+            for service in (104, 105):
+                check_grain(found, 100, "message", service)
             wanted = [tag(m) for m in data(found) if m.subject == "euronext.104.1003"]
             one = await in_thread(consume, broker, "publish.one")
             assert [tag(message) for message in one] == wanted
@@ -29,17 +31,21 @@ def test_each_key_is_an_address_and_wildcards_find_them(artemis: Artemis) -> Non
     asyncio.run(story())
 
 
-def test_packets_arrive_byte_for_byte_and_in_order(artemis: Artemis) -> None:
-    broker = artemis
-    broker.queue("publish.packets", "publish.packets", "#")
+@pytest.mark.parametrize("grain", ["packet", "batch"])
+def test_packets_and_batches_arrive_byte_for_byte_and_in_order(
+    artemis: Artemis, grain: str
+) -> None:
+    broker, topic = artemis, f"publish.{grain}"
+    broker.queue(topic, topic, "#")
 
     async def story() -> None:
-        async with publishing(broker, topic="publish.packets") as rig:
+        async with publishing(broker, topic=topic, grain=grain) as rig:
             await rig.both(1, 400)
             await rig.confirmed()
-            found = await in_thread(consume, broker, "publish.packets")
+            found = await in_thread(consume, broker, topic)
             for service in (104, 105):
-                check_stream(found, 400, service)
+                check_grain(found, 400, grain, service)
+            check_group_sequences(found)
 
     asyncio.run(story())
 

@@ -2,28 +2,32 @@
 
 import asyncio
 
+import pytest
 from broker_kit import BrokerJ
 from broker_kit.clients import consume
 from node_kit import in_thread
-from publish_kit import check_group_sequences, check_stream, publishing, sequences
+from publish_kit import GRAINS, check_grain, check_group_sequences, publishing, sequences
 
 
-def test_packets_and_batches_arrive_byte_for_byte_and_in_order(brokerj: BrokerJ) -> None:
-    broker = brokerj
-    broker.exchange("publish.fine", unroutableMessageBehaviour="REJECT")
-    broker.queue("publish.fine", "publish.fine", "#")
-    broker.queue("publish.105", "publish.fine", "euronext.105")
+@pytest.mark.parametrize("grain", GRAINS)
+def test_every_grain_arrives_byte_for_byte_and_in_order(brokerj: BrokerJ, grain: str) -> None:
+    broker, name = brokerj, f"publish.{grain}"
+    broker.exchange(name, unroutableMessageBehaviour="REJECT")
+    broker.queue(name, name, "#")
+    broker.queue(f"{name}.105", name, "euronext.105.#")
 
     async def story() -> None:
-        async with publishing(broker, exchange="publish.fine", require_route=True) as rig:
-            await rig.both(1, 400)
+        async with publishing(broker, exchange=name, grain=grain, require_route=True) as rig:
+            await rig.both(1, 200)
             await rig.confirmed()
             assert (rig.seen["kind"], rig.seen["failures"]) == ("qpid", 0)
-            found = await in_thread(consume, broker, "publish.fine")
+            found = await in_thread(consume, broker, name)
             for service in (104, 105):
-                check_stream(found, 400, service)
+                check_grain(found, 200, grain, service)
             check_group_sequences(found)
-            assert sequences(await in_thread(consume, broker, "publish.105"), 104) == []
+            one = await in_thread(consume, broker, f"{name}.105")
+            check_grain(one, 200, grain, 105)
+            assert sequences(one, 104) == []
 
     asyncio.run(story())
 

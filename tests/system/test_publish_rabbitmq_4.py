@@ -3,10 +3,12 @@
 import asyncio
 from urllib.parse import quote
 
+import pytest
 from broker_kit import VHOST, RabbitMQ4
 from broker_kit.clients import consume
 from node_kit import in_thread
 from publish_kit import (
+    check_grain,
     check_group_sequences,
     check_stream,
     data,
@@ -16,23 +18,28 @@ from publish_kit import (
 )
 
 
-def test_packets_arrive_byte_for_byte_and_in_order(rabbitmq4: RabbitMQ4) -> None:
-    broker = rabbitmq4
-    broker.exchange(quote("publish fine/%", safe=""))
-    broker.queue("publish.fine", quote("publish fine/%", safe=""), "#")
-    broker.queue("publish.fine.105", quote("publish fine/%", safe=""), "euronext.105")
+@pytest.mark.parametrize("grain", ["packet", "batch"])
+def test_packets_and_batches_arrive_byte_for_byte_and_in_order(
+    rabbitmq4: RabbitMQ4, grain: str
+) -> None:
+    broker, name = rabbitmq4, f"publish {grain}/%"
+    queue, exchange = f"publish.{grain}", quote(name, safe="")
+    broker.exchange(exchange)
+    broker.queue(queue, exchange, "#")
+    broker.queue(f"{queue}.105", exchange, "euronext.105")
 
     async def story() -> None:
-        async with publishing(broker, exchange="publish fine/%", require_route=True) as rig:
+        async with publishing(broker, exchange=name, grain=grain, require_route=True) as rig:
             await rig.both(1, 400)
             await rig.confirmed()
             assert rig.seen["kind"] == "rabbitmq-4"
-            assert rig.seen["confirmed"] == rig.seen["sent"] == 2 + 2 * 400
-            found = await in_thread(consume, broker, "publish.fine")
+            assert rig.seen["confirmed"] == rig.seen["sent"]
+            found = await in_thread(consume, broker, queue)
+            assert len(found) == rig.seen["sent"]
             for service in (104, 105):
-                check_stream(found, 400, service)
+                check_grain(found, 400, grain, service)
             check_group_sequences(found)
-            assert sequences(await in_thread(consume, broker, "publish.fine.105"), 104) == []
+            assert sequences(await in_thread(consume, broker, f"{queue}.105"), 104) == []
 
     asyncio.run(story())
 

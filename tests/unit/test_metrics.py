@@ -166,6 +166,21 @@ def test_the_values_are_the_counters(gateway: Gateway) -> None:
     assert all(s.name.endswith("_total") for s in drops)
 
 
+def test_how_long_a_broker_takes_to_confirm_is_a_histogram_in_seconds(gateway: Gateway) -> None:
+    (publisher,) = gateway.publishers.all
+    publisher.destination.window.latency.record(3_000_000)
+    publisher.destination.window.latency.record(4_000_000_000)
+    family = parsed(readings(gateway))["feedhandler_destination_confirm_seconds"]
+    assert family.type == "histogram"
+    buckets = {s.labels["le"]: s.value for s in family.samples if s.name.endswith("_bucket")}
+    assert buckets["+Inf"] == 2
+    within_a_second = [count for bound, count in buckets.items() if 0.01 < float(bound) < 1]
+    assert {*within_a_second} == {1}
+    told = publisher.snapshot()["confirm_ns"]
+    assert told["max"] == 4_000_000_000
+    assert told["p50"] < told["p99"]
+
+
 def test_a_registry_of_the_library_takes_the_collector(gateway: Gateway) -> None:
     registry = CollectorRegistry()
     registry.register(GatewayCollector(lambda: readings(gateway)))
