@@ -21,6 +21,7 @@ from feedhandler.amqp.brokers import (
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.config import load_config, loopback_config, parse_config
 from feedhandler.config_show import to_toml
+from feedhandler.gateway import Gateway
 from feedhandler.publish_settings import PublishConfig
 
 BASE = to_toml(loopback_config(services=(104,)))
@@ -106,6 +107,26 @@ def test_a_wrong_url_is_refused_without_being_repeated(to: str) -> None:
 )
 def test_what_cannot_be_is_refused_with_its_key(keys: dict[str, object], told: str) -> None:
     assert told in refusal(**keys)
+
+
+@pytest.mark.parametrize("policy", ["", "drop_oldest", "detach", "conflate"])
+def test_what_gives_way_reaches_the_destination_by_the_configuration(policy: str) -> None:
+    keys = {"when_full": policy} if policy else {}
+    config = parse_config(table(**keys))
+    assert parse_config(to_toml(config, True)).publish[0].when_full == (policy or "drop_oldest")
+    gateway = Gateway(config)
+    made = gateway.publishers.all[0].destination
+    assert made.policy == (policy or "drop_oldest")
+    assert (made.conflation is not None) == (policy == "conflate")
+    assert (gateway.fanout.keeper is not None) == (policy == "conflate"), "books only where needed"
+    assert {"behind_seconds": 0.0, "full_seconds": 0.0, "detached": 0, "conflated": 0}.items() <= (
+        gateway.snapshot()["destinations"][0].items()
+    )
+
+
+def test_a_policy_that_tells_by_quality_messages_wants_them() -> None:
+    assert "publish[0].when_full: conflate tells" in refusal(when_full="conflate", quality=False)
+    assert "publish[0].when_full: journal" in refusal(when_full="journal")
 
 
 def test_two_destinations_of_one_name_are_refused() -> None:
