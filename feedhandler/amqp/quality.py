@@ -40,6 +40,14 @@ A quality message is JSON, one object (`Quality` is its typed form). Ranges are 
     sequence  with reason mismatch: where A and B differ
     line      with silent, back, mismatch: the line; R for what recovery brought
 
+What only one receiver lacks, because it is behind, is told to it alone (`shortfall`), with reasons
+and keys of its own:
+
+    conflated, conflated_messages   with reasons conflated and caught-up: the range of packets that
+              something was taken out of, and how many market messages
+    symbols, through   with reasons books-begin and books-end: whose books come anew, and which of
+              them a retransmission of orders has been through
+
 No I/O; time is not needed: marks and reports come in order.
 """
 
@@ -80,6 +88,10 @@ class Quality(Struct, frozen=True):
     packets: int | None = None
     sequence: int | None = None
     line: str | None = None
+    conflated: tuple[int, int] | None = None
+    conflated_messages: int = 0
+    symbols: tuple[int, ...] = ()
+    through: tuple[int, ...] = ()
 
     @property
     def complete(self) -> bool:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -304,3 +305,15 @@ def test_a_mismatch_of_what_recovery_brought_names_no_line() -> None:
     quality.mark(RecordKind.START, 0, 10, 10)
     told = json.loads(quality.mark(RecordKind.MISMATCH, 2, 12, 13))
     assert (told["line"], told["sequence"], told["state"]) == ("R", 12, "OK")
+
+
+def test_every_key_that_the_page_names_is_a_field_of_the_typed_form() -> None:
+    page = (Path(__file__).parents[2] / "docs/addresses.md").read_text()
+    table = page[page.index("The body is one JSON object") :]
+    rows = table[
+        table.index("| key | holds |") : table.index("\n\n", table.index("| key | holds |"))
+    ]
+    named = {
+        word.strip(" `") for row in rows.splitlines()[2:] for word in row.split("|")[1].split(",")
+    }
+    assert named == set(Quality.__struct_fields__)
