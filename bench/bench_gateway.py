@@ -76,7 +76,7 @@ def highest(grain: str, subscribers: int, bar_rate: int, seconds: float) -> tupl
         if passed:
             good = rate
         else:
-            bad, why = rate, "; ".join(outcome.problems)
+            bad, why = rate, outcome.why
         if good and bad:
             break
         rate = int(rate * STEP) if passed else int(rate / STEP)
@@ -88,7 +88,7 @@ def highest(grain: str, subscribers: int, bar_rate: int, seconds: float) -> tupl
         if outcome.passed:
             good = middle
         else:
-            bad, why = middle, "; ".join(outcome.problems)
+            bad, why = middle, outcome.why
     return good, why
 
 
@@ -99,6 +99,7 @@ def latency(rate: int, grain: str, subscribers: int, seconds: float) -> dict[str
         reports = rig.finish()
     return {
         "problems": outcome.problems,
+        "slow": outcome.slow,
         **{
             name: max(report[f"{name}_ns"] for report in reports) / 1e6
             for name in ("p50", "p90", "p99", "max")
@@ -109,7 +110,8 @@ def latency(rate: int, grain: str, subscribers: int, seconds: float) -> dict[str
 def run(quick: bool = False) -> dict[str, Any]:
     """All figures; `quick` shortens the loads and skips the search."""
     seconds = 3.0 if quick else SECONDS
-    found: dict[str, Any] = {"peer_deliveries_a_second": peer_rate(3.0)}
+    problems: list[str] = []
+    found: dict[str, Any] = {"peer_deliveries_a_second": peer_rate(3.0), "problems": problems}
     print(
         f"  peer: MessagingHandler to MessagingHandler {found['peer_deliveries_a_second']:,.0f}/s"
     )
@@ -118,9 +120,11 @@ def run(quick: bool = False) -> dict[str, Any]:
         bar_rate = bar // scale
         if quick:
             passed, outcome = holds(grain, subscribers, bar_rate, seconds)
-            rate, why = (bar_rate, "") if passed else (0, "; ".join(outcome.problems))
+            rate, why = (bar_rate, "") if passed else (0, outcome.why)
         else:
             rate, why = highest(grain, subscribers, bar_rate, seconds)
+            if not rate:
+                problems.append(f"{name}: no rate held: {why}")
         found[name] = {
             "rate": rate * scale, "unit": unit, "bar": bar, "to_bar": rate * scale / bar,
             "unique_packets_a_second": rate, "next_failed": why,
@@ -137,10 +141,11 @@ def run(quick: bool = False) -> dict[str, Any]:
             "bars_ms": [bar50, bar90, bar99],
             "runs": results,
         }
+        problems += [f"{name}: {problem}" for r in results for problem in r["problems"]]
         print(
             f"  {name}: p50 {middle['p50']:.3f} ms (bar {bar50}), p90 {middle['p90']:.3f} "
             f"(bar {bar90}), p99 {middle['p99']:.3f} (bar {bar99 or '-'}) "
-            + "; ".join(problem for r in results for problem in r["problems"])
+            + "; ".join(text for r in results for text in r["slow"] + r["problems"])
         )
     return found
 

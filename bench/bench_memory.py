@@ -38,6 +38,10 @@ def run(quick: bool = False) -> dict[str, Any]:
         rig.finish()
     settled = [size for seconds, size in samples if seconds >= first * 60] or [0]
     growth = settled[-1] - settled[0]
+    problems = list(outcome.problems)
+    # A minute is a look: pools still fill.
+    if not quick and growth >= BAR_BYTES:
+        problems.append(f"memory grew by {growth / 1e6:.2f} MB")
     print(
         f"  resident at minute {first:.0f}: {settled[0] / 1e6:.1f} MB, at the end "
         f"{settled[-1] / 1e6:.1f} MB: {growth / 1e6:+.2f} MB (bar {BAR_BYTES / 1e6:.0f} MB)"
@@ -47,6 +51,6 @@ def run(quick: bool = False) -> dict[str, Any]:
         "bar_bytes": BAR_BYTES,
         "minutes": minutes,
         "rate": RATE,
-        "problems": outcome.problems,
+        "problems": problems,
         "samples": samples,
     }

@@ -27,7 +27,9 @@ def run(quick: bool = False) -> dict[str, Any]:
     seconds = QUICK_SECONDS if quick else SECONDS
     without, recording, refused, problems = [], [], 0, []
     for _ in range(1 if quick else RUNS):
-        without.append(cost(False, seconds)[0])
+        spent, _, wrong = cost(False, seconds)
+        without.append(spent)
+        problems += wrong
         spent, series, wrong = cost(True, seconds)
         recording.append(spent)
         problems += wrong
@@ -38,6 +40,8 @@ def run(quick: bool = False) -> dict[str, Any]:
         f" {before:.1f} without ({after / before:.2f} times); {refused} not recorded, stream: "
         + ("; ".join(problems) or "nothing lost")
     )
+    if refused:
+        problems.append(f"{refused} not recorded")
     return {
         "us_without": without, "us_recording": recording, "ratio": after / before,
         "refused": refused, "problems": problems,

@@ -57,7 +57,7 @@ def share_left(clean: int, seconds: float) -> tuple[float, int, str]:
             outcome = lossy(rate, seconds)
             if outcome.passed:
                 return percent / 100, rate, why
-        why = "; ".join(outcome.problems)
+        why = outcome.why
     return 0.0, 0, why
 
 
@@ -66,13 +66,16 @@ def run(quick: bool = False) -> dict[str, Any]:
     seconds = 3.0 if quick else SECONDS
     runs = [recoveries(PAPER_RATE, seconds) for _ in range(1 if quick else RUNS)]
     middle = {name: statistics.median(run[name] for run in runs) for name in ("p50", "p90", "p99")}
+    problems = [problem for run in runs for problem in run["problems"]]
     print(
         f"  a hole filled, beyond gap_wait_us, at {PAPER_RATE:,}/s: p50 {middle['p50']:.2f} ms (bar"
         f" {P50_MS}), p90 {middle['p90']:.2f}, p99 {middle['p99']:.2f} ms (bar {P99_MS}),"
         f" {sum(run['filled'] for run in runs):,} holes"
     )
-    clean, _ = highest("packet", 1, FIRST_RATE, seconds)
-    share, rate, why = share_left(clean, seconds) if clean else (0.0, 0, "no rate held")
+    clean, why = highest("packet", 1, FIRST_RATE, seconds)
+    share, rate, why = share_left(clean, seconds) if clean else (0.0, 0, why)
+    if not rate:
+        problems.append(f"no rate held {'with' if clean else 'without'} losses: {why}")
     print(
         f"  1 % lost on both lines: {rate:,} of {clean:,} unique packets/s without loss,"
         f" {share:.0%} (bar {SHARE:.0%}) {why}"
@@ -85,4 +88,5 @@ def run(quick: bool = False) -> dict[str, Any]:
         "rate_with_loss": rate,
         "share": share,
         "share_bar": SHARE,
+        "problems": problems,
     }

@@ -72,6 +72,19 @@ static void clear_durable(pn_message_t *message) {
 
 
 @contextlib.contextmanager
+def processors(most: int) -> Iterator[int]:
+    """Let what is started meanwhile share `most` processors, brokers and their virtual machines
+    included: it inherits them. How many there are: fewer where the machine has no more."""
+    allowed = os.sched_getaffinity(0)
+    shared = sorted(allowed)[:most]
+    os.sched_setaffinity(0, shared)
+    try:
+        yield len(shared)
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+@contextlib.contextmanager
 def broker(name: str) -> Iterator[Broker]:
     """A running broker; raises Absent where it is not installed."""
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:

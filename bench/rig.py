@@ -99,7 +99,8 @@ def templates(lost_every: int = 0) -> list[LoadTemplate]:
 
 @dataclass
 class Outcome:
-    """One run at one rate."""
+    """One run at one rate. `problems`: what must not happen at any rate that is no search for the
+    highest. `slow`: what only says that the rate was not kept."""
 
     rate: int
     sent: int
@@ -108,12 +109,18 @@ class Outcome:
     gateway: dict[str, Any]
     expected_market: int = 0
     problems: list[str] = field(default_factory=list)
+    slow: list[str] = field(default_factory=list)
     cpu_seconds: dict[str, float] = field(default_factory=dict)
 
     @property
     def passed(self) -> bool:
         """Nothing lost, no queue left, schedule kept."""
-        return not self.problems
+        return not self.problems and not self.slow
+
+    @property
+    def why(self) -> str:
+        """Why it did not pass."""
+        return "; ".join(self.slow + self.problems)
 
 
 def free_port() -> int:
@@ -300,7 +307,7 @@ class Rig:
         published = after["channels"][0]["packets"] - before["channels"][0]["packets"]
         lost = after["channels"][0]["lost"] - before["channels"][0]["lost"]
         if late:
-            outcome.problems.append(f"sender late: {result.behind} of {result.datagrams}")
+            outcome.slow.append(f"sender late: {result.behind} of {result.datagrams}")
         expected = self.numbers_sent - numbers
         if published != expected or lost:
             outcome.problems.append(f"{expected - published} packets not published")
@@ -308,7 +315,7 @@ class Rig:
         if drops and published != expected:
             outcome.problems.append(f"{drops} kernel drops")
         if busy["node"]["queued_bytes"] > QUEUED_BYTES_MAX:
-            outcome.problems.append(f"{busy['node']['queued_bytes']} bytes queued at the end")
+            outcome.slow.append(f"{busy['node']['queued_bytes']} bytes queued at the end")
         if busy["node"]["links_overrun"]:
             outcome.problems.append("a subscriber was detached")
         return outcome

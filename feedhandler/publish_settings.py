@@ -7,7 +7,6 @@ the URL, in an environment variable or in a file; the latter two are read when t
 import ipaddress
 import os
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import unquote, urlsplit
 
@@ -15,13 +14,12 @@ import msgspec
 from msgspec import Meta, Struct
 
 from feedhandler.amqp import brokers
+from feedhandler.amqp.identity import read_password
 from feedhandler.amqp.policies import POLICIES, fault_of_policy
 from feedhandler.codecs.errors import ConfigError
 
 #: What stands for a password where one is shown.
 MASK = "***"
-#: A password file longer than this is something else.
-PASSWORD_BYTES_MAX = 4096
 AMQP_PORT = 5672
 TLS_PORT = 5671
 #: Brokers published to: each is a connection, a queue and a window of its own.
@@ -210,26 +208,11 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
                     "set it to the password, or take password_env out",
                 )
         elif self.password_file:
-            password = self._from_file()
+            where = f"publish {self.name!r}: password_file"
+            password = read_password(self.password_file, where)
         else:
             return place
         return replace(place, password=password)
-
-    def _from_file(self) -> str:
-        try:
-            with Path(self.password_file).open("rb") as file:
-                content = file.read(PASSWORD_BYTES_MAX + 1)
-            if len(content) <= PASSWORD_BYTES_MAX:
-                return content.decode().rstrip("\r\n")
-            reason = f"longer than {PASSWORD_BYTES_MAX} bytes"
-        except UnicodeDecodeError:
-            reason = "not UTF-8 text"
-        except OSError as error:
-            reason = (error.strerror or str(error)).lower()
-        raise ConfigError(
-            f"publish {self.name!r}: password_file {self.password_file}: {reason}",
-            "a file with the password on its one line",
-        )
 
 
 def fault_of(destinations: tuple[PublishConfig, ...]) -> tuple[int, str, str, str] | None:

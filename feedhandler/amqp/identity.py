@@ -63,7 +63,7 @@ class Login:
 
 
 def read_password(path: str, where: str) -> str:
-    """The password in a file. Raises ConfigError."""
+    """The password in a file; `where`: what names the file. Raises ConfigError."""
     try:
         with Path(path).open("rb") as file:
             content = file.read(PASSWORD_BYTES_MAX + 1)

@@ -60,12 +60,6 @@ def parse_endpoint(url: str) -> Endpoint:
     )
 
 
-def parse_url(url: str) -> tuple[str, int]:
-    """Host and port of an AMQP URL. Raises UsageError."""
-    endpoint = parse_endpoint(url)
-    return endpoint.host, endpoint.port
-
-
 def without_credentials(url: str) -> str:
     """A URL, or what was meant as one, for people: without who we are."""
     scheme, slashes, rest = url.rpartition("://")

@@ -90,11 +90,6 @@ def fingerprint(data, start, length):
     return _mix(lane_4, lane_3, FACTOR_2)
 
 
-def fingerprint_of(data: bytes) -> int:
-    """`fingerprint` of a whole byte string, callable from Python."""
-    return fingerprint(memoryview(data), 0, len(data))
-
-
 @cython.final
 @cython.cclass
 class CompareWindow:

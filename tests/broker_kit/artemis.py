@@ -166,5 +166,8 @@ class Artemis(Broker):
     def source(self, queue: str) -> str:
         return f"{self._addresses[queue]}::{queue}"
 
+    def empty(self, queue: str) -> None:
+        self.operation(f"queue.{queue}", "removeAllMessages")
+
     def count(self, queue: str) -> int:
         return int(self.operation(f"queue.{queue}", "countMessages"))

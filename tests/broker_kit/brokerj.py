@@ -99,5 +99,8 @@ class BrokerJ(Broker):
             body = {"bindingKey": key, "destination": name, "arguments": {}}
             self.api("POST", "exchange", f"{exchange}/bind", body)
 
+    def empty(self, queue: str) -> None:
+        self.api("POST", "queue", f"{queue}/clearQueue", {})
+
     def count(self, queue: str) -> int:
         return int(self.api("GET", "queue", queue)["statistics"]["queueDepthMessages"])

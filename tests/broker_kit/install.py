@@ -13,6 +13,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -55,11 +56,12 @@ def debian_mirror() -> str:
     return mirror(texts, named[1] if named else "stable")
 
 
-def run(*command: str, **more: str) -> None:
-    """Run a tool; Failed with the end of what it said."""
+def run(*command: str, cwd: Path | None = None, **more: str) -> None:
+    """Run a tool, in `cwd`; Failed with the end of what it said."""
     try:
         done = subprocess.run(
             command,
+            cwd=cwd,
             env={**os.environ, **more},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -97,7 +99,10 @@ def rabbitmq_4(folder: Path) -> None:
 def maven(folder: Path, artifact: str, top: str) -> None:
     """Unpack an artifact; `folder` becomes what is `top` in it."""
     unpacked = folder.with_suffix(".unpacked")
-    run("mvn", "-q", "-B", UNPACK, f"-Dartifact={artifact}", f"-DoutputDirectory={unpacked}")
+    command = ["mvn", "-q", "-B", UNPACK, f"-Dartifact={artifact}", f"-DoutputDirectory={unpacked}"]
+    # Maven leaves folders of its own wherever it stands.
+    with tempfile.TemporaryDirectory() as work:
+        run(*command, cwd=Path(work))
     (unpacked / top).rename(folder)
     shutil.rmtree(unpacked)
 

@@ -23,7 +23,7 @@ class Absent(Exception):
 def home() -> Path:
     """The folder of the brokers that no package of this machine brings."""
     named = os.environ.get("FEEDHANDLER_BROKERS")
-    return Path(named) if named else Path.home() / ".cache" / "feedhandler" / "brokers"
+    return Path(named).absolute() if named else Path.home() / ".cache" / "feedhandler" / "brokers"
 
 
 def rabbitmq_3() -> Path:

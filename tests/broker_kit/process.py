@@ -73,6 +73,8 @@ class Broker:
         server = self._server = subprocess.Popen(
             self.command(),
             env=self.environment(),
+            # What a broker writes wherever it stands, it writes there.
+            cwd=self.folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             stdin=subprocess.DEVNULL,
@@ -152,6 +154,10 @@ class Broker:
     def source(self, queue: str) -> str:
         """The address that a consumer of a queue attaches to."""
         return queue
+
+    def empty(self, queue: str) -> None:
+        """Remove every message from a queue that nobody consumes."""
+        raise AssertionError("each kind has its own")
 
     def count(self, queue: str) -> int:
         """How many messages are in a queue, as the management knows, which may lag behind."""

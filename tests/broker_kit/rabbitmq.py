@@ -73,7 +73,9 @@ class RabbitMQ(Broker):
     def start(self) -> None:
         if self._epmd is None:
             epmd = self.within("epmd", "-address", "127.0.0.1", "-port", str(self._mapper))
-            self._epmd = subprocess.Popen(epmd, env=self.environment(), stdin=subprocess.DEVNULL)
+            self._epmd = subprocess.Popen(
+                epmd, env=self.environment(), stdin=subprocess.DEVNULL, cwd=self.folder
+            )
         super().start()
 
     def command(self) -> list[str]:
@@ -141,6 +143,9 @@ class RabbitMQ(Broker):
     def delete(self, name: str) -> None:
         """Remove a queue with what is in it."""
         self.api("DELETE", f"queues/{VHOST}/{name}")
+
+    def empty(self, queue: str) -> None:
+        self.api("DELETE", f"queues/{VHOST}/{queue}/contents")
 
     def count(self, queue: str) -> int:
         return int(self.api("GET", f"queues/{VHOST}/{queue}").get("messages", 0))

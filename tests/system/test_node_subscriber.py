@@ -15,7 +15,7 @@ from node_kit import PATIENCE_S, Run, Settings, both_loops, running
 import feedhandler
 from feedhandler.amqp.framing import CONTENT_PACKET, CONTENT_QUALITY, Frame, Template
 from feedhandler.amqp.proton import Connection, SenderLink
-from feedhandler.amqp.request import Request, parse_url
+from feedhandler.amqp.request import Request
 from feedhandler.codecs import PeerError, UsageError
 from feedhandler.ingest.ring import RecordKind
 
@@ -540,13 +540,7 @@ def test_group_sequences_wrap_around_without_a_hole(run: Run) -> None:
     run(scenario())
 
 
-def test_urls_and_addresses_are_built_from_what_the_caller_says() -> None:
-    assert parse_url("amqp://host:1234") == ("host", 1234)
-    assert parse_url("host") == ("host", 5672)
-    assert parse_url("amqp://[::1]:9/") == ("::1", 9)
-    for wrong in ("http://host", "amqp://", "amqp://host/path", "amqp://host:port", "host:99999"):
-        with pytest.raises(UsageError):
-            parse_url(wrong)
+def test_addresses_are_built_from_what_the_caller_says() -> None:
     assert Request(pattern="e.1").address() == "e.1"
     request = Request(pattern="e.1", grain="batch", types=(1, "A"), quality=False, stamp=True)
     assert request.address() == "e.1?as=batch&types=1,A&quality=0&stamp=1"

@@ -372,6 +372,18 @@ def test_merged_is_what_a_gateway_without_faults_would_have_sent(killing: bool) 
         one_round(random.Random(f"{SEED}/{round_number}"), killing, f"{SEED}/{round_number}")
 
 
+def told_lost(story: list[Any]) -> set[int]:
+    """The numbers that a story of `Play` tells as lost."""
+    return {
+        n for x in story if isinstance(x, tuple) for a, b in x[2] or () for n in range(a, b + 1)
+    }
+
+
+def packets(items: list[Item]) -> set[int]:
+    """The numbers of those that are packets."""
+    return {x.sequence for x in items if x.content == "packet"}
+
+
 def one_round(rng: random.Random, killing: bool, name: str) -> None:
     """Two gateways, any delay between them; killed, one at a time, and back a little later."""
     end = rng.randrange(30, 200)
@@ -380,32 +392,48 @@ def one_round(rng: random.Random, killing: bool, name: str) -> None:
     said = [lacking(stream) for stream in streams]
     play = Play()
     got: list[Any] = []
+    delivered: set[int] = set()
+    downtime = {A: 0, B: 0}
+    # How far each has come, and whether it has never come back behind that: what one says to lack
+    # holds for as long as what it sent behind it waits, even if it comes back and has it then.
+    reach, steady = {A: 0, B: 0}, {A: True, B: True}
+
+    def heard(story: list[Any]) -> None:
+        """Nothing is told as lost that a gateway has delivered, or that one which is up has yet
+        to deliver."""
+        up = [x for x in (A, B) if steady[x] and not downtime[x]]
+        coming = {n for x in up for n in packets(streams[x])}
+        assert not told_lost(story) & (delivered | coming), name
+        got.extend(story)
+
     for link in (A, B):
         play.merge.up(link, 0)
-        got += play.take(link, streams[link].pop(0))
-    downtime = {A: 0, B: 0}
+        heard(play.take(link, streams[link].pop(0)))
     while any(streams):
         link = rng.choice([x for x in (A, B) if streams[x]])
         if killing and rng.random() < 0.03 and not downtime[1 - link]:
             # What it had not said yet dies with it; it comes back where the other is, or ahead.
-            got += play.down(link)
             back = next((x.sequence for x in streams[1 - link]), end)
             back = min(end, back + rng.randrange(0, 6))
             downtime[link] = rng.randrange(1, 30)
+            steady[link] &= back >= reach[link]
             streams[link] = gateway_stream(rng, wanted, back, end)
+            heard(play.down(link))
             continue
         if downtime[link]:
             downtime[link] -= 1
             if downtime[link] or not streams[link]:
                 continue
             play.merge.up(link, 0)
-        got += play.take(link, *[streams[link].pop(0) for _ in range(min(3, len(streams[link])))])
+        given = [streams[link].pop(0) for _ in range(min(3, len(streams[link])))]
+        reach[link] = max(x.sequence for x in given)
+        if steady[link]:
+            delivered |= packets(given)
+        heard(play.take(link, *given))
     for link in (A, B):
-        got += play.down(link)
+        heard(play.down(link))
     numbers = [x for x in got if isinstance(x, int)]
-    lost = {
-        n for x in got if not isinstance(x, int) for a, b in x[2] or () for n in range(a, b + 1)
-    }
+    lost = told_lost(got)
     assert numbers == sorted(set(numbers)), name
     assert not lost & set(numbers), name
     assert not wanted - set(numbers) - lost, (name, sorted(wanted - set(numbers) - lost))

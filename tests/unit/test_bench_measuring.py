@@ -1,12 +1,17 @@
 """The benchmarks' own arithmetic: loads with the shares they promise, growth, verdicts."""
 
+import json
+import os
 import random
 import subprocess
+import sys
+import types
 from pathlib import Path
 
 import pytest
 
-from bench import bench_routing, bench_stall, leaks, peers
+from bench import __main__ as bench_main
+from bench import bench_publish, bench_receive, bench_routing, bench_stall, leaks, peers, rig
 from bench.local import FEED, KEY, message_of, packet_of
 from tests.broker_kit import Absent
 
@@ -86,3 +91,94 @@ def test_a_sender_that_cannot_be_built_is_left_out_with_a_reason(
     monkeypatch.setattr(peers.shutil, "which", lambda _: "/usr/bin/cc")
     with pytest.raises(Absent, match="does not compile: error: no C"):
         peers.build_sender(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("problems", "code", "lines"),
+    [
+        ({}, 0, []),
+        ({"problems": []}, 0, []),
+        ({"problems": ["2 lost", "3 twice"]}, 1, ["fault: node: 2 lost", "fault: node: 3 twice"]),
+    ],
+)
+def test_faults_have_a_line_each_and_end_the_run_with_1(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    problems: dict[str, list[str]],
+    code: int,
+    lines: list[str],
+) -> None:
+    module = types.SimpleNamespace(run=lambda quick: {"rate": 1, **problems})
+    monkeypatch.setitem(sys.modules, "bench.bench_node", module)
+    out = tmp_path / "bench.json"
+    monkeypatch.setattr(sys, "argv", ["bench", "--only", "node", "--out", str(out)])
+    assert bench_main.main() == code
+    said = capsys.readouterr().out.splitlines()
+    assert [line for line in said if line.startswith("fault")] == lines
+    assert json.loads(out.read_text())["node"]["rate"] == 1
+
+
+def test_a_rate_that_was_not_kept_does_not_pass_and_is_no_fault() -> None:
+    outcome = rig.Outcome(1, 1, False, [], {}, slow=["sender late"])
+    assert not outcome.passed
+    assert (outcome.problems, outcome.why) == ([], "sender late")
+
+
+def test_a_search_tells_0_where_no_rate_holds() -> None:
+    assert bench_receive.highest(lambda rate, seconds: False, 1.0, True) == 0
+    assert bench_receive.highest(lambda rate, seconds: rate < 100_000, 1.0, True) > 90_000
+
+
+@pytest.mark.parametrize(("extra", "faults"), [(0, 0), (bench_stall.BESIDE_BYTES + 1, 1)])
+def test_a_stall_is_a_fault_where_memory_grows_beyond_the_queues_bound(
+    monkeypatch: pytest.MonkeyPatch, extra: int, faults: int
+) -> None:
+    def once(stalled: bool, seconds: float) -> dict[str, object]:
+        memory = 10_000_000 + stalled * (1_000_000 + extra)
+        return {"p99_ms": 1.0, "memory_bytes": memory, "queue_bytes": 1_000_000, "problems": []}
+
+    monkeypatch.setattr(bench_stall, "once", once)
+    assert len(bench_stall.alternate(1, 1.0)["problems"]) == faults
+
+
+def test_what_is_compared_shares_the_processors_which_are_given_back() -> None:
+    allowed = os.sched_getaffinity(0)
+    ask = [sys.executable, "-c", "import os; print(len(os.sched_getaffinity(0)))"]
+    with peers.processors(1) as count:
+        assert count == 1
+        assert subprocess.run(ask, capture_output=True, text=True).stdout == "1\n"
+    assert os.sched_getaffinity(0) == allowed
+
+
+def test_publisher_and_bare_sender_take_turns_to_find_the_queue_empty(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    did: list[str] = []
+
+    class Sink:
+        kind = "artemis"
+
+        def __enter__(self) -> "Sink":
+            return self
+
+        def __exit__(self, *error: object) -> None: ...
+
+        def empty(self, queue: str) -> None:
+            did.append("empty")
+
+    def ours(made: Sink, seconds: float) -> peers.Rate:
+        did.append("ours")
+        return peers.Rate(100.0, {})
+
+    def bare(program: Path, made: Sink, address: str, count: int) -> float:
+        did.append("bare")
+        return 200.0
+
+    monkeypatch.setattr(bench_publish, "broker", lambda name: Sink())
+    monkeypatch.setattr(bench_publish, "ours_rate", ours)
+    monkeypatch.setattr(bench_publish, "bare_rate", bare)
+    found = bench_publish.compare("artemis", tmp_path, 1.0, 3)
+    assert did[::2] == ["ours", "bare", "bare", "ours", "ours", "bare"]
+    assert set(did[1::2]) == {"empty"}
+    assert (found["to_bare"], found["problems"]) == (0.5, [])
