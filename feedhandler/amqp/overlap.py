@@ -17,13 +17,14 @@ from feedhandler.amqp.join import Join
 
 class Overlap:
     """The stream of `old`, and from some place of each service on that of `new`. `tags`: by
-    service, the tag of what was handed out last."""
+    service, the tag of what was handed out last. `taken` counts what both links have brought."""
 
     def __init__(self, old: Intake, new: Intake, tags: dict[int, bytes], grain: str) -> None:
         self.old = old
         self.new = new
         self.tags = dict(tags)
         self.over = False
+        self.taken = 0
         self._left = False
         self._read_old = self._read_new = 0
         self._batches = grain == "batch"
@@ -46,6 +47,7 @@ class Overlap:
         join = self._join
         self._read_old += self.old.link.count
         self._read_new += self.new.link.count
+        self.taken += self.old.link.count + self.new.link.count
         for message in self._read(self.old, read):
             found += join.old(message)
         for message in self._read(self.new, read):

@@ -34,8 +34,11 @@ from feedhandler.retrans.backoff import Backoff
 #: The first wait before connecting again, and the longest.
 RETRY_US = 50_000
 RETRY_MOST_US = 5_000_000
-#: How long a node may take to send what it still has for a link that is being replaced.
+#: How long a node that has nothing more to send may owe the end of a link that is being replaced.
 OVERLAP_SECONDS = 2.0
+#: How often in a row that is waited for again where the links bring something meanwhile: where
+#: more is published than is consumed, the former link never comes to its end.
+OVERLAP_LOOKS_MAX = 5
 #: A connection that lasted this long was a good one: the next wait is the first again.
 GOOD_SECONDS = 5.0
 #: What a node answers that knows a word of the address but does not offer it.
@@ -337,17 +340,20 @@ class Upstream:
         self.request = request
         if self.overlap is overlap:
             overlap.accepted()
-            self._loop.call_later(OVERLAP_SECONDS, self._watch_overlap, overlap)
+            self._loop.call_later(OVERLAP_SECONDS, self._watch_overlap, overlap, overlap.taken)
 
-    def _watch_overlap(self, overlap: Overlap) -> None:
+    def _watch_overlap(self, overlap: Overlap, taken: int, looks: int = 1) -> None:
         """An overlap must come to an end; where the node does not bring it to one, and nobody has
-        yet to consume what it sent, a new connection goes on from where the stream is."""
+        yet to consume what it sent, a new connection goes on from where the stream is. `taken`:
+        what had come when this was looked at last; a consumer may be slow as long as it gets on."""
         if self.overlap is not overlap:
             return
-        if overlap.waiting:
-            self._loop.call_later(OVERLAP_SECONDS, self._watch_overlap, overlap)
+        gets_on = overlap.taken != taken and looks < OVERLAP_LOOKS_MAX
+        if overlap.waiting or gets_on:
+            again = (overlap, overlap.taken, looks + 1)
+            self._loop.call_later(OVERLAP_SECONDS, self._watch_overlap, *again)
             return
-        error = Ended(f"{self.url} did not drain a link within {OVERLAP_SECONDS:g} s")
+        error = Ended(f"{self.url} did not drain a link within {looks * OVERLAP_SECONDS:g} s")
         overlap.new.attachment.break_off(error)
 
     def go_on(self) -> None:

@@ -15,6 +15,8 @@ from node_kit import PATIENCE_S, NodeRig, Run, Settings, both_loops, running
 from test_subscriber_reconnects import Story, came_back, cut_off
 
 import feedhandler
+from feedhandler.amqp import upstream
+from feedhandler.amqp.connection import NodeConnection
 from feedhandler.codecs import PeerError, UsageError, load_feed
 from feedhandler.ingest.ring import RecordKind
 
@@ -84,21 +86,37 @@ def test_the_packets_of_the_kit_have_the_symbols_that_are_assumed_here() -> None
         assert [x.symbol_index for x in FEED.decode_packet(packet(n)).messages] == (symbols_of(n))
 
 
+#: Packets that the load may be ahead of the consumer: more than the queue of a link holds.
+AHEAD_MAX = 2000
+
+
 class Load:
     """Packets for as long as it runs, in shares at random instants."""
 
-    def __init__(self, rig: NodeRig, rng: random.Random) -> None:
+    def __init__(self, rig: NodeRig, rng: random.Random, story: Pieces) -> None:
         self.rig = rig
         self.rng = rng
+        self.story = story
         self.last = 0
         self.stopped = False
 
     async def run(self) -> None:
-        while not self.stopped and self.last < 3000:
+        while not self.stopped:
             share = self.rng.randrange(1, 60)
             await self.rig.stream(self.last + 1, self.last + share)
             self.last += share
             await asyncio.sleep(self.rng.random() * 0.004)
+            if self.last - self._consumed() > AHEAD_MAX:
+                await self._pause()
+
+    async def _pause(self) -> None:
+        """Let a slow consumer come to the end."""
+        while not self.stopped and self.last - self._consumed() > len(SYMBOLS):
+            await asyncio.sleep(0.002)
+
+    def _consumed(self) -> int:
+        """The sequence number that the consumer has come to."""
+        return next((x[0] for x in reversed(self.story.seen) if isinstance(x[0], int)), 0)
 
 
 @both_loops
@@ -121,13 +139,13 @@ def test_what_is_in_both_comes_once_and_in_order_whatever_the_instant(
                 rig.url,
                 ",".join(patterns(steps[0])),
                 as_=grain,
-                credit=rng.choice([64, 200, 4096]),
+                credit=rng.choice([8, 200, 4096]),
                 **story.options,
             ) as messages,
         ):
             if rng.random() < 0.7:
                 rig.mark(RecordKind.START, sequence=1, next_sequence=1)
-            load = Load(rig, rng)
+            load = Load(rig, rng, story)
             loading = asyncio.create_task(load.run())
             # The last packet of all is one that every subscription wants: it has symbol 1000.
             end = (10**6, 0 if grain == "message" else 0xFFFF)
@@ -249,6 +267,43 @@ def test_a_change_while_the_connection_is_lost_waits_for_it_and_fails_with_it(ru
                 with pytest.raises(PeerError, match="gone"):
                     await messages.change("euronext.104.1000")
         await messages.close()
+
+    run(scenario())
+
+
+@both_loops
+@FORMS
+def test_a_node_that_never_ends_the_former_link_is_left_and_the_stream_goes_on(
+    run: Run, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def send_only(connection: Any, outlet: Any, asked: bool = False) -> None:
+        outlet.drain()
+        if outlet.catching:
+            connection.node.catch_up_soon()
+
+    async def scenario() -> None:
+        story = Pieces()
+        async with (
+            running(history_bytes=HISTORY) as rig,
+            feedhandler.subscribe(
+                rig.url, "euronext.104.1000", as_="message", **story.options
+            ) as messages,
+        ):
+            monkeypatch.setattr(upstream, "OVERLAP_SECONDS", 0.05)
+            monkeypatch.setattr(NodeConnection, "_drain_link", send_only)
+            await rig.stream(1, 50)
+            consuming = asyncio.create_task(
+                story.consume(messages, form, max(wanted("message", {1000}, 51, 200)))
+            )
+            await messages.change("euronext.104.1000,euronext.104.1002")
+            await rig.until(lambda: [e.connected for e in story.events] == [True, False, True])
+            assert "did not drain" in story.events[1].reason
+            assert story.events[2].resumed
+            await rig.stream(51, 200)
+            await consuming
+            assert story.places == sorted(set(story.places))
+            assert wanted("message", {1000}, 1, 200) <= set(story.places)
+            assert wanted("message", {1000, 1002}, 51, 199) <= set(story.places)
 
     run(scenario())
 

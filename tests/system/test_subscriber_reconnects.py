@@ -52,17 +52,21 @@ class Story:
         async with patience():
             if form == "messages":
                 async for message in messages:
+                    before = len(self.seen)
                     self.take(message)
-                    if until in self.seen:
+                    if until in self.seen[before:]:
                         return
             elif form == "batches":
                 async for batch in messages.batches():
+                    before = len(self.seen)
                     self.take_batch(batch)
-                    if until in self.seen:
+                    if until in self.seen[before:]:
                         return
             else:
                 delivering = asyncio.create_task(messages.deliver(self.take_batch))
-                while until not in self.seen and not delivering.done():
+                looked_at = 0
+                while until not in self.seen[looked_at:] and not delivering.done():
+                    looked_at = len(self.seen)
                     await asyncio.sleep(0.002)
                 delivering.cancel()
                 with contextlib.suppress(asyncio.CancelledError):
