@@ -36,7 +36,9 @@ def brokers_of(item: Any) -> set[str]:
 
 @pytest.fixture(scope="session")
 def brokers(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    tmp_path_factory: pytest.TempPathFactory,
+    broker_certificates: Any,
 ) -> Iterator[Callable[[str], Any]]:
     """Gives the running broker of a name; the first who asks starts all that are needed.
 
@@ -49,6 +51,8 @@ def brokers(
     def started(name: str) -> Broker:
         broker = BROKERS[name](tmp_path_factory.mktemp(name))
         running.append(broker)
+        if isinstance(broker, RabbitMQ3):
+            broker.serve_tls(broker_certificates.ca, *broker_certificates.issue("127.0.0.1"))
         broker.start()
         return broker
 
@@ -74,6 +78,14 @@ def brokers(
             wait(starting.values())
             for broker in running:
                 broker.discard()
+
+
+@pytest.fixture(scope="session")
+def broker_certificates(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The CA of what brokers have for TLS, and whose certificates they believe."""
+    from security_kit import Certificates
+
+    return Certificates(tmp_path_factory.mktemp("broker-certificates"), "broker")
 
 
 @pytest.fixture(scope="session")

@@ -117,6 +117,7 @@ def check_grain(messages: list[Message], last: int, grain: str, service: int = 1
         )
         return
     assert b"".join(bytes(each.body) for each in found) == b"".join(whole)
+    assert (len(found) < last) == (grain == "batch"), "only batches hold several"
     starts = itertools.accumulate(map(len, whole), initial=0)
     begins = {start: number for number, start in enumerate(starts, 1)}
     offsets = itertools.accumulate((len(each.body) for each in found[:-1]), initial=0)

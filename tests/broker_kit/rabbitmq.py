@@ -14,11 +14,6 @@ from urllib.parse import quote
 from . import places
 from .process import PASSWORD, STOP_SECONDS, USER, VHOST, Broker, call, free_ports
 
-try:
-    from security_kit import Certificates
-except ModuleNotFoundError:  # a bench runs it, which has the checkout on its path and not `tests`
-    from tests.security_kit import Certificates
-
 _CONFIG = f"""\
 listeners.tcp.1 = 127.0.0.1:{{amqp}}
 management.tcp.ip = 127.0.0.1
@@ -163,13 +158,16 @@ class RabbitMQ3(RabbitMQ):
     def __init__(self, folder: Path) -> None:
         places.rabbitmq_3()
         super().__init__(folder)
+        self.tls_port = 0
+        self.ca = ""
+
+    def serve_tls(self, ca: str, certificate: str, key: str) -> None:
+        """Have a port for TLS too, to be called before the start: with this certificate and its
+        key. One of the CA `ca` logs its bearer in by EXTERNAL, as the user of its common name."""
         (self.tls_port,) = free_ports(1)
-        #: What it has on `tls_port`, and whose certificates log in as their common names there.
-        self.certificates = made = Certificates(folder, "broker")
-        self.ca = made.ca
-        certificate, key = made.issue("127.0.0.1")
-        with (folder / "rabbitmq.conf").open("a") as config:
-            config.write(_TLS.format(self.tls_port, made.ca, certificate, key))
+        self.ca = ca
+        with (self.folder / "rabbitmq.conf").open("a") as config:
+            config.write(_TLS.format(self.tls_port, ca, certificate, key))
 
     @property
     def tls_url(self) -> str:

@@ -12,13 +12,15 @@ from security_kit import Certificates
 
 
 @pytest.mark.parametrize("way", ["password", "certificate"])
-def test_a_stream_arrives_over_tls(rabbitmq3: RabbitMQ3, way: str) -> None:
+def test_a_stream_arrives_over_tls(
+    rabbitmq3: RabbitMQ3, broker_certificates: Certificates, way: str
+) -> None:
     exchange = f"sealed.{way}"
     rabbitmq3.exchange(exchange)
     rabbitmq3.queue(f"{exchange}.all", exchange, "#")
     settings = {"to": rabbitmq3.tls_url, "exchange": exchange, "ca": rabbitmq3.ca}
     if way == "certificate":
-        certificate, key = rabbitmq3.certificates.issue("gateway.example", common=USER)
+        certificate, key = broker_certificates.issue("gateway.example", common=USER)
         settings |= {"to": rabbitmq3.sealed(""), "certificate": certificate, "key": key}
 
     async def story() -> None:
