@@ -58,7 +58,9 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
 
 
 def login(rng: random.Random) -> bytes:
-    """A client's log-in and what follows it, as it should be."""
+    """A client's log-in and what follows it, as it should be; some begin without one."""
+    if rng.random() < 0.05:
+        return REST
     response = Value(rng.choice((0xA0, 0xB0)), rng.choice(RESPONSES))
     mechanism = Value(rng.choice((0xA3, 0xB3)), rng.choice((b"PLAIN", b"PLAIN", b"ANONYMOUS")))
     fields = [mechanism, response, "host"]

@@ -52,4 +52,7 @@ def test_a_run_notices_what_it_is_there_to_notice():
     assert len(node_fuzz.problems(outcome, 1_000_000)) == 2
     outcome.conditions.update(node_fuzz.CONDITIONS)
     outcome.grown_bytes = 0
+    (missing,) = node_fuzz.problems(outcome, 1_000_000)
+    assert all(name in missing for name in node_fuzz.COUNTERS)
+    outcome.counts.update(dict.fromkeys(node_fuzz.COUNTERS, 1))
     assert node_fuzz.problems(outcome, 1_000_000) == []

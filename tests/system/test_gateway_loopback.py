@@ -556,7 +556,9 @@ def test_a_signal_drains_a_gateway_process_and_it_exits_with_0(
                 assert "ready: 1 channels, 2 lines" in line
                 url = "amqp://" + line.split()[-1]
                 exchange = Exchange(config)
-                async with feedhandler.subscribe(url, "euronext.104", quality=False) as messages:
+                async with feedhandler.subscribe(
+                    url, "euronext.104", quality=False, reconnect=False
+                ) as messages:
                     await exchange.packets(1, 300)
                     await until(messages, lambda m: m.sequence == 300)
                     process.send_signal(number)
