@@ -512,7 +512,9 @@ def test_what_waits_for_a_snapshot_at_the_end_is_delivered_as_stale(run: Run) ->
         config = msgspec.structs.replace(config, channels=(channel,))
         async with contextlib.AsyncExitStack() as stack:
             gateway, exchange, url = await stack.enter_async_context(running(config))
-            messages = await stack.enter_async_context(feedhandler.subscribe(url, "euronext.104"))
+            messages = await stack.enter_async_context(
+                feedhandler.subscribe(url, "euronext.104", reconnect=False)
+            )
             await exchange.packets(501, 700)
             stream = gateway.streams[0]
             async with asyncio.timeout(PATIENCE_S):

@@ -124,7 +124,9 @@ async def play_through(config: Config, capture: Path, speed: str, folder: Path) 
     got = Stream()
     try:
         url = await listening(gateway)
-        async with feedhandler.subscribe(url, "iex.#", as_="message", quality=False) as messages:
+        async with feedhandler.subscribe(
+            url, "iex.#", as_="message", quality=False, reconnect=False
+        ) as messages:
             line_a, line_b = config.channels[0].lines
             player = await start(
                 *("replay", str(capture), "--feed", "iex-deep", "--speed", speed),
