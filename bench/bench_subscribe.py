@@ -39,8 +39,8 @@ def _serve(ports: Any) -> None:
     import struct
 
     from feedhandler.amqp.fanout import Fanout
-    from feedhandler.amqp.node import Node
     from feedhandler.amqp.quality import QualityState
+    from feedhandler.amqp.serving.node import Node
     from feedhandler.amqp.stream import Stream
     from feedhandler.codecs import load_feed
     from feedhandler.ingest.ring import Ring

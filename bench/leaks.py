@@ -184,7 +184,7 @@ def reconnects(count: int) -> dict[str, float]:
 
 async def _reconnects(count: int) -> dict[str, float]:
     from feedhandler.amqp import proton
-    from feedhandler.amqp.publisher import Publishers
+    from feedhandler.amqp.publishing.publisher import Publishers
     from feedhandler.publish_settings import PublishConfig
 
     rig = LocalNode()

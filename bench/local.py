@@ -17,8 +17,8 @@ import uvloop
 
 from feedhandler.amqp import proton
 from feedhandler.amqp.fanout import Fanout
-from feedhandler.amqp.node import Node
 from feedhandler.amqp.quality import QualityState
+from feedhandler.amqp.serving.node import Node
 from feedhandler.amqp.stream import Stream
 from feedhandler.amqp_settings import AmqpConfig
 from feedhandler.codecs import load_feed

@@ -24,7 +24,7 @@ import uvloop
 
 from bench.local import KEY, LocalClient, LocalNode, message_of, packet_of
 from bench.rig import cpu_seconds_of
-from feedhandler.amqp.publisher import Publishers, State
+from feedhandler.amqp.publishing.publisher import Publishers, State
 from feedhandler.publish_settings import PublishConfig
 from tests.broker_kit import BROKERS, PASSWORD, USER, VHOST, Absent, Broker, RabbitMQ
 

@@ -17,7 +17,7 @@ import numpy
 import uvloop
 
 import feedhandler
-from feedhandler.amqp.columns import Batch
+from feedhandler.amqp.subscribing.columns import Batch
 from feedhandler.histogram import BUCKETS, Histogram, percentiles_of
 
 #: Deliveries before the clock counts: connections warm up, caches fill.

@@ -28,7 +28,7 @@ from feedhandler.codecs.layouts import (
     UnknownMessage,
     record_values,
 )
-from feedhandler.codecs.times import UNIT_NS, TimeContext, day_start_ns
+from feedhandler.codecs.times import DAY_NS, UNIT_NS, TimeContext, day_start_ns
 
 #: Largest body that a compressed packet may inflate to: what a u16 packet length can still tell.
 INFLATED_SIZE_MAX = 65_535 - 16
@@ -375,6 +375,15 @@ class Feed:
         if given.since == "epoch":
             return send_time * self._send_unit_ns
         return None if midnight_ns is None else midnight_ns + send_time * self._send_unit_ns
+
+    def send_times_apart_ns(self, earlier: int, later: int) -> int:
+        """Nanoseconds from one raw send time to another, negative where `later` is the earlier one.
+        Times since midnight are at most half a day apart."""
+        given = self.description.packet.send_time
+        apart = (later - earlier) * (1 if given.nanoseconds else self._send_unit_ns)
+        if given.since == "epoch":
+            return apart
+        return (apart + DAY_NS // 2) % DAY_NS - DAY_NS // 2
 
     def inflate(self, data: bytes) -> bytes:
         """The packet with its compressed body inflated and its length patched.

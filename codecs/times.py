@@ -11,6 +11,7 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo
 
 SECOND_NS = 1_000_000_000
+DAY_NS = 86_400 * SECOND_NS
 UNIT_NS = {"s": SECOND_NS, "ms": 1_000_000, "us": 1_000, "ns": 1}
 
 _EPOCH = date(1970, 1, 1)

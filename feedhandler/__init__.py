@@ -16,12 +16,12 @@ if _os.environ.get("FEEDHANDLER_PURE"):
     _prefer_interpreted()
 
 if TYPE_CHECKING:
-    from feedhandler.amqp.columns import Batch
     from feedhandler.amqp.identity import Login
-    from feedhandler.amqp.inbox import Message
     from feedhandler.amqp.quality import Quality
-    from feedhandler.amqp.subscriber import Subscriber, subscribe
-    from feedhandler.amqp.upstream import ConnectionEvent
+    from feedhandler.amqp.subscribing.columns import Batch
+    from feedhandler.amqp.subscribing.inbox import Message
+    from feedhandler.amqp.subscribing.subscriber import Subscriber, subscribe
+    from feedhandler.amqp.subscribing.upstream import ConnectionEvent
     from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
     from feedhandler.replay.book import Book
     from feedhandler.replay.market import Market
@@ -55,7 +55,8 @@ _FROM_AMQP = (
 
 def __getattr__(name: str) -> Any:
     if name in _FROM_AMQP:
-        from feedhandler.amqp import columns, identity, inbox, quality, subscriber, upstream
+        from feedhandler.amqp import identity, quality
+        from feedhandler.amqp.subscribing import columns, inbox, subscriber, upstream
 
         home = {
             "Batch": columns,

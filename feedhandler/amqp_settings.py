@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from feedhandler.amqp.users import ANONYMOUS, Entitlement, User, entitlement_of, parse_hash
+from feedhandler.amqp.serving.users import ANONYMOUS, Entitlement, User, entitlement_of, parse_hash
 
 #: Users of one node; who has more has a directory, and asks for it.
 MAX_USERS = 10_000

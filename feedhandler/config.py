@@ -83,6 +83,7 @@ RECOVERY_MEANING = {
     "backoff_us": "wait before a range is asked for again; doubles each time, with jitter",
     "recovery_wait_us": "longest that a hole holds the live stream back, beyond gap_wait_us",
     "refresh_timeout_us": "a refresh without progress for this long failed",
+    "refresh_clock_us": "how far the refresh server's clock may be behind the live lines'",
     "refresh_tries": "refresh requests made before a service is left stale for a while",
     "refresh_backoff_us": "wait before a refresh is asked for again; doubles, with jitter",
     "refresh_retry_us": "how long a stale service waits before it tries a refresh again",

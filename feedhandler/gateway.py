@@ -20,13 +20,13 @@ import msgspec
 import numpy
 import zmq
 
-from feedhandler.amqp.books import keeper_of
 from feedhandler.amqp.fanout import Fanout
-from feedhandler.amqp.login import Gate
-from feedhandler.amqp.node import Node
 from feedhandler.amqp.policies import CONFLATE
-from feedhandler.amqp.publisher import Publishers
+from feedhandler.amqp.publishing.publisher import Publishers
 from feedhandler.amqp.quality import QualityState
+from feedhandler.amqp.queueing.books import keeper_of
+from feedhandler.amqp.serving.login import Gate
+from feedhandler.amqp.serving.node import Node
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import ConfigError, key_word, load_feed
 from feedhandler.config import ChannelConfig, Config, LineConfig

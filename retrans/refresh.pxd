@@ -6,7 +6,7 @@ from libc.stdint cimport int64_t
 
 
 cdef class _Gathering:
-    cdef readonly object last
+    cdef readonly object last, send_time
     cdef readonly Py_ssize_t bytes, messages
     cdef readonly list packets
     cdef PacketFramer _framer

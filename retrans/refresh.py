@@ -79,12 +79,14 @@ class SnapshotBegan:
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """A whole snapshot, good for live packet `last`: `packets` hold `messages` messages, 580 first
-    and 581 last. The packets' sequence number is `last` in all, their flag 0."""
+    and 581 last. The packets' sequence number is `last` in all, their flag 0. `send_time`, raw, is
+    that of the packet with the start; it stands in all."""
 
     service: int
     last: int
     packets: tuple[bytes, ...]
     messages: int
+    send_time: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,8 +108,9 @@ class _Gathering:
     Messages that follow one another in a packet are a stretch of it, copied in one go.
     """
 
-    def __init__(self, framer: PacketFramer, room: int, last: int) -> None:
+    def __init__(self, framer: PacketFramer, room: int, last: int, send_time: int) -> None:
         self.last = last
+        self.send_time = send_time
         self.bytes = 0
         self.messages = 0
         self.packets: list[bytes] = []
@@ -262,8 +265,9 @@ class RefreshAssembler:
         if self._gathering is not None:
             self.counts["started_over"] += 1
         last = self._types.last(data[at : at + size], self._order)
-        framer = PacketFramer(self._feed, self.service, self._reader.header.send_time)
-        self._gathering = _Gathering(framer, self._room, last)
+        send_time = self._reader.header.send_time
+        framer = PacketFramer(self._feed, self.service, send_time)
+        self._gathering = _Gathering(framer, self._room, last, send_time)
         self.deadline_ns = now_ns + self._settings.refresh_timeout_us * 1000
         self.counts["began"] += 1
         self._events.append(SnapshotBegan(self.service, last))
@@ -299,7 +303,9 @@ class RefreshAssembler:
         self._stop()
         self.counts["snapshots"] += 1
         packets = tuple(gathering.packets)
-        self._events.append(Snapshot(self.service, gathering.last, packets, gathering.messages))
+        self._events.append(
+            Snapshot(self.service, gathering.last, packets, gathering.messages, gathering.send_time)
+        )
 
     def _fail(self, reason: str) -> None:
         """The refresh under way, if one is, has failed."""

@@ -46,6 +46,10 @@ class RecoverySettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown
     """how long a refresh may go without a sign of progress, or take in all once its snapshot has
     begun; a snapshot of a busy service is some thousand packets"""
 
+    refresh_clock_us: int = 10_000
+    """how far the clock of the refresh server may be behind that of the live lines; a snapshot
+    sent, by its header, before the live packets that it says it holds is of another numbering"""
+
     refresh_tries: int = 3
     """how many refresh requests are made before a service is left stale for a while"""
 
@@ -104,6 +108,7 @@ RECOVERY_BOUNDS: dict[str, tuple[int, int]] = {
     "backoff_us": (100, 60_000_000),
     "recovery_wait_us": (0, 60_000_000),
     "refresh_timeout_us": (1_000, 3_600_000_000),
+    "refresh_clock_us": (0, 60_000_000),
     "refresh_tries": (1, 100),
     "refresh_backoff_us": (1_000, 3_600_000_000),
     "refresh_retry_us": (1_000, 86_400_000_000),

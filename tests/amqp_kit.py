@@ -14,8 +14,8 @@ from feedhandler.amqp.fanout import BLOCK_SHIFT, SNAPSHOT_BIT, Fanout
 from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.proton import SenderLink
 from feedhandler.amqp.quality import QualityState
-from feedhandler.amqp.resume import Resumption
 from feedhandler.amqp.routing import parse_address
+from feedhandler.amqp.serving.resume import Resumption
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import load_feed
 from feedhandler.ingest.ring import RecordKind, Ring

@@ -8,9 +8,9 @@ import msgspec
 from amqp_kit import FEED, FakeLink, Rig, Sent
 from market_kit import DAY
 
-from feedhandler.amqp.backlogged_link import BackloggedLink
-from feedhandler.amqp.books import keeper_of
+from feedhandler.amqp.queueing.books import keeper_of
 from feedhandler.amqp.routing import parse_address
+from feedhandler.amqp.serving.backlogged_link import BackloggedLink
 from feedhandler.ingest.ring import RecordKind
 from feedhandler.replay.market import Market
 

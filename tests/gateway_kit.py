@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import feedhandler
-from feedhandler.amqp.inbox import split_packets
+from feedhandler.amqp.subscribing.inbox import split_packets
 from feedhandler.codecs import load_feed
 from feedhandler.config import AmqpConfig, ChannelConfig, Config, LineConfig
 from feedhandler.config_show import to_toml

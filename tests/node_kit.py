@@ -20,7 +20,7 @@ import pytest
 import uvloop
 from amqp_kit import Rig, Sent, decoded
 
-from feedhandler.amqp.node import Node
+from feedhandler.amqp.serving.node import Node
 
 #: What no event of a test takes as long as.
 PATIENCE_S = 20.0

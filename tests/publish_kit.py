@@ -12,9 +12,9 @@ from broker_kit import Broker
 from node_kit import NodeRig
 from proton import Message
 
-from feedhandler.amqp.books import keeper_of
 from feedhandler.amqp.policies import CONFLATE
-from feedhandler.amqp.publisher import Publisher, Publishers
+from feedhandler.amqp.publishing.publisher import Publisher, Publishers
+from feedhandler.amqp.queueing.books import keeper_of
 from feedhandler.publish_settings import PublishConfig
 
 #: What one AMQP message may hold.

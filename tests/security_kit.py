@@ -12,8 +12,8 @@ from typing import Any
 
 import trustme
 
-from feedhandler.amqp import users
-from feedhandler.amqp.login import Gate
+from feedhandler.amqp.serving import users
+from feedhandler.amqp.serving.login import Gate
 from feedhandler.amqp_settings import AmqpConfig, LimitsConfig, TlsConfig, UserConfig
 
 #: What no text may hold.

@@ -1,8 +1,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from feedhandler.amqp.books import BookKeeper
 from feedhandler.amqp.outlet import Outlet, Peer
+from feedhandler.amqp.queueing.books import BookKeeper
 from feedhandler.amqp.splitter import Splitter
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs.scanner import FeedTable

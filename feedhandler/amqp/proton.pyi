@@ -2,8 +2,8 @@ from typing import Any
 
 from typing_extensions import Buffer
 
-from feedhandler.amqp.sasl import SaslServer
 from feedhandler.amqp.security import TlsSession
+from feedhandler.amqp.serving.sasl import SaslServer
 
 CONNECTION_REMOTE_OPEN: int
 CONNECTION_REMOTE_CLOSE: int

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from feedhandler import notes
-from feedhandler.amqp.publisher import Publisher
-from feedhandler.amqp.publisher import State as PublisherState
+from feedhandler.amqp.publishing.publisher import Publisher
+from feedhandler.amqp.publishing.publisher import State as PublisherState
 from feedhandler.amqp.quality import State as QualityStateName
 from feedhandler.counters import (
     GAUGES,

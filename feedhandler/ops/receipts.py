@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import feedhandler
-from feedhandler.amqp.inbox import Message, split_packets
+from feedhandler.amqp.subscribing.inbox import Message, split_packets
 from feedhandler.codecs import Feed
 from feedhandler.histogram import Histogram
 from feedhandler.ops.console import ExitCode, print_json, run_async

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 import feedhandler
 from feedhandler.amqp.identity import Login
-from feedhandler.amqp.inbox import Message, feed_of, split_packets
+from feedhandler.amqp.subscribing.inbox import Message, feed_of, split_packets
 from feedhandler.ops.console import ExitCode, complain, run_async
 from feedhandler.ops.feeds import open_feed
 

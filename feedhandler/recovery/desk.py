@@ -44,6 +44,7 @@ from feedhandler.retrans.protocol import NEVER_NS as NEVER
 from feedhandler.retrans.quota import Quota
 from feedhandler.retrans.recovery import Recovery
 from feedhandler.retrans.refresh import RefreshAssembler, Snapshot, SnapshotBegan, SnapshotFailed
+from feedhandler.retrans.send_times import SendTimes
 from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.states import State
 from feedhandler.retrans.store import PacketStore
@@ -74,6 +75,7 @@ COUNTS: dict[str, str] = {
     "refresh_rejected": "refresh requests that a server refused",
     "snapshots": "snapshots that came whole, wanted or not",
     "snapshots_failed": "snapshots that had begun and came to nothing",
+    "foreign": "snapshots of another numbering, as their send times tell",
     "overflows": "snapshots that were of no use: too much had been published since",
     "mid_day_starts": "streams that were joined in mid-day, and closed until their snapshot",
     "opened_stale": "of those, opened without one",
@@ -99,6 +101,7 @@ class Desk:
         store_bytes_least: int = 0,
     ) -> None:
         self.settings = settings
+        self._times = SendTimes(feed, settings)
         self._store_bytes = max(settings.store_bytes, store_bytes_least)
         self.ports = ports
         self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
@@ -455,6 +458,11 @@ class Desk:
         snapshot = desk.pending
         assert snapshot is not None
         assert desk.store is not None
+        if not self._times.fit(snapshot, desk.store):
+            desk.pending = None
+            self.counts["foreign"] += 1
+            desk.recovery.snapshot_failed("foreign", now_ns)
+            return
         following = self._following(place, desk)
         if desk.joined and snapshot.last >= following:
             # The snapshot overtook the live lines, or belongs to another numbering.

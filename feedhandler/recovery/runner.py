@@ -15,9 +15,9 @@ from functools import partial
 from typing import Any
 
 from feedhandler.amqp.fanout import Fanout
-from feedhandler.amqp.node import Node
 from feedhandler.amqp.outlet import Outlet
 from feedhandler.amqp.quality import QualityState
+from feedhandler.amqp.serving.node import Node
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import Feed
 from feedhandler.config import Config

@@ -32,10 +32,10 @@ from amqp_kit import decoded
 from node_kit import NodeRig, Settings
 
 from feedhandler.amqp import proton
-from feedhandler.amqp.connection import NodeConnection
-from feedhandler.amqp.login import Admission, Gate
-from feedhandler.amqp.sasl import Credentials
-from feedhandler.amqp.users import User, Users
+from feedhandler.amqp.serving.connection import NodeConnection
+from feedhandler.amqp.serving.login import Admission, Gate
+from feedhandler.amqp.serving.sasl import Credentials
+from feedhandler.amqp.serving.users import User, Users
 from feedhandler.amqp_settings import LimitsConfig
 from tests.fuzz.frame_mutator import Mutator
 

@@ -32,8 +32,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from amqp_kit import Rig, order, packet
 
-from feedhandler.amqp import publisher as publishing
-from feedhandler.amqp.publisher import Publisher, State
+from feedhandler.amqp.publishing import publisher as publishing
+from feedhandler.amqp.publishing.publisher import Publisher, State
 from feedhandler.publish_settings import PublishConfig
 from tests.fuzz.hostile_broker import Hearing, Script
 from tests.fuzz.node_fuzz import GROWTH_BYTES_MAX, KEEP_BYTES, WARM_UP, StillLoop, resident_bytes

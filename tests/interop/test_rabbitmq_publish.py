@@ -13,7 +13,7 @@ from broker_kit.clients import consume
 from node_kit import NodeRig, in_thread
 from publish_kit import PublishRig, check_grain, check_group_sequences, data, tag
 
-from feedhandler.amqp.publisher import Publishers
+from feedhandler.amqp.publishing.publisher import Publishers
 from feedhandler.publish_settings import PublishConfig
 
 

@@ -133,6 +133,7 @@ def _draw_settings(draw: random.Random, plan: Plan) -> None:
         recovery_wait_us=draw.choice([20_000, 100_000, draw.randrange(1_000, 400_000)]),
         refresh_timeout_us=draw.randrange(100_000, 300_000),
         refresh_tries=draw.randrange(1, 4),
+        refresh_clock_us=0,  # one clock for all
         refresh_backoff_us=draw.randrange(20_000, 200_000),
         refresh_retry_us=draw.randrange(100_000, 300_000),
         store_bytes=draw.choice([1 << 16, 1 << 20]),

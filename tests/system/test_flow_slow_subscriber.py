@@ -10,7 +10,7 @@ from flow_kit import Traffic, without
 from node_kit import Run, Settings, both_loops, running
 
 import feedhandler
-from feedhandler.amqp.books import keeper_of
+from feedhandler.amqp.queueing.books import keeper_of
 from feedhandler.codecs import load_feed
 from feedhandler.ingest.ring import RecordKind
 

@@ -15,7 +15,7 @@ from typing import Self
 import pytest
 from gateway_kit import Ledger, Market, kill, start, subscribed, until
 
-from feedhandler.amqp import upstream
+from feedhandler.amqp.subscribing import upstream
 
 CRASHES = int(os.environ.get("CRASHES", "4"))
 RATE = 2000

@@ -13,8 +13,8 @@ import pytest
 from node_kit import PATIENCE_S, RawClient, Run, Settings, both_loops, in_thread, running
 
 import feedhandler
-from feedhandler.amqp.node import Node
 from feedhandler.amqp.routing import ADDRESS_CHARS_MAX
+from feedhandler.amqp.serving.node import Node
 from feedhandler.codecs import ConfigError
 
 REMOTE_ACTIVE = proton.Endpoint.REMOTE_ACTIVE

@@ -13,9 +13,9 @@ import pytest
 from node_kit import PATIENCE_S, RawClient, Run, Settings, both_loops, in_thread, running
 from security_kit import SECRET, Certificates, gate, user
 
-from feedhandler.amqp import login as login_module
-from feedhandler.amqp.sasl import SASL_HEADER
 from feedhandler.amqp.security import TLS_HEADER
+from feedhandler.amqp.serving import login as login_module
+from feedhandler.amqp.serving.sasl import SASL_HEADER
 from feedhandler.observe.subscriptions import Subscriptions
 
 ACTIVE = proton.Endpoint.REMOTE_ACTIVE
@@ -34,7 +34,7 @@ def node(ours: Certificates) -> tuple[str, str]:
 
 @pytest.fixture(autouse=True)
 def quick_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
-    from feedhandler.amqp import connection
+    from feedhandler.amqp.serving import connection
 
     monkeypatch.setattr(connection, "REFUSAL_SECONDS", 0.01)
 

@@ -8,10 +8,10 @@ from amqp_kit import FEED, order, packet, quote
 from node_kit import PATIENCE_S, NodeRig, Run, both_loops, running
 
 import feedhandler
-from feedhandler.amqp import attachment as attachment_module
 from feedhandler.amqp.outlet import Outlet
 from feedhandler.amqp.quality import Quality
 from feedhandler.amqp.stream import Stream
+from feedhandler.amqp.subscribing import attachment as attachment_module
 from feedhandler.codecs import PeerError, UsageError
 from feedhandler.ingest.ring import RecordKind
 

@@ -15,7 +15,7 @@ from node_kit import PATIENCE_S, Run, Settings, both_loops, running
 import feedhandler
 from feedhandler.amqp.framing import CONTENT_PACKET, CONTENT_QUALITY, Frame, Template
 from feedhandler.amqp.proton import Connection, SenderLink
-from feedhandler.amqp.request import Request
+from feedhandler.amqp.subscribing.request import Request
 from feedhandler.codecs import PeerError, UsageError
 from feedhandler.ingest.ring import RecordKind
 

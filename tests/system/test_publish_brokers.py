@@ -10,7 +10,7 @@ from broker_kit.clients import consume
 from node_kit import NodeRig, in_thread
 from publish_kit import check_stream, data, publishing, tag
 
-from feedhandler.amqp.publisher import Publishers
+from feedhandler.amqp.publishing.publisher import Publishers
 from feedhandler.publish_settings import PublishConfig
 
 #: What messages go to, by the broker's kind.

@@ -13,7 +13,7 @@ from broker_peer_kit import FakeBroker, broker
 from node_kit import NodeRig, Run, both_loops
 from proton import Delivery, Endpoint
 
-from feedhandler.amqp.publisher import Publishers
+from feedhandler.amqp.publishing.publisher import Publishers
 from feedhandler.publish_settings import PublishConfig
 from tests.amqp_wire import TRANSFER, Value, frame
 

@@ -9,7 +9,7 @@ from broker_peer_kit import broker
 from node_kit import NodeRig, Run, both_loops
 from security_kit import SECRET, Certificates
 
-from feedhandler.amqp.publisher import Publishers
+from feedhandler.amqp.publishing.publisher import Publishers
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.publish_settings import PublishConfig
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from gateway_kit import SERVICES, Ledger, Market, Relay, kill, start, subscribed, until
 
-from feedhandler.amqp import upstream
+from feedhandler.amqp.subscribing import upstream
 from feedhandler.config import HISTORY_BYTES_MIN
 
 CUTS = 4 * int(os.environ.get("CRASHES", "2"))

@@ -15,8 +15,8 @@ from node_kit import PATIENCE_S, NodeRig, Run, Settings, both_loops, running
 from test_subscriber_reconnects import Story, came_back, cut_off
 
 import feedhandler
-from feedhandler.amqp import upstream
-from feedhandler.amqp.connection import NodeConnection
+from feedhandler.amqp.serving.connection import NodeConnection
+from feedhandler.amqp.subscribing import upstream
 from feedhandler.codecs import PeerError, UsageError, load_feed
 from feedhandler.ingest.ring import RecordKind
 

@@ -11,7 +11,7 @@ from node_kit import PATIENCE_S, NodeRig, Run, Settings, both_loops, running
 from test_subscriber_reconnects import Story, cut_off
 
 import feedhandler
-from feedhandler.amqp.upstream import State
+from feedhandler.amqp.subscribing.upstream import State
 from feedhandler.codecs import PeerError, UsageError
 from feedhandler.ingest.ring import RecordKind
 

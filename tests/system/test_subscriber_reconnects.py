@@ -9,9 +9,9 @@ import pytest
 from node_kit import PATIENCE_S, NodeRig, Run, Settings, both_loops, running
 
 import feedhandler
-from feedhandler.amqp import attachment as attachment_module
-from feedhandler.amqp.inbox import split_packets
-from feedhandler.amqp.upstream import ConnectionEvent, State
+from feedhandler.amqp.subscribing import attachment as attachment_module
+from feedhandler.amqp.subscribing.inbox import split_packets
+from feedhandler.amqp.subscribing.upstream import ConnectionEvent, State
 from feedhandler.codecs import PeerError
 
 

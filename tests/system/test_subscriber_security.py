@@ -23,7 +23,7 @@ def node(ours: Certificates) -> tuple[str, str]:
 
 @pytest.fixture(autouse=True)
 def quick_refusals(monkeypatch: pytest.MonkeyPatch) -> None:
-    from feedhandler.amqp import connection
+    from feedhandler.amqp.serving import connection
 
     monkeypatch.setattr(connection, "REFUSAL_SECONDS", 0.01)
 

@@ -5,7 +5,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from feedhandler.amqp.aftermath import BEHIND, BROKEN_BLOCK, NEW_NUMBERING, TAGS_MAX, Aftermath
+from feedhandler.amqp.subscribing.aftermath import (
+    BEHIND,
+    BROKEN_BLOCK,
+    NEW_NUMBERING,
+    TAGS_MAX,
+    Aftermath,
+)
 
 
 def tag(sequence: int, service: int = 104) -> bytes:

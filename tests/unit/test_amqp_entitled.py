@@ -7,8 +7,8 @@ import pytest
 from amqp_kit import FEED, Rig, Sent, order, packet, prefix_of, quote
 
 from feedhandler.amqp.framing import WHOLE_PACKET
-from feedhandler.amqp.inbox import split_packets
-from feedhandler.amqp.users import Entitlement, entitlement_of
+from feedhandler.amqp.serving.users import Entitlement, entitlement_of
+from feedhandler.amqp.subscribing.inbox import split_packets
 from feedhandler.ingest.ring import RecordKind
 
 SERVICES = (104, 105, 106)

@@ -8,7 +8,9 @@ import pytest
 from amqp_kit import FEED, FakeLink, Rig, decoded, order, packet
 
 from feedhandler.amqp import proton
-from feedhandler.amqp.groups import (
+from feedhandler.amqp.outlet import Peer
+from feedhandler.amqp.routing import AddressError, parse_address
+from feedhandler.amqp.serving.groups import (
     ATTEMPTS_MAX,
     HEADER_AGAIN,
     MEMBERS_MAX,
@@ -18,8 +20,6 @@ from feedhandler.amqp.groups import (
     Member,
     group_name,
 )
-from feedhandler.amqp.outlet import Peer
-from feedhandler.amqp.routing import AddressError, parse_address
 from feedhandler.ingest.ring import RecordKind
 
 
@@ -329,7 +329,7 @@ def test_a_message_for_one_member_and_settlements_of_nothing_do_no_harm() -> Non
 
 
 def test_the_members_of_many_keys_are_worked_out_again(monkeypatch: Any) -> None:
-    monkeypatch.setattr("feedhandler.amqp.groups.KEYS_MAX", 2)
+    monkeypatch.setattr("feedhandler.amqp.serving.groups.KEYS_MAX", 2)
     rig = GroupRig("euronext.104?as=message")
     links = [rig.member()[1] for _ in range(2)]
     rig.packets(1, 20)

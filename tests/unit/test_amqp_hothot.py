@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from feedhandler.amqp.hothot import HOLD_NS, LAG_MAX, NEVER, WHOLE, Merge
+from feedhandler.amqp.subscribing.hothot import HOLD_NS, LAG_MAX, NEVER, WHOLE, Merge
 
 A, B = 0, 1
 

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from feedhandler.amqp.join import WHOLE, Join
+from feedhandler.amqp.subscribing.join import WHOLE, Join
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from security_kit import SECRET, gate, user
 
-from feedhandler.amqp.login import Admission, Gate
-from feedhandler.amqp.sasl import Credentials
-from feedhandler.amqp.users import User, Users
+from feedhandler.amqp.serving.login import Admission, Gate
+from feedhandler.amqp.serving.sasl import Credentials
+from feedhandler.amqp.serving.users import User, Users
 
 
 class Shown:

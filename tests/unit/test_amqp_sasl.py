@@ -5,7 +5,7 @@ import struct
 
 import pytest
 
-from feedhandler.amqp.sasl import (
+from feedhandler.amqp.serving.sasl import (
     AMQP_HEADER,
     FRAME_BYTES_MAX,
     REST_BYTES_MAX,

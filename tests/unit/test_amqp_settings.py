@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from security_kit import SECRET, Certificates, cheap_hash
 
-from feedhandler.amqp.login import Gate
+from feedhandler.amqp.serving.login import Gate
 from feedhandler.amqp_settings import AmqpConfig, UserConfig
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.config import parse_config

@@ -11,7 +11,7 @@ from amqp_kit import Rig, order, packet
 
 import feedhandler
 from feedhandler import cli
-from feedhandler.amqp.inbox import Inbox, Message
+from feedhandler.amqp.subscribing.inbox import Inbox, Message
 from feedhandler.codecs import UsageError, load_feed
 from feedhandler.ingest.ring import RecordKind
 from feedhandler.ops import decode, subscribe

@@ -12,7 +12,7 @@ import pytest
 from amqp_kit import FEED
 from flow_kit import ConflatedLink, Reader, Traffic
 
-from feedhandler.amqp.books import keeper_of
+from feedhandler.amqp.queueing.books import keeper_of
 from feedhandler.codecs import load_feed
 from feedhandler.ingest.ring import RecordKind
 

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from feedhandler.amqp.conflation import (
+from feedhandler.amqp.queueing.conflation import (
     BOOK,
     DIRTY_BYTES,
     ENTRY_BYTES,
@@ -17,7 +17,7 @@ from feedhandler.amqp.conflation import (
     Conflation,
     Waiting,
 )
-from feedhandler.amqp.window import Parcel
+from feedhandler.amqp.queueing.window import Parcel
 
 BOUND = 1_000_000
 numbers = itertools.count(1)

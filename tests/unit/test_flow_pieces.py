@@ -5,12 +5,12 @@ import pytest
 from amqp_kit import FEED, order, packet, prefix_of, quote
 from flow_kit import ConflatedLink
 
-from feedhandler.amqp.conflation import BOOK, FENCE, LATEST, NEVER, Conflation
 from feedhandler.amqp.framing import CONTENT_BATCH, CONTENT_MESSAGE, CONTENT_PACKET, Frame, Template
-from feedhandler.amqp.pieces import Pieces
 from feedhandler.amqp.policies import fault_of_policy
-from feedhandler.amqp.shortfall import BROKEN_BLOCK, Shortfall
-from feedhandler.amqp.window import Parcel
+from feedhandler.amqp.queueing.conflation import BOOK, FENCE, LATEST, NEVER, Conflation
+from feedhandler.amqp.queueing.pieces import Pieces
+from feedhandler.amqp.queueing.shortfall import BROKEN_BLOCK, Shortfall
+from feedhandler.amqp.queueing.window import Parcel
 from feedhandler.codecs import load_feed
 
 

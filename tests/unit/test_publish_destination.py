@@ -11,14 +11,14 @@ from flow_kit import Reader, Traffic, without
 from market_kit import order
 from proton import Message as ProtonMessage
 
-from feedhandler.amqp.backlog import DROP_MESSAGES_MAX
-from feedhandler.amqp.books import keeper_of
-from feedhandler.amqp.destination import Destination
-from feedhandler.amqp.envelope import HEADER, Envelope
 from feedhandler.amqp.outlet import Peer
 from feedhandler.amqp.proton import PublisherLink
+from feedhandler.amqp.publishing.destination import Destination
+from feedhandler.amqp.publishing.envelope import HEADER, Envelope
+from feedhandler.amqp.queueing.backlog import DROP_MESSAGES_MAX
+from feedhandler.amqp.queueing.books import keeper_of
+from feedhandler.amqp.queueing.window import Outcome
 from feedhandler.amqp.routing import parse_address
-from feedhandler.amqp.window import Outcome
 from feedhandler.ingest.ring import RecordKind
 
 

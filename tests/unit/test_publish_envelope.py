@@ -8,10 +8,10 @@ from amqp_kit import FEED, prefix_of
 from proton import Message
 
 from feedhandler.amqp import framing
-from feedhandler.amqp.brokers import way_to
-from feedhandler.amqp.envelope import ADDRESSES_MAX, HEADER, Envelope
 from feedhandler.amqp.framing import Frame, Template
 from feedhandler.amqp.proton import PublisherLink
+from feedhandler.amqp.publishing.brokers import way_to
+from feedhandler.amqp.publishing.envelope import ADDRESSES_MAX, HEADER, Envelope
 
 
 class Parts(PublisherLink):

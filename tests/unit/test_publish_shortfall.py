@@ -3,8 +3,8 @@
 import msgspec
 
 from feedhandler.amqp.quality import QualityState
-from feedhandler.amqp.shortfall import BROKEN_BLOCK, OVERFLOW, SNAPSHOT_BIT, Shortfall
-from feedhandler.amqp.window import Parcel
+from feedhandler.amqp.queueing.shortfall import BROKEN_BLOCK, OVERFLOW, SNAPSHOT_BIT, Shortfall
+from feedhandler.amqp.queueing.window import Parcel
 from feedhandler.ingest.ring import RecordKind
 
 

@@ -1,6 +1,6 @@
 """The stopwatch: sums of times."""
 
-from feedhandler.amqp.stopwatch import Stopwatch
+from feedhandler.amqp.queueing.stopwatch import Stopwatch
 
 
 def test_times_add_up_and_what_runs_is_included() -> None:

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from feedhandler.amqp.window import (
+from feedhandler.amqp.queueing.window import (
     RETURNED_SHARE,
     TRIES_MAX,
     VERDICTS,

@@ -11,6 +11,7 @@ from feedhandler.recovery.channel import LOOK_NS
 from feedhandler.recovery.desk import LAG_NS, WELL_NS, Desk
 from feedhandler.recovery.ports import DeskChannel
 from feedhandler.retrans.events import Accepted, Answered, Packet, RefreshPacket, Rejected
+from feedhandler.retrans.protocol import RETRANSMITTED
 from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.snapshots import SnapshotCutter
 from feedhandler.retrans.states import State
@@ -21,9 +22,9 @@ SETTINGS = RecoverySettings(store_bytes=1 << 16)
 RTS, RFS = "rts", "rfs"
 
 
-def packet(sequence, service=104):
+def packet(sequence, service=104, **header):
     message = FEED.encode_message(230, order_id=sequence)
-    return FEED.encode_packet(sequence=sequence, service=service, messages=[message])
+    return FEED.encode_packet(sequence=sequence, service=service, messages=[message], **header)
 
 
 class Hands:
@@ -108,21 +109,21 @@ class Hands:
             self.next[place] = end
         self.desk.mark(kind, place, 0, first, end, auxiliary, self.now)
 
-    def packets(self, first, end, place=0):
+    def packets(self, first, end, place=0, **header):
         """Published, or stored where the stream is closed, as the fan-out would."""
         for sequence in range(first, end):
             store = self.desk.store(place)
-            data = packet(sequence, self.qualities[place].service)
+            data = packet(sequence, self.qualities[place].service, **header)
             if store is not None:
                 store.append(sequence, sequence + 1, data, 0, len(data))
             if place not in self.closed:
                 self.next[place] = sequence + 1
 
-    def snapshot(self, last, place=0, over_tcp=False):
+    def snapshot(self, last, place=0, over_tcp=False, sent_ms=0):
         """A whole snapshot on the refresh lines."""
         service = self.qualities[place].service
         message = FEED.encode_message(230, order_id=last)
-        for data in self.cutter.cut(service, [message], last, self.refresh_sequence, 0):
+        for data in self.cutter.cut(service, [message], last, self.refresh_sequence, sent_ms):
             if over_tcp:
                 event = RefreshPacket(service, self.refresh_sequence, data)
                 self.desk.client_events(RFS, [event], self.now)
@@ -527,6 +528,39 @@ def test_a_snapshot_of_the_numbering_before_a_reset_heals_nothing_after_it():
     assert not [done for done in hands.story() if done[0] == "block"]
     hands.snapshot(450)
     assert [done[2] for done in hands.story() if done[0] == "block"] == [450]
+
+
+@pytest.mark.parametrize(
+    ("sent_ms", "fits"),
+    [
+        (70_000, True),  # between the packets 13 and 14
+        (59_995, True),  # by a clock that is a little behind
+        (59_985, False),  # in the numbering before, however late it comes
+        (85_000, True),  # it was cut before packet 14, and took its time
+        (91_000, False),  # in a numbering that is still to come
+    ],
+)
+def test_a_snapshot_is_of_the_numbering_that_its_send_time_says(sent_ms, fits):
+    hands = joined()
+    hands.packets(10, 12, send_time=50_000)
+    hands.mark(RecordKind.GAP, 12, 13)
+    hands.packets(13, 14, send_time=60_000)
+    hands.packets(14, 16, send_time=80_000)
+    hands.packets(16, 17, send_time=99_000, flags=RETRANSMITTED)
+    hands.story()
+    hands.snapshot(13, sent_ms=sent_ms)
+    assert hands.desk.counts["foreign"] == (not fits)
+    assert hands.desk.counts["refreshes"] == fits
+    assert (hands.desk.state(0) == State.IN_SYNC) == fits
+
+
+def test_who_sent_a_retransmitted_packet_when_says_nothing_of_a_snapshot():
+    hands = joined()
+    hands.mark(RecordKind.GAP, 10, 11)
+    hands.packets(11, 12, send_time=60_000)
+    hands.packets(12, 14, send_time=95_000, flags=RETRANSMITTED)
+    hands.snapshot(13, sent_ms=70_000)
+    assert hands.desk.counts["refreshes"] == 1
 
 
 def test_a_link_whose_service_has_no_refresh_is_told_so():

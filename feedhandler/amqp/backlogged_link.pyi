@@ -1,3 +1,0 @@
-from feedhandler.amqp.backlog import Backlog
-
-class BackloggedLink(Backlog): ...

@@ -1,0 +1,1 @@
+"""The way to brokers: connections to each kind, destinations, confirmed publication."""

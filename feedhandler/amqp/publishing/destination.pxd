@@ -1,0 +1,18 @@
+"""C view of a destination."""
+
+from feedhandler.amqp.queueing.backlog cimport Backlog
+from feedhandler.amqp.publishing.envelope cimport Envelope
+from feedhandler.amqp.proton cimport PublisherLink
+from feedhandler.amqp.queueing.window cimport Window
+
+
+cdef class Destination(Backlog):
+    cdef readonly PublisherLink link
+    cdef readonly Window window
+    cdef dict numbers
+    cdef object on_batch
+    cdef readonly str policy
+    cdef Envelope envelope
+    cdef readonly unsigned long long abandoned
+    cpdef int settle(self)
+    cpdef int flush_batches(self)

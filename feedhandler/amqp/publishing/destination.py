@@ -1,0 +1,210 @@
+"""One broker's side of the fan-out: its window, its numbering, what it says of messages.
+
+What it is for: to the fan-out a `Destination` is one more link: routing, thinning, grains and
+quality messages are the same. Behind it is no subscriber's credit alone but a broker that has to
+confirm: what is sent stays in the `Window` until it has.
+
+What it promises: messages of a service leave in order; what waits and what is unconfirmed never
+exceed `queue_bytes` together; nothing here waits for the broker. What gives way when that bound is
+reached, and how it is told, is the `Backlog`'s.
+
+What it adds to a message: a group-sequence that counts per routing key. A hole in it is a loss on
+the way to the broker. Numbers of quality messages are given as they are sent.
+
+When a batch is sent: as soon as nothing more waits for the fan-out, when it is full, or when
+`flush_batches` is called because it has gathered for long enough; without room in the window it
+grows until it is full.
+
+What it leaves to others: what goes around a message (`envelope`); sockets, connecting, time
+(`publisher`).
+"""
+
+from collections.abc import Callable
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.feedhandler.amqp.outlet import Peer
+    from cython.cimports.feedhandler.amqp.proton import PublisherLink
+    from cython.cimports.feedhandler.amqp.publishing.envelope import Envelope
+    from cython.cimports.feedhandler.amqp.queueing.backlog import Backlog
+    from cython.cimports.feedhandler.amqp.queueing.window import Parcel, Window
+else:
+    from feedhandler.amqp.outlet import Peer
+    from feedhandler.amqp.proton import PublisherLink
+    from feedhandler.amqp.publishing.envelope import Envelope
+    from feedhandler.amqp.queueing.backlog import Backlog
+    from feedhandler.amqp.queueing.window import Parcel, Window
+
+from feedhandler.amqp.policies import DETACH, DROP_OLDEST
+
+#: Routing keys whose group-sequence is remembered; past it all begin again at 0.
+KEYS_MAX = 1_000_000
+_KEYS_MAX = cython.declare(cython.Py_ssize_t, KEYS_MAX)
+
+
+@cython.cclass
+class Destination(Backlog):
+    """A broker that receives what `subscription` asks for.
+
+    `streams`: the fan-out's, in its order. `retry_ns`: see `Window`. `clock`: nanoseconds that do
+    not go back. `on_batch` is called when batches stay open at the end of a hand-over because more
+    waits for the fan-out; None: none does. `policy`: what gives way at the bound; by `detach` the
+    destination puts itself into its connection's `overruns`.
+    """
+
+    def __init__(
+        self,
+        peer: Peer,
+        subscription: object,
+        streams: list,
+        messages_max: int,
+        queue_bytes_max: int,
+        batch_bytes_max: int,
+        retry_ns: Callable[[int], int],
+        clock: Callable[[], int],
+        on_batch: Callable[[], None] | None = None,
+        policy: str = DROP_OLDEST,
+    ) -> None:
+        super().__init__(
+            peer, PublisherLink(), subscription, streams, queue_bytes_max, batch_bytes_max, clock
+        )
+        self.link = self.sender
+        self.numbers_late = False
+        self.window = Window(messages_max, queue_bytes_max, retry_ns)
+        self.envelope = Envelope()
+        self.numbers = {}
+        self.on_batch = on_batch
+        self.policy = policy
+        self.abandoned = 0
+
+    def connect(self, link: PublisherLink, envelope: Envelope) -> None:
+        """Send on this link from now on, in such an envelope; what was unconfirmed goes first."""
+        self.link = link
+        self.envelope = envelope
+        self.sender = link
+        link.wants_flow = self.behind
+        self.given_up = False
+
+    def disconnect(self) -> int:
+        """The link is gone; how many messages are to be sent again."""
+        given_up = self.given_up
+        self.connect(PublisherLink(), self.envelope)
+        self.given_up = given_up
+        count = self.window.lost()
+        self._note_backlog()
+        return count
+
+    # -- what a backlog asks ----------------------------------------------------------------
+
+    @cython.cfunc
+    def _number(self, key: str) -> cython.longlong:
+        """The next group-sequence of a routing key."""
+        number: cython.longlong = self.numbers.get(key, 0)
+        if len(self.numbers) >= _KEYS_MAX and number == 0:
+            self.numbers.clear()
+        self.numbers[key] = (number + 1) & 0xFFFF_FFFF
+        return number
+
+    @cython.cfunc
+    def _dispatch(self, parcel: Parcel) -> cython.int:
+        """Send a finished message, and keep it until it is confirmed."""
+        number: cython.ulonglong = self.window.add(parcel, self.clock())
+        return self.envelope.send(self.link, number, parcel.key, parcel.data)
+
+    @cython.cfunc
+    def _first(self) -> cython.bint:
+        """Whether something has to be sent again before anything new."""
+        return len(self.window.again) > 0
+
+    @cython.cfunc
+    def _room(self, size: cython.Py_ssize_t) -> cython.bint:
+        return self.window.room(size)
+
+    @cython.cfunc
+    def _held_elsewhere(self) -> cython.Py_ssize_t:
+        return self.window.bytes
+
+    @cython.cfunc
+    def _is_behind(self) -> cython.bint:
+        """Whether anything waits for credit, room or confirmation."""
+        return (
+            len(self.queue) > 0
+            or self.untold
+            or len(self.window.again) > 0
+            or (len(self.open_batches) > 0 and not self.more)
+        )
+
+    @cython.ccall
+    def drain(self) -> cython.int:
+        """Send what waits, as far as window, credit and the engine allow."""
+        parcel: Parcel
+        number: cython.ulonglong
+        while self.window.again and self.link.ready():
+            number = self.window.next_again()
+            parcel = self.window.held.get(number)
+            if parcel is not None:
+                parcel.tried_ns = self.clock()
+                self.envelope.send(self.link, number, parcel.key, parcel.data)
+                self.peer.touch()
+        return Backlog.drain(self)
+
+    def _overflow(self) -> None:
+        """The bound is passed: the oldest give way, or, by `detach`, all that waits does, and
+        what comes from then on, until the broker is there again."""
+        if self.policy != DETACH:
+            Backlog._overflow(self)
+            return
+        self._set_overflowing(True)
+        self.overflows += 1
+        while self._peek() is not None:
+            self._drop_oldest()
+        self.given_up = True
+        self.peer.overruns.append(self)
+        self.peer.touch()
+
+    def _lose(self, parcel: Parcel) -> None:
+        """A message that was not numbered yet leaves a hole in its key's numbers all the same."""
+        if parcel.number_at > 0:
+            self._number(parcel.key)
+        Backlog._lose(self, parcel)
+
+    # -- what the broker says ---------------------------------------------------------------
+
+    @cython.ccall
+    def settle(self) -> cython.int:
+        """Forget what the broker has confirmed since the last call."""
+        number: cython.ulonglong
+        now_ns: cython.longlong
+        if self.link.confirmed:
+            now_ns = self.clock()
+            for number in self.link.confirmed:
+                self.window.confirm(number, now_ns)
+            self.link.confirmed.clear()
+        return 0
+
+    def abandon(self, parcel: Parcel) -> None:
+        """A message was refused for good: the destination is told like of one that was dropped."""
+        self.abandoned += 1
+        self.shortfalls[parcel.service].refuse(parcel)
+        self.untold = True
+        self._note_backlog()
+
+    # -- batches ----------------------------------------------------------------------------
+
+    @cython.ccall
+    def settle_batches(self) -> cython.int:
+        """At the end of a hand-over: send what was gathered, unless more is to come at once.
+
+        Without room it stays open and grows, up to its limit: as many packets as wait.
+        """
+        if not self.more or self.on_batch is None:
+            return self.flush_batches()
+        if self.open_batches:
+            self.on_batch()
+        return 0
+
+    @cython.ccall
+    def flush_batches(self) -> cython.int:
+        """Send what was gathered; what finds no room stays open, and grows."""
+        return Backlog.settle_batches(self)

@@ -1,0 +1,669 @@
+"""A broker that the gateway publishes to: the connection around a `Destination`.
+
+What it is for: one `Publisher` a `[[publish]]` table. It connects, finds out what the broker is,
+asks whether the exchange leads anywhere where the broker would not say so later, attaches a link,
+and keeps all that up: after a lost connection it waits (doubling, jittered), connects again, and
+everything unconfirmed is sent again in order, with the same message-ids. What the broker says of
+each message goes to the window, and to the operator where it is no success.
+
+    WAITING     between two tries
+    CONNECTING  the socket, then who we are to each other
+    ASKING      does the exchange lead anywhere? asked of the management API
+    ATTACHING   the link is offered
+    UP          publishing
+    CLOSED      the gateway has ended, or not begun
+
+What it promises: no call blocks, and nothing that the broker does or fails to do slows the feed;
+the fan-out is told of the destination from the start, so that what is published meanwhile waits
+within its bound; no password gets into a text.
+
+What it leaves to others: what waits and what is unconfirmed (`destination`, `window`), what kinds
+of brokers there are (`brokers`).
+"""
+
+import asyncio
+import contextlib
+import os
+import socket
+import time
+import zlib
+from collections.abc import Callable
+from enum import Enum
+from typing import Any
+
+from feedhandler.amqp import proton
+from feedhandler.amqp.fanout import Fanout
+from feedhandler.amqp.identity import refusal
+from feedhandler.amqp.outlet import Peer
+from feedhandler.amqp.publishing import brokers
+from feedhandler.amqp.publishing.destination import Destination
+from feedhandler.amqp.publishing.envelope import Envelope
+from feedhandler.amqp.publishing.rabbitmq_management import problem, problem_of_queue
+from feedhandler.amqp.quality import QualityState
+from feedhandler.amqp.queueing.stopwatch import Stopwatch
+from feedhandler.amqp.queueing.window import Outcome
+from feedhandler.amqp.routing import AddressError, parse_address
+from feedhandler.amqp.security import ClientTls, TlsSession, TlsSettings
+from feedhandler.amqp.serving.listener import SEND_BUFFER_BYTES
+from feedhandler.amqp.serving.node import TICK_SECONDS
+from feedhandler.codecs.errors import ConfigError
+from feedhandler.counters import DestinationCounter
+from feedhandler.publish_settings import PublishConfig
+from feedhandler.retrans.backoff import Backoff
+
+#: A message that the broker gave back waits this long first, and at most so long.
+RETRY_US = 50_000
+RETRY_MOST_US = 2_000_000
+#: A connection that lasted this long was a good one: the next wait is the first again.
+GOOD_SECONDS = 5.0
+#: Looks at the backlog while the gateway ends.
+STOP_LOOK_SECONDS = 0.005
+#: Characters of a broker's words in a line to the operator.
+WORDS_CHARS_MAX = 200
+
+OUTCOMES = {
+    proton.RELEASED: Outcome.RELEASED,
+    proton.REJECTED: Outcome.REJECTED,
+    proton.MODIFIED: Outcome.MODIFIED,
+    proton.UNDELIVERABLE: Outcome.UNDELIVERABLE,
+}
+
+
+class State(Enum):
+    """How far the connection is; the module's text says what each means."""
+
+    WAITING = "WAITING"
+    CONNECTING = "CONNECTING"
+    ASKING = "ASKING"
+    ATTACHING = "ATTACHING"
+    UP = "UP"
+    CLOSED = "CLOSED"
+
+
+class Publisher(Peer):
+    """One destination and its connection. `tell` gets lines for the operator.
+
+    Raises ConfigError for a password that is not there, or types that the feed has not.
+    """
+
+    def __init__(
+        self,
+        config: PublishConfig,
+        fanout: Fanout,
+        message_type: Callable[[str], int],
+        container: str,
+        tell: Callable[[str], None],
+    ) -> None:
+        super().__init__(fanout.dirty_peers)
+        self.config = config
+        self.place = config.resolved()
+        self._tls = _tls_of(config) if self.place.encrypted else None
+        self._session: TlsSession | None = None
+        self.state = State.CLOSED
+        self.reason = ""
+        self.broker = ""
+        self.connects = self.failures = self.detached = 0
+        self.destination = self._destination(fanout, message_type)
+        self._fanout = fanout
+        self._container = container
+        self._tell = tell
+        self._sock: socket.socket | None = None
+        self._offered: proton.PublisherLink | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._ended: asyncio.Future[str] | None = None
+        self._batch_timer: asyncio.TimerHandle | None = None
+        self._probe: Any = None
+        self._up_ns = self._confirmed_before = 0
+        self._told_down = self._told_overflow = self._told_abandoned = False
+        self._tries = 0
+        self._kind: str = "" if config.kind == "auto" else config.kind
+        self._way = brokers.Way()
+        self._down_time = Stopwatch()
+        self._moved = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop
+        seed = zlib.crc32(f"{container}/{config.name}".encode())
+        self._backoff = Backoff(config.reconnect_us, config.reconnect_max_us, seed)
+
+    def _destination(self, fanout: Fanout, message_type: Callable[[str], int]) -> Destination:
+        config = self.config
+        try:
+            subscription = parse_address(config.address, message_type)
+        except AddressError as error:
+            raise ConfigError(
+                f"publish {config.name!r}: {error.message}", "see docs/addresses.md, Patterns"
+            ) from None
+        return Destination(
+            self,
+            subscription,
+            fanout.streams,
+            config.window,
+            config.queue_bytes,
+            config.batch_max_bytes,
+            Backoff(RETRY_US, RETRY_MOST_US, zlib.crc32(config.name.encode())).delay_ns,
+            time.monotonic_ns,
+            self._on_batch if config.batch_max_us else None,
+            config.when_full,
+        )
+
+    # -- beginning and end ------------------------------------------------------------------
+
+    def start(self, qualities: list[QualityState]) -> None:
+        """Take part in the fan-out, and connect; to be called within a running event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._fanout.add(self.destination)
+        self._down_time.set(True, time.monotonic_ns())
+        for stream in self._fanout.streams:
+            if self.destination in stream.concerned:
+                body = qualities[stream.index].attached(stream.next_sequence or None)
+                self._fanout.quality(stream, body, [self.destination])
+        self._task = self._loop.create_task(self._run())
+
+    async def stop(self, seconds: float) -> None:
+        """Send what waits and have it confirmed, for at most `seconds`; then close.
+
+        A connection that is down is waited for, too, unless there never was one.
+        """
+        task, self._task = self._task, None
+        if task is None:
+            return
+        deadline = self._loop.time() + seconds
+        self.destination.flush_batches()
+        while self.connects and self._unfinished() and self._loop.time() < deadline:
+            self.work()
+            await asyncio.sleep(STOP_LOOK_SECONDS)
+        if self._unfinished():
+            self._say(f"{self._unfinished()} messages were not confirmed when the gateway ended")
+        if self._sock is not None and self.engine is not None:
+            self.engine.close()
+            self.engine.flush()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        self._disconnect()
+        self._fanout.remove(self.destination)
+        self.state = State.CLOSED
+        self._down_time.set(False, time.monotonic_ns())
+        if self._batch_timer is not None:
+            self._batch_timer.cancel()
+
+    def _unfinished(self) -> int:
+        """Messages that wait or are not confirmed."""
+        destination = self.destination
+        return len(destination.window.held) + len(destination.queue)
+
+    # -- keeping it up ----------------------------------------------------------------------
+
+    async def _run(self) -> None:
+        """Connect, serve, wait, for ever; ended by `stop`."""
+        while True:
+            began = self._loop.time()
+            hostname = self._hostname()
+            reason = await self._serve_once()
+            self._disconnect()
+            if self.state is State.CONNECTING and self._hostname() != hostname:
+                continue  # now that it has said what it is, it is asked in its own way
+            self.failures += 1
+            self.state, self.reason = State.WAITING, reason
+            if not self._told_down:
+                self._told_down = True
+                self._say(f"not connected to {self.place.shown}: {reason}; trying again")
+            self._tries = 1 if self._loop.time() - began > GOOD_SECONDS else self._tries + 1
+            await asyncio.sleep(self._backoff.delay_ns(self._tries) / 1e9)
+
+    async def _serve_once(self) -> str:
+        """One connection, from its first packet to its end; why it ended."""
+        self._ended = self._loop.create_future()
+        self._moved.clear()
+        self.state = State.CONNECTING
+        try:
+            async with asyncio.timeout(self.config.connect_timeout_us / 1e6):
+                await self._connect()
+                while self.state is not State.UP and not self._ended.done():
+                    await self._next_step()
+        except TimeoutError:
+            if self._session is not None and not self._session.ready:
+                return "no answer to TLS in time (is it the port for amqps?)"
+            return "no answer in time"
+        except OSError as error:
+            if error.errno is None or isinstance(error, socket.gaierror):
+                return error.strerror or str(error)
+            return os.strerror(error.errno).lower()  # asyncio's own text repeats the address
+        if not self._ended.done():
+            self.connects += 1
+            self._up_ns = time.monotonic_ns()
+            self._confirmed_before = self.destination.window.confirmed
+            if not self._told_down:
+                self._tell_up()
+        return await self._ended
+
+    async def _connect(self) -> None:
+        """Open the socket, and say who we are."""
+        place = self.place
+        found = await self._loop.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+        family, kind, protocol, _, address = found[0]
+        sock = socket.socket(family, kind, protocol)
+        try:
+            sock.setblocking(False)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            with contextlib.suppress(OSError):
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+            await self._loop.sock_connect(sock, address)
+        except BaseException:
+            sock.close()
+            raise
+        self._sock = sock
+        self.gone = False
+        self._session = None if self._tls is None else self._tls.session(place.host)
+        self.engine = proton.Connection(
+            sock.fileno(),
+            server=False,
+            container=self._container,
+            hostname=self._hostname(),
+            max_frame_bytes=self.config.max_frame_bytes,
+            idle_timeout_ms=self.config.idle_timeout_ms,
+            user=place.user,
+            password=place.password,
+            external=bool(self.config.certificate) and not place.user,
+            tls=self._session,
+        )
+        self._loop.add_reader(sock.fileno(), self._on_readable)
+        self.work()
+
+    def _hostname(self) -> str:
+        """What to open the connection with, as far as the broker is known."""
+        return brokers.hostname_of(self._kind, self.place.host, self.place.vhost)
+
+    async def _next_step(self) -> None:
+        """Wait for the broker's answer; ask and attach once it has said what it is."""
+        await self._moved.wait()
+        self._moved.clear()
+        if self.state is State.ASKING:
+            reason = await self._route_problem()
+            if reason is not None:
+                self._end(reason)
+            elif not self.gone:
+                self._attach()
+
+    def _on_open(self) -> None:
+        """The broker has opened the connection: what is it, and can it be trusted?"""
+        assert self.engine is not None
+        properties = self.engine.remote_properties
+        self.broker = brokers.product_of(properties)
+        config = self.config
+        kind: str | None = config.kind
+        if kind == "auto":
+            kind = brokers.kind_of(properties)
+        if kind is None:
+            self._end(f"{self.broker} is of no kind that is known; set `kind`")
+            return
+        if wrong := brokers.unlike(kind, config.form):
+            self._end(f"{self.broker}: {wrong[0]}; write {wrong[1]}")
+            return
+        hostname, self._kind = self._hostname(), kind
+        if self._hostname() != hostname:
+            self._end("its virtual hosts are asked for in another way")
+            return
+        self._way = brokers.way_to(kind, config.form, config.goal, config.declare)
+        self.state = State.ASKING
+        self._moved.set()
+
+    async def _route_problem(self) -> str | None:
+        """Why what is sent may go nowhere; None where it does not or nobody wants to know."""
+        config, place = self.config, self.place
+        made = config.form == "queue" and config.declare
+        if made or not config.require_route or not brokers.hides_unroutable(self._kind):
+            return None
+        if not config.management:
+            return (
+                f"{self.broker} confirms what there is no queue for: set `management`, "
+                "or require_route = false"
+            )
+        asked: Callable[..., str | None] = problem
+        if config.form == "queue":
+            asked = problem_of_queue
+        about = (config.management, place.vhost, config.goal, place.user, place.password)
+        tls = None if self._tls is None else self._tls.context
+        return await asyncio.to_thread(asked, *about, tls)
+
+    def _attach(self) -> None:
+        """Offer the link; or before it one that tells whether its messages have where to go."""
+        assert self.engine is not None
+        self.state = State.ATTACHING
+        way = self._way
+        name = f"{self._container}/{self.config.name}"
+        if way.probe and self._probe is None:
+            self._probe = self._offered = self.engine.publisher(f"{name}/probe", way.probe)
+        else:
+            self._offered = self.engine.publisher(
+                name, way.address, way.capability, way.durable, way.outcomes
+            )
+        self.work()
+
+    def _on_attached(self, link: Any) -> None:
+        """The broker has answered an attach; without a target it is about to refuse it."""
+        wants = link is self._probe or self._way.address
+        if not link.target_given or (wants and not link.target_address):
+            return
+        config = self.config
+        if link is self._probe:
+            link.close()
+            self._attach()
+        elif config.require_route and brokers.drops_unroutable(link.target_capabilities):
+            self._end(
+                f"exchange {config.goal!r} confirms what no queue is bound for: set its "
+                "unroutableMessageBehaviour to REJECT, or require_route = false"
+            )
+        else:
+            self.state = State.UP
+            self._down_time.set(False, time.monotonic_ns())
+            self._moved.set()
+            self.destination.connect(link, Envelope(self._way.annotations, self._way.to))
+
+    def _end(self, reason: str) -> None:
+        """The connection is over."""
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(reason)
+            self._moved.set()
+        self._release()
+
+    def _release(self) -> None:
+        """Let go of the socket at once: nothing may be read or written on it any more."""
+        sock, self._sock = self._sock, None
+        if sock is None:
+            return
+        self.gone = True
+        self._loop.remove_reader(sock.fileno())
+        if self.writing:
+            self.writing = False
+            self._loop.remove_writer(sock.fileno())
+        sock.close()
+
+    def _disconnect(self) -> None:
+        """After a connection's end: what was confirmed is settled, the rest is to be sent again."""
+        self._release()
+        self._settle()
+        self._probe = None
+        self.destination.disconnect()
+        self._down_time.set(True, time.monotonic_ns())
+        if self.engine is not None:
+            for link in list(self.engine.links.values()):
+                link.release()
+        self._offered = None
+        self.engine = None  # type: ignore[assignment]
+
+    # -- from the event loop ----------------------------------------------------------------
+
+    def _on_readable(self) -> None:
+        assert self.engine is not None
+        ended = self.engine.receive() < 0
+        self.work()
+        if ended:
+            self._end(self._why())
+
+    def _on_writable(self) -> None:
+        self.work()
+
+    def attend(self) -> None:
+        """Do what a hand-over left to do beside writing."""
+        if self.overruns:
+            self._detach()
+        if self.writing:
+            self.dirty = False
+        else:
+            self.work()
+
+    def _detach(self) -> None:
+        """The destination has given up, by `when_full = "detach"`: the link is closed, and tried
+        again as after any end of it; what comes until then is lost, and told."""
+        self.overruns.clear()
+        self.detached += 1
+        reason = f"more than {self.config.queue_bytes} bytes waited"
+        if self.state is not State.UP or self.engine is None or self.gone:
+            self._say(f"detached: {reason}")
+            return
+        self.destination.link.close("amqp:resource-limit-exceeded", reason)
+        self.engine.flush()
+        self._end(f"detached: {reason}")
+
+    def work(self) -> None:
+        """Act upon the engine's events, send what may be sent, and write, until nothing is new."""
+        while True:
+            self.dirty = False
+            if self.gone or self.engine is None:
+                return
+            for kind, link in self.engine.events():
+                self._handle(kind, link)
+            if self.gone:
+                return
+            self._settle()
+            self.destination.drain()
+            if self.overruns:
+                self._detach()
+                return
+            state = self.engine.flush()
+            if state < 0:
+                self._end(self._why())
+                return
+            if state > 0:
+                if not self.writing and self._sock is not None:
+                    self.writing = True
+                    self._loop.add_writer(self._sock.fileno(), self._on_writable)
+                return
+            if self.writing and self._sock is not None:
+                self.writing = False
+                self._loop.remove_writer(self._sock.fileno())
+            if not self.dirty:
+                return
+
+    def tick(self, now_ms: int) -> None:
+        """Let the engine see the time, and messages that came back go out again."""
+        if self.engine is not None and not self.gone:
+            self.engine.tick(now_ms)
+            self.destination.window.due(time.monotonic_ns())
+            self.work()
+            self._watch_confirmations()
+        if self.overruns:
+            self._detach()
+        self._tell_overflow()
+
+    def _watch_confirmations(self) -> None:
+        """A broker that says nothing of a message for too long is to get it again, over a new
+        connection; one that confirms is told of."""
+        if self.state is not State.UP:
+            return
+        now_ns, window = time.monotonic_ns(), self.destination.window
+        oldest_ns, timeout_us = window.oldest_ns, self.config.confirm_timeout_us
+        if timeout_us and oldest_ns is not None and now_ns - oldest_ns > 1000 * timeout_us:
+            self._end(f"nothing was said of a message for {timeout_us / 1e6:g} s")
+        elif self._told_down and (
+            window.confirmed > self._confirmed_before or now_ns - self._up_ns > 1e9 * GOOD_SECONDS
+        ):
+            self._tell_up()
+
+    def _handle(self, kind: int, link: Any) -> None:
+        """Act upon one event. What a broker says twice, or of links that are not ours, is nothing:
+        a link of its own is refused."""
+        assert self.engine is not None
+        ours = link is not None and link is self._offered
+        if kind == proton.CONNECTION_REMOTE_OPEN:
+            if self.state is State.CONNECTING:
+                self._on_open()
+        elif kind == proton.CONNECTION_REMOTE_CLOSE:
+            self._end(_words(self.engine.remote_condition) or "closed by the broker")
+        elif not ours:
+            if kind == proton.LINK_REMOTE_OPEN and link is not None:
+                link.refuse("amqp:not-allowed", "the gateway takes no links")
+        elif kind == proton.LINK_REMOTE_OPEN:
+            if self.state is State.ATTACHING:
+                self._on_attached(link)
+        elif kind in (proton.LINK_REMOTE_CLOSE, proton.LINK_REMOTE_DETACH):
+            words = link.remote_condition
+            self._settle()
+            self._end(_words(words) or _words(self.engine.session_condition) or "link closed")
+
+    def _why(self) -> str:
+        """Why the connection broke."""
+        assert self.engine is not None
+        if self._session is not None and self._session.fault is not None:
+            fault = self._session.fault
+            return f"no TLS: {fault.reason}" + (f" ({fault.remedy})" if fault.remedy else "")
+        condition = self.engine.transport_condition
+        refused = refusal(*condition, self.place.user, self.place.encrypted)
+        if refused is not None:
+            return f"{refused.reason} ({refused.remedy})"
+        return (
+            _words(self.engine.remote_condition)
+            or _words(self.engine.transport_condition)
+            or "the connection broke off"
+        )
+
+    # -- what the broker says of messages ---------------------------------------------------
+
+    def _settle(self) -> None:
+        """Take the outcomes: confirmed, to be sent again, or abandoned."""
+        destination = self.destination
+        destination.settle()
+        link = destination.link
+        if not link.returned:
+            return
+        now_ns = time.monotonic_ns()
+        for number, told, words in link.returned:
+            outcome = OUTCOMES.get(told, Outcome.UNTOLD)
+            parcel = destination.window.come_back(number, outcome, now_ns)
+            if parcel is not None:
+                destination.abandon(parcel)
+                self._tell_abandoned(outcome, words)
+        link.returned.clear()
+
+    def _tell_abandoned(self, outcome: Outcome, words: str) -> None:
+        """Tell of the first message that is given up; `abandoned` counts them all."""
+        if self._told_abandoned:
+            return
+        self._told_abandoned = True
+        said = f", {words[:WORDS_CHARS_MAX]}" if words else ""
+        self._say(
+            f"a message is given up, the broker did not take it ({outcome.name.lower()}{said}); "
+            "`abandoned` counts the others"
+        )
+
+    def _tell_overflow(self) -> None:
+        """Once for each time that the queue is full."""
+        full = self.destination.overflowing
+        if full and not self._told_overflow:
+            what = "all" if self.destination.given_up else "the oldest"
+            self._say(f"the broker does not keep up: {what} messages are dropped")
+        self._told_overflow = full
+
+    def _tell_up(self) -> None:
+        """Of a connection that is as it should be."""
+        self._told_down = False
+        self._say(f"publishing to {self.place.shown}, {self.broker}")
+
+    def _say(self, text: str) -> None:
+        self._tell(f"publish {self.config.name}: {text}")
+
+    # -- batches and statistics -------------------------------------------------------------
+
+    def _on_batch(self) -> None:
+        """Batches gather on, for so long at most."""
+        if self._batch_timer is None:
+            delay_s = self.config.batch_max_us / 1e6
+            self._batch_timer = self._loop.call_later(delay_s, self._flush)
+
+    def _flush(self) -> None:
+        self._batch_timer = None
+        self.destination.flush_batches()
+        self.work()
+
+    def snapshot(self) -> dict[str, Any]:
+        """State and counters, for statistics."""
+        destination, window = self.destination, self.destination.window
+        now_ns = time.monotonic_ns()
+        p50, p90, p99 = window.latency.percentiles(0.5, 0.9, 0.99)
+        counts = {
+            DestinationCounter.SENT: destination.sent,
+            DestinationCounter.SENT_BYTES: destination.sent_bytes,
+            DestinationCounter.CONFIRMED: window.confirmed,
+            DestinationCounter.RESENT: window.resent,
+            DestinationCounter.RELEASED: window.counts[Outcome.RELEASED],
+            DestinationCounter.REJECTED: window.counts[Outcome.REJECTED],
+            DestinationCounter.MODIFIED: window.counts[Outcome.MODIFIED]
+            + window.counts[Outcome.UNDELIVERABLE],
+            DestinationCounter.UNTOLD: window.counts[Outcome.UNTOLD],
+            DestinationCounter.ABANDONED: destination.abandoned,
+            DestinationCounter.WAITED: destination.waited,
+            DestinationCounter.DROPPED: destination.dropped,
+            DestinationCounter.DROPPED_BYTES: destination.dropped_bytes,
+            DestinationCounter.OVERFLOWS: destination.overflows,
+            DestinationCounter.CONNECTS: self.connects,
+            DestinationCounter.FAILURES: self.failures,
+            DestinationCounter.DETACHED: self.detached,
+            DestinationCounter.CONFLATED: destination.conflated,
+            DestinationCounter.CONFLATED_BYTES: destination.conflated_bytes,
+            DestinationCounter.BOOKS: destination.books_sent,
+            DestinationCounter.DISCONNECTED_SECONDS: self._down_time.total_ns(now_ns) / 1e9,
+            DestinationCounter.BEHIND_SECONDS: destination.behind_time.total_ns(now_ns) / 1e9,
+            DestinationCounter.FULL_SECONDS: destination.full_time.total_ns(now_ns) / 1e9,
+        }
+        return {
+            "name": self.config.name,
+            "to": self.place.shown,
+            "kind": self._kind,
+            "broker": self.broker,
+            "state": self.state.value,
+            "reason": "" if self.state is State.UP else self.reason,
+            "unconfirmed": len(window.held),
+            "unconfirmed_bytes": window.bytes,
+            "queued": len(destination.queue),
+            "queued_bytes": destination.queued_bytes,
+            "confirm_ns": {"p50": p50, "p90": p90, "p99": p99, "max": window.latency.maximum},
+            **{counter.name.lower(): value for counter, value in counts.items()},
+        }
+
+
+class Publishers:
+    """All destinations of one gateway."""
+
+    def __init__(
+        self,
+        configs: tuple[PublishConfig, ...],
+        fanout: Fanout,
+        message_type: Callable[[str], int],
+        container: str,
+        tell: Callable[[str], None],
+    ) -> None:
+        self.all = [Publisher(config, fanout, message_type, container, tell) for config in configs]
+        self._ticker: asyncio.TimerHandle | None = None
+
+    def start(self, qualities: list[QualityState]) -> None:
+        """Connect each; to be called within a running event loop."""
+        for publisher in self.all:
+            publisher.start(qualities)
+        if self.all:
+            self._tick()
+
+    def _tick(self) -> None:
+        now_ms = time.monotonic_ns() // 1_000_000
+        for publisher in self.all:
+            publisher.tick(now_ms)
+        self._ticker = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
+
+    async def stop(self, seconds: float) -> None:
+        """Have everything confirmed, for at most `seconds`; then close."""
+        await asyncio.gather(*(publisher.stop(seconds) for publisher in self.all))
+        if self._ticker is not None:
+            self._ticker.cancel()
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """Each destination's state and counters."""
+        return [publisher.snapshot() for publisher in self.all]
+
+
+def _tls_of(config: PublishConfig) -> ClientTls:
+    """TLS towards the broker. Raises ConfigError."""
+    settings = TlsSettings(config.ca, config.certificate, config.key)
+    return ClientTls(settings, f"publish {config.name!r}: ")
+
+
+def _words(condition: tuple[str, ...] | None) -> str:
+    """A condition's name and description on one line."""
+    return ": ".join(filter(None, condition or ()))[:WORDS_CHARS_MAX]

@@ -1,0 +1,1 @@
+"""What waits for a slow link or broker: bounded queues, policies, and what conflation keeps."""

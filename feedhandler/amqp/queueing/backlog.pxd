@@ -1,0 +1,51 @@
+"""C view of a backlog."""
+
+from feedhandler.amqp.queueing.conflation cimport Conflation
+from feedhandler.amqp.framing cimport Frame
+from feedhandler.amqp.outlet cimport Outlet
+from feedhandler.amqp.queueing.pieces cimport Pieces
+from feedhandler.amqp.queueing.window cimport Parcel
+
+
+cdef class Backlog(Outlet):
+    cdef readonly list streams
+    cdef dict by_service
+    cdef readonly dict shortfalls
+    cdef Frame note
+    cdef readonly object clock
+    cdef readonly unsigned long long conflated
+    cdef readonly unsigned long long conflated_bytes
+    cdef readonly unsigned long long books_sent
+    cdef readonly object behind_time
+    cdef readonly object full_time
+    cdef bint numbers_late
+    cdef object notices
+    cdef readonly bint untold
+    cdef unsigned long long following
+    cdef readonly unsigned long long dropped
+    cdef readonly unsigned long long dropped_bytes
+    cdef readonly unsigned long long overflows
+    cdef readonly bint overflowing
+    cdef readonly bint given_up
+    cdef readonly Conflation conflation
+    cdef Pieces pieces
+    cdef object keeper
+    cdef object fanout
+    cdef bint fetching
+    cdef long long _number(self, str key)
+    cdef int _dispatch(self, Parcel parcel)
+    cdef bint _first(self)
+    cdef bint _room(self, Py_ssize_t size)
+    cdef Py_ssize_t _held_elsewhere(self)
+    cdef Parcel _parcel(self, Frame frame)
+    cpdef bint takes_more(self)
+    cdef bint _may_send(self)
+    cdef int _send(self, Parcel parcel)
+    cdef int _wait(self, Parcel parcel)
+    cdef Parcel _pop(self)
+    cdef int _wait_conflated(self, Parcel parcel)
+    cdef int _count_conflated(self)
+    cdef Parcel _peek(self)
+    cdef Py_ssize_t _next_size(self)
+    cdef bint _anything_to_tell(self)
+    cdef bint _is_behind(self)

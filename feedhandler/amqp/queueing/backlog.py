@@ -1,0 +1,517 @@
+"""What waits for a link or a broker that is behind, and what gives way when too much does.
+
+What it is for: an `Outlet` by itself gives its link up when its queue is full. A `Backlog` is an
+outlet whose queue has a policy instead (`policies`): the oldest of what waits gives way, and the
+`Shortfall` of its service tells so before any later data. A `Destination` is a backlog with a
+broker behind it, a `BackloggedLink` one with a subscriber.
+
+What it promises: messages of a service leave in order; what is held never exceeds
+`queue_bytes_max`; nothing here waits; nothing is dropped without a word where quality messages
+are taken. An eighth of the bound is dropped at a time, so that a receiver that takes little is not
+told of each message by itself; but few enough messages that the feed does not notice.
+
+What it leaves to others: sending and numbering (the subclasses say how).
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+import cython
+import msgspec
+
+if cython.compiled:
+    from cython.cimports.feedhandler.amqp.framing import Frame, Template, read_uint
+    from cython.cimports.feedhandler.amqp.outlet import Batch, Outlet, Peer
+    from cython.cimports.feedhandler.amqp.proton import SenderLink
+    from cython.cimports.feedhandler.amqp.queueing.conflation import Conflation, Waiting
+    from cython.cimports.feedhandler.amqp.queueing.pieces import Pieces
+    from cython.cimports.feedhandler.amqp.queueing.window import Parcel
+    from cython.cimports.feedhandler.amqp.stream import Stream
+else:
+    from feedhandler.amqp.framing import Frame, Template, read_uint
+    from feedhandler.amqp.outlet import Batch, Outlet, Peer
+    from feedhandler.amqp.proton import SenderLink
+    from feedhandler.amqp.queueing.conflation import Conflation, Waiting
+    from feedhandler.amqp.queueing.pieces import Pieces
+    from feedhandler.amqp.queueing.window import Parcel
+    from feedhandler.amqp.stream import Stream
+
+from feedhandler.amqp.framing import QUALITY_NOTE
+from feedhandler.amqp.outlet import PACKET_BYTES_MAX, QUEUE_ENTRY_BYTES, SECTIONS_BYTES_MAX
+from feedhandler.amqp.queueing.shortfall import Shortfall
+from feedhandler.amqp.queueing.stopwatch import Stopwatch
+
+_NOTE = cython.declare(cython.uint, QUALITY_NOTE)
+_ENTRY_BYTES = cython.declare(cython.Py_ssize_t, QUEUE_ENTRY_BYTES)
+_BLOCK_BIT = cython.declare(cython.ulonglong, 1 << 63)
+
+#: A full queue is emptied by this part of its bound at once.
+DROP_SHARE = 8
+_DROP_SHARE = cython.declare(cython.Py_ssize_t, DROP_SHARE)
+#: And by no more messages than this, beyond what must go: some 0.8 us each, and the feed waits.
+DROP_MESSAGES_MAX = 1000
+
+
+def _never_enough(service: int, symbol: int) -> int:
+    """Where nobody keeps books, no number of orders is too many."""
+    return 1 << 62
+
+
+@cython.cclass
+class Backlog(Outlet):
+    """An outlet whose queue gives way by a policy. `streams`: the fan-out's, in its order.
+    `clock`: nanoseconds that do not go back. `behind_time` and `full_time` say for how long
+    messages waited, and gave way.
+
+    `untold`: the receiver lacks something that it has not been told of. `overflowing`: the queue
+    became full and has not been empty since. `numbers_late`: messages are numbered as they are
+    sent, so that what is dropped leaves no hole; else as they come. `given_up`: all that comes is
+    dropped, until the receiver is there again.
+    """
+
+    def __init__(
+        self,
+        peer: Peer,
+        sender: SenderLink,
+        subscription: object,
+        streams: list,
+        queue_bytes_max: int,
+        batch_bytes_max: int,
+        clock: Callable[[], int],
+    ) -> None:
+        super().__init__(peer, sender, subscription, queue_bytes_max, batch_bytes_max)
+        self.streams = streams
+        self.by_service = {stream.service: stream for stream in streams}
+        self.shortfalls = {stream.service: Shortfall() for stream in streams}
+        self.clock = clock
+        self.behind_time = Stopwatch()
+        self.full_time = Stopwatch()
+        self.note = Frame(PACKET_BYTES_MAX + SECTIONS_BYTES_MAX)
+        self.queue = deque()
+        self.numbers_late = True
+        self.notices = deque()
+        self.untold = False
+        self.following = 0
+        self.dropped = self.dropped_bytes = self.overflows = 0
+        self.conflated = self.conflated_bytes = self.books_sent = 0
+        self.overflowing = self.given_up = False
+        self.conflation = None
+        self.pieces = None
+        self.keeper = None
+        self.fanout = None
+        self.fetching = False
+
+    def conflate(self, fanout: object, feed: object) -> None:
+        """Conflate from now on; to be called before anything waits. The books are the keeper's
+        that `fanout` has, if it has one."""
+        self.fanout = fanout
+        self.keeper = fanout.keeper
+        orders_max = _never_enough if self.keeper is None else self.keeper.orders_of
+        self.pieces = Pieces(feed, self.keeper is not None)
+        self.conflation = Conflation(self.queue_bytes_max, orders_max)
+        self.queue = self.conflation
+        self.numbers_late = True
+
+    # -- what a subclass says ---------------------------------------------------------------
+
+    @cython.cfunc
+    def _number(self, key: str) -> cython.longlong:
+        """The next group-sequence of a message with this routing key."""
+        raise AssertionError("a backlog by itself sends nothing")
+
+    @cython.cfunc
+    def _dispatch(self, parcel: Parcel) -> cython.int:
+        """Send a message, numbered or to be numbered by now; room and readiness are there."""
+        raise AssertionError("a backlog by itself sends nothing")
+
+    @cython.cfunc
+    def _first(self) -> cython.bint:
+        """Whether something else has to go before what waits here."""
+        return False
+
+    @cython.cfunc
+    def _room(self, size: cython.Py_ssize_t) -> cython.bint:
+        """Whether a message of `size` bytes may be on its way beside those that are."""
+        return True
+
+    @cython.cfunc
+    def _held_elsewhere(self) -> cython.Py_ssize_t:
+        """Bytes that are held beside the queue, and share its bound."""
+        return 0
+
+    # -- what the fan-out brings ------------------------------------------------------------
+
+    @cython.ccall
+    def deliver(self, frame: Frame) -> cython.int:
+        """Send the finished message, or queue it behind what waits."""
+        parcel: Parcel = self._parcel(frame)
+        shortfall = self.shortfalls[parcel.service]
+        if shortfall.skipping and shortfall.skips(parcel.block, parcel.reason, parcel.data):
+            self._count_drop(parcel)
+            self._note_backlog()
+        elif self.given_up:
+            self._lose(parcel)
+            self._note_backlog()
+        elif self._may_send() and self._room(len(parcel.data)):
+            self._send(parcel)
+        else:
+            self._wait(parcel)
+        return 0
+
+    @cython.cfunc
+    def _parcel(self, frame: Frame) -> Parcel:
+        """The finished message as one that may wait; of a quality message the body alone."""
+        template: Template = frame.template
+        at: cython.Py_ssize_t = template.tag_at
+        service: cython.uint = cython.cast(cython.uint, read_uint(frame.data, at + 6, 2))
+        sequence: cython.ulonglong = read_uint(frame.data, at + 8, 8)
+        stream: Stream
+        parcel: Parcel
+        following: cython.ulonglong
+        if read_uint(frame.data, at + 16, 2) == _NOTE:
+            body = frame.snapshot()[frame.body_at :]
+            reason = msgspec.json.decode(body)["reason"]
+            return Parcel(body, service, sequence, sequence, False, reason, template.key)
+        if not self.numbers_late:
+            frame.number(cython.cast(cython.uint, self._number(template.key)))
+        following = self.following
+        if following == 0:
+            stream = self.by_service[service]
+            following = sequence + 1 if self.catching else stream.next_sequence
+        block: cython.bint = sequence >= _BLOCK_BIT
+        parcel = Parcel(frame.snapshot(), service, sequence, following, block, "", template.key)
+        parcel.template = template
+        if self.numbers_late:
+            parcel.number_at = template.sequence_at
+        return parcel
+
+    @cython.ccall
+    def takes_more(self) -> cython.bint:
+        """Whether a message delivered now is sent at once."""
+        return not self.overrun and self._may_send()
+
+    @cython.cfunc
+    def _may_send(self) -> cython.bint:
+        """Whether nothing is to go before a new message, and the link takes one."""
+        return not self.queue and not self.untold and not self._first() and self.sender.ready()
+
+    @cython.cfunc
+    def _send(self, parcel: Parcel) -> cython.int:
+        """Send a message first; the caller has asked for room and readiness."""
+        at: cython.Py_ssize_t = parcel.number_at
+        data: bytes = parcel.data
+        if parcel.reason:
+            parcel = self._finished(parcel)
+        elif at > 0:
+            number = self._number(parcel.key).to_bytes(4, "big")
+            parcel = parcel.cut(data[:at] + number + data[at + 4 :])
+        self._dispatch(parcel)
+        self.sent += 1
+        self.sent_bytes += len(parcel.data)
+        self.peer.touch()
+        return 0
+
+    def _finished(self, parcel: Parcel) -> Parcel:
+        """A quality message as the receiver must hear it, encoded."""
+        body = self.shortfalls[parcel.service].outgoing(parcel.data)
+        return self._note(parcel.service, parcel.sequence, parcel.reason, body)
+
+    def _note(self, service: int, sequence: int, reason: str, body: bytes) -> Parcel:
+        stream: Stream = self.by_service[service]
+        template: Template = stream.quality_template
+        self.note.begin(template, sequence, _NOTE, 0)
+        self.note.append(body, 0, len(body))
+        self.note.finish(cython.cast(cython.uint, self._number(template.key)))
+        data = self.note.snapshot()
+        return Parcel(data, service, sequence, sequence, False, reason, template.key)
+
+    # -- what waits -------------------------------------------------------------------------
+
+    @cython.cfunc
+    def _wait(self, parcel: Parcel) -> cython.int:
+        """Let a message wait; at the bound something gives way."""
+        self.waited += 1
+        if self.conflation is not None:
+            self._wait_conflated(parcel)
+        else:
+            self.queue.append(parcel)
+            self.queued_bytes += len(parcel.data) + _ENTRY_BYTES
+        if self.queued_bytes + self._held_elsewhere() > self.queue_bytes_max:
+            self._overflow()
+        if self.queued_bytes > self.queued_bytes_high:
+            self.queued_bytes_high = self.queued_bytes
+        self._note_backlog()
+        return 0
+
+    def _overflow(self) -> None:
+        """The bound is passed: what can be is conflated, then the oldest give way."""
+        if self.conflation is not None and self._squeeze():
+            return
+        if not self.overflowing:
+            self._set_overflowing(True)
+            self.overflows += 1
+        room = self.queue_bytes_max - self._held_elsewhere()
+        least = room - self.queue_bytes_max // _DROP_SHARE
+        enough = self.dropped + DROP_MESSAGES_MAX
+        while self._peek() is not None and self.queued_bytes > (
+            room if self.dropped >= enough else least
+        ):
+            self._drop_oldest()
+        while self.conflation is not None and self.conflation.dirty and self.queued_bytes > room:
+            self._give_up_book()
+
+    def _give_up_book(self) -> None:
+        """Not even the names of all books that are to be sent have room."""
+        key = next(iter(self.conflation.dirty))
+        self.conflation.clean(key)
+        self.queued_bytes = self.conflation.bytes
+        self.shortfalls[key[0]].miss_book()
+        self.untold = True
+
+    def _set_overflowing(self, full: bool) -> None:
+        """The queue is full from now on, or empty."""
+        self.overflowing = full
+        self.full_time.set(full, self.clock())
+
+    # -- what is conflated ------------------------------------------------------------------
+
+    @cython.cfunc
+    def _wait_conflated(self, parcel: Parcel) -> cython.int:
+        """Let a message wait, newer market messages taking the part of older ones."""
+        waiting: Waiting
+        if self.fetching:
+            self.conflation.put_front(parcel)
+        else:
+            for waiting in self.pieces.split(parcel):
+                self.conflation.put(waiting)
+        self._count_conflated()
+        return 0
+
+    @cython.cfunc
+    def _count_conflated(self) -> cython.int:
+        """Note what was taken out, for counters and for who has to be told."""
+        conflation: Conflation = self.conflation
+        self.queued_bytes = conflation.bytes
+        if conflation.gone:
+            self.conflated = conflation.conflated
+            self.conflated_bytes = conflation.conflated_bytes
+            for service, (count, first, last) in conflation.take_gone().items():
+                self.shortfalls[service].conflate(count, first, last)
+        return 0
+
+    def _squeeze(self) -> bool:
+        """Give up what can be given up without loss; whether that is enough."""
+        while self.queued_bytes + self._held_elsewhere() > self.queue_bytes_max:
+            if not self.conflation.squeeze():
+                return False
+            self._count_conflated()
+        return True
+
+    def _fetch_books(self) -> bool:
+        """Put the next books that are due in front of what waits; whether there were any."""
+        if self.keeper is None or self.catching or not self.conflation.at_end_of_turn():
+            return False
+        while self.open_batches:  # what they hold is older than the books are
+            self._close(self.open_batches[0])
+        key = None if self.overrun else self.conflation.due()
+        if key is None:
+            return False
+        stream: Stream = self.by_service[key[0]]
+        symbols: list = []
+        while key is not None and key[0] == stream.service:
+            if not self.keeper.fits(stream.service, symbols, key[1]):
+                break
+            symbols.append(key[1])
+            self.conflation.clean(key)
+            key = self.conflation.due()
+        self.books_sent += len(symbols)
+        shortfall = self.shortfalls[stream.service]
+        self.fetching = True
+        try:
+            self.keeper.send(self.fanout, stream, symbols, shortfall, self)
+        finally:
+            self.fetching = False
+        self.queued_bytes = self.conflation.bytes
+        return True
+
+    def _tell_caught_up(self) -> None:
+        """Nothing waits any more: say so where something was conflated."""
+        for service, shortfall in self.shortfalls.items():
+            if shortfall.conflating and not shortfall.conflation_untold:
+                stream: Stream = self.by_service[service]
+                self.notices.append((service, *shortfall.caught_up(stream.next_sequence)))
+                self.untold = True
+
+    # -- what goes --------------------------------------------------------------------------
+
+    @cython.cfunc
+    def _pop(self) -> Parcel:
+        parcel: Parcel
+        if self.conflation is not None:
+            parcel = self.pieces.join(self.conflation.pop())
+            self.queued_bytes = self.conflation.bytes
+            return parcel
+        parcel = self.queue.popleft()
+        self.queued_bytes -= len(parcel.data) + _ENTRY_BYTES
+        return parcel
+
+    def _drop_oldest(self) -> None:
+        """Drop what has waited longest; of a snapshot block everything that is there of it."""
+        parcel: Parcel = self._pop()
+        self._lose(parcel)
+        shortfall = self.shortfalls[parcel.service]
+        while shortfall.skipping:
+            following: Parcel = self._peek()
+            if (
+                following is None
+                or following.service != parcel.service
+                or not shortfall.skips(following.block, following.reason, following.data)
+            ):
+                return
+            self._count_drop(self._pop())
+
+    def _lose(self, parcel: Parcel) -> None:
+        """The receiver will not get this message, and must be told."""
+        self.shortfalls[parcel.service].drop(parcel)
+        self._count_drop(parcel)
+
+    def _count_drop(self, parcel: Parcel) -> None:
+        self.dropped += 1
+        self.dropped_bytes += len(parcel.data)
+        self.untold = True
+
+    @cython.cfunc
+    def _note_backlog(self) -> cython.int:
+        """Tell connection and link whether anything waits for credit or room."""
+        behind: cython.bint = not self.overrun and self._is_behind()
+        self.sender.wants_flow = behind
+        if behind != self.behind:
+            self.behind = behind
+            self.behind_time.set(behind, self.clock())
+            self.peer.backlog += 1 if behind else -1
+        return 0
+
+    @cython.cfunc
+    def _is_behind(self) -> cython.bint:
+        waits: cython.bint = len(self.queue) > 0 or len(self.open_batches) > 0
+        return waits or self.untold or self.catching > 0
+
+    @cython.ccall
+    def drain(self) -> cython.int:
+        """Send what waits, as far as credit, room and the engine allow."""
+        if self.given_up:
+            return 0
+        if self._anything_to_tell() and not self._first():
+            self._tell()
+        while self.queue and not self.untold and not self._first() and self.sender.ready():
+            if self.conflation is not None and self._fetch_books():
+                continue
+            size: cython.Py_ssize_t = self._next_size()
+            if size < 0 or not self._room(size):
+                break
+            self._send(self._pop())
+        if self.conflation is not None and not self.queue and not self.untold:
+            self._tell_caught_up()
+            self._tell()
+        if not self.queue:
+            if self.overflowing:
+                self._set_overflowing(False)
+            self.settle_batches()
+        self._note_backlog()
+        return 0
+
+    @cython.cfunc
+    def _peek(self) -> Parcel:
+        """The message that goes next, or the head of it; None where none may go."""
+        if self.conflation is not None:
+            return self.conflation.peek()
+        return self.queue[0] if self.queue else None
+
+    @cython.cfunc
+    def _next_size(self) -> cython.Py_ssize_t:
+        """Bytes of the message that goes next; -1 where none may go."""
+        parcel: Parcel
+        if self.conflation is not None:
+            return self.conflation.next_size()
+        parcel = self.queue[0]
+        return len(parcel.data)
+
+    @cython.cfunc
+    def _anything_to_tell(self) -> cython.bint:
+        """Whether the receiver must hear something before anything later goes."""
+        if self.conflation is not None and not self.untold:
+            for shortfall in self.shortfalls.values():
+                if shortfall.conflation_untold:
+                    self.untold = True
+        return self.untold
+
+    def _tell(self) -> None:
+        """Tell the receiver what it lacks, before anything later."""
+        while self._gather_notices():
+            if not self.sender.ready() or not self._room(SECTIONS_BYTES_MAX):
+                return
+            service, reason, body = self.notices.popleft()
+            stream: Stream = self.by_service[service]
+            self._send_note(self._note(service, stream.next_sequence, reason, body))
+        self.untold = False
+
+    def _gather_notices(self) -> bool:
+        """Whether something is to be told: once all is told, ask what has come to it meanwhile."""
+        if self.notices:
+            return True
+        for service, shortfall in self.shortfalls.items():
+            if shortfall.untold:
+                told = [(service, reason, body) for reason, body in shortfall.notices()]
+                stream: Stream = self.by_service[service]
+                if self in stream.concerned:
+                    self.notices.extend(told)
+            if shortfall.conflation_untold:
+                self.notices.append((service, *shortfall.conflated_notice()))
+        return len(self.notices) > 0
+
+    def _send_note(self, parcel: Parcel) -> None:
+        self._dispatch(parcel)
+        self.sent += 1
+        self.sent_bytes += len(parcel.data)
+        self.peer.touch()
+
+    # -- batches ----------------------------------------------------------------------------
+
+    @cython.ccall
+    def batch(
+        self,
+        stream: cython.int,
+        template: Template,
+        sequence: cython.ulonglong,
+        received_ns: cython.longlong,
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        size: cython.Py_ssize_t,
+    ) -> cython.int:
+        """Add a packet to the batch of its service, and remember which number follows it."""
+        source: Stream = self.streams[stream]
+        batch: Batch
+        Outlet.batch(self, stream, template, sequence, received_ns, data, start, size)
+        batch = self.batches.get(stream)
+        if batch is not None:
+            batch.following = source.next_sequence
+        return 0
+
+    @cython.cfunc
+    def _close(self, batch: Batch) -> cython.int:
+        """Finish an open batch and hand it on."""
+        self.following = batch.following
+        Outlet._close(self, batch)
+        self.following = 0
+        return 0
+
+    @cython.ccall
+    def settle_batches(self) -> cython.int:
+        """At the end of a hand-over: send what was gathered.
+
+        Without room it stays open and grows, up to its limit: as many packets as wait.
+        """
+        while self.open_batches and self._may_send():
+            self._close(self.open_batches[0])
+        self._note_backlog()
+        return 0

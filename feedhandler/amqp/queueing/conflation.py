@@ -1,0 +1,342 @@
+# cython: language_level=3, boundscheck=True, wraparound=False
+"""What waits for a receiver that is behind, with what newer messages have replaced taken out.
+
+What it is for: `conflate`. A `Waiting` is one AMQP message that waits, taken apart into the market
+messages that it holds. What each of them allows is its mode:
+
+    NEVER   it waits in its place, whatever comes
+    LATEST  a newer one with the same key takes its part: the older one is taken out, and the newer
+            waits at its own place, the end. So what is sent is in the order of the stream
+    BOOK    one order's change. Few wait as they are; when more wait for one symbol than its book
+            would cost, they are taken out and the book is `dirty`: it is sent whole instead
+    FENCE   it concerns all books of its service: it waits in its place, and no book is sent past it
+
+What is sent, and when. All that waits as a receiver begins to take again is one *turn*: what comes
+later does not take the place of anything in it, or a key that changes often would never be sent.
+At the end of a turn come the books that are dirty by then, each as it is at that moment; the
+caller makes them (`due`, `clean`) and puts them in front (`put_front`). Then comes the next turn.
+
+What it promises: `bytes` is all that is held, with what holding costs, and never less than that;
+within one turn each key waits once; messages that are never conflated keep their order. Where
+`bytes` is too much the caller asks `squeeze`, which makes a book dirty that orders wait for, or
+takes out what the turn kept twice; False: nothing more can be given up without loss.
+
+No I/O, no clock, no engine.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.feedhandler.amqp.queueing.window import Parcel
+else:
+    from feedhandler.amqp.queueing.window import Parcel
+
+#: What may become of a market message that waits; see the module.
+NEVER, LATEST, BOOK, FENCE = range(4)
+_LATEST = cython.declare(cython.int, LATEST)
+_BOOK = cython.declare(cython.int, BOOK)
+_FENCE = cython.declare(cython.int, FENCE)
+
+#: What holding costs beside the bytes themselves, rounded up: the objects around an AMQP message,
+#: around a market message in it with its key, and a dirty book.
+ENTRY_BYTES = 512
+PIECE_BYTES = 320
+DIRTY_BYTES = 256
+_ENTRY_BYTES = cython.declare(cython.Py_ssize_t, ENTRY_BYTES)
+_PIECE_BYTES = cython.declare(cython.Py_ssize_t, PIECE_BYTES)
+_DIRTY_BYTES = cython.declare(cython.Py_ssize_t, DIRTY_BYTES)
+#: So many orders of one symbol may wait as they are, however small its book is.
+ORDERS_MIN = 16
+_ORDERS_MIN = cython.declare(cython.Py_ssize_t, ORDERS_MIN)
+#: What a turn keeps twice is taken out when it is this part of the bound.
+SUPERSEDED_SHARE = 8
+
+
+@cython.cclass
+class Waiting:
+    """One AMQP message that waits: `parcel` with all but the market messages, those as `pieces`
+    (None: taken out), what each allows (`modes`), and its key where it has one. `lead` is the size
+    of the packet header at the end of the parcel's bytes; -1: the parcel is whole, and `pieces` is
+    only there to say how it waits."""
+
+    def __init__(
+        self, parcel: Parcel, pieces: list, modes: list, keys: list, lead: int = -1
+    ) -> None:
+        self.parcel = parcel
+        self.pieces = pieces
+        self.modes = modes
+        self.keys = keys
+        self.lead = lead
+        self.live = len(pieces)
+        self.place = 0
+        self.size = len(parcel.data)
+        for piece in pieces:
+            self.size += len(piece)
+
+
+@cython.cclass
+class Conflation:
+    """Everything that waits for one receiver. `orders_max(service, symbol)`: how many orders the
+    symbol's book has; `bytes_max` is the caller's bound.
+
+    `conflated`, `conflated_bytes`: market messages taken out so far. `gone`: those of each service
+    since `take_gone`, as [how many, first sequence number, last].
+    """
+
+    def __init__(self, bytes_max: int, orders_max: Callable[[int, int], int]) -> None:
+        self.bytes_max = bytes_max
+        self.orders_max = orders_max
+        self.bytes = 0
+        self.entries = OrderedDict()
+        self.front = deque()
+        self.index = {}
+        self.orders = {}
+        self.dirty = {}
+        self.turn = None
+        self.fences = {}
+        self.last = self.sealed = 0
+        self.superseded = 0
+        self.conflated = self.conflated_bytes = 0
+        self.gone = {}
+
+    def __len__(self) -> int:
+        """Messages and books that are to be sent."""
+        return len(self.entries) + len(self.front) + len(self.dirty)
+
+    # -- what comes -------------------------------------------------------------------------
+
+    @cython.ccall
+    def put(self, waiting: Waiting) -> cython.int:
+        """Let a message wait behind all others."""
+        place: cython.int
+        mode: cython.int
+        self.last += 1
+        waiting.place = self.last
+        self.entries[waiting.place] = waiting
+        self.bytes += _ENTRY_BYTES + waiting.size + waiting.live * _PIECE_BYTES
+        for place in range(len(waiting.pieces)):
+            mode = waiting.modes[place]
+            if mode == _LATEST:
+                self._replace(waiting, place)
+            elif mode == _BOOK:
+                self._put_order(waiting, place)
+            elif mode == _FENCE:
+                service = waiting.parcel.service
+                self.fences[service] = self.fences.get(service, 0) + 1
+        return 0
+
+    def put_front(self, parcel: Parcel) -> None:
+        """Let a message of a book's block wait: before all others, behind those put so before."""
+        self.front.append(parcel)
+        self.bytes += _ENTRY_BYTES + len(parcel.data)
+
+    @cython.cfunc
+    def _replace(self, waiting: Waiting, place: cython.int) -> cython.int:
+        """A message takes the part of an older one with its key."""
+        key: object = waiting.keys[place]
+        before: tuple = self.index.get(key)
+        old: Waiting
+        if before is not None:
+            old = before[0]
+            if old.place > self.sealed:
+                self._take_out(old, before[1])
+            else:
+                self.superseded += len(old.pieces[before[1]]) + _PIECE_BYTES
+        self.index[key] = (waiting, place)
+        return 0
+
+    @cython.cfunc
+    def _put_order(self, waiting: Waiting, place: cython.int) -> cython.int:
+        """An order's change waits, or is no longer needed, or is one too many."""
+        key: tuple = waiting.keys[place]
+        if key in self.dirty:
+            self._take_out(waiting, place)
+            return 0
+        waits: object = self.orders.get(key)
+        if waits is None:
+            waits = self.orders[key] = deque()
+        waits.append((waiting, place))
+        if len(waits) > _ORDERS_MIN and len(waits) > self.orders_max(key[0], key[1]):
+            self._soil(key)
+        return 0
+
+    @cython.cfunc
+    def _soil(self, key: tuple) -> cython.int:
+        """The book is to be sent whole: no change of it need wait."""
+        for waiting, place in self.orders.pop(key):
+            self._take_out(waiting, place)
+        self.dirty[key] = True
+        self.bytes += _DIRTY_BYTES
+        return 0
+
+    @cython.cfunc
+    def _take_out(self, waiting: Waiting, place: cython.int) -> cython.int:
+        """A market message is not to be sent."""
+        size: cython.Py_ssize_t = len(waiting.pieces[place])
+        parcel: Parcel = waiting.parcel
+        waiting.pieces[place] = None
+        waiting.live -= 1
+        waiting.size -= size
+        self.bytes -= size + _PIECE_BYTES
+        self.conflated += 1
+        self.conflated_bytes += size
+        gone: list = self.gone.get(parcel.service)
+        if gone is None:
+            self.gone[parcel.service] = [1, parcel.sequence, parcel.sequence]
+        else:
+            gone[0] += 1
+            gone[1] = min(gone[1], parcel.sequence)
+            gone[2] = max(gone[2], parcel.sequence)
+        if waiting.live == 0:
+            del self.entries[waiting.place]
+            self.bytes -= _ENTRY_BYTES + waiting.size
+        return 0
+
+    def take_gone(self) -> dict:
+        """What was taken out of each service since the last call."""
+        gone, self.gone = self.gone, {}
+        return gone
+
+    # -- what goes --------------------------------------------------------------------------
+
+    @cython.ccall
+    def next_size(self) -> cython.Py_ssize_t:
+        """Bytes of the message that `pop` would give; -1 where there is none."""
+        parcel: Parcel
+        waiting: Waiting
+        if self.front:
+            parcel = self.front[0]
+            return len(parcel.data)
+        if not self.entries:
+            return -1
+        waiting = next(iter(self.entries.values()))
+        return waiting.size
+
+    def peek(self) -> Parcel | None:
+        """The message that `pop` would give, without its pieces."""
+        waiting: Waiting
+        if self.front:
+            return self.front[0]
+        if not self.entries:
+            return None
+        waiting = next(iter(self.entries.values()))
+        return waiting.parcel
+
+    @cython.ccall
+    def pop(self) -> Waiting:
+        """Take the next message; the caller has asked `next_size`."""
+        place: cython.int
+        mode: cython.int
+        parcel: Parcel
+        waiting: Waiting
+        if self.front:
+            parcel = self.front.popleft()
+            self.bytes -= _ENTRY_BYTES + len(parcel.data)
+            return Waiting(parcel, [], [], [])
+        _, waiting = self.entries.popitem(last=False)
+        if waiting.place > self.sealed:  # a new turn begins
+            self.sealed = self.last
+            self.superseded = 0
+            self.turn = None
+        self.bytes -= _ENTRY_BYTES + waiting.size + waiting.live * _PIECE_BYTES
+        for place in range(len(waiting.pieces)):
+            if waiting.pieces[place] is not None:
+                mode = waiting.modes[place]
+                if mode == _LATEST:
+                    self._forget(waiting, place)
+                elif mode == _BOOK:
+                    self._pop_order(waiting.keys[place])
+                elif mode == _FENCE:
+                    self._pass_fence(waiting.parcel.service)
+        return waiting
+
+    @cython.cfunc
+    def _forget(self, waiting: Waiting, place: cython.int) -> cython.int:
+        key: object = waiting.keys[place]
+        found: tuple = self.index[key]
+        if found[0] is waiting and found[1] == place:
+            del self.index[key]
+        return 0
+
+    @cython.cfunc
+    def _pop_order(self, key: tuple) -> cython.int:
+        waits: object = self.orders[key]
+        waits.popleft()
+        if not waits:
+            del self.orders[key]
+        return 0
+
+    @cython.cfunc
+    def _pass_fence(self, service: object) -> cython.int:
+        self.fences[service] -= 1
+        if self.fences[service] == 0:
+            del self.fences[service]
+        return 0
+
+    # -- books ------------------------------------------------------------------------------
+
+    @cython.ccall
+    def at_end_of_turn(self) -> cython.bint:
+        """Whether books may be sent now."""
+        waiting: Waiting
+        if self.front:
+            return False
+        if not self.entries:
+            return True
+        waiting = next(iter(self.entries.values()))
+        return waiting.place > self.sealed
+
+    def due(self) -> tuple[int, int] | None:
+        """(service, symbol) of a book that is to be sent now; None where there is none."""
+        if not self.dirty or not self.at_end_of_turn():
+            return None
+        if self.turn is None or (not self.turn and not self.entries):
+            self.turn = deque(self.dirty)
+        while self.turn:
+            key = self.turn[0]
+            if key in self.dirty and key[0] not in self.fences:
+                return key
+            self.turn.popleft()
+        return None
+
+    def clean(self, key: tuple[int, int]) -> None:
+        """The book is put in front now, or given up: changes from here on wait as they are."""
+        del self.dirty[key]
+        self.bytes -= _DIRTY_BYTES
+        if self.turn and self.turn[0] == key:
+            self.turn.popleft()
+
+    # -- too much ---------------------------------------------------------------------------
+
+    def squeeze(self) -> bool:
+        """Give up what can be given up without loss; whether there was anything."""
+        for key in self.orders:
+            self._soil(key)
+            return True  # one at a time: the feed waits meanwhile
+        if self.superseded * SUPERSEDED_SHARE < self.bytes_max:
+            return False
+        self._end_turn()
+        return True
+
+    def clear(self) -> None:
+        """Forget all that waits."""
+        for held in (self.entries, self.front, self.index, self.orders, self.dirty, self.fences):
+            held.clear()
+        self.turn = None
+        self.bytes = self.superseded = 0
+
+    def _end_turn(self) -> None:
+        """Take out what the turn kept although newer ones wait."""
+        place: cython.int
+        waiting: Waiting
+        for waiting in [each for each in self.entries.values() if each.place <= self.sealed]:
+            for place in range(len(waiting.pieces)):
+                if waiting.pieces[place] is not None and waiting.modes[place] == _LATEST:
+                    found = self.index[waiting.keys[place]]
+                    if found[0] is not waiting or found[1] != place:
+                        self._take_out(waiting, place)
+        self.sealed = 0
+        self.superseded = 0

@@ -1,0 +1,236 @@
+"""What one destination lacks of a service beyond what everybody lacks, and how it is told so.
+
+What it is for: a destination's queue gave up its oldest messages, or its broker refused some. The
+service's own quality knows nothing of that, so every quality message on its way to this
+destination passes through here and is made worse where it must be: what was dropped is `stale`,
+and the state `STALE`, until a snapshot block has arrived whole or a new numbering begins. What was
+dropped since the last message is told by one of our own, reason `overflow`, before any later data.
+
+Nothing that the destination must know is lost by being dropped: of quality messages that were
+dropped the latest content is told with the overflow, a new numbering by its own message again. A
+snapshot block is dropped whole, its end included: half of it would be worse than none.
+
+What was conflated away is no loss, and told by messages of our own, too: `conflated` before the
+first data that lacks something, `caught-up` with the figures when nothing waits any more. Between
+the two the state is `CONFLATED` at best. Books that are sent anew go between marks (`mark`).
+
+One `Shortfall` a service and destination. No I/O, no engine.
+"""
+
+from typing import Any
+
+import msgspec
+
+from feedhandler.amqp.quality import RANGES_TOLD_MAX, State
+from feedhandler.amqp.queueing.window import Parcel
+from feedhandler.retrans.ranges import RangeSet
+
+#: The reason of our own quality message.
+OVERFLOW = "overflow"
+#: Reasons of those about conflation, the state between them, and the marks around books.
+CONFLATED, CAUGHT_UP = "conflated", "caught-up"
+CONFLATED_STATE = "CONFLATED"
+BOOKS_BEGIN, BOOKS_END = "books-begin", "books-end"
+#: Keys that say what one message is about, and are not carried over to the next.
+_OWN_KEYS = ("last", "packets", "line", "sequence", "refreshed", "lost", "symbols", "through")
+#: Tags of a snapshot block's packets, as the fan-out makes them: this bit, and the snapshot's
+#: LastSeqNum above `BLOCK_SHIFT`.
+SNAPSHOT_BIT = 1 << 63
+BLOCK_SHIFT = 24
+#: Why a destination is in doubt that missed a snapshot everybody else got.
+BROKEN_BLOCK = "a snapshot did not reach this destination whole"
+BLOCK_BEGIN, BLOCK_END = "snapshot-begin", "snapshot-end"
+#: Reasons of messages with which a numbering begins: what was lost before no longer matters.
+NUMBERINGS = ("start", "reset")
+
+
+class Shortfall:
+    """What one destination lacks of one service.
+
+    `skipping`: the rest of a snapshot block is to be dropped, up to and with its end. `untold`:
+    something was dropped that the destination has not been told of. `healed`: what it lacked in
+    this numbering, a snapshot has made good.
+    """
+
+    def __init__(self) -> None:
+        self.lost = RangeSet()
+        self.fresh = RangeSet()
+        self.doubt: str | None = None
+        self.skipping = False
+        self.untold = False
+        self.healed = False
+        self.lost_ranges = self.lost_total = 0
+        self._told: dict[str, Any] = {}
+        self._numbering: bytes | None = None
+        self._broken_last = -1
+        self.conflating = self.conflation_untold = False
+        self.conflated = 0
+        self._conflated_range: list[int] = []
+
+    # -- what did not reach the destination -------------------------------------------------
+
+    def drop(self, parcel: Parcel) -> None:
+        """A message is dropped before it was sent."""
+        self.untold = True
+        if parcel.block:
+            self.skipping = True
+            self.doubt = BROKEN_BLOCK
+        elif parcel.reason:
+            self._drop_quality(parcel)
+        elif parcel.following > parcel.sequence:
+            self.fresh.add(parcel.sequence, parcel.following - 1)
+
+    def refuse(self, parcel: Parcel) -> None:
+        """A message was sent, and refused for good."""
+        if parcel.block:
+            self.untold = True
+            self.doubt = BROKEN_BLOCK
+            self._broken_last = (parcel.sequence & ~SNAPSHOT_BIT) >> BLOCK_SHIFT
+        elif not parcel.reason:
+            self.drop(parcel)
+        else:
+            # What it told is in `_told`, and with that in the next message.
+            self.untold = True
+            if parcel.reason in (BLOCK_BEGIN, BLOCK_END, BOOKS_BEGIN, BOOKS_END):
+                self.doubt = BROKEN_BLOCK
+
+    def miss_book(self) -> None:
+        """A book that was to be sent anew will not be."""
+        self.untold = True
+        self.doubt = BROKEN_BLOCK
+
+    def skips(self, block: bool, reason: str, body: bytes) -> bool:
+        """Whether a message on its way to the queue belongs to a block that is being dropped."""
+        if not self.skipping:
+            return False
+        if reason == BLOCK_END:
+            self._miss_block_end(body)
+            return True
+        if reason == BOOKS_END:
+            self.skipping = False
+            return True
+        return block
+
+    def _drop_quality(self, parcel: Parcel) -> None:
+        if parcel.reason in (BLOCK_BEGIN, BOOKS_BEGIN, BOOKS_END):
+            self.skipping = parcel.reason != BOOKS_END
+            self.doubt = BROKEN_BLOCK
+            return
+        if parcel.reason == BLOCK_END:
+            self._miss_block_end(parcel.data)
+            return
+        if parcel.reason in NUMBERINGS:
+            self._forget()
+            self.fresh.clear()
+            self._numbering = parcel.data
+        self._told = msgspec.json.decode(parcel.data)
+
+    def _miss_block_end(self, body: bytes) -> None:
+        """The others are healed, this destination is not: what it lacked, it lacks still."""
+        self.skipping = False
+        self.untold = True
+        self.doubt = BROKEN_BLOCK
+        for first, last in self._told.get("stale", ()):
+            self.lost.add(first, last)
+        self._told = {**msgspec.json.decode(body), "last": None, "refreshed": []}
+
+    # -- what the destination is told -------------------------------------------------------
+
+    def notices(self) -> list[tuple[str, bytes]]:
+        """The messages (reason, body) to send before anything later; empties what is untold."""
+        told = [] if self._numbering is None else [("", self._numbering)]
+        self._numbering = None
+        dropped = self.fresh.latest(RANGES_TOLD_MAX)
+        self.lost_ranges += len(self.fresh)
+        self.lost_total += self.fresh.total
+        for first, last in self.fresh:
+            self.lost.add(first, last)
+        self.fresh.clear()
+        self.untold = False
+        return [*told, (OVERFLOW, self._worse(self._body(OVERFLOW, lost=dropped)))]
+
+    def _body(self, reason: str, **told: object) -> dict[str, Any]:
+        """What was told last, for this reason."""
+        last = {key: value for key, value in self._told.items() if key not in _OWN_KEYS}
+        return {**last, "reason": reason, **told}
+
+    # -- what was conflated -----------------------------------------------------------------
+
+    def conflate(self, count: int, first: int, last: int) -> None:
+        """So many market messages of packets `first` to `last` will not be sent: newer ones are."""
+        if not self.conflating:
+            self.conflating = self.conflation_untold = True
+            self._conflated_range = [first, last]
+        self.conflated += count
+        begin, end = self._conflated_range
+        self._conflated_range = [min(begin, first), max(end, last)]
+
+    def conflated_notice(self) -> tuple[str, bytes]:
+        """The message (reason, body) before the first data that lacks something."""
+        self.conflation_untold = False
+        return CONFLATED, self._worse(self._conflation_body(CONFLATED))
+
+    def caught_up(self, next_sequence: int) -> tuple[str, bytes]:
+        """The message after which nothing waits, and the stream goes on as it comes."""
+        self.conflating = self.conflation_untold = False
+        body = self._conflation_body(CAUGHT_UP)
+        self.conflated = 0
+        return CAUGHT_UP, self._worse({**body, "next": next_sequence or body.get("next")})
+
+    def _conflation_body(self, reason: str) -> dict[str, Any]:
+        return self._body(
+            reason, conflated=self._conflated_range, conflated_messages=self.conflated
+        )
+
+    def mark(self, reason: str, **told: object) -> bytes:
+        """A mark around books that are sent anew."""
+        return msgspec.json.encode(self._body(reason, **told))
+
+    def outgoing(self, body: bytes) -> bytes:
+        """A quality message of the service as this destination must hear it."""
+        told = msgspec.json.decode(body)
+        if told["reason"] in (BOOKS_BEGIN, BOOKS_END):
+            return self._worse(told)
+        if told["reason"] in NUMBERINGS:
+            self._forget()
+        elif told["reason"] == BLOCK_END:
+            told["refreshed"] = [*told.get("refreshed", ()), *self.lost][-RANGES_TOLD_MAX:]
+            self.healed = self.healed or self.lacks
+            self.lost.clear()
+            if told.get("last") != self._broken_last:
+                self.doubt = None
+        self._told = told
+        return self._worse(told) if self.lacks or self.healed or self.conflating else body
+
+    @property
+    def lacks(self) -> bool:
+        """Whether the destination's state is worse than the service's."""
+        return bool(self.lost) or self.doubt is not None
+
+    def _forget(self) -> None:
+        self.lost.clear()
+        self.doubt = None
+        self.healed = False
+        self.lost_ranges = self.lost_total = 0
+
+    def _worse(self, told: dict[str, Any]) -> bytes:
+        """The message with what this destination lacks beside."""
+        lost = RangeSet([(first, last) for first, last in told.get("stale", ())])
+        for first, last in self.lost:
+            lost.add(first, last)
+        state = told.get("state")
+        if self.healed and state == State.OK.value:
+            state = State.REFRESHED.value
+        if self.conflating and state in (State.OK.value, State.REFRESHED.value, None):
+            state = CONFLATED_STATE
+        worst = state if state == State.SILENT.value else State.STALE.value
+        return msgspec.json.encode(
+            {
+                **told,
+                "state": worst if lost or self.doubt or told.get("doubt") else state,
+                "stale": lost.latest(RANGES_TOLD_MAX),
+                "doubt": told.get("doubt") or self.doubt,
+                "lost_ranges": told.get("lost_ranges", 0) + self.lost_ranges,
+                "lost_total": told.get("lost_total", 0) + self.lost_total,
+            }
+        )

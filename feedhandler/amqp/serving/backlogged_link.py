@@ -1,0 +1,68 @@
+"""A subscriber's link that is not given up when it is behind: `full=drop_oldest` or `conflate`.
+
+What it is for: the ordinary `Outlet` detaches its link when its queue is full. A `BackloggedLink`
+has the queue of a `Backlog` behind it instead. As long as nothing waits it does what an outlet
+does.
+
+What it promises: a subscriber sees the link's group-sequence without a hole whatever gave way: a
+message is numbered as it is sent. What gave way is told by quality messages alone, so a link
+without them cannot have this.
+"""
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.feedhandler.amqp.framing import Frame, Template, read_uint
+    from cython.cimports.feedhandler.amqp.queueing.backlog import Backlog
+    from cython.cimports.feedhandler.amqp.queueing.window import Parcel
+else:
+    from feedhandler.amqp.framing import Frame, Template, read_uint
+    from feedhandler.amqp.queueing.backlog import Backlog
+    from feedhandler.amqp.queueing.window import Parcel
+
+from feedhandler.amqp.framing import QUALITY_NOTE
+
+_NOTE = cython.declare(cython.uint, QUALITY_NOTE)
+
+
+@cython.cclass
+class BackloggedLink(Backlog):
+    """A link whose queue has a policy; see `Backlog`."""
+
+    @cython.ccall
+    def deliver(self, frame: Frame) -> cython.int:
+        """Send the finished message, or queue it behind what waits."""
+        template: Template
+        if self.overrun:
+            return 0
+        if self._may_send():
+            template = frame.template
+            if read_uint(frame.data, template.tag_at + 16, 2) != _NOTE:
+                frame.number(cython.cast(cython.uint, self._number(template.key)))
+                self.sender.send(frame.data, 0, frame.used)
+                self.sent += 1
+                self.sent_bytes += frame.used
+                self.peer.touch()
+                return 0
+        return Backlog.deliver(self, frame)
+
+    @cython.cfunc
+    def _number(self, key: str) -> cython.longlong:
+        """The next group-sequence of the link, whatever the key."""
+        number: cython.longlong = self.group_sequence
+        self.group_sequence = (number + 1) & 0xFFFF_FFFF
+        return number
+
+    @cython.cfunc
+    def _dispatch(self, parcel: Parcel) -> cython.int:
+        """Send a message that has its number."""
+        return self.sender.send(parcel.data, 0, len(parcel.data))
+
+    def _overflow(self) -> None:
+        """The bound is passed: the oldest give way; where even what is conflated is too much, the
+        link is given up."""
+        if self.conflation is None:
+            Backlog._overflow(self)
+        elif not self._squeeze():
+            self.overflows += 1
+            self.give_up()

@@ -1,0 +1,3 @@
+from feedhandler.amqp.queueing.backlog import Backlog
+
+class BackloggedLink(Backlog): ...

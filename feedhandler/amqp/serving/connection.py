@@ -1,0 +1,507 @@
+"""One client's connection to the embedded node: its socket, its links, its end.
+
+What it is for: the events of one connection's engine (`proton`) are acted upon here: links
+attach, join the fan-out and leave it, the socket is read and written, goodbyes are said.
+
+What it promises: whatever this client does ends its link or its connection and touches nobody
+else; no call blocks; nothing of a connection that has ended is kept.
+
+What it leaves to others: who may connect and when time is up (`node`), what an address means
+(`routing`), what a link gets (`fanout`).
+"""
+
+import socket
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy
+
+from feedhandler.amqp import proton
+from feedhandler.amqp.outlet import Outlet, Peer
+from feedhandler.amqp.policies import DETACH
+from feedhandler.amqp.queueing.backlog import Backlog
+from feedhandler.amqp.routing import AddressError, Subscription, parse_address, without_tags
+from feedhandler.amqp.serving.groups import Group, Member, group_name
+from feedhandler.amqp.serving.login import REFUSAL_SECONDS, Admission
+from feedhandler.amqp.serving.sasl import State
+from feedhandler.amqp.serving.users import TokenBucket, User, admit
+from feedhandler.amqp.stream import Stream
+from feedhandler.counters import NodeCounter
+
+if TYPE_CHECKING:
+    from feedhandler.amqp.serving.node import Node
+
+#: How long a client may take to close its side once we have closed ours.
+LINGER_SECONDS = 2.0
+#: Room in the frame that answers an attach for all that is neither the link's name nor its address.
+ANSWER_BYTES = 256
+#: Read at a time of what a client says after the goodbye.
+LEAVING_BYTES = 1 << 16
+#: The condition for what a bound forbids.
+LIMIT = "amqp:resource-limit-exceeded"
+#: Refusals of links that have a counter of their own, beside the one of all.
+REFUSALS = {
+    LIMIT: NodeCounter.LINKS_LIMITED,
+    "amqp:unauthorized-access": NodeCounter.LINKS_UNENTITLED,
+}
+
+
+class LinkObserver(Protocol):
+    """Who hears what becomes of links; `peer` is the client's host:port."""
+
+    def attached(self, outlet: Outlet, peer: str, address: str) -> None: ...
+    def refused(self, peer: str, address: str, condition: str, reason: str) -> None: ...
+    def overrun(self, outlet: Outlet, peer: str) -> None: ...
+    def ended(self, outlet: Outlet) -> None: ...
+    def login_refused(self, peer: str, user: str, mechanism: str, reason: str) -> None: ...
+
+
+class NodeConnection(Peer):
+    """One client's connection; `peer` is its host:port, `admission` its way in, `user` who it is
+    once that is known."""
+
+    def __init__(self, node: "Node", sock: socket.socket, peer: str, admission: Admission) -> None:
+        super().__init__(node.fanout.dirty_peers)
+        self.node = node
+        self.sock = sock
+        self.peer = peer
+        self.outlets: dict[proton.Link, Any] = {}
+        self.members: list[Member] = []
+        self.parted = False
+        self.orderly = False
+        self.leave_by: float | None = None
+        self.open_by: float | None = node.loop.time() + node.open_seconds
+        self.admission = admission
+        self.user: User | None = None
+        limits = node.gate.limits
+        self._attaches = TokenBucket(limits.attaches_per_s, time.monotonic_ns())
+        self.engine = proton.Connection(
+            sock.fileno(),
+            server=True,
+            container=node.container,
+            max_frame_bytes=node.settings.max_frame_bytes,
+            idle_timeout_ms=node.settings.idle_timeout_ms,
+            tls=admission.tls,
+            sasl=admission.sasl,
+            sessions_max=limits.sessions_per_connection,
+            unsettled_max=limits.unsettled_per_link,
+        )
+        node.loop.add_reader(sock.fileno(), self.on_readable)
+
+    # -- from the event loop ----------------------------------------------------------------
+
+    def on_readable(self) -> None:
+        """The client sent something: credit, outcomes, links, its goodbye."""
+        if self.leave_by is not None:
+            self._read_to_the_end()
+            return
+        ended = self.engine.receive() < 0
+        if self.user is None:
+            self._log_in()
+        self.work()
+        if ended:
+            self.end()
+
+    def on_writable(self) -> None:
+        """The socket takes bytes again."""
+        self.work()
+
+    def work(self) -> None:
+        """Act upon the engine's events and write, until neither brings anything new.
+
+        Writing frees room in the engine, which lets queued messages follow, which are written:
+        it ends because each round needs messages that waited, or the socket stops it.
+        """
+        self.dirty = False
+        if self.leave_by is not None:
+            return
+        while not self.gone:
+            for kind, link in self.engine.events():
+                self._handle(kind, link)
+            for member in self.members:
+                member.settle()
+            if self.overruns:
+                self._detach_overruns()
+            if self.gone:
+                return
+            state = self.engine.flush()
+            if state != 0:
+                self._wait_writable(state)
+                return
+            self._stop_waiting()
+            if not self.dirty and not self._drain():
+                break
+            self.dirty = False
+        if self.engine.closed:
+            self.end()
+
+    def attend(self) -> None:
+        """Do what a hand-over left to do beside writing."""
+        if not self.writing:
+            self.work()
+            return
+        self.dirty = False  # the socket is full: `on_writable` goes on
+        if self.overruns:
+            self._detach_overruns()
+
+    def _drain(self) -> bool:
+        """Let waiting messages into the engine; whether any went."""
+        if not self.backlog:
+            return False
+        for outlet in self.outlets.values():
+            if outlet.behind:
+                self._drain_link(outlet)
+        return self.dirty
+
+    def _drain_link(self, outlet: Outlet, asked: bool = False) -> None:
+        """Send what waits for one link; unused credit goes back where the client drains it."""
+        outlet.drain()
+        if outlet.catching:
+            if outlet.takes_more():
+                self.node.catch_up_soon()
+        elif not outlet.behind:
+            outlet.sender.drained(asked=asked)
+
+    def _wait_writable(self, state: int) -> None:
+        if state < 0:
+            if self.user is None and self.admission.tls is not None:
+                self.admission.tls.eof()
+                self._log_in()
+            self._leave()
+        elif not self.writing:
+            self.writing = True
+            self.node.loop.add_writer(self.sock.fileno(), self.on_writable)
+
+    def _stop_waiting(self) -> None:
+        if self.writing:
+            self.writing = False
+            self.node.loop.remove_writer(self.sock.fileno())
+
+    # -- who it is --------------------------------------------------------------------------
+
+    def _log_in(self) -> None:
+        """See how far the client has come with saying who it is, and have that decided."""
+        node, admission = self.node, self.admission
+        if admission.pending:
+            return
+        tls, sasl = admission.tls, admission.sasl
+        if tls is not None and tls.fault is not None:
+            admission.pending = True
+            node.counts[NodeCounter.TLS_FAILED] += 1
+            self._tell_refused("TLS", "", tls.fault.reason)
+        elif sasl.state is State.FAILED:
+            admission.pending = True
+            node.counts[NodeCounter.LOGINS_REFUSED] += 1
+            self._tell_refused("", "", sasl.reason)
+        elif sasl.asked is not None:
+            admission.pending = True
+            decided = node.gate.at_once(admission, sasl.asked)
+            if decided is not None:
+                self._decide(*decided)
+            else:
+                node.check_password(self, sasl.asked)
+
+    def decided(self, user: User | None, reason: str) -> None:
+        """A password was checked."""
+        if not self.gone and self.leave_by is None:
+            self._decide(user, reason)
+            self.work()
+
+    def _decide(self, user: User | None, reason: str) -> None:
+        """Let the client in as this user; or refuse it, a little later."""
+        node, sasl = self.node, self.admission.sasl
+        assert sasl.asked is not None
+        if user is None:
+            node.counts[NodeCounter.LOGINS_REFUSED] += 1
+            node.gate.failed(self.admission)
+            self._tell_refused(sasl.asked.mechanism, sasl.asked.name, reason)
+            node.loop.call_later(REFUSAL_SECONDS, self._turn_away, reason)
+            return
+        self.user = user
+        node.counts[NodeCounter.LOGINS] += 1
+        node.gate.welcome(self.admission, user)
+        sasl.decide(True)
+        self.engine.welcome()
+
+    def _turn_away(self, reason: str) -> None:
+        """Tell the client that it is nobody."""
+        if not self.gone and self.leave_by is None:
+            self.admission.sasl.decide(False, reason)
+            self.work()
+
+    def _tell_refused(self, mechanism: str, user: str, reason: str) -> None:
+        if self.node.observer is not None:
+            self.node.observer.login_refused(self.peer, user, mechanism, reason)
+
+    # -- protocol events --------------------------------------------------------------------
+
+    def _handle(self, kind: int, link: Any) -> None:
+        if kind == proton.LINK_FLOW:
+            outlet = self.outlets.get(link)
+            if outlet is not None:
+                self._drain_link(outlet, asked=True)
+        elif kind == proton.LINK_REMOTE_OPEN:
+            self._attach(link)
+        elif kind in (proton.LINK_REMOTE_CLOSE, proton.LINK_REMOTE_DETACH):
+            if link is not None:
+                self._detach(link)
+                link.close()
+        elif kind == proton.CONNECTION_REMOTE_OPEN:
+            self.open_by = None
+            self.engine.open()
+            if self.admission.excess:
+                self.node.counts[NodeCounter.CONNECTIONS_LIMITED] += 1
+                self.orderly = True
+                self.engine.close("amqp:resource-limit-exceeded", self.admission.excess)
+        elif kind == proton.CONNECTION_REMOTE_CLOSE:
+            self.orderly = True
+            self.engine.close()
+
+    def _attach(self, link: Any) -> None:
+        """A client wants to receive: read the address, join the fan-out, tell the quality."""
+        try:
+            subscription = self._asked_for(link)
+        except AddressError as refusal:
+            self._refuse(link, refusal)
+            return
+        if link.shared:
+            self._share(link, subscription)
+            return
+        link.open()
+        resumption = self.node.resumption
+        found = resumption.find(subscription)
+        outlet = self._join(link, subscription, list(found))
+        concerned = self._tell_quality(outlet)
+        afresh = resumption.join(outlet, found)
+        if subscription.snapshot:
+            self.node.send_snapshots(outlet, concerned + afresh)
+        if outlet.catching:
+            self.node.catch_up_soon()
+
+    def _share(self, link: Any, subscription: Subscription) -> None:
+        """A client wants to have a part of what a group of links receives."""
+        node = self.node
+        try:
+            if subscription.full not in (None, DETACH):
+                raise AddressError("links that share a stream are detached when it is full")
+            assert self.user is not None
+            name = group_name(self.user.name, link.name)
+            group = node.groups.find(name, subscription)
+            if group is None:
+                group = self._new_group(name, subscription)
+            member = group.join(self, link)
+        except AddressError as refusal:
+            self._refuse(link, refusal)
+            return
+        link.open()
+        self.members.append(member)
+        self._count(link, member)
+        self._tell_quality(member, group)
+
+    def _new_group(self, name: str, subscription: Subscription) -> Group:
+        node = self.node
+        group = Group(
+            name,
+            subscription,
+            node.fanout.dirty_peers,
+            node.settings.queue_bytes,
+            node.settings.batch_max_bytes,
+        )
+        node.groups.add(group)
+        node.fanout.add(group)
+        return group
+
+    def _asked_for(self, link: Any) -> Subscription:
+        """What the link wants; raises AddressError where it cannot have that."""
+        node = self.node
+        if isinstance(link, proton.ReceiverLink):
+            raise AddressError("this node takes no messages", "amqp:not-allowed")
+        if link.dynamic:
+            raise AddressError("this node makes no addresses of its own", "amqp:not-implemented")
+        links_max = node.gate.limits.links_per_connection
+        if node.links >= node.settings.max_links or 0 < links_max <= self._links():
+            raise AddressError("too many links", LIMIT)
+        if not self._attaches.take(time.monotonic_ns()):
+            raise AddressError("links are asked for too quickly", LIMIT)
+        frame_bytes = self.engine.remote_max_frame_bytes
+        if frame_bytes and len(f"{link.name}{link.source_address}") + ANSWER_BYTES > frame_bytes:
+            # The answer repeats both, and an attach cannot be sent in parts.
+            raise AddressError(f"frames of {frame_bytes} bytes have no room for the address")
+        asked = parse_address(
+            link.source_address, node.message_type, node.snapshots, node.history, node.policies
+        )
+        assert self.user is not None
+        subscription, narrowed = admit(self.user, asked)
+        node.counts[NodeCounter.LINKS_NARROWED] += narrowed
+        return subscription
+
+    def _links(self) -> int:
+        """Links that this connection has now."""
+        return len(self.outlets)
+
+    def _refuse(self, link: Any, refusal: AddressError) -> None:
+        """Close a link that is not to be, with the reason."""
+        self.node.counts[NodeCounter.LINKS_REFUSED] += 1
+        if refusal.condition in REFUSALS:
+            self.node.counts[REFUSALS[refusal.condition]] += 1
+        link.refuse(refusal.condition, refusal.message)
+        if self.node.observer is not None:
+            address = "" if isinstance(link, proton.ReceiverLink) else link.source_address
+            self.node.observer.refused(self.peer, address, refusal.condition, refusal.message)
+
+    def _join(self, link: Any, subscription: Subscription, resumed: list[Stream]) -> Outlet:
+        """Let an accepted link take part in the fan-out, but not yet in streams that it resumes."""
+        node = self.node
+        outlet = node.outlet(self, link, subscription)
+        node.fanout.add(outlet, resumed)
+        self._count(link, outlet)
+        return outlet
+
+    def _count(self, link: Any, outlet: Any) -> None:
+        """A link is there."""
+        node = self.node
+        self.outlets[link] = outlet
+        node.links += 1
+        node.counts[NodeCounter.LINKS_OPENED] += 1
+        if node.observer is not None:
+            address = without_tags(link.source_address)
+            node.observer.attached(outlet, self.peer, address)
+
+    def _tell_quality(self, outlet: Any, group: Group | None = None) -> list[Stream]:
+        """Tell a new link how each service stands; the services that concern it, or its group."""
+        node = self.node
+        whole = group or outlet
+        concerned = [stream for stream in node.fanout.streams if whole in stream.concerned]
+        for stream in concerned:
+            body = node.qualities[stream.index].attached(stream.next_sequence or None)
+            node.fanout.quality(stream, body, [outlet])
+        return concerned
+
+    def _detach(self, link: proton.Link) -> None:
+        outlet = self.outlets.pop(link, None)
+        if outlet is not None:
+            add_outlet(self.node.counts, outlet)
+            if self.node.observer is not None:
+                self.node.observer.ended(outlet)
+            self.backlog -= outlet.behind
+            if isinstance(outlet, Member):
+                self._leave_group(outlet)
+            else:
+                self.node.resumption.catch_ups.remove(outlet)
+                self.node.fanout.remove(outlet)
+            self.node.links -= 1
+
+    def _leave_group(self, member: Member) -> None:
+        """What a member had not settled goes to the others; the last one ends the group."""
+        member.settle()
+        self.members.remove(member)
+        member.group.leave(member)
+        if not member.group.members:
+            self.node.fanout.remove(member.group)
+            self.node.groups.remove(member.group)
+
+    def _detach_overruns(self) -> None:
+        """Give up the links whose queue overran; the connection and its other links stay."""
+        for outlet in self.overruns:
+            link = outlet.sender
+            if link not in self.outlets:
+                continue
+            if self.node.observer is not None:
+                self.node.observer.overrun(outlet, self.peer)
+            self._detach(link)
+            self.node.counts[NodeCounter.LINKS_OVERRUN] += 1
+            link.close(
+                "amqp:resource-limit-exceeded",
+                f"more than {outlet.queue_bytes_max} bytes waited for this link",
+            )
+        self.overruns.clear()
+
+    # -- the end ----------------------------------------------------------------------------
+
+    def waiting(self) -> bool:
+        """Whether messages or frames still have to go out."""
+        if self.leave_by is not None:
+            return False
+        return self.writing or any(outlet.behind for outlet in self.outlets.values())
+
+    def close(self, condition: str = "", description: str = "") -> None:
+        """Say goodbye; the socket closes when the client answers or `end` is called."""
+        if self.user is None:
+            self.end()
+        elif not self.gone:
+            self.orderly = True
+            self.engine.close(condition, description)
+            self.work()
+
+    def _leave(self) -> None:
+        """All is written, the goodbye included: close our side, wait for the client to close its.
+
+        Closing the socket at once would make the kernel drop what it still has to send as soon as
+        the client says another word (RFC 1122, 4.2.2.13), and with it the last messages.
+        """
+        if self.gone or self.leave_by is not None:
+            return
+        self._part()
+        self._stop_waiting()
+        self.leaving = True
+        self.leave_by = self.node.loop.time() + LINGER_SECONDS
+        try:
+            self.sock.shutdown(socket.SHUT_WR)
+        except OSError:  # the client is gone already
+            self.end()
+            return
+        if self.engine.broken:
+            self.end()
+
+    def _read_to_the_end(self) -> None:
+        """Take what the client still says, unread, until it closes."""
+        try:
+            while self.sock.recv(LEAVING_BYTES):
+                pass
+        except BlockingIOError:
+            return
+        except OSError:
+            pass
+        self.end()
+
+    def _part(self) -> None:
+        """The links leave the fan-out; a client that never said goodbye counts as failed."""
+        for link in list(self.outlets):
+            self._detach(link)
+        if not self.parted and not self.orderly:
+            self.node.counts[NodeCounter.CONNECTIONS_FAILED] += 1
+        self.parted = True
+
+    def end(self) -> None:
+        """Close the socket and forget the client."""
+        if self.gone:
+            return
+        self.gone = True
+        self._part()
+        for link in list(self.engine.links.values()):
+            link.release()  # or engine and links would keep each other alive
+        self.node.loop.remove_reader(self.sock.fileno())
+        self._stop_waiting()
+        self.sock.close()
+        self.node.connections.discard(self)
+        self.node.gate.leave(self.admission)
+        self.node.check_idle()
+
+
+def add_outlet(counts: numpy.ndarray, outlet: Outlet) -> None:
+    """Add what one link has counted to the node's counters."""
+    counts[NodeCounter.SENT] += outlet.sent
+    counts[NodeCounter.SENT_BYTES] += outlet.sent_bytes
+    counts[NodeCounter.WAITED] += outlet.waited
+    counts[NodeCounter.ACCEPTED] += outlet.sender.accepted
+    counts[NodeCounter.REFUSED] += outlet.sender.refused
+    if isinstance(outlet, Backlog):
+        now_ns = outlet.clock()
+        counts[NodeCounter.DROPPED] += outlet.dropped
+        counts[NodeCounter.DROPPED_BYTES] += outlet.dropped_bytes
+        counts[NodeCounter.OVERFLOWS] += outlet.overflows
+        counts[NodeCounter.CONFLATED] += outlet.conflated
+        counts[NodeCounter.CONFLATED_BYTES] += outlet.conflated_bytes
+        counts[NodeCounter.BOOKS] += outlet.books_sent
+        counts[NodeCounter.BEHIND_US] += outlet.behind_time.total_ns(now_ns) // 1000
+        counts[NodeCounter.FULL_US] += outlet.full_time.total_ns(now_ns) // 1000

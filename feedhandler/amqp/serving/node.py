@@ -1,0 +1,324 @@
+"""The embedded AMQP 1.0 node: listens, accepts links, feeds them.
+
+What it is for: any AMQP 1.0 client connects, attaches a receiving link whose source address is a
+key or pattern (`routing`), and receives. The node owns the listening socket; a client's
+socket and links are its connection's (`connection`), protocol state is the engine's (`proton`),
+what a link gets is the fan-out's.
+
+What it promises: one client's slowness, overrun or nonsense ends that client's link or
+connection and touches nobody else; no call blocks; connections and links are bounded; `stop`
+sends what waits, says goodbye and is done within its time-out.
+
+It runs on uvloop and on asyncio alike, by `add_reader` and `add_writer` on plain sockets: both
+loops' own streams would copy each message once more and wake Python for it.
+"""
+
+import asyncio
+import contextlib
+import socket
+import time
+from collections.abc import Callable, Iterator
+from typing import Protocol
+
+from feedhandler.amqp.fanout import Fanout
+from feedhandler.amqp.outlet import Outlet, Peer
+from feedhandler.amqp.policies import CONFLATE, DETACH, LINK_POLICIES, POLICIES
+from feedhandler.amqp.proton import SenderLink
+from feedhandler.amqp.quality import QualityState
+from feedhandler.amqp.routing import Subscription
+from feedhandler.amqp.serving.backlogged_link import BackloggedLink
+from feedhandler.amqp.serving.connection import LinkObserver, NodeConnection, add_outlet
+from feedhandler.amqp.serving.groups import Groups
+from feedhandler.amqp.serving.listener import Listener
+from feedhandler.amqp.serving.login import Gate
+from feedhandler.amqp.serving.resume import Resumption
+from feedhandler.amqp.serving.sasl import Credentials
+from feedhandler.amqp.stream import Stream
+from feedhandler.codecs import Feed
+from feedhandler.codecs.errors import ConfigError
+from feedhandler.counters import NodeCounter, as_dict, counter_array
+from feedhandler.histogram import Histogram
+
+#: Bytes of the ring delivered before sockets are served again: about a millisecond's work.
+PUMP_BYTES_MAX = 1 << 18
+#: Bytes of history read before the loop serves anybody else again: a fraction of a millisecond.
+CATCH_UP_BYTES_MAX = 1 << 17
+#: How often connections see the time: often enough for a client that asks for a heartbeat each
+#: second, which proton's clients announce as a time-out of half of that.
+TICK_SECONDS = 0.25
+
+
+class NodeSettings(Protocol):
+    """What the node reads of the configuration's `[amqp]` table."""
+
+    @property
+    def address(self) -> tuple[str, int] | None: ...
+    @property
+    def queue_bytes(self) -> int: ...
+    @property
+    def batch_max_bytes(self) -> int: ...
+    @property
+    def when_full(self) -> str: ...
+    @property
+    def max_frame_bytes(self) -> int: ...
+    @property
+    def idle_timeout_ms(self) -> int: ...
+    @property
+    def max_connections(self) -> int: ...
+    @property
+    def max_links(self) -> int: ...
+
+
+class Node:
+    """The listening node.
+
+    `settings` are the configuration's `[amqp]` table; `qualities[i]` belongs to stream i;
+    `message_type` turns a word of `types=` into a number. `snapshots`: links may ask for them by
+    `snapshot=1`, and `on_attach(outlet, streams)` hears of each that does, after its first quality
+    messages; it may send the blocks at once or later. `observer` hears what becomes of links.
+    `gate` decides who comes in; without one everybody does. `conflates`: the feed, where links may
+    be conflated.
+    """
+
+    def __init__(
+        self,
+        fanout: Fanout,
+        settings: NodeSettings,
+        qualities: list[QualityState],
+        message_type: Callable[[str], int],
+        container: str,
+        *,
+        snapshots: bool = False,
+        on_attach: Callable[[Outlet, list[Stream]], None] | None = None,
+        observer: LinkObserver | None = None,
+        gate: Gate | None = None,
+        conflates: Feed | None = None,
+    ) -> None:
+        self.fanout = fanout
+        self.settings = settings
+        self.qualities = qualities
+        self.message_type = message_type
+        self.container = container
+        self.snapshots = snapshots
+        self.on_attach = on_attach
+        self.observer = observer
+        self.gate = gate or Gate()
+        self.conflates = conflates
+        #: How long the stages of each hand-over took.
+        self.stages = {"route": Histogram(), "write": Histogram()}
+        idle_seconds = settings.idle_timeout_ms / 1000 or float("inf")
+        self.open_seconds = min(self.gate.limits.login_ms / 1000, idle_seconds)
+        self.counts = counter_array(NodeCounter, 1)[0]
+        self.connections: set[NodeConnection] = set()
+        self.links = 0
+        self.resumption = Resumption(fanout, qualities, self.send_snapshots)
+        self.groups = Groups()
+        self._catching_up = False
+        self.loop: asyncio.AbstractEventLoop
+        self._listeners: list[Listener] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ticker: asyncio.TimerHandle | None = None
+        self._idle: asyncio.Event | None = None
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where the node listens first, without TLS where it does that at all: host and port."""
+        return self._listeners[0].address
+
+    @property
+    def tls_address(self) -> tuple[str, int]:
+        """Where the node listens for TLS: host and port."""
+        return self._listeners[-1].address
+
+    @property
+    def history(self) -> bool:
+        """Whether links may resume by `from=`."""
+        return any(stream.history is not None for stream in self.fanout.streams)
+
+    @property
+    def listening(self) -> bool:
+        """Whether new clients are accepted."""
+        return bool(self._listeners)
+
+    def start(self) -> None:
+        """Listen. Raises ConfigError where an address cannot be had."""
+        self.loop = asyncio.get_running_loop()
+        places = (
+            (self.settings.address, "amqp.listen", False),
+            (self.gate.tls_address, "amqp.tls.listen", True),
+        )
+        try:
+            for place, key, encrypted in places:
+                if place is not None:
+                    self._listeners.append(
+                        Listener(
+                            self.loop, place, key, encrypted, self._on_client, self._refuse_client
+                        )
+                    )
+        except ConfigError:
+            self._close_listeners()
+            raise
+        self._tick()
+
+    def _close_listeners(self) -> None:
+        for listener in self._listeners:
+            listener.close()
+        self._listeners.clear()
+
+    def _refuse_client(self) -> None:
+        self.counts[NodeCounter.CONNECTIONS_REFUSED] += 1
+
+    def _on_client(self, sock: socket.socket, host: str, port: int, encrypted: bool) -> None:
+        """A client has connected: take it, unless there are too many of its kind."""
+        counter = NodeCounter.CONNECTIONS_OPENED
+        if len(self.connections) >= self.settings.max_connections:
+            counter = NodeCounter.CONNECTIONS_REFUSED
+        elif self.gate.full(host):
+            counter = NodeCounter.CONNECTIONS_LIMITED
+        elif self.gate.shut(host):
+            counter = NodeCounter.LOGINS_SHUT
+        self.counts[counter] += 1
+        if counter is not NodeCounter.CONNECTIONS_OPENED:
+            sock.close()
+            return
+        admission = self.gate.enter(host, encrypted)
+        self.connections.add(NodeConnection(self, sock, f"{host}:{port}", admission))
+
+    def check_password(self, connection: NodeConnection, asked: Credentials) -> None:
+        """Have a password checked beside the loop; the connection hears by `decided`."""
+
+        async def check() -> None:
+            connection.decided(*await self.gate.check(asked))
+
+        task = self.loop.create_task(check())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _tick(self) -> None:
+        """Let every connection see the time: idle peers end, our own empty frames go out."""
+        now_ms = time.monotonic_ns() // 1_000_000
+        self.flush()
+        for connection in list(self.connections):
+            due = connection.leave_by or connection.open_by
+            if due is not None and self.loop.time() >= due:
+                self.counts[NodeCounter.LOGINS_LATE] += connection.leave_by is None
+                connection.end()
+            elif connection.user is None:
+                connection.on_readable()  # a loop may not tell of a reset
+            elif connection.leave_by is None:
+                connection.engine.tick(now_ms)
+                connection.work()
+        self._ticker = self.loop.call_later(TICK_SECONDS, self._tick)
+
+    def pump(self) -> bool:
+        """Deliver a share of what the ring holds, and write it out; True when more waits."""
+        began = time.monotonic_ns()
+        more = self.fanout.pump(PUMP_BYTES_MAX)
+        routed = time.monotonic_ns()
+        self.flush()
+        self.fanout.note_latency(time.time_ns())
+        self.stages["route"].record(routed - began)
+        self.stages["write"].record(time.monotonic_ns() - routed)
+        return more
+
+    def send_snapshots(self, outlet: Outlet, streams: list[Stream]) -> None:
+        """Have snapshots of these services sent to a link."""
+        if self.on_attach is not None:
+            self.on_attach(outlet, streams)
+
+    def catch_up_soon(self) -> None:
+        """Let links read on in the history, after what else the loop has to do."""
+        if not self._catching_up:
+            self._catching_up = True
+            self.loop.call_soon(self._catch_up)
+
+    def _catch_up(self) -> None:
+        """A turn of the links that are in the past."""
+        self._catching_up = False
+        catch_ups = self.resumption.catch_ups
+        more = catch_ups.turn(CATCH_UP_BYTES_MAX)
+        for outlet in catch_ups.arrived:
+            if not outlet.catching and not outlet.queued_bytes:
+                outlet.sender.drained()  # all there was is sent
+                outlet.peer.stir()
+        catch_ups.arrived.clear()
+        self.flush()
+        if more:
+            self.catch_up_soon()
+
+    def flush(self) -> None:
+        """Write to every connection that has something new."""
+        for peer in self.fanout.settle():
+            peer.attend()
+
+    async def stop(self, seconds: float) -> None:
+        """Stop listening, drain for at most `seconds`, say goodbye, close."""
+        if not self._listeners:
+            return
+        self._close_listeners()
+        deadline = self.loop.time() + seconds
+        for connection in list(self.connections):
+            connection.work()
+        while any(c.waiting() for c in self.connections) and self.loop.time() < deadline:
+            await asyncio.sleep(0.005)
+        self._idle = asyncio.Event()
+        for connection in list(self.connections):
+            connection.close("amqp:connection:forced", "the gateway stops")
+        self.check_idle()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), max(0.0, deadline - self.loop.time()))
+        for connection in list(self.connections):
+            connection.end()
+        if self._ticker is not None:
+            self._ticker.cancel()
+        for task in list(self._tasks):
+            task.cancel()
+        self.gate.close()
+
+    def counters(self) -> dict[str, int]:
+        """Every `NodeCounter` by name, links that are gone included."""
+        fanout = self.fanout
+        counts = self.counts.copy()
+        counts[NodeCounter.ROUTE_LOOKUPS] = fanout.route_lookups
+        counts[NodeCounter.ROUTE_HITS] = fanout.route_hits
+        counts[NodeCounter.ROUTE_RESETS] = fanout.route_resets
+        counts[NodeCounter.QUALITY_MESSAGES] = fanout.quality_messages
+        resumption, groups = self.resumption, self.groups
+        counts[NodeCounter.RESUMED] = resumption.resumed
+        counts[NodeCounter.RESUMED_LATE] = resumption.refused
+        counts[NodeCounter.OVERTAKEN] = resumption.catch_ups.overtaken
+        counts[NodeCounter.HISTORY_SENT_BYTES] = resumption.catch_ups.bytes_read
+        counts[NodeCounter.SHARED_AGAIN] = groups.resent
+        counts[NodeCounter.SHARED_ABANDONED] = groups.abandoned
+        for outlet in self.outlets():
+            add_outlet(counts, outlet)
+        return as_dict(NodeCounter, counts)
+
+    @property
+    def policies(self) -> tuple[str, ...]:
+        """What a link may ask for by `full=`."""
+        return LINK_POLICIES if self.conflates is None else POLICIES
+
+    def outlet(self, peer: Peer, link: SenderLink, subscription: Subscription) -> Outlet:
+        """A new link's side of the fan-out, with the policy it asks for, or else the node's; one
+        without quality messages could not be told what gave way, and is detached."""
+        settings = self.settings
+        policy = subscription.full or (settings.when_full if subscription.quality else DETACH)
+        bounds = (settings.queue_bytes, settings.batch_max_bytes)
+        if policy == DETACH:
+            return Outlet(peer, link, subscription, *bounds)
+        streams = self.fanout.streams
+        made = BackloggedLink(peer, link, subscription, streams, *bounds, time.monotonic_ns)
+        if policy == CONFLATE and self.conflates is not None:
+            made.conflate(self.fanout, self.conflates)
+        return made
+
+    def outlets(self) -> Iterator[Outlet]:
+        """Every link's, brokers that are published to left out."""
+        for connection in self.connections:
+            yield from connection.outlets.values()
+
+    def check_idle(self) -> None:
+        """Tell a waiting `stop` once the last connection is gone."""
+        if self._idle is not None and not self.connections:
+            self._idle.set()

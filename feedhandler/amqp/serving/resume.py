@@ -1,0 +1,136 @@
+"""Links that go on where another has ended: what `from=<tag>` of an address brings about.
+
+What it is for: for each service of which a link names a tag, its history says from where on it can
+be served (`History.find`); the link hears of that first, in a quality message with the reason
+`resume`, and then reads on (`catchup`).
+
+What it promises: a link is told which numbers it will not get, as exactly as they are known,
+before anything that follows them. Where it has asked for snapshots, one is sent instead of what is
+left of the history. A link without quality messages that is overtaken is given up: it could not
+know.
+
+What it leaves to others: sockets and turns (`node`), where snapshots come from (`on_attach`).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from feedhandler.amqp.fanout import Fanout
+from feedhandler.amqp.history import Found
+from feedhandler.amqp.outlet import Outlet
+from feedhandler.amqp.quality import QualityState
+from feedhandler.amqp.routing import Subscription
+from feedhandler.amqp.serving.catchup import CatchUps, Cursor
+from feedhandler.amqp.stream import Stream
+
+#: Keys of a quality message that tell how the service stands, and not what has just happened.
+_LASTING = (
+    "state",
+    "service",
+    "since",
+    "missing",
+    "stale",
+    "doubt",
+    "lost_ranges",
+    "lost_total",
+    "silent",
+)
+
+
+class Resumption:
+    """All links that resume. `on_attach(outlet, streams)` has snapshots of these services sent to a
+    link that has asked for them."""
+
+    def __init__(
+        self,
+        fanout: Fanout,
+        qualities: list[QualityState],
+        on_attach: Callable[[Outlet, list[Stream]], None],
+    ) -> None:
+        self.fanout = fanout
+        self.qualities = qualities
+        self.on_attach = on_attach
+        self.catch_ups = CatchUps(fanout, self._overtaken)
+        #: Services that links went on with from their tag, and those where that was too late.
+        self.resumed = self.refused = 0
+
+    def find(self, subscription: Subscription) -> dict[Stream, Found]:
+        """Where the link goes on, for each service that concerns it and of which it has a tag;
+        tags of other services say nothing."""
+        found: dict[Stream, Found] = {}
+        for tag in subscription.resume:
+            for stream in self.fanout.streams:
+                if (
+                    stream.history is not None
+                    and stream.prefix[4:8] == tag[4:8]
+                    and subscription.concerns(*stream.words)
+                ):
+                    found[stream] = stream.history.find(tag, stream.next_sequence)
+        return found
+
+    def join(self, outlet: Outlet, found: dict[Stream, Found]) -> list[Stream]:
+        """Let the link read on; the streams of which it is to have a snapshot instead."""
+        afresh = []
+        for stream, where in found.items():
+            if where.why and outlet.subscription.snapshot:
+                afresh.append(stream)
+                self._live(outlet, stream, where)
+                continue
+            if where.why:
+                self.refused += 1
+            else:
+                self.resumed += 1
+            self._tell(outlet, stream, where)
+            self.catch_ups.add(outlet, stream, where.place, where.next)
+        return afresh
+
+    def _live(self, outlet: Outlet, stream: Stream, where: Found) -> None:
+        """Let the link take part from now on; what it lacks reaches up to here."""
+        self.refused += 1
+        first = [begin for begin, _ in where.lost] or [where.next]
+        lost = ((first[0], stream.next_sequence - 1),) if first[0] < stream.next_sequence else ()
+        assert stream.history is not None
+        end = stream.history.find_end()
+        self._tell(outlet, stream, Found(end, stream.next_sequence, where.why, lost))
+        stream.admit(outlet)
+
+    def _overtaken(self, cursor: Cursor) -> bool:
+        """What a link was to read next is gone; whether it reads on."""
+        outlet, stream = cursor.outlet, cursor.stream
+        where = cursor.history.overtaken(cursor.place, cursor.following, stream.next_sequence)
+        if outlet.subscription.snapshot:
+            self.catch_ups.remove(outlet, stream)
+            self._live(outlet, stream, where)
+            self.on_attach(outlet, [stream])
+            return False
+        if not outlet.subscription.quality:
+            self.catch_ups.remove(outlet)
+            outlet.give_up()
+            return False
+        self._tell(outlet, stream, where)
+        cursor.move(where.place, where.next)
+        return True
+
+    def _tell(self, outlet: Outlet, stream: Stream, where: Found) -> None:
+        """Tell the link where it goes on."""
+        if outlet.subscription.quality:
+            assert stream.history is not None
+            before = stream.history.told_before(where.place)
+            before = before or self.qualities[stream.index].attached(stream.next_sequence or None)
+            body = resumed(before, where)
+            self.catch_ups.tell(outlet, stream, where.next, body)
+
+
+def resumed(before: bytes, where: Found) -> bytes:
+    """The quality message for a link that goes on at `where`; `before`: the last one before."""
+    told: dict[str, Any] = msgspec.json.decode(before)
+    kept = {key: told[key] for key in _LASTING}
+    if where.why:
+        kept["state"] = "STALE"
+        kept["stale"] = [*kept["stale"], *where.lost]
+        kept["doubt"] = where.why
+    return msgspec.json.encode(
+        {**kept, "reason": "resume", "next": where.next, "lost": list(where.lost)}
+    )

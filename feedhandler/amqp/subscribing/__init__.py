@@ -1,0 +1,1 @@
+"""The subscriber's side, `feedhandler.subscribe`: attaching, resuming, joining several sources."""

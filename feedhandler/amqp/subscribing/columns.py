@@ -1,0 +1,270 @@
+"""A batch of received packets, decoded into columns.
+
+What `Subscriber.batches()` yields: the bytes of everything one read brought, in order, scanned
+once, and each message type's fields as numpy arrays or an Arrow record batch, all in compiled
+code.
+"""
+
+from collections import Counter
+from typing import Any
+
+import cython
+import numpy
+
+if cython.compiled:
+    from cython.cimports.feedhandler.amqp.proton import ReceiverLink
+    from cython.cimports.feedhandler.amqp.subscribing.inbox import Inbox
+else:
+    from feedhandler.amqp.proton import ReceiverLink
+    from feedhandler.amqp.subscribing.inbox import Inbox
+
+from feedhandler.amqp.subscribing.inbox import Inbox, built_in_feed, day_of
+from feedhandler.codecs import REJECT_TEXT, PacketKind, PeerError, Reject, UsageError
+from feedhandler.codecs.columns import Columns
+from feedhandler.codecs.scanner import (
+    NO_SEND_TIME,
+    MessageIndex,
+    PacketHeader,
+    scan_messages,
+    scan_packets,
+)
+
+#: Messages the index has room for at first; it doubles when a batch holds more.
+INDEX_CAPACITY = 16_384
+
+
+class Workspace:
+    """What one subscriber's batches share, so that none is allocated for each: the index and the
+    decoders of each message type."""
+
+    def __init__(self) -> None:
+        self.index = MessageIndex(INDEX_CAPACITY)
+        self.header = PacketHeader()
+        self.decoders: dict[int | str, Columns] = {}
+
+    def scan(self, feed: Any, data: Any) -> MessageIndex:
+        """Index the packets in `data`. Raises PeerError where they are none of the feed's."""
+        while True:
+            self.index.clear()
+            verdict = scan_packets(feed.table, data, 0, len(data), self.header, self.index)
+            if verdict == Reject.INDEX_FULL:
+                self.index = MessageIndex(2 * self.index.capacity)
+                continue
+            if verdict:
+                raise PeerError(
+                    f"a body is no packet of {feed.name}: {REJECT_TEXT[Reject(verdict)]}"
+                )
+            return self.index
+
+    def scan_bodies(self, batch: "Batch") -> MessageIndex:
+        """Index bodies that are single messages: together they read like one packet's messages.
+
+        Their numbers come from the tags; when the packet was sent, nobody told.
+        """
+        header = self.header
+        header.kind, header.flags = PacketKind.DATA, 0
+        header.sequence, header.service, header.send_time = 0, batch.service, NO_SEND_TIME
+        header.body, header.length, header.count = 0, len(batch.data), batch.count
+        if batch.count > self.index.capacity:
+            self.index = MessageIndex(2 * batch.count)
+        verdict = scan_messages(batch.feed.table, batch.data, 0, header, self.index)
+        if verdict:
+            raise PeerError(
+                f"a body is no message of {batch.feed.name}: {REJECT_TEXT[Reject(verdict)]}"
+            )
+        own = batch.sequences + (batch.numbers if batch.feed.counts_messages else 0)
+        numpy.asarray(self.index.sequences)[: batch.count] = own
+        return self.index
+
+
+_NO_PARTS = bytearray()
+#: All bits of a tag's sequence but the highest, which marks a snapshot block's.
+_LOW_BITS = (1 << 63) - 1
+
+
+@cython.cclass
+class Batch:
+    """Bodies one behind the other.
+
+    data       their bytes
+    count      how many bodies (AMQP messages) there are
+    starts, sizes, stamps, sequences, numbers
+               int64[count]: of each body its start in `data`, its size, the gateway's receive
+               stamp (0 unless asked for), and its tag's sequence and message number (of a
+               snapshot: without the bit that marks it)
+    notes      the quality messages that precede these data, as `Message`s
+    day        trading day of the data, yyyymmdd (0 where unknown)
+    service    service of the first body
+    snapshot   whether these data are part of a snapshot block; no batch has some that are and
+               some that are not
+    """
+
+    def __init__(self, feed: Any, grain: str, quality: list | None, workspace: Workspace) -> None:
+        self.feed = feed
+        self.grain = grain
+        self.notes = quality or []
+        self.data = b""
+        self.parts = _NO_PARTS
+        self.width = self.count = self.day = self.service = 0
+        self.snapshot = False
+        self.workspace = workspace
+        self.scanned: MessageIndex | None = None
+
+    @property
+    def quality(self) -> list[dict[str, Any]]:
+        """What the quality messages that precede these data say."""
+        return [note.quality for note in self.notes]
+
+    @cython.ccall
+    def fill(
+        self,
+        inbox: Inbox,
+        link: ReceiverLink,
+        first: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+    ) -> cython.Py_ssize_t:
+        """Take messages `first` .. `end` - 1 of a link, until a quality message, the border of a
+        snapshot block, or a failure of the inbox.
+
+        Returns how many were taken, and learns from their tags which feed and day they are of.
+        """
+        self.count = inbox.collect(link, first, end)
+        self.width = end - first
+        self.data = inbox.bodies
+        self.parts = inbox.parts
+        self.day = inbox.day
+        self.service = inbox.service
+        self.snapshot = inbox.snapshot and self.count > 0
+        if self.feed is None and self.count > 0:
+            self.feed = built_in_feed(inbox.feed_number)
+        return self.count
+
+    def collect(self, messages: list) -> None:
+        """Take these messages, of one kind and none of them a quality message."""
+        count = len(messages)
+        parts = numpy.zeros((5, count), numpy.int64)
+        sizes = [len(message.body) for message in messages]
+        parts[0, 1:] = numpy.cumsum(sizes[:-1])
+        parts[1] = sizes
+        parts[2] = [message.received_ns for message in messages]
+        parts[3] = [message.sequence & _LOW_BITS for message in messages]
+        parts[4] = [message.number for message in messages]
+        self.data = b"".join([message.body for message in messages])
+        self.parts = bytearray(parts.tobytes())
+        self.count = self.width = count
+        self.day = messages[0].day
+        self.service = messages[0].service
+        self.snapshot = messages[0].snapshot
+        if self.feed is None:
+            self.feed = built_in_feed(messages[0].feed_number)
+
+    def _part(self, number: int) -> Any:
+        return numpy.frombuffer(self.parts, numpy.int64, self.count, 8 * number * self.width)
+
+    @cython.ccall
+    def stamp(self, place: cython.Py_ssize_t) -> cython.longlong:
+        """The receive stamp of one body: quicker than `stamps` where there are few."""
+        if place < 0 or place >= self.count:
+            raise IndexError("the batch has not so many bodies")
+        if cython.compiled:
+            return cython.cast(cython.p_longlong, cython.cast(cython.p_char, self.parts))[
+                2 * self.width + place
+            ]
+        return memoryview(self.parts).cast("q")[2 * self.width + place]
+
+    @property
+    def starts(self) -> Any:
+        """Of each body, its start in `data`."""
+        return self._part(0)
+
+    @property
+    def sizes(self) -> Any:
+        """Of each body, its size in bytes."""
+        return self._part(1)
+
+    @property
+    def stamps(self) -> Any:
+        """Of each body, the gateway's receive stamp in ns since 1970; 0 unless asked for."""
+        return self._part(2)
+
+    @property
+    def sequences(self) -> Any:
+        """Of each body, the sequence number of its (first) packet."""
+        return self._part(3)
+
+    @property
+    def numbers(self) -> Any:
+        """Of each body, its message number in the packet; 65,535 for whole packets."""
+        return self._part(4)
+
+    @property
+    def index(self) -> MessageIndex:
+        """Type, symbol, offset and size of every market message in `data`, until the next batch.
+
+        Raises PeerError where the bodies are no packets of the feed.
+        """
+        if self.scanned is None:
+            if not self.count:
+                self.scanned = MessageIndex(1)
+            elif self.grain == "message" and not self.feed.table.type_in_packet:
+                self.scanned = self.workspace.scan_bodies(self)
+            else:
+                self.scanned = self.workspace.scan(self.feed, self.data)
+        return self.scanned
+
+    def __len__(self) -> int:
+        """Market messages in the batch."""
+        return int(self.index.count)
+
+    def types(self) -> dict[int | str, int]:
+        """How many messages there are of each type."""
+        counts = Counter(self.index.arrays()["types"].tolist())
+        return {self.feed.type_label(code): count for code, count in counts.items()}
+
+    def __bool__(self) -> bool:
+        """A batch is true even where it holds quality messages alone."""
+        return True
+
+    def columns(self, message_type: int | str) -> dict[str, Any]:
+        """All fields of one message type as numpy arrays, one row a message, by field name.
+
+        The arrays are reused: they hold until the subscriber's next batch is asked for columns of
+        the same type. `arrow` gives columns of their own memory.
+        """
+        return self._decoded(message_type).arrays
+
+    def arrow(self, message_type: int | str) -> Any:
+        """The same as a pyarrow RecordBatch."""
+        return self._decoded(message_type).to_arrow()
+
+    def _decoded(self, message_type: int | str) -> Columns:
+        decoders = self.workspace.decoders
+        decoder = decoders.get(message_type)
+        if decoder is None:
+            if self.feed is None:
+                raise UsageError("a batch of quality messages alone has no feed and no columns")
+            decoder = decoders[message_type] = Columns(self.feed, message_type)
+        decoder.decode(self.data, self.index, day_of(self.day))
+        return decoder
+
+
+def pack(messages: list, feed: Any, grain: str, workspace: Workspace) -> list[Batch]:
+    """Messages as batches, as `Batch.fill` would have made them of what a link holds."""
+    found: list[Batch] = []
+    notes: list[Any] = []
+    bodies: list[Any] = []
+    for message in messages:
+        if bodies and (message.content == "quality" or message.snapshot != bodies[0].snapshot):
+            found.append(_packed(notes, bodies, feed, grain, workspace))
+            notes, bodies = [], []
+        (notes if message.content == "quality" else bodies).append(message)
+    if notes or bodies:
+        found.append(_packed(notes, bodies, feed, grain, workspace))
+    return found
+
+
+def _packed(notes: list, bodies: list, feed: Any, grain: str, workspace: Workspace) -> Batch:
+    batch = Batch(feed, grain, notes, workspace)
+    if bodies:
+        batch.collect(bodies)
+    return batch

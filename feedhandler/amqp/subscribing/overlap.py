@@ -1,0 +1,82 @@
+"""Two links of one connection while a subscription is changed: what they bring is made one stream.
+
+What it is for: the old link is drained once the node has taken the new one, so that it comes to an
+end even where nothing is sent; then it is let go of, and the new one is drained once: after that no
+message can come that was handed out already, and the overlap is `over`. `take` hands out what
+`join` makes of both. Of what waits in there no credit is given back.
+
+What it leaves to others: the joining itself (`join`), whose connection it is (`upstream`).
+"""
+
+from collections.abc import Callable
+
+from feedhandler.amqp.subscribing.attachment import Intake
+from feedhandler.amqp.subscribing.inbox import Message, singles
+from feedhandler.amqp.subscribing.join import Join
+
+
+class Overlap:
+    """The stream of `old`, and from some place of each service on that of `new`. `tags`: by
+    service, the tag of what was handed out last. `taken` counts what both links have brought."""
+
+    def __init__(self, old: Intake, new: Intake, tags: dict[int, bytes], grain: str) -> None:
+        self.old = old
+        self.new = new
+        self.tags = dict(tags)
+        self.over = False
+        self.taken = 0
+        self._left = False
+        self._read_old = self._read_new = 0
+        self._batches = grain == "batch"
+        self._join = Join({service: int.from_bytes(tag[8:]) for service, tag in tags.items()})
+
+    def accepted(self) -> None:
+        """The node has taken the new link: no more than it has is wanted of the old one."""
+        self.old.drain()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether `take` would do anything."""
+        if self.old.link.count or self.new.link.count:
+            return True
+        return not self.over and (self.new if self._left else self.old).drained
+
+    def take(self, read: Callable[[Intake], list[Message]]) -> list[Message]:
+        """What is to be handed out of what has come; `read` empties a link. `go_on` follows."""
+        found: list[Message] = []
+        join = self._join
+        self._read_old += self.old.link.count
+        self._read_new += self.new.link.count
+        self.taken += self.old.link.count + self.new.link.count
+        for message in self._read(self.old, read):
+            found += join.old(message)
+        for message in self._read(self.new, read):
+            found += join.new(message)
+        if self.old.drained and not join.done:
+            found += join.old_ended()
+        for message in found:
+            if message.content != "quality" and not message.snapshot:
+                self.tags[message.service] = message.tag
+        return found
+
+    def go_on(self) -> None:
+        """Give credit back, and take the next step; what was taken is in safe hands by now."""
+        consumed, self._read_old = self._read_old, 0
+        self.old.grant(consumed)
+        if not self._join.held:
+            consumed, self._read_new = self._read_new, 0
+            self.new.grant(consumed)
+        if self._join.done and not self._left:
+            self._left = True
+            self.old.attachment.detach(self.old)
+            self.new.drain()
+        elif self._left and self.new.drained and not self.new.link.count:
+            self.over = True
+            self.new.drained = False  # the next change drains it anew
+
+    def _read(self, intake: Intake, read: Callable[[Intake], list[Message]]) -> list[Message]:
+        """What a link holds, batches cut into packets: the links' ones are not the same."""
+        if not intake.link.count:
+            return []
+        messages = read(intake)
+        return [x for each in messages for x in singles(each)] if self._batches else messages

@@ -1,0 +1,122 @@
+"""Several gateways as one source of messages: what stands between the links and the merging core.
+
+What it is for: it reads what the links hold, hands it to `hothot.Merge` in the order in which it
+came, gives credit back for what has left the core again, and asks for a turn when something has
+waited long enough. Of what waits behind a hole no credit is given back, so that a gateway sends no
+more of it than its link's window.
+
+What it leaves to others: keeping the links up (`upstream`), who consumes (`subscriber`).
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from feedhandler.amqp.subscribing.attachment import Intake
+from feedhandler.amqp.subscribing.hothot import NEVER, WHOLE, Merge
+from feedhandler.amqp.subscribing.inbox import Message, feed_of, last_sequence, rewritten, trimmed
+
+
+class MessageShape:
+    """What the merging core has to know of messages of one grain."""
+
+    def __init__(self, grain: str) -> None:
+        self.grain = grain
+
+    def span(self, message: Message) -> tuple[int, int]:
+        """First and last place. Where a feed counts messages, their own numbers tell."""
+        sequence = message.sequence
+        if self.grain == "message":
+            if feed_of(message).counts_messages:
+                place = (sequence + message.number) << 16 | WHOLE
+            else:
+                place = sequence << 16 | message.number
+            return place, place
+        first = sequence << 16 | WHOLE
+        return first, first if self.grain == "packet" else last_sequence(message) << 16 | WHOLE
+
+    def cut(self, message: Message, after: int) -> Message:
+        """A batch without what is at `after` and before."""
+        return trimmed(message, after)
+
+    def note(self, like: Message, body: bytes) -> Message:
+        """A quality message."""
+        return rewritten(like, body)
+
+
+class Several:
+    """The merged messages of several links, numbered from 0. `wake` is called when something may
+    be taken that no link has brought just now."""
+
+    def __init__(self, grain: str, snapshot: bool, wake: Callable[[], None]) -> None:
+        self.merge = Merge(MessageShape(grain), snapshot)
+        self._wake = wake
+        self._intakes: dict[int, Intake] = {}
+        self._prefixes: dict[int, bytes] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def up(self, link: int, intake: Intake, resumed: bool) -> None:
+        """A link is attached."""
+        self._intakes[link] = intake
+        self.merge.up(link, time.monotonic_ns(), resumed)
+        self._set_timer()
+
+    def down(self, link: int, messages: list[Message]) -> None:
+        """A link is over; `messages` are the last ones that it brought."""
+        now_ns = time.monotonic_ns()
+        for message in messages:
+            self.merge.take(link, message, now_ns)
+        self._intakes.pop(link, None)
+        self.merge.down(link, now_ns)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is anything to `take`."""
+        return bool(self.merge.out) or any(x.link.count for x in self._intakes.values())
+
+    def take(self, read: Callable[[Intake], list[Message]]) -> list[Message]:
+        """What has come, and is to be handed out; `read` empties a link."""
+        merge = self.merge
+        now_ns = time.monotonic_ns()
+        before = {link: merge.held(link) for link in self._intakes}
+        for link, intake in tuple(self._intakes.items()):
+            if count := intake.link.count:
+                before[link] += count
+                for message in read(intake):
+                    merge.take(link, message, now_ns)
+        for link, intake in self._intakes.items():
+            if gone := before[link] - merge.held(link):
+                intake.grant(gone)
+        found, merge.out = merge.out, []
+        for message in found[-1:]:
+            self._prefixes[message.service] = message.tag[:8]
+        self._set_timer()
+        return found
+
+    def tags(self) -> dict[int, bytes]:
+        """Of each service the tag up to which the merged stream has come."""
+        return {
+            service: self._prefixes[service] + (at >> 16).to_bytes(8) + (at & WHOLE).to_bytes(2)
+            for service, at in self.merge.places().items()
+            if service in self._prefixes
+        }
+
+    def close(self) -> None:
+        """No more turns."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _set_timer(self) -> None:
+        self.close()
+        deadline = self.merge.deadline
+        if deadline != NEVER:
+            delay = max(0.0, (deadline - time.monotonic_ns()) / 1e9) + 0.001
+            self._timer = asyncio.get_running_loop().call_later(delay, self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        self.merge.tick(time.monotonic_ns())
+        self._set_timer()
+        if self.merge.out:
+            self._wake()

@@ -1,0 +1,570 @@
+"""`feedhandler.subscribe`: an AMQP 1.0 subscriber for asyncio and uvloop.
+
+    async with feedhandler.subscribe("amqp://127.0.0.1:5672", "euronext.104") as messages:
+        async for message in messages:
+            print(message.key, message.seq, message.records())
+
+What it is for: the stream as it is handed out, as `Message` objects, or with `batches()` whole
+reads at a time, decoded into columns by compiled code. Credit is granted as messages are consumed,
+so a slow consumer slows down nobody but itself. A hole in a link's numbering is an error, never
+silence; what came before it is handed out first. A connection that is lost comes back, and the
+stream goes on behind the last message (`upstream`, `aftermath`).
+
+Quality messages stand in the stream where they belong. As each is handed out, `quality` has what
+it says of its service, and `on_quality` is called with it. With `snapshot=True` the stream begins
+with a snapshot block of each service.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from types import EllipsisType, TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from feedhandler.amqp.identity import Identity, Login
+from feedhandler.amqp.quality import Quality
+from feedhandler.amqp.subscribing.aftermath import RESUME
+from feedhandler.amqp.subscribing.attachment import Intake
+from feedhandler.amqp.subscribing.columns import Batch, Workspace, pack
+from feedhandler.amqp.subscribing.inbox import Message
+from feedhandler.amqp.subscribing.request import CREDIT, Request, parse_endpoint
+from feedhandler.amqp.subscribing.several import Several
+from feedhandler.amqp.subscribing.upstream import ConnectionEvent, Reconnection, State, Upstream
+from feedhandler.codecs import PeerError, UsageError, load_feed
+
+#: States, the best first.
+_STATES = (State.UP, State.CONNECTING, State.WAITING, State.CLOSED)
+
+
+class Subscriber:
+    """One subscription's messages; an asynchronous context manager and iterator.
+
+    Raises UsageError for what the caller asked wrong, PeerError where the node cannot be reached
+    at the start, refuses the address, or sends what no node may; without `reconnect` also where
+    the connection or the link ends.
+
+    `quality` has, by service, what the latest quality message handed out says; `state` tells
+    whether it is attached.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        request: Request,
+        *,
+        feed: Any = None,
+        credit: int | None = None,
+        on_quality: Callable[[Quality], object] | None = None,
+        on_connection: Callable[[ConnectionEvent], object] | None = None,
+        how: Reconnection,
+        login: Login | None = None,
+    ) -> None:
+        request.check()
+        self._identities = [Identity(parse_endpoint(url), login) for url in urls]
+        self.urls = tuple(identity.endpoint.shown for identity in self._identities)
+        if not self.urls or len(set(self.urls)) < len(self.urls):
+            raise UsageError("subscribe to one gateway, or to several different ones")
+        self.request = request
+        self.grain = request.grain
+        self.feed = load_feed(feed) if isinstance(feed, str) else feed
+        self.credit = credit or CREDIT[request.grain]
+        self.quality: dict[int, Quality] = {}
+        self.on_quality = on_quality
+        self.on_connection = on_connection
+        self.how = how
+        self._ready: deque[Message] = deque()
+        self._workspace = Workspace()
+        self._error: Exception | None = None
+        self._ended = False
+        self._waiting: list[asyncio.Future[None]] = []
+        self._callback: Callable[[Batch], object] | None = None
+        self._upstreams: list[Upstream] = []
+        #: The only one; of several, any.
+        self._upstream: Upstream
+        self._several: Several | None = None
+        self._changing = 0
+        self._loop: asyncio.AbstractEventLoop
+
+    @property
+    def state(self) -> State:
+        """UP: attached; WAITING, CONNECTING: coming back; CLOSED: over. Of several gateways, how
+        the best off is."""
+        return min((x.state for x in self._upstreams), key=_STATES.index, default=State.CLOSED)
+
+    @property
+    def states(self) -> dict[str, State]:
+        """The same of each gateway, by URL."""
+        return {x.url: x.state for x in self._upstreams}
+
+    @property
+    def reconnects(self) -> int:
+        """How often a connection was lost and came back."""
+        return sum(max(0, x.connects - 1) for x in self._upstreams)
+
+    # -- connecting and leaving -------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        self._loop = asyncio.get_running_loop()
+        self._turn = asyncio.Lock()
+        merged = len(self.urls) > 1
+        if merged:
+            self._several = Several(self.grain, self.request.snapshot, self._woken)
+        self._upstreams = [
+            Upstream(
+                identity,
+                self.request,
+                feed=self.feed,
+                credit=self.credit,
+                how=self.how,
+                owner=self,
+                merged=merged,
+            )
+            for identity in self._identities
+        ]
+        self._upstream = self._upstreams[0]
+        try:
+            await self._start()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def _start(self) -> None:
+        """Attach: to all gateways, of which one is enough to begin with."""
+        if self._several is None:
+            await self._upstream.start()
+            return
+        wait = self.how.reconnect
+        starts = (x.start(wait=wait) for x in self._upstreams)
+        for failure in await asyncio.gather(*starts, return_exceptions=True):
+            if failure is not None:
+                raise failure
+        if not any(x.connects for x in self._upstreams):
+            reasons = "; ".join(f"{x.url}: {x.reason}" for x in self._upstreams)
+            raise PeerError(f"none of the gateways can be had: {reasons}", "is one running?")
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Detach and disconnect; messages not consumed yet are dropped."""
+        await asyncio.gather(*(x.close() for x in self._upstreams))
+        if self._several is not None:
+            self._several.close()
+        self._finish(None)
+
+    def _finish(self, error: Exception | None) -> None:
+        """The stream is over; what was received may still be consumed."""
+        if not self._ended:
+            self._ended = True
+            self._error = error
+            self._notify()
+
+    def _fail(self, error: Exception) -> None:
+        """What was received is at fault: that is why the stream is over, whatever else is."""
+        self._finish(error)
+        self._error = error
+        for upstream in self._upstreams:
+            self._loop.create_task(upstream.stop_trying())
+
+    # -- what the upstream tells ------------------------------------------------------------
+
+    def arrived(self, intake: Intake) -> None:
+        """Messages wait on the link: hand them to the callback, or wake who waits for them."""
+        if self._callback is None:
+            self._notify()
+        elif self._several is not None or self._upstream.overlap is not None:
+            self._woken()
+        elif intake is self._upstream.intake:
+            self._call_back(intake)
+
+    def _woken(self) -> None:
+        """Something may be taken of what several links have brought."""
+        if self._callback is None:
+            self._notify()
+            return
+        try:
+            self._fill()
+            self._deliver_ready(self._callback)
+        except Exception as error:  # raised where `deliver` waits
+            self._fail(error)
+
+    def lost(self, upstream: Upstream, intake: Intake) -> None:
+        """The link is over: keep what it holds."""
+        if self._several is not None:
+            link = self._upstreams.index(upstream)
+            self._several.down(link, self._take(intake) if intake.link.count else [])
+            self._woken()
+        elif upstream.overlap is not None:
+            self._fill()
+            self._woken()
+        elif self._callback is not None:
+            self._call_back(intake)
+        elif intake.link.count and not self._ended:
+            self._ready.extend(self._take(intake))
+            self._notify()
+
+    def changed(self, upstream: Upstream, event: ConnectionEvent) -> None:
+        """Attached, or no longer."""
+        if event.connected and self._several is not None:
+            link = self._upstreams.index(upstream)
+            self._several.up(link, upstream.intake, bool(event.resumed))
+            self._woken()
+        self._notify()
+        if self.on_connection is not None:
+            self.on_connection(event)
+
+    def ended(self, upstream: Upstream, error: Exception | None) -> None:
+        """There will be no other connection to this gateway: the end, unless there are others."""
+        if all(x.state is State.CLOSED for x in self._upstreams):
+            self._finish(error)
+
+    async def ready_to_attach(self) -> None:
+        """Wait while more is unread than one connection may bring."""
+        while len(self._ready) > self.credit and not (self._ended or self._changing):
+            await self._wait()
+
+    def tags(self, upstream: Upstream) -> dict[int, bytes]:
+        """How far each service was read."""
+        if self._several is None:
+            return upstream.tags
+        others = (x for x in self._upstreams if x is not upstream)
+        return {} if any(x.state is State.UP for x in others) else self._several.tags()
+
+    # -- another subscription ---------------------------------------------------------------
+
+    async def change(
+        self, *patterns: str, types: Iterable[int | str] | EllipsisType | None = ...
+    ) -> None:
+        """Go over to other patterns and message types; what is left out stays as it is, and
+        `types=None` are all. Returns once the gateway has taken it.
+
+        What is in both subscriptions goes on without a hole and comes once; what is new begins
+        at one place of each service, a round trip later at most where the consumer keeps up, and
+        what is no longer wanted ends there.
+
+        Raises PeerError where the gateway refuses, or cannot be had any more: then the stream goes
+        on as it was, or has ended. Raises UsageError where several gateways are attached to.
+        """
+        if self._several is not None:
+            raise UsageError(
+                "a subscription to several gateways cannot be changed",
+                "subscribe anew, and leave the former one when that has begun",
+            )
+        if any("?" in pattern for pattern in patterns[1:]) or "?" in "".join(patterns[:-1]):
+            raise UsageError("a pattern with options stands alone")
+        asked: dict[str, Any] = {}
+        if patterns:
+            asked["pattern"] = ",".join(patterns)
+        if not isinstance(types, EllipsisType):
+            asked["types"] = None if types is None else tuple(types)
+        if not asked:
+            raise UsageError("change to what?", "name patterns, or types=")
+        self._changing += 1
+        self._notify()
+        try:
+            async with self._turn:
+                await self._finish_change()
+                request = msgspec.structs.replace(self.request, **asked)
+                await self._upstream.change(request)
+                self.request = request
+        finally:
+            self._changing -= 1
+
+    async def _finish_change(self) -> None:
+        """Let the change before this one come to its end, though nobody may be consuming."""
+        while self._upstream.overlap is not None and not self._ended:
+            if self._callback is None and self._fill():
+                continue
+            await self._wait()
+
+    # -- consuming --------------------------------------------------------------------------
+
+    def _call_back(self, intake: Intake) -> None:
+        """Hand what an intake holds to the callback."""
+        assert self._callback is not None
+        count = intake.link.count
+        try:
+            for batch in self._gather(intake):
+                self._note_all(batch.notes)
+                self._callback(batch)
+            intake.grant(count)
+        except Exception as error:  # raised where `deliver` waits
+            self._fail(error)
+
+    def _pull(self) -> bool:
+        """Take what several gateways have brought; whether that was anything."""
+        assert self._several is not None
+        if not self._several.waiting:
+            return False
+        self._ready.extend(self._several.take(self._take))
+        return True
+
+    def _fill(self) -> bool:
+        """Make messages ready of what has arrived; whether there was anything."""
+        if self._several is not None:
+            return self._pull()
+        overlap = self._upstream.overlap
+        if overlap is not None:
+            if not overlap.waiting:
+                return False
+            self._ready.extend(self._heard(overlap.take(self._read)))
+            self._upstream.go_on()
+            self._notify()
+            return True
+        intake = self._upstream.intake
+        if not (count := intake.link.count):
+            return False
+        self._ready.extend(self._take(intake))
+        intake.grant(count)
+        return True
+
+    def _deliver_ready(self, callback: Callable[[Batch], object]) -> None:
+        for batch in self._pack():
+            self._note_all(batch.notes)
+            if batch.count or batch.notes:
+                callback(batch)
+
+    def _notify(self) -> None:
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_result(None)
+        self._waiting.clear()
+
+    async def _wait(self) -> None:
+        """Until something was received or the stream is over."""
+        news = self._loop.create_future()
+        self._waiting.append(news)
+        await news
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        ready = self._ready
+        while True:
+            while not ready:
+                if self._fill():
+                    continue
+                if self._ended:
+                    if self._error is not None:
+                        raise self._error
+                    raise StopAsyncIteration
+                await self._wait()
+            message = ready.popleft()
+            if message.content != "quality" or self._note(message):
+                return message
+
+    def _take(self, intake: Intake) -> list[Message]:
+        """The messages that a link gathered, as they are to be handed out."""
+        before = intake.inbox.notes
+        found = self._read(intake)
+        return self._heard(found) if intake.inbox.notes != before else found
+
+    def _read(self, intake: Intake) -> list[Message]:
+        """The messages that a link gathered, as objects; those before the first bad one."""
+        link, inbox = intake.link, intake.inbox
+        bounds = memoryview(link.bounds).cast("q")
+        try:
+            found = inbox.read(link.arena, bounds, link.count)
+        finally:
+            bounds.release()
+            link.clear()
+        if inbox.failure is not None:
+            self._fail(inbox.failure)
+        return found
+
+    def _heard(self, messages: Iterable[Message]) -> list[Message]:
+        """The messages with what the upstream makes of the quality messages among them."""
+        found: list[Message] = []
+        for message in messages:
+            if message.content == "quality":
+                found.extend(self._upstream.hear(message))
+            else:
+                found.append(message)
+        return found
+
+    def _note(self, note: Message) -> bool:
+        """Keep what a quality message says, and tell who wants to hear of it; whether it is to be
+        handed out."""
+        try:
+            told = msgspec.json.decode(note.body, type=Quality)
+        except msgspec.DecodeError as error:
+            wrong = PeerError(f"a quality message cannot be read: {error}")
+            self._ready.clear()
+            self._fail(wrong)
+            raise wrong from None
+        self.quality[told.service] = told
+        if self.on_quality is not None and (self.request.quality or told.reason == RESUME):
+            self.on_quality(told)
+        return self.request.quality
+
+    def _note_all(self, notes: list[Message]) -> None:
+        """The same for those of a batch, which keeps the ones to be handed out."""
+        notes[:] = [note for note in notes if self._note(note)]
+
+    async def batches(self) -> AsyncIterator[Batch]:
+        """All that arrives, a `Batch` a read: packets one behind the other, ready for columns.
+
+        A quality message ends a batch early and comes with the following one, whose data it
+        precedes. So no batch has packets of a snapshot block and live ones.
+        """
+        while True:
+            if self._ready:
+                for batch in self._pack():
+                    self._note_all(batch.notes)
+                    if batch.count or batch.notes:
+                        yield batch
+                continue
+            if self._several is not None or self._upstream.overlap is not None:
+                if self._fill():
+                    continue
+            elif count := self._upstream.intake.link.count:
+                intake = self._upstream.intake
+                for batch in self._gather(intake):
+                    self._note_all(batch.notes)
+                    if batch.count or batch.notes:
+                        yield batch
+                intake.grant(count)
+                continue
+            if self._ended:
+                if self._error is not None:
+                    raise self._error
+                return
+            else:
+                await self._wait()
+
+    async def deliver(self, callback: Callable[[Batch], object]) -> None:
+        """Call `callback` with each batch, straight from the read that brought it.
+
+        The shortest way from the socket to the caller: no task has to be woken in between. Returns
+        when the stream has ended; raises what ended it, the callback's own exception included. The
+        callback must be quick: while it runs, nothing else of the event loop does.
+        """
+        self._deliver_ready(callback)
+        self._callback = callback
+        try:
+            self._call_back_all()
+            while not self._ended:
+                await self._wait()
+            self._call_back_all()
+            if self._error is not None:
+                raise self._error
+        finally:
+            self._callback = None
+
+    def _call_back_all(self) -> None:
+        """Hand what waits on the links to the callback."""
+        if self._several is not None or self._upstream.overlap is not None:
+            self._woken()
+        elif self._upstream.intake.link.count:
+            self._call_back(self._upstream.intake)
+
+    def _pack(self) -> list[Batch]:
+        """What waits as messages, as batches."""
+        waiting = list(self._ready)
+        self._ready.clear()
+        return pack(waiting, self.feed, self.grain, self._workspace)
+
+    def _gather(self, intake: Intake) -> list[Batch]:
+        """What a link holds, as batches; almost always one."""
+        link = intake.link
+        end = link.count
+        try:
+            batch = Batch(self.feed, self.grain, None, self._workspace)
+            taken = batch.fill(intake.inbox, link, 0, end)
+            if taken == end:
+                return [batch]
+            found = self._gather_the_rest(intake, [batch] if taken else [], taken)
+        finally:
+            link.clear()
+        if intake.inbox.failure is not None:
+            self._fail(intake.inbox.failure)
+        return found
+
+    def _gather_the_rest(self, intake: Intake, found: list[Batch], at: int) -> list[Batch]:
+        """The rest of what the link holds, from a quality message or a block's border on, until
+        the inbox fails: a quality message goes with what follows it."""
+        link, inbox = intake.link, intake.inbox
+        end = link.count
+        bounds = memoryview(link.bounds).cast("q")
+        try:
+            while at < end and inbox.failure is None:
+                quality: list[Message] = []
+                while at < end and (note := inbox.quality_at(link.arena, bounds, at)):
+                    quality.append(note)
+                    at += 1
+                batch = Batch(self.feed, self.grain, self._heard(quality), self._workspace)
+                if at < end and inbox.failure is None:
+                    at += batch.fill(inbox, link, at, end)
+                if quality or batch.count:
+                    found.append(batch)
+            return found
+        finally:
+            bounds.release()
+
+
+def subscribe(
+    url: str | Sequence[str],
+    pattern: str,
+    *,
+    as_: str = "packet",
+    types: Iterable[int | str] | None = None,
+    quality: bool = True,
+    stamp: bool = False,
+    snapshot: bool = False,
+    full: str | None = None,
+    feed: Any = None,
+    credit: int | None = None,
+    reconnect: bool = True,
+    resume: bool = True,
+    give_up_seconds: float | None = None,
+    on_quality: Callable[[Quality], object] | None = None,
+    on_connection: Callable[[ConnectionEvent], object] | None = None,
+    login: Login | None = None,
+) -> Subscriber:
+    """Subscribe to a routing key or pattern of a gateway's embedded node, or of several gateways'
+    that serve the same: attached to all of them at once, the first copy of everything is handed
+    out, and any of them may fall away.
+
+    `as_`: `packet`, `batch` or `message`. `types`: market message types wanted, all where None.
+    `quality`: with quality messages. `stamp`: with the gateway's receive stamps. `snapshot`: with
+    a snapshot of each service soon after the start. `full`: what gives way where too much waits at
+    the gateway: `detach`, `drop_oldest` or `conflate`; what the gateway has for all where None.
+    `feed`: the description (a `Feed`, or a name) where it is no built-in one. `credit`: messages on
+    their way at most. `login`: who we are and whom we believe, beside what the URL says; amqps://
+    speaks TLS.
+
+    `reconnect`: come back after a lost connection, for `give_up_seconds` at most (None: for ever).
+    `resume`: go on behind the last message, where the gateway still has what came since; where it
+    has not, a quality message with reason `resume` says what is lacking.
+
+    `on_quality`: called with each quality message, in its place in the stream. `on_connection`:
+    called with each `ConnectionEvent`, when it happens.
+    """
+    request = Request(
+        pattern=pattern,
+        grain=as_,
+        types=None if types is None else tuple(types),
+        quality=quality,
+        stamp=stamp,
+        snapshot=snapshot,
+        full=full,
+    )
+    return Subscriber(
+        (url,) if isinstance(url, str) else tuple(url),
+        request,
+        feed=feed,
+        credit=credit,
+        on_quality=on_quality,
+        on_connection=on_connection,
+        how=Reconnection(reconnect=reconnect, resume=resume, give_up_seconds=give_up_seconds),
+        login=login,
+    )

@@ -1,0 +1,58 @@
+"""Does a snapshot belong to the numbering that its stream is in? Send times tell.
+
+A LastSeqNum says how far a snapshot goes, but not in which numbering: one that was cut before a
+reset and comes late looks as if it were of the new one. When it was sent cannot be mistaken. The
+start of a snapshot that holds packet n left the exchange after packet n did, and before n + 1, or
+not long after. So its send time is compared with those of published packets on either side; those
+that were retransmitted are passed over, for a server may put its own time on them.
+
+What this leaves open: a snapshot cut within `refresh_clock_us` of a reset (a host's clock may be
+off by so much), and one with no live packet beside it that is still held.
+"""
+
+from typing import Any
+
+from feedhandler.codecs.scanner import PacketHeader, parse_header
+from feedhandler.retrans.protocol import RETRANSMITTED
+from feedhandler.retrans.refresh import Snapshot
+from feedhandler.retrans.settings import RecoverySettings
+from feedhandler.retrans.store import PacketStore
+
+#: How many retransmitted packets in a row are passed over.
+PASSED_OVER_MAX = 1000
+
+
+class SendTimes:
+    """Compares snapshots of one feed with what was published; `fit` is the one question."""
+
+    def __init__(self, feed: Any, settings: RecoverySettings) -> None:
+        self._feed = feed
+        self._early_ns = settings.refresh_clock_us * 1000
+        #: An exchange may take its time between cutting a snapshot and sending it.
+        self._late_ns = settings.refresh_timeout_us * 1000
+        self._header = PacketHeader()
+
+    def fit(self, snapshot: Snapshot, store: PacketStore) -> bool:
+        """Was the snapshot sent after the last packet in it, and not long after the next one?
+        True where the store has neither."""
+        begin, end = store.taken - store.count, store.taken
+        place = store.find(begin, end, snapshot.last + 1)
+        ahead_ns = self._ahead_ns(snapshot, store, range(place - 1, begin - 1, -1))
+        if ahead_ns is not None and ahead_ns > self._early_ns:
+            return False
+        ahead_ns = self._ahead_ns(snapshot, store, range(place, end))
+        return ahead_ns is None or -ahead_ns <= self._late_ns
+
+    def _ahead_ns(self, snapshot: Snapshot, store: PacketStore, serials: range) -> int | None:
+        """Nanoseconds from the sending of the snapshot to that of the first live packet among
+        these; None where there is none."""
+        header = self._header
+        for serial in serials[:PASSED_OVER_MAX]:
+            packet = store.packet(serial)
+            if packet is None:
+                return None
+            data = packet[2]
+            parse_header(self._feed.table, data, 0, len(data), header)
+            if header.flags != RETRANSMITTED:
+                return self._feed.send_times_apart_ns(snapshot.send_time, header.send_time)
+        return None
