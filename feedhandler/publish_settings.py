@@ -107,6 +107,9 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         _setting("what one AMQP message holds: packet, batch or message"),
     ] = msgspec.field(name="as", default="packet")
     quality: Annotated[bool, _setting("publish quality messages too")] = True
+    stamp: Annotated[
+        bool, _setting("with the kernel's receive stamp: the annotation x-opt-received-ns")
+    ] = False
     window: Annotated[int, _setting("unconfirmed messages at most", ge=1, le=10_000)] = 2000
     queue_bytes: Annotated[
         _Bytes, _setting("bytes that wait or are unconfirmed at most; beyond it `when_full`")
@@ -153,7 +156,8 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def address(self) -> str:
         """What is published, in the words of a subscription's address."""
         types = f"&types={self.types}" if self.types else ""
-        return f"{self.patterns}?as={self.grain}&quality={int(self.quality)}{types}"
+        stamp = "&stamp=1" if self.stamp else ""
+        return f"{self.patterns}?as={self.grain}&quality={int(self.quality)}{types}{stamp}"
 
     @property
     def form(self) -> Literal["exchange", "topic", "queue"]:

@@ -66,6 +66,17 @@ def _section(descriptor: int, constructor: int, count: int, content: bytes) -> b
     )
 
 
+def annotations_section(pairs: bytes, count: int) -> bytes:
+    """A section of message annotations: `count` encoded values, each key before what it says."""
+    return _section(0x72, 0xD1, count, pairs)
+
+
+def stamp_section(pairs: bytes = b"", count: int = 0) -> bytes:
+    """The same with the receive stamp behind the pairs; its last eight bytes are the stamp."""
+    stamp = _symbol(RECEIVED_ANNOTATION) + b"\x81" + bytes(8)
+    return annotations_section(pairs + stamp, count + 2)
+
+
 @cython.cclass
 class Template:
     """The constant bytes of every message with one routing key and kind of body.
@@ -82,7 +93,7 @@ class Template:
         annotations = b""
         self.stamp_at = -1
         if stamped:
-            annotations = _section(0x72, 0xD1, 2, _symbol(RECEIVED_ANNOTATION) + b"\x81" + bytes(8))
+            annotations = stamp_section()
             self.stamp_at = len(annotations) - 8
         before_tag = b"\xa0" + bytes([TAG_BYTES])
         properties = (

@@ -5,6 +5,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
+from amqp_kit import STAMP_NS
 from broker_kit import Broker
 from broker_kit.clients import consume
 from node_kit import NodeRig, in_thread
@@ -65,7 +66,9 @@ def test_brokers_of_all_kinds_are_published_to_at_once(
     async def story() -> None:
         rig = NodeRig()
         configs = [
-            PublishConfig(name=each.kind, to=each.url, **prepared(each, "publish.together"))
+            PublishConfig(
+                name=each.kind, to=each.url, stamp=True, **prepared(each, "publish.together")
+            )
             for each in brokers
         ]
         publishers = Publishers(
@@ -79,6 +82,9 @@ def test_brokers_of_all_kinds_are_published_to_at_once(
         await publishers.stop(5.0)
         await rig.node.stop(0.1)
         for each in brokers:
-            check_stream(await in_thread(consume, each, "publish.together.all"), 200)
+            found = await in_thread(consume, each, "publish.together.all")
+            check_stream(found, 200)
+            stamps = [message.annotations["x-opt-received-ns"] for message in data(found)]
+            assert stamps == [STAMP_NS + number for number in range(1, 201)], "handed on"
 
     asyncio.run(story())

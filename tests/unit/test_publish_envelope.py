@@ -28,10 +28,11 @@ class Parts(PublisherLink):
         return 0
 
 
-def message(key: str, body: bytes, content: str = framing.CONTENT_PACKET) -> bytes:
-    """A message of ours as it waits."""
+def message(key: str, body: bytes, content: str = framing.CONTENT_PACKET, stamp: int = 0) -> bytes:
+    """A message of ours as it waits; `stamp`: with this receive stamp."""
     frame = Frame(70_000)
-    frame.begin(Template(key, content, prefix_of(FEED, 104)), 7, framing.WHOLE_PACKET, 0)
+    template = Template(key, content, prefix_of(FEED, 104), stamp > 0)
+    frame.begin(template, 7, framing.WHOLE_PACKET, stamp)
     frame.append(body, 0, len(body))
     frame.finish(3)
     return frame.snapshot()
@@ -78,6 +79,32 @@ def test_artemis_is_told_that_the_address_is_a_topics() -> None:
     )
     assert made.address == "md.euronext.104"
     assert made.annotations == {"x-opt-jms-dest": 1}
+
+
+#: Brokers whose messages say where they go, and that annotate nothing.
+OTHERS: tuple[tuple[str, Any, dict[str, int]], ...] = (("rabbitmq-4", "exchange", {}),)
+STAMP = 1_790_000_000_123_456_789
+
+
+def test_without_an_address_a_stamped_message_goes_as_it_is() -> None:
+    made = enveloped(Envelope(), "euronext.104", message("euronext.104", b"body", stamp=STAMP))
+    assert made.annotations == {"x-opt-received-ns": STAMP}
+    assert (made.subject, bytes(made.body), made.durable) == ("euronext.104", b"body", True)
+
+
+def test_a_stamp_stands_beside_what_the_envelope_annotates() -> None:
+    key = "euronext.104"
+    for kind, form, own in (("artemis", "topic", {"x-opt-jms-dest": 1}), *OTHERS):
+        way = way_to(kind, form, "md", True)
+        envelope = Envelope(way.annotations, way.to)
+        stamped = enveloped(envelope, key, message(key, b"body", stamp=STAMP))
+        plain = enveloped(envelope, key, message(key, b"body"))
+        again = enveloped(envelope, key, message(key, b"body", stamp=STAMP + 1))
+        assert stamped.annotations == {**own, "x-opt-received-ns": STAMP}
+        assert again.annotations == {**own, "x-opt-received-ns": STAMP + 1}
+        assert (plain.annotations or {}) == own
+        for field in ("id", "subject", "address", "group_sequence", "body"):
+            assert getattr(stamped, field) == getattr(plain, field)
 
 
 def test_addresses_are_made_once_and_remembered_within_a_bound() -> None:

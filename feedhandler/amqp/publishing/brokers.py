@@ -26,9 +26,9 @@ KINDS = (RABBITMQ_3, RABBITMQ_4, ARTEMIS, QPID)
 #: What messages go to; the word is the key in the configuration.
 Form = Literal["exchange", "topic", "queue"]
 
-#: Message annotations that tell Artemis to treat the address in `to` as a topic's: the one key
+#: The message annotation that tells Artemis to treat the address in `to` as a topic's: the key
 #: `x-opt-jms-dest` with the byte 1 (amqp-bindmap-jms, 3.2.1).
-_AS_TOPIC = b"\x00\x53\x72\xc1\x13\x02\xa3\x0ex-opt-jms-dest\x51\x01"
+_AS_TOPIC = b"\xa3\x0ex-opt-jms-dest\x51\x01"
 
 
 #: What a link to an exchange of Broker-J is told with whose unroutableMessageBehaviour is DISCARD.
@@ -42,7 +42,8 @@ class Way:
     `address`: the target's, empty where each message has its own. `capability`: what the target is
     to be able to do. `durable`: a queue that comes into being is to be. `outcomes`: say which
     outcomes we understand. `to`: the address of a message by its subject. `annotations`: an encoded
-    section. `probe`: a target to attach to first, to see that it is there and may be written to.
+    annotation, key and value. `probe`: a target to attach to first, to see that it is there and may
+    be written to.
     """
 
     address: str = ""

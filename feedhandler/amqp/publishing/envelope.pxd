@@ -6,6 +6,6 @@ from feedhandler.amqp.proton cimport PublisherLink
 cdef class Envelope:
     cdef object address
     cdef unsigned char[::1] lead
-    cdef Py_ssize_t size_at
+    cdef unsigned char[::1] stamped
     cdef dict known
     cpdef int send(self, PublisherLink link, unsigned long long number, str key, bytes data)

@@ -6,7 +6,8 @@ message waits without either, because what the broker is may not be known yet, o
 by the time it is sent again. An `Envelope` is what one connection adds as it sends.
 
 What it promises: the header says durable always (a broker may take a message without one for
-transient); all else of a message is the same whichever way it goes.
+transient); all else of a message is the same whichever way it goes. A message that brings the
+receive stamp has one section of annotations all the same, with the stamp beside the envelope's own.
 
 What it leaves to others: which broker wants what (`brokers`).
 """
@@ -22,7 +23,7 @@ else:
     from feedhandler.amqp.framing import read_uint, write_uint
     from feedhandler.amqp.proton import PublisherLink
 
-from feedhandler.amqp.framing import TAG_BYTES
+from feedhandler.amqp.framing import TAG_BYTES, annotations_section, stamp_section
 
 #: The header section: durable, all else as by default (AMQP 1.0, 3.2.1).
 HEADER = b"\x00\x53\x70\xc0\x02\x01\x41"
@@ -35,22 +36,29 @@ _BEFORE_SIZE = b"\x00\x53\x73\xd0"
 _AFTER_SIZE = cython.declare(cython.Py_ssize_t, 8)
 _TO_AT = cython.declare(cython.Py_ssize_t, 8 + 4 + 2 + TAG_BYTES + 1)
 _ADDRESSES_MAX = cython.declare(cython.Py_ssize_t, ADDRESSES_MAX)
+# One that brings the receive stamp has a section before that, which ends with the stamp.
+_ANNOTATIONS = cython.declare(cython.int, 0x72)
+_STAMP_BYTES = cython.declare(cython.Py_ssize_t, len(stamp_section()))
 
 
 @cython.cclass
 class Envelope:
-    """`annotations`: an encoded section, or nothing. `address(subject)`: what a message has in its
-    `to`; None where the link says where messages go."""
+    """`annotations`: encoded pairs of a map, two values each, to go with `address`; or nothing.
+    `address(subject)`: what a message has in its `to`; None where the link says where messages
+    go."""
 
     def __init__(
         self, annotations: bytes = b"", address: Callable[[str], str] | None = None
     ) -> None:
+        assert address is not None or not annotations, "annotations go with an address"
         self.address = address
-        lead = bytearray(HEADER + annotations)
+        self.lead = bytearray(HEADER)
+        self.stamped = self.lead
         if address is not None:
-            lead += _BEFORE_SIZE + bytes(4)
-        self.lead = lead
-        self.size_at = len(lead) - 4
+            plain = annotations_section(annotations, 2) if annotations else b""
+            self.lead = bytearray(HEADER + plain + _BEFORE_SIZE + bytes(4))
+            section = stamp_section(annotations, 2) if annotations else stamp_section()
+            self.stamped = bytearray(HEADER + section + _BEFORE_SIZE + bytes(4))
         self.known = {}
 
     @cython.ccall
@@ -65,9 +73,15 @@ class Envelope:
         to = self.known.get(key)
         if to is None:
             to = self._learn(key)
-        size: cython.ulonglong = read_uint(data, 4, 4) + len(to) - 1
-        write_uint(self.lead, self.size_at, 4, size)
-        link.send_parts(number, self.lead, data, _AFTER_SIZE, _TO_AT, to)
+        lead: cython.uchar[::1] = self.lead
+        begin: cython.Py_ssize_t = 0
+        if data[2] == _ANNOTATIONS:
+            lead = self.stamped
+            begin = _STAMP_BYTES
+            write_uint(lead, len(lead) - 16, 8, read_uint(data, begin - 8, 8))
+        size: cython.ulonglong = read_uint(data, begin + 4, 4) + len(to) - 1
+        write_uint(lead, len(lead) - 4, 4, size)
+        link.send_parts(number, lead, data, begin + _AFTER_SIZE, begin + _TO_AT, to)
         return 0
 
     def _learn(self, key: str) -> bytes:
