@@ -13,11 +13,13 @@ BUCKETS = 32 * 36 + 64
 
 @cython.cclass
 class Histogram:
-    """Counts of values, in nanoseconds."""
+    """Counts of values, in nanoseconds; `count`, `total`, `minimum` and `maximum` are exact."""
 
     def __init__(self) -> None:
         self.buckets = memoryview(numpy.zeros(BUCKETS, numpy.uint64))
         self.count = 0
+        self.total = 0
+        self.minimum = 0
         self.maximum = 0
 
     @cython.locals(exponent=cython.longlong, top=cython.longlong)
@@ -35,7 +37,10 @@ class Histogram:
         if exponent >= len(self.buckets):
             exponent = len(self.buckets) - 1
         self.buckets[exponent] += 1
+        if value < self.minimum or self.count == 0:
+            self.minimum = value
         self.count += 1
+        self.total += value
         if value > self.maximum:
             self.maximum = value
         return 0
@@ -59,6 +64,8 @@ class Histogram:
         """Start afresh."""
         numpy.asarray(self.buckets)[:] = 0
         self.count = 0
+        self.total = 0
+        self.minimum = 0
         self.maximum = 0
 
 

@@ -1,0 +1,1 @@
+"""The latency laboratory: the source paper's experiment in one command."""
