@@ -78,6 +78,7 @@ PURE_MODE: dict[str, str] = {
 COMPILED_ONLY: dict[str, str] = {
     "feedhandler.ingest.receiver": "feedhandler/ingest/receiver.pyx",
     "feedhandler.replay.sender": "feedhandler/replay/sender.pyx",
+    "feedhandler.replay.sender_loop": "feedhandler/replay/sender_loop.pyx",
     "feedhandler.amqp.proton": "feedhandler/amqp/proton.pyx",
 }
 

@@ -1,45 +1,32 @@
-import enum
 import socket
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-SPIN_NS: int
-POLL_NS: int
+from feedhandler.replay.sender_loop import BEHIND_NS as BEHIND_NS
+from feedhandler.replay.sender_loop import POLL_NS as POLL_NS
+from feedhandler.replay.sender_loop import SPIN_NS as SPIN_NS
+from feedhandler.replay.sender_loop import Progress as Progress
+from feedhandler.replay.sender_loop import SendLoop
+
 WINDOW_DATAGRAMS: int
-BEHIND_NS: int
 DESTINATIONS_MAX: int
 SOCKETS_MAX: int
-NO_BUFFER_WAIT_NS: int
 JOINED_BYTES_MAX: int
 
 Array = np.ndarray[Any, Any]
 
-class Progress(enum.IntEnum):
-    SENT = 0
-    BYTES = 1
-    BEHIND = 2
-    LATENESS_MAX_NS = 3
-    LATENESS_SUM_NS = 4
-    WOULD_BLOCK = 5
-    NO_BUFFERS = 6
-    SYSTEM_CALLS = 7
-
-class Sender:
+class Sender(SendLoop):
     def __init__(
         self,
         destinations: Sequence[tuple[socket.socket, str, int]],
         join: bool = True,
+        *,
         spin_ns: int = ...,
     ) -> None: ...
     @property
-    def progress(self) -> Array: ...
-    @property
     def sent_by_destination(self) -> Array: ...
-    @property
-    def stopped(self) -> bool: ...
-    def stop(self) -> None: ...
     def send_block(
         self,
         buffers: list[Any],

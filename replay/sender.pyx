@@ -3,12 +3,12 @@
 `Sender` owns the destinations (a socket and an address each) and two verbs. `send_block` sends a
 block of datagrams, each at its own time; `send_load` is the load generator, which repeats a set
 of prebuilt datagrams with the sequence number patched into each, at a steady rate. Both run in
-the calling thread, release the GIL, and can be stopped from any thread with `stop()`; a signal
-that arrives in the main thread is handled within `POLL_NS`.
+the calling thread, release the GIL, and can be paused and stopped from any thread
+(`sender_loop`); a signal that arrives in the main thread is handled within `POLL_NS`.
 
-Times are nanoseconds after `anchor_ns`, a moment of CLOCK_MONOTONIC: an absolute schedule, so a
-late datagram never makes the next ones late. The loop sleeps until `spin_ns` before the next
-datagram is due and spins the rest. What is due at the same time goes out in one system call a
+Times are nanoseconds after `anchor_ns`, a moment of the sender's clock (CLOCK_MONOTONIC, without
+the pauses): an absolute schedule, so a late datagram never makes the next ones late. The loop
+sleeps until `spin_ns` before the next datagram is due and spins the rest. What is due at the same time goes out in one system call a
 socket; the order within a line is always kept, between lines it is not defined. Equal-sized
 neighbours for the same destination are handed over as one piece that the kernel cuts apart again
 (UDP_SEGMENT, Linux 4.18): receivers see the same datagrams, at several times the rate.
@@ -20,19 +20,20 @@ Compiled only, for the system calls. Which datagrams and when is the player's bu
 """
 
 cimport cython
-from cpython.exc cimport PyErr_CheckSignals
-from libc.errno cimport EAGAIN, EINTR, EINVAL, EIO, EMSGSIZE, ENOBUFS, errno
+from libc.errno cimport EINVAL, EIO, EMSGSIZE, errno
 from libc.stdint cimport int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport strerror
 
-import enum
 import socket as _socket
-import threading
 
 import numpy as np
 
 from feedhandler.codecs.errors import UsageError
+from feedhandler.replay.sender_loop import BEHIND_NS, POLL_NS, SPIN_NS, Progress
+
+from feedhandler.replay.sender_loop cimport (
+    BYTES, HALTED, RUN_ON, SENT, SYSTEM_CALLS, SendLoop
+)
 
 cdef extern from *:
     """
@@ -40,29 +41,10 @@ cdef extern from *:
     #define _GNU_SOURCE
     #endif
     #include <sys/socket.h>
-    #include <sys/prctl.h>
     #include <netinet/in.h>
     #include <arpa/inet.h>
-    #include <poll.h>
     #include <string.h>
-    #include <time.h>
 
-    static int64_t fh_monotonic_ns(void) {
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        return (int64_t)now.tv_sec * 1000000000LL + now.tv_nsec;
-    }
-    static int fh_sleep_until(int64_t when_ns) {
-        struct timespec when;
-        when.tv_sec = when_ns / 1000000000LL;
-        when.tv_nsec = when_ns % 1000000000LL;
-        return clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &when, NULL);
-    }
-    #if defined(__x86_64__) || defined(__i386__)
-    #define fh_relax() __builtin_ia32_pause()
-    #else
-    #define fh_relax() ((void)0)
-    #endif
     #ifndef UDP_SEGMENT
     #define UDP_SEGMENT 103
     #endif
@@ -78,8 +60,6 @@ cdef extern from *:
         entry->cmsg_len = CMSG_LEN(sizeof(uint16_t));
         memcpy(CMSG_DATA(entry), &size, sizeof(size));
     }
-    #define fh_stop_load(flag) __atomic_load_n(&(flag), __ATOMIC_RELAXED)
-    #define fh_stop_store(flag, value) __atomic_store_n(&(flag), value, __ATOMIC_RELAXED)
     """
     cdef struct in_addr:
         uint32_t s_addr
@@ -98,80 +78,25 @@ cdef extern from *:
     cdef struct mmsghdr:
         msghdr msg_hdr
         unsigned int msg_len
-    cdef struct pollfd:
-        int fd
-        short events
-        short revents
     int sendmmsg(int fd, mmsghdr *messages, unsigned int count, int flags) nogil
-    int poll(pollfd *fds, unsigned long count, int timeout_ms) nogil
-    int prctl(int option, unsigned long value, ...) nogil
-    int PR_SET_TIMERSLACK, PR_GET_TIMERSLACK
-    int AF_INET, MSG_DONTWAIT, POLLOUT
+    int AF_INET, MSG_DONTWAIT
     uint16_t htons(uint16_t) nogil
     uint32_t htonl(uint32_t) nogil
-    int64_t fh_monotonic_ns() nogil
-    int fh_sleep_until(int64_t when_ns) nogil
-    void fh_relax() nogil
     int FH_CONTROL_BYTES
     void fh_set_segment(msghdr *message, void *control, uint16_t size) nogil
-    int fh_stop_load(int flag) nogil
-    void fh_stop_store(int flag, int value) nogil
 
-#: The last stretch before a datagram is due is spun, not slept: waking up takes about this long
-#: (the thread's timer slack is set to 1 ns). A longer spin is no more exact, and on a busy machine
-#: less: the scheduler wakes a thread that sleeps at once, but takes its turn from one that spins.
-SPIN_NS = 10_000
-#: The longest single sleep, and so the longest time until a stop is noticed.
-POLL_NS = 10_000_000
 #: Datagrams in one system call. Larger blocks gain nothing and make the lines drift apart.
 WINDOW_DATAGRAMS = 64
-#: A datagram sent later than this after its time counts as behind schedule.
-BEHIND_NS = 1_000_000
 #: Bytes that may be handed over as one piece: what fits one IPv4 datagram.
 JOINED_BYTES_MAX = 65_507
 #: Destinations and sockets of one sender at most.
 DESTINATIONS_MAX = 1_024
 SOCKETS_MAX = 64
-#: How long to wait when the kernel has no buffer for a datagram.
-NO_BUFFER_WAIT_NS = 50_000
 
 cdef enum:
     _WINDOW = 64
-    _SOCKETS_MAX = 64
 
 cdef size_t _JOINED_BYTES_MAX = JOINED_BYTES_MAX
-cdef int64_t _POLL_NS = POLL_NS
-cdef int64_t _BEHIND_NS = BEHIND_NS
-cdef int64_t _NO_BUFFER_WAIT_NS = NO_BUFFER_WAIT_NS
-
-
-class Progress(enum.IntEnum):
-    """Columns of `Sender.progress`, readable by any thread while the sender runs."""
-
-    SENT = 0  # datagrams handed to the kernel
-    BYTES = 1  # their payload bytes
-    BEHIND = 2  # sent more than BEHIND_NS after their time
-    LATENESS_MAX_NS = 3
-    LATENESS_SUM_NS = 4
-    WOULD_BLOCK = 5  # waits for room in a socket's send buffer
-    NO_BUFFERS = 6  # waits because the kernel was out of buffers
-    SYSTEM_CALLS = 7
-
-
-cdef enum:
-    _SENT = 0
-    _BYTES = 1
-    _BEHIND = 2
-    _LATENESS_MAX = 3
-    _LATENESS_SUM = 4
-    _WOULD_BLOCK = 5
-    _NO_BUFFERS = 6
-    _SYSTEM_CALLS = 7
-    _PROGRESS_COUNT = 8
-
-cdef enum:
-    _RUN_ON = 0
-    _STOPPED = 1
 
 
 cdef inline int64_t _due_ns(int64_t position, int64_t rate) noexcept nogil:
@@ -185,22 +110,19 @@ cdef inline void _patch(uint8_t *at, int width, bint big_endian, uint64_t value)
         at[width - 1 - i if big_endian else i] = <uint8_t>(value >> (8 * i))
 
 
-cdef class Sender:
+cdef class Sender(SendLoop):
     """Destinations and the loop that serves them; see the module's text.
 
-    `join` False keeps every datagram a message of its own towards the kernel. `spin_ns` is the
-    stretch that is spun instead of slept: 0 leaves the processor to others and costs accuracy.
+    `join` False keeps every datagram a message of its own towards the kernel; `spin_ns` is the
+    `SendLoop`'s.
     `destinations` is a sequence of (socket, group, port): open IPv4 UDP sockets, which the sender
     keeps alive but does not close. The position in it is the destination number.
-    `progress` int64[8] has the columns of `Progress`; `sent_by_destination` int64 counts
-    datagrams. Not to be used by two threads at once, except `stop` and the two arrays.
+    `progress` int64 has the columns of `Progress`; `sent_by_destination` int64 counts datagrams.
+    Not to be used by two threads at once, except the requests and the two arrays.
     """
 
-    cdef readonly object progress
     cdef readonly object sent_by_destination
     cdef object _keep
-    cdef int _stop
-    cdef int _failed_errno
     cdef int _socket_count
     cdef Py_ssize_t _destination_count
     cdef int *_fds                    # by socket number
@@ -213,13 +135,9 @@ cdef class Sender:
     cdef unsigned int *_message_count  # by socket number
     cdef unsigned int *_filled        # by socket number: datagrams
     cdef bint _join
-    cdef bint _in_main_thread
-    cdef int64_t _spin_ns
-    cdef int64_t _signals_seen_ns
-    cdef int64_t[::1] _counts
     cdef int64_t[::1] _sent_by
 
-    def __cinit__(self, destinations, bint join=True, int64_t spin_ns=SPIN_NS):
+    def __cinit__(self, destinations, bint join=True, *, int64_t spin_ns=SPIN_NS):
         cdef Py_ssize_t number
         cdef int fd
         count = len(destinations)
@@ -236,7 +154,6 @@ cdef class Sender:
         self._socket_count = len(fds)
         self._fds = <int *>calloc(self._socket_count, sizeof(int))
         self._join = join
-        self._spin_ns = spin_ns
         self._filled = <unsigned int *>calloc(self._socket_count, sizeof(unsigned int))
         self._message_count = <unsigned int *>calloc(self._socket_count, sizeof(unsigned int))
         self._controls = <char *>calloc(self._socket_count * _WINDOW, FH_CONTROL_BYTES)
@@ -262,9 +179,7 @@ cdef class Sender:
             self._addresses[number].sin_addr.s_addr = htonl(
                 int.from_bytes(_socket.inet_aton(group), "big")
             )
-        self.progress = np.zeros(_PROGRESS_COUNT, np.int64)
         self.sent_by_destination = np.zeros(count, np.int64)
-        self._counts = self.progress
         self._sent_by = self.sent_by_destination
 
     def __dealloc__(self):
@@ -277,15 +192,6 @@ cdef class Sender:
         free(self._messages)
         free(self._vectors)
         free(self._destination_of)
-
-    def stop(self):
-        """Make the running call, and all later ones, return early; from any thread."""
-        fh_stop_store(self._stop, 1)
-
-    @property
-    def stopped(self):
-        """Whether `stop` was called."""
-        return fh_stop_load(self._stop) != 0
 
     def send_block(
         self,
@@ -301,7 +207,7 @@ cdef class Sender:
 
         Datagram i is `buffers[buffer_of[i]][offsets[i] : offsets[i] + lengths[i]]` (buffers of
         unsigned bytes) and goes to `destinations[i]`. Returns how many were sent: fewer than
-        all only after `stop()`. Raises `IndexError` for a datagram outside its buffer or an
+        all only after `stop()` or `drop()`. Raises `IndexError` for a datagram outside its buffer or an
         unknown destination, `OSError` where the kernel refuses a datagram.
         """
         cdef Py_ssize_t count = due_ns.shape[0]
@@ -336,23 +242,8 @@ cdef class Sender:
                     starts, buffer_of, offsets, lengths, destinations, due_ns, anchor_ns, &done
                 )
         finally:
-            prctl(PR_SET_TIMERSLACK, slack)
-        self._raise_failure()
+            self._end(slack)
         return done
-
-    cdef unsigned long _begin(self):
-        """Prepare the calling thread; returns its timer slack, to be put back at the end."""
-        cdef unsigned long slack = prctl(PR_GET_TIMERSLACK, 0)
-        prctl(PR_SET_TIMERSLACK, 1)
-        self._in_main_thread = threading.current_thread() is threading.main_thread()
-        return slack
-
-    cdef int _raise_failure(self) except -1:
-        """Raise what made the last call end early, where that was no stop."""
-        if self._failed_errno:
-            number, self._failed_errno = self._failed_errno, 0
-            raise OSError(number, strerror(number).decode())
-        return 0
 
     def send_load(
         self,
@@ -411,8 +302,7 @@ cdef class Sender:
                     &done
                 )
         finally:
-            prctl(PR_SET_TIMERSLACK, slack)
-        self._raise_failure()
+            self._end(slack)
         return done
 
     @cython.boundscheck(False)  # send_load has checked every template
@@ -446,9 +336,9 @@ cdef class Sender:
         while position < count:
             if self._wait_until(
                 anchor_ns + _due_ns(min(position + burst, count) - 1, rate)
-            ) == _STOPPED:
-                return _STOPPED
-            now = fh_monotonic_ns() - anchor_ns
+            ) == HALTED:
+                return HALTED
+            now = self._now() - anchor_ns
             due = position
             while due < count and due - position < window_max and _due_ns(due, rate) <= now:
                 payload = &slab[offsets[slot]]
@@ -461,11 +351,11 @@ cdef class Sender:
                 self._note_lateness(now - _due_ns(due, rate))
                 slot = slot + 1 if slot + 1 < templates else 0
                 due += 1
-            if self._flush() == _STOPPED:
-                return _STOPPED
+            if self._flush() == HALTED:
+                return HALTED
             position = due
             done[0] = position
-        return _RUN_ON
+        return RUN_ON
 
     @cython.boundscheck(False)  # send_block has checked every datagram and destination
     cdef int _send_block(
@@ -484,9 +374,9 @@ cdef class Sender:
         cdef Py_ssize_t window_end
         cdef int64_t now
         while position < count:
-            if self._wait_until(anchor_ns + due_ns[position]) == _STOPPED:
-                return _STOPPED
-            now = fh_monotonic_ns() - anchor_ns
+            if self._wait_until(anchor_ns + due_ns[position]) == HALTED:
+                return HALTED
+            now = self._now() - anchor_ns
             window_end = position
             while (
                 window_end < count
@@ -500,46 +390,11 @@ cdef class Sender:
                 )
                 self._note_lateness(now - due_ns[window_end])
                 window_end += 1
-            if self._flush() == _STOPPED:
-                return _STOPPED
+            if self._flush() == HALTED:
+                return HALTED
             position = window_end
             done[0] = position
-        return _RUN_ON
-
-    cdef inline void _note_lateness(self, int64_t behind) noexcept nogil:
-        self._counts[_LATENESS_SUM] += behind
-        if behind > self._counts[_LATENESS_MAX]:
-            self._counts[_LATENESS_MAX] = behind
-        if behind > _BEHIND_NS:
-            self._counts[_BEHIND] += 1
-
-    cdef int _wait_until(self, int64_t when_ns) except -1 nogil:
-        """Sleep, then spin, until the monotonic clock shows `when_ns`; tells of a stop."""
-        cdef int64_t now = fh_monotonic_ns()
-        cdef int64_t wake_ns
-        if self._interrupted(now) == _STOPPED:
-            return _STOPPED
-        while now < when_ns:
-            if when_ns - now > self._spin_ns:
-                wake_ns = when_ns - self._spin_ns
-                if wake_ns - now > _POLL_NS:
-                    wake_ns = now + _POLL_NS
-                fh_sleep_until(wake_ns)
-                now = fh_monotonic_ns()
-                if self._interrupted(now) == _STOPPED:
-                    return _STOPPED
-            else:
-                fh_relax()
-                now = fh_monotonic_ns()
-        return _RUN_ON
-
-    cdef inline int _interrupted(self, int64_t now) except -1 nogil:
-        """Whether to stop. In the main thread signals are looked at every `POLL_NS`."""
-        if self._in_main_thread and now - self._signals_seen_ns > _POLL_NS:
-            self._signals_seen_ns = now
-            with gil:
-                PyErr_CheckSignals()
-        return _STOPPED if fh_stop_load(self._stop) else _RUN_ON
+        return RUN_ON
 
     cdef inline void _append(
         self, Py_ssize_t destination, void *payload, size_t length
@@ -585,11 +440,11 @@ cdef class Sender:
         return True
 
     cdef int _flush(self) except -1 nogil:
-        """Hand the window to the kernel, socket by socket; sets `_failed_errno` and stops."""
+        """Hand the window to the kernel, socket by socket; sets `_failed_errno` and halts."""
         cdef int number
-        cdef int outcome = _RUN_ON
+        cdef int outcome = RUN_ON
         for number in range(self._socket_count):
-            if self._filled[number] and outcome == _RUN_ON:
+            if self._filled[number] and outcome == RUN_ON:
                 outcome = self._flush_socket(number)
             self._filled[number] = 0
             self._message_count[number] = 0
@@ -607,8 +462,9 @@ cdef class Sender:
                 self._message_count[number] - done,
                 MSG_DONTWAIT,
             )
-            self._counts[_SYSTEM_CALLS] += 1
+            self._counts[SYSTEM_CALLS] += 1
             if sent >= 0:
+                self._no_buffers_since_ns = 0
                 self._account(first + done, sent)
                 done += <unsigned int>sent
                 continue
@@ -618,9 +474,9 @@ cdef class Sender:
                 self._join = False
                 self._part(number, &self._messages[first + done].msg_hdr)
                 done = 0
-            elif self._wait_for_room(self._fds[number], reason) == _STOPPED:
-                return _STOPPED
-        return _RUN_ON
+            elif self._wait_for_room(self._fds[number], reason) == HALTED:
+                return HALTED
+        return RUN_ON
 
     cdef void _account(self, Py_ssize_t place, int sent) noexcept nogil:
         """Count the datagrams of messages that the kernel has taken."""
@@ -628,8 +484,8 @@ cdef class Sender:
         cdef size_t i
         for place in range(place, place + sent):
             header = &self._messages[place].msg_hdr
-            self._counts[_SENT] += <int64_t>header.msg_iovlen
-            self._counts[_BYTES] += <int64_t>(header.msg_iovlen * header.msg_iov[0].iov_len)
+            self._counts[SENT] += <int64_t>header.msg_iovlen
+            self._counts[BYTES] += <int64_t>(header.msg_iovlen * header.msg_iov[0].iov_len)
             i = header.msg_iov - self._vectors
             self._sent_by[self._destination_of[i]] += <int64_t>header.msg_iovlen
 
@@ -640,19 +496,3 @@ cdef class Sender:
         self._message_count[number] = 0
         for slot in range(slot, end):
             self._begin_message(number, slot)
-
-    cdef int _wait_for_room(self, int fd, int reason) except -1 nogil:
-        """After a refused send: wait where waiting helps, else note the failure and stop."""
-        cdef pollfd waiting
-        if reason == EAGAIN:
-            self._counts[_WOULD_BLOCK] += 1
-            waiting.fd = fd
-            waiting.events = <short>POLLOUT
-            poll(&waiting, 1, <int>(_POLL_NS // 1_000_000))
-        elif reason == ENOBUFS:
-            self._counts[_NO_BUFFERS] += 1
-            fh_sleep_until(fh_monotonic_ns() + _NO_BUFFER_WAIT_NS)
-        elif reason != EINTR:
-            self._failed_errno = reason
-            return _STOPPED
-        return self._interrupted(fh_monotonic_ns())
