@@ -4,19 +4,44 @@
 small file that inflates to much takes no more memory than any other. A file that ended before its
 own end mark (its writer was killed, a copy was interrupted) sets `cut` instead of raising, so that
 all that was written before can be read; compressed bytes that are damaged raise `PeerError`.
+
+Compressed files are inflated ahead of their reader, in a thread of their own (`ReadAhead`) and
+without the GIL, so that where a processor is free a compressed capture is as fast as its inflating.
+For gzip that is Intel's igzip where the `isal` library has it for this machine, which inflates at
+two to three times zlib's rate, else zlib.
 """
 
 import os
+import queue
+import threading
 import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
 from feedhandler.codecs.errors import PeerError
 
+try:
+    from isal import isal_zlib
+
+    _inflater: Callable[..., Any] = isal_zlib.decompressobj
+    _DAMAGED: tuple[type[Exception], ...] = (zlib.error, isal_zlib.error)
+except ImportError:  # pragma: no cover (no wheel for this processor)
+    _inflater = zlib.decompressobj
+    _DAMAGED = (zlib.error,)
+
 #: Compressed bytes read at a time.
 COMPRESSED_READ_BYTES = 1 << 17
 
-#: Inflated at a time from zstd: what Arrow holds of a file that was cut short is lost with it.
+#: Inflated ahead of the reader: so many blocks of so many bytes, which is all the memory it takes.
+AHEAD_BLOCKS = 4
+AHEAD_BLOCK_BYTES = 1 << 19
+#: Who asks for less only looks at the file's beginning, which needs no thread.
+AHEAD_FROM_BYTES = 1 << 12
+
+#: Inflated at a time: what is inflated together with damaged bytes is lost with them, and so is
+#: what Arrow holds of a zstd file that was cut short.
+GZIP_PIECE_BYTES = 1 << 17
 ZSTD_PIECE_BYTES = 1 << 15
 
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -28,7 +53,10 @@ _ZSTD_SKIPPABLE = b"\x2a\x4d\x18"
 class ByteSource(Protocol):
     """A file or what looks like one; `cut` says that it ended before its own end mark."""
 
-    cut: bool
+    @property
+    def cut(self) -> bool:
+        """Whether the file ended before its own end mark."""
+        ...
 
     def readinto(self, buffer: memoryview) -> int:
         """Fill some of `buffer`; 0 at the end."""
@@ -80,13 +108,13 @@ class GzipSource:
         self._path = path
         self._file = PlainSource(path)
         self._pending = b""
-        self._inflater = zlib.decompressobj(wbits=31)
+        self._inflater = _inflater(wbits=31)
         self._ended = False
 
     def readinto(self, buffer: memoryview) -> int:
         """Fill some of `buffer`; 0 at the end."""
         while not self._ended:
-            piece = self._inflate(len(buffer))
+            piece = self._inflate(min(len(buffer), GZIP_PIECE_BYTES))
             if piece:
                 buffer[: len(piece)] = piece
                 return len(piece)
@@ -106,7 +134,7 @@ class GzipSource:
                 return rest
         try:
             piece = self._inflater.decompress(self._pending, bytes_max)
-        except zlib.error as error:
+        except _DAMAGED as error:
             raise PeerError(
                 f"{self._path}: the gzip stream is damaged: {error}", "fetch the file again"
             ) from None
@@ -116,7 +144,7 @@ class GzipSource:
     def _next_member(self) -> bytes:
         self._pending = self._inflater.unused_data.lstrip(b"\0") or self._read().lstrip(b"\0")
         if self._pending.startswith(_GZIP_MAGIC[:1]):
-            self._inflater = zlib.decompressobj(wbits=31)
+            self._inflater = _inflater(wbits=31)
         else:
             self._ended = True  # what follows the last member is ignored, as gzip does
         return b""
@@ -175,14 +203,113 @@ class ZstdSource:
         self._file.close()
 
 
+class ReadAhead:
+    """Another source, read by a thread up to `AHEAD_BLOCKS` blocks ahead of whoever reads this.
+
+    The thread begins with the first read of `AHEAD_FROM_BYTES` or more. An error reaches the reader
+    behind all bytes before it. Each read fills its buffer, except the one before the end.
+    """
+
+    def __init__(self, source: ByteSource) -> None:
+        self._source = source
+        self._free: queue.SimpleQueue[bytearray | None] = queue.SimpleQueue()
+        # Block, bytes in it, share of the file read; then None, or what went wrong.
+        self._filled: queue.SimpleQueue[tuple[bytearray, int, float] | BaseException | None]
+        self._filled = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._block = bytearray()
+        self._rest = memoryview(b"")
+        self._share = 0.0
+        self._ended = False
+        self._error: BaseException | None = None
+
+    @property
+    def cut(self) -> bool:
+        """Whether the file ended before its own end mark; known at the end."""
+        return self._source.cut
+
+    def readinto(self, buffer: memoryview) -> int:
+        """Fill `buffer` as far as the file goes; 0 at the end."""
+        if self._thread is None:
+            if len(buffer) < AHEAD_FROM_BYTES:
+                return self._source.readinto(buffer)
+            self._start()
+        filled = 0
+        while filled < len(buffer) and self._has_rest():
+            size = min(len(self._rest), len(buffer) - filled)
+            buffer[filled : filled + size] = self._rest[:size]
+            self._rest = self._rest[size:]
+            filled += size
+        if not filled and self._error is not None:
+            raise self._error
+        return filled
+
+    def share_done(self) -> float:
+        """How much of the compressed file what was read here comes from, 0.0 to 1.0."""
+        return self._share
+
+    def close(self) -> None:
+        """End the thread and let the file go."""
+        if self._thread is not None:
+            self._free.put(None)
+            self._thread.join()
+        self._source.close()
+
+    def _start(self) -> None:
+        for _ in range(AHEAD_BLOCKS):
+            self._free.put(bytearray(AHEAD_BLOCK_BYTES))
+        self._thread = threading.Thread(target=self._run, name="read-ahead", daemon=True)
+        self._thread.start()
+
+    def _has_rest(self) -> bool:
+        """Is there anything to copy? Waits for the next block where this one is used up."""
+        if self._rest or self._ended:
+            return bool(self._rest)
+        if self._block:
+            self._free.put(self._block)
+            self._block = bytearray()
+        told = self._filled.get()
+        if not isinstance(told, tuple):
+            self._ended = True
+            self._error = told
+            self._share = self._source.share_done()
+            return False
+        self._block, size, self._share = told
+        self._rest = memoryview(self._block)[:size]
+        return True
+
+    def _run(self) -> None:
+        """The thread: blocks in order until the end, an error, or `close`."""
+        while (block := self._free.get()) is not None:
+            filled, error = self._fill(memoryview(block))
+            if filled:
+                self._filled.put((block, filled, self._source.share_done()))
+            if error is not None or filled < len(block):
+                self._filled.put(error)
+                return
+
+    def _fill(self, block: memoryview) -> tuple[int, BaseException | None]:
+        """How much of the block was filled, and what stopped that if it was no end."""
+        filled = 0
+        try:
+            while filled < len(block):
+                got = self._source.readinto(block[filled:])
+                if not got:
+                    break
+                filled += got
+        except BaseException as error:
+            return filled, error
+        return filled, None
+
+
 def open_source(path: Path) -> ByteSource:
     """The file from its beginning, inflated where it is compressed. Raises `OSError`."""
     with path.open("rb") as file:
         magic = file.read(4)
     if magic.startswith(_GZIP_MAGIC):
-        return GzipSource(path)
+        return ReadAhead(GzipSource(path))
     if magic == _ZSTD_MAGIC or (magic[1:] == _ZSTD_SKIPPABLE and magic[0] >> 4 == 5):
-        return ZstdSource(path)
+        return ReadAhead(ZstdSource(path))
     return PlainSource(path)
 
 
