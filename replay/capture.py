@@ -20,13 +20,14 @@ import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.replay.capture_sources import ByteSource, open_source, read_up_to
 from feedhandler.replay.frames import RECORD_BYTES_MAX, DatagramColumns, LinkType, Skip, Status
+from feedhandler.replay.packet_headers import PacketHeaders
 from feedhandler.replay.pcap import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, PcapScanner
 from feedhandler.replay.pcapng import BLOCK_BYTES_MAX, BYTE_ORDERS, SECTION_MAGIC, PcapngScanner
 
@@ -44,6 +45,20 @@ _PCAP_MAGICS = {
     0xD4C3B2A1: (True, 1_000),
     0x4D3CB2A1: (True, 1),
 }
+
+#: The columns of a `DatagramBatch` that have a row a datagram.
+COLUMNS = (
+    "time_ns",
+    "source",
+    "destination",
+    "source_port",
+    "destination_port",
+    "offset",
+    "length",
+    "frame_offset",
+    "frame_length",
+    "interface",
+)
 
 Scanner = PcapScanner | PcapngScanner
 
@@ -72,6 +87,9 @@ class DatagramBatch:
     int64; `source`, `destination` u32 IPv4 numbers; `source_port`, `destination_port` u16;
     `frame_offset`, `frame_length` u32: the same of the whole frame, as captured; `interface` u16:
     which of the capture's interfaces saw it (pcapng), else 0.
+
+    On the way to a player two things may be added: `headers`, the feed's packet headers, a row a
+    datagram, and `moved_ns`, by how much `time_ns` differs from the recorded times.
     """
 
     data: np.ndarray[Any, Any]
@@ -85,9 +103,17 @@ class DatagramBatch:
     frame_offset: np.ndarray[Any, Any]
     frame_length: np.ndarray[Any, Any]
     interface: np.ndarray[Any, Any]
+    headers: PacketHeaders | None = None
+    moved_ns: int = 0
 
     def __len__(self) -> int:
         return len(self.time_ns)
+
+    def take(self, rows: Any) -> "DatagramBatch":
+        """The datagrams that a mask, an index array or a slice names, over the same bytes."""
+        columns = {name: getattr(self, name)[rows] for name in COLUMNS}
+        headers = None if self.headers is None else self.headers.take(rows)
+        return dataclasses.replace(self, headers=headers, **columns)
 
     def payload(self, position: int) -> bytes:
         """The payload of one datagram, copied."""
@@ -266,7 +292,5 @@ class Capture:
 
 
 def _batch(chunk: np.ndarray[Any, Any], columns: DatagramColumns) -> DatagramBatch:
-    arrays = columns.arrays
-    return DatagramBatch(
-        chunk, **{name: column[: columns.count] for name, column in arrays.items()}
-    )
+    arrays = {name: column[: columns.count] for name, column in columns.arrays.items()}
+    return DatagramBatch(chunk, **cast(dict[str, Any], arrays))

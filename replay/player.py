@@ -4,9 +4,9 @@ A `Player` takes a capture, or any iterable of `(time_ns, payload)`, and sends i
 lines. On the way each datagram is mapped to its channel (by the capture's own group, by a field
 of the payload or by a function), gets its time from the pace, and meets the faults of each line.
 
-Two threads do the work: one reads ahead and prepares blocks (numpy, a few blocks at most), the
+Two threads do the work: one reads ahead and prepares blocks (`player_blocks`, a few at most), the
 other sends them without the GIL; one thread serves all lines, so A and B stay together. Memory is
-bounded by the chunk size and by what delays and reordering hold back (`HELD_BYTES_MAX`).
+bounded by the chunk size and by what delays and reordering hold back.
 
 Sending is UDP: *nothing slows the player down for a receiver*. Flat out, a receiver gets as much
 as its socket buffer holds and loses the rest; `Pace.packets_max` is the remedy. A datagram costs
@@ -26,26 +26,23 @@ from typing import Any
 import numpy as np
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.replay.capture import Capture, Truncation
-from feedhandler.replay.capture_series import CaptureSeries
-from feedhandler.replay.inject import Injector, LineSends
-from feedhandler.replay.pace import Pace, Schedule
-from feedhandler.replay.player_source import Chunk, Key, chunks_of
+from feedhandler.replay.capture import Truncation
+from feedhandler.replay.inject import Injector
+from feedhandler.replay.pace import Pace
+from feedhandler.replay.pipeline import BatchSource
+from feedhandler.replay.player_blocks import Block, Preparer
+from feedhandler.replay.player_source import Key, chunks_of
 from feedhandler.replay.sender import SPIN_NS, Progress, Sender
-from feedhandler.replay.sender_lines import NO_DESTINATION, MulticastLine, OpenLines, open_lines
+from feedhandler.replay.sender_lines import MulticastLine, open_lines
 
 #: Blocks prepared ahead of the sender.
 PREFETCH_BLOCKS = 4
 #: From the first block being ready to the first datagram, so that it is not late already.
 START_LEAD_NS = 1_000_000
-#: Payload bytes that delays and reordering may hold back.
-HELD_BYTES_MAX = 256 << 20
 #: How often the reading thread looks for a stop while the sender is busy.
 STOP_POLL_S = 0.05
 #: How often progress is reported.
 PROGRESS_INTERVAL_S = 0.25
-
-Array = np.ndarray[Any, Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -95,132 +92,10 @@ class PlayResult:
     truncation: Truncation | None = None
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Block:
-    """Sends in their final order, as `Sender.send_block` takes them, and how far they reach."""
-
-    buffers: list[Array]
-    # buffer_of, offsets, lengths, destinations, due_ns
-    columns: tuple[Array, Array, Array, Array, Array]
-    share_done: float
-
-
-@dataclasses.dataclass(slots=True)
-class _Sends:
-    """Sends of all lines together, not yet ordered."""
-
-    due_ns: Array
-    turn: Array
-    index: Array
-    line: Array
-
-    def take(self, which: Array) -> "_Sends":
-        return _Sends(self.due_ns[which], self.turn[which], self.index[which], self.line[which])
-
-
-def _gather(held: _Sends | None, planned: list[LineSends]) -> _Sends:
-    """What was held back and what each line adds, in one."""
-    lines = [np.full(len(sends), number, np.int64) for number, sends in enumerate(planned)]
-    before = [held] if held is not None else []
-    return _Sends(
-        np.concatenate([*(b.due_ns for b in before), *(s.due_ns for s in planned)]),
-        np.concatenate([*(b.turn for b in before), *(s.turn for s in planned)]),
-        np.concatenate([*(b.index for b in before), *(s.index for s in planned)]),
-        np.concatenate([*(b.line for b in before), *lines]),
-    )
-
-
-class _Preparer:
-    """Turns chunks of the source into blocks for the sender."""
-
-    def __init__(self, lines: OpenLines, injector: Injector, pace: Pace, delay_min_ns: int) -> None:
-        self.datagrams = 0
-        self.unmapped = 0
-        self._table = lines.table
-        self._injector = injector
-        self._schedule = Schedule(pace)
-        self._delay_min_ns = delay_min_ns
-        self._chunks: list[tuple[int, Chunk]] = []  # first datagram's number, chunk
-        self._held: _Sends | None = None
-        self._next_index = 0
-
-    def block(self, chunk: Chunk) -> _Block:
-        """The sends that `chunk` makes possible."""
-        self.datagrams += len(chunk.time_ns)
-        present = [row[chunk.channel] != NO_DESTINATION for row in self._table]
-        for line, mask in enumerate(present):
-            mask &= chunk.channel >= 0
-            if chunk.only_line is not None:
-                mask &= (chunk.only_line < 0) | (chunk.only_line == line)
-        self.unmapped += int((~np.logical_or.reduce(present)).sum())
-        due_ns = self._schedule.due_ns(chunk.time_ns, chunk.length)
-        self._chunks.append((self._next_index, chunk))
-        self._next_index += len(chunk.time_ns)
-        whole = all(mask.all() for mask in present)
-        planned = self._injector.plan(due_ns, None if whole else present)
-        # Nothing that comes later leaves before the last of this chunk would, plus the delay.
-        horizon_ns = int(due_ns[-1]) + self._delay_min_ns if len(due_ns) else 0
-        return self._release(_gather(self._held, planned), horizon_ns, chunk.share_done)
-
-    def last_block(self) -> _Block:
-        """What faults have held back until the end."""
-        sends = _gather(self._held, self._injector.finish())
-        return self._release(sends, np.iinfo(np.int64).max, 1.0)
-
-    def _release(self, sends: _Sends, horizon_ns: int, share_done: float) -> _Block:
-        """Order what is due up to the horizon; hold the rest."""
-        ready = sends.due_ns <= horizon_ns
-        if ready.all():
-            self._held = None
-        else:
-            self._held = sends.take(~ready)
-            sends = sends.take(ready)
-        # By time, then by the stream's order: within a line neither ever falls.
-        sends = sends.take(np.lexsort((sends.line, sends.turn, sends.due_ns)))
-        block = self._locate(sends, share_done)
-        self._forget()
-        return block
-
-    def _locate(self, sends: _Sends, share_done: float) -> _Block:
-        """Where each send's payload lies and where it goes."""
-        firsts = np.array([first for first, _ in self._chunks], np.int64)
-        buffer_of = np.searchsorted(firsts, sends.index, side="right") - 1
-        count = len(sends.index)
-        offsets, lengths = np.empty(count, np.uint32), np.empty(count, np.uint32)
-        channel = np.empty(count, np.int64)
-        for number, (first, chunk) in enumerate(self._chunks):
-            here = np.flatnonzero(buffer_of == number) if len(firsts) > 1 else slice(None)
-            place = sends.index[here] - first
-            offsets[here] = chunk.offset[place]
-            lengths[here] = chunk.length[place]
-            channel[here] = chunk.channel[place]
-        columns = (
-            buffer_of.astype(np.uint32),
-            offsets,
-            lengths,
-            self._table[sends.line, channel],
-            sends.due_ns,
-        )
-        return _Block([chunk.data for _, chunk in self._chunks], columns, share_done)
-
-    def _forget(self) -> None:
-        """Let go of chunks that nothing refers to any more. Raises `UsageError` at the bound."""
-        oldest = self._injector.oldest_held
-        if self._held is not None:
-            oldest = min(oldest, int(self._held.index.min()))
-        while self._chunks and self._chunks[0][0] + len(self._chunks[0][1].time_ns) <= oldest:
-            self._chunks.pop(0)
-        if sum(len(chunk.data) for _, chunk in self._chunks) > HELD_BYTES_MAX:
-            raise UsageError(
-                f"delay and reordering hold more than {HELD_BYTES_MAX >> 20} MiB back",
-                "lower the delay or the pace",
-            )
-
-
 class Player:
     """One run of a source onto lines; see the module's text.
 
-    `source`: a `Capture`, a `CaptureSeries`, or an iterable of `Datagram`, `(time_ns, payload)` or
+    `source`: a `Capture`, a `Pipeline`, or an iterable of `Datagram`, `(time_ns, payload)` or
     `(time_ns, payload, line name)` in rising time. `key`: how a datagram finds its channel where
     lines have several groups: None for the capture's own `(group, port)`, a `PayloadField`, or a
     function of the payload. `seed` and `spare_shared` are the `Injector`'s, `spin_ns` is the
@@ -230,7 +105,7 @@ class Player:
 
     def __init__(
         self,
-        source: Capture | CaptureSeries | Iterable[Any],
+        source: BatchSource | Iterable[Any],
         lines: Sequence[MulticastLine],
         *,
         key: Key = None,
@@ -250,8 +125,8 @@ class Player:
         self._sender = Sender(self._open.destinations, spin_ns=spin_ns)
         self._injector = Injector([line.faults for line in lines], seed, spare_shared)
         delay_min_ns = min(line.faults.delay_us for line in lines) * 1_000
-        self._preparer = _Preparer(self._open, self._injector, pace, delay_min_ns)
-        self._blocks: queue.Queue[_Block | BaseException | None] = queue.Queue(PREFETCH_BLOCKS)
+        self._preparer = Preparer(self._open.table, self._injector, pace, delay_min_ns)
+        self._blocks: queue.Queue[Block | BaseException | None] = queue.Queue(PREFETCH_BLOCKS)
         self._threads: list[threading.Thread] = []
         self._ended = threading.Event()
         self._error: BaseException | None = None
@@ -378,7 +253,7 @@ class Player:
             )
         ]
 
-    def _prepared(self) -> Iterator[_Block]:
+    def _prepared(self) -> Iterator[Block]:
         names = [line.name for line in self._lines]
         for chunk in chunks_of(self._source, self._key, self._open.channels, names):
             yield self._preparer.block(chunk)
@@ -394,7 +269,7 @@ class Player:
         except BaseException as error:
             self._put(error)
 
-    def _put(self, item: _Block | BaseException | None) -> bool:
+    def _put(self, item: Block | BaseException | None) -> bool:
         while not self._sender.stopped:
             try:
                 self._blocks.put(item, timeout=STOP_POLL_S)
@@ -431,9 +306,10 @@ class Player:
             if isinstance(block, BaseException):
                 raise block
             self._anchor_ns = self._anchor_ns or time.monotonic_ns() + START_LEAD_NS
-            count = len(block.columns[0])
+            count = len(block)
             self._reach = (sent, count, share, block.share_done)
-            done = self._sender.send_block(block.buffers, *block.columns, self._anchor_ns)
+            columns = block.udp_columns()
+            done = self._sender.send_block(block.buffers, *columns, self._anchor_ns)
             sent, share = sent + done, block.share_done
             if done < count:
                 return

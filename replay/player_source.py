@@ -13,7 +13,7 @@ import numpy as np
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.replay.capture import Capture, Datagram, DatagramBatch, address_text
-from feedhandler.replay.capture_series import CaptureSeries
+from feedhandler.replay.pipeline import BatchSource, Pipeline
 
 #: Datagrams taken from an iterable at a time.
 CHUNK_DATAGRAMS = 2_048
@@ -51,7 +51,8 @@ Key = PayloadField | Callable[[bytes], Hashable] | None
 class Chunk:
     """Consecutive datagrams: `data` u8 holds the payloads at `offset`, `length` (u32); `time_ns`
     int64; `channel` int64; `only_line` int64 where some belong to one line only, else -1;
-    `share_done` is how much of the source lies before the chunk's end."""
+    `share_done` is how much of the source lies before the chunk's end; `batch` has the rest of what
+    a capture tells of the same datagrams, row by row, and is None for other sources."""
 
     data: Array
     offset: Array
@@ -60,17 +61,18 @@ class Chunk:
     channel: Array
     only_line: Array | None
     share_done: float
+    batch: DatagramBatch | None = None
 
 
 def chunks_of(
-    source: Capture | CaptureSeries | Iterable[Any],
+    source: BatchSource | Iterable[Any],
     key: Key,
     channels: Sequence[Hashable],
     lines: Sequence[str],
 ) -> Iterator[Chunk]:
     """The source's datagrams in chunks, each with its channel. Raises `UsageError`."""
     numbers = {channel: number for number, channel in enumerate(channels)}
-    if isinstance(source, Capture | CaptureSeries):
+    if isinstance(source, Capture | Pipeline):
         for batch in source.batches():
             channel = _channel_of_batch(batch, key, numbers)
             yield Chunk(
@@ -81,8 +83,10 @@ def chunks_of(
                 channel,
                 None,
                 source.share_done,
+                batch,
             )
         return
+    assert isinstance(source, Iterable)
     total = len(source) if isinstance(source, Sequence) else 0
     items = iter(source)
     done = 0

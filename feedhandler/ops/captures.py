@@ -6,7 +6,6 @@ from pathlib import Path
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.ops.console import complain
 from feedhandler.replay.capture import Capture
-from feedhandler.replay.capture_series import CaptureSeries
 
 
 def open_capture(path: Path) -> Capture:
@@ -17,10 +16,9 @@ def open_capture(path: Path) -> Capture:
         raise UsageError(error.message, error.hint) from None
 
 
-def open_captures(paths: Sequence[Path]) -> Capture | CaptureSeries:
-    """One capture, or several as one. Raises as `open_capture` does."""
-    captures = [open_capture(path) for path in paths]
-    return captures[0] if len(captures) == 1 else CaptureSeries(captures)
+def open_captures(paths: Sequence[Path]) -> list[Capture]:
+    """All of them. Raises as `open_capture` does."""
+    return [open_capture(path) for path in paths]
 
 
 def complain_if_cut(capture: Capture) -> bool:

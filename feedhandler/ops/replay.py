@@ -13,9 +13,9 @@ from feedhandler.ops.captures import complain_if_cut, open_captures
 from feedhandler.ops.console import ExitCode, host_faults, print_json, progress
 from feedhandler.ops.feeds import open_feed
 from feedhandler.replay.capture import Capture
-from feedhandler.replay.capture_series import CaptureSeries, endpoints
 from feedhandler.replay.inject import LineFaults
 from feedhandler.replay.pace import Pace
+from feedhandler.replay.pipeline import Pipeline, endpoints
 from feedhandler.replay.player import Player, PlayProgress, PlayResult
 from feedhandler.replay.sender_lines import MulticastLine
 
@@ -45,8 +45,8 @@ class Options(Struct, frozen=True, kw_only=True):
 
 def run(options: Options) -> int:
     """Play to the end and print the account; `FOUND` where the capture is cut short."""
-    source = open_captures(options.captures)
-    captures = source.captures if isinstance(source, CaptureSeries) else (source,)
+    captures = open_captures(options.captures)
+    source = Pipeline(captures)
     if options.feed is not None:
         for capture in captures:
             _refuse_foreign(capture, options.feed)
@@ -75,7 +75,7 @@ def _title(options: Options) -> str:
     return first.name + (f" and {len(others)} more" if others else "")
 
 
-def _as_recorded(source: Capture | CaptureSeries, options: Options) -> MulticastLine:
+def _as_recorded(source: Pipeline, options: Options) -> MulticastLine:
     """Every group and port of the captures as itself. Raises `UsageError` where there is none."""
     groups = {
         (group, port): (group, port)

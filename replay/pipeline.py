@@ -1,0 +1,155 @@
+"""From capture files to the datagrams that are meant to be sent: what a player reads.
+
+A `Pipeline` is a source like a `Capture`: `batches()` yields batches, from the beginning. On its
+way a batch goes through stages, functions from batch to batch that work on columns and never on
+single datagrams: what is meant is chosen (`selection`), and times are moved so that the captures
+follow one another (`timeline`).
+
+Memory is bounded by a batch. A pipeline may be read again and again; what it counted is of the
+latest reading.
+"""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.feed import Feed
+from feedhandler.replay.capture import Capture, DatagramBatch, Truncation, address_text
+from feedhandler.replay.selection import LeftOut, Selection, Selector, with_headers
+from feedhandler.replay.timeline import Timeline
+
+#: How far behind the end of its window a recording is read on: so much later a datagram may stand
+#: in the file than its time says.
+WINDOW_SLACK_NS = 1_000_000_000
+
+
+class BatchSource(Protocol):
+    """What a player can play without looking at single datagrams."""
+
+    @property
+    def share_done(self) -> float:
+        """How much of everything the running reading has read, 0.0 to 1.0."""
+        ...
+
+    @property
+    def truncation(self) -> Truncation | None:
+        """Where the latest reading found the source cut short."""
+        ...
+
+    def batches(self) -> Iterator[DatagramBatch]:
+        """All datagrams, from the beginning."""
+        ...
+
+
+class Pipeline:
+    """Captures, and what becomes of their datagrams before they are sent; see the module's text.
+
+    `captures`: at least one, played in turn. `selection`: what is meant of them. `feed`: whose
+    packets they hold; needed to choose by service or number, and then every batch has `headers`, as
+    it has with `headers` True. `left_out` counts what the latest reading has not taken, by reason.
+    Raises `UsageError` for a selection that needs a feed.
+    """
+
+    def __init__(
+        self,
+        captures: Sequence[Capture],
+        *,
+        selection: Selection | None = None,
+        feed: Feed | None = None,
+        headers: bool = False,
+        from_ns: int | None = None,
+    ) -> None:
+        if not captures:
+            raise UsageError("there is nothing to play", "give at least one capture")
+        self.captures = tuple(captures)
+        self.selection = selection or Selection()
+        self.feed = feed
+        self._headers = headers
+        # Where the first pass begins, after a seek; later ones begin at the selection's own.
+        self._from_ns = from_ns
+        self._table = feed.table if feed is not None else None
+        self._selector = Selector(self.selection, self._table)
+        self._current = 0
+
+    @property
+    def left_out(self) -> dict[LeftOut, int]:
+        """What the latest reading met and did not take."""
+        return self._selector.left_out
+
+    @property
+    def share_done(self) -> float:
+        """How much of all files the running reading has read, 0.0 to 1.0."""
+        return (self._current + self.captures[self._current].share_done) / len(self.captures)
+
+    @property
+    def truncation(self) -> Truncation | None:
+        """Where the latest reading found the first cut file cut."""
+        return next((each.truncation for each in self.captures if each.truncation), None)
+
+    def starting_at(self, time_ns: int) -> "Pipeline":
+        """The same from the recorded time `time_ns` on."""
+        return Pipeline(
+            self.captures,
+            selection=self.selection,
+            feed=self.feed,
+            headers=self._headers,
+            from_ns=time_ns,
+        )
+
+    def batches(self) -> Iterator[DatagramBatch]:
+        """The datagrams that are meant, none of the batches empty.
+
+        Raises as `Capture.batches` does.
+        """
+        self._selector = Selector(self._selection_of_pass(True), self._table)
+        timeline = Timeline()
+        for batch in self._chosen(timeline):
+            yield timeline(batch)
+
+    def _selection_of_pass(self, first: bool) -> Selection:
+        asked = self.selection
+        if not first or self._from_ns is None:
+            return asked
+        begins = [each for each in (asked.from_ns, self._from_ns) if each is not None]
+        return dataclasses.replace(asked, from_ns=max(begins))
+
+    def _chosen(self, timeline: Timeline) -> Iterator[DatagramBatch]:
+        """One pass: what is meant of each capture in turn."""
+        for number, capture in enumerate(self.captures):
+            self._current = number
+            timeline.begin()
+            for batch in capture.batches():
+                chosen = self._selector(batch)
+                if len(chosen):
+                    if self._headers and self._table is not None:
+                        chosen = with_headers(chosen, self._table)
+                    yield chosen
+                elif self._is_past(batch):
+                    break
+
+    def _is_past(self, batch: DatagramBatch) -> bool:
+        """Whether nothing that follows can be before the window's end."""
+        until_ns = self.selection.until_ns
+        return until_ns is not None and int(batch.time_ns.min()) >= until_ns + WINDOW_SLACK_NS
+
+
+def first_time_ns(captures: Sequence[Capture]) -> int:
+    """The time of the earliest of the captures' first datagrams; 0 where there is none."""
+    firsts = []
+    for capture in captures:
+        batch = next(capture.batches(), None)
+        if batch is not None:
+            firsts.append(int(batch.time_ns[0]))
+    return min(firsts, default=0)
+
+
+def endpoints(source: BatchSource) -> list[tuple[str, int]]:
+    """The groups and ports that datagrams go to, in rising order: one reading of everything."""
+    found: set[int] = set()
+    for batch in source.batches():
+        place: np.ndarray[Any, Any] = batch.destination.astype(np.int64) << 16
+        found.update(np.unique(place | batch.destination_port).tolist())
+    return [(address_text(number >> 16), number & 0xFFFF) for number in sorted(found)]
