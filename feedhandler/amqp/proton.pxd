@@ -34,12 +34,15 @@ cdef class Connection:
     cdef public object owner
     cdef readonly Wire wire
     cdef Py_ssize_t unsettled_max
+    cdef Py_ssize_t unencoded
+    cdef Py_ssize_t encoded_bytes
     cpdef Py_ssize_t receive(self) except -2
     cpdef int flush(self) except -2
     cpdef list events(self)
     cpdef int turn(self) except -2
     cpdef bint quiet(self)
     cdef int _flush_wire(self) except -2
+    cdef int _encode_soon(self) except -1
     cdef int _explain(self) except -1
     cdef int _forbid(self) except -1
     cdef object _link_of(self, void *link)

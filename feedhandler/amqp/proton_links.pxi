@@ -191,6 +191,7 @@ cdef class SenderLink(Link):
         else:
             pn_delivery_set_context(delivery, <void *> self)
             self.unsettled += 1
+        self.connection._encode_soon()
         return 0
 
     cdef bint _breached(self, void *delivery) except -1:
