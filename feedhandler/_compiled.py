@@ -66,6 +66,7 @@ PURE_MODE: dict[str, str] = {
     "feedhandler.retrans.protocol": "feedhandler/retrans/protocol.py",
     "feedhandler.retrans.client": "feedhandler/retrans/client.py",
     "feedhandler.replay.frames": "feedhandler/replay/frames.py",
+    "feedhandler.replay.frame_headers": "feedhandler/replay/frame_headers.py",
     "feedhandler.replay.pcap": "feedhandler/replay/pcap.py",
     "feedhandler.replay.pcapng": "feedhandler/replay/pcapng.py",
     "feedhandler.replay.packet_headers": "feedhandler/replay/packet_headers.py",
@@ -78,6 +79,7 @@ PURE_MODE: dict[str, str] = {
 #: Modules that need C headers and so exist compiled only.
 COMPILED_ONLY: dict[str, str] = {
     "feedhandler.ingest.receiver": "feedhandler/ingest/receiver.pyx",
+    "feedhandler.replay.frame_sender": "feedhandler/replay/frame_sender.pyx",
     "feedhandler.replay.sender": "feedhandler/replay/sender.pyx",
     "feedhandler.replay.sender_loop": "feedhandler/replay/sender_loop.pyx",
     "feedhandler.amqp.proton": "feedhandler/amqp/proton.pyx",

@@ -86,7 +86,8 @@ class DatagramBatch:
     `data` u8: the bytes; `offset`, `length` u32: where each payload lies in them; `time_ns`
     int64; `source`, `destination` u32 IPv4 numbers; `source_port`, `destination_port` u16;
     `frame_offset`, `frame_length` u32: the same of the whole frame, as captured; `interface` u16:
-    which of the capture's interfaces saw it (pcapng), else 0.
+    which of the capture's interfaces saw it (pcapng), else 0; `link_type` u16: the frame's
+    `LinkType`.
 
     On the way to a player two things may be added: `headers`, the feed's packet headers, a row a
     datagram, and `moved_ns`, by how much `time_ns` differs from the recorded times.
@@ -103,6 +104,7 @@ class DatagramBatch:
     frame_offset: np.ndarray[Any, Any]
     frame_length: np.ndarray[Any, Any]
     interface: np.ndarray[Any, Any]
+    link_type: np.ndarray[Any, Any]
     headers: PacketHeaders | None = None
     moved_ns: int = 0
 

@@ -10,7 +10,7 @@ cdef class DatagramColumns:
     cdef readonly Py_ssize_t capacity
     cdef long long[::1] _time_ns
     cdef unsigned int[::1] _source, _destination, _offset, _length, _frame_offset, _frame_length
-    cdef unsigned short[::1] _source_port, _destination_port, _interface
+    cdef unsigned short[::1] _source_port, _destination_port, _interface, _link_type
 
 
 cdef class FrameReader:

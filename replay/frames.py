@@ -85,7 +85,7 @@ class DatagramColumns:
     source_port, destination_port u16; offset u32 (of the payload, from the chunk's start),
     length u32 (of the payload, in bytes); frame_offset, frame_length u32 (the same of the whole
     frame, as captured); interface u16 (which of the capture's interfaces saw it, 0 where the
-    format knows one only).
+    format knows one only); link_type u16 (the frame's `LinkType`).
     """
 
     def __init__(self, capacity: cython.Py_ssize_t) -> None:
@@ -102,6 +102,7 @@ class DatagramColumns:
             "frame_offset": np.empty(capacity, np.uint32),
             "frame_length": np.empty(capacity, np.uint32),
             "interface": np.empty(capacity, np.uint16),
+            "link_type": np.empty(capacity, np.uint16),
         }
         self._time_ns = memoryview(self.arrays["time_ns"])
         self._source = memoryview(self.arrays["source"])
@@ -113,6 +114,7 @@ class DatagramColumns:
         self._frame_offset = memoryview(self.arrays["frame_offset"])
         self._frame_length = memoryview(self.arrays["frame_length"])
         self._interface = memoryview(self.arrays["interface"])
+        self._link_type = memoryview(self.arrays["link_type"])
 
 
 @cython.cfunc
@@ -309,5 +311,6 @@ class FrameReader:
         columns._frame_offset[slot] = cython.cast(cython.uint, start)
         columns._frame_length[slot] = cython.cast(cython.uint, end - start)
         columns._interface[slot] = cython.cast(cython.ushort, interface)
+        columns._link_type[slot] = cython.cast(cython.ushort, link_type)
         columns.count = slot + 1
         return 0

@@ -67,6 +67,7 @@ CORES = (
     "replay/selection.py",
     "replay/timeline.py",
     "replay/frames.py",
+    "replay/frame_headers.py",
     "replay/pcap.py",
     "replay/pcapng.py",
     "feedhandler/amqp/queueing/backlog.py",
