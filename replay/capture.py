@@ -58,6 +58,7 @@ COLUMNS = (
     "frame_offset",
     "frame_length",
     "interface",
+    "link_type",
 )
 
 Scanner = PcapScanner | PcapngScanner
