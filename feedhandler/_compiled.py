@@ -42,6 +42,7 @@ PURE_MODE: dict[str, str] = {
     "feedhandler.amqp.serving.node": "feedhandler/amqp/serving/node.py",
     "feedhandler.amqp.subscribing.inbox": "feedhandler/amqp/subscribing/inbox.py",
     "feedhandler.histogram": "feedhandler/histogram.py",
+    "feedhandler.lab.tally": "feedhandler/lab/tally.py",
     "feedhandler.ingest.ring": "feedhandler/ingest/ring.py",
     "feedhandler.ingest.fingerprint": "feedhandler/ingest/fingerprint.py",
     "feedhandler.ingest.hold": "feedhandler/ingest/hold.py",

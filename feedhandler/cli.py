@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from feedhandler import __version__
+from feedhandler import __version__, cli_lab
 from feedhandler.ops import arguments
 from feedhandler.ops.console import ExitCode, complain, run_command
 
@@ -557,6 +557,9 @@ def config_show(
     from feedhandler.ops import config as ops
 
     return lambda: ops.show(config, comments)
+
+
+cli_lab.register(app)
 
 
 def main() -> None:

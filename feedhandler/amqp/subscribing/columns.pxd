@@ -11,8 +11,8 @@ cdef class Batch:
     cdef readonly int day
     cdef readonly int service
     cdef readonly bint snapshot
-    cdef bytearray parts
-    cdef Py_ssize_t width
+    cdef readonly bytearray parts
+    cdef readonly Py_ssize_t width
     cdef object workspace
     cdef object scanned
     cpdef Py_ssize_t fill(self, Inbox inbox, ReceiverLink link, Py_ssize_t first, Py_ssize_t end)

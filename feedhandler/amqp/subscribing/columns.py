@@ -18,7 +18,7 @@ else:
     from feedhandler.amqp.proton import ReceiverLink
     from feedhandler.amqp.subscribing.inbox import Inbox
 
-from feedhandler.amqp.subscribing.inbox import Inbox, built_in_feed, day_of
+from feedhandler.amqp.subscribing.inbox import PARTS, Inbox, built_in_feed, day_of
 from feedhandler.codecs import REJECT_TEXT, PacketKind, PeerError, Reject, UsageError
 from feedhandler.codecs.columns import Columns
 from feedhandler.codecs.scanner import (
@@ -88,10 +88,10 @@ class Batch:
 
     data       their bytes
     count      how many bodies (AMQP messages) there are
-    starts, sizes, stamps, sequences, numbers
+    starts, sizes, stamps, sequences, numbers, services
                int64[count]: of each body its start in `data`, its size, the gateway's receive
-               stamp (0 unless asked for), and its tag's sequence and message number (of a
-               snapshot: without the bit that marks it)
+               stamp (0 unless asked for), and its tag's sequence (of a snapshot: without the bit
+               that marks it), message number and service
     notes      the quality messages that precede these data, as `Message`s
     day        trading day of the data, yyyymmdd (0 where unknown)
     service    service of the first body
@@ -142,13 +142,14 @@ class Batch:
     def collect(self, messages: list) -> None:
         """Take these messages, of one kind and none of them a quality message."""
         count = len(messages)
-        parts = numpy.zeros((5, count), numpy.int64)
+        parts = numpy.zeros((PARTS, count), numpy.int64)
         sizes = [len(message.body) for message in messages]
         parts[0, 1:] = numpy.cumsum(sizes[:-1])
         parts[1] = sizes
         parts[2] = [message.received_ns for message in messages]
         parts[3] = [message.sequence & _LOW_BITS for message in messages]
         parts[4] = [message.number for message in messages]
+        parts[5] = [message.service for message in messages]
         self.data = b"".join([message.body for message in messages])
         self.parts = bytearray(parts.tobytes())
         self.count = self.width = count
@@ -196,6 +197,11 @@ class Batch:
     def numbers(self) -> Any:
         """Of each body, its message number in the packet; 65,535 for whole packets."""
         return self._part(4)
+
+    @property
+    def services(self) -> Any:
+        """Of each body, its service's number."""
+        return self._part(5)
 
     @property
     def index(self) -> MessageIndex:

@@ -46,6 +46,8 @@ _NOTE = cython.declare(cython.uint, framing.QUALITY_NOTE)
 #: Services whose last place is kept in arrays, by the low bits of their numbers; where two share
 #: a place, the one that is not in use stands in a dict.
 PLACES = 256
+#: What `Inbox.collect` tells of each body, an array each.
+PARTS = 6
 _NOWHERE = cython.declare(cython.ulonglong, (1 << 64) - 1)
 
 
@@ -449,9 +451,10 @@ class Inbox:
         """Copy the bodies of a link's messages `first` .. `end` - 1, until a quality message, or
         where a snapshot block begins or ends (`snapshot` tells which they are of).
 
-        Returns how many were taken. `bodies` holds their bytes; `parts` (native int64) is five
+        Returns how many were taken. `bodies` holds their bytes; `parts` (native int64) is six
         arrays of `end - first` one behind the other: each body's start in `bodies`, size, receive
-        stamp (0 for none), sequence (without the bit that marks a snapshot's) and message number.
+        stamp (0 for none), sequence (without the bit that marks a snapshot's), message number and
+        service.
         Fails as `read` does.
         """
         data: cython.const_uchar[::1] = link.arena
@@ -462,7 +465,7 @@ class Inbox:
         in_block: cython.bint
         bounds: cython.p_longlong
         parts: cython.p_longlong
-        self.parts = bytearray(40 * width)
+        self.parts = bytearray(8 * PARTS * width)
         if cython.compiled:
             bounds = cython.cast(cython.p_longlong, cython.cast(cython.p_char, link.bounds))
             parts = cython.cast(cython.p_longlong, cython.cast(cython.p_char, self.parts))
@@ -489,6 +492,7 @@ class Inbox:
             if reader.tag_size == _TAG_BYTES:
                 parts[3 * width + row] = read_uint(data, reader.tag_at + 8, 8) & _LOW_BITS
                 parts[4 * width + row] = read_uint(data, reader.tag_at + 16, 2)
+                parts[5 * width + row] = read_uint(data, reader.tag_at + 6, 2)
                 if row == 0:
                     self._identify(data)
                 self._remember(data)

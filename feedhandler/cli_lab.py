@@ -1,0 +1,120 @@
+"""`feedhandler lab` on the command line."""
+
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+#: What a command answers with: the work, which answers with the exit code.
+Work = Callable[[], int]
+
+
+class Scenarios(StrEnum):
+    """What one AMQP message holds."""
+
+    packets = "packets"
+    messages = "messages"
+    both = "both"
+
+
+class Exchanges(StrEnum):
+    """How clients ask for everything."""
+
+    direct = "direct"
+    topic = "topic"
+    both = "both"
+
+
+class Brokers(StrEnum):
+    """Who stands between the gateway and its clients."""
+
+    embedded = "embedded"
+    rabbitmq = "rabbitmq"
+    artemis = "artemis"
+    qpid = "qpid"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(lab)
+
+
+def lab(
+    out: Annotated[Path, typer.Option(help="The folder that the report is written to.")],
+    scenario: Annotated[
+        Scenarios, typer.Option(help="Whole packets, or each market message alone.")
+    ] = Scenarios.packets,
+    exchange: Annotated[
+        Exchanges, typer.Option(help="Each service by its key, or all by a pattern.")
+    ] = Exchanges.direct,
+    clients: Annotated[
+        str, typer.Option(help="Client counts, a step each; every client takes everything.")
+    ] = "1,2,4,6,8,10",
+    broker: Annotated[
+        Brokers, typer.Option(help="The gateway's own node, or a broker beside it.")
+    ] = Brokers.embedded,
+    broker_url: Annotated[str, typer.Option(help="A broker that runs: amqp://host:5672.")] = "",
+    rate: Annotated[
+        str, typer.Option(help="Bits of Ethernet frames a second, both lines together.")
+    ] = "40mbps",
+    duration: Annotated[str, typer.Option(help="How long each step is measured.")] = "60s",
+    warm_up: Annotated[
+        str, typer.Option(help="Sent before that at the same rate; checked, but not timed.")
+    ] = "2s",
+    capture: Annotated[
+        list[Path] | None,
+        typer.Option(help="Replay this capture (several: in turn), looped if it is shorter."),
+    ] = None,
+    generate: Annotated[
+        bool, typer.Option("--generate", help="Replay a generated session (the default).")
+    ] = False,
+    feed: Annotated[
+        str, typer.Option(help="A built-in feed, or a description's path.")
+    ] = "euronext-utp-md",
+    seed: Annotated[int, typer.Option(help="Of the generated session.", min=0)] = 1,
+    interface: Annotated[
+        str, typer.Option(help="Where the lines are: a name or an address.")
+    ] = "127.0.0.1",
+    apart: Annotated[
+        bool,
+        typer.Option(help="Keep sender and gateway on one processor, clients on the others."),
+    ] = True,
+) -> Work:
+    """Measure latency, in one command: replayer, gateway, broker and clients as processes.
+
+    Each step replays for --duration at --rate to so many clients, which subscribe to everything.
+    Latency is from the kernel's receive stamp at the gateway to the client's read. Every client
+    checks that it gets each packet (or message) once and in order: exit code 1 where one did not,
+    70 where a role died or hung.
+
+    \b
+    Examples:
+      feedhandler lab --out out/lab --clients 1,2 --duration 5s
+      feedhandler lab --out out/lab --scenario both --exchange both --clients 1,5,10
+      feedhandler lab --out out/lab --capture day.pcap.gz --feed iex-deep --rate 100mbps
+    """
+    from feedhandler.lab import plan as words
+    from feedhandler.ops import lab as ops
+
+    if capture and generate:
+        raise typer.BadParameter("--capture and --generate: what is to be replayed?")
+    duration_s = words.check_duration(words.parse_duration(duration))
+    plan = words.Plan(
+        out=out,
+        scenarios=words.SCENARIOS if scenario == "both" else (scenario.value,),
+        exchanges=words.EXCHANGES if exchange == "both" else (exchange.value,),
+        clients=words.parse_clients(clients),
+        broker=broker.value,
+        broker_url=broker_url,
+        rate_bps=words.parse_rate(rate),
+        duration_s=duration_s,
+        warm_up_s=words.parse_duration(warm_up),
+        captures=tuple(capture or ()),
+        feed=feed,
+        seed=seed,
+        interface=interface,
+        apart=apart,
+    )
+    return lambda: ops.run(plan)

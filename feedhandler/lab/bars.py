@@ -1,0 +1,100 @@
+"""The bars that this product sets itself, and whether a step met those it is of.
+
+Direct mode through the embedded node, everything on one machine with two processors; steps of at
+least a minute. What the source paper measured on seven machines stands beside each as `paper`.
+"""
+
+from msgspec import Struct
+
+from feedhandler.lab.results import Scenario, Step, Verdict
+
+#: A shorter step tells something, but decides nothing.
+DURATION_S_MIN = 60.0
+_SHARES = {"p50": 0.5, "p90": 0.9}
+
+
+class Bar(Struct, frozen=True, kw_only=True):
+    """Of a step at `rate_bps` to `clients`: no loss, and these bounds in ns by percentile."""
+
+    name: str
+    scenario: Scenario
+    clients: int
+    rate_bps: float
+    bounds: dict[str, int] = {}
+    paper: str = ""
+
+
+BARS = (
+    Bar(
+        name="packets to 10 at 40 Mbps", scenario="packets", clients=10, rate_bps=40e6,
+        bounds={"p50": 300_000, "p90": 600_000}, paper="0.975 and 3.119 ms",
+    ),
+    Bar(
+        name="messages to 5 at 40 Mbps", scenario="messages", clients=5, rate_bps=40e6,
+        bounds={"p50": 400_000, "p90": 1_000_000}, paper="53 to 120 and 126 to 147 ms",
+    ),
+    Bar(
+        name="packets to 10 at 200 Mbps", scenario="packets", clients=10, rate_bps=200e6,
+        bounds={"p50": 1_000_000},
+    ),
+    Bar(
+        name="messages to 5 at 200 Mbps", scenario="messages", clients=5, rate_bps=200e6,
+        bounds={"p50": 1_000_000},
+    ),
+    Bar(name="packets to 4 at 400 Mbps", scenario="packets", clients=4, rate_bps=400e6),
+)  # fmt: skip
+
+
+def bar_of(step: Step) -> Bar | None:
+    """The bar that a step is of, whatever its exchange and its length."""
+    if step.broker != "embedded" or step.mode != "direct":
+        return None
+    wanted = (step.scenario, step.clients, step.rate_bps)
+    return next((bar for bar in BARS if wanted == (bar.scenario, bar.clients, bar.rate_bps)), None)
+
+
+def judge(step: Step) -> list[Verdict]:
+    """Whether a step met its bar, one verdict each for loss and for every bound; none where no bar
+    is of such a step."""
+    bar = bar_of(step)
+    if bar is None:
+        return []
+    wrong = sum(r.lost + r.duplicated + r.reordered for r in step.results)
+    verdicts = [
+        Verdict(bar=bar.name, quantity="loss", found_ns=wrong, bound_ns=0, met=not step.findings)
+    ]
+    for quantity, bound_ns in bar.bounds.items():
+        (found_ns,) = step.latency.percentiles(_SHARES[quantity])
+        verdicts.append(
+            Verdict(
+                bar=bar.name,
+                quantity=quantity,
+                found_ns=found_ns,
+                bound_ns=bound_ns,
+                met=found_ns < bound_ns,
+            )
+        )
+    return verdicts
+
+
+def lines(step: Step) -> list[str]:
+    """The verdicts of a step for people, a line each."""
+    found = []
+    short = step.duration_s < DURATION_S_MIN
+    for verdict in step.verdicts:
+        word = "met" if verdict.met else "missed"
+        if verdict.bound_ns:
+            factor = verdict.found_ns / verdict.bound_ns
+            figures = (
+                f"{verdict.quantity} {verdict.found_ns / 1e6:.3f} ms, "
+                f"bar {verdict.bound_ns / 1e6:g} ms, {factor:.2f} of it"
+            )
+        else:
+            figures = (
+                f"{verdict.found_ns:,} lost, doubled or out of order"
+                if not verdict.met
+                else "no loss"
+            )
+        note = f" (of {step.duration_s:g} s: the bar asks for 60)" if short else ""
+        found.append(f"bar {verdict.bar}: {word}: {figures}{note}")
+    return found

@@ -1,0 +1,169 @@
+"""Between the controller and the roles: questions and answers over ZeroMQ.
+
+The controller has a `Bus` (a ROUTER), each role a `Station` (a DEALER) that bears the role's name.
+A role says `hello` with its process id once it is ready; then the controller asks, by verb, and the
+role answers, each question with its number. Between answers a role may tell its progress, which
+nobody has to read. Messages are one JSON object each.
+
+A role that does not answer in time, or answers with an error, is a `RoleFailed` that names the role
+and the step. That a role has died is the controller's to notice (`crew`): ZeroMQ does not tell.
+"""
+
+import asyncio
+import contextlib
+import itertools
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+import zmq
+import zmq.asyncio
+
+from feedhandler.codecs.errors import FeedhandlerError
+from feedhandler.ops.console import HostFault
+
+#: Messages that may wait for one side or the other.
+WAITING_MAX = 1_000
+
+Answer = dict[str, Any]
+#: One verb of a role: the question's fields in, the answer out.
+Verb = Callable[[Mapping[str, Any]], Awaitable[Answer | None]]
+
+
+class RoleFailed(HostFault):
+    """A role died, hung or could not do its part."""
+
+
+class Bus:
+    """The controller's end. `progress` has, by role, what it told last."""
+
+    def __init__(self) -> None:
+        self.endpoint = ""
+        self.pids: dict[str, int] = {}
+        self.progress: dict[str, Answer] = {}
+        self._told: Counter[str] = Counter()
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._greetings: dict[str, asyncio.Event] = {}
+
+    async def __aenter__(self) -> Self:
+        self._context = zmq.asyncio.Context()
+        self._socket = self._context.socket(zmq.ROUTER)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.RCVHWM, WAITING_MAX)
+        self._socket.setsockopt(zmq.SNDHWM, WAITING_MAX)
+        self._socket.bind("tcp://127.0.0.1:*")
+        self.endpoint = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._reading = asyncio.create_task(self._read())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._reading.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._reading
+        self._socket.close(linger=0)
+        self._context.term()
+
+    async def _read(self) -> None:
+        while True:
+            identity, body = (await self._socket.recv_multipart())[:2]
+            with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+                self._take(identity.decode(), msgspec.json.decode(body, type=dict))
+
+    def _take(self, role: str, told: Answer) -> None:
+        waiting = self._waiting.get(told.get("number", 0))
+        if waiting is not None:
+            if not waiting.done():
+                waiting.set_result(told)
+        elif "hello" in told:
+            self.pids[role] = told["hello"]
+            self.greeting(role).set()
+        elif "progress" in told:
+            self.progress[role] = told["progress"]
+            self._told[role] += 1
+
+    def told(self, role: str) -> int:
+        """How often a role has told its progress."""
+        return self._told[role]
+
+    def greeting(self, role: str) -> asyncio.Event:
+        """Set once the role has said that it is ready."""
+        return self._greetings.setdefault(role, asyncio.Event())
+
+    async def ask(self, role: str, verb: str, timeout_s: float, **fields: Any) -> Answer:
+        """The role's answer. Raises `RoleFailed` where none comes in time, or an error."""
+        number = next(self._numbers)
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        request = msgspec.json.encode({"number": number, "do": verb, **fields})
+        try:
+            await self._socket.send_multipart([role.encode(), request])
+            async with asyncio.timeout(timeout_s):
+                told = await answer
+        except TimeoutError:
+            raise RoleFailed(f"{role} did not answer within {timeout_s:g} s") from None
+        finally:
+            del self._waiting[number]
+        if "error" in told:
+            raise RoleFailed(f"{role}: {told['error']}", told.get("hint", ""))
+        return told
+
+
+class Station:
+    """A role's end: answers the controller's questions with `verbs`, each in a task of its own."""
+
+    def __init__(self, name: str, endpoint: str, verbs: Mapping[str, Verb]) -> None:
+        self._verbs = verbs
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._context = zmq.asyncio.Context()
+        self._socket = self._context.socket(zmq.DEALER)
+        self._socket.setsockopt(zmq.IDENTITY, name.encode())
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.connect(endpoint)
+
+    async def serve(self, stop: asyncio.Event, hello: int) -> None:
+        """Greet, then answer until `stop`; what is being answered then is cancelled."""
+        reading = asyncio.create_task(self._read())
+        stopping = asyncio.create_task(stop.wait())
+        try:
+            await self._send({"hello": hello})
+            await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            if reading.done():
+                reading.result()
+        finally:
+            for task in (reading, stopping, *self._tasks):
+                task.cancel()
+            await asyncio.gather(reading, stopping, *self._tasks, return_exceptions=True)
+            self._socket.close(linger=0)
+            self._context.term()
+
+    async def tell(self, progress: Answer) -> None:
+        """Tell how far this role is; dropped where the controller does not read."""
+        await self._send({"progress": progress})
+
+    async def _send(self, message: Answer) -> None:
+        await self._socket.send(msgspec.json.encode(message))
+
+    async def _read(self) -> None:
+        while True:
+            request = msgspec.json.decode(await self._socket.recv(), type=dict)
+            task = asyncio.create_task(self._answer(request))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, request: Answer) -> None:
+        answer: Answer = {}
+        try:
+            verb = self._verbs[request["do"]]
+            answer = await verb(request) or {}
+        except FeedhandlerError as error:
+            answer = {"error": error.message, "hint": error.hint}
+        except Exception as error:
+            answer = {"error": f"{type(error).__name__}: {error}"}
+        await self._send({"number": request["number"], **answer})

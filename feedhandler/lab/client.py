@@ -1,0 +1,122 @@
+"""The client's role: subscribes to everything, times and checks each delivery.
+
+What is expected comes as a file that the replayer wrote before it sends; what was found goes to the
+controller as numbers. Between, twice a second, the client tells how far it is.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import feedhandler
+from feedhandler.codecs.errors import PeerError
+from feedhandler.histogram import percentiles_of
+from feedhandler.lab.bus import Answer, Verb
+from feedhandler.lab.tally import Tally
+from feedhandler.ops.feeds import open_feed
+
+#: Numbers of an expectation's file.
+COLUMNS = ("services", "bases", "sizes", "timed_from", "counts")
+
+
+class Client:
+    """One client's connection and tally."""
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+        self._stack = contextlib.AsyncExitStack()
+        self._consumer: asyncio.Task[None] | None = None
+        self._expected: dict[str, np.ndarray[Any, Any]] = {}
+        self._error = ""
+
+    @property
+    def verbs(self) -> dict[str, Verb]:
+        """What the controller may ask."""
+        return {
+            "attach": self.attach,
+            "expect": self.expect,
+            "count": self.count,
+            "verdict": self.verdict,
+            "detach": self.detach,
+        }
+
+    async def attach(self, request: Mapping[str, Any]) -> None:
+        """Subscribe: `url`, `pattern`, `grain`, `feed`."""
+        subscriber = feedhandler.subscribe(
+            request["url"],
+            request["pattern"],
+            as_=request["grain"],
+            stamp=True,
+            feed=open_feed(request["feed"]),
+            # A connection that is lost ends the measurement.
+            reconnect=False,
+        )
+        messages = await self._stack.enter_async_context(subscriber)
+        self._error = ""
+        self._consumer = asyncio.create_task(self._consume(messages))
+
+    async def _consume(self, messages: Any) -> None:
+        # The clock of the kernel's stamps.
+        now_ns, take = time.time_ns, self.tally.take
+        try:
+            await messages.deliver(lambda batch: take(batch, now_ns()))
+            self._error = "the connection ended"
+        except feedhandler.FeedhandlerError as error:
+            self._error = str(error)
+
+    async def expect(self, request: Mapping[str, Any]) -> None:
+        """Begin to count: what comes is in the file at `path`."""
+        with np.load(Path(request["path"])) as stored:
+            self._expected = {name: stored[name] for name in COLUMNS}
+        expected = self._expected
+        self.tally.expect(*(expected[name] for name in COLUMNS[:-1]))
+
+    async def count(self, request: Mapping[str, Any]) -> Answer:
+        """How many deliveries there were, and the latencies so far. Raises `PeerError` where the
+        connection is gone."""
+        if self._error:
+            raise PeerError(self._error)
+        return self.progress()
+
+    def progress(self) -> Answer:
+        """How far this client is."""
+        counts = self.tally.histogram.counts()
+        p50, p90 = percentiles_of(counts, 0.5, 0.9)
+        return {"deliveries": self.tally.deliveries, "p50_ns": p50, "p90_ns": p90}
+
+    async def verdict(self, request: Mapping[str, Any]) -> Answer:
+        """What was found since `expect`."""
+        expected, histogram = self._expected, self.tally.histogram
+        told = self.tally.verdict(expected["counts"])
+        missing = self.tally.first_lost(expected["counts"], expected["services"])
+        counts = histogram.counts()
+        filled = np.flatnonzero(counts)
+        return {
+            **told,
+            "announced_lost": self.tally.announced,
+            "body_bytes": self.tally.body_bytes,
+            "findings": [*self.tally.named, *missing],
+            "count": histogram.count,
+            "sum_ns": histogram.total,
+            "min_ns": histogram.minimum,
+            "max_ns": histogram.maximum,
+            "buckets": filled.tolist(),
+            "counts": counts[filled].tolist(),
+        }
+
+    async def detach(self, request: Mapping[str, Any] | None = None) -> None:
+        """Leave the node."""
+        await self._stack.aclose()
+        if self._consumer is not None:
+            self._consumer.cancel()
+            await asyncio.gather(self._consumer, return_exceptions=True)
+            self._consumer = None
+
+    async def close(self) -> None:
+        """At the end of the role."""
+        await self.detach()

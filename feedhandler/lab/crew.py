@@ -1,0 +1,163 @@
+"""The roles' processes: started together, watched all the time, ended whatever happens.
+
+Every step of a run has a name and a time-out, and goes on only while every role lives: `during`
+fails the run with one line that says at which step, which role, and its last words. A role that
+lives but says nothing is noticed by its silence (`silent_s`). Leaving the crew ends all of it:
+SIGTERM to everybody at once, SIGKILL to who does not heed it.
+"""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from feedhandler.lab.bus import Bus, RoleFailed
+from feedhandler.ops.children import Child, Family
+
+#: How long roles may take to end in order.
+END_TIMEOUT_S = 5.0
+#: A role that has told no progress for so long hangs. They tell it twice a second; a machine that
+#: is overloaded lets one wait for a second or two.
+SILENT_S = 10.0
+#: How often silence is looked for.
+LOOK_S = 0.25
+
+T = TypeVar("T")
+
+
+class Crew(Family):
+    """All roles of a run and the bus to them."""
+
+    def __init__(self, silent_s: float = SILENT_S) -> None:
+        super().__init__()
+        self.bus = Bus()
+        self.silent_s = silent_s
+        self._watching: list[asyncio.Task[None]] = []
+        self._ended: dict[str, Child] = {}
+        self._news = asyncio.Event()
+
+    async def __aenter__(self) -> Self:
+        await self.bus.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # A second interrupt must not leave anybody behind.
+        await asyncio.shield(asyncio.ensure_future(self._end()))
+        await self.bus.__aexit__(kind, error, trace)
+
+    async def _end(self) -> None:
+        for task in self._watching:
+            task.cancel()
+        living = [child for child in self.children if child.process.returncode is None]
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            for child in living:
+                with contextlib.suppress(ProcessLookupError):
+                    child.process.send_signal(number)
+            waits = [asyncio.ensure_future(child.wait()) for child in living]
+            if waits:
+                await asyncio.wait(waits, timeout=END_TIMEOUT_S)
+            living = [child for child in living if child.process.returncode is None]
+
+    async def enlist(
+        self, name: str, *words: str, on_error: Callable[[str], None] | None = None
+    ) -> Child:
+        """Start a process whose end, whenever it comes, fails the run."""
+        child = await self.start(name, *words, on_error=on_error)
+        self._watching.append(asyncio.create_task(self._watch(child)))
+        return child
+
+    async def enlist_role(self, name: str, kind: str) -> Child:
+        """Start a role that will greet on the bus."""
+        return await self.enlist(name, "-m", "feedhandler.lab.role", kind, name, self.bus.endpoint)
+
+    async def dismiss(self, name: str) -> None:
+        """End one process in order, before the others; its end is no failure any more."""
+        for place, child in enumerate(self.children):
+            if child.name == name:
+                self._watching[place].cancel()
+                await child.stop()
+
+    async def _watch(self, child: Child) -> None:
+        await child.wait()
+        self._ended[child.name] = child
+        self._news.set()
+
+    async def greeted(self, step: str, timeout_s: float, *names: str) -> None:
+        """Wait until these roles are ready."""
+        greetings = (self.bus.greeting(name).wait() for name in names)
+        await self.during(step, timeout_s, asyncio.gather(*greetings))
+
+    async def ask_all(
+        self, step: str, timeout_s: float, names: list[str], verb: str, **fields: Any
+    ) -> list[dict[str, Any]]:
+        """The same question to several roles; their answers in order."""
+        asking = (self.bus.ask(name, verb, timeout_s, **fields) for name in names)
+        return await self.during(step, timeout_s + 1.0, asyncio.gather(*asking))
+
+    async def during(
+        self, step: str, timeout_s: float, work: Awaitable[T], talking: tuple[str, ...] = ()
+    ) -> T:
+        """The work's result. Raises `RoleFailed` where a process ends first, where the time is up,
+        or where one of the `talking` roles falls silent."""
+        doing = asyncio.ensure_future(work)
+        dying = asyncio.create_task(self._news.wait())
+        silence = asyncio.create_task(self._silence(talking))
+        try:
+            done, _ = await asyncio.wait(
+                {doing, dying, silence}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if self._ended:
+                raise self._why_ended(step)
+            if silence in done:
+                raise self._hangs(step, silence.result())
+            if doing not in done:
+                raise RoleFailed(f"{step}: not done within {timeout_s:g} s")
+            return self._result(step, doing)
+        finally:
+            for task in (doing, dying, silence):
+                task.cancel()
+            await asyncio.gather(doing, dying, silence, return_exceptions=True)
+
+    def _result(self, step: str, doing: "asyncio.Future[T]") -> T:
+        try:
+            return doing.result()
+        except RoleFailed as error:
+            raise RoleFailed(f"{step}: {error.message}", error.hint) from None
+
+    def _why_ended(self, step: str) -> RoleFailed:
+        child = next(iter(self._ended.values()))
+        code = child.process.returncode or 0
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        return RoleFailed(f"{step}: {child.name} ended ({how}){self.last_words(child.name)}")
+
+    def _hangs(self, step: str, name: str) -> RoleFailed:
+        return RoleFailed(
+            f"{step}: {name} has said nothing for {self.silent_s:g} s{self.last_words(name)}"
+        )
+
+    def last_words(self, name: str) -> str:
+        """The last line that a role wrote on stderr, to be put behind what befell it."""
+        for child in self.children:
+            if child.name == name:
+                last = next((line for line in reversed(child.errors) if line.strip()), "")
+                return f"; last words: {last.removeprefix('feedhandler: ')}" if last else ""
+        return ""
+
+    async def _silence(self, talking: tuple[str, ...]) -> str:
+        """The first of these roles that has told nothing new for `silent_s`; never, if none."""
+        loop = asyncio.get_running_loop()
+        heard = {name: (self.bus.told(name), loop.time()) for name in talking}
+        while True:
+            await asyncio.sleep(LOOK_S)
+            for name, (told, since) in heard.items():
+                if self.bus.told(name) != told:
+                    heard[name] = (self.bus.told(name), loop.time())
+                elif loop.time() - since > self.silent_s:
+                    return name

@@ -1,0 +1,199 @@
+"""Plays a stock onto the lines at a rate, numbers it, and keeps an account.
+
+One thread prepares blocks (numpy: numbers into the packets, due times from `replay`'s schedule),
+another sends them without the GIL through `replay`'s sender. What is due within `BURST_NS` leaves
+together: the replayer shares the machine with what is measured, and a wake-up for each packet of a
+fast run would take half a processor from it. At the source paper's rate each still leaves alone.
+
+Every line gets every packet. The rate counts all lines together, in bits of Ethernet frames, as
+the source paper's 40 Mbps do.
+"""
+
+import contextlib
+import queue
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from feedhandler.lab.results import Sent
+from feedhandler.lab.stock import Stock, Stretch
+from feedhandler.replay.pace import Pace, PaceKind, Schedule
+from feedhandler.replay.sender import Progress, Sender
+from feedhandler.replay.sender_lines import MulticastLine, open_lines
+
+BURST_NS = 100_000
+#: Packets prepared at a time, and such blocks ahead of the sender: a tenth of a second at 400 Mbps.
+BLOCK_PACKETS = 2_048
+BLOCKS_AHEAD = 4
+#: From the call to the first packet: the first blocks are prepared by then.
+LEAD_NS = 20_000_000
+#: How often the preparing thread looks for the end while the sender is busy.
+STOP_POLL_S = 0.05
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Datagrams in sending order, as `Sender.send_block` takes them; `data` is the block's own."""
+
+    data: Array
+    offsets: Array
+    lengths: Array
+    destinations: Array
+    due_ns: Array
+
+
+#: Blocks on their way to the sender; then None, or what went wrong.
+Blocks = queue.Queue[Block | BaseException | None]
+
+
+def _put(blocks: Blocks, item: Block | BaseException | None, over: threading.Event) -> bool:
+    """Wait for room; False where nobody takes anything any more."""
+    while not over.is_set():
+        with contextlib.suppress(queue.Full):
+            blocks.put(item, timeout=STOP_POLL_S)
+            return True
+    return False
+
+
+class Feeder:
+    """A stock with open lines; `play` may be called again, numbers go on.
+
+    `lines` have a group for each service, by number. Raises `ConfigError` where one cannot be
+    opened.
+    """
+
+    def __init__(self, stock: Stock, lines: Sequence[MulticastLine], first_number: int = 1) -> None:
+        self.stock = stock
+        self.lines = len(lines)
+        #: int64: the number that each service's next packet carries.
+        self.next_numbers = np.full(len(stock.services), first_number, np.int64)
+        self._open = open_lines(lines)
+        places = {key: place for place, key in enumerate(self._open.channels)}
+        #: u16[lines, services]: where each service goes on each line.
+        self._table = self._open.table[:, [places[key] for key in stock.services.tolist()]]
+        self._sender = Sender(self._open.destinations, spin_ns=0)
+
+    def close(self) -> None:
+        """Close the sockets."""
+        self._open.close()
+
+    def stop(self) -> None:
+        """End a running `play`, and all later ones, early; from any thread."""
+        self._sender.stop()
+
+    @property
+    def sent(self) -> int:
+        """Datagrams sent by the running or last `play`."""
+        return int(self._sender.progress[Progress.SENT])
+
+    def stretch(self, rate_bps: float, warm_up_s: float, duration_s: float) -> Stretch:
+        """The packets that these times at this rate are."""
+        line_bps = rate_bps / self.lines
+        within = self.stock.packets_within
+        return Stretch(
+            within(round(line_bps * (warm_up_s + duration_s))), within(round(line_bps * warm_up_s))
+        )
+
+    def play(self, stretch: Stretch, rate_bps: float) -> Sent:
+        """Send a stretch; blocks until it is out. The account is of the part that is timed, but
+        lateness of all of it. Raises `OSError` where the kernel refuses a datagram."""
+        self._sender.progress[:] = 0
+        blocks: Blocks = queue.Queue(BLOCKS_AHEAD)
+        over = threading.Event()
+        reader = threading.Thread(
+            target=self._read, args=(stretch, rate_bps, blocks, over), name="prepare", daemon=True
+        )
+        reader.start()
+        anchor_ns = time.monotonic_ns() + LEAD_NS
+        try:
+            self._send(blocks, anchor_ns)
+        finally:
+            over.set()
+            reader.join()
+        warm_up_bits = self.stock.bits_in(0, stretch.warm_up) * self.lines
+        began_ns = anchor_ns + round(warm_up_bits * 1e9 / rate_bps)
+        self.next_numbers += self.stock.numbers_before(stretch.packets)
+        return self._account(stretch, time.monotonic_ns() - began_ns)
+
+    def _send(self, blocks: Blocks, anchor_ns: int) -> None:
+        """Everything in the queue, to its end. Raises what ended the preparing thread."""
+        while (block := blocks.get()) is not None:
+            if isinstance(block, BaseException):
+                raise block
+            columns = (block.offsets, block.lengths, block.destinations, block.due_ns)
+            whose = np.zeros(len(block.offsets), np.uint32)
+            self._sender.send_block([block.data], whose, *columns, anchor_ns)
+
+    def _read(
+        self, stretch: Stretch, rate_bps: float, blocks: Blocks, over: threading.Event
+    ) -> None:
+        """The preparing thread: every block, then None, or what went wrong."""
+        last: BaseException | None = None
+        try:
+            for block in self.blocks(stretch, rate_bps):
+                if self._sender.stopped or not _put(blocks, block, over):
+                    break
+        except BaseException as error:
+            last = error
+        _put(blocks, last, over)
+
+    def blocks(self, stretch: Stretch, rate_bps: float) -> Iterator[Block]:
+        """The stretch as blocks, from the services' next numbers on."""
+        stock = self.stock
+        schedule = Schedule(Pace(PaceKind.FRAME_BITS, rate_bps / self.lines))
+        done = passes = 0
+        while done < stretch.packets:
+            for first in range(0, min(len(stock), stretch.packets - done), BLOCK_PACKETS):
+                end = min(first + BLOCK_PACKETS, len(stock), first + stretch.packets - done)
+                due_ns = schedule.due_ns(np.zeros(end - first, np.int64), stock.length[first:end])
+                due_ns = due_ns // BURST_NS * BURST_NS
+                yield self._block(first, end, self.next_numbers + passes * stock.span, due_ns)
+                done += end - first
+            passes += 1
+
+    def _block(self, first: int, end: int, bases: Array, due_ns: Array) -> Block:
+        """Packets `first` .. `end` - 1 of the stock, numbered, on every line in turn."""
+        stock, lines = self.stock, self.lines
+        start = int(stock.offset[first])
+        data = stock.data[start : int(stock.offset[end - 1]) + int(stock.length[end - 1])].copy()
+        offsets = stock.offset[first:end] - np.uint32(start)
+        slots = stock.slot[first:end]
+        self._write_numbers(data, offsets, bases[slots] + stock.ahead[first:end])
+        return Block(
+            data,
+            np.repeat(offsets, lines),
+            np.repeat(stock.length[first:end], lines),
+            np.ascontiguousarray(self._table[:, slots].T).reshape(-1),
+            np.repeat(due_ns, lines),
+        )
+
+    def _write_numbers(self, data: Array, offsets: Array, numbers: Array) -> None:
+        table = self.stock.feed.table
+        at = offsets.astype(np.int64) + table.sequence_at
+        size = table.sequence_size
+        for place in range(size):
+            shift = 8 * (size - 1 - place if table.big_endian else place)
+            data[at + place] = (numbers >> shift & 0xFF).astype(np.uint8)
+
+    def _account(self, stretch: Stretch, duration_ns: int) -> Sent:
+        stock, first, end = self.stock, stretch.warm_up, stretch.packets
+        counts = self._sender.progress
+        slots = [int(x) for x in stock.packets_by_slot(first, end)]
+        return Sent(
+            datagrams=(end - first) * self.lines,
+            packets=end - first,
+            messages=stock.messages_in(first, end),
+            payload_bytes=stock.bytes_in(first, end),
+            frame_bits=stock.bits_in(first, end) * self.lines,
+            duration_ns=duration_ns,
+            behind=int(counts[Progress.BEHIND]),
+            lateness_max_ns=int(counts[Progress.LATENESS_MAX_NS]),
+            passes=-(-end // len(stock)),
+            services=dict(zip(stock.services.tolist(), slots, strict=True)),
+        )

@@ -1,0 +1,358 @@
+"""The controller: brings the roles up, takes them through each step, collects what they found.
+
+A run is: the replayer reads its packets; the gateway is started for the services that these have;
+as many clients as the largest step wants are started once. Then, step by step: the step's clients
+attach, the replayer tells what it will send, the clients expect it, it is played, everybody drains,
+the clients tell their verdict, and detach. Numbers go on from step to step, so a step begins with a
+gateway that is warm; what comes within the warm-up is checked but not timed.
+
+Direct mode: latency is from the kernel's stamp of the packet's first copy at the gateway to the
+return of the client's read, both of this machine's real-time clock.
+"""
+
+import asyncio
+import contextlib
+import datetime
+import os
+import socket
+import tempfile
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from feedhandler.codecs import Feed
+from feedhandler.config import (
+    AmqpConfig,
+    ChannelConfig,
+    Config,
+    ControlConfig,
+    GatewaySettings,
+    LineConfig,
+)
+from feedhandler.config_show import to_toml
+from feedhandler.control import ask
+from feedhandler.ingest.settings import ArbitrationSettings
+from feedhandler.lab import bars, machine, processors
+from feedhandler.lab.crew import Crew
+from feedhandler.lab.plan import Plan, StepPlan, patterns
+from feedhandler.lab.results import (
+    BUCKETS,
+    ClientResult,
+    Latency,
+    Run,
+    Sent,
+    Step,
+    merged,
+)
+from feedhandler.lab.view import View
+from feedhandler.ops.feeds import open_feed
+
+#: How long each stage may take before the run fails.
+START_S, LOAD_S, ASK_S, DRAIN_S = 60.0, 300.0, 30.0, 30.0
+#: Beyond what a step's sending takes by its schedule: a machine that is too slow sends longer.
+PLAY_SLACK_S = 60.0
+#: Nothing new at any client for so long, while something is missing: it will not come.
+QUIET_S = 2.0
+#: After everything has come: what comes twice, comes now.
+LINGER_S = 0.1
+#: How often clients are asked how far they are.
+POLL_S = 0.05
+#: Groups of the lines are 239.(110 + line).(of this process).(1 + place of the service).
+GROUP_OF_LINES = 110
+#: Packets that may wait behind a hole. Processes that share two processors let one wait for tens of
+#: milliseconds, and that must not end as a loss of a line.
+HOLD_PACKETS = 1 << 16
+GATEWAY, REPLAYER = "gateway", "replayer"
+
+
+class Laboratory:
+    """One run of a plan; `run` holds what was found so far."""
+
+    def __init__(self, plan: Plan, view: View) -> None:
+        self.plan = plan
+        self.view = view
+        self.feed: Feed = open_feed(plan.feed)
+        self.run = Run(
+            started=_now(),
+            configuration=msgspec.to_builtins(plan, enc_hook=str),
+            machine=machine.machine(),
+            versions=machine.versions(),
+            seeds={"generator": plan.seed},
+        )
+        self.crew = Crew(plan.silent_s)
+        self.services: list[int] = []
+        self._stack = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> "Laboratory":
+        try:
+            await self._open()
+        except BaseException:
+            await self._stack.aclose()
+            raise
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._stack.aclose()
+
+    async def _open(self) -> None:
+        """Bring up replayer, gateway and clients."""
+        folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="feedhandler-lab-"))
+        self.folder = Path(folder)
+        await self._stack.enter_async_context(self.crew)
+        names = [client_name(number) for number in range(self.clients_max)]
+        self.view.tell("starting the roles")
+        await self.crew.enlist_role(REPLAYER, "replayer")
+        for name in names:
+            await self.crew.enlist_role(name, "client")
+        await self.crew.greeted("starting the roles", START_S, REPLAYER, *names)
+        await self._load()
+        await self._start_gateway()
+        self._keep_apart(names)
+
+    @property
+    def clients_max(self) -> int:
+        """Clients of the largest step."""
+        return max(self.plan.clients)
+
+    async def _load(self) -> None:
+        """Have the replayer read or generate its packets."""
+        plan = self.plan
+        self.view.tell("reading the capture" if plan.captures else "generating packets")
+        (loaded,) = await self.crew.ask_all(
+            "loading packets",
+            LOAD_S,
+            [REPLAYER],
+            "load",
+            feed=plan.feed,
+            captures=[str(path.absolute()) for path in plan.captures],
+            seed=plan.seed,
+            messages=plan.generate_messages,
+        )
+        self.run.configuration["stock"] = loaded["stock"]
+        self.services = [int(service) for service in loaded["stock"]["packets_by_service"]]
+
+    async def _start_gateway(self) -> None:
+        """A gateway for the services of what is played, on lines of its own."""
+        (self.amqp_port,) = free_ports(1)
+        lines = self._lines()
+        control = f"ipc://{self.folder / 'gateway.ipc'}"
+        config = Config(
+            gateway=GatewaySettings(feed=self.plan.feed, interface=self.plan.interface),
+            channels=tuple(
+                ChannelConfig(
+                    service=service,
+                    lines=tuple(
+                        LineConfig(name="AB"[number], group=line[at][1], port=line[at][2])
+                        for number, line in enumerate(lines)
+                    ),
+                )
+                for at, service in enumerate(self.services)
+            ),
+            arbitration=ArbitrationSettings(hold_packets=HOLD_PACKETS),
+            amqp=AmqpConfig(listen=f"127.0.0.1:{self.amqp_port}"),
+            control=ControlConfig(bind=control),
+        )
+        self.control = control
+        path = self.folder / "gateway.toml"
+        path.write_text(to_toml(config))
+        self.run.configuration["gateway"] = path.read_text()
+        ready = asyncio.Event()
+
+        def on_error(line: str) -> None:
+            if ": ready: " in line:
+                ready.set()
+
+        self.view.tell("starting the gateway")
+        await self.crew.enlist(GATEWAY, "-m", "feedhandler", "run", str(path), on_error=on_error)
+        await self.crew.during("starting the gateway", START_S, ready.wait())
+        await self.crew.ask_all(
+            "opening the lines", ASK_S, [REPLAYER], "open",
+            lines=lines, interface=self.plan.interface,
+        )  # fmt: skip
+
+    def _lines(self) -> list[list[tuple[int, str, int]]]:
+        """Lines A and B: of each service its group and port."""
+        own = os.getpid() % 250 + 1
+        return [
+            [
+                (service, f"239.{GROUP_OF_LINES + number}.{own}.{1 + at}", free_udp_port())
+                for at, service in enumerate(self.services)
+            ]
+            for number in range(2)
+        ]
+
+    def _keep_apart(self, names: Iterable[str]) -> None:
+        """Sender and gateway on one processor, clients on the others; see `processors`."""
+        if not self.plan.apart:
+            self.run.configuration["processors"] = "shared by all roles"
+            return
+        first, second = processors.split()
+        pids = {child.name: child.process.pid for child in self.crew.children}
+        for name, pid in pids.items():
+            processors.pin(pid, second if name in names else first)
+        self.run.configuration["processors"] = processors.describe()
+
+    # -- one step ---------------------------------------------------------------------------
+
+    async def measure(self, plan: StepPlan) -> Step:
+        """Take the roles through one step; what it found is appended to the run."""
+        names = [client_name(number) for number in range(plan.clients)]
+        step = Step(
+            scenario=plan.scenario,
+            exchange=plan.exchange,
+            clients=plan.clients,
+            broker=self.plan.broker,
+            grain=plan.grain,
+            rate_bps=plan.rate_bps,
+            duration_s=plan.duration_s,
+            warm_up_s=plan.warm_up_s,
+            started=_now(),
+        )
+        self.view.begin(plan)
+        await self._attach(plan, names)
+        expected = await self._expect(plan, names)
+        step.sent = await self._play(plan, names)
+        await self._drain(expected, names)
+        step.gateway = await self.crew.during(
+            "asking the gateway", ASK_S, asyncio.to_thread(ask, self.control, "status")
+        )
+        step.results = await self._verdicts(names)
+        await self.crew.ask_all("detaching", ASK_S, names, "detach")
+        step.latency = merged(result.latency for result in step.results)
+        step.findings = list(_findings(step))
+        step.verdicts = bars.judge(step)
+        self.run.steps.append(step)
+        self.view.end(step)
+        return step
+
+    async def _attach(self, plan: StepPlan, names: list[str]) -> None:
+        await self.crew.ask_all(
+            "attaching", ASK_S, names, "attach",
+            url=f"amqp://127.0.0.1:{self.amqp_port}",
+            pattern=patterns(plan.exchange, self.feed.key, self.services),
+            grain=plan.grain,
+            feed=self.plan.feed,
+        )  # fmt: skip
+
+    async def _expect(self, plan: StepPlan, names: list[str]) -> int:
+        """Tell clients what comes; how many AMQP messages that are for each."""
+        path = str(self.folder / "expected.npz")
+        (planned,) = await self.crew.ask_all(
+            "planning", ASK_S, [REPLAYER], "plan",
+            rate_bps=plan.rate_bps, warm_up_s=plan.warm_up_s, duration_s=plan.duration_s,
+            messages=plan.grain == "message", path=path,
+        )  # fmt: skip
+        await self.crew.ask_all("planning", ASK_S, names, "expect", path=path)
+        return int(planned["expected"])
+
+    async def _play(self, plan: StepPlan, names: list[str]) -> Sent:
+        """Have it sent, and watch."""
+        seconds = plan.warm_up_s + plan.duration_s + PLAY_SLACK_S
+        watching = asyncio.create_task(self._watch(plan, names))
+        try:
+            told = await self.crew.during(
+                "playing",
+                seconds,
+                self.crew.bus.ask(REPLAYER, "play", seconds),
+                talking=(REPLAYER, *names),
+            )
+        finally:
+            watching.cancel()
+        self.run.configuration["sender_real_time"] = told["real_time"]
+        return msgspec.convert(told["sent"], Sent, strict=False)
+
+    async def _watch(self, plan: StepPlan, names: list[str]) -> None:
+        """Show how far the step is."""
+        progress = self.crew.bus.progress
+        while True:
+            await asyncio.sleep(POLL_S * 4)
+            clients = [progress[name] for name in names if name in progress]
+            self.view.show(progress.get(REPLAYER, {}).get("share", 0.0), clients)
+
+    async def _drain(self, expected: int, names: list[str]) -> None:
+        """Wait until every client has everything, or until nothing comes any more."""
+        loop = asyncio.get_running_loop()
+        deadline, since, before = loop.time() + DRAIN_S, loop.time(), -1
+        while True:
+            told = await self.crew.ask_all("draining", ASK_S, names, "count")
+            counts = [each["deliveries"] for each in told]
+            if min(counts) >= expected:
+                break
+            if sum(counts) != before:
+                since, before = loop.time(), sum(counts)
+            if loop.time() - since > QUIET_S or loop.time() > deadline:
+                return
+            await asyncio.sleep(POLL_S)
+        await asyncio.sleep(LINGER_S)
+
+    async def _verdicts(self, names: list[str]) -> list[ClientResult]:
+        told = await self.crew.ask_all("collecting", ASK_S, names, "verdict")
+        return [client_result(number, each) for number, each in enumerate(told)]
+
+
+def client_name(number: int) -> str:
+    """What the client with this number (from 0) is called."""
+    return f"client-{number + 1}"
+
+
+def client_result(number: int, told: dict[str, Any]) -> ClientResult:
+    """A client's answer as a result."""
+    buckets = np.zeros(BUCKETS, np.uint64)
+    buckets[told["buckets"]] = told["counts"]
+    return ClientResult(
+        number=number,
+        expected=told["expected"],
+        received=told["received"],
+        lost=told["lost"],
+        duplicated=told["duplicated"],
+        reordered=told["reordered"],
+        announced_lost=told["announced_lost"],
+        body_bytes=told["body_bytes"],
+        findings=told["findings"],
+        latency=Latency(
+            count=told["count"],
+            sum_ns=told["sum_ns"],
+            min_ns=told["min_ns"],
+            max_ns=told["max_ns"],
+            buckets=buckets,
+        ),
+    )
+
+
+def _findings(step: Step) -> Iterable[str]:
+    """What fails a step, a line each."""
+    for result in step.results:
+        wrong = [
+            f"{count:,} {what}"
+            for what, count in (
+                ("lost", result.lost),
+                ("twice or never sent", result.duplicated),
+                ("out of order", result.reordered),
+                ("announced lost", result.announced_lost),
+            )
+            if count
+        ]
+        if wrong:
+            some = f" ({'; '.join(result.findings)})" if result.findings else ""
+            yield f"client {result.number + 1}: {', '.join(wrong)} of {result.expected:,}{some}"
+
+
+def free_ports(count: int) -> list[int]:
+    """TCP ports of the loopback that nobody listens on at this moment."""
+    with contextlib.ExitStack() as stack:
+        probes = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [probe.getsockname()[1] for probe in probes]
+
+
+def free_udp_port() -> int:
+    """A UDP port that nobody has at this moment."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _now() -> str:
+    return datetime.datetime.now().astimezone().isoformat(timespec="seconds")

@@ -1,0 +1,155 @@
+"""What is to be measured: a run as the user asked for it, and the steps it consists of.
+
+Text in, values out, no I/O. The words are the source paper's: scenario 1 publishes whole packets,
+scenario 2 each market message as an AMQP message of its own; a *direct* exchange is asked for each
+service by its key, a *topic* exchange for all of them by a pattern.
+"""
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from msgspec import Struct
+
+from feedhandler.codecs.errors import UsageError
+from feedhandler.lab.results import Exchange, Scenario
+from feedhandler.replay.pace import PaceKind, parse_pace
+
+SCENARIOS: tuple[Scenario, ...] = ("packets", "messages")
+EXCHANGES: tuple[Exchange, ...] = ("direct", "topic")
+#: What one AMQP message holds in each scenario.
+GRAINS: dict[Scenario, str] = {"packets": "packet", "messages": "message"}
+#: Clients of a step: each is a process.
+CLIENTS_MAX = 64
+#: A step: shorter tells nothing, longer than a day is a wrong unit.
+DURATION_S_MIN, DURATION_S_MAX = 0.5, 86_400.0
+_UNITS_S = {"ms": 0.001, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
+_UNITS_NS = {"us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_QUANTITIES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999, "max": 1.0}
+
+
+class Bound(Struct, frozen=True):
+    """A latency that a step may not exceed: the share of deliveries, and nanoseconds."""
+
+    quantity: str
+    share: float
+    bound_ns: int
+
+    def __str__(self) -> str:
+        return f"{self.quantity}={self.bound_ns / 1e6:g}ms"
+
+
+class StepPlan(Struct, frozen=True, kw_only=True):
+    """One step to be measured."""
+
+    scenario: Scenario
+    exchange: Exchange
+    clients: int
+    rate_bps: float
+    duration_s: float
+    warm_up_s: float
+
+    @property
+    def grain(self) -> str:
+        """What one AMQP message holds."""
+        return GRAINS[self.scenario]
+
+    @property
+    def title(self) -> str:
+        """For people: what is measured."""
+        rate = f"{self.rate_bps / 1e6:g} Mbps"
+        return f"{self.scenario} {self.exchange}, {self.clients} clients, {rate}"
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """A run as asked for; see `feedhandler lab --help`."""
+
+    out: Path
+    scenarios: tuple[Scenario, ...] = ("packets",)
+    exchanges: tuple[Exchange, ...] = ("direct",)
+    clients: tuple[int, ...] = (1, 2, 4, 6, 8, 10)
+    broker: str = "embedded"
+    broker_url: str = ""
+    rate_bps: float = 40e6
+    duration_s: float = 60.0
+    warm_up_s: float = 2.0
+    captures: tuple[Path, ...] = ()
+    feed: str = "euronext-utp-md"
+    seed: int = 1
+    #: Messages of the generated session; 0: as many as the replayer thinks right.
+    generate_messages: int = 0
+    interface: str = "127.0.0.1"
+    sweep: str = ""
+    bound: Bound | None = None
+    apart: bool = True
+    silent_s: float = 10.0
+
+    def steps(self) -> Iterator[StepPlan]:
+        """What is measured, in turn."""
+        for scenario in self.scenarios:
+            for exchange in self.exchanges:
+                for count in self.clients:
+                    yield self.step(scenario, exchange, count, self.rate_bps)
+
+    def step(
+        self, scenario: Scenario, exchange: Exchange, clients: int, rate_bps: float
+    ) -> StepPlan:
+        """One step with this run's times."""
+        return StepPlan(
+            scenario=scenario,
+            exchange=exchange,
+            clients=clients,
+            rate_bps=rate_bps,
+            duration_s=self.duration_s,
+            warm_up_s=self.warm_up_s,
+        )
+
+
+def patterns(exchange: Exchange, feed_key: str, services: Iterable[int]) -> str:
+    """What a client subscribes to: everything, by each service's key, or by one pattern."""
+    if exchange == "topic":
+        return f"{feed_key}.#"
+    return ",".join(f"{feed_key}.{service}" for service in services)
+
+
+def parse_clients(text: str) -> tuple[int, ...]:
+    """`1,2,4` as counts. Raises `UsageError`."""
+    try:
+        found = tuple(int(word) for word in text.split(","))
+    except ValueError:
+        raise UsageError(f"{text!r} are no client counts", "write 1,2,4,6,8,10") from None
+    for count in found:
+        if not 1 <= count <= CLIENTS_MAX:
+            raise UsageError(f"{count} clients", f"give 1 to {CLIENTS_MAX}, each is a process")
+    return found
+
+
+def parse_rate(text: str) -> float:
+    """`40mbps` as bits of Ethernet frames a second, all lines together. Raises `UsageError`."""
+    pace = parse_pace(text)
+    if pace.kind is not PaceKind.FRAME_BITS:
+        raise UsageError(f"{text!r} is no bit rate", "write 40mbps: Ethernet frames, both lines")
+    return pace.value
+
+
+def parse_duration(text: str) -> float:
+    """`60s`, `500ms`, `10min` or plain seconds. Raises `UsageError`."""
+    match = re.fullmatch(r"(\d+\.?\d*|\.\d+) ?(ms|s|min|m|h)?", text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is no duration", "write 60s, 500ms or 10min")
+    return float(match[1]) * _UNITS_S[match[2] or "s"]
+
+
+def check_duration(seconds: float) -> float:
+    """A step's duration. Raises `UsageError` where it makes no sense."""
+    if not DURATION_S_MIN <= seconds <= DURATION_S_MAX:
+        raise UsageError(f"a step of {seconds:g} s", f"give {DURATION_S_MIN} s to a day")
+    return seconds
+
+
+def parse_bound(text: str) -> Bound:
+    """`p90=1ms` as a bound. Raises `UsageError`."""
+    match = re.fullmatch(r"(p50|p90|p99|p99\.9|max)=(\d+\.?\d*|\.\d+) ?(us|ms|s)", text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is no bound", "write p90=1ms; p50, p90, p99, p99.9 or max")
+    return Bound(match[1], _QUANTITIES[match[1]], round(float(match[2]) * _UNITS_NS[match[3]]))

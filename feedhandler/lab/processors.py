@@ -1,0 +1,69 @@
+"""Which part of a measurement runs on which processor, and who goes first.
+
+In a data centre exchange, gateway and subscribers are machines of their own. On one machine they
+take turns, and a subscriber that takes the gateway's turn at every message that wakes it measures
+the scheduler. So the parts are kept apart: sender and gateway on the first processor, subscribers
+on the second. The sender goes first (real-time priority) where we have the right to ask for it: an
+exchange does not wait for its subscribers. What could be had is told, and belongs into the record.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+#: Of a part of the exchange: above everything that is not real-time.
+SENDER_PRIORITY = 1
+
+
+def split() -> tuple[set[int], set[int]]:
+    """The processors of sender and gateway, and those of subscribers; the same one where there is
+    no second. With more than two, subscribers have all the others."""
+    allowed = sorted(os.sched_getaffinity(0))
+    first, rest = set(allowed[:1]), set(allowed[1:])
+    return first, rest or first
+
+
+def pin(pid: int, processors: Iterable[int]) -> None:
+    """Keep all threads of a process on these processors; a thread that ends meanwhile is no
+    matter."""
+    for thread in os.listdir(f"/proc/{pid}/task"):
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(int(thread), processors)
+
+
+def set_real_time(pid: int = 0) -> bool:
+    """Let a process, or the calling thread, go first; whether we may."""
+    try:
+        os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(SENDER_PRIORITY))
+    except PermissionError:
+        return False
+    return True
+
+
+@contextlib.contextmanager
+def preferred(processors: set[int] | None = None) -> Iterator[bool]:
+    """The calling thread goes first meanwhile, on `processors` where they are given; yields whether
+    we may."""
+    policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
+    allowed = os.sched_getaffinity(0)
+    if processors is not None:
+        os.sched_setaffinity(0, processors)
+    try:
+        yield set_real_time()
+    finally:
+        os.sched_setscheduler(0, policy, parameters)
+        os.sched_setaffinity(0, allowed)
+
+
+def cpu_seconds_of(pid: int) -> float:
+    """User and system time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def describe() -> dict[str, Any]:
+    """The arrangement, for the record."""
+    first, second = split()
+    return {"sender_and_gateway": sorted(first), "subscribers": sorted(second)}

@@ -1,0 +1,123 @@
+"""The replayer's role: reads or generates what is played, and plays it.
+
+It tells beforehand what each client must get (`plan` writes the file that clients read), plays with
+real-time priority where it may, and tells twice a second how far it is.
+"""
+
+import asyncio
+import itertools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from feedhandler.codecs import Feed
+from feedhandler.lab.bus import Answer, Verb
+from feedhandler.lab.feeder import Feeder
+from feedhandler.lab.processors import preferred
+from feedhandler.lab.results import Sent
+from feedhandler.lab.stock import Stock, Stretch, stock_of
+from feedhandler.ops.captures import open_captures
+from feedhandler.ops.feeds import open_feed
+from feedhandler.replay.generator import SessionGenerator
+from feedhandler.replay.sender_lines import MulticastLine
+
+#: Of a generated session: how much is generated, at which pace of its own clock. It is played at
+#: the run's rate; only sizes, order and mix are taken from it.
+GENERATED_MESSAGES = 400_000
+GENERATED_RATE = 50_000.0
+STEP_NS = 10_000_000
+
+
+def generated(feed: Feed, seed: int, messages: int = 0) -> Iterator[bytes]:
+    """The packets of a generated session, until there are enough messages."""
+    session = SessionGenerator(feed, seed, messages_per_s=GENERATED_RATE)
+    for until_ns in itertools.count(STEP_NS, STEP_NS):
+        for outgoing in session.step(until_ns):
+            yield outgoing.packet
+        if session.messages >= (messages or GENERATED_MESSAGES):
+            return
+
+
+class Replayer:
+    """What is played, and on which lines."""
+
+    def __init__(self) -> None:
+        self._feeder: Feeder | None = None
+        self._stock: Stock
+        self._stretch = Stretch(0, 0)
+        self._rate_bps = 0.0
+        self._real_time = False
+
+    @property
+    def verbs(self) -> dict[str, Verb]:
+        """What the controller may ask."""
+        return {"load": self.load, "open": self.open, "plan": self.plan, "play": self.play}
+
+    async def load(self, request: Mapping[str, Any]) -> Answer:
+        """Have the packets ready: `feed`, and `captures` (paths) or `seed` and `messages` of a
+        generated session. Tells what they are, by service."""
+        feed = open_feed(request["feed"])
+        if request["captures"]:
+            source = open_captures([Path(path) for path in request["captures"]])
+            packets = (datagram.payload for datagram in source)
+        else:
+            packets = generated(feed, request["seed"], request["messages"])
+        self._stock = await asyncio.to_thread(stock_of, feed, packets)
+        return {"stock": self._stock.describe()}
+
+    async def open(self, request: Mapping[str, Any]) -> None:
+        """Open the lines: `lines`, each a list of [service, group, port], and `interface`."""
+        lines = [
+            MulticastLine(
+                "AB"[number],
+                {service: (group, port) for service, group, port in line},
+                request["interface"],
+            )
+            for number, line in enumerate(request["lines"])
+        ]
+        self._feeder = Feeder(self._stock, lines)
+
+    async def plan(self, request: Mapping[str, Any]) -> Answer:
+        """Fix the next step: `rate_bps`, `warm_up_s`, `duration_s`, `messages`; writes what clients
+        must expect to `path`."""
+        assert self._feeder is not None
+        self._rate_bps = request["rate_bps"]
+        self._stretch = self._feeder.stretch(
+            self._rate_bps, request["warm_up_s"], request["duration_s"]
+        )
+        expected = self._stock.expect(self._stretch, self._feeder.next_numbers, request["messages"])
+        np.savez(
+            request["path"],
+            services=expected.services,
+            bases=expected.bases,
+            sizes=expected.sizes,
+            timed_from=expected.timed_from,
+            counts=expected.counts,
+        )
+        return {"expected": expected.total, "packets": self._stretch.packets}
+
+    async def play(self, request: Mapping[str, Any]) -> Answer:
+        """Send what was planned; the account of it."""
+        sent = await asyncio.to_thread(self._play)
+        return {"sent": msgspec.to_builtins(sent, str_keys=True), "real_time": self._real_time}
+
+    def _play(self) -> Sent:
+        assert self._feeder is not None
+        with preferred() as self._real_time:
+            return self._feeder.play(self._stretch, self._rate_bps)
+
+    def progress(self) -> Answer:
+        """How far this role is."""
+        if self._feeder is None:
+            return {"share": 0.0}
+        whole = max(1, self._stretch.packets * self._feeder.lines)
+        return {"share": self._feeder.sent / whole}
+
+    async def close(self) -> None:
+        """At the end of the role."""
+        if self._feeder is not None:
+            self._feeder.stop()
+            self._feeder.close()

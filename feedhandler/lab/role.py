@@ -1,0 +1,66 @@
+"""One role of the laboratory as a process.
+
+    python -m feedhandler.lab.role KIND NAME ENDPOINT
+
+KIND is `replayer` or `client`; NAME is what the controller calls it, ENDPOINT where the controller
+listens. It ends in order on SIGTERM; what goes wrong beyond a question is its last line on stderr.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from typing import Protocol
+
+import uvloop
+
+from feedhandler.lab.bus import Answer, Station, Verb
+from feedhandler.lab.client import Client
+from feedhandler.lab.replayer import Replayer
+from feedhandler.ops.console import run_guarded
+
+#: How often a role tells how far it is.
+PROGRESS_S = 0.5
+
+
+class Role(Protocol):
+    """What every role has."""
+
+    @property
+    def verbs(self) -> dict[str, Verb]: ...
+
+    def progress(self) -> Answer: ...
+
+    async def close(self) -> None: ...
+
+
+ROLES: dict[str, type[Role]] = {"replayer": Replayer, "client": Client}
+
+
+async def serve(kind: str, name: str, endpoint: str) -> int:
+    """Do what the controller asks until SIGTERM."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, stop.set)
+    # Ctrl-C is the controller's, which ends its roles in order.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    role = ROLES[kind]()
+    station = Station(name, endpoint, role.verbs)
+    telling = asyncio.create_task(_tell(station, role))
+    try:
+        await station.serve(stop, os.getpid())
+    finally:
+        telling.cancel()
+        await asyncio.gather(telling, return_exceptions=True)
+        await role.close()
+    return 0
+
+
+async def _tell(station: Station, role: Role) -> None:
+    while True:
+        await asyncio.sleep(PROGRESS_S)
+        await station.tell(role.progress())
+
+
+if __name__ == "__main__":
+    sys.exit(run_guarded(lambda: uvloop.run(serve(*sys.argv[1:4]))))

@@ -1,0 +1,204 @@
+"""What the replayer plays: packets in memory, and what each client must get of them.
+
+A `Stock` is one pass: the data packets of a capture (each once, whichever line it was recorded on)
+or of a generated session, as columns over one buffer. It is played in a loop, numbered without a
+hole from pass to pass and from step to step, so that a run may be longer than the stock, no disk
+stands in its way, and every number that was sent is known beforehand: `expect` tells it.
+
+Control packets, heartbeats and resets are left out; what a recording lacks closes up, because
+packets are numbered anew. Sizes, contents, order and mix of services stay. No I/O: packets come
+from whoever reads them.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from feedhandler.codecs import Feed
+from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.scanner import DATA, FINE, PacketHeader, parse_header
+from feedhandler.replay.pace import FRAME_BYTES_MIN, FRAME_OVERHEAD_BYTES
+
+#: Payload bytes of a stock: longer runs loop. Two minutes at the source paper's rate of 20 Mbps a
+#: line, and small enough for a laboratory's machine.
+STOCK_BYTES_MAX = 256 << 20
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What one step brings: of each service the first number, how many numbers, the first that is
+    timed (int64 each); `counts` u16 of each number, services one behind the other: packets or
+    messages."""
+
+    services: Array
+    bases: Array
+    sizes: Array
+    timed_from: Array
+    counts: Array
+
+    @property
+    def total(self) -> int:
+        """AMQP messages that each client must get."""
+        return int(self.counts.sum(dtype=np.int64))
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """What one step plays: the stock's packets from its beginning, `packets` of them in whole and
+    broken passes, of which the first `warm_up` are not timed."""
+
+    packets: int
+    warm_up: int
+
+
+class Stock:
+    """One pass of packets.
+
+    data      u8: the payloads one behind the other
+    offset, length   u32: where each lies
+    slot      int64: place in `services` (ascending service numbers)
+    count     u16: its messages
+    step      int64: how far it advances its service's numbers
+    repeated  packets of the source that were copies, or older than one before
+    """
+
+    def __init__(
+        self, feed: Feed, payloads: Sequence[bytes], services: Any, counts: Any, repeated: int = 0
+    ) -> None:
+        if not payloads:
+            raise UsageError(
+                f"no data packet of {feed.name} to replay", "is the capture of this --feed?"
+            )
+        self.feed = feed
+        self.repeated = repeated
+        self.data = np.frombuffer(bytearray(b"".join(payloads)), np.uint8)
+        self.length = np.fromiter(map(len, payloads), np.uint32, len(payloads))
+        self.offset = (np.cumsum(self.length, dtype=np.int64) - self.length).astype(np.uint32)
+        self.services, self.slot = np.unique(np.asarray(services, np.int64), return_inverse=True)
+        self.count = np.asarray(counts, np.uint16)
+        by_message = feed.table.counts_messages
+        self.step = self.count.astype(np.int64) if by_message else np.ones(len(self), np.int64)
+        self._number()
+
+    def __len__(self) -> int:
+        return len(self.length)
+
+    def _number(self) -> None:
+        """Numbers within a pass: how far each packet lies ahead of its service's first."""
+        #: int64: numbers of its service before it; of each service, numbers in one pass.
+        self.ahead = np.zeros(len(self), np.int64)
+        self.span = np.zeros(len(self.services), np.int64)
+        for slot in range(len(self.services)):
+            mine = np.flatnonzero(self.slot == slot)
+            steps = self.step[mine]
+            self.ahead[mine] = np.cumsum(steps) - steps
+            self.span[slot] = steps.sum()
+        frames = np.maximum(self.length.astype(np.int64) + FRAME_OVERHEAD_BYTES, FRAME_BYTES_MIN)
+        #: int64: bits of Ethernet frames before each packet, on one line; and of a whole pass.
+        self.bits_before = (np.cumsum(frames) - frames) * 8
+        self.pass_bits = int(frames.sum()) * 8
+
+    def packets_within(self, bits: int) -> int:
+        """How many packets begin before so many bits of frames on one line have gone by."""
+        passes, rest = divmod(bits, self.pass_bits)
+        return passes * len(self) + int(np.searchsorted(self.bits_before, rest))
+
+    def numbers_before(self, packets: int) -> Array:
+        """Of each service, how many numbers the first `packets` of a step use (int64)."""
+        passes, rest = divmod(packets, len(self))
+        broken = np.zeros_like(self.span)
+        np.add.at(broken, self.slot[:rest], self.step[:rest])
+        found: Array = passes * self.span + broken
+        return found
+
+    def expect(self, stretch: Stretch, bases: Array, messages: bool) -> Expected:
+        """What clients get of a stretch whose services begin at `bases`; `messages`: each market
+        message is an AMQP message of its own."""
+        sizes = self.numbers_before(stretch.packets)
+        parts = []
+        for slot, size in enumerate(sizes.tolist()):
+            mine = self.slot == slot
+            one_pass = np.zeros(int(self.span[slot]), np.uint16)
+            one_pass[self.ahead[mine]] = self.count[mine] if messages else 1
+            parts.append(np.resize(one_pass, size))
+        timed_from = bases + self.numbers_before(stretch.warm_up)
+        return Expected(self.services, bases, sizes, timed_from, np.concatenate(parts))
+
+    def messages_in(self, first: int, end: int) -> int:
+        """Market messages of a step's packets `first` .. `end` - 1."""
+        return self._sum_before(self.count, end) - self._sum_before(self.count, first)
+
+    def bytes_in(self, first: int, end: int) -> int:
+        """Their payload bytes."""
+        return self._sum_before(self.length, end) - self._sum_before(self.length, first)
+
+    def bits_in(self, first: int, end: int) -> int:
+        """Their bits of Ethernet frames, on one line."""
+        ends = [
+            passes * self.pass_bits + int(self.bits_before[rest])
+            for passes, rest in (divmod(end, len(self)), divmod(first, len(self)))
+        ]
+        return ends[0] - ends[1]
+
+    def packets_by_slot(self, first: int, end: int) -> Array:
+        """Of each service, how many packets they are (int64)."""
+        return self._slots_before(end) - self._slots_before(first)
+
+    def _slots_before(self, packets: int) -> Array:
+        passes, rest = divmod(packets, len(self))
+        counts = [
+            np.bincount(part, minlength=len(self.services))
+            for part in (self.slot, self.slot[:rest])
+        ]
+        return passes * counts[0] + counts[1]
+
+    def _sum_before(self, column: Array, packets: int) -> int:
+        passes, rest = divmod(packets, len(self))
+        return passes * int(column.sum(dtype=np.int64)) + int(column[:rest].sum(dtype=np.int64))
+
+    def describe(self) -> dict[str, Any]:
+        """What is in it, for the record and for people."""
+        messages = int(self.count.sum(dtype=np.int64))
+        packets = np.bincount(self.slot, minlength=len(self.services)).tolist()
+        return {
+            "packets": len(self),
+            "messages": messages,
+            "mean_packet_bytes": round(float(self.length.mean()), 2),
+            "mean_messages_a_packet": round(messages / len(self), 2),
+            "packets_by_service": dict(zip(self.services.tolist(), packets, strict=True)),
+            "repeated_left_out": self.repeated,
+        }
+
+
+def stock_of(feed: Feed, packets: Iterable[bytes], bytes_max: int = STOCK_BYTES_MAX) -> Stock:
+    """The data packets among `packets`, the first copy of each, until `bytes_max` are reached.
+
+    Raises `UsageError` where there is none.
+    """
+    header = PacketHeader()
+    payloads: list[bytes] = []
+    services: list[int] = []
+    counts: list[int] = []
+    reached: dict[tuple[int, int], int] = {}
+    used = repeated = 0
+    for packet in packets:
+        if parse_header(feed.table, packet, 0, len(packet), header) != FINE:
+            continue
+        if header.kind != DATA or not header.count:
+            continue
+        stream = (header.service, header.session)
+        if header.sequence < reached.get(stream, 0):
+            repeated += 1
+            continue
+        reached[stream] = header.next_sequence
+        used += len(packet)
+        if used > bytes_max:
+            break
+        payloads.append(packet)
+        services.append(header.service)
+        counts.append(header.count)
+    return Stock(feed, payloads, services, counts, repeated)

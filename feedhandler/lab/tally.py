@@ -1,0 +1,196 @@
+"""What one client saw: each delivery held against what was sent, and timed.
+
+What it is for: the hot path of a measuring client. One call takes everything that one read brought,
+in compiled code: counts it, times it from the gateway's kernel receive stamp to the client's read,
+and checks that each packet (or message) comes once and in order. The benches' subscribers use it
+for its counts and its histogram, without `expect`.
+
+What is expected stands in one array for all services (`Expected`): how many AMQP messages each
+sequence number brings, 0 where a feed that numbers messages leaves numbers out. An AMQP message is
+told from another by its place, sequence number and message number; of each service, places must
+rise. What does not is `misplaced`, and `verdict` says what of that came twice and what only late.
+
+What it leaves to others: the connection (`client`), what is sent (`stock`). No clock: `take` is
+told the time.
+"""
+
+from typing import Any
+
+import cython
+import numpy
+
+if cython.compiled:
+    from cython.cimports.feedhandler.amqp.subscribing.columns import Batch
+    from cython.cimports.feedhandler.histogram import Histogram
+else:
+    from feedhandler.amqp.subscribing.columns import Batch
+
+from feedhandler.histogram import Histogram
+
+#: Deliveries that were wrong and are named; the others are counted.
+NAMED_MAX = 5
+#: Service numbers are 16 bits in a tag.
+SERVICES_MAX = 1 << 16
+_WHOLE = cython.declare(cython.longlong, 0xFFFF)
+_NAMED_MAX = cython.declare(cython.Py_ssize_t, NAMED_MAX)
+
+
+@cython.cclass
+class Tally:
+    """Counts, checks and latencies of one client.
+
+    deliveries    AMQP messages taken, quality messages left out
+    body_bytes    bytes of their bodies
+    announced     sequence numbers that quality messages told as lost
+    misplaced     deliveries whose place was not above the one before of their service
+    strangers     deliveries that nobody sent
+    histogram     latencies of what belongs to the measured part
+    clock_from_ns without `expect`: nothing read before this is timed
+    """
+
+    def __init__(self) -> None:
+        self.histogram = Histogram()
+        self.deliveries = self.body_bytes = self.announced = 0
+        self.misplaced = self.strangers = self.clock_from_ns = 0
+        self.named: list[str] = []
+        self.checking = False
+        self.slots = memoryview(numpy.full(SERVICES_MAX, -1, numpy.int32))
+        self.forget()
+
+    def forget(self) -> None:
+        """Nothing is expected: deliveries are counted and timed, not checked."""
+        self.checking = False
+        nothing = numpy.zeros(0, numpy.int64)
+        self.bases = self.sizes = self.offsets = self.timed_from = memoryview(nothing)
+        self.last = memoryview(nothing.copy())
+        self.seen = memoryview(numpy.zeros(0, numpy.uint16))
+
+    def expect(self, services: Any, bases: Any, sizes: Any, timed_from: Any) -> None:
+        """What comes next: of each service (int64 arrays, one place each) the first sequence
+        number, how many numbers there are, and the first one whose latency counts.
+
+        Counts and histogram start afresh.
+        """
+        numpy.asarray(self.slots)[:] = -1
+        numpy.asarray(self.slots)[numpy.asarray(services)] = numpy.arange(len(services))
+        sizes = numpy.array(sizes, numpy.int64)
+        self.bases = memoryview(numpy.array(bases, numpy.int64))
+        self.sizes = memoryview(sizes)
+        self.offsets = memoryview(numpy.cumsum(sizes) - sizes)
+        self.timed_from = memoryview(numpy.array(timed_from, numpy.int64))
+        self.last = memoryview(numpy.full(len(sizes), -1, numpy.int64))
+        self.seen = memoryview(numpy.zeros(int(sizes.sum()), numpy.uint16))
+        self.histogram.clear()
+        self.deliveries = self.body_bytes = self.announced = 0
+        self.misplaced = self.strangers = 0
+        self.named = []
+        self.checking = True
+
+    @cython.ccall
+    @cython.locals(
+        row=cython.Py_ssize_t,
+        count=cython.Py_ssize_t,
+        width=cython.Py_ssize_t,
+        rows=cython.p_longlong,
+    )
+    def take(self, batch: Batch, now_ns: cython.longlong) -> cython.int:
+        """Take one read's deliveries, read at `now_ns` of the clock that the gateway's stamps are
+        of."""
+        if batch.notes:
+            self._note(batch.quality)
+        count, width = batch.count, batch.width
+        self.deliveries += count
+        self.body_bytes += len(batch.data)
+        if cython.compiled:
+            rows = cython.cast(cython.p_longlong, cython.cast(cython.p_char, batch.parts))
+        else:
+            rows = memoryview(batch.parts).cast("q")
+        if self.checking:
+            for row in range(count):
+                if self._placed(
+                    rows[5 * width + row], rows[3 * width + row], rows[4 * width + row]
+                ):
+                    self.histogram.record(now_ns - rows[2 * width + row])
+        elif now_ns >= self.clock_from_ns:
+            for row in range(count):
+                if rows[2 * width + row]:
+                    self.histogram.record(now_ns - rows[2 * width + row])
+        return 0
+
+    @cython.cfunc
+    @cython.locals(slot=cython.int, at=cython.longlong, place=cython.longlong, timed=cython.bint)
+    def _placed(
+        self, service: cython.longlong, sequence: cython.longlong, number: cython.longlong
+    ) -> cython.bint:
+        """Check one delivery; whether its latency counts."""
+        slot = self.slots[service & 0xFFFF]
+        if slot < 0:
+            self._stranger(service, sequence, number)
+            return False
+        at = sequence - self.bases[slot]
+        if at < 0 or at >= self.sizes[slot]:
+            self._stranger(service, sequence, number)
+            return False
+        place = sequence << 16 | number
+        if place <= self.last[slot]:
+            self.misplaced += 1
+            self._name("came again or too late", service, sequence, number)
+        else:
+            self.last[slot] = place
+        at += self.offsets[slot]
+        if number != _WHOLE and number != self.seen[at] and place == self.last[slot]:
+            self._name("a message before it is missing", service, sequence, number)
+        self.seen[at] += 1
+        timed = sequence >= self.timed_from[slot]
+        return timed
+
+    @cython.cfunc
+    def _stranger(
+        self, service: cython.longlong, sequence: cython.longlong, number: cython.longlong
+    ) -> cython.int:
+        self.strangers += 1
+        return self._name("nobody sent it", service, sequence, number)
+
+    @cython.cfunc
+    def _name(
+        self,
+        what: str,
+        service: cython.longlong,
+        sequence: cython.longlong,
+        number: cython.longlong,
+    ) -> cython.int:
+        """Keep the first few that were wrong as text."""
+        if len(self.named) < _NAMED_MAX:
+            which = "" if number == _WHOLE else f".{number}"
+            self.named.append(f"service {service}, {sequence}{which}: {what}")
+        return 0
+
+    def _note(self, told: list) -> None:
+        """Count what quality messages tell as lost."""
+        for quality in told:
+            for first, last in quality.get("lost", ()):
+                self.announced += last - first + 1
+
+    def verdict(self, expected: Any) -> dict[str, int]:
+        """What is lost, duplicated, reordered and strange; `expected` u16: AMQP messages of each
+        sequence number, services one behind the other as they were told to `expect`."""
+        seen = numpy.asarray(self.seen).astype(numpy.int64)
+        wanted = numpy.asarray(expected, numpy.int64)
+        duplicated = int(numpy.maximum(seen - wanted, 0).sum())
+        return {
+            "expected": int(wanted.sum()),
+            "received": int(self.deliveries),
+            "lost": int(numpy.maximum(wanted - seen, 0).sum()),
+            "duplicated": duplicated + int(self.strangers),
+            "reordered": max(0, int(self.misplaced) - duplicated),
+        }
+
+    def first_lost(self, expected: Any, services: Any) -> list[str]:
+        """The first few numbers of which something is missing, as text."""
+        missing = numpy.asarray(self.seen) < numpy.asarray(expected)
+        found = []
+        for at in numpy.flatnonzero(missing)[:NAMED_MAX].tolist():
+            slot = int(numpy.searchsorted(numpy.asarray(self.offsets), at, "right")) - 1
+            sequence = at - self.offsets[slot] + self.bases[slot]
+            found.append(f"service {services[slot]}, {sequence}: missing")
+        return found

@@ -1,0 +1,48 @@
+"""`feedhandler lab`: the latency laboratory."""
+
+import asyncio
+import contextlib
+
+from feedhandler.lab.laboratory import Laboratory
+from feedhandler.lab.plan import Plan
+from feedhandler.lab.results import Run, write_run
+from feedhandler.lab.view import View
+from feedhandler.ops.console import ExitCode, complain, run_async
+
+
+def run(plan: Plan) -> int:
+    """Measure, write, and tell; `FOUND` where any client found a loss, a duplicate or a
+    reordering."""
+    return run_async(lambda stop: _until_stopped(plan, stop))
+
+
+async def _until_stopped(plan: Plan, stop: asyncio.Event) -> int:
+    work = asyncio.create_task(_measure(plan))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({work, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if work.done():
+        return work.result()
+    work.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await work
+    complain("lab: interrupted, nothing was written")
+    return ExitCode.OK
+
+
+async def _measure(plan: Plan) -> int:
+    with View() as view:
+        steps = list(plan.steps())
+        view.expect(len(steps))
+        async with Laboratory(plan, view) as laboratory:
+            for step in steps:
+                await laboratory.measure(step)
+    return _tell(laboratory.run, plan)
+
+
+def _tell(run: Run, plan: Plan) -> int:
+    path = write_run(run, plan.out)
+    print(f"written: {path}")
+    for finding in run.findings:
+        complain(f"lab: {finding}")
+    return ExitCode.FOUND if run.findings else ExitCode.OK
