@@ -36,51 +36,54 @@ class Brokers(StrEnum):
     qpid = "qpid"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(lab)
+Out = Annotated[Path, typer.Option(help="The folder that the report is written to.")]
+WhichScenarios = Annotated[
+    Scenarios, typer.Option(help="Whole packets, or each market message alone.")
+]
+WhichExchanges = Annotated[
+    Exchanges, typer.Option(help="Each service by its key, or all by a pattern.")
+]
+Clients = Annotated[
+    str, typer.Option(help="Client counts, a step each; every client takes everything.")
+]
+Broker = Annotated[Brokers, typer.Option(help="The gateway's own node, or a broker beside it.")]
+BrokerUrl = Annotated[str, typer.Option(help="A broker that runs: amqp://host:5672.")]
+Rate = Annotated[str, typer.Option(help="Bits of Ethernet frames a second, both lines together.")]
+Duration = Annotated[str, typer.Option(help="How long each step is measured.")]
+WarmUp = Annotated[
+    str, typer.Option(help="Sent before that at the same rate; checked, but not timed.")
+]
+Captures = Annotated[
+    list[Path] | None,
+    typer.Option(help="Replay this capture (several: in turn), looped where it is shorter."),
+]
+Generate = Annotated[
+    bool, typer.Option("--generate", help="Replay a generated session (the default).")
+]
+FeedName = Annotated[str, typer.Option(help="A built-in feed, or a description's path.")]
+Seed = Annotated[int, typer.Option(help="Of the generated session.", min=0)]
+Interface = Annotated[str, typer.Option(help="Where the lines are: a name or an address.")]
+Apart = Annotated[
+    bool, typer.Option(help="Keep sender and gateway on one processor, clients on the others.")
+]
 
 
 def lab(
-    out: Annotated[Path, typer.Option(help="The folder that the report is written to.")],
-    scenario: Annotated[
-        Scenarios, typer.Option(help="Whole packets, or each market message alone.")
-    ] = Scenarios.packets,
-    exchange: Annotated[
-        Exchanges, typer.Option(help="Each service by its key, or all by a pattern.")
-    ] = Exchanges.direct,
-    clients: Annotated[
-        str, typer.Option(help="Client counts, a step each; every client takes everything.")
-    ] = "1,2,4,6,8,10",
-    broker: Annotated[
-        Brokers, typer.Option(help="The gateway's own node, or a broker beside it.")
-    ] = Brokers.embedded,
-    broker_url: Annotated[str, typer.Option(help="A broker that runs: amqp://host:5672.")] = "",
-    rate: Annotated[
-        str, typer.Option(help="Bits of Ethernet frames a second, both lines together.")
-    ] = "40mbps",
-    duration: Annotated[str, typer.Option(help="How long each step is measured.")] = "60s",
-    warm_up: Annotated[
-        str, typer.Option(help="Sent before that at the same rate; checked, but not timed.")
-    ] = "2s",
-    capture: Annotated[
-        list[Path] | None,
-        typer.Option(help="Replay this capture (several: in turn), looped if it is shorter."),
-    ] = None,
-    generate: Annotated[
-        bool, typer.Option("--generate", help="Replay a generated session (the default).")
-    ] = False,
-    feed: Annotated[
-        str, typer.Option(help="A built-in feed, or a description's path.")
-    ] = "euronext-utp-md",
-    seed: Annotated[int, typer.Option(help="Of the generated session.", min=0)] = 1,
-    interface: Annotated[
-        str, typer.Option(help="Where the lines are: a name or an address.")
-    ] = "127.0.0.1",
-    apart: Annotated[
-        bool,
-        typer.Option(help="Keep sender and gateway on one processor, clients on the others."),
-    ] = True,
+    out: Out,
+    scenario: WhichScenarios = Scenarios.packets,
+    exchange: WhichExchanges = Exchanges.direct,
+    clients: Clients = "1,2,4,6,8,10",
+    broker: Broker = Brokers.embedded,
+    broker_url: BrokerUrl = "",
+    rate: Rate = "40mbps",
+    duration: Duration = "60s",
+    warm_up: WarmUp = "2s",
+    capture: Captures = None,
+    generate: Generate = False,
+    feed: FeedName = "euronext-utp-md",
+    seed: Seed = 1,
+    interface: Interface = "127.0.0.1",
+    apart: Apart = True,
 ) -> Work:
     """Measure latency, in one command: replayer, gateway, broker and clients as processes.
 
@@ -118,3 +121,8 @@ def lab(
         apart=apart,
     )
     return lambda: ops.run(plan)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(lab)
