@@ -209,6 +209,12 @@ class Injector:
             answer.append(LineSends(due_ns, index, turn))
         return answer
 
+    def restart(self) -> None:
+        """Forget what is held back: what comes next is due from 0 on again. The draws go on."""
+        for line in self._lines:
+            line.held_index = line.held_after = np.empty(0, np.int64)
+            line.last_due_ns = np.iinfo(np.int64).min
+
     def _keep(
         self, line: _Line, together: Array, lost_before: Array, present: Array | None
     ) -> Array:

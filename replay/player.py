@@ -17,7 +17,7 @@ kernel doubles what SO_RCVBUF asks for, within net.core.rmem_max, so asking for 
 
 import asyncio
 import dataclasses
-import queue
+import itertools
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,18 +29,18 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.replay.capture import Truncation
 from feedhandler.replay.inject import Injector
 from feedhandler.replay.pace import Pace
-from feedhandler.replay.pipeline import BatchSource
-from feedhandler.replay.player_blocks import Block, Preparer
-from feedhandler.replay.player_source import Key, chunks_of
-from feedhandler.replay.sender import SPIN_NS, Progress, Sender
-from feedhandler.replay.sender_lines import MulticastLine, open_lines
+from feedhandler.replay.pipeline import BatchSource, Pipeline
+from feedhandler.replay.player_blocks import Preparer
+from feedhandler.replay.player_reading import ReadAhead
+from feedhandler.replay.player_senders import BlockSender, udp_sender
+from feedhandler.replay.player_source import Chunk, Key, chunks_of
+from feedhandler.replay.sender import Progress
+from feedhandler.replay.sender_lines import MulticastLine, OpenLines, open_lines
 
-#: Blocks prepared ahead of the sender.
-PREFETCH_BLOCKS = 4
-#: From the first block being ready to the first datagram, so that it is not late already.
-START_LEAD_NS = 1_000_000
-#: How often the reading thread looks for a stop while the sender is busy.
+#: How often the sending thread looks for a stop while nothing is ready.
 STOP_POLL_S = 0.05
+#: How long a seek waits for what it found to be under way.
+SEEK_WAIT_S = 10.0
 #: How often progress is reported.
 PROGRESS_INTERVAL_S = 0.25
 
@@ -98,8 +98,8 @@ class Player:
     `source`: a `Capture`, a `Pipeline`, or an iterable of `Datagram`, `(time_ns, payload)` or
     `(time_ns, payload, line name)` in rising time. `key`: how a datagram finds its channel where
     lines have several groups: None for the capture's own `(group, port)`, a `PayloadField`, or a
-    function of the payload. `seed` and `spare_shared` are the `Injector`'s, `spin_ns` is the
-    `Sender`'s.
+    function of the payload. `seed` and `spare_shared` are the `Injector`'s. `sender` makes what
+    sends the blocks out of the open lines.
     Raises `ConfigError` or `UsageError` for lines that cannot be opened.
     """
 
@@ -112,7 +112,7 @@ class Player:
         pace: Pace | None = None,
         seed: int = 0,
         spare_shared: bool = False,
-        spin_ns: int = SPIN_NS,
+        sender: Callable[[OpenLines], BlockSender] = udp_sender,
     ) -> None:
         pace = pace or Pace()
         self._paced = pace.has_schedule
@@ -122,31 +122,59 @@ class Player:
         self._lines = list(lines)
         self._key = key
         self._open = open_lines(lines)
-        self._sender = Sender(self._open.destinations, spin_ns=spin_ns)
+        self._sender = sender(self._open)
         self._injector = Injector([line.faults for line in lines], seed, spare_shared)
         delay_min_ns = min(line.faults.delay_us for line in lines) * 1_000
         self._preparer = Preparer(self._open.table, self._injector, pace, delay_min_ns)
-        self._blocks: queue.Queue[Block | BaseException | None] = queue.Queue(PREFETCH_BLOCKS)
-        self._threads: list[threading.Thread] = []
+        self._reading = ReadAhead(
+            self._preparer, self._chunks(source), lambda: self._sender.shift_ns
+        )
+        self._thread: threading.Thread | None = None
         self._ended = threading.Event()
         self._error: BaseException | None = None
         self._complete = False
         self._anchor_ns = self._end_ns = 0
+        # The turn of the reading that is being sent; guards the sender's `drop` and `take`.
+        self._turn = -1
+        self._turned = threading.Condition()
         # Of the block that is being sent: sends before it, in it; share done before and after.
         self._reach = (0, 0, 0.0, 0.0)
         self._last_look = (0, 0)
 
     def start(self) -> None:
         """Start the run in the background. A player runs once."""
-        if self._threads:
+        if self._thread is not None:
             raise UsageError("this player has run already", "make a new one")
-        for work, name in ((self._read, "replay-read"), (self._send, "replay-send")):
-            self._threads.append(threading.Thread(target=work, name=name, daemon=True))
-            self._threads[-1].start()
+        self._thread = threading.Thread(target=self._send, name="replay-send", daemon=True)
+        self._reading.start()
+        self._thread.start()
 
     def stop(self) -> None:
         """End the run early: within 10 ms nothing more is sent. From any thread."""
         self._sender.stop()
+
+    def seek(self, at_ns: int, timeout_s: float = SEEK_WAIT_S) -> int:
+        """Go on from the recorded time `at_ns`; answers with the time of the first datagram there.
+
+        Playing goes on while the place is looked for, so a refusal changes nothing; nothing from
+        before the seek is sent after the answer. Raises `UsageError` where nothing is there, where
+        the run has ended and where the source is no pipeline.
+        """
+        if not isinstance(self._source, Pipeline):
+            raise UsageError("this source cannot be entered in the middle", "play captures")
+        source = self._source.starting_at(at_ns)
+        chunks = self._chunks(source)
+        first = next(chunks, None)
+        if first is None or first.batch is None:
+            raise UsageError("nothing is recorded from there on", "name an earlier time")
+        with self._turned:
+            turn = self._reading.turn_to(itertools.chain([first], chunks))
+            self._sender.drop()
+            self._source = source
+            self._turned.wait_for(lambda: self._turn >= turn or self._ended.is_set(), timeout_s)
+            if self._turn < turn:
+                raise UsageError("the run has ended", "start it again")
+        return int(first.time_ns[0]) - first.batch.moved_ns
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Whether the run has ended, after waiting for it at most so long."""
@@ -253,63 +281,50 @@ class Player:
             )
         ]
 
-    def _prepared(self) -> Iterator[Block]:
+    def _chunks(self, source: BatchSource | Iterable[Any]) -> Iterator[Chunk]:
         names = [line.name for line in self._lines]
-        for chunk in chunks_of(self._source, self._key, self._open.channels, names):
-            yield self._preparer.block(chunk)
-        yield self._preparer.last_block()
-
-    def _read(self) -> None:
-        """The reading thread: blocks into the queue, then None, or the error that ended it."""
-        try:
-            for block in self._prepared():
-                if not self._put(block):
-                    return
-            self._put(None)
-        except BaseException as error:
-            self._put(error)
-
-    def _put(self, item: Block | BaseException | None) -> bool:
-        while not self._sender.stopped:
-            try:
-                self._blocks.put(item, timeout=STOP_POLL_S)
-                return True
-            except queue.Full:
-                continue
-        return False
+        return chunks_of(source, self._key, self._open.channels, names)
 
     def _send(self) -> None:
-        """The sending thread: everything in the queue, then the end."""
+        """The sending thread: everything that the reading has ready, then the end."""
         try:
             self._send_blocks()
         except BaseException as error:
             self._error = error
         finally:
             self._sender.stop()
-            self._threads[0].join()
+            self._reading.end()
             self._end_ns = time.monotonic_ns()
             self._anchor_ns = self._anchor_ns or self._end_ns
             self._open.close()
             self._ended.set()
+            with self._turned:
+                self._turned.notify_all()
 
     def _send_blocks(self) -> None:
-        sent = 0
         share = 0.0
         while not self._sender.stopped:
-            try:
-                block = self._blocks.get(timeout=STOP_POLL_S)
-            except queue.Empty:
+            ready = self._reading.next(STOP_POLL_S)
+            if ready is None or not self._is_wanted(ready.turn):
                 continue
-            if block is None:
+            if ready.error is not None:
+                raise ready.error
+            if ready.block is None:
                 self._complete = True
                 return
-            if isinstance(block, BaseException):
-                raise block
-            self._anchor_ns = self._anchor_ns or time.monotonic_ns() + START_LEAD_NS
-            count = len(block)
-            self._reach = (sent, count, share, block.share_done)
-            columns = block.udp_columns()
-            done = self._sender.send_block(block.buffers, *columns, self._anchor_ns)
-            sent, share = sent + done, block.share_done
-            if done < count:
-                return
+            self._anchor_ns = self._anchor_ns or ready.anchor_ns
+            sent = int(self._sender.progress[Progress.SENT])
+            self._reach = (sent, len(ready.block), share, ready.block.share_done)
+            share = ready.block.share_done
+            self._sender.send(ready.block, ready.anchor_ns)
+
+    def _is_wanted(self, turn: int) -> bool:
+        """Whether what is ready is of the present turn; its first block lets the sender go on."""
+        with self._turned:
+            if turn != self._reading.turn:
+                return False
+            if turn != self._turn:
+                self._sender.take()
+                self._turn = turn
+                self._turned.notify_all()
+        return True

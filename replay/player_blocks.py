@@ -120,11 +120,19 @@ class Preparer:
         self.unmapped = 0
         self._table = table
         self._injector = injector
+        self._pace = pace
         self._schedule = Schedule(pace)
         self._delay_min_ns = delay_min_ns
         self._chunks: list[tuple[int, Chunk]] = []  # first datagram's number, chunk
         self._held: _Sends | None = None
         self._next_index = 0
+
+    def begin(self) -> None:
+        """What comes next is a beginning: its first datagram is due at 0, nothing is held back."""
+        self._schedule = Schedule(self._pace)
+        self._injector.restart()
+        self._chunks = []
+        self._held = None
 
     def block(self, chunk: Chunk) -> Block:
         """The sends that `chunk` makes possible."""

@@ -7,13 +7,13 @@ lines' channel keys, or -1 where no line has its key.
 import dataclasses
 import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard, cast
 
 import numpy as np
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.replay.capture import Capture, Datagram, DatagramBatch, address_text
-from feedhandler.replay.pipeline import BatchSource, Pipeline
+from feedhandler.replay.capture import Datagram, DatagramBatch, address_text
+from feedhandler.replay.pipeline import BatchSource
 
 #: Datagrams taken from an iterable at a time.
 CHUNK_DATAGRAMS = 2_048
@@ -64,6 +64,11 @@ class Chunk:
     batch: DatagramBatch | None = None
 
 
+def has_batches(source: BatchSource | Iterable[Any]) -> TypeGuard[BatchSource]:
+    """Whether the source comes in columns, as captures do."""
+    return hasattr(source, "batches")
+
+
 def chunks_of(
     source: BatchSource | Iterable[Any],
     key: Key,
@@ -72,7 +77,7 @@ def chunks_of(
 ) -> Iterator[Chunk]:
     """The source's datagrams in chunks, each with its channel. Raises `UsageError`."""
     numbers = {channel: number for number, channel in enumerate(channels)}
-    if isinstance(source, Capture | Pipeline):
+    if has_batches(source):
         for batch in source.batches():
             channel = _channel_of_batch(batch, key, numbers)
             yield Chunk(
@@ -87,6 +92,7 @@ def chunks_of(
             )
         return
     assert isinstance(source, Iterable)
+    source = cast(Iterable[Any], source)
     total = len(source) if isinstance(source, Sequence) else 0
     items = iter(source)
     done = 0

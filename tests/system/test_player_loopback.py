@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from replay_kit import PATIENCE_S, Receiver
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ingest.lines import Line
@@ -29,54 +30,9 @@ from feedhandler.replay.sender import Progress, Sender
 from feedhandler.replay.sender_lines import MulticastLine, open_multicast_sender
 from feedhandler.replay.sender_load import LoadGenerator, LoadTemplate
 
-#: How long a test waits for a datagram before it gives up.
-PATIENCE_S = 10.0
 #: Slow enough for a receiver whose buffer the kernel keeps at its default size.
 GENTLE = Pace(PaceKind.PACKETS, 20_000)
 LATE_NS = 3_600 * 10**9
-
-
-class Receiver:
-    """A plain socket on a group of its own, emptied by a thread as fast as it can."""
-
-    def __init__(self, group: str) -> None:
-        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
-        self._socket.bind((group, 0))
-        self._socket.setsockopt(
-            socket.IPPROTO_IP,
-            socket.IP_ADD_MEMBERSHIP,
-            socket.inet_aton(group) + socket.inet_aton("127.0.0.1"),
-        )
-        self._socket.settimeout(0.05)
-        self.endpoint: tuple[str, int] = (group, self._socket.getsockname()[1])
-        self.got: list[bytes] = []
-        self._arrived = threading.Condition()
-        self._closing = False
-        self._thread = threading.Thread(target=self._receive, daemon=True)
-        self._thread.start()
-
-    def _receive(self) -> None:
-        while not self._closing:
-            try:
-                payload = self._socket.recv(65_535)
-            except TimeoutError:
-                continue
-            with self._arrived:
-                self.got.append(payload)
-                self._arrived.notify_all()
-
-    def wait_for(self, count: int) -> list[bytes]:
-        """The first `count` datagrams; fails the test where they do not come."""
-        with self._arrived:
-            complete = self._arrived.wait_for(lambda: len(self.got) >= count, PATIENCE_S)
-            assert complete, f"{len(self.got)} of {count} datagrams arrived"
-            return self.got[:]
-
-    def close(self) -> None:
-        self._closing = True
-        self._thread.join()
-        self._socket.close()
 
 
 @pytest.fixture
