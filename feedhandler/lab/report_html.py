@@ -1,0 +1,297 @@
+"""A run as one HTML page that opens from disk: pictures inlined, no network, no script.
+
+What it is for: what a person reads first. Whether the run counts, which bars were met, the paper's
+tables beside ours, the figures, loads and bytes, and all that is needed to have the run again.
+
+What it promises: every text of the run is escaped; the page refers to nothing outside itself.
+"""
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any
+
+from feedhandler.lab import report_loads, report_tables
+from feedhandler.lab.paper import paper
+from feedhandler.lab.report_figures import Figure
+from feedhandler.lab.report_loads import Table
+from feedhandler.lab.report_tables import HEADS, HERE, OURS, PAPER, SHARED, Group
+from feedhandler.lab.results import Run
+
+#: Findings of a failed run that are shown; the others are in the run's own file.
+FINDINGS_MAX = 20
+
+_STYLE = """
+:root { --ink: #1b1f24; --soft: #57606a; --line: #d8dee4; --band: #f6f8fa; --mark: #b3424a; }
+* { box-sizing: border-box; }
+body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: #fff; margin: 0; }
+main { max-width: 1180px; margin: 0 auto; padding: 2rem 1.5rem 4rem; }
+h1 { font-size: 1.6rem; margin: 0 0 .25rem; }
+h2 { font-size: 1.2rem; margin: 2.5rem 0 .75rem; padding-bottom: .3rem;
+     border-bottom: 1px solid var(--line); }
+h3 { font-size: 1rem; margin: 1.75rem 0 .4rem; }
+p { max-width: 75ch; margin: .4rem 0; }
+.soft, figcaption { color: var(--soft); font-size: .88rem; }
+.verdict { margin: 1rem 0; padding: .7rem 1rem; border-left: 4px solid #2b7a4b;
+           background: #eef6f0; }
+.verdict.failed { border-color: var(--mark); background: #faf0f0; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabular-nums;
+        margin: .4rem 0; }
+th, td { padding: .22rem .6rem; border-bottom: 1px solid var(--line); text-align: right;
+         white-space: nowrap; }
+th:first-child, td:first-child, .words { text-align: left; }
+thead th { background: var(--band); font-weight: 600; }
+td.paper, th.paper { color: var(--mark); }
+td.text { text-align: left; white-space: normal; overflow-wrap: anywhere; }
+figure { margin: 1rem 0 1.75rem; }
+figure img { max-width: 100%; height: auto; border: 1px solid var(--line); }
+nav a { margin-right: 1rem; }
+@media print { main { max-width: none; padding: 0; } h2 { break-after: avoid; } }
+"""
+
+
+def page(run: Run, figures: Sequence[Figure], without_figures: str = "") -> str:
+    """The whole page. `without_figures` says why there are none."""
+    groups = report_tables.groups(run)
+    parts = [
+        f"<h1>Latency laboratory</h1>\n<p class='soft'>{escape(_subtitle(run))}</p>",
+        _verdict(run),
+        _contents(),
+        _section("bars", "Against the bars", _bars(run)),
+        _section("latency", "Latency", _latency(groups, figures, without_figures)),
+        _section("bandwidth", "Bandwidth and losses", _bytes(run, figures)),
+        _section("loads", "Loads of each role", _loads(groups, figures)),
+        _section("method", "How it was measured", _method(run)),
+        _section("setup", "The run", _setup(run)),
+    ]
+    body = "\n".join(part for part in parts if part)
+    return (
+        "<!doctype html>\n<html lang='en'>\n<head>\n<meta charset='utf-8'>\n"
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>\n"
+        f"<title>Latency laboratory, {escape(run.started)}</title>\n<style>{_STYLE}</style>\n"
+        f"</head>\n<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+    )
+
+
+def _subtitle(run: Run) -> str:
+    brokers = sorted({step.broker for step in run.steps})
+    processor = str(run.machine.get("processor", ""))
+    words = [run.started, ", ".join(brokers), processor, run.versions.get("feedhandler", "")]
+    return " · ".join(filter(None, words))
+
+
+def _verdict(run: Run) -> str:
+    """Whether the run counts."""
+    findings = run.findings
+    if not findings:
+        return (
+            "<div class='verdict'><strong>Complete.</strong> No client lost, doubled or "
+            "reordered anything.</div>"
+        )
+    shown = "".join(f"<li>{escape(each)}</li>" for each in findings[:FINDINGS_MAX])
+    more = len(findings) - FINDINGS_MAX
+    rest = f"<li>and {more} more</li>" if more > 0 else ""
+    return f"<div class='verdict failed'><strong>Failed.</strong><ul>{shown}{rest}</ul></div>"
+
+
+def _contents() -> str:
+    names = ("bars", "latency", "bandwidth", "loads", "method", "setup")
+    return "<nav>" + "".join(f"<a href='#{name}'>{name}</a>" for name in names) + "</nav>"
+
+
+def _section(name: str, title: str, content: str) -> str:
+    return f"<section id='{name}'>\n<h2>{escape(title)}</h2>\n{content}\n</section>"
+
+
+# -- tables -----------------------------------------------------------------------------------
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """A table; words stand to the left, columns of the paper are marked."""
+    marks = [
+        _mark(name, all(map(report_tables.is_figure, column)))
+        for name, *column in zip(head, *rows, strict=True)
+    ]
+    heads = _cells("th", head, marks)
+    lines = (f"<tr>{_cells('td', row, marks)}</tr>" for row in rows)
+    return _scroll(f"<thead><tr>{heads}</tr></thead>\n<tbody>{_joined(lines)}</tbody>")
+
+
+def _mark(name: str, is_figure: bool) -> str:
+    """The class of a column's cells."""
+    return "paper" if name.endswith(PAPER) else "figure" if is_figure else "words"
+
+
+def _cells(tag: str, texts: Iterable[str], marks: Iterable[str]) -> str:
+    return "".join(
+        f"<{tag} class='{mark}'>{escape(text)}</{tag}>"
+        for text, mark in zip(texts, marks, strict=True)
+    )
+
+
+def _scroll(content: str) -> str:
+    return f"<div class='scroll'><table>{content}</table></div>"
+
+
+def _joined(lines: Iterable[str]) -> str:
+    return "\n".join(lines)
+
+
+def _latency_table(group: Group) -> str:
+    """As in the paper, each quantity with the paper's column and ours."""
+    shared = "".join(f"<th colspan='2'>{HEADS[each]}</th>" for each in SHARED)
+    ours = "".join(f"<th>{HEADS[each]}</th>" for each in OURS)
+    pairs = f"<th class='paper'>{PAPER}</th><th>{HERE}</th>" * len(SHARED)
+    head = (
+        f"<tr><th rowspan='2'>Clients</th>{shared}{ours}</tr>"
+        f"<tr>{pairs}{f'<th>{HERE}</th>' * len(OURS)}</tr>"
+    )
+    lines = []
+    for step in group.steps:
+        cells = report_tables.cells(report_tables.row_of(step))
+        marked = [
+            f"<td class='paper'>{cell}</td>"
+            if place % 2 and place < 1 + 2 * len(SHARED)
+            else f"<td>{cell}</td>"
+            for place, cell in enumerate(cells)
+        ]
+        lines.append(f"<tr>{''.join(marked)}</tr>")
+    return _scroll(f"<thead>{head}</thead>\n<tbody>{_joined(lines)}</tbody>")
+
+
+def _told(table: Table, titled: bool = True) -> str:
+    """A table with its title and its note; nothing where it has no rows."""
+    if not table.rows:
+        return ""
+    title = f"<h3>{escape(table.title)}</h3>" if titled else ""
+    note = f"<p class='soft'>{escape(table.note)}</p>" if table.note else ""
+    return f"{title}\n{_table(table.head, table.rows)}\n{note}"
+
+
+# -- sections ---------------------------------------------------------------------------------
+
+
+def _figure(figure: Figure) -> str:
+    data = base64.b64encode(figure.path.read_bytes()).decode()
+    return (
+        f"<figure>\n<img alt='{escape(figure.title, quote=True)}' "
+        f"src='data:image/png;base64,{data}'>\n"
+        f"<figcaption>{escape(figure.caption)}</figcaption>\n</figure>"
+    )
+
+
+def _named(figures: Sequence[Figure], prefix: str) -> str:
+    return _joined(_figure(each) for each in figures if each.path.stem.startswith(prefix))
+
+
+def _bars(run: Run) -> str:
+    table = report_loads.bars_table(run)
+    if not table.rows:
+        return "<p>None of the steps is one that a bar is set for.</p>"
+    return _told(table, titled=False)
+
+
+def _latency(groups: Sequence[Group], figures: Sequence[Figure], without: str) -> str:
+    parts = [f"<p>{escape(without)}</p>"] if without else []
+    for scenario, number in (("packets", "08"), ("messages", "11")):
+        of_scenario = [group for group in groups if group.scenario == scenario]
+        if not of_scenario:
+            continue
+        parts.append(_named(figures, f"figure-{number}-"))
+        for group in of_scenario:
+            parts.append(f"<h3>{escape(report_tables.title(group))}</h3>")
+            how = report_tables.MODES[group.mode]
+            parts.append(f"<p class='soft'>Here: {escape(how)}. Paper: the broker alone.</p>")
+            parts.append(_latency_table(group))
+            parts.extend(
+                _figure(each)
+                for each in figures
+                if each.group == group.slug and each.path.stem[7:9] in ("09", "10", "12", "13")
+            )
+    return _joined(parts)
+
+
+def _bytes(run: Run, figures: Sequence[Figure]) -> str:
+    parts = [_told(report_loads.bandwidth_table(run)), _named(figures, "bandwidth")]
+    parts.append(_told(report_loads.loss_table(run)))
+    parts.append(_told(report_loads.sweeps_table(run)))
+    parts.append(_named(figures, "sweep"))
+    return _joined(part for part in parts if part)
+
+
+def _loads(groups: Sequence[Group], figures: Sequence[Figure]) -> str:
+    parts = []
+    for group in groups:
+        parts.append(_told(report_loads.loads_table(group)))
+        parts.extend(
+            _figure(each)
+            for each in figures
+            if each.group == group.slug and each.path.stem[7:9] in ("14", "15", "16")
+        )
+    return _joined(part for part in parts if part)
+
+
+def _method(run: Run) -> str:
+    """What the figures are, in words."""
+    modes = {step.mode for step in run.steps}
+    setting = paper().setting
+    parts = [
+        f"<p>The paper replayed {setting.packets / 1e6:g} million packets at "
+        f"{setting.rate_mbps:g} Mbps to a gateway, a broker and its clients, on seven machines; "
+        "here every role is a process of one machine. Each client subscribes to everything: "
+        "through a direct exchange by one binding a service, through a topic exchange by a "
+        "pattern.</p>"
+    ]
+    if "direct" in modes:
+        parts.append(
+            "<p>Direct mode: the kernel stamps each datagram as the gateway receives it, the "
+            "stamp travels with the message, and the client compares it with the time at which "
+            "it has read the message; one clock, every delivery of every client. So gateway, "
+            "broker and client are in it, where the paper's figures have the broker alone.</p>"
+        )
+    if "paper" in modes:
+        parts.append(
+            "<p>The paper's mode: for every packet with an odd sequence number (of messages: for "
+            "every odd message of such a packet) the gateway sends a control datagram as it "
+            "publishes, and one control client as it receives; the kernel stamps both as they "
+            "reach one process. The difference is the broker alone.</p>"
+        )
+    parts.append(
+        "<p class='soft'>Mean, minimum and maximum are exact; percentiles come from a histogram of "
+        f"logarithmic buckets and are within 3 percent. Source of the paper's figures: "
+        f"{escape(paper().source)}.</p>"
+    )
+    return _joined(parts)
+
+
+def _setup(run: Run) -> str:
+    parts = []
+    tables: tuple[tuple[str, Mapping[str, Any]], ...] = (
+        ("Machine", run.machine),
+        ("Versions", run.versions),
+        ("Seeds", run.seeds),
+        ("Configuration", run.configuration),
+    )
+    for title, values in tables:
+        if values:
+            lines = (
+                f"<tr><td>{escape(name)}</td><td class='text'>{escape(value)}</td></tr>"
+                for name, value in flattened(values)
+            )
+            parts.append(f"<h3>{title}</h3>{_scroll(f'<tbody>{_joined(lines)}</tbody>')}")
+    return _joined(parts)
+
+
+def flattened(values: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """A tree of values as dotted names and texts, in its own order."""
+    found: list[tuple[str, str]] = []
+    for name, value in values.items():
+        place = f"{prefix}{name}"
+        if isinstance(value, Mapping):
+            found.extend(flattened(value, f"{place}."))
+        elif isinstance(value, list | tuple):
+            found.append((place, ", ".join(str(each) for each in value)))
+        else:
+            found.append((place, str(value)))
+    return found

@@ -1,0 +1,214 @@
+"""What the roles of a run cost, what the bytes on the wire were, and which bars were met.
+
+What it is for: the tables beside the latencies. Each function gives headings and rows of text, for
+`report_tables.aligned` and for the HTML report alike.
+
+What it promises: a processor's share is of one processor (100 %: all of one). Where the paper has
+a figure for a role it stands beside ours; the paper's processor shares are of all four of its
+broker's, and are told as that. Bytes are megabytes (10^6) a second, memory is MiB.
+"""
+
+from msgspec import Struct
+
+from feedhandler.lab.paper import paper
+from feedhandler.lab.report_tables import HERE, PAPER, Group, groups
+from feedhandler.lab.results import Array, Loads, Run, Step, Traffic
+
+#: A megabyte a second in the paper's sense, and a MiB of memory.
+MB, MIB = 1e6, 2**20
+_DASH = "-"
+
+
+class Table(Struct, frozen=True):
+    """Headings and rows of text; `note` says what the reader has to know of them."""
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+def rates(t_s: Array, amounts: Array) -> Array:
+    """Amounts a second between samples of a running total; the first sample's is since the start.
+
+    A counter that begins anew (a role's socket was closed) counts as 0, never as less.
+    """
+    if not len(t_s):
+        return t_s
+    times = [0.0, *t_s[:-1].tolist()]
+    before = [0.0, *amounts[:-1].tolist()]
+    made = t_s * 0.0
+    for place, (since, was) in enumerate(zip(times, before, strict=True)):
+        elapsed = float(t_s[place]) - since
+        grown = max(0.0, float(amounts[place]) - was)
+        made[place] = grown / elapsed if elapsed > 0 else 0.0
+    return made
+
+
+def rate(loads: Loads, amounts: Array) -> float:
+    """The mean of a running total's growth a second; 0 where it was not sampled."""
+    if not len(amounts) or not len(loads.t_s) or loads.t_s[-1] <= 0:
+        return 0.0
+    return float(max(amounts)) / float(loads.t_s[-1])
+
+
+def step_name(step: Step) -> str:
+    """A step among others: `packets, direct, 10 clients, embedded, 40 Mbps`."""
+    few = "1 client" if step.clients == 1 else f"{step.clients} clients"
+    words = [step.scenario, step.exchange, few, step.broker, f"{step.rate_bps / 1e6:g} Mbps"]
+    return ", ".join([*words, "paper's mode"] if step.mode == "paper" else words)
+
+
+def _percent(values: Array) -> str:
+    if not len(values):
+        return _DASH
+    return f"{100 * float(values.mean()):.1f}"
+
+
+def _paper_rates(step: Step, role: str) -> tuple[str, str]:
+    """The paper's megabytes a second into and out of a role, as far as it tells them."""
+    loads = paper().loads[step.scenario]
+    known = {
+        "replayer": (_DASH, f"{loads.replay_mb_s:g}"),
+        "gateway": (f"{loads.replay_mb_s:g}", f"{loads.gateway_publish_mb_s:g}"),
+        "broker": (f"{loads.gateway_publish_mb_s:g}", _DASH),
+        "client": (f"{loads.client_mb_s:g}", _DASH),
+    }
+    return known.get("client" if role.startswith("client") else role, (_DASH, _DASH))
+
+
+def _paper_percents(step: Step, role: str) -> tuple[str, str]:
+    """The paper's user and system shares of its broker's four processors."""
+    if role != "broker":
+        return _DASH, _DASH
+    loads = paper().loads[step.scenario]
+    user, system = loads.broker_user_pct, loads.broker_system_pct
+    return f"{user[0]:g} to {user[1]:g} *", f"{system[0]:g} to {system[1]:g} *"
+
+
+def loads_table(group: Group) -> Table:
+    """Each role's load in each step of a group, the paper's beside it."""
+    rows = []
+    for step in group.steps:
+        for loads in step.loads:
+            users, systems = _paper_percents(step, loads.role)
+            ins, outs = _paper_rates(step, loads.role)
+            memory = f"{float(loads.rss_bytes.max()) / MIB:.0f}" if len(loads.rss_bytes) else _DASH
+            cells = (
+                *(str(step.clients), loads.role, str(loads.processes)),
+                *(users, _percent(loads.user_cpu), systems, _percent(loads.system_cpu), memory),
+                *(ins, f"{rate(loads, loads.net_in_bytes) / MB:.2f}"),
+                *(outs, f"{rate(loads, loads.net_out_bytes) / MB:.2f}"),
+            )
+            rows.append(cells)
+    head = (
+        *("Clients", "Role", "Processes"),
+        *(f"User % {PAPER}", f"User % {HERE}", f"System % {PAPER}", f"System % {HERE}"),
+        "Memory MiB",
+        *(f"In MB/s {PAPER}", f"In MB/s {HERE}", f"Out MB/s {PAPER}", f"Out MB/s {HERE}"),
+    )
+    processors = paper().setting.broker_processors
+    note = (
+        "Means over the measured part, memory its peak. Here a role's share is of one processor, "
+        "all its processes together; "
+        f"* the paper's is of all {processors} processors of its broker. "
+        "The clients' bytes are all clients' together here, one client's in the paper."
+    )
+    return Table(f"Loads: {group.name} ({group.setting})", head, tuple(rows), note)
+
+
+def bandwidth_table(run: Run) -> Table:
+    """Bytes in and out per subscription grain: what each client's subscription costs."""
+    rows: list[tuple[str, ...]] = []
+    for group in groups(run):
+        for step in group.steps:
+            rows.extend(_bandwidth_row(step, each) for each in step.traffic)
+    head = (
+        *("Step", "Grain", "Where", "In MB/s", "Out MB/s"),
+        *("Out per client MB/s", "Out per byte of feed", f"Per client MB/s {PAPER}"),
+    )
+    note = (
+        "The feed's bytes are those of its packets, each once, without UDP and below. Out per byte "
+        "of feed: what one client's subscription takes on the wire for each byte of the feed "
+        "(1.00: no overhead); in and out have the protocol's own bytes."
+    )
+    return Table("Bandwidth by subscription grain", head, tuple(rows), note)
+
+
+def _bandwidth_row(step: Step, traffic: Traffic) -> tuple[str, ...]:
+    seconds = step.sent.duration_ns / 1e9
+    if seconds <= 0:
+        return (step_name(step), traffic.grain, traffic.where, *(_DASH,) * 5)
+    # What a client gets is what it is sent.
+    outwards = traffic.bytes_in if traffic.where == "client" else traffic.bytes_out
+    each = outwards / step.clients / seconds
+    feed = step.sent.payload_bytes / seconds
+    return (
+        *(step_name(step), traffic.grain, traffic.where),
+        *(f"{traffic.bytes_in / seconds / MB:.2f}", f"{traffic.bytes_out / seconds / MB:.2f}"),
+        *(f"{each / MB:.2f}", f"{each / feed:.2f}" if feed else _DASH),
+        f"{paper().loads[step.scenario].client_mb_s:g}",
+    )
+
+
+def loss_table(run: Run) -> Table:
+    """What clients lost, got twice or out of order; and the limits of their queues."""
+    rows = []
+    for group in groups(run):
+        for step in group.steps:
+            sums = [
+                sum(getattr(each, name) for each in step.results)
+                for name in ("expected", "received", "lost", "duplicated", "reordered")
+            ]
+            limit = step.queue_limit_bytes
+            shown = f"{limit / MIB:g} MiB" if limit else "none"
+            rows.append((step_name(step), *(f"{each:,}" for each in sums), shown))
+    head = (*("Step", "Expected", "Received", "Lost", "Duplicated", "Reordered", "Queue limit"),)
+    note = (
+        "AMQP messages of all clients together; anything lost, duplicated or reordered fails the "
+        f"run. The paper's queues were limited to {paper().setting.broker_queue_limit_mib} MiB."
+    )
+    return Table("Losses, duplicates, reorderings", head, tuple(rows), note)
+
+
+def bars_table(run: Run) -> Table:
+    """Which bars were met, and by how much the others were missed."""
+    rows = []
+    for group in groups(run):
+        for step in group.steps:
+            for verdict in step.verdicts:
+                bound = f"{verdict.bound_ns / 1e6:.3f} ms" if verdict.bound_ns else "no loss"
+                found = f"{verdict.found_ns / 1e6:.3f} ms" if verdict.bound_ns else _DASH
+                missed = "met" if verdict.met else "missed"
+                if not verdict.met and verdict.bound_ns:
+                    by = (verdict.found_ns - verdict.bound_ns) / 1e6
+                    share = 100 * verdict.found_ns / verdict.bound_ns - 100
+                    missed = f"missed by {by:.3f} ms ({share:+.0f} %)"
+                rows.append((verdict.bar, step_name(step), verdict.quantity, bound, found, missed))
+    head = ("Bar", "Step", "Quantity", "Bound", "Found", "Result")
+    return Table("Against the bars", head, tuple(rows))
+
+
+def sweeps_table(run: Run) -> Table:
+    """What each search found: the last value that kept the bound, the first that did not."""
+    rows = []
+    for sweep in run.sweeps:
+        shown = [
+            _DASH if value is None else _quantity(sweep.quantity, value)
+            for value in (sweep.held, sweep.failed)
+        ]
+        rows.append((sweep.quantity, sweep.bound, *shown, str(len(sweep.trials))))
+    head = ("Quantity", "Bound", "Highest that kept it", "Lowest that did not", "Trials")
+    return Table("Sweeps", head, tuple(rows))
+
+
+def _quantity(quantity: str, value: float) -> str:
+    return f"{value / 1e6:g} Mbps" if quantity == "rate" else f"{value:g} clients"
+
+
+def tables(run: Run) -> list[Table]:
+    """All of them, those that have rows."""
+    found = [bars_table(run), loss_table(run), bandwidth_table(run)]
+    found += [loads_table(group) for group in groups(run)]
+    found.append(sweeps_table(run))
+    return [table for table in found if table.rows]
