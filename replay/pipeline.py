@@ -17,7 +17,7 @@ import numpy as np
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
-from feedhandler.replay.capture import Capture, DatagramBatch, Truncation, address_text
+from feedhandler.replay.capture import Capture, Datagram, DatagramBatch, Truncation, address_text
 from feedhandler.replay.selection import LeftOut, Selection, Selector, with_headers
 from feedhandler.replay.timeline import Timeline
 
@@ -73,6 +73,10 @@ class Pipeline:
         self._table = feed.table if feed is not None else None
         self._selector = Selector(self.selection, self._table)
         self._current = 0
+
+    def __iter__(self) -> Iterator[Datagram]:
+        for batch in self.batches():
+            yield from batch.datagrams()
 
     @property
     def left_out(self) -> dict[LeftOut, int]:

@@ -22,6 +22,7 @@ from feedhandler.lab.stock import Stock, Stretch, stock_of
 from feedhandler.ops.captures import open_captures
 from feedhandler.ops.feeds import open_feed
 from feedhandler.replay.generator import SessionGenerator
+from feedhandler.replay.pipeline import Pipeline
 from feedhandler.replay.sender_lines import MulticastLine
 
 #: Of a generated session: how much is generated, at which pace of its own clock. It is played at
@@ -61,7 +62,7 @@ class Replayer:
         generated session. Tells what they are, by service."""
         feed = open_feed(request["feed"])
         if request["captures"]:
-            source = open_captures([Path(path) for path in request["captures"]])
+            source = Pipeline(open_captures([Path(path) for path in request["captures"]]))
             packets = (datagram.payload for datagram in source)
         else:
             packets = generated(feed, request["seed"], request["messages"])
