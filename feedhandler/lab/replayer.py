@@ -63,7 +63,7 @@ class Replayer:
         feed = open_feed(request["feed"])
         if request["captures"]:
             source = Pipeline(open_captures([Path(path) for path in request["captures"]]))
-            packets = (datagram.payload for datagram in source)
+            packets: Iterator[bytes] = (datagram.payload for datagram in source)
         else:
             packets = generated(feed, request["seed"], request["messages"])
         self._stock = await asyncio.to_thread(stock_of, feed, packets)
