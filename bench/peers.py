@@ -23,8 +23,8 @@ from typing import Any
 import uvloop
 
 from bench.local import KEY, LocalClient, LocalNode, message_of, packet_of
-from bench.rig import cpu_seconds_of
 from feedhandler.amqp.publishing.publisher import Publishers, State
+from feedhandler.lab.processors import cpu_seconds_of
 from feedhandler.publish_settings import PublishConfig
 from tests.broker_kit import BROKERS, PASSWORD, USER, VHOST, Absent, Broker, RabbitMQ
 

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from feedhandler.config import (
 )
 from feedhandler.config_show import to_toml
 from feedhandler.ingest.settings import ArbitrationSettings
+from feedhandler.lab import processors
 from feedhandler.recorder_settings import RecordConfig
 from feedhandler.replay.sender_lines import MulticastLine
 from feedhandler.replay.sender_load import LoadGenerator, LoadResult, LoadTemplate
@@ -49,9 +49,9 @@ QUIET_SECONDS = 0.5
 DRAIN_SECONDS = 15.0
 #: Share of datagrams that may leave late before the sender counts as not keeping its schedule.
 BEHIND_SHARE_MAX = 0.02
-#: The processors of a rig whose parts are kept apart; one where the machine has no second.
-FIRST = set(sorted(os.sched_getaffinity(0))[:1])
-SECOND = set(sorted(os.sched_getaffinity(0))[1:2]) or FIRST
+#: The processors of a rig whose parts are kept apart: the gateway's and the sender's, and the
+#: subscribers'.
+FIRST, SECOND = processors.split()
 #: The load before the measured one: this part of its rate, for so long.
 WARM_UP_SHARE = 4
 WARM_UP_SECONDS = 1.0
@@ -59,9 +59,6 @@ WARM_UP_SECONDS = 1.0
 #: with what is measured, and one wake-up a packet would take one of them. At 7,100 packets a second
 #: each still leaves alone.
 BURST_US = 100
-#: Real-time priority of the exchange's parts, where we have the right: the sending thread, which
-#: sleeps between bursts, and the retransmission server.
-SENDER_PRIORITY = 1
 #: Packets that may wait behind a hole: at 200,000 a second a third of a second. Two processors that
 #: are full let a process wait for some ten milliseconds, and that must not end as a loss.
 HOLD_PACKETS = 1 << 16
@@ -225,9 +222,9 @@ class Rig:
         for child in self._subscribers:
             self._await_line(child, "ready")
         if self.apart:
-            _pin(self.gateway.pid, FIRST)
+            processors.pin(self.gateway.pid, FIRST)
             for child in self._subscribers:
-                _pin(child.pid, SECOND)
+                processors.pin(child.pid, SECOND)
         (line_a, line_b) = config.channels[0].lines
         self.load = self._stack.enter_context(
             LoadGenerator(
@@ -246,8 +243,7 @@ class Rig:
         """Start the retransmission server, and wait until it listens."""
         self.server = self._child([sys.executable, "-m", "bench.rts", str(self._server_port)])
         self._await_line(self.server, "ready")
-        with contextlib.suppress(PermissionError):
-            _set_real_time(self.server.pid)
+        processors.set_real_time(self.server.pid)
 
     @property
     def numbers_sent(self) -> int:
@@ -297,7 +293,7 @@ class Rig:
         before = self.settled()
         numbers = self.numbers_sent
         spent = self.cpu_seconds()
-        with _preferred(FIRST if self.apart else None):
+        with processors.preferred(FIRST if self.apart else None):
             result = self._send(rate, seconds)
         busy = self.snapshot(5.0)
         after = self.settled()
@@ -349,47 +345,14 @@ class Rig:
     def cpu_seconds(self) -> dict[str, float]:
         """User and system time spent so far: the gateway's, and the subscribers' together."""
         return {
-            "gateway": cpu_seconds_of(self.gateway.pid),
-            "subscribers": sum(cpu_seconds_of(child.pid) for child in self._subscribers),
+            "gateway": processors.cpu_seconds_of(self.gateway.pid),
+            "subscribers": sum(processors.cpu_seconds_of(child.pid) for child in self._subscribers),
         }
 
     def memory_bytes(self) -> int:
         """Resident memory of the gateway process."""
         pages = int(Path(f"/proc/{self.gateway.pid}/statm").read_text().split()[1])
         return pages * os.sysconf("SC_PAGE_SIZE")
-
-
-def _pin(pid: int, processors: set[int]) -> None:
-    """Keep all threads of a process on these processors."""
-    for thread in os.listdir(f"/proc/{pid}/task"):
-        os.sched_setaffinity(int(thread), processors)
-
-
-@contextlib.contextmanager
-def _preferred(processors: set[int] | None) -> Iterator[None]:
-    """Let the sender go first where we may: an exchange does not share our processors."""
-    policy, parameters = os.sched_getscheduler(0), os.sched_getparam(0)
-    allowed = os.sched_getaffinity(0)
-    if processors is not None:
-        os.sched_setaffinity(0, processors)
-    with contextlib.suppress(PermissionError):
-        _set_real_time(0)
-    try:
-        yield
-    finally:
-        os.sched_setscheduler(0, policy, parameters)
-        os.sched_setaffinity(0, allowed)
-
-
-def _set_real_time(pid: int) -> None:
-    """Let a part of the exchange go first; PermissionError where we may not."""
-    os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(SENDER_PRIORITY))
-
-
-def cpu_seconds_of(pid: int) -> float:
-    """User and system time of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _kernel_drops(snapshot: dict[str, Any]) -> int:

@@ -18,58 +18,47 @@ import uvloop
 
 import feedhandler
 from feedhandler.amqp.subscribing.columns import Batch
-from feedhandler.histogram import BUCKETS, Histogram, percentiles_of
+from feedhandler.histogram import percentiles_of
+from feedhandler.lab.tally import Tally
 
 #: Deliveries before the clock counts: connections warm up, caches fill.
 WARM_UP_NS = 1_000_000_000
-#: Up to so many stamps are quicker taken one by one than as an array.
-FEW = 4
 
 
-class Tally:
-    """What this subscriber saw."""
+class Subscriber:
+    """What this subscriber saw: the laboratory's tally, and market messages beside it."""
 
     def __init__(self, grain: str, stamp: bool) -> None:
         self.grain = grain
         self.stamp = stamp
-        self.amqp = 0
         self.market = 0
-        self.bytes = 0
-        self.announced = 0
-        self.histogram = Histogram()
+        self.tally = Tally()
         self.began_ns = 0
 
     def add(self, batch: Batch) -> None:
         """Count one read's deliveries."""
         now = time.time_ns()
-        self.began_ns = self.began_ns or now
-        for note in batch.quality:
-            self.announced += sum(last - first + 1 for first, last in note.get("lost", ()))
-        self.amqp += batch.count
-        self.bytes += len(batch.data)
+        if not self.began_ns:
+            self.began_ns = now
+            self.tally.clock_from_ns = now + WARM_UP_NS
+        self.tally.take(batch, now)
         if not self.stamp:
             self.market += batch.count if self.grain == "message" else len(batch)
-        elif now - self.began_ns > WARM_UP_NS:
-            if batch.count > FEW:
-                self.histogram.record_since(now, batch.stamps)
-            else:
-                for place in range(batch.count):
-                    self.histogram.record(now - batch.stamp(place))
 
     def report(self) -> dict[str, object]:
         """The figures as JSON-ready values."""
-        counts = self.histogram.counts()
-        assert counts.shape == (BUCKETS,)
+        tally = self.tally
+        counts = tally.histogram.counts()
         p50, p90, p99 = percentiles_of(counts, 0.5, 0.9, 0.99)
         return {
-            "amqp": self.amqp,
+            "amqp": tally.deliveries,
             "market": self.market,
-            "bytes": self.bytes,
-            "announced_lost": self.announced,
+            "bytes": tally.body_bytes,
+            "announced_lost": tally.announced,
             "p50_ns": p50,
             "p90_ns": p90,
             "p99_ns": p99,
-            "max_ns": self.histogram.maximum,
+            "max_ns": tally.histogram.maximum,
             "buckets": numpy.flatnonzero(counts).tolist(),
             "counts": counts[numpy.flatnonzero(counts)].tolist(),
         }
@@ -77,18 +66,18 @@ class Tally:
 
 async def measure(url: str, pattern: str, grain: str, stamp: bool) -> None:
     """Receive until SIGTERM, then print the tally."""
-    tally = Tally(grain, stamp)
+    subscriber = Subscriber(grain, stamp)
     stop = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
     async with feedhandler.subscribe(url, pattern, as_=grain, stamp=stamp) as messages:
         print("ready", flush=True)
 
-        consumer = asyncio.create_task(messages.deliver(tally.add))
+        consumer = asyncio.create_task(messages.deliver(subscriber.add))
         await asyncio.wait(
             [consumer, asyncio.create_task(stop.wait())], return_when=asyncio.FIRST_COMPLETED
         )
         consumer.cancel()
-    print(json.dumps(tally.report()), flush=True)
+    print(json.dumps(subscriber.report()), flush=True)
 
 
 if __name__ == "__main__":

@@ -36,6 +36,13 @@ class Brokers(StrEnum):
     qpid = "qpid"
 
 
+class Sweeps(StrEnum):
+    """What a sweep goes through."""
+
+    rate = "rate"
+    clients = "clients"
+
+
 Out = Annotated[Path, typer.Option(help="The folder that the report is written to.")]
 WhichScenarios = Annotated[
     Scenarios, typer.Option(help="Whole packets, or each market message alone.")
@@ -63,6 +70,11 @@ Generate = Annotated[
 FeedName = Annotated[str, typer.Option(help="A built-in feed, or a description's path.")]
 Seed = Annotated[int, typer.Option(help="Of the generated session.", min=0)]
 Interface = Annotated[str, typer.Option(help="Where the lines are: a name or an address.")]
+SweepOf = Annotated[
+    Sweeps | None,
+    typer.Option(help="Search how far the rate, or the clients, can go within --bound."),
+]
+BoundText = Annotated[str, typer.Option(help="Of a sweep: p50, p90, p99, p99.9 or max = a time.")]
 Apart = Annotated[
     bool, typer.Option(help="Keep sender and gateway on one processor, clients on the others.")
 ]
@@ -83,6 +95,8 @@ def lab(
     feed: FeedName = "euronext-utp-md",
     seed: Seed = 1,
     interface: Interface = "127.0.0.1",
+    sweep: SweepOf = None,
+    bound: BoundText = "p90=1ms",
     apart: Apart = True,
 ) -> Work:
     """Measure latency, in one command: replayer, gateway, broker and clients as processes.
@@ -97,6 +111,7 @@ def lab(
       feedhandler lab --out out/lab --clients 1,2 --duration 5s
       feedhandler lab --out out/lab --scenario both --exchange both --clients 1,5,10
       feedhandler lab --out out/lab --capture day.pcap.gz --feed iex-deep --rate 100mbps
+      feedhandler lab --out out/lab --sweep rate --bound p90=1ms --clients 10 --duration 10s
     """
     from feedhandler.lab import plan as words
     from feedhandler.ops import lab as ops
@@ -118,6 +133,8 @@ def lab(
         feed=feed,
         seed=seed,
         interface=interface,
+        sweep=sweep.value if sweep else "",
+        bound=words.parse_bound(bound) if sweep else None,
         apart=apart,
     )
     return lambda: ops.run(plan)

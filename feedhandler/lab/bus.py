@@ -21,7 +21,7 @@ import msgspec
 import zmq
 import zmq.asyncio
 
-from feedhandler.codecs.errors import FeedhandlerError
+from feedhandler.codecs.errors import ConfigError, FeedhandlerError, UsageError
 from feedhandler.ops.console import HostFault
 
 #: Messages that may wait for one side or the other.
@@ -98,7 +98,8 @@ class Bus:
         return self._greetings.setdefault(role, asyncio.Event())
 
     async def ask(self, role: str, verb: str, timeout_s: float, **fields: Any) -> Answer:
-        """The role's answer. Raises `RoleFailed` where none comes in time, or an error."""
+        """The role's answer. Raises `RoleFailed` where none comes in time, or an error, and
+        `UsageError` where the user asked for what makes no sense."""
         number = next(self._numbers)
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         request = msgspec.json.encode({"number": number, "do": verb, **fields})
@@ -111,7 +112,8 @@ class Bus:
         finally:
             del self._waiting[number]
         if "error" in told:
-            raise RoleFailed(f"{role}: {told['error']}", told.get("hint", ""))
+            kind = UsageError if told.get("usage") else RoleFailed
+            raise kind(f"{role}: {told['error']}", told.get("hint", ""))
         return told
 
 
@@ -163,7 +165,8 @@ class Station:
             verb = self._verbs[request["do"]]
             answer = await verb(request) or {}
         except FeedhandlerError as error:
-            answer = {"error": error.message, "hint": error.hint}
+            usage = isinstance(error, UsageError | ConfigError)
+            answer = {"error": error.message, "hint": error.hint, "usage": usage}
         except Exception as error:
             answer = {"error": f"{type(error).__name__}: {error}"}
         await self._send({"number": request["number"], **answer})

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 import feedhandler
-from feedhandler.codecs.errors import PeerError
 from feedhandler.histogram import percentiles_of
 from feedhandler.lab.bus import Answer, Verb
 from feedhandler.lab.tally import Tally
@@ -77,11 +76,9 @@ class Client:
         self.tally.expect(*(expected[name] for name in COLUMNS[:-1]))
 
     async def count(self, request: Mapping[str, Any]) -> Answer:
-        """How many deliveries there were, and the latencies so far. Raises `PeerError` where the
-        connection is gone."""
-        if self._error:
-            raise PeerError(self._error)
-        return self.progress()
+        """How many deliveries there were, the latencies so far, and why the stream ended, where it
+        did."""
+        return {**self.progress(), "ended": self._error}
 
     def progress(self) -> Answer:
         """How far this client is."""
@@ -100,7 +97,7 @@ class Client:
             **told,
             "announced_lost": self.tally.announced,
             "body_bytes": self.tally.body_bytes,
-            "findings": [*self.tally.named, *missing],
+            "findings": [*([self._error] if self._error else []), *self.tally.named, *missing],
             "count": histogram.count,
             "sum_ns": histogram.total,
             "min_ns": histogram.minimum,

@@ -41,12 +41,16 @@ from feedhandler.lab.plan import Plan, StepPlan, patterns
 from feedhandler.lab.results import (
     BUCKETS,
     ClientResult,
+    Exchange,
     Latency,
     Run,
+    Scenario,
     Sent,
     Step,
+    Sweep,
     merged,
 )
+from feedhandler.lab.sweep import Search, trial_of
 from feedhandler.lab.view import View
 from feedhandler.ops.feeds import open_feed
 
@@ -102,20 +106,63 @@ class Laboratory:
         folder = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="feedhandler-lab-"))
         self.folder = Path(folder)
         await self._stack.enter_async_context(self.crew)
-        names = [client_name(number) for number in range(self.clients_max)]
         self.view.tell("starting the roles")
         await self.crew.enlist_role(REPLAYER, "replayer")
-        for name in names:
-            await self.crew.enlist_role(name, "client")
-        await self.crew.greeted("starting the roles", START_S, REPLAYER, *names)
+        await self._have_clients(max(self.plan.clients))
+        await self.crew.greeted("starting the roles", START_S, REPLAYER)
         await self._load()
         await self._start_gateway()
-        self._keep_apart(names)
+        self._keep_apart()
 
-    @property
-    def clients_max(self) -> int:
-        """Clients of the largest step."""
-        return max(self.plan.clients)
+    async def _have_clients(self, count: int) -> list[str]:
+        """Names of the first so many clients, which are started where they are not there yet."""
+        names = [client_name(number) for number in range(count)]
+        there = {child.name for child in self.crew.children}
+        for name in names:
+            if name not in there:
+                await self.crew.enlist_role(name, "client")
+        await self.crew.greeted("starting the clients", START_S, *names)
+        return names
+
+    async def measure_all(self) -> None:
+        """Every step of the plan."""
+        steps = list(self.plan.steps())
+        self.view.expect(len(steps))
+        for step in steps:
+            await self.measure(step)
+
+    async def sweep_all(self) -> None:
+        """A search for each scenario and exchange of the plan."""
+        for scenario in self.plan.scenarios:
+            for exchange in self.plan.exchanges:
+                await self._sweep(scenario, exchange)
+
+    async def _sweep(self, scenario: Scenario, exchange: Exchange) -> None:
+        """How far rate or clients can go until latency leaves the bound."""
+        plan = self.plan
+        assert plan.bound is not None
+        by_rate = plan.sweep == "rate"
+        found = Sweep(
+            quantity="rate" if by_rate else "clients",
+            bound=str(plan.bound),
+            scenario=scenario,
+            exchange=exchange,
+        )
+        self.run.sweeps.append(found)
+        search = Search(plan.rate_bps if by_rate else max(plan.clients), whole=not by_rate)
+        for value in search.values():
+            clients, rate_bps = max(plan.clients), plan.rate_bps
+            if by_rate:
+                rate_bps = value
+            else:
+                clients = int(value)
+            step = await self.measure(plan.step(scenario, exchange, clients, rate_bps), trial=True)
+            trial = trial_of(step, value, plan.bound)
+            found.trials.append(trial)
+            search.tell(trial.held)
+            found.held, found.failed = search.held, search.failed
+            self.view.tell_trial(trial)
+        self.view.tell_sweep(found)
 
     async def _load(self) -> None:
         """Have the replayer read or generate its packets."""
@@ -184,22 +231,24 @@ class Laboratory:
             for number in range(2)
         ]
 
-    def _keep_apart(self, names: Iterable[str]) -> None:
+    def _keep_apart(self) -> None:
         """Sender and gateway on one processor, clients on the others; see `processors`."""
         if not self.plan.apart:
             self.run.configuration["processors"] = "shared by all roles"
             return
         first, second = processors.split()
-        pids = {child.name: child.process.pid for child in self.crew.children}
-        for name, pid in pids.items():
-            processors.pin(pid, second if name in names else first)
+        for child in self.crew.children:
+            mine = first if child.name in (GATEWAY, REPLAYER) else second
+            processors.pin(child.process.pid, mine)
         self.run.configuration["processors"] = processors.describe()
 
     # -- one step ---------------------------------------------------------------------------
 
-    async def measure(self, plan: StepPlan) -> Step:
+    async def measure(self, plan: StepPlan, trial: bool = False) -> Step:
         """Take the roles through one step; what it found is appended to the run."""
-        names = [client_name(number) for number in range(plan.clients)]
+        self.view.begin(plan)
+        names = await self._have_clients(plan.clients)
+        self._keep_apart()
         step = Step(
             scenario=plan.scenario,
             exchange=plan.exchange,
@@ -210,8 +259,8 @@ class Laboratory:
             duration_s=plan.duration_s,
             warm_up_s=plan.warm_up_s,
             started=_now(),
+            trial=trial,
         )
-        self.view.begin(plan)
         await self._attach(plan, names)
         expected = await self._expect(plan, names)
         step.sent = await self._play(plan, names)
@@ -279,7 +328,7 @@ class Laboratory:
         while True:
             told = await self.crew.ask_all("draining", ASK_S, names, "count")
             counts = [each["deliveries"] for each in told]
-            if min(counts) >= expected:
+            if all(each["ended"] or each["deliveries"] >= expected for each in told):
                 break
             if sum(counts) != before:
                 since, before = loop.time(), sum(counts)

@@ -6,7 +6,7 @@ real-time priority where it may, and tells twice a second how far it is.
 
 import asyncio
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,13 @@ def generated(feed: Feed, seed: int, messages: int = 0) -> Iterator[bytes]:
             return
 
 
+def recorded(paths: Sequence[Path]) -> Iterator[bytes]:
+    """The payloads of captures, one capture after another."""
+    for batch in Pipeline(open_captures(paths)).batches():
+        for datagram in batch.datagrams():
+            yield datagram.payload
+
+
 class Replayer:
     """What is played, and on which lines."""
 
@@ -62,8 +69,7 @@ class Replayer:
         generated session. Tells what they are, by service."""
         feed = open_feed(request["feed"])
         if request["captures"]:
-            source = Pipeline(open_captures([Path(path) for path in request["captures"]]))
-            packets: Iterator[bytes] = (datagram.payload for datagram in source)
+            packets: Iterator[bytes] = recorded([Path(path) for path in request["captures"]])
         else:
             packets = generated(feed, request["seed"], request["messages"])
         self._stock = await asyncio.to_thread(stock_of, feed, packets)

@@ -182,7 +182,8 @@ class Verdict(Struct, kw_only=True):
 class Step(Struct, kw_only=True):
     """One measurement. `rate_bps` as asked, all lines together; `warm_up_s` of `duration_s` more
     was sent before the clock counted. `latency` is over all clients (of the paper's mode: of the
-    control client). `findings` fail the run. `queue_limit_bytes` of each subscription, 0: none."""
+    control client). `findings` fail the run, unless the step is a sweep's `trial`, which is there
+    to find where they begin. `queue_limit_bytes` of each subscription, 0: none."""
 
     scenario: Scenario
     exchange: Exchange
@@ -203,15 +204,29 @@ class Step(Struct, kw_only=True):
     gateway: dict[str, Any] = {}
     verdicts: list[Verdict] = []
     findings: list[str] = []
+    trial: bool = False
+
+
+class Trial(Struct, kw_only=True):
+    """One trial of a sweep: what was tried, the latency that the bound is about, whether it was
+    kept without a loss, and if not, why."""
+
+    value: float
+    found_ns: int
+    held: bool
+    why: str = ""
 
 
 class Sweep(Struct, kw_only=True):
-    """A search: which `quantity` (`rate` in bit/s, or `clients`) keeps `bound` (`p90=1ms`), and
-    what each trial found; `held` is the last that did, None where none did."""
+    """A search: up to which `quantity` (`rate` in bit/s, or `clients`) a bound (`p90=1ms`) is kept.
+    `held` is the highest that kept it, `failed` the lowest that did not, None where there was
+    none. The trials' steps stand among the run's, in the same order."""
 
     quantity: Literal["rate", "clients"]
     bound: str
-    trials: list[tuple[float, int, bool]] = []
+    scenario: Scenario = "packets"
+    exchange: Exchange = "direct"
+    trials: list[Trial] = []
     held: float | None = None
     failed: float | None = None
 
@@ -236,6 +251,7 @@ class Run(Struct, kw_only=True):
             f"{step.scenario} to {step.clients}, {step.exchange}: {finding}"
             for step in self.steps
             for finding in step.findings
+            if not step.trial
         ]
 
 

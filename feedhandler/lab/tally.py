@@ -166,10 +166,17 @@ class Tally:
         return 0
 
     def _note(self, told: list) -> None:
-        """Count what quality messages tell as lost."""
+        """Count what quality messages tell as lost, of what is expected where something is."""
         for quality in told:
+            first_number, end = 0, 1 << 63
+            if self.checking:
+                slot = self.slots[quality.get("service", 0) & 0xFFFF]
+                if slot < 0:
+                    continue
+                first_number = self.bases[slot]
+                end = first_number + self.sizes[slot]
             for first, last in quality.get("lost", ()):
-                self.announced += last - first + 1
+                self.announced += max(0, min(last + 1, end) - max(first, first_number))
 
     def verdict(self, expected: Any) -> dict[str, int]:
         """What is lost, duplicated, reordered and strange; `expected` u16: AMQP messages of each

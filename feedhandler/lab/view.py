@@ -7,7 +7,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from feedhandler.lab import bars
 from feedhandler.lab.plan import StepPlan
-from feedhandler.lab.results import Step
+from feedhandler.lab.results import Step, Sweep, Trial
 from feedhandler.ops.console import stderr_console
 
 #: Columns of a step's line, in milliseconds.
@@ -84,3 +84,25 @@ class View:
         )
         for line in bars.lines(step):
             print(f"  {line}", flush=True)
+
+    def tell_trial(self, trial: Trial) -> None:
+        """What a sweep's trial means."""
+        if not self._quiet:
+            print(f"  {'kept' if trial.held else 'left: ' + trial.why}", flush=True)
+
+    def tell_sweep(self, sweep: Sweep) -> None:
+        """What a sweep found."""
+        if not self._quiet:
+            print(sweep_line(sweep), flush=True)
+
+
+def sweep_line(sweep: Sweep) -> str:
+    """A sweep's outcome in one line."""
+
+    def shown(value: float | None) -> str:
+        if value is None:
+            return "none tried"
+        return f"{value / 1e6:.1f} Mbps" if sweep.quantity == "rate" else f"{value:.0f} clients"
+
+    where = f"{sweep.scenario} {sweep.exchange}, {sweep.bound}"
+    return f"sweep {where}: kept at {shown(sweep.held)}, left at {shown(sweep.failed)}"

@@ -3,16 +3,19 @@
 import asyncio
 import contextlib
 
+from feedhandler.codecs.errors import UsageError
 from feedhandler.lab.laboratory import Laboratory
 from feedhandler.lab.plan import Plan
 from feedhandler.lab.results import Run, write_run
 from feedhandler.lab.view import View
+from feedhandler.ops.captures import open_capture
 from feedhandler.ops.console import ExitCode, complain, run_async
 
 
 def run(plan: Plan) -> int:
     """Measure, write, and tell; `FOUND` where any client found a loss, a duplicate or a
     reordering."""
+    _refuse_early(plan)
     return run_async(lambda stop: _until_stopped(plan, stop))
 
 
@@ -32,11 +35,11 @@ async def _until_stopped(plan: Plan, stop: asyncio.Event) -> int:
 
 async def _measure(plan: Plan) -> int:
     with View() as view:
-        steps = list(plan.steps())
-        view.expect(len(steps))
         async with Laboratory(plan, view) as laboratory:
-            for step in steps:
-                await laboratory.measure(step)
+            if plan.sweep:
+                await laboratory.sweep_all()
+            else:
+                await laboratory.measure_all()
     return _tell(laboratory.run, plan)
 
 
@@ -46,3 +49,13 @@ def _tell(run: Run, plan: Plan) -> int:
     for finding in run.findings:
         complain(f"lab: {finding}")
     return ExitCode.FOUND if run.findings else ExitCode.OK
+
+
+def _refuse_early(plan: Plan) -> None:
+    """What makes no sense is told before any role is started."""
+    for path in plan.captures:
+        open_capture(path)
+    if plan.sweep and plan.bound is None:
+        raise UsageError("a sweep without a bound", "give one: --bound p90=1ms")
+    if plan.out.exists() and not plan.out.is_dir():
+        raise UsageError(f"{plan.out} is no folder", "name one for the report: --out")

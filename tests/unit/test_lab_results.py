@@ -10,7 +10,17 @@ from feedhandler._compiled import load_interpreted
 from feedhandler.codecs.errors import PeerError
 from feedhandler.histogram import Histogram
 from feedhandler.lab import results
-from feedhandler.lab.results import ClientResult, Latency, Loads, Run, Sent, Step, Sweep, Verdict
+from feedhandler.lab.results import (
+    ClientResult,
+    Latency,
+    Loads,
+    Run,
+    Sent,
+    Step,
+    Sweep,
+    Trial,
+    Verdict,
+)
 
 
 def distribution(*values: int) -> Latency:
@@ -22,6 +32,7 @@ def distribution(*values: int) -> Latency:
 
 @pytest.fixture
 def run() -> Run:
+    trial = Trial(value=4e7, found_ns=10, held=True)
     one, two = distribution(100_000, 300_000), distribution(50_000)
     step = Step(
         scenario="packets", exchange="topic", clients=2, rate_bps=4e7, duration_s=1.0,
@@ -36,7 +47,14 @@ def run() -> Run:
         started="2026-11-21T10:00:00",
         seeds={"generator": 7},
         steps=[step],
-        sweeps=[Sweep(quantity="rate", bound="p90=1ms", trials=[(4e7, 10, True)], held=4e7)],
+        sweeps=[
+            Sweep(
+                quantity="rate",
+                bound="p90=1ms",
+                trials=[trial],
+                held=4e7,
+            )
+        ],
     )
 
 
