@@ -14,7 +14,18 @@ from typing import Annotated, Any
 
 import typer
 
-from feedhandler import __version__, cli_lab
+from feedhandler import __version__, cli_lab, cli_replay
+from feedhandler.cli_options import (
+    FeedName,
+    Interface,
+    Json,
+    Loss,
+    LossA,
+    LossB,
+    Seed,
+    SpareShared,
+    share,
+)
 from feedhandler.ops import arguments
 from feedhandler.ops.console import ExitCode, complain, run_command
 
@@ -57,28 +68,6 @@ class Granularity(StrEnum):
     message = "message"
 
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
-Seed = Annotated[int, typer.Option(help="The same seed gives the same session.", min=0)]
-FeedName = Annotated[str, typer.Option(help="A built-in feed, or a description's path.")]
-
-
-def _share(default_help: str) -> Any:
-    return typer.Option(parser=arguments.share, metavar="SHARE", help=default_help)
-
-
-def _line(letter: str) -> Any:
-    return typer.Option(
-        parser=arguments.line_address, metavar="GROUP:PORT", help=f"Where line {letter} goes."
-    )
-
-
-Loss = Annotated[float, _share("Loss on each line, independent.")]
-LossA = Annotated[float | None, _share("Loss on line A alone.")]
-LossB = Annotated[float | None, _share("Loss on line B alone.")]
-SpareShared = Annotated[
-    bool, typer.Option("--spare-shared", help="Never lose on B what was lost on A.")
-]
-Interface = Annotated[str, typer.Option(help="Where to send: a name or an address.")]
 HoleAt = Annotated[
     float | None,
     typer.Option(
@@ -119,9 +108,9 @@ def demo(
     rate: Annotated[
         float, typer.Option(help="Messages a second, all services together.", min=1)
     ] = 20_000.0,
-    loss: Annotated[float, _share("Loss on each line, independent: 2% or 0.02.")] = 0.02,
+    loss: Annotated[float, share("Loss on each line, independent: 2% or 0.02.")] = 0.02,
     loss_together: Annotated[
-        float, _share("Loss of the same packet on both lines, to be recovered.")
+        float, share("Loss of the same packet on both lines, to be recovered.")
     ] = 0.01,
     seed: Seed = 1,
     loop: Annotated[Loop, typer.Option(help="The gateway's event loop.")] = Loop.uvloop,
@@ -181,9 +170,9 @@ def exchange(
     loss_a: LossA = None,
     loss_b: LossB = None,
     loss_together: Annotated[
-        float, _share("Loss of the same packet on both lines: only a retransmission has it.")
+        float, share("Loss of the same packet on both lines: only a retransmission has it.")
     ] = 0.0,
-    loss_refresh: Annotated[float, _share("Loss on each refresh line, independent.")] = 0.0,
+    loss_refresh: Annotated[float, share("Loss on each refresh line, independent.")] = 0.0,
     spare_shared: SpareShared = False,
     hole_at: HoleAt = None,
     seed: Seed = 1,
@@ -239,69 +228,6 @@ def exchange(
         refresh_s=refresh_s,
         refresh_over_tcp=refresh_over_tcp,
         ledger=ledger,
-        as_json=as_json,
-    )
-    return lambda: ops.run(options)
-
-
-@app.command()
-def replay(
-    captures: Annotated[
-        list[Path],
-        typer.Argument(metavar="CAPTURE...", help="pcap or pcapng, plain, gzip or zstd; in turn."),
-    ],
-    line_a: Annotated[arguments.LineAddress | None, _line("A")] = None,
-    line_b: Annotated[arguments.LineAddress | None, _line("B")] = None,
-    as_recorded: Annotated[
-        bool,
-        typer.Option("--as-recorded", help="Each datagram to the group and port it came from."),
-    ] = False,
-    feed: Annotated[
-        str | None, typer.Option(help="Refuse a capture that is not of this feed.")
-    ] = None,
-    speed: Annotated[
-        str, typer.Option(help="1 (the capture's pace), 100x, 40mbps, 5000pps or flat.")
-    ] = "1",
-    loss: Loss = 0.0,
-    loss_a: LossA = None,
-    loss_b: LossB = None,
-    duplicate: Annotated[float, _share("Packets sent twice, on each line.")] = 0.0,
-    reorder: Annotated[float, _share("Packets sent late, on each line.")] = 0.0,
-    delay_b_us: Annotated[int, typer.Option(help="Line B lags behind A.", min=0)] = 0,
-    spare_shared: SpareShared = False,
-    seed: Seed = 1,
-    interface: Interface = "127.0.0.1",
-    as_json: Json = False,
-) -> Work:
-    """Send captures to a line A and a line B, or to the lines they were recorded on.
-
-    With losses, duplicates, reordering and delay if asked; the same seed, the same losses.
-
-    \b
-    Examples:
-      feedhandler replay day.pcap.gz --feed iex-deep --line-a 239.1.1.1:5001 --line-b 239.1.2.1:5002
-      feedhandler replay day.pcap --line-a 239.1.1.1:5001 --speed 100x --loss 5% --spare-shared
-      feedhandler replay lines-20261120-*.pcap --as-recorded
-    """
-    from feedhandler.ops import replay as ops
-
-    per_line = (line_a, line_b, loss_a, loss_b) != (None,) * 4 or delay_b_us or spare_shared
-    if as_recorded and per_line:
-        raise typer.BadParameter("--as-recorded knows no line A and B: leave their options out")
-    if not as_recorded and line_a is None:
-        raise typer.BadParameter("nowhere to send: give --line-a, or --as-recorded")
-    options = ops.Options(
-        captures=tuple(captures),
-        feed=feed,
-        lines=tuple(line for line in (line_a, line_b) if line is not None),
-        pace=arguments.pace(speed),
-        losses=(loss if loss_a is None else loss_a, loss if loss_b is None else loss_b),
-        duplicate=duplicate,
-        reorder=reorder,
-        delay_b_us=delay_b_us,
-        spare_shared=spare_shared,
-        seed=seed,
-        interface=interface,
         as_json=as_json,
     )
     return lambda: ops.run(options)
@@ -559,6 +485,7 @@ def config_show(
     return lambda: ops.show(config, comments)
 
 
+cli_replay.register(app)
 cli_lab.register(app)
 
 

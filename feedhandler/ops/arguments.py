@@ -6,6 +6,7 @@ Each function takes the text as typed and raises `typer.BadParameter` where it m
 import datetime
 import ipaddress
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import typer
@@ -14,6 +15,8 @@ from msgspec import Struct
 from feedhandler.amqp_settings import split_address
 
 if TYPE_CHECKING:
+    from feedhandler.replay.line_map import LineMap
+    from feedhandler.replay.moments import Moment
     from feedhandler.replay.pace import Pace
 
 
@@ -22,6 +25,18 @@ class LineAddress(Struct, frozen=True):
 
     group: str
     port: int
+
+
+class Wanted(Struct, frozen=True):
+    """What of a recording is meant, as it was asked for: moments still wait for a recording."""
+
+    begin: "Moment | None" = None
+    end: "Moment | None" = None
+    zone: str | None = None
+    groups: tuple[tuple[int, int | None], ...] = ()
+    ports: tuple[int, ...] = ()
+    services: tuple[int, ...] = ()
+    sequences: tuple[int, int] | None = None
 
 
 def share(text: str | float) -> float:
@@ -71,3 +86,34 @@ def date(text: str | None) -> datetime.date | None:
 def words(text: str | None) -> tuple[str, ...]:
     """`230,240` as its words."""
     return tuple(word for word in (text or "").replace(" ", "").split(",") if word)
+
+
+def line_maps(texts: Sequence[str]) -> "tuple[LineMap, ...]":
+    """Each `GROUP:PORT=GROUP:PORT[@A|B]`."""
+    from feedhandler.replay.line_map import parse_map
+
+    return tuple(parse_map(text) for text in texts)
+
+
+def wanted(
+    begin: str | None,
+    end: str | None,
+    zone: str | None,
+    groups: Sequence[str] | None,
+    ports: Sequence[int] | None,
+    services: Sequence[int] | None,
+    sequence: str | None,
+) -> Wanted:
+    """The options that choose a part of a recording."""
+    from feedhandler.replay.moments import check_zone, parse_moment
+    from feedhandler.replay.selection import parse_group, parse_sequences
+
+    return Wanted(
+        begin=parse_moment(begin) if begin is not None else None,
+        end=parse_moment(end) if end is not None else None,
+        zone=check_zone(zone) if zone is not None else None,
+        groups=tuple(parse_group(text) for text in groups or ()),
+        ports=tuple(ports or ()),
+        services=tuple(services or ()),
+        sequences=parse_sequences(sequence) if sequence is not None else None,
+    )

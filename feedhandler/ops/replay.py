@@ -1,22 +1,23 @@
 """`feedhandler replay`: captures onto a line A and a line B, or onto the lines they came from."""
 
 import dataclasses
-import ipaddress
 import itertools
 from pathlib import Path
 
 from msgspec import Struct
 
-from feedhandler.codecs import BadPacket, UsageError
-from feedhandler.ops.arguments import LineAddress
+from feedhandler.codecs import BadPacket, Feed, UsageError
+from feedhandler.ops.arguments import LineAddress, Wanted
 from feedhandler.ops.captures import complain_if_cut, open_captures
 from feedhandler.ops.console import ExitCode, host_faults, print_json, progress
 from feedhandler.ops.feeds import open_feed
 from feedhandler.replay.capture import Capture
 from feedhandler.replay.inject import LineFaults
+from feedhandler.replay.line_map import RECORDED, LineMap, mapped_lines
 from feedhandler.replay.pace import Pace
-from feedhandler.replay.pipeline import Pipeline, endpoints
+from feedhandler.replay.pipeline import Pipeline, endpoints, first_time_ns
 from feedhandler.replay.player import Player, PlayProgress, PlayResult
+from feedhandler.replay.selection import Selection
 from feedhandler.replay.sender_lines import MulticastLine
 
 #: How many datagrams are looked at to tell whether a capture is of the feed.
@@ -26,13 +27,17 @@ PROBE_DATAGRAMS = 100
 class Options(Struct, frozen=True, kw_only=True):
     """What to send where, how fast, and what goes wrong on the way.
 
-    Without `lines` each datagram goes to the group and port it was recorded on.
+    Without `lines` and `maps` each datagram goes to the group and port it was recorded on, with
+    `maps` what they are about, and the rest only where `as_recorded`.
     """
 
     captures: tuple[Path, ...]
     lines: tuple[LineAddress, ...]
     pace: Pace
     losses: tuple[float, float]
+    as_recorded: bool = False
+    maps: tuple[LineMap, ...] = ()
+    wanted: Wanted = Wanted()
     feed: str | None = None
     duplicate: float = 0.0
     reorder: float = 0.0
@@ -40,19 +45,16 @@ class Options(Struct, frozen=True, kw_only=True):
     spare_shared: bool = False
     seed: int = 1
     interface: str = "127.0.0.1"
+    interface_b: str = "127.0.0.1"
     as_json: bool = False
 
 
 def run(options: Options) -> int:
     """Play to the end and print the account; `FOUND` where the capture is cut short."""
-    captures = open_captures(options.captures)
-    source = Pipeline(captures)
-    if options.feed is not None:
-        for capture in captures:
-            _refuse_foreign(capture, options.feed)
+    source = _source(options)
     player = Player(
         source,
-        _lines(options) if options.lines else [_as_recorded(source, options)],
+        _lines(source, options),
         pace=options.pace,
         seed=options.seed,
         spare_shared=options.spare_shared,
@@ -65,8 +67,29 @@ def run(options: Options) -> int:
         with host_faults():
             result = player.run(on_progress)
     _print_account(result, options)
-    cut = [complain_if_cut(capture) for capture in captures]
+    cut = [complain_if_cut(capture) for capture in source.captures]
     return ExitCode.FOUND if any(cut) else ExitCode.OK
+
+
+def _source(options: Options) -> Pipeline:
+    """The captures, and what of them is meant."""
+    captures = open_captures(options.captures)
+    feed = open_feed(options.feed) if options.feed is not None else None
+    if feed is not None:
+        for capture in captures:
+            _refuse_foreign(capture, feed)
+    wanted = options.wanted
+    zone = wanted.zone or (feed.zone if feed is not None else "UTC")
+    begins = first_time_ns(captures) if wanted.begin or wanted.end else 0
+    selection = Selection(
+        from_ns=wanted.begin.at_ns(begins, zone) if wanted.begin else None,
+        until_ns=wanted.end.at_ns(begins, zone) if wanted.end else None,
+        groups=wanted.groups,
+        ports=wanted.ports,
+        services=wanted.services,
+        sequences=wanted.sequences,
+    )
+    return Pipeline(captures, selection=selection, feed=feed)
 
 
 def _title(options: Options) -> str:
@@ -75,42 +98,42 @@ def _title(options: Options) -> str:
     return first.name + (f" and {len(others)} more" if others else "")
 
 
-def _as_recorded(source: Pipeline, options: Options) -> MulticastLine:
-    """Every group and port of the captures as itself. Raises `UsageError` where there is none."""
-    groups = {
-        (group, port): (group, port)
-        for group, port in endpoints(source)
-        if ipaddress.IPv4Address(group).is_multicast and port
-    }
-    if not groups:
-        raise UsageError(
-            f"{_title(options)}: no datagram went to a multicast group",
-            "say where to send it: --line-a",
-        )
-    faults = LineFaults(
-        loss=options.losses[0], duplicate=options.duplicate, reorder=options.reorder
+def _lines(source: Pipeline, options: Options) -> list[MulticastLine]:
+    """The lines with their faults; B alone may lag. Raises `UsageError` where there is none."""
+    faults = {name: _faults(options, name) for name in ("A", "B", RECORDED)}
+    interfaces = {"A": options.interface, "B": options.interface_b, RECORDED: options.interface}
+    if options.lines:
+        return [
+            MulticastLine(name, (address.group, address.port), interfaces[name], faults[name])
+            for name, address in zip("AB", options.lines, strict=False)
+        ]
+    lines = mapped_lines(
+        options.maps,
+        endpoints(source),
+        keep_others=options.as_recorded or not options.maps,
+        interfaces=interfaces,
+        faults=faults,
     )
-    return MulticastLine("recorded", groups, options.interface, faults)
-
-
-def _lines(options: Options) -> list[MulticastLine]:
-    """The lines with their faults; B alone may lag."""
-    made = []
-    for number, address in enumerate(options.lines):
-        faults = LineFaults(
-            loss=options.losses[number],
-            duplicate=options.duplicate,
-            reorder=options.reorder,
-            delay_us=options.delay_b_us if number else 0,
+    if not lines:
+        what = "is of a mapped group" if options.maps else "went to a multicast group"
+        raise UsageError(
+            f"{_title(options)}: no datagram that is meant {what}",
+            "say where to send it: --line-a" if not options.maps else "see --map",
         )
-        groups = (address.group, address.port)
-        made.append(MulticastLine("AB"[number], groups, options.interface, faults))
-    return made
+    return lines
 
 
-def _refuse_foreign(capture: Capture, feed_name: str) -> None:
+def _faults(options: Options, line: str) -> LineFaults:
+    return LineFaults(
+        loss=options.losses[line == "B"],
+        duplicate=options.duplicate,
+        reorder=options.reorder,
+        delay_us=options.delay_b_us if line == "B" else 0,
+    )
+
+
+def _refuse_foreign(capture: Capture, feed: Feed) -> None:
     """Raise `UsageError` where none of the first datagrams is a packet of the feed."""
-    feed = open_feed(feed_name)
     reasons = set()
     for datagram in itertools.islice(capture, PROBE_DATAGRAMS):
         try:

@@ -73,5 +73,5 @@ def test_a_capture_without_multicast_cannot_go_where_it_was(tmp_path: Path) -> N
     with CaptureWriter(path) as writer:
         writer.write(0, "10.1.1.1", 5_000, b"unicast")
     options = replay.Options(captures=(path,), lines=(), pace=Pace(), losses=(0.0, 0.0))
-    with pytest.raises(UsageError, match="no datagram went to a multicast group"):
+    with pytest.raises(UsageError, match="no datagram that is meant went to a multicast group"):
         replay.run(options)

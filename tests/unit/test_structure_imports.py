@@ -60,6 +60,7 @@ CORES = (
     "replay/market_orders.py",
     "replay/market_problems.py",
     "replay/market_views.py",
+    "replay/line_map.py",
     "replay/moments.py",
     "replay/pace.py",
     "replay/packet_headers.py",

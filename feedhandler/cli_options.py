@@ -1,0 +1,25 @@
+"""Options that several commands have in common, with their words for `--help`."""
+
+from typing import Annotated, Any
+
+import typer
+
+from feedhandler.ops import arguments
+
+Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
+Seed = Annotated[int, typer.Option(help="The same seed gives the same session.", min=0)]
+FeedName = Annotated[str, typer.Option(help="A built-in feed, or a description's path.")]
+
+
+def share(default_help: str) -> Any:
+    """An option that is a share: 5% or 0.05."""
+    return typer.Option(parser=arguments.share, metavar="SHARE", help=default_help)
+
+
+Loss = Annotated[float, share("Loss on each line, independent.")]
+LossA = Annotated[float | None, share("Loss on line A alone.")]
+LossB = Annotated[float | None, share("Loss on line B alone.")]
+SpareShared = Annotated[
+    bool, typer.Option("--spare-shared", help="Never lose on B what was lost on A.")
+]
+Interface = Annotated[str, typer.Option(help="Where to send: a name or an address.")]

@@ -1,0 +1,175 @@
+"""`feedhandler replay` on the command line."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from feedhandler.cli_options import (
+    Interface,
+    Json,
+    Loss,
+    LossA,
+    LossB,
+    Seed,
+    SpareShared,
+    share,
+)
+from feedhandler.ops import arguments
+
+#: What a command answers with: the work, which answers with the exit code.
+Work = Callable[[], int]
+
+
+def _line(letter: str) -> Any:
+    return typer.Option(
+        parser=arguments.line_address, metavar="GROUP:PORT", help=f"Where line {letter} goes."
+    )
+
+
+Captures = Annotated[
+    list[Path],
+    typer.Argument(metavar="CAPTURE...", help="pcap or pcapng, plain, gzip or zstd; in turn."),
+]
+AsRecorded = Annotated[
+    bool, typer.Option("--as-recorded", help="Each datagram to the group and port it came from.")
+]
+Map = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--map",
+        metavar="OLD=NEW[@A|B]",
+        help="What was recorded on one GROUP[:PORT] goes to another, as line A or B if told; the "
+        "rest is left out, or with --as-recorded stays where it was. Several: the first that fits.",
+    ),
+]
+From = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="TIME",
+        help="Only what was recorded from then on: 2026-11-20T09:00:00Z, 09:00[:00.5] of the "
+        "first day, or +90 seconds from the start.",
+    ),
+]
+Until = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Only what was recorded before that.")
+]
+Zone = Annotated[
+    str | None,
+    typer.Option(help="What zone times of day are meant in; else the feed's own, or UTC."),
+]
+Group = Annotated[
+    list[str] | None,
+    typer.Option("--group", metavar="GROUP[:PORT]", help="Only this group. Several: any of them."),
+]
+Port = Annotated[
+    list[int] | None,
+    typer.Option("--port", min=1, max=65_535, help="Only this port. Several: any of them."),
+]
+Service = Annotated[
+    list[int] | None,
+    typer.Option("--service", min=0, help="Only this service, with --feed. Several: any of them."),
+]
+Sequence = Annotated[
+    str | None,
+    typer.Option(
+        "--sequence",
+        metavar="FIRST-LAST",
+        help="Only packets with one of these numbers, with --feed; 100- is all from 100 on.",
+    ),
+]
+Feed = Annotated[
+    str | None,
+    typer.Option(
+        help="The feed whose packets these are, for --service and --sequence; a capture that is "
+        "not of it is refused."
+    ),
+]
+Speed = Annotated[
+    str,
+    typer.Option(
+        "--speed", "--pace", help="1 (the capture's pace), 100x, 40mbps, 5000pps or flat."
+    ),
+]
+InterfaceB = Annotated[
+    str | None, typer.Option(help="Where line B is sent, if not where line A is.")
+]
+Duplicate = Annotated[float, share("Packets sent twice, on each line.")]
+Reorder = Annotated[float, share("Packets sent late, on each line.")]
+DelayB = Annotated[int, typer.Option(help="Line B lags behind A.", min=0)]
+
+
+def replay(
+    captures: Captures,
+    line_a: Annotated[arguments.LineAddress | None, _line("A")] = None,
+    line_b: Annotated[arguments.LineAddress | None, _line("B")] = None,
+    as_recorded: AsRecorded = False,
+    maps: Map = None,
+    from_: From = None,
+    until: Until = None,
+    zone: Zone = None,
+    group: Group = None,
+    port: Port = None,
+    service: Service = None,
+    sequence: Sequence = None,
+    feed: Feed = None,
+    speed: Speed = "1",
+    loss: Loss = 0.0,
+    loss_a: LossA = None,
+    loss_b: LossB = None,
+    duplicate: Duplicate = 0.0,
+    reorder: Reorder = 0.0,
+    delay_b_us: DelayB = 0,
+    spare_shared: SpareShared = False,
+    seed: Seed = 1,
+    interface: Interface = "127.0.0.1",
+    interface_b: InterfaceB = None,
+    as_json: Json = False,
+) -> Work:
+    """Send captures to a line A and a line B, or to the lines they were recorded on.
+
+    All of it or a part, with losses, duplicates, reordering and delay if asked; the same seed, the
+    same losses. docs/replay.md tells the whole.
+
+    \b
+    Examples:
+      feedhandler replay day.pcap.gz --feed iex-deep --line-a 239.1.1.1:5001 --line-b 239.1.2.1:5002
+      feedhandler replay day.pcap --line-a 239.1.1.1:5001 --speed 100x --loss 5% --spare-shared
+      feedhandler replay day.pcap --as-recorded --from 09:00 --until 09:05 --zone Europe/Paris
+      feedhandler replay day.pcap --map 224.0.59.76:11076=239.1.1.1:5001@A
+    """
+    from feedhandler.ops import replay as ops
+
+    per_line = (line_a, line_b, loss_a, loss_b) != (None,) * 4 or delay_b_us or spare_shared
+    if as_recorded and per_line and not maps:
+        raise typer.BadParameter("--as-recorded knows no line A and B: leave their options out")
+    if maps and (line_a is not None or line_b is not None):
+        raise typer.BadParameter("--map says where to send: leave --line-a and --line-b out")
+    if not as_recorded and not maps and line_a is None:
+        raise typer.BadParameter("nowhere to send: give --line-a, or --as-recorded")
+    options = ops.Options(
+        captures=tuple(captures),
+        feed=feed,
+        lines=tuple(line for line in (line_a, line_b) if line is not None),
+        as_recorded=as_recorded,
+        maps=arguments.line_maps(maps or ()),
+        wanted=arguments.wanted(from_, until, zone, group, port, service, sequence),
+        pace=arguments.pace(speed),
+        losses=(loss if loss_a is None else loss_a, loss if loss_b is None else loss_b),
+        duplicate=duplicate,
+        reorder=reorder,
+        delay_b_us=delay_b_us,
+        spare_shared=spare_shared,
+        seed=seed,
+        interface=interface,
+        interface_b=interface_b or interface,
+        as_json=as_json,
+    )
+    return lambda: ops.run(options)
+
+
+def register(app: typer.Typer) -> None:
+    """Make the command one of `app`'s."""
+    app.command()(replay)
