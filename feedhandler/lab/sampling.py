@@ -1,0 +1,203 @@
+"""The load of each role while it works: processors, memory, network bytes, sampled from outside.
+
+What it is for: Figures 14 to 16. A role is one or more processes (all clients are one role). Twice
+a second or so `Sampler` reads, for each role,
+
+    user and system time   /proc/PID/stat, steps of a kernel tick (10 ms as a rule)
+    resident memory        /proc/PID/statm
+    TCP bytes              the kernel's own counts for each connection (`sock_diag`): received, and
+                           sent and acknowledged
+    other bytes            what the roles themselves count: the kernel counts no bytes of UDP
+                           sockets
+
+What it promises: a sample costs a millisecond or two and nothing of the roles' own time; the
+moments are of one anchor; bytes of a connection that was closed and time of a process that has
+ended are not lost, so no total ever falls.
+"""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+from msgspec import Struct
+
+from feedhandler.lab.results import Loads
+from feedhandler.lab.sock_diag import Connection, listening, tcp_sockets
+
+INTERVAL_S = 0.5
+#: Samples that are kept: a day at this interval. Later ones are not taken.
+SAMPLES_MAX = 172_800
+
+_TICKS = os.sysconf("SC_CLK_TCK")
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+#: By role, the bytes into and out of it beside its TCP sockets', since the start.
+Counted = Callable[[], Mapping[str, tuple[int, int]]]
+
+
+class Usage(Struct):
+    """What a process has used so far, and has now."""
+
+    user_s: float = 0.0
+    system_s: float = 0.0
+    rss_bytes: int = 0
+
+
+def usage_of(stat: str, statm: str) -> Usage:
+    """Read the two files' content (proc(5)): fields 14 and 15, and the second one."""
+    fields = stat.rpartition(")")[2].split()
+    pages = int(statm.split()[1])
+    return Usage(int(fields[11]) / _TICKS, int(fields[12]) / _TICKS, pages * _PAGE_BYTES)
+
+
+def read_usage(pid: int) -> Usage | None:
+    """Of a process; None where it has ended."""
+    folder = Path(f"/proc/{pid}")
+    try:
+        return usage_of((folder / "stat").read_text(), (folder / "statm").read_text())
+    except (OSError, IndexError):
+        return None
+
+
+def sockets_of(pid: int) -> set[int]:
+    """Inodes of a process's sockets; of one that has ended, or is somebody else's, none."""
+    found = set()
+    folder = f"/proc/{pid}/fd"
+    with contextlib.suppress(OSError):
+        for name in os.listdir(folder):
+            with contextlib.suppress(OSError):
+                link = os.readlink(f"{folder}/{name}")
+                if link.startswith("socket:["):
+                    found.add(int(link[8:-1]))
+    return found
+
+
+def pids_listening(port: int) -> list[int]:
+    """Processes of this machine that listen on a TCP port, as far as we may look into them."""
+    wanted = set(listening(port))
+    pids = (int(name) for name in os.listdir("/proc") if name.isdigit())
+    return [pid for pid in pids if wanted and wanted & sockets_of(pid)]
+
+
+class _Role:
+    """Totals of one role, from readings that may come and go."""
+
+    def __init__(self, pids: Iterable[int]) -> None:
+        self.pids = tuple(pids)
+        self.usages = {pid: Usage() for pid in self.pids}
+        self.sockets: set[int] = set()
+        self.bytes: dict[int, tuple[int, int]] = {}
+
+    def read(self) -> None:
+        """Take the processes' usage; one that has ended keeps its time and has no memory."""
+        for pid in self.pids:
+            found = read_usage(pid)
+            if found is None:
+                self.usages[pid].rss_bytes = 0
+            else:
+                self.usages[pid] = found
+
+    def count(self, connections: Mapping[int, Connection]) -> None:
+        """Take the connections' bytes; one that is closed keeps them."""
+        for inode in self.sockets & connections.keys():
+            each = connections[inode]
+            self.bytes[inode] = (each.in_bytes, each.out_bytes)
+
+    def totals(self) -> tuple[float, float, int, int, int]:
+        """User and system seconds, resident bytes, bytes in and out."""
+        usages = self.usages.values()
+        return (
+            sum(each.user_s for each in usages),
+            sum(each.system_s for each in usages),
+            sum(each.rss_bytes for each in usages),
+            sum(each[0] for each in self.bytes.values()),
+            sum(each[1] for each in self.bytes.values()),
+        )
+
+
+class Sampler:
+    """Samples roles (name: process ids) from `start` to `stop`, each `interval_s`.
+
+    `counted` says what roles count of themselves. Raises OSError at the start where the kernel does
+    not tell of sockets.
+    """
+
+    def __init__(
+        self,
+        roles: Mapping[str, int | Iterable[int]],
+        interval_s: float = INTERVAL_S,
+        counted: Counted = dict,
+    ) -> None:
+        self._roles = {
+            name: _Role((pids,) if isinstance(pids, int) else pids) for name, pids in roles.items()
+        }
+        self._interval_s = interval_s
+        self._counted = counted
+        self._rows: dict[str, list[tuple[float, ...]]] = {name: [] for name in self._roles}
+        self._known: set[int] = set()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._began = 0.0
+
+    def start(self) -> None:
+        """Begin: what was used and sent before is not counted."""
+        self._began = time.monotonic()
+        self._sample(0.0)
+        self._thread.start()
+
+    def stop(self) -> list[Loads]:
+        """End, with a last sample; what each role's load was, in the order given."""
+        self._ended.set()
+        self._thread.join()
+        self._sample(time.monotonic() - self._began)
+        return [
+            _loads(name, len(role.pids), self._rows[name]) for name, role in self._roles.items()
+        ]
+
+    def _run(self) -> None:
+        for number in range(1, SAMPLES_MAX):
+            due = self._began + number * self._interval_s
+            if self._ended.wait(max(0.0, due - time.monotonic())):
+                return
+            self._sample(time.monotonic() - self._began)
+
+    def _sample(self, t_s: float) -> None:
+        """Read everything once."""
+        connections = {each.inode: each for each in tcp_sockets()}
+        if not connections.keys() <= self._known:
+            self._known = set(connections)
+            for role in self._roles.values():
+                role.sockets.update(*(sockets_of(pid) for pid in role.pids))
+        counted = self._counted()
+        for name, role in self._roles.items():
+            role.read()
+            role.count(connections)
+            user_s, system_s, rss, ins, outs = role.totals()
+            more_in, more_out = counted.get(name, (0, 0))
+            self._rows[name].append((t_s, user_s, system_s, rss, ins + more_in, outs + more_out))
+
+
+def _loads(name: str, processes: int, rows: list[tuple[float, ...]]) -> Loads:
+    """The samples of one role; the first is what is counted from."""
+    table = np.array(rows).T
+    elapsed = np.diff(table[0])
+    return Loads(
+        role=name,
+        processes=processes,
+        t_s=table[0][1:],
+        user_cpu=_shares(table[1], elapsed),
+        system_cpu=_shares(table[2], elapsed),
+        rss_bytes=table[3][1:],
+        net_in_bytes=table[4][1:] - table[4][0],
+        net_out_bytes=table[5][1:] - table[5][0],
+    )
+
+
+def _shares(seconds: np.ndarray, elapsed: np.ndarray) -> np.ndarray:
+    """Growth over elapsed time; 0 where no time has passed."""
+    grown = np.diff(seconds)
+    return np.divide(grown, elapsed, out=np.zeros_like(grown), where=elapsed > 0)
