@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from feedhandler import __version__, cli_lab, cli_replay
+from feedhandler import __version__, cli_capture, cli_lab, cli_replay
 from feedhandler.cli_options import (
     FeedName,
     Interface,
@@ -487,6 +487,7 @@ def config_show(
 
 cli_replay.register(app)
 cli_lab.register(app)
+cli_capture.register(app)
 
 
 def main() -> None:

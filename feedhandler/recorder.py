@@ -27,7 +27,7 @@ from feedhandler.codecs.errors import ConfigError
 from feedhandler.counters import RecorderCounter, as_dict, counter_array
 from feedhandler.ingest.ring import Ring
 from feedhandler.recorder_files import PART, SUFFIX, Full, RecordingFiles
-from feedhandler.recorder_frames import FILE_HEADER, FrameWriter
+from feedhandler.recorder_frames import FILE_HEADER, NO_LIMIT, FrameWriter
 from feedhandler.recorder_settings import RecordConfig
 
 #: How often the taps are looked into: at 1 Gbit/s some 1.3 MB wait then.
@@ -141,13 +141,36 @@ class DiskFolder:
         os.unlink(self._path / name)
 
 
+class Files(Protocol):
+    """Where a series' records go: files of a size of their own, one after the other."""
+
+    def room(self, series: str) -> int:
+        """Bytes that the series' file may still take."""
+        ...
+
+    def write(self, series: str, data: memoryview, now_ns: int) -> None:
+        """Append whole records, or raise and keep nothing of them."""
+
+    def finish(self, series: str) -> None:
+        """Close the series' file; the next record begins another one."""
+
+
 class Series:
     """One series: its tap, what lays its packets out, and its row of counters.
 
     `refused` tells what the tap's producer dropped; `unwritten` is what was taken and not written.
+    `blocks` and `limit` are the `FrameWriter`'s.
     """
 
-    def __init__(self, name: str, endpoints: Sequence[Endpoint], ring_bytes: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        endpoints: Sequence[Endpoint],
+        ring_bytes: int,
+        *,
+        blocks: bool = False,
+        limit: int = NO_LIMIT,
+    ) -> None:
         self.name = name
         self.tap = Ring(ring_bytes)
         self.refused: Callable[[], int] = int
@@ -156,8 +179,29 @@ class Series:
             [(each.group, each.port, _only_source(each)) for each in endpoints],
             BUFFER_BYTES,
             name == "lines",
+            blocks,
+            limit,
         )
         self.counters = counter_array(RecorderCounter, 1)[0]
+
+    def write_some(self, files: Files, now_ns: int) -> bool:
+        """Write as much as one buffer or one file takes; is there more?"""
+        writer = self.writer
+        before = writer.packets
+        filled = writer.drain(self.tap, files.room(self.name))
+        if filled:
+            packets = writer.packets - before
+            try:
+                files.write(self.name, writer.out[:filled], now_ns)
+            except BaseException:
+                self.unwritten += packets
+                raise
+            self.counters[RecorderCounter.PACKETS] += packets
+            self.counters[RecorderCounter.BYTES] += filled
+        elif writer.full:
+            # A record waits for which this file has no room; a new one has.
+            files.finish(self.name)
+        return bool(writer.full)
 
     def counts(self) -> dict[str, int]:
         """The counters by name."""
@@ -302,28 +346,9 @@ class Recorder:
         """Everything that the taps show, into the files."""
         now_ns = self._clock_ns()
         for series in self._series.values():
-            while self._write_some(files, series, now_ns):
+            while series.write_some(files, now_ns):
                 pass
         files.tick(now_ns)
-
-    def _write_some(self, files: RecordingFiles, series: Series, now_ns: int) -> bool:
-        """Write as much as one buffer or one file takes; is there more?"""
-        writer = series.writer
-        before = writer.packets
-        filled = writer.drain(series.tap, files.room(series.name))
-        if filled:
-            packets = writer.packets - before
-            try:
-                files.write(series.name, writer.out[:filled], now_ns)
-            except BaseException:
-                series.unwritten += packets
-                raise
-            series.counters[RecorderCounter.PACKETS] += packets
-            series.counters[RecorderCounter.BYTES] += filled
-        elif writer.full:
-            # A record waits for which this file has no room; a new one has.
-            files.finish(series.name)
-        return bool(writer.full)
 
     def _end(self, files: RecordingFiles, state: str, reason: str) -> None:
         """Close the files, whatever happened."""

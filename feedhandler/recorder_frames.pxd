@@ -8,11 +8,19 @@ cdef class FrameWriter:
     cdef const unsigned char[::1] heads
     cdef Py_ssize_t head_count
     cdef bint by_line
+    cdef bint blocks
+    cdef Py_ssize_t head_bytes
+    cdef unsigned long long limit
 
     cpdef Py_ssize_t drain(self, Ring ring, Py_ssize_t room) except -1 nogil
-    cdef Py_ssize_t record(
+    cdef int record(
         self, Ring ring, Py_ssize_t offset, Py_ssize_t place, Py_ssize_t length,
-        Py_ssize_t at) except -1 nogil
+        Py_ssize_t at, Py_ssize_t size) except -1 nogil
+    cdef int begin_record(
+        self, Py_ssize_t at, unsigned long long stamp, Py_ssize_t frame) except -1 nogil
+    cdef int begin_block(
+        self, Py_ssize_t at, Py_ssize_t size, Py_ssize_t place, unsigned long long stamp,
+        Py_ssize_t frame) except -1 nogil
     cdef int put16(self, Py_ssize_t at, unsigned int value) except -1 nogil
     cdef int put32_little(self, Py_ssize_t at, unsigned long long value) except -1 nogil
     cdef int finish_head(

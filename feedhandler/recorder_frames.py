@@ -1,7 +1,8 @@
-"""From ring records straight to pcap records: no I/O, no GIL, nothing allocated.
+"""From ring records straight to a capture's records: no I/O, no GIL, nothing allocated.
 
-`FrameWriter.drain` walks what a tap's ring shows and lays out one pcap record a packet in `out`:
-record header with nanoseconds, Ethernet, IPv4 with its checksum, UDP, payload. A place (a line's
+`FrameWriter.drain` walks what a tap's ring shows and lays out one record a packet in `out`: header
+with nanoseconds, Ethernet, IPv4 with its checksum, UDP, payload. Records are pcap's, or, if asked
+for, pcapng's enhanced packet blocks, with a packet's place as its interface. A place (a line's
 number, or a channel's) has a head made beforehand; only lengths, checksum, sender and time are
 filled in for each packet. What a frame looks like is `replay.capture_writer`'s (its `frame_headers`
 and this module's tests hold the two together): a switch would deliver it so.
@@ -31,11 +32,16 @@ FILE_HEADER = struct.pack("<IHHiIII", 0xA1B23C4D, 2, 4, 0, 0, RECORD_BYTES_MAX, 
 #: Ethernet, IPv4 and UDP headers, and the pcap record header before them.
 HEAD_BYTES = 42
 RECORD_HEAD_BYTES = 16
+#: What stands before and behind a frame in pcapng's enhanced packet block.
+BLOCK_HEAD_BYTES = 28
+BLOCK_TAIL_BYTES = 4
 #: The longest record there is: `room` below it may not get anything written.
-RECORD_SPACE = RECORD_HEAD_BYTES + HEAD_BYTES + PAYLOAD_BYTES_MAX
+RECORD_SPACE = BLOCK_HEAD_BYTES + HEAD_BYTES + PAYLOAD_BYTES_MAX + 3 + BLOCK_TAIL_BYTES
+#: More packets than any ring brings.
+NO_LIMIT = 1 << 63
 
 _HEAD = cython.declare(cython.Py_ssize_t, HEAD_BYTES)
-_RECORD_HEAD = cython.declare(cython.Py_ssize_t, RECORD_HEAD_BYTES)
+_BLOCK_TAIL = cython.declare(cython.Py_ssize_t, BLOCK_TAIL_BYTES)
 _FRAME_MIN = cython.declare(cython.Py_ssize_t, FRAME_BYTES_MIN)
 _PAYLOAD_MAX = cython.declare(cython.Py_ssize_t, PAYLOAD_BYTES_MAX)
 _RING_HEAD = cython.declare(cython.Py_ssize_t, 64)
@@ -55,11 +61,17 @@ class FrameWriter:
 
     `endpoints` are (group, port, source) of each place in turn; an unknown source is "". Places
     are lines where `by_line`, else channels. `packets` counts records made, `unwritable` packets
-    of an unknown place or too long for a UDP datagram.
+    of an unknown place or too long for a UDP datagram. No more than `limit` records are made: the
+    next packets stay in the ring. `blocks` asks for pcapng's blocks; times then count nanoseconds.
     """
 
     def __init__(
-        self, endpoints: Sequence[tuple[str, int, str]], buffer_bytes: int, by_line: bool
+        self,
+        endpoints: Sequence[tuple[str, int, str]],
+        buffer_bytes: int,
+        by_line: bool,
+        blocks: bool = False,
+        limit: int = NO_LIMIT,
     ) -> None:
         if buffer_bytes < RECORD_SPACE:
             raise ValueError(f"a buffer of {buffer_bytes} bytes cannot hold a record")
@@ -72,6 +84,9 @@ class FrameWriter:
         )
         self.head_count = len(endpoints)
         self.by_line = by_line
+        self.blocks = blocks
+        self.head_bytes = BLOCK_HEAD_BYTES if blocks else RECORD_HEAD_BYTES
+        self.limit = limit
         self.packets = 0
         self.unwritable = 0
         self.full = False
@@ -102,7 +117,7 @@ class FrameWriter:
         else:
             position = ring.tail
         end = ring.readable()
-        while position < end:
+        while position < end and self.packets < self.limit:
             offset = cython.cast(cython.Py_ssize_t, position & ring.mask)
             first = ring.words[offset >> 3]
             if (first >> 32) & 0xFFFF == _PACKET_KIND:
@@ -114,37 +129,38 @@ class FrameWriter:
                 if place >= self.head_count or length > _PAYLOAD_MAX:
                     self.unwritable += 1
                 else:
-                    need = _RECORD_HEAD + max(_HEAD + length, _FRAME_MIN)
+                    need = self.head_bytes + max(_HEAD + length, _FRAME_MIN)
+                    if self.blocks:
+                        need = ((need + 3) & ~3) + _BLOCK_TAIL
                     if filled + need > room:
                         self.full = True
                         break
-                    self.record(ring, offset, place, length, filled)
+                    self.record(ring, offset, place, length, filled, need)
                     filled += need
             position += first & _U32
         ring.release(position)
         return filled
 
     @cython.locals(
-        stamp=cython.ulonglong,
         frame=cython.Py_ssize_t,
+        start=cython.Py_ssize_t,
         body=cython.Py_ssize_t,
         padding=cython.Py_ssize_t,
     )
-    def record(self, ring, offset, place, length, at):
-        """One packet as a pcap record at `at`; its bytes."""
-        stamp = ring.words[(offset >> 3) + 4]
+    def record(self, ring, offset, place, length, at, size):
+        """One packet as a record of `size` bytes at `at`."""
         frame = max(_HEAD + length, _FRAME_MIN)
-        self.put32_little(at, stamp // 1_000_000_000)
-        self.put32_little(at + 4, stamp % 1_000_000_000)
-        self.put32_little(at + 8, frame)
-        self.put32_little(at + 12, frame)
-        body = at + _RECORD_HEAD + _HEAD
-        padding = frame - _HEAD - length
+        start = at + self.head_bytes
+        body = start + _HEAD
+        # Up to the frame's least length, and in a block up to a multiple of four.
+        padding = at + size - body - length
+        if self.blocks:
+            padding -= _BLOCK_TAIL
         if cython.compiled:
             # The last bytes are asked for first: `out` and the ring check their own bounds.
             self.out[body + length + padding - 1]
             memcpy(
-                cython.address(self.out[at + _RECORD_HEAD]),
+                cython.address(self.out[start]),
                 cython.address(self.heads[place * _HEAD]),
                 _HEAD,
             )
@@ -159,12 +175,36 @@ class FrameWriter:
                 memset(cython.address(self.out[body + length]), 0, padding)
         else:
             out, begin = self.out, offset + _RING_HEAD
-            out[at + _RECORD_HEAD : body] = self.heads[place * _HEAD : (place + 1) * _HEAD]
+            out[start:body] = self.heads[place * _HEAD : (place + 1) * _HEAD]
             out[body : body + length] = ring.data[begin : begin + length]
             out[body + length : body + length + padding] = bytes(padding)
-        self.finish_head(at + _RECORD_HEAD, length, ring.words[(offset >> 3) + 5])
+        if self.blocks:
+            self.begin_block(at, size, place, ring.words[(offset >> 3) + 4], frame)
+        else:
+            self.begin_record(at, ring.words[(offset >> 3) + 4], frame)
+        self.finish_head(start, length, ring.words[(offset >> 3) + 5])
         self.packets += 1
-        return _RECORD_HEAD + frame
+        return 0
+
+    def begin_record(self, at, stamp, frame):
+        """The header of a pcap record at `at`."""
+        self.put32_little(at, stamp // 1_000_000_000)
+        self.put32_little(at + 4, stamp % 1_000_000_000)
+        self.put32_little(at + 8, frame)
+        self.put32_little(at + 12, frame)
+        return 0
+
+    def begin_block(self, at, size, place, stamp, frame):
+        """What stands around the frame of an enhanced packet block at `at`."""
+        self.put32_little(at, 6)
+        self.put32_little(at + 4, size)
+        self.put32_little(at + 8, place)
+        self.put32_little(at + 12, stamp >> 32)
+        self.put32_little(at + 16, stamp & _U32)
+        self.put32_little(at + 20, frame)
+        self.put32_little(at + 24, frame)
+        self.put32_little(at + size - _BLOCK_TAIL, size)
+        return 0
 
     @cython.locals(total=cython.uint, word=cython.Py_ssize_t, address=cython.ulonglong)
     def finish_head(self, at, length, sender):

@@ -25,7 +25,7 @@ try:
     from isal import isal_zlib
 
     _inflater: Callable[..., Any] = isal_zlib.decompressobj
-    _DAMAGED: tuple[type[Exception], ...] = (zlib.error, isal_zlib.error)
+    _DAMAGED: tuple[Any, ...] = (zlib.error, isal_zlib.error)
 except ImportError:  # pragma: no cover (no wheel for this processor)
     _inflater = zlib.decompressobj
     _DAMAGED = (zlib.error,)

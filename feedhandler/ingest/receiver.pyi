@@ -1,3 +1,4 @@
+import socket
 from collections.abc import Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ class Receiver:
     recovered_rows: dict[str, int]
     arbiters: list[Arbiter]
     lines: list[Line]
+    sockets: list[socket.socket]
     channels: list[ChannelPlan]
     line_counters: numpy.ndarray
     channel_counters: numpy.ndarray
@@ -30,7 +32,7 @@ class Receiver:
     ring_waits: int
     def __init__(
         self,
-        table: FeedTable,
+        table: FeedTable | None,
         first_sequence: int,
         channels: Sequence[ChannelPlan],
         ring: Ring,
@@ -40,6 +42,7 @@ class Receiver:
         receive_buffer_bytes: int = ...,
         cpu: int | None = None,
         tap: Ring | None = None,
+        lines: Sequence[Line] = (),
     ) -> None: ...
     def fileno(self) -> int: ...
     def fill(self, channel: int, data: bytes, epoch: int, received_ns: int) -> bool: ...

@@ -14,7 +14,7 @@ That patience ends after `LAG_NS`, so that a line that never runs dry cannot sto
 What recovery brings, or gives up, comes from the event loop through a second ring, the inlet, and is
 taken between batches: only this thread ever touches the arbiters. With a `tap`, a copy of every
 datagram goes to that ring as well, for a recorder; what finds no room there is counted, not waited
-for.
+for. Without a feed's table the tap is all there is: nothing is looked into, nothing arbitrated.
 
 When the ring is too full for a batch, lines are not read: the kernel buffers, and what it drops is
 counted. An error inside the thread ends it; it is kept in `error` and the consumer is woken.
@@ -147,7 +147,8 @@ cdef class Receiver:
     must mend.
 
     Line counters have a row a line, and behind them one for each channel with recovery, named
-    "<service>/R". `tap` is a ring that gets every datagram (`line` its line's number).
+    "<service>/R". `tap` is a ring that gets every datagram (`line` its line's number). With a
+    `table` of None there are no channels, and `lines` are received into the tap alone.
 
     `fileno()` is an eventfd that becomes readable when records wait and the consumer had armed the
     ring (see `ring.py`), or when the thread has died (`error`).
@@ -180,9 +181,9 @@ cdef class Receiver:
         self.event_fd = self.stop_fd = self.inlet_fd = -1
 
     def __init__(
-        self, FeedTable table not None, first_sequence, channels, Ring ring not None, *,
+        self, FeedTable table, first_sequence, channels, Ring ring not None, *,
         settings=None, first_channel=0, receive_buffer_bytes=RECEIVE_BUFFER_BYTES, cpu=None,
-        Ring tap=None,
+        Ring tap=None, lines=(),
     ):
         self.table = table
         self.ring = ring
@@ -193,7 +194,8 @@ cdef class Receiver:
         self.channels = list(channels)
         self.header = PacketHeader()
         self.cpu = cpu
-        self.lines = list(dict.fromkeys(line for plan in self.channels for line in plan.lines))
+        named = (line for plan in self.channels for line in plan.lines)
+        self.lines = list(dict.fromkeys(lines if table is None else named))
         self._check_plan()
         recovering = [plan for plan in self.channels if plan.recovery_wait_us]
         self.recovered_rows = {
@@ -234,7 +236,10 @@ cdef class Receiver:
 
     def _check_plan(self):
         """What would make a channel unreachable or two channels one."""
-        if not self.channels or not all(plan.lines for plan in self.channels):
+        if self.table is None:
+            if self.channels or self.tap is None or not self.lines:
+                raise ConfigError("a receiver without a table needs lines, a tap and no channels")
+        elif not self.channels or not all(plan.lines for plan in self.channels):
             raise ConfigError("a receiver needs channels, and each channel a line")
         if len(self.lines) > LINES_MAX:
             raise ConfigError(f"{len(self.lines)} lines in one group; at most {LINES_MAX}")
@@ -292,7 +297,7 @@ cdef class Receiver:
                     self.routes[place].arbiter = <void *>arbiter
                     place += 1
             self.socks[index].route_count = place - self.socks[index].first_route
-            plan = next(plan for plan in self.channels if line in plan.lines)
+            plan = next((plan for plan in self.channels if line in plan.lines), ChannelPlan(0))
             others = [self.lines.index(other) for other in plan.lines if other != line]
             self.socks[index].beside = others[0] if others else index
             self.polled[index].fd = sock.fileno()
@@ -408,7 +413,9 @@ cdef class Receiver:
         for index in range(self.arbiter_count):
             (<Arbiter>self.arbiter_pointers[index]).start(now)
         while not self.stopping:
-            if self.ring.room() < <unsigned long long>(BATCH * (self.stride + 128)) * 2:
+            if self.table is not None and (
+                self.ring.room() < <unsigned long long>(BATCH * (self.stride + 128)) * 2
+            ):
                 self._leave_to_consumer()
             elif self._turn() < 0:
                 break
@@ -580,7 +587,10 @@ cdef class Receiver:
             stamp = self._stamp(sock, row, &self.messages[place].msg_hdr)
             if self.tap is not None:
                 self._tap(index, place, stamp)
-            if sock.source_count and not self._is_ours(sock, place):
+            if self.table is None:
+                if self.messages[place].msg_hdr.msg_flags & MSG_TRUNC:
+                    self.counters[row + columns.LINE_OVERSIZE] += 1
+            elif sock.source_count and not self._is_ours(sock, place):
                 self.counters[row + columns.LINE_FOREIGN_SOURCE] += 1
             elif self.messages[place].msg_hdr.msg_flags & MSG_TRUNC:
                 self.counters[row + columns.LINE_OVERSIZE] += 1

@@ -117,3 +117,50 @@ def wanted(
         services=tuple(services or ()),
         sequences=parse_sequences(sequence) if sequence is not None else None,
     )
+
+
+_SPANS_NS = {
+    "ns": 1,
+    "us": 1_000,
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60_000_000_000,
+    "min": 60_000_000_000,
+    "h": 3_600_000_000_000,
+}
+_SIZES = {"": 1, "b": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
+
+
+def span_ns(text: str | int) -> int:
+    """`90`, `90s`, `250ms`, `15min` or `1h` in nanoseconds; a bare number counts seconds."""
+    if isinstance(text, int):
+        return text  # a default, in nanoseconds already
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s|m|min|h)?", text.strip().lower())
+    if match is None:
+        raise typer.BadParameter(f"{text!r} is no span of time: write 90s, 250ms, 15min or 1h")
+    return round(float(match[1]) * _SPANS_NS[match[2] or "s"])
+
+
+def size_bytes(text: str | int) -> int:
+    """`100mb`, `64MiB` or `1000000` in bytes."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]i?|)b?", str(text).strip().lower())
+    if match is None:
+        raise typer.BadParameter(f"{text!r} is no size: write 100mb, 64mib or a number of bytes")
+    return round(float(match[1]) * _SIZES[match[2]])
+
+
+class CaptureLine(Struct, frozen=True):
+    """A line to be captured: its address, and its own name and interface where it has them."""
+
+    address: LineAddress
+    name: str = ""
+    interface: str = ""
+
+
+def capture_line(text: str) -> CaptureLine:
+    """`239.1.1.1:5001` or `A=239.1.1.1:5001@eth1`."""
+    name, equals, rest = text.rpartition("=")
+    place, at, interface = rest.partition("@")
+    if (equals and not name) or (at and not interface):
+        raise typer.BadParameter(f"{text!r} is not [NAME=]GROUP:PORT[@INTERFACE]")
+    return CaptureLine(line_address(place), name, interface)

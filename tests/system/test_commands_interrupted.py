@@ -26,9 +26,9 @@ TIMEOUT_S = 60
 MODULES_LEAST = 300
 SEED = int(os.environ.get("SEED", random.SystemRandom().randrange(1 << 32)))
 #: What a command may say when it had begun its work.
-COMMON = re.compile(r": (ready|sending|sent) ")
+COMMON = re.compile(r": (ready|sending|sent|listening) ")
 #: Commands that do not end by themselves, so that a signal always meets them.
-COMMANDS = ("subscribe", "run", "decode", "exchange")
+COMMANDS = ("subscribe", "run", "decode", "exchange", "capture")
 
 
 @pytest.fixture
@@ -50,6 +50,8 @@ def words(request: pytest.FixtureRequest, silent_port: int, tmp_path: Path) -> t
     if request.param == "decode":
         os.mkfifo(tmp_path / "unwritten.pcap")
         return ("decode", str(tmp_path / "unwritten.pcap"))
+    if request.param == "capture":
+        return ("capture", "--group", "239.190.8.9:5009", "--out", str(tmp_path / "x.pcap"))
     return ("exchange", "--no-servers", "--rate", "100", "--port-base", "47000")
 
 

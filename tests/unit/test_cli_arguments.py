@@ -62,3 +62,28 @@ def test_days_and_lists_are_read() -> None:
     assert arguments.words(None) == ()
     with pytest.raises(typer.BadParameter):
         arguments.date("yesterday")
+
+
+def test_spans_of_time_and_sizes_have_units() -> None:
+    spans = {"90": 90, "90s": 90, "15min": 900, "2m": 120, "1h": 3600, "0": 0, "1.5 s": 1.5}
+    for text, seconds in spans.items():
+        assert arguments.span_ns(text) == seconds * 10**9
+    assert arguments.span_ns("250ms") == 250_000_000
+    sizes = {"100mb": 10**8, "64MiB": 64 << 20, "1000": 1000, "1.5k": 1500, "2g": 2 * 10**9}
+    for text, size in sizes.items():
+        assert arguments.size_bytes(text) == size
+    for wrong in ("soon", "-1s", "5 weeks", ""):
+        with pytest.raises(typer.BadParameter):
+            arguments.span_ns(wrong)
+        with pytest.raises(typer.BadParameter):
+            arguments.size_bytes(wrong)
+
+
+def test_a_captures_line_may_have_a_name_and_an_interface() -> None:
+    line = arguments.capture_line("A=239.1.1.1:5001@eth1")
+    assert (line.name, line.interface) == ("A", "eth1")
+    assert line.address == arguments.line_address("239.1.1.1:5001")
+    assert arguments.capture_line("239.1.1.1:5001") == arguments.CaptureLine(line.address)
+    for wrong in ("=239.1.1.1:5001", "239.1.1.1:5001@", "A=10.0.0.1:1", "A"):
+        with pytest.raises(typer.BadParameter):
+            arguments.capture_line(wrong)

@@ -10,6 +10,7 @@ import pytest
 
 from feedhandler import recorder_frames
 from feedhandler._compiled import load_interpreted
+from feedhandler.capture_blocks import section
 from feedhandler.ingest.ring import RecordKind, Ring
 from feedhandler.recorder_frames import sender_word
 from feedhandler.replay.capture import Capture, Datagram
@@ -150,3 +151,51 @@ def test_many_rounds_of_a_ring_read_back_whole(frames: ModuleType, tmp_path: Pat
     path = tmp_path / "rounds.pcap"
     path.write_bytes(data)
     assert list(Capture(path)) == wanted
+
+
+def test_blocks_are_read_back_as_the_same_datagrams(frames: ModuleType, tmp_path: Path) -> None:
+    tap = Ring(RING_BYTES)
+    writer = frames.FrameWriter(ENDPOINTS, BUFFER_BYTES, True, True)
+    random_source = random.Random(6)
+    sizes = [0, 1, 18, 19, 20, 21, 22, 1400, 2047, 65_507]
+    payloads = [random_source.randbytes(size) for size in sizes]
+    for number, payload in enumerate(payloads):
+        assert put(tap, number % 2, START_NS + number, payload)
+    tap.publish()
+    path = tmp_path / "lines.pcapng"
+    interfaces = [("eth1", "A"), ("eth2", "B")]
+    path.write_bytes(section("test", interfaces) + drained(writer, tap))
+    capture = Capture(path)
+    read = [(each.time_ns, each.group, each.payload) for each in capture]
+    assert read == [
+        (START_NS + number, ENDPOINTS[number % 2][0], payload)
+        for number, payload in enumerate(payloads)
+    ]
+    assert [*next(capture.batches()).interface] == [number % 2 for number in range(len(sizes))]
+    assert capture.statistics.interfaces == ("eth1", "eth2")
+    assert capture.truncation is None
+
+
+def test_blocks_fit_into_the_room_there_is_to_the_byte(frames: ModuleType) -> None:
+    tap = Ring(RING_BYTES)
+    writer = frames.FrameWriter(ENDPOINTS, BUFFER_BYTES, True, True)
+    for _ in range(2):
+        put(tap, 0, START_NS, bytes(101))
+    tap.publish()
+    size = 28 + 144 + 4
+    assert drained(writer, tap, size - 1) == b""
+    assert writer.full
+    assert len(drained(writer, tap, 2 * size - 1)) == size
+    assert len(drained(writer, tap, size)) == size
+
+
+def test_no_more_packets_are_laid_out_than_were_asked_for(frames: ModuleType) -> None:
+    tap = Ring(RING_BYTES)
+    writer = frames.FrameWriter(ENDPOINTS, BUFFER_BYTES, True, False, 3)
+    for number in range(5):
+        put(tap, 0, START_NS, bytes([number]) * 100)
+    tap.publish()
+    assert len(drained(writer, tap)) == 3 * (16 + 42 + 100)
+    assert drained(writer, tap) == b""
+    assert writer.packets == 3
+    assert len(tap.drain()) == 2

@@ -127,6 +127,8 @@ CORES = (
     "feedhandler/lab/report_loads.py",
     "feedhandler/lab/report_tables.py",
     "feedhandler/publish_settings.py",
+    "feedhandler/capture_blocks.py",
+    "feedhandler/capture_files.py",
     "feedhandler/recorder_files.py",
     "feedhandler/recorder_frames.py",
     "feedhandler/recorder_settings.py",

@@ -1,0 +1,202 @@
+"""Which file captured records go to, and when the next one begins: no I/O.
+
+`CaptureFiles` writes one file after the other: one of the name given, or, where files rotate,
+`NAME-<yyyymmdd-hhmmss>-<number>` with the same suffixes, after the time (UTC) it was begun. A file
+is closed at a size and at an age, and the oldest of this capture may give way to the newest. Every
+file is a whole capture: a header in front, and behind the records what `trailer` tells then.
+
+The files themselves are behind `Sink`. What a sink still holds back (compression wants blocks) is
+not counted as written: `packets` counts what is in files, whatever fails.
+"""
+
+import contextlib
+import datetime
+from collections.abc import Callable, Iterator
+from pathlib import PurePath
+from typing import Protocol
+
+from msgspec import Struct
+
+from feedhandler.recorder_frames import RECORD_SPACE
+
+#: Compressed and buffered records are written after so long at the latest.
+FLUSH_NS = 1_000_000_000
+#: A file may hold a few of the largest datagrams at least.
+ROTATE_BYTES_MIN = 1 << 20
+#: What a capture's name may end with, the inner suffix before the outer.
+FORMATS = (".pcap", ".pcapng", ".cap")
+COMPRESSIONS = (".gz", ".zst")
+
+
+class Sink(Protocol):
+    """A file being written."""
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append all of `data`; after an `OSError` the file is as it was before."""
+
+    def flush(self) -> None:
+        """Write what is held back; after an `OSError` the file is as it was before."""
+
+    def close(self) -> None:
+        """Flush and let the file go."""
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that were taken and are not in the file yet."""
+        ...
+
+    @property
+    def size_bytes(self) -> int:
+        """How large the file is, compressed or not."""
+        ...
+
+
+class Rotation(Struct, frozen=True):
+    """When the next file begins: at a size, at an age (0: never), and how many stay (0: all)."""
+
+    size_bytes: int = 0
+    every_ns: int = 0
+    keep: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.size_bytes or self.every_ns)
+
+
+class WrittenFile(Struct):
+    """One file's account."""
+
+    name: str
+    begun_ns: int
+    packets: int = 0
+    size_bytes: int = 0
+    deleted: bool = False
+
+
+def split_suffixes(name: str) -> tuple[str, str]:
+    """`day.pcap.gz` as `day` and `.pcap.gz`; a suffix that is no capture's belongs to the name."""
+    path = PurePath(name)
+    suffix = path.suffix if path.suffix in COMPRESSIONS else ""
+    stem = name.removesuffix(suffix)
+    inner = PurePath(stem).suffix
+    if inner in FORMATS:
+        suffix, stem = inner + suffix, stem.removesuffix(inner)
+    return stem, suffix
+
+
+class CaptureFiles:
+    """The files of one capture; see the module's text.
+
+    `create` makes the file of a name, `remove` deletes one, `header` begins each and `trailer`
+    tells what ends each; `laid_out` tells how many packets were handed to `write` so far. `packets`
+    are those in files. `OSError`s of sinks pass through.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        rotation: Rotation,
+        create: Callable[[str], Sink],
+        remove: Callable[[str], None],
+        *,
+        header: bytes,
+        trailer: Callable[[], bytes],
+        laid_out: Callable[[], int],
+    ) -> None:
+        self.written: list[WrittenFile] = []
+        self.packets = 0
+        self._stem, self._suffix = split_suffixes(name)
+        self._rotation = rotation
+        self._create = create
+        self._remove = remove
+        self._header = header
+        self._trailer = trailer
+        self._laid_out = laid_out
+        self._sink: Sink | None = None
+        self._file = WrittenFile("", 0)
+        self._packets_before = 0
+        self._flushed_ns = 0
+        self._failed = False
+
+    @property
+    def size_bytes(self) -> int:
+        """What the capture's files take, those that gave way left out."""
+        open_bytes = self._sink.size_bytes if self._sink else 0
+        return open_bytes + sum(file.size_bytes for file in self.written if not file.deleted)
+
+    def begin(self, now_ns: int) -> None:
+        """Begin a file. The first one is begun before there is anything to write."""
+        stem = self._stem
+        if self._rotation:
+            begun = datetime.datetime.fromtimestamp(now_ns // 1_000_000_000, datetime.UTC)
+            stem += f"-{begun:%Y%m%d-%H%M%S}-{len(self.written) + 1:06}"
+        name = stem + self._suffix
+        self._sink = self._create(name)
+        self._file = WrittenFile(name, now_ns)
+        self.written.append(self._file)
+        self._packets_before = self.packets
+        self._flushed_ns = now_ns
+        self._sink.write(self._header)
+        self._sink.flush()
+
+    def room(self, _series: str) -> int:
+        """Bytes that the file may still take; a little too many where they will be compressed."""
+        if not self._rotation.size_bytes:
+            return RECORD_SPACE << 20
+        held = self._sink.size_bytes + self._sink.held_bytes if self._sink else len(self._header)
+        return max(0, self._rotation.size_bytes - held)
+
+    def write(self, _series: str, data: memoryview, now_ns: int) -> None:
+        """Append whole records, to a new file where none is open."""
+        if self._sink is None:
+            self.begin(now_ns)
+        assert self._sink is not None
+        with self._noting_failure():
+            self._sink.write(data)
+        self._note(self._sink)
+
+    def tick(self, now_ns: int) -> None:
+        """Close what is old enough, or begun in the future by a clock that was set back."""
+        if self._sink is None:
+            return
+        every_ns = self._rotation.every_ns
+        if every_ns and not 0 <= now_ns - self._file.begun_ns < every_ns:
+            self.finish("")
+        elif not 0 <= now_ns - self._flushed_ns < FLUSH_NS:
+            with self._noting_failure():
+                self._sink.flush()
+            self._flushed_ns = now_ns
+            self._note(self._sink)
+
+    def finish(self, _series: str) -> None:
+        """End the open file, if one is; the oldest gives way where too many are kept."""
+        sink, self._sink = self._sink, None
+        if sink is None:
+            return
+        try:
+            with self._noting_failure():
+                sink.flush()
+            self._note(sink)
+            sink.write(self._trailer())
+        finally:
+            sink.close()
+            self._file.packets = self.packets - self._packets_before
+            self._file.size_bytes = sink.size_bytes
+        kept = [file for file in self.written if not file.deleted]
+        for file in kept[: max(0, len(kept) - self._rotation.keep) if self._rotation.keep else 0]:
+            self._remove(file.name)
+            file.deleted = True
+
+    @contextlib.contextmanager
+    def _noting_failure(self) -> Iterator[None]:
+        """What a failed write was to bring is in no file, and never will be."""
+        try:
+            yield
+        except OSError:
+            self._failed = True
+            raise
+
+    def _note(self, sink: Sink) -> None:
+        """All that was laid out is in files, where the sink holds nothing back."""
+        if not sink.held_bytes and not self._failed:
+            self.packets = self._laid_out()
+            self._file.packets = self.packets - self._packets_before

@@ -1,0 +1,103 @@
+"""A capture's file on a disk: plain, gzipped or zstd, by its name.
+
+A compressed file is a row of gzip members or zstd frames of about a mebibyte each, so that it is
+whole after every write, whatever ends the capture; every reader of either takes them for one
+stream. Compression is level 1, without the GIL, in the thread that writes.
+"""
+
+import gzip
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from feedhandler.recorder import DiskFile
+
+try:
+    from isal import igzip
+
+    def _gzip(data: bytes | bytearray) -> bytes:
+        return igzip.compress(data, compresslevel=1)
+except ImportError:  # pragma: no cover (no wheel for this processor)
+
+    def _gzip(data: bytes | bytearray) -> bytes:
+        return gzip.compress(data, compresslevel=1)
+
+
+#: Compressed at a time: less compresses worse, more is lost when the machine dies.
+BLOCK_BYTES = 1 << 20
+
+
+class PlainFile:
+    """A file of the records as they are."""
+
+    held_bytes = 0
+
+    def __init__(self, path: Path) -> None:
+        self._file = DiskFile(path)
+        self.size_bytes = 0
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Append all of `data`; after an `OSError` the file is as it was before."""
+        self._file.write(memoryview(data))
+        self.size_bytes += len(data)
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._file.close()
+
+
+class CompressedFile:
+    """A file of blocks, each compressed for itself."""
+
+    def __init__(self, path: Path, compress: Callable[[bytearray], bytes]) -> None:
+        self._file = PlainFile(path)
+        self._compress = compress
+        self._held = bytearray()
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that were taken and are not in the file yet."""
+        return len(self._held)
+
+    @property
+    def size_bytes(self) -> int:
+        """The compressed bytes in the file."""
+        return self._file.size_bytes
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Take `data`, and write a block where there is enough for one."""
+        self._held += data
+        if len(self._held) >= BLOCK_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is held back; where that fails it is lost, and the file is as it was."""
+        held, self._held = self._held, bytearray()
+        if held:
+            self._file.write(self._compress(held))
+
+    def close(self) -> None:
+        """Flush and let the file go."""
+        try:
+            self.flush()
+        finally:
+            self._file.close()
+
+
+def _zstd(data: bytearray) -> bytes:
+    # Takes a while to import, and most captures do without.
+    import pyarrow
+
+    return bytes(pyarrow.compress(bytes(data), codec="zstd", asbytes=True))
+
+
+def create_file(path: Path, overwrite: bool) -> PlainFile | CompressedFile:
+    """The file at `path`, as its suffix says. Raises `OSError`; `FileExistsError` unless told to
+    overwrite."""
+    if overwrite and path.is_file():
+        os.unlink(path)
+    compress = {".gz": _gzip, ".zst": _zstd}.get(path.suffix)
+    return CompressedFile(path, compress) if compress else PlainFile(path)

@@ -1,0 +1,325 @@
+"""Capturing: multicast lines into files, with an account of what was lost on the way.
+
+The gateway's receive thread, without a feed, puts every datagram with its kernel stamp into a tap
+(`ingest.receiver`); a thread of this module lays them out as records and writes them, as the
+gateway's recorder does (`recorder.Series`). Nothing waits for the disk: what the ring cannot take
+is counted, and so is what the kernel dropped because a socket's buffer was full (SO_MEMINFO, which
+also knows of drops behind the last datagram that came).
+
+Every packet that came is in the files or in the account: `received` = `written` + `ring_drops` +
+`unwritten` + `left`. What ends a capture (a bound, a signal, a fault) leaves whole files.
+"""
+
+import os
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import Struct
+
+from feedhandler import __version__
+from feedhandler.capture_blocks import LineStatistics, section, statistics
+from feedhandler.capture_files import CaptureFiles, Rotation, WrittenFile, split_suffixes
+from feedhandler.capture_sinks import create_file
+from feedhandler.codecs.errors import UsageError
+from feedhandler.counters import LineCounter
+from feedhandler.ingest.lines import RECEIVE_BUFFER_BYTES, Line
+from feedhandler.ingest.receiver import Receiver
+from feedhandler.ingest.ring import Ring
+from feedhandler.ingest.settings import ArbitrationSettings
+from feedhandler.recorder import POLL_S, Series
+from feedhandler.recorder_frames import FILE_HEADER, NO_LIMIT
+
+#: Waiting for the disk: a second of 200,000 packets a second of the paper's size.
+RING_BYTES = 64 << 20
+#: The longest datagram there is is captured whole.
+PACKET_BYTES_MAX = 65_535
+#: How long a capture that shall end waits for a disk that does not answer.
+STOP_SECONDS = 30.0
+
+#: Linux: a socket's memory and drops, as nine unsigned integers; the last one counts drops.
+_SO_MEMINFO = 55
+_MEMINFO = struct.Struct("9I")
+
+EndReason = Literal["signal", "count", "duration", "fault"]
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """What to capture into which file, and what ends it (0: nothing does)."""
+
+    lines: tuple[Line, ...]
+    path: Path
+    rotation: Rotation = Rotation()
+    packets_max: int = 0
+    duration_ns: int = 0
+    overwrite: bool = False
+    receive_buffer_bytes: int = RECEIVE_BUFFER_BYTES
+    ring_bytes: int = RING_BYTES
+
+
+class LineAccount(Struct, frozen=True):
+    """One line: what came (`cut`: longer than a datagram can be), and what the kernel dropped."""
+
+    name: str
+    group: str
+    port: int
+    interface: str
+    source: str | None
+    receive_buffer_asked_bytes: int
+    receive_buffer_bytes: int
+    packets: int
+    payload_bytes: int
+    cut: int
+    kernel_drops: int
+
+
+class Account(Struct, frozen=True):
+    """A capture so far; see the module's text. `reason` is None while it runs."""
+
+    path: str
+    format: str
+    began_ns: int
+    ended_ns: int
+    reason: EndReason | None
+    fault: str
+    received: int
+    written: int
+    kernel_drops: int
+    ring_drops: int
+    unwritten: int
+    left: int
+    size_bytes: int
+    lines: tuple[LineAccount, ...]
+    files: tuple[WrittenFile, ...]
+
+    @property
+    def lost(self) -> int:
+        """Packets that were sent here and are in no file, those behind the end left out."""
+        return self.kernel_drops + self.ring_drops + self.unwritten
+
+
+class Capturing:
+    """One capture, from `start` to its end; `ended` is set then.
+
+    Raises `ConfigError` for lines that cannot be joined.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.ended = threading.Event()
+        self.error: BaseException | None = None
+        self._settings = settings
+        self._blocks = split_suffixes(settings.path.name)[1].startswith(".pcapng")
+        limit = settings.packets_max or NO_LIMIT
+        self._series = Series(
+            "lines", settings.lines, settings.ring_bytes, blocks=self._blocks, limit=limit
+        )
+        self._receiver = Receiver(
+            None,
+            0,
+            [],
+            Ring(),
+            settings=ArbitrationSettings(packet_bytes_max=PACKET_BYTES_MAX),
+            receive_buffer_bytes=settings.receive_buffer_bytes,
+            tap=self._series.tap,
+            lines=settings.lines,
+        )
+        # They outlive the receiver's own, so that the last drops can be asked for.
+        self._sockets = [each.dup() for each in self._receiver.sockets]
+        self._buffers = self._receiver.receive_buffers()
+        self._series.refused = lambda: self._receiver.tap_drops
+        self._folder = settings.path.parent
+        self._files = CaptureFiles(
+            settings.path.name,
+            settings.rotation,
+            lambda name: create_file(self._folder / name, settings.overwrite),
+            lambda name: os.unlink(self._folder / name),
+            header=self._header(),
+            trailer=self._trailer,
+            laid_out=lambda: self._series.writer.packets,
+        )
+        self._began_ns = self._ended_ns = 0
+        self._deadline_ns = 0
+        self._reason: EndReason | None = None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="capture", daemon=True)
+
+    def start(self) -> None:
+        """Begin. Raises `UsageError` where the first file cannot be; then nothing was begun."""
+        self._began_ns = time.time_ns()
+        try:
+            self._files.begin(self._began_ns)
+        except OSError as error:
+            self._receiver.close()
+            self._close_sockets()
+            raise _unwritable(self._settings.path, error) from None
+        self._deadline_ns = time.monotonic_ns() + self._settings.duration_ns
+        self._receiver.start()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End it; what the ring holds is still written. From any thread."""
+        self._stopping.set()
+
+    def account(self) -> Account:
+        """What came, what was written, what was lost, at this moment."""
+        lines = tuple(map(self._line_account, range(len(self._settings.lines))))
+        received = sum(line.packets for line in lines)
+        ring_drops = self._receiver.tap_drops
+        # Laid out, and lost with a write that failed or a block that never was written.
+        unwritten = self._series.writer.packets - self._files.packets if self.error else 0
+        left = received - ring_drops - self._files.packets - unwritten
+        return Account(
+            path=str(self._settings.path),
+            format="pcapng" if self._blocks else "pcap",
+            began_ns=self._began_ns,
+            ended_ns=self._ended_ns or time.time_ns(),
+            reason=self._reason,
+            fault=_told(self.error) if self.error else "",
+            received=received,
+            written=self._files.packets,
+            kernel_drops=sum(line.kernel_drops for line in lines),
+            ring_drops=ring_drops,
+            unwritten=unwritten,
+            left=left,
+            size_bytes=self._files.size_bytes,
+            lines=lines,
+            files=tuple(self._files.written),
+        )
+
+    def _line_account(self, number: int) -> LineAccount:
+        line = self._settings.lines[number]
+        row = self._receiver.line_counters[number]
+        return LineAccount(
+            name=line.name,
+            group=line.group,
+            port=line.port,
+            interface=line.interface,
+            source=line.source,
+            receive_buffer_asked_bytes=self._settings.receive_buffer_bytes,
+            receive_buffer_bytes=self._buffers[line.name],
+            packets=int(row[LineCounter.PACKETS]),
+            payload_bytes=int(row[LineCounter.BYTES]),
+            cut=int(row[LineCounter.OVERSIZE]),
+            kernel_drops=self._kernel_drops(number),
+        )
+
+    def _kernel_drops(self, number: int) -> int:
+        """What the socket has dropped; the receive thread's last sight of it where it is closed."""
+        try:
+            told = self._sockets[number].getsockopt(socket.SOL_SOCKET, _SO_MEMINFO, _MEMINFO.size)
+            return int(_MEMINFO.unpack(told)[-1])
+        except (OSError, struct.error):
+            return int(self._receiver.line_counters[number][LineCounter.KERNEL_DROPS])
+
+    def _header(self) -> bytes:
+        if not self._blocks:
+            return FILE_HEADER
+        told = [
+            (each.interface, f"line {each.name}, {each.group}:{each.port}")
+            for each in self._settings.lines
+        ]
+        return section(f"feedhandler capture {__version__}", told)
+
+    def _trailer(self) -> bytes:
+        if not self._blocks:
+            return b""
+        lines = tuple(map(self._line_account, range(len(self._settings.lines))))
+        # The ring is one for all lines: nobody knows whose packets found it full.
+        told = [LineStatistics(line.packets, line.kernel_drops) for line in lines]
+        return statistics(told, self._began_ns, time.time_ns())
+
+    # -- the thread -------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        """Write until something ends it; nothing ever leaves the thread."""
+        try:
+            reason = self._write_until_the_end()
+            self._receiver.stop()
+            self._turn()
+            self._files.finish("")
+            self._reason = reason
+        except BaseException as error:
+            self.error = error
+            self._reason = "fault"
+            self._give_up()
+        self._ended_ns = time.time_ns()
+        self.ended.set()
+
+    def _write_until_the_end(self) -> EndReason:
+        settings = self._settings
+        while True:
+            self._turn()
+            if settings.packets_max and self._series.writer.packets >= settings.packets_max:
+                return "count"
+            if settings.duration_ns and time.monotonic_ns() >= self._deadline_ns:
+                return "duration"
+            if self._stopping.wait(POLL_S):
+                return "signal"
+            if not self._receiver.running:
+                raise self._receiver.error or RuntimeError("the receive thread has ended")
+
+    def _turn(self) -> None:
+        """Everything that the ring shows, into files."""
+        now_ns = time.time_ns()
+        while self._series.write_some(self._files, now_ns):
+            pass
+        self._files.tick(now_ns)
+
+    def _give_up(self) -> None:
+        """After a fault: end what can still be ended."""
+        for work in (self._receiver.stop, lambda: self._files.finish("")):
+            try:
+                work()
+            except Exception as error:
+                # The first fault is the one that is told.
+                self.error = self.error or error
+
+    def wait(self, timeout_s: float) -> bool:
+        """Whether it has ended, after waiting at most so long."""
+        return self.ended.wait(timeout_s)
+
+    def close(self) -> Account:
+        """The last account of an ended capture; lets its sockets go."""
+        told = self.account()
+        self._close_sockets()
+        return told
+
+    def _close_sockets(self) -> None:
+        for each in self._sockets:
+            each.close()
+
+
+def _unwritable(path: Path, error: OSError) -> UsageError:
+    place = Path(error.filename) if error.filename else path
+    if isinstance(error, FileExistsError):
+        return UsageError(f"{place} is there already", "name another file, or --overwrite")
+    if isinstance(error, FileNotFoundError):
+        return UsageError(f"{path.parent}: no such folder", f"mkdir -p {path.parent}")
+    return UsageError(
+        f"cannot write {place}: {(error.strerror or str(error)).lower()}", "check path and rights"
+    )
+
+
+def _told(error: BaseException) -> str:
+    """What a fault is called in the account."""
+    if isinstance(error, OSError) and error.strerror:
+        place = f"{error.filename}: " if error.filename else ""
+        return place + error.strerror.lower()
+    return f"{type(error).__name__}: {error}"
+
+
+def save_account(account: Account, path: Path, encode: Callable[[Any], bytes]) -> None:
+    """Write the account beside the capture, whole or not at all. Raises `OSError`."""
+    part = path.with_name(path.name + ".part")
+    part.write_bytes(encode(account))
+    os.replace(part, path)
+
+
+def names(lines: Sequence[Line]) -> str:
+    """The lines' addresses for a title: the first and how many more."""
+    first = f"{lines[0].group}:{lines[0].port}"
+    return first if len(lines) == 1 else f"{first} and {len(lines) - 1} more"

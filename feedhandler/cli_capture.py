@@ -1,0 +1,101 @@
+"""The command line of `capture` and `replay-control`; `cli` says how commands work."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from feedhandler.cli_options import Json
+from feedhandler.ops import arguments
+
+Work = Callable[[], int]
+
+Interface = Annotated[str, typer.Option(help="Where to listen: a name or an address.")]
+Out = Annotated[
+    Path,
+    typer.Option(
+        help="The file: .pcap or .pcapng, as it is or with .gz or .zst behind.", metavar="FILE"
+    ),
+]
+Groups = Annotated[
+    list[arguments.CaptureLine] | None,
+    typer.Option(
+        parser=arguments.capture_line, metavar="GROUP:PORT", help="A group; several times."
+    ),
+]
+Lines = Annotated[
+    list[arguments.CaptureLine] | None,
+    typer.Option(
+        parser=arguments.capture_line,
+        metavar="NAME=GROUP:PORT@INTERFACE",
+        help="A group with a name, and an interface of its own; several times.",
+    ),
+]
+Source = Annotated[str | None, typer.Option(help="Only from this sender: a source-specific join.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace files that are there already.")
+]
+
+
+def _time(help_text: str) -> Any:
+    return typer.Option(parser=arguments.span_ns, metavar="TIME", help=help_text)
+
+
+def _size(help_text: str) -> Any:
+    return typer.Option(parser=arguments.size_bytes, metavar="SIZE", help=help_text)
+
+
+def capture(
+    out: Out,
+    group: Groups = None,
+    line: Lines = None,
+    interface: Interface = "127.0.0.1",
+    source: Source = None,
+    duration: Annotated[int, _time("End after 90s, 15min, 1h; 0: Ctrl-C ends it.")] = 0,
+    count: Annotated[int, typer.Option(help="End after so many packets; 0: never.", min=0)] = 0,
+    rotate_size: Annotated[int, _size("Another file at this size: 100mb; 0: never.")] = 0,
+    rotate_every: Annotated[int, _time("Another file after so long: 15min; 0: never.")] = 0,
+    rotate_keep: Annotated[
+        int, typer.Option(help="Keep the newest so many files; 0: all.", min=0)
+    ] = 0,
+    buffer: Annotated[int, _size("Each socket's receive buffer, in bytes.")] = 16 << 20,
+    overwrite: Overwrite = False,
+    as_json: Json = False,
+) -> Work:
+    """Record multicast groups to a file, and say what was lost.
+
+    Every datagram with its kernel receive stamp in nanoseconds. Beside the file, FILE.json is the
+    account: what came on each line, what the kernel dropped, the buffers asked for and got. Exit
+    code 1 says that something was lost.
+
+    \b
+    Examples:
+      feedhandler capture --group 239.1.1.1:5001 --interface eth1 --out day.pcap
+      feedhandler capture --line A=239.1.1.1:5001@eth1 --line B=239.1.2.1:5002@eth2 --out ab.pcapng
+      feedhandler capture --group 239.1.1.1:5001 --out day.pcap.zst --rotate-every 15min
+    """
+    from feedhandler.capture_files import Rotation
+    from feedhandler.ops import capture as ops
+
+    lines = (*(group or ()), *(line or ()))
+    if not lines:
+        raise typer.BadParameter("nothing to capture: give --group or --line")
+    options = ops.Options(
+        lines=lines,
+        out=out,
+        interface=interface,
+        source=source,
+        duration_ns=duration,
+        count=count,
+        rotation=Rotation(rotate_size, rotate_every, rotate_keep),
+        overwrite=overwrite,
+        receive_buffer_bytes=buffer,
+        as_json=as_json,
+    )
+    return lambda: ops.run(options)
+
+
+def register(app: typer.Typer) -> None:
+    """Give `app` the commands of this module."""
+    app.command()(capture)

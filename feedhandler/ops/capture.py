@@ -1,0 +1,199 @@
+"""`feedhandler capture`: multicast lines into a capture file, with an account of what was lost."""
+
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from feedhandler.capture_files import ROTATE_BYTES_MIN, Rotation
+from feedhandler.capturing import (
+    STOP_SECONDS,
+    Account,
+    Capturing,
+    Settings,
+    names,
+    save_account,
+)
+from feedhandler.codecs.errors import UsageError
+from feedhandler.ingest.lines import RECEIVE_BUFFER_BYTES, Line
+from feedhandler.ops.arguments import CaptureLine
+from feedhandler.ops.console import ExitCode, HostFault, complain, print_json, signal_handlers
+from feedhandler.ops.live import duration_text, live_line, size_text
+
+#: How often the line that shows the progress is made.
+PROGRESS_S = 0.25
+#: What the account is called, behind the capture's name.
+ACCOUNT_SUFFIX = ".json"
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What to capture, where to, and what ends it."""
+
+    lines: tuple[CaptureLine, ...]
+    out: Path
+    interface: str = "127.0.0.1"
+    source: str | None = None
+    duration_ns: int = 0
+    count: int = 0
+    rotation: Rotation = Rotation()
+    overwrite: bool = False
+    receive_buffer_bytes: int = RECEIVE_BUFFER_BYTES
+    as_json: bool = False
+
+
+def run(options: Options) -> int:
+    """Capture until something ends it, and print the account; `FOUND` where packets were lost."""
+    settings = _settings(options)
+    _refuse_taken(options)
+    capturing = Capturing(settings)
+    stopping = threading.Event()
+
+    def on_signal(_number: int, _frame: Any) -> None:
+        stopping.set()
+
+    with signal_handlers(on_signal):
+        capturing.start()
+        print(f"capture: listening to {names(settings.lines)}", file=sys.stderr, flush=True)
+        _warn_of_small_buffers(capturing.account())
+        _watch(capturing, stopping, options)
+        if not capturing.wait(STOP_SECONDS):
+            raise HostFault(f"{options.out}: the disk does not answer", "is it still there?")
+    account = capturing.close()
+    _save(account, options.out)
+    _print_account(account, options.as_json)
+    if account.reason == "fault":
+        hint = f"the files hold {account.written:,} packets and are whole"
+        raise HostFault(account.fault, hint)
+    return ExitCode.FOUND if account.lost else ExitCode.OK
+
+
+def _settings(options: Options) -> Settings:
+    if 0 < options.rotation.size_bytes < ROTATE_BYTES_MIN:
+        raise UsageError(
+            f"files of {options.rotation.size_bytes:,} bytes are too small",
+            f"--rotate-size takes {ROTATE_BYTES_MIN:,} bytes or more",
+        )
+    if options.rotation.keep and not options.rotation:
+        raise UsageError("there is one file only", "give --rotate-size or --rotate-every")
+    lines = tuple(
+        Line(
+            each.name or f"{each.address.group}:{each.address.port}",
+            each.address.group,
+            each.address.port,
+            each.interface or options.interface,
+            options.source,
+        )
+        for each in options.lines
+    )
+    twice = {line.name for line in lines if sum(line.name == each.name for each in lines) > 1}
+    if twice or len(set(lines)) < len(lines):
+        named = ", ".join(sorted(twice)) or "a line"
+        raise UsageError(f"{named} is given twice", "give each line once, with a name of its own")
+    return Settings(
+        lines=lines,
+        path=options.out,
+        rotation=options.rotation,
+        packets_max=options.count,
+        duration_ns=options.duration_ns,
+        overwrite=options.overwrite,
+        receive_buffer_bytes=options.receive_buffer_bytes,
+    )
+
+
+def _refuse_taken(options: Options) -> None:
+    """An older capture's account is not to be taken for this one's."""
+    account = _account_path(options.out)
+    if account.exists() and not options.overwrite:
+        raise UsageError(f"{account} is there already", "name another file, or --overwrite")
+
+
+def _account_path(out: Path) -> Path:
+    return out.with_name(out.name + ACCOUNT_SUFFIX)
+
+
+def _watch(capturing: Capturing, stopping: threading.Event, options: Options) -> None:
+    """Show how it goes until it has ended or somebody wants it to."""
+    last = capturing.account()
+    with live_line(f"capturing {names(_lines(last))}", options.as_json) as show:
+        while not capturing.ended.is_set() and not stopping.wait(PROGRESS_S):
+            account = capturing.account()
+            spent_ns = account.ended_ns - last.ended_ns
+            rate = (account.received - last.received) * 1e9 / spent_ns if spent_ns > 0 else 0.0
+            show(_progress_text(account, rate), _share_done(account, options))
+            last = account
+    capturing.stop()
+
+
+def _lines(account: Account) -> list[Line]:
+    return [Line(line.name, line.group, line.port, line.interface) for line in account.lines]
+
+
+def _progress_text(account: Account, rate: float) -> str:
+    spent = duration_text(account.ended_ns - account.began_ns)
+    return (
+        f"{spent}  {account.received:,} packets  {rate:,.0f}/s  "
+        f"{account.kernel_drops + account.ring_drops:,} dropped  {size_text(account.size_bytes)}"
+    )
+
+
+def _share_done(account: Account, options: Options) -> float | None:
+    """How near the nearer of the two ends is; None where only a signal ends it."""
+    shares = []
+    if options.count:
+        shares.append(account.written / options.count)
+    if options.duration_ns:
+        shares.append((account.ended_ns - account.began_ns) / options.duration_ns)
+    return min(1.0, max(shares)) if shares else None
+
+
+def _warn_of_small_buffers(account: Account) -> None:
+    small = [
+        (line.receive_buffer_bytes, line.receive_buffer_asked_bytes)
+        for line in account.lines
+        if line.receive_buffer_bytes < line.receive_buffer_asked_bytes
+    ]
+    if small:
+        got, asked = small[0]
+        complain(
+            f"asked for receive buffers of {asked:,} bytes and got {got:,}",
+            f"sysctl -w net.core.rmem_max={asked}, or run with CAP_NET_ADMIN",
+        )
+
+
+def _save(account: Account, out: Path) -> None:
+    """The account beside the files; a full disk does not keep it from being printed."""
+
+    def encode(told: Any) -> bytes:
+        return msgspec.json.format(msgspec.json.encode(told), indent=2) + b"\n"
+
+    try:
+        save_account(account, _account_path(out), encode)
+    except OSError as error:
+        complain(f"cannot write {_account_path(out)}: {(error.strerror or str(error)).lower()}")
+
+
+def _print_account(account: Account, as_json: bool) -> None:
+    if as_json:
+        print_json({**msgspec.to_builtins(account), "lost": account.lost})
+        return
+    seconds = (account.ended_ns - account.began_ns) / 1e9
+    files = f"{len(account.files)} files" if len(account.files) > 1 else account.path
+    print(
+        f"capture: {account.written:,} packets in {seconds:,.2f} s "
+        f"({account.written / seconds:,.0f}/s) to {files}, {size_text(account.size_bytes)}"
+    )
+    for line in account.lines:
+        cut = f", {line.cut:,} cut" if line.cut else ""
+        print(
+            f"  {line.name}: {line.packets:,} received, {line.kernel_drops:,} dropped by the kernel"
+            f"{cut}; receive buffer {line.receive_buffer_bytes:,} of "
+            f"{line.receive_buffer_asked_bytes:,} bytes"
+        )
+    if account.ring_drops or account.unwritten:
+        print(f"  not written: {account.ring_drops + account.unwritten:,} (the disk was too slow)")
+    if account.left and account.reason == "count":
+        print(f"  {account.left:,} more came while it ended")
+    print(f"  lost: {account.lost:,}" if account.lost else "  nothing lost")

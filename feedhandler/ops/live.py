@@ -1,0 +1,78 @@
+"""What a long command shows of itself while it works: one line, on stderr.
+
+On a terminal the line has a bar, where there is a share to show, and is written anew several times
+a second. Elsewhere (a log, a pipe) it is a plain line now and then, or nothing with `--json`;
+stdout never has any of it.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+from feedhandler.ops.console import stderr_console
+
+#: How often a plain line is written where stderr is no terminal.
+PLAIN_EVERY_NS = 10_000_000_000
+
+#: Shows a line; the share of the work that is done, 0.0 to 1.0, where somebody knows it.
+Show = Callable[[str, float | None], None]
+
+
+@contextmanager
+def live_line(
+    title: str,
+    quiet: bool,
+    console: Console | None = None,
+    clock_ns: Callable[[], int] = time.monotonic_ns,
+) -> Iterator[Show]:
+    """Yields what shows a line under `title`; `quiet`: only a terminal is shown anything."""
+    console = console or stderr_console()
+    if not console.is_terminal:
+        yield _plain(title, quiet, console, clock_ns)
+        return
+    # Folding would leave the lines before on the screen.
+    columns = (TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[told]}"))
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(title, total=None, told="")
+
+        def show(told: str, share: float | None) -> None:
+            if share is None:
+                bar.update(task, told=told)
+            else:
+                bar.update(task, told=told, total=1.0, completed=share)
+
+        yield show
+
+
+def _plain(title: str, quiet: bool, console: Console, clock_ns: Callable[[], int]) -> Show:
+    told_ns = clock_ns()
+
+    def show(told: str, share: float | None) -> None:
+        nonlocal told_ns
+        now_ns = clock_ns()
+        if quiet or now_ns - told_ns < PLAIN_EVERY_NS:
+            return
+        told_ns = now_ns
+        done = f"{share:.0%}, " if share is not None else ""
+        console.print(f"{title}: {done}{told}", markup=False, soft_wrap=True)
+
+    return show
+
+
+def duration_text(span_ns: int) -> str:
+    """`1:02:03` or `2:03`: hours only where there are some."""
+    minutes, seconds = divmod(max(0, span_ns) // 1_000_000_000, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{seconds:02}" if hours else f"{minutes}:{seconds:02}"
+
+
+def size_text(size_bytes: float) -> str:
+    """`12.3 MB`, in powers of ten, as file managers and disks count."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if size_bytes < 1000:
+            return f"{size_bytes:,.0f} B" if unit == "B" else f"{size_bytes:,.1f} {unit}"
+        size_bytes /= 1000
+    return f"{size_bytes:,.1f} TB"
