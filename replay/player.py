@@ -32,10 +32,10 @@ from feedhandler.replay.pace import Pace
 from feedhandler.replay.pipeline import BatchSource, Pipeline
 from feedhandler.replay.player_blocks import Preparer
 from feedhandler.replay.player_reading import ReadAhead
-from feedhandler.replay.player_senders import BlockSender, udp_sender
+from feedhandler.replay.player_senders import Transport, udp
 from feedhandler.replay.player_source import Chunk, Key, chunks_of
 from feedhandler.replay.sender import Progress
-from feedhandler.replay.sender_lines import MulticastLine, OpenLines, open_lines
+from feedhandler.replay.sender_lines import MulticastLine, open_lines
 
 #: How often the sending thread looks for a stop while nothing is ready.
 STOP_POLL_S = 0.05
@@ -77,7 +77,8 @@ class PlayResult:
     """A run's account.
 
     `datagrams` read from the source, of which `unmapped` belong to no line's channel; `behind`
-    counts sends more than a millisecond late; `complete` is False after a stop.
+    counts sends more than a millisecond late; `too_long` frames were longer than their interface
+    takes, and not sent (raw frames only); `complete` is False after a stop.
     """
 
     lines: list[LineTotals]
@@ -90,6 +91,7 @@ class PlayResult:
     no_buffers: int
     complete: bool
     truncation: Truncation | None = None
+    too_long: int = 0
 
 
 class Player:
@@ -98,8 +100,8 @@ class Player:
     `source`: a `Capture`, a `Pipeline`, or an iterable of `Datagram`, `(time_ns, payload)` or
     `(time_ns, payload, line name)` in rising time. `key`: how a datagram finds its channel where
     lines have several groups: None for the capture's own `(group, port)`, a `PayloadField`, or a
-    function of the payload. `seed` and `spare_shared` are the `Injector`'s. `sender` makes what
-    sends the blocks out of the open lines.
+    function of the payload. `seed` and `spare_shared` are the `Injector`'s. `transport` is how they
+    travel (`player_senders`): through UDP sockets, unless it says as raw frames.
     Raises `ConfigError` or `UsageError` for lines that cannot be opened.
     """
 
@@ -112,7 +114,7 @@ class Player:
         pace: Pace | None = None,
         seed: int = 0,
         spare_shared: bool = False,
-        sender: Callable[[OpenLines], BlockSender] = udp_sender,
+        transport: Transport | None = None,
     ) -> None:
         pace = pace or Pace()
         self._paced = pace.has_schedule
@@ -121,8 +123,9 @@ class Player:
         self._source = source
         self._lines = list(lines)
         self._key = key
-        self._open = open_lines(lines)
-        self._sender = sender(self._open)
+        transport = transport or udp()
+        self._open = open_lines(lines, transport.open_socket)
+        self._sender = transport.make_sender(self._open)
         self._injector = Injector([line.faults for line in lines], seed, spare_shared)
         delay_min_ns = min(line.faults.delay_us for line in lines) * 1_000
         self._preparer = Preparer(self._open.table, self._injector, pace, delay_min_ns)
@@ -261,6 +264,7 @@ class Player:
             no_buffers=int(counts[Progress.NO_BUFFERS]),
             complete=self._complete,
             truncation=getattr(self._source, "truncation", None),
+            too_long=int(counts[Progress.TOO_LONG]),
         )
 
     def _line_totals(self) -> list[LineTotals]:

@@ -1,16 +1,34 @@
-"""What a player sends its blocks through: the verbs of a sender, and the one for UDP.
+"""What a player sends its blocks through: UDP sockets, or packet sockets for raw frames.
 
 A `BlockSender` takes blocks in turn and sends each datagram when it is due. It can be stopped,
-paused, and told to drop the block that is being sent, all from any thread (`sender_loop`).
+paused, and told to drop the block that is being sent, all from any thread (`sender_loop`). A
+`Transport` is how to come by one: what opens a line's socket, and what makes the sender.
 """
 
-from typing import Any, Protocol
+import dataclasses
+import ipaddress
+import socket
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from feedhandler.replay.frame_headers import Destination
+from feedhandler.replay.frame_lines import (
+    FrameInterface,
+    explain,
+    interface_of,
+    look_at,
+    open_frame_socket,
+)
+from feedhandler.replay.frame_sender import FrameSender
 from feedhandler.replay.player_blocks import Block
 from feedhandler.replay.sender import SPIN_NS, Sender
-from feedhandler.replay.sender_lines import OpenLines
+from feedhandler.replay.sender_lines import OpenLines, open_multicast_sender
+
+#: The source address of frames that are made here, where the interface has none that receivers
+#: would take: reserved for examples (RFC 5737), so it is nobody's.
+SOURCE_IP_DEFAULT = "192.0.2.1"
 
 
 class BlockSender(Protocol):
@@ -46,6 +64,81 @@ class UdpSender(Sender):
         return self.send_block(block.buffers, *block.udp_columns(), anchor_ns)
 
 
-def udp_sender(lines: OpenLines, spin_ns: int = SPIN_NS) -> BlockSender:
-    """A sender through the sockets of `lines`."""
-    return UdpSender(lines.destinations, spin_ns=spin_ns)
+class Transport(NamedTuple):
+    """How blocks travel: `open_socket` takes a line's interface, `make_sender` the open lines."""
+
+    open_socket: Callable[[str], socket.socket]
+    make_sender: Callable[[OpenLines], BlockSender]
+
+
+def udp(spin_ns: int = SPIN_NS) -> Transport:
+    """Through UDP sockets: the kernel makes the headers."""
+    return Transport(
+        open_multicast_sender, lambda lines: UdpSender(lines.destinations, spin_ns=spin_ns)
+    )
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class FrameSettings:
+    """What raw frames say of their sender, None: what the captured frames say; and whether they go
+    past the interface's queue (`frame_lines.open_frame_socket`)."""
+
+    source_mac: bytes | None = None
+    source_ip: str | None = None
+    bypass_queue: bool = False
+
+
+class RawSender(FrameSender):
+    """Blocks as frames: the capture's own, with the lines' groups and ports; payloads that were in
+    no capture get headers. `interfaces` names what it sends through."""
+
+    interfaces: Sequence[str] = ()
+
+    def send(self, block: Block, anchor_ns: int) -> int:
+        """As `BlockSender.send` says. Raises `OSError`, whose text names the interface and why."""
+        frames: tuple[Any, ...] = ()
+        if block.chunks and all(chunk.batch is not None for chunk in block.chunks):
+            names = ("frame_offset", "frame_length", "link_type")
+            frames = tuple(block.gather_batch(name) for name in names)
+        try:
+            return self.send_block(block.buffers, *block.udp_columns(), anchor_ns, *frames)
+        except OSError as error:
+            troubles = [explain(name, error) for name in dict.fromkeys(self.interfaces)]
+            text = "; ".join(f"{trouble.message} ({trouble.hint})" for trouble in troubles)
+            raise OSError(error.errno, text) from None
+
+
+def raw(settings: FrameSettings = FrameSettings(), spin_ns: int = SPIN_NS) -> Transport:
+    """As Ethernet frames, past the kernel's UDP and IP."""
+
+    def open_socket(interface: str) -> socket.socket:
+        return open_frame_socket(interface_of(interface), settings.bypass_queue)
+
+    def make_sender(lines: OpenLines) -> RawSender:
+        states = [look_at(interface_of(interface)) for interface in lines.interfaces]
+        destinations = [
+            Destination(
+                group,
+                port,
+                settings.source_mac,
+                settings.source_ip,
+                interface_mac=states[line].mac,
+                interface_ip=_source_ip(states[line]),
+            )
+            for line, (_, group, port) in zip(
+                lines.line_of_destination(), lines.destinations, strict=True
+            )
+        ]
+        sockets = [sock for sock, _, _ in lines.destinations]
+        sender = RawSender(sockets, destinations, spin_ns=spin_ns)
+        sender.interfaces = [state.name for state in states]
+        return sender
+
+    return Transport(open_socket, make_sender)
+
+
+def _source_ip(state: FrameInterface) -> str:
+    """The interface's own address, if receivers take it: from 127.0.0.1 they take no frame."""
+    address = ipaddress.IPv4Address(state.address)
+    usable = not address.is_loopback and not address.is_unspecified
+    return state.address if usable else SOURCE_IP_DEFAULT

@@ -13,7 +13,7 @@ import dataclasses
 import ipaddress
 import socket
 import struct
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -66,14 +66,16 @@ class MulticastLine:
 
 @dataclasses.dataclass(frozen=True)
 class OpenLines:
-    """Open sockets and numbered destinations.
+    """Open sockets, one a line, and numbered destinations.
 
-    `destinations` is what `Sender` takes. `channels` are the keys in the order of their numbers;
-    none where every line has one group for everything (then there is one channel, number 0).
-    `table` u16[lines, channels] is a destination number, or `NO_DESTINATION`.
+    `interfaces` are the lines', as they were given. `destinations` is what `Sender` takes.
+    `channels` are the keys in the order of their numbers; none where every line has one group for
+    everything (then there is one channel, number 0). `table` u16[lines, channels] is a destination
+    number, or `NO_DESTINATION`.
     """
 
     sockets: list[socket.socket]
+    interfaces: list[str]
     destinations: list[tuple[socket.socket, str, int]]
     channels: list[Hashable]
     table: np.ndarray[Any, Any]
@@ -121,8 +123,14 @@ def _interface(interface: str) -> tuple[bytes, int]:
     return b"\0" * 4, socket.if_nametoindex(interface)
 
 
-def open_lines(lines: Sequence[MulticastLine]) -> OpenLines:
-    """Open every line. Raises `ConfigError` for an interface, `UsageError` for mixed groups."""
+def open_lines(
+    lines: Sequence[MulticastLine],
+    open_socket: Callable[[str], socket.socket] = open_multicast_sender,
+) -> OpenLines:
+    """Open every line; `open_socket` makes the socket out of a line's interface.
+
+    Raises `ConfigError` for an interface, `UsageError` for mixed groups.
+    """
     if not lines:
         raise UsageError("there is no line to send to", "give at least line A")
     mapped = [isinstance(line.groups, Mapping) for line in lines]
@@ -140,7 +148,7 @@ def open_lines(lines: Sequence[MulticastLine]) -> OpenLines:
     destinations: list[tuple[socket.socket, str, int]] = []
     try:
         for number, line in enumerate(lines):
-            sockets.append(open_multicast_sender(line.interface))
+            sockets.append(open_socket(line.interface))
             groups = line.groups if isinstance(line.groups, Mapping) else {None: line.groups}
             for key, (group, port) in groups.items():
                 table[number, channels.get(key, 0)] = len(destinations)
@@ -149,4 +157,5 @@ def open_lines(lines: Sequence[MulticastLine]) -> OpenLines:
         for sock in sockets:
             sock.close()
         raise
-    return OpenLines(sockets, destinations, list(channels), table)
+    interfaces = [line.interface for line in lines]
+    return OpenLines(sockets, interfaces, destinations, list(channels), table)
