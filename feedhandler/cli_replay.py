@@ -96,6 +96,27 @@ Speed = Annotated[
 InterfaceB = Annotated[
     str | None, typer.Option(help="Where line B is sent, if not where line A is.")
 ]
+Raw = Annotated[
+    bool,
+    typer.Option(
+        "--raw",
+        help="Send Ethernet frames, with the headers as they were captured. Takes CAP_NET_RAW.",
+    ),
+]
+SourceMac = Annotated[
+    str | None,
+    typer.Option("--source-mac", metavar="MAC", help="What raw frames say of their sender."),
+]
+SourceIp = Annotated[
+    str | None,
+    typer.Option("--source-ip", metavar="ADDRESS", help="What raw frames say of their sender."),
+]
+BypassQueue = Annotated[
+    bool,
+    typer.Option(
+        "--bypass-queue", help="Raw frames go to the driver at once: faster, without shaping."
+    ),
+]
 Duplicate = Annotated[float, share("Packets sent twice, on each line.")]
 Reorder = Annotated[float, share("Packets sent late, on each line.")]
 DelayB = Annotated[int, typer.Option(help="Line B lags behind A.", min=0)]
@@ -126,6 +147,10 @@ def replay(
     seed: Seed = 1,
     interface: Interface = "127.0.0.1",
     interface_b: InterfaceB = None,
+    raw: Raw = False,
+    source_mac: SourceMac = None,
+    source_ip: SourceIp = None,
+    bypass_queue: BypassQueue = False,
     as_json: Json = False,
 ) -> Work:
     """Send captures to a line A and a line B, or to the lines they were recorded on.
@@ -139,16 +164,12 @@ def replay(
       feedhandler replay day.pcap --line-a 239.1.1.1:5001 --speed 100x --loss 5% --spare-shared
       feedhandler replay day.pcap --as-recorded --from 09:00 --until 09:05 --zone Europe/Paris
       feedhandler replay day.pcap --map 224.0.59.76:11076=239.1.1.1:5001@A
+      feedhandler replay day.pcap --as-recorded --raw --interface eth1 --speed flat
     """
     from feedhandler.ops import replay as ops
 
     per_line = (line_a, line_b, loss_a, loss_b) != (None,) * 4 or delay_b_us or spare_shared
-    if as_recorded and per_line and not maps:
-        raise typer.BadParameter("--as-recorded knows no line A and B: leave their options out")
-    if maps and (line_a is not None or line_b is not None):
-        raise typer.BadParameter("--map says where to send: leave --line-a and --line-b out")
-    if not as_recorded and not maps and line_a is None:
-        raise typer.BadParameter("nowhere to send: give --line-a, or --as-recorded")
+    _check_destination(as_recorded, bool(maps), (line_a, line_b), bool(per_line))
     options = ops.Options(
         captures=tuple(captures),
         feed=feed,
@@ -165,9 +186,25 @@ def replay(
         seed=seed,
         interface=interface,
         interface_b=interface_b or interface,
+        frames=arguments.frames(raw, source_mac, source_ip, bypass_queue),
         as_json=as_json,
     )
     return lambda: ops.run(options)
+
+
+def _check_destination(
+    as_recorded: bool,
+    mapped: bool,
+    lines: tuple[arguments.LineAddress | None, arguments.LineAddress | None],
+    per_line: bool,
+) -> None:
+    """Raise `BadParameter` where it is not clear where to send."""
+    if as_recorded and per_line and not mapped:
+        raise typer.BadParameter("--as-recorded knows no line A and B: leave their options out")
+    if mapped and lines != (None, None):
+        raise typer.BadParameter("--map says where to send: leave --line-a and --line-b out")
+    if not as_recorded and not mapped and lines[0] is None:
+        raise typer.BadParameter("nowhere to send: give --line-a, or --as-recorded")
 
 
 def register(app: typer.Typer) -> None:

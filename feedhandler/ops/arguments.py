@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from feedhandler.replay.line_map import LineMap
     from feedhandler.replay.moments import Moment
     from feedhandler.replay.pace import Pace
+    from feedhandler.replay.player_senders import FrameSettings
 
 
 class LineAddress(Struct, frozen=True):
@@ -117,6 +118,26 @@ def wanted(
         services=tuple(services or ()),
         sequences=parse_sequences(sequence) if sequence is not None else None,
     )
+
+
+def frames(
+    raw: bool, source_mac: str | None, source_ip: str | None, bypass_queue: bool
+) -> "FrameSettings | None":
+    """What raw frames are to say; None where none are asked for."""
+    from feedhandler.replay.frame_lines import parse_mac
+    from feedhandler.replay.player_senders import FrameSettings
+
+    if not raw:
+        if source_mac or source_ip or bypass_queue:
+            raise typer.BadParameter(
+                "--source-mac, --source-ip and --bypass-queue are about raw frames: add --raw"
+            )
+        return None
+    try:
+        address = None if source_ip is None else str(ipaddress.IPv4Address(source_ip))
+    except ValueError:
+        raise typer.BadParameter(f"{source_ip!r} is no IPv4 address") from None
+    return FrameSettings(parse_mac(source_mac) if source_mac else None, address, bypass_queue)
 
 
 _SPANS_NS = {

@@ -9,7 +9,7 @@ from msgspec import Struct
 from feedhandler.codecs import BadPacket, Feed, UsageError
 from feedhandler.ops.arguments import LineAddress, Wanted
 from feedhandler.ops.captures import complain_if_cut, open_captures
-from feedhandler.ops.console import ExitCode, host_faults, print_json, progress
+from feedhandler.ops.console import ExitCode, complain, host_faults, print_json, progress
 from feedhandler.ops.feeds import open_feed
 from feedhandler.replay.capture import Capture
 from feedhandler.replay.inject import LineFaults
@@ -17,6 +17,7 @@ from feedhandler.replay.line_map import RECORDED, LineMap, mapped_lines
 from feedhandler.replay.pace import Pace
 from feedhandler.replay.pipeline import Pipeline, endpoints, first_time_ns
 from feedhandler.replay.player import Player, PlayProgress, PlayResult
+from feedhandler.replay.player_senders import FrameSettings, raw, udp
 from feedhandler.replay.selection import Selection
 from feedhandler.replay.sender_lines import MulticastLine
 
@@ -28,7 +29,7 @@ class Options(Struct, frozen=True, kw_only=True):
     """What to send where, how fast, and what goes wrong on the way.
 
     Without `lines` and `maps` each datagram goes to the group and port it was recorded on, with
-    `maps` what they are about, and the rest only where `as_recorded`.
+    `maps` what they are about, and the rest only where `as_recorded`. `frames`: as raw frames.
     """
 
     captures: tuple[Path, ...]
@@ -46,6 +47,7 @@ class Options(Struct, frozen=True, kw_only=True):
     seed: int = 1
     interface: str = "127.0.0.1"
     interface_b: str = "127.0.0.1"
+    frames: FrameSettings | None = None
     as_json: bool = False
 
 
@@ -58,6 +60,7 @@ def run(options: Options) -> int:
         pace=options.pace,
         seed=options.seed,
         spare_shared=options.spare_shared,
+        transport=udp() if options.frames is None else raw(options.frames),
     )
     with progress(f"replaying {_title(options)}", total=1.0) as advance:
 
@@ -67,8 +70,13 @@ def run(options: Options) -> int:
         with host_faults():
             result = player.run(on_progress)
     _print_account(result, options)
+    if result.too_long:
+        complain(
+            f"{result.too_long:,} frames were longer than the interface takes, and not sent",
+            f"ip link set {options.interface} mtu 9000",
+        )
     cut = [complain_if_cut(capture) for capture in source.captures]
-    return ExitCode.FOUND if any(cut) else ExitCode.OK
+    return ExitCode.FOUND if any(cut) or result.too_long else ExitCode.OK
 
 
 def _source(options: Options) -> Pipeline:

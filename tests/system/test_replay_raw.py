@@ -9,7 +9,9 @@ import pytest
 from capture_kit import PcapngBytes
 from frame_kit import FAR, NEAR, PATIENCE_S, FrameReceiver, ip, namespace, wait_for_link
 
+from feedhandler import cli
 from feedhandler.codecs.errors import ConfigError
+from feedhandler.ops.console import ExitCode, run_guarded
 from feedhandler.replay.capture import Capture
 from feedhandler.replay.capture_writer import CaptureWriter, frame_headers, multicast_mac
 from feedhandler.replay.frame_lines import look_at
@@ -163,3 +165,61 @@ def test_receivers_of_this_host_hear_frames_on_loopback(far: FrameReceiver) -> N
         assert receiver.recv(100) == b"heard"
     wait_for_link(True)
     assert look_at(FAR).is_up
+
+
+def command(*words: str) -> int:
+    """`feedhandler replay` with these words; its exit code."""
+    return run_guarded(lambda: cli.chosen(["replay", *words])())
+
+
+def test_the_command_sends_raw_frames_with_the_headers_it_is_told(
+    far: FrameReceiver, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, frames = recorded(tmp_path, [50, 51])
+    raw_as_recorded = (str(path), "--as-recorded", "--raw", "--interface", NEAR)
+    assert command(*raw_as_recorded) == ExitCode.OK
+    assert far.frames(2) == frames
+    changes = ("--source-mac", "02:11:22:33:44:55", "--source-ip", "172.16.5.5", "--bypass-queue")
+    assert command(*raw_as_recorded, *changes) == ExitCode.OK
+    for number, got in enumerate(far.frames(2)):
+        made = frame_headers(*RECORDED, "172.16.5.5", 1_000 + number, 50 + number)
+        assert got[:42] == made[:6] + bytes.fromhex("021122334455") + made[12:]
+    assert "2 sent, 0 dropped" in capsys.readouterr().out
+
+
+def test_the_command_finds_frames_that_are_too_long(
+    far: FrameReceiver, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, _ = recorded(tmp_path, [50, 1_473])
+    words = (str(path), "--line-a", "239.1.1.1:5001", "--raw", "--interface", NEAR)
+    assert command(*words) == ExitCode.FOUND
+    told = capsys.readouterr()
+    assert "line A: 1 sent, 0 dropped" in told.out
+    assert told.err == (
+        "feedhandler: 1 frames were longer than the interface takes, and not sent "
+        "(ip link set near0 mtu 9000)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--raw", "--interface", "nowhere0"), "'nowhere0': no such interface"),
+        (("--raw", "--source-mac", "02:11"), "'02:11' is no MAC address"),
+        (("--raw", "--source-ip", "1.2.3"), "'1.2.3' is no IPv4 address"),
+        (("--source-mac", "02:11:22:33:44:55"), "add --raw"),
+        (("--bypass-queue",), "add --raw"),
+    ],
+)
+def test_the_command_tells_in_one_line_what_cannot_be(
+    far: FrameReceiver,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    words: tuple[str, ...],
+    complaint: str,
+) -> None:
+    path, _ = recorded(tmp_path, [50])
+    assert command(str(path), "--as-recorded", *words) == ExitCode.USAGE
+    told = capsys.readouterr().err
+    assert complaint in told
+    assert told.count("\n") == 1
