@@ -2,8 +2,8 @@
 
 A `Pipeline` is a source like a `Capture`: `batches()` yields batches, from the beginning. On its
 way a batch goes through stages, functions from batch to batch that work on columns and never on
-single datagrams: what is meant is chosen (`selection`), and times are moved so that the captures
-follow one another (`timeline`).
+single datagrams: what is meant is chosen (`selection`), times are moved so that captures and passes
+follow one another (`timeline`), and numbers go on from pass to pass (`numbering`).
 
 Memory is bounded by a batch. A pipeline may be read again and again; what it counted is of the
 latest reading.
@@ -18,6 +18,7 @@ import numpy as np
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
 from feedhandler.replay.capture import Capture, Datagram, DatagramBatch, Truncation, address_text
+from feedhandler.replay.numbering import Numbering
 from feedhandler.replay.selection import LeftOut, Selection, Selector, with_headers
 from feedhandler.replay.timeline import Timeline
 
@@ -47,10 +48,12 @@ class BatchSource(Protocol):
 class Pipeline:
     """Captures, and what becomes of their datagrams before they are sent; see the module's text.
 
-    `captures`: at least one, played in turn. `selection`: what is meant of them. `feed`: whose
-    packets they hold; needed to choose by service or number, and then every batch has `headers`, as
-    it has with `headers` True. `left_out` counts what the latest reading has not taken, by reason.
-    Raises `UsageError` for a selection that needs a feed.
+    `captures`: at least one, played in turn. `selection`: what is meant of them. `passes`: how
+    often all that is played, 0: for ever. `feed`: whose packets they hold; needed to choose by
+    service or number and to play several times, and then every batch has `headers`, as it has with
+    `headers` True. `left_out` counts what the latest reading has not taken, by reason;
+    `passes_begun` tells in which pass it is.
+    Raises `UsageError` for what needs a feed and has none.
     """
 
     def __init__(
@@ -59,14 +62,21 @@ class Pipeline:
         *,
         selection: Selection | None = None,
         feed: Feed | None = None,
+        passes: int = 1,
         headers: bool = False,
         from_ns: int | None = None,
     ) -> None:
         if not captures:
             raise UsageError("there is nothing to play", "give at least one capture")
+        if passes != 1 and feed is None:
+            raise UsageError(
+                "a loop goes on with the feed's sequence numbers", "name the feed with --feed"
+            )
         self.captures = tuple(captures)
         self.selection = selection or Selection()
         self.feed = feed
+        self.passes = passes
+        self.passes_begun = 0
         self._headers = headers
         # Where the first pass begins, after a seek; later ones begin at the selection's own.
         self._from_ns = from_ns
@@ -85,8 +95,11 @@ class Pipeline:
 
     @property
     def share_done(self) -> float:
-        """How much of all files the running reading has read, 0.0 to 1.0."""
-        return (self._current + self.captures[self._current].share_done) / len(self.captures)
+        """How much of all passes has been read, 0.0 to 1.0; for ever: of this one."""
+        share = (self._current + self.captures[self._current].share_done) / len(self.captures)
+        if self.passes <= 1:
+            return share
+        return (max(0, self.passes_begun - 1) + share) / self.passes
 
     @property
     def truncation(self) -> Truncation | None:
@@ -94,11 +107,13 @@ class Pipeline:
         return next((each.truncation for each in self.captures if each.truncation), None)
 
     def starting_at(self, time_ns: int) -> "Pipeline":
-        """The same from the recorded time `time_ns` on."""
+        """The same from the recorded time `time_ns` on, with this pass and those that are left."""
+        left = self.passes and self.passes - max(0, self.passes_begun - 1)
         return Pipeline(
-            self.captures,
+            [Capture(capture.path) for capture in self.captures],
             selection=self.selection,
             feed=self.feed,
+            passes=left,
             headers=self._headers,
             from_ns=time_ns,
         )
@@ -108,10 +123,42 @@ class Pipeline:
 
         Raises as `Capture.batches` does.
         """
-        self._selector = Selector(self._selection_of_pass(True), self._table)
+        selector = Selector(self._selection_of_pass(True), self._table)
         timeline = Timeline()
-        for batch in self._chosen(timeline):
-            yield timeline(batch)
+        numbering = self._numbering()
+        self.passes_begun, self._selector = 1, selector
+        while True:
+            any_left = False
+            for batch in self._chosen(timeline):
+                placed = timeline(batch)
+                if numbering is not None:
+                    placed = numbering(placed)
+                any_left = any_left or len(batch) > 0
+                if len(placed):
+                    yield placed
+            if self.passes_begun == self.passes or not any_left:
+                return
+            numbering = self._begin_again(timeline, numbering)
+
+    def _numbering(self) -> Numbering | None:
+        return Numbering(self._table) if self.passes != 1 and self._table is not None else None
+
+    def _begin_again(self, timeline: Timeline, numbering: Numbering | None) -> Numbering | None:
+        """One pass is over, the next begins; with the numbering that it needs."""
+        left_out = self._selector.left_out
+        self._selector = Selector(self._selection_of_pass(False), self._table)
+        if self.passes_begun == 1 and self._from_ns is not None:
+            # The first pass was not a whole one: what numbers a whole one has is still to be seen.
+            numbering = self._numbering()
+            for batch in self._chosen(Timeline()):
+                if numbering is not None:
+                    numbering.learn(batch)
+        self._selector.left_out = left_out
+        self.passes_begun += 1
+        timeline.begin(again=True)
+        if numbering is not None:
+            numbering.next_pass()
+        return numbering
 
     def _selection_of_pass(self, first: bool) -> Selection:
         asked = self.selection

@@ -10,8 +10,8 @@ amount, so that they go on where the piece before it ended:
 - any other piece, and every further pass, begins one mean distance between datagrams after the last
   time so far.
 
-Amounts are whole nanoseconds and each is reckoned from the recorded times themselves, so nothing
-adds up over passes. Sans-IO.
+Amounts are whole nanoseconds, and the distance is that of the first pass for all: every pass takes
+exactly as long as the one before it, and nothing adds up. Sans-IO.
 """
 
 import dataclasses
@@ -36,6 +36,7 @@ class Timeline:
         self._moved_ns = 0
         self._first_ns = self._last_ns = 0
         self._count = 0
+        self._between_ns: int | None = None  # passes
         self._undecided = True
         self._again = False
 
@@ -62,7 +63,11 @@ class Timeline:
     def _decide(self, first_ns: int) -> None:
         """Where the piece that begins with `first_ns` goes."""
         behind = first_ns + self._moved_ns < self._last_ns - OVERLAP_NS
-        if self._count and (self._again or behind):
+        if self._count and self._again:
+            if self._between_ns is None:
+                self._between_ns = self._distance_ns()
+            self._moved_ns = self._last_ns + self._between_ns - first_ns
+        elif self._count and behind:
             self._moved_ns = self._last_ns + self._distance_ns() - first_ns
         self._undecided = self._again = False
 

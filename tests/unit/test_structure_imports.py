@@ -62,6 +62,7 @@ CORES = (
     "replay/market_views.py",
     "replay/line_map.py",
     "replay/moments.py",
+    "replay/numbering.py",
     "replay/pace.py",
     "replay/packet_headers.py",
     "replay/player_blocks.py",
