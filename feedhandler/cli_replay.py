@@ -93,6 +93,14 @@ Speed = Annotated[
         "--speed", "--pace", help="1 (the capture's pace), 100x, 40mbps, 5000pps or flat."
     ),
 ]
+Loops = Annotated[
+    int,
+    typer.Option(
+        "--loop",
+        min=0,
+        help="Play all of it so often, 0: for ever; sequence numbers go on (--feed).",
+    ),
+]
 InterfaceB = Annotated[
     str | None, typer.Option(help="Where line B is sent, if not where line A is.")
 ]
@@ -137,6 +145,7 @@ def replay(
     sequence: Sequence = None,
     feed: Feed = None,
     speed: Speed = "1",
+    loop: Loops = 1,
     loss: Loss = 0.0,
     loss_a: LossA = None,
     loss_b: LossB = None,
@@ -178,6 +187,7 @@ def replay(
         maps=arguments.line_maps(maps or ()),
         wanted=arguments.wanted(from_, until, zone, group, port, service, sequence),
         pace=arguments.pace(speed),
+        loop=loop,
         losses=(loss if loss_a is None else loss_a, loss if loss_b is None else loss_b),
         duplicate=duplicate,
         reorder=reorder,

@@ -40,6 +40,10 @@ class BatchSource(Protocol):
         """Where the latest reading found the source cut short."""
         ...
 
+    def once(self) -> "Pipeline":
+        """The same played once, for whoever only wants to know what is in it."""
+        return Pipeline(self.captures, selection=self.selection, feed=self.feed)
+
     def batches(self) -> Iterator[DatagramBatch]:
         """All datagrams, from the beginning."""
         ...

@@ -40,6 +40,7 @@ class Options(Struct, frozen=True, kw_only=True):
     maps: tuple[LineMap, ...] = ()
     wanted: Wanted = Wanted()
     feed: str | None = None
+    loop: int = 1
     duplicate: float = 0.0
     reorder: float = 0.0
     delay_b_us: int = 0
@@ -97,7 +98,7 @@ def _source(options: Options) -> Pipeline:
         services=wanted.services,
         sequences=wanted.sequences,
     )
-    return Pipeline(captures, selection=selection, feed=feed)
+    return Pipeline(captures, selection=selection, feed=feed, passes=options.loop)
 
 
 def _title(options: Options) -> str:
@@ -117,7 +118,7 @@ def _lines(source: Pipeline, options: Options) -> list[MulticastLine]:
         ]
     lines = mapped_lines(
         options.maps,
-        endpoints(source),
+        endpoints(source.once()),
         keep_others=options.as_recorded or not options.maps,
         interfaces=interfaces,
         faults=faults,
