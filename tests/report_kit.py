@@ -15,6 +15,7 @@ from feedhandler.lab.results import (
     Step,
     Sweep,
     Traffic,
+    Trial,
     Verdict,
     latency_of,
     merged,
@@ -121,7 +122,11 @@ def step(
 
 def run(seed: int, *steps: Step, sweep: bool = False) -> Run:
     """A run of these steps."""
-    trials = [(40e6, 300_000, True), (80e6, 500_000, True), (160e6, 2_000_000, False)]
+    trials = [
+        Trial(value=40e6, found_ns=300_000, held=True),
+        Trial(value=80e6, found_ns=500_000, held=True),
+        Trial(value=160e6, found_ns=2_000_000, held=False, why="p90 is 2 ms"),
+    ]
     found = Sweep(quantity="rate", bound="p90=1ms", trials=trials, held=80e6, failed=160e6)
     return Run(
         started=STARTED,

@@ -37,6 +37,7 @@ from feedhandler.control import ask
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.lab import bars, machine, processors
 from feedhandler.lab.crew import Crew
+from feedhandler.lab.loads import CLIENT_PREFIX, LoadWatch, by_role, traffic_of
 from feedhandler.lab.plan import Plan, StepPlan, patterns
 from feedhandler.lab.results import (
     BUCKETS,
@@ -260,10 +261,14 @@ class Laboratory:
             warm_up_s=plan.warm_up_s,
             started=_now(),
             trial=trial,
+            queue_limit_bytes=AmqpConfig().queue_bytes,
         )
         await self._attach(plan, names)
         expected = await self._expect(plan, names)
-        step.sent = await self._play(plan, names)
+        async with self._load_watch(plan, names) as watch:
+            step.sent = await self._play(plan, names)
+        step.loads = watch.loads
+        step.traffic = list(traffic_of(step))
         await self._drain(expected, names)
         step.gateway = await self.crew.during(
             "asking the gateway", ASK_S, asyncio.to_thread(ask, self.control, "status")
@@ -313,6 +318,16 @@ class Laboratory:
         self.run.configuration["sender_real_time"] = told["real_time"]
         return msgspec.convert(told["sent"], Sent, strict=False)
 
+    def _load_watch(self, plan: StepPlan, names: list[str]) -> LoadWatch:
+        """What this step's roles use of processors, memory and network."""
+        pids = {
+            child.name: child.process.pid
+            for child in self.crew.children
+            if child.name in names or not child.name.startswith(CLIENT_PREFIX)
+        }
+        progress = self.crew.bus.progress
+        return LoadWatch(by_role(pids), plan.warm_up_s, lambda: progress.get(REPLAYER, {}))
+
     async def _watch(self, plan: StepPlan, names: list[str]) -> None:
         """Show how far the step is."""
         progress = self.crew.bus.progress
@@ -344,7 +359,7 @@ class Laboratory:
 
 def client_name(number: int) -> str:
     """What the client with this number (from 0) is called."""
-    return f"client-{number + 1}"
+    return f"{CLIENT_PREFIX}{number + 1}"
 
 
 def client_result(number: int, told: dict[str, Any]) -> ClientResult:

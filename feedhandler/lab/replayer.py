@@ -6,6 +6,7 @@ real-time priority where it may, and tells twice a second how far it is.
 
 import asyncio
 import itertools
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -120,8 +121,10 @@ class Replayer:
         """How far this role is."""
         if self._feeder is None:
             return {"share": 0.0}
-        whole = max(1, self._stretch.packets * self._feeder.lines)
-        return {"share": self._feeder.sent / whole}
+        packets, sent = max(1, self._stretch.packets), self._feeder.sent
+        frame_bytes = self._stock.bits_in(0, packets) / 8 / packets * sent
+        share = sent / (packets * self._feeder.lines)
+        return {"share": share, "at_ns": time.monotonic_ns(), "frame_bytes": round(frame_bytes)}
 
     async def close(self) -> None:
         """At the end of the role."""

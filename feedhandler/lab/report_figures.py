@@ -96,8 +96,8 @@ def _plans(run: Run) -> Iterator[_Plan]:
         if sweep.trials:
             yield (
                 f"sweep-{place + 1}",
-                f"Sweep of the {_swept(sweep.quantity)}: {sweep.bound}",
-                "Each trial; filled: kept the bound, hollow: did not.",
+                f"Sweep of the {_swept(sweep.quantity)}: {sweep.scenario}, {sweep.exchange}",
+                f"Each trial; filled: kept {sweep.bound} without a loss, hollow: did not.",
                 "",
                 partial(_sweep, sweep),
             )
@@ -279,9 +279,9 @@ def _sweep(sweep: Sweep, pyplot: Any, title: str) -> Any:
     titled(figure, title)
     scale = 1e6 if sweep.quantity == "rate" else 1
     for held, style, label in ((True, "full", "kept"), (False, "none", "left")):
-        trials = [trial for trial in sweep.trials if trial[2] == held]
-        values = [value / scale for value, _, _ in trials]
-        found = [found_ns / 1e6 for _, found_ns, _ in trials]
+        trials = [trial for trial in sweep.trials if trial.held == held]
+        values = [trial.value / scale for trial in trials]
+        found = [trial.found_ns / 1e6 for trial in trials]
         axes.plot(values, found, "o", color=colours(2)[0], fillstyle=style, label=label)
     bound_ms = bound_in_ms(sweep.bound)
     if bound_ms is not None:

@@ -197,8 +197,13 @@ def sweeps_table(run: Run) -> Table:
             _DASH if value is None else _quantity(sweep.quantity, value)
             for value in (sweep.held, sweep.failed)
         ]
-        rows.append((sweep.quantity, sweep.bound, *shown, str(len(sweep.trials))))
-    head = ("Quantity", "Bound", "Highest that kept it", "Lowest that did not", "Trials")
+        about = (sweep.scenario, sweep.exchange, sweep.quantity, sweep.bound)
+        why = next((trial.why for trial in reversed(sweep.trials) if trial.why), "")
+        rows.append((*about, *shown, str(len(sweep.trials)), why))
+    head = (
+        *("Scenario", "Exchange", "Quantity", "Bound"),
+        *("Highest that kept it", "Lowest that did not", "Trials", "Why the last one left it"),
+    )
     return Table("Sweeps", head, tuple(rows))
 
 

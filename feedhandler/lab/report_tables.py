@@ -90,9 +90,12 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 def groups(run: Run) -> list[Group]:
-    """The run's steps by what they have in common, in the order of the paper's tables."""
+    """The run's steps by what they have in common, in the order of the paper's tables; trials of a
+    sweep left out."""
     found: dict[tuple[str, str, str, str, float], list[Step]] = {}
     for step in run.steps:
+        if step.trial:
+            continue
         key = (step.scenario, step.exchange, step.broker, step.mode, step.rate_bps)
         found.setdefault(key, []).append(step)
     made = [

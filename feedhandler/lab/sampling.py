@@ -35,8 +35,13 @@ SAMPLES_MAX = 172_800
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
-#: By role, the bytes into and out of it beside its TCP sockets', since the start.
-Counted = Callable[[], Mapping[str, tuple[int, int]]]
+#: By role: a moment (of `time.monotonic`), and the bytes into and out of it by then, beside its TCP
+#: sockets'.
+Counts = Mapping[str, tuple[float, int, int]]
+
+
+def _nothing() -> Counts:
+    return {}
 
 
 class Usage(Struct):
@@ -122,7 +127,8 @@ class _Role:
 class Sampler:
     """Samples roles (name: process ids) from `start` to `stop`, each `interval_s`.
 
-    `counted` says what roles count of themselves. Raises OSError at the start where the kernel does
+    `counted` says what roles counted of themselves, at moments of their own: what it was at a
+    sample's moment lies between. Raises OSError at the start where the kernel does
     not tell of sockets.
     """
 
@@ -130,13 +136,14 @@ class Sampler:
         self,
         roles: Mapping[str, int | Iterable[int]],
         interval_s: float = INTERVAL_S,
-        counted: Counted = dict,
+        counted: Callable[[], Counts] = _nothing,
     ) -> None:
         self._roles = {
             name: _Role((pids,) if isinstance(pids, int) else pids) for name, pids in roles.items()
         }
         self._interval_s = interval_s
         self._counted = counted
+        self._counts: dict[str, list[tuple[float, int, int]]] = {name: [] for name in self._roles}
         self._rows: dict[str, list[tuple[float, ...]]] = {name: [] for name in self._roles}
         self._known: set[int] = set()
         self._ended = threading.Event()
@@ -154,9 +161,27 @@ class Sampler:
         self._ended.set()
         self._thread.join()
         self._sample(time.monotonic() - self._began)
-        return [
-            _loads(name, len(role.pids), self._rows[name]) for name, role in self._roles.items()
-        ]
+        return [self._loads(name) for name in self._roles]
+
+    def _loads(self, name: str) -> Loads:
+        """The samples of one role; the first is what is counted from."""
+        table = np.array(self._rows[name]).T
+        t_s, elapsed = table[0], np.diff(table[0])
+        ins, outs = table[4], table[5]
+        if self._counts[name]:
+            at_s, more_ins, more_outs = np.array(self._counts[name]).T
+            ins = ins + np.interp(t_s, at_s - self._began, more_ins)
+            outs = outs + np.interp(t_s, at_s - self._began, more_outs)
+        return Loads(
+            role=name,
+            processes=len(self._roles[name].pids),
+            t_s=t_s[1:],
+            user_cpu=_shares(table[1], elapsed),
+            system_cpu=_shares(table[2], elapsed),
+            rss_bytes=table[3][1:],
+            net_in_bytes=ins[1:] - ins[0],
+            net_out_bytes=outs[1:] - outs[0],
+        )
 
     def _run(self) -> None:
         for number in range(1, SAMPLES_MAX):
@@ -172,29 +197,14 @@ class Sampler:
             self._known = set(connections)
             for role in self._roles.values():
                 role.sockets.update(*(sockets_of(pid) for pid in role.pids))
-        counted = self._counted()
+        counts = self._counted()
         for name, role in self._roles.items():
             role.read()
             role.count(connections)
-            user_s, system_s, rss, ins, outs = role.totals()
-            more_in, more_out = counted.get(name, (0, 0))
-            self._rows[name].append((t_s, user_s, system_s, rss, ins + more_in, outs + more_out))
-
-
-def _loads(name: str, processes: int, rows: list[tuple[float, ...]]) -> Loads:
-    """The samples of one role; the first is what is counted from."""
-    table = np.array(rows).T
-    elapsed = np.diff(table[0])
-    return Loads(
-        role=name,
-        processes=processes,
-        t_s=table[0][1:],
-        user_cpu=_shares(table[1], elapsed),
-        system_cpu=_shares(table[2], elapsed),
-        rss_bytes=table[3][1:],
-        net_in_bytes=table[4][1:] - table[4][0],
-        net_out_bytes=table[5][1:] - table[5][0],
-    )
+            self._rows[name].append((t_s, *role.totals()))
+            told = self._counts[name]
+            if name in counts and (not told or told[-1] != counts[name]):
+                told.append(counts[name])
 
 
 def _shares(seconds: np.ndarray, elapsed: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 
 from feedhandler.codecs.errors import UsageError
+from feedhandler.lab import report, report_tables
 from feedhandler.lab.laboratory import Laboratory
 from feedhandler.lab.plan import Plan
 from feedhandler.lab.results import Run, write_run
@@ -45,7 +46,10 @@ async def _measure(plan: Plan) -> int:
 
 def _tell(run: Run, plan: Plan) -> int:
     path = write_run(run, plan.out)
+    *_, page = report.write(run, plan.out)
+    print(report_tables.text(run))
     print(f"written: {path}")
+    print(f"written: {page}")
     for finding in run.findings:
         complain(f"lab: {finding}")
     return ExitCode.FOUND if run.findings else ExitCode.OK

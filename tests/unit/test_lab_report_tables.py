@@ -130,6 +130,10 @@ def test_csv_and_json_hold_the_same_figures() -> None:
     assert [line["lost"] for line in lines] == ["3", "0"]
 
 
+def test_trials_of_a_sweep_are_no_tables() -> None:
+    assert report_tables.groups(Run(steps=[exact(trial=True)])) == []
+
+
 def test_words_stand_to_the_left_and_figures_to_the_right() -> None:
     text = report_tables.aligned(("Name", "N"), [("a", "1"), ("bcdef", "22.5"), ("c", "-")])
     assert text == "Name      N\n-----  ----\na         1\nbcdef  22.5\nc         -\n"
@@ -222,12 +226,12 @@ def test_a_missed_bar_says_by_how_much() -> None:
 
 def test_a_sweep_tells_the_last_that_kept_the_bound() -> None:
     sweeps = [
-        Sweep(quantity="rate", bound="p90=1ms", held=80e6, failed=160e6),
+        *report_kit.run(1, sweep=True).sweeps,
         Sweep(quantity="clients", bound="p90=1ms", held=12, failed=None),
     ]
     assert report_loads.sweeps_table(Run(sweeps=sweeps)).rows == (
-        ("rate", "p90=1ms", "80 Mbps", "160 Mbps", "0"),
-        ("clients", "p90=1ms", "12 clients", "-", "0"),
+        *[("packets", "direct", "rate", "p90=1ms", "80 Mbps", "160 Mbps", "3", "p90 is 2 ms")],
+        *[("packets", "direct", "clients", "p90=1ms", "12 clients", "-", "0", "")],
     )
 
 
