@@ -113,7 +113,7 @@ class Laboratory:
         await self.crew.greeted("starting the roles", START_S, REPLAYER)
         await self._load()
         await self._start_gateway()
-        self._keep_apart()
+        self._arrange()
 
     async def _have_clients(self, count: int) -> list[str]:
         """Names of the first so many clients, which are started where they are not there yet."""
@@ -232,16 +232,20 @@ class Laboratory:
             for number in range(2)
         ]
 
-    def _keep_apart(self) -> None:
-        """Sender and gateway on one processor, clients on the others; see `processors`."""
-        if not self.plan.apart:
-            self.run.configuration["processors"] = "shared by all roles"
-            return
+    def _arrange(self) -> None:
+        """Sender and gateway on one processor, clients on the others, all of them before what else
+        runs here; see `processors`."""
         first, second = processors.split()
+        record: dict[str, Any] = {"apart": self.plan.apart}
+        if self.plan.apart:
+            record |= processors.describe()
+        before = [processors.put_first(child.process.pid) for child in self.crew.children]
+        record["nice"] = processors.NICE if all(before) else 0
         for child in self.crew.children:
-            mine = first if child.name in (GATEWAY, REPLAYER) else second
-            processors.pin(child.process.pid, mine)
-        self.run.configuration["processors"] = processors.describe()
+            if self.plan.apart:
+                mine = first if child.name in (GATEWAY, REPLAYER) else second
+                processors.pin(child.process.pid, mine)
+        self.run.configuration["processors"] = record
 
     # -- one step ---------------------------------------------------------------------------
 
@@ -249,7 +253,7 @@ class Laboratory:
         """Take the roles through one step; what it found is appended to the run."""
         self.view.begin(plan)
         names = await self._have_clients(plan.clients)
-        self._keep_apart()
+        self._arrange()
         step = Step(
             scenario=plan.scenario,
             exchange=plan.exchange,
