@@ -27,15 +27,15 @@ import numpy as np
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.replay.capture import Truncation
-from feedhandler.replay.inject import Injector
 from feedhandler.replay.pace import Pace
 from feedhandler.replay.pipeline import BatchSource, Pipeline
-from feedhandler.replay.player_blocks import Preparer
+from feedhandler.replay.player_blocks import make_preparer
 from feedhandler.replay.player_reading import ReadAhead
 from feedhandler.replay.player_senders import Transport, udp
 from feedhandler.replay.player_source import Chunk, Key, chunks_of
 from feedhandler.replay.sender import Progress
 from feedhandler.replay.sender_lines import MulticastLine, open_lines
+from feedhandler.replay.stamps import Stamper
 
 #: How often the sending thread looks for a stop while nothing is ready.
 STOP_POLL_S = 0.05
@@ -100,8 +100,9 @@ class Player:
     `source`: a `Capture`, a `Pipeline`, or an iterable of `Datagram`, `(time_ns, payload)` or
     `(time_ns, payload, line name)` in rising time. `key`: how a datagram finds its channel where
     lines have several groups: None for the capture's own `(group, port)`, a `PayloadField`, or a
-    function of the payload. `seed` and `spare_shared` are the `Injector`'s. `transport` is how they
-    travel (`player_senders`): through UDP sockets, unless it says as raw frames.
+    function of the payload. `seed` and `spare_shared` are the `Injector`'s. `stamper` writes other
+    send times into a capture's packets. `transport` is how they travel (`player_senders`): through
+    UDP sockets, unless it says as raw frames.
     Raises `ConfigError` or `UsageError` for lines that cannot be opened.
     """
 
@@ -114,21 +115,20 @@ class Player:
         pace: Pace | None = None,
         seed: int = 0,
         spare_shared: bool = False,
+        stamper: Stamper | None = None,
         transport: Transport | None = None,
     ) -> None:
         pace = pace or Pace()
         self._paced = pace.has_schedule
-        if not self._paced and any(line.faults.shifts_time for line in lines):
-            raise UsageError("flat out there is no time to delay", "give a pace, or no delay")
         self._source = source
         self._lines = list(lines)
         self._key = key
         transport = transport or udp()
+        self._preparer = make_preparer(
+            lines, pace, seed=seed, spare_shared=spare_shared, stamper=stamper
+        )
         self._open = open_lines(lines, transport.open_socket)
         self._sender = transport.make_sender(self._open)
-        self._injector = Injector([line.faults for line in lines], seed, spare_shared)
-        delay_min_ns = min(line.faults.delay_us for line in lines) * 1_000
-        self._preparer = Preparer(self._open.table, self._injector, pace, delay_min_ns)
         self._reading = ReadAhead(
             self._preparer, self._chunks(source), lambda: self._sender.shift_ns
         )
@@ -281,7 +281,7 @@ class Player:
                 spared=counts.spared,
             )
             for number, (line, counts) in enumerate(
-                zip(self._lines, self._injector.counts, strict=True)
+                zip(self._lines, self._preparer.injector.counts, strict=True)
             )
         ]
 

@@ -8,7 +8,7 @@ the same blocks are counted by a dry run and written into a capture. Sans-IO.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,8 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.replay.inject import Injector, LineSends
 from feedhandler.replay.pace import Pace, Schedule
 from feedhandler.replay.player_source import Chunk
-from feedhandler.replay.sender_lines import NO_DESTINATION
+from feedhandler.replay.sender_lines import NO_DESTINATION, MulticastLine, number_lines
+from feedhandler.replay.stamps import Stamper
 
 #: Payload bytes that delays and reordering may hold back.
 HELD_BYTES_MAX = 256 << 20
@@ -111,15 +112,23 @@ class Preparer:
     """Turns chunks of a source into blocks; see the module's text.
 
     `table` u16[lines, channels]: a destination's number, or `NO_DESTINATION`. `delay_min_ns`: the
-    least that any line's faults delay everything. `datagrams` were read from the source, `unmapped`
-    of them belong to no line.
+    least that any line's faults delay everything. `stamper` writes send times, where they change.
+    `datagrams` were read from the source, `unmapped` of them belong to no line.
     """
 
-    def __init__(self, table: Array, injector: Injector, pace: Pace, delay_min_ns: int = 0) -> None:
+    def __init__(
+        self,
+        table: Array,
+        injector: Injector,
+        pace: Pace,
+        delay_min_ns: int = 0,
+        stamper: Stamper | None = None,
+    ) -> None:
         self.datagrams = 0
         self.unmapped = 0
+        self.injector = injector
         self._table = table
-        self._injector = injector
+        self._stamper = stamper
         self._pace = pace
         self._schedule = Schedule(pace)
         self._delay_min_ns = delay_min_ns
@@ -127,15 +136,19 @@ class Preparer:
         self._held: _Sends | None = None
         self._next_index = 0
 
-    def begin(self) -> None:
-        """What comes next is a beginning: its first datagram is due at 0, nothing is held back."""
+    def begin(self, start_ns: int = 0) -> None:
+        """What comes next is a beginning: its first datagram is due at 0, which is `start_ns` after
+        1970 UTC, and nothing is held back."""
+        if self._stamper is not None:
+            self._stamper.begin(start_ns)
         self._schedule = Schedule(self._pace)
-        self._injector.restart()
+        self.injector.restart()
         self._chunks = []
         self._held = None
 
-    def block(self, chunk: Chunk) -> Block:
-        """The sends that `chunk` makes possible."""
+    def block(self, chunk: Chunk, late_ns: int = 0) -> Block:
+        """The sends that `chunk` makes possible; `late_ns` later than due, as the time of day has
+        it (pauses so far)."""
         self.datagrams += len(chunk.time_ns)
         present = [row[chunk.channel] != NO_DESTINATION for row in self._table]
         for line, mask in enumerate(present):
@@ -144,17 +157,19 @@ class Preparer:
                 mask &= (chunk.only_line < 0) | (chunk.only_line == line)
         self.unmapped += int((~np.logical_or.reduce(present)).sum())
         due_ns = self._schedule.due_ns(chunk.time_ns, chunk.length)
+        if self._stamper is not None and chunk.batch is not None:
+            self._stamper(chunk.batch, due_ns, late_ns)
         self._chunks.append((self._next_index, chunk))
         self._next_index += len(chunk.time_ns)
         whole = all(mask.all() for mask in present)
-        planned = self._injector.plan(due_ns, None if whole else present)
+        planned = self.injector.plan(due_ns, None if whole else present)
         # Nothing that comes later leaves before the last of this chunk would, plus the delay.
         horizon_ns = int(due_ns[-1]) + self._delay_min_ns if len(due_ns) else 0
         return self._release(_gather(self._held, planned), horizon_ns, chunk.share_done)
 
     def last_block(self) -> Block:
         """What faults have held back until the end."""
-        sends = _gather(self._held, self._injector.finish())
+        sends = _gather(self._held, self.injector.finish())
         return self._release(sends, np.iinfo(np.int64).max, 1.0)
 
     def _release(self, sends: _Sends, horizon_ns: int, share_done: float) -> Block:
@@ -185,7 +200,7 @@ class Preparer:
 
     def _forget(self) -> None:
         """Let go of chunks that nothing refers to any more. Raises `UsageError` at the bound."""
-        oldest = self._injector.oldest_held
+        oldest = self.injector.oldest_held
         if self._held is not None:
             oldest = min(oldest, int(self._held.index.min()))
         while self._chunks and self._chunks[0][0] + len(self._chunks[0][1].time_ns) <= oldest:
@@ -195,3 +210,29 @@ class Preparer:
                 f"delay and reordering hold more than {HELD_BYTES_MAX >> 20} MiB back",
                 "lower the delay or the pace",
             )
+
+
+def make_preparer(
+    lines: Sequence[MulticastLine],
+    pace: Pace,
+    *,
+    seed: int = 0,
+    spare_shared: bool = False,
+    stamper: Stamper | None = None,
+) -> Preparer:
+    """A preparer for these lines, whose destinations are numbered by `number_lines`; `seed` and
+    `spare_shared` are the `Injector`'s. Raises `UsageError` for delays without a schedule."""
+    table = number_lines(lines).table
+    if not pace.has_schedule and any(line.faults.shifts_time for line in lines):
+        raise UsageError("flat out there is no time to delay", "give a pace, or no delay")
+    injector = Injector([line.faults for line in lines], seed, spare_shared)
+    delay_min_ns = min(line.faults.delay_us for line in lines) * 1_000
+    return Preparer(table, injector, pace, delay_min_ns, stamper)
+
+
+def all_blocks(preparer: Preparer, chunks: Iterable[Chunk], start_ns: int = 0) -> Iterator[Block]:
+    """Every block of the chunks, the last one included; `start_ns` as `Preparer.begin` has it."""
+    preparer.begin(start_ns)
+    for chunk in chunks:
+        yield preparer.block(chunk)
+    yield preparer.last_block()

@@ -94,10 +94,11 @@ class ReadAhead:
         anchor_ns = 0
         try:
             for chunk in chunks:
+                shift_ns = self._shift_ns()
                 if not anchor_ns:
-                    anchor_ns = time.monotonic_ns() + START_LEAD_NS - self._shift_ns()
-                    self._preparer.begin()
-                if not self._put(Ready(turn, anchor_ns, self._preparer.block(chunk))):
+                    anchor_ns = time.monotonic_ns() + START_LEAD_NS - shift_ns
+                    self._preparer.begin(time.time_ns() + START_LEAD_NS - shift_ns)
+                if not self._put(Ready(turn, anchor_ns, self._preparer.block(chunk, shift_ns))):
                     return
             anchor_ns = anchor_ns or time.monotonic_ns() - self._shift_ns()
             if self._put(Ready(turn, anchor_ns, self._preparer.last_block())):

@@ -65,6 +65,16 @@ class MulticastLine:
 
 
 @dataclasses.dataclass(frozen=True)
+class NumberedLines:
+    """Numbered destinations, nothing opened. `destinations` are (line number, group, port), the
+    rest is as `OpenLines` has it."""
+
+    destinations: list[tuple[int, str, int]]
+    channels: list[Hashable]
+    table: np.ndarray[Any, Any]
+
+
+@dataclasses.dataclass(frozen=True)
 class OpenLines:
     """Open sockets, one a line, and numbered destinations.
 
@@ -123,14 +133,8 @@ def _interface(interface: str) -> tuple[bytes, int]:
     return b"\0" * 4, socket.if_nametoindex(interface)
 
 
-def open_lines(
-    lines: Sequence[MulticastLine],
-    open_socket: Callable[[str], socket.socket] = open_multicast_sender,
-) -> OpenLines:
-    """Open every line; `open_socket` makes the socket out of a line's interface.
-
-    Raises `ConfigError` for an interface, `UsageError` for mixed groups.
-    """
+def number_lines(lines: Sequence[MulticastLine]) -> NumberedLines:
+    """Number the lines' destinations. Raises `UsageError` for mixed groups."""
     if not lines:
         raise UsageError("there is no line to send to", "give at least line A")
     mapped = [isinstance(line.groups, Mapping) for line in lines]
@@ -144,18 +148,36 @@ def open_lines(
         for key in line.groups if isinstance(line.groups, Mapping) else ():
             channels.setdefault(key, len(channels))
     table = np.full((len(lines), max(1, len(channels))), NO_DESTINATION, np.uint16)
+    destinations: list[tuple[int, str, int]] = []
+    for number, line in enumerate(lines):
+        groups = line.groups if isinstance(line.groups, Mapping) else {None: line.groups}
+        for key, (group, port) in groups.items():
+            table[number, channels.get(key, 0)] = len(destinations)
+            destinations.append((number, group, port))
+    if len(destinations) >= NO_DESTINATION:
+        raise UsageError(
+            f"{len(destinations):,} groups and ports are too many to send to", "choose a part"
+        )
+    return NumberedLines(destinations, list(channels), table)
+
+
+def open_lines(
+    lines: Sequence[MulticastLine],
+    open_socket: Callable[[str], socket.socket] = open_multicast_sender,
+) -> OpenLines:
+    """Open every line; `open_socket` makes the socket out of a line's interface.
+
+    Raises `ConfigError` for an interface, `UsageError` for mixed groups.
+    """
+    numbered = number_lines(lines)
     sockets: list[socket.socket] = []
-    destinations: list[tuple[socket.socket, str, int]] = []
     try:
-        for number, line in enumerate(lines):
+        for line in lines:
             sockets.append(open_socket(line.interface))
-            groups = line.groups if isinstance(line.groups, Mapping) else {None: line.groups}
-            for key, (group, port) in groups.items():
-                table[number, channels.get(key, 0)] = len(destinations)
-                destinations.append((sockets[-1], group, port))
     except BaseException:
         for sock in sockets:
             sock.close()
         raise
+    destinations = [(sockets[line], group, port) for line, group, port in numbered.destinations]
     interfaces = [line.interface for line in lines]
-    return OpenLines(sockets, interfaces, destinations, list(channels), table)
+    return OpenLines(sockets, interfaces, destinations, numbered.channels, numbered.table)
