@@ -40,10 +40,6 @@ class BatchSource(Protocol):
         """Where the latest reading found the source cut short."""
         ...
 
-    def once(self) -> "Pipeline":
-        """The same played once, for whoever only wants to know what is in it."""
-        return Pipeline(self.captures, selection=self.selection, feed=self.feed)
-
     def batches(self) -> Iterator[DatagramBatch]:
         """All datagrams, from the beginning."""
         ...
@@ -121,6 +117,10 @@ class Pipeline:
             headers=self._headers,
             from_ns=time_ns,
         )
+
+    def once(self) -> "Pipeline":
+        """The same played once, for whoever only wants to know what is in it."""
+        return Pipeline(self.captures, selection=self.selection, feed=self.feed)
 
     def batches(self) -> Iterator[DatagramBatch]:
         """The datagrams that are meant, none of the batches empty.
