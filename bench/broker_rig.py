@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.rig import SERVICE, Rig
+from feedhandler.lab.brokers.process import free_ports
 from feedhandler.observe.settings import MetricsConfig
 from feedhandler.publish_settings import PublishConfig
 from tests.broker_kit import USER, VHOST, RabbitMQ3
 from tests.broker_kit.clients import LAST, connected
-from tests.broker_kit.process import free_ports
 
 EXCHANGE = "market"
 SAMPLE_SECONDS = 0.5

@@ -1,16 +1,46 @@
 """Real brokers for the tests and benchmarks, each on loopback, started and stopped by process id.
 
-`RabbitMQ3`, `RabbitMQ4`, `Artemis` and `BrokerJ` have one manner (`process.Broker`): `start`,
-`stop`, `kill`, `freeze` and `thaw` the process on data of its own; declare `exchange` and `queue`
-by the broker's own management. `places` knows where they are installed, and `install` puts them
-there. Nothing here needs more than Python's library; `clients`, which consumes, needs proton.
+`RabbitMQ3`, `RabbitMQ4`, `Artemis` and `BrokerJ` are the laboratory's (`feedhandler.lab.brokers`),
+modest ones: a test wants little of them, and several run side by side. Their user's password is one
+that wants escaping in a URL. `install` puts them where `places` looks. Nothing here needs more than
+Python's library; `clients`, which consumes, needs proton.
 """
 
-from .artemis import Artemis
-from .brokerj import BrokerJ
-from .places import Absent
-from .process import PASSWORD, USER, VHOST, Broker
-from .rabbitmq import RabbitMQ, RabbitMQ3, RabbitMQ4
+from pathlib import Path
+
+from feedhandler.lab import brokers
+from feedhandler.lab.brokers import USER, VHOST, Absent, Broker, RabbitMQ, places
+
+PASSWORD = "s3cret/%?"
+
+
+class RabbitMQ3(brokers.RabbitMQ3):
+    """A modest one."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, PASSWORD, modest=True)
+
+
+class RabbitMQ4(brokers.RabbitMQ4):
+    """A modest one."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, PASSWORD, modest=True)
+
+
+class Artemis(brokers.Artemis):
+    """A modest one."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, PASSWORD, modest=True)
+
+
+class BrokerJ(brokers.BrokerJ):
+    """A modest one."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, PASSWORD, modest=True)
+
 
 #: By the fixture's name.
 BROKERS: dict[str, type[Broker]] = {
@@ -32,4 +62,5 @@ __all__ = [
     "RabbitMQ",
     "RabbitMQ3",
     "RabbitMQ4",
+    "places",
 ]

@@ -9,7 +9,7 @@ from proton.handlers import MessagingHandler
 from proton.reactor import Container, SenderOption
 from proton.utils import BlockingConnection
 
-from .process import USER, Broker
+from feedhandler.lab.brokers import USER, Broker
 
 CONSUME_SECONDS = 10.0
 CREDIT = 500

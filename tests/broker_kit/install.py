@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
-from . import places
+from feedhandler.lab.brokers import places
 
 APT = Path("/etc/apt")
 #: The Debian that has RabbitMQ 4, and the Maven plug-in that fetches and unpacks.

@@ -23,10 +23,10 @@ def test_packets_and_batches_arrive_byte_for_byte_and_in_order(
     rabbitmq4: RabbitMQ4, grain: str
 ) -> None:
     broker, name = rabbitmq4, f"publish {grain}/%"
-    queue, exchange = f"publish.{grain}", quote(name, safe="")
-    broker.exchange(exchange)
-    broker.queue(queue, exchange, "#")
-    broker.queue(f"{queue}.105", exchange, "euronext.105")
+    queue = f"publish.{grain}"
+    broker.exchange(name)
+    broker.queue(queue, name, "#")
+    broker.queue(f"{queue}.105", name, "euronext.105")
 
     async def story() -> None:
         async with publishing(broker, exchange=name, grain=grain, require_route=True) as rig:
@@ -130,6 +130,6 @@ def test_a_queue_takes_everything(rabbitmq4: RabbitMQ4) -> None:
         async with publishing(broker, queue="publish/all") as rig:
             await rig.both(1, 50)
             await rig.confirmed()
-            check_stream(await in_thread(consume, broker, "publish%2Fall"), 50, 105)
+            check_stream(await in_thread(consume, broker, "publish/all"), 50, 105)
 
     asyncio.run(story())

@@ -1,23 +1,22 @@
 """A broker as a process: started until it says that it is ready, ended by its process id.
 
-What every kind has, besides: ports of loopback that nobody has, one user with a password that
-wants escaping in a URL, and names for what tests declare in it.
+What every kind has, besides: ports of loopback that nobody has, one user and one virtual host. A
+*modest* broker takes as little of the machine as will do, for tests; else it is as its project
+delivers it, but for what it would do while it has nothing to do.
 """
 
-import base64
 import collections
-import http.client
-import json
+import secrets
 import signal
 import socket
 import subprocess
 import threading
-import time
 from pathlib import Path
-from typing import Any, ClassVar
-from urllib.parse import quote
+from typing import ClassVar
 
-USER, PASSWORD, VHOST = "feed", "s3cret/%?", "market"
+from feedhandler.lab.brokers.declaring import BrokerFailed, Declares
+
+USER, VHOST = "feed", "market"
 #: How long a broker may take to start or to end.
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
@@ -34,29 +33,24 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-class Broker:
-    """One broker in `folder`, which is there and empty; `start`, `kill` and `stop` it at will."""
+class Broker(Declares):
+    """One broker in `folder`, which is there and empty; `start`, `kill` and `stop` it at will.
 
-    #: As `[[publish]] kind` calls it.
-    kind: ClassVar[str]
+    `password`: its user's; a random one where none is given.
+    """
+
     #: What it prints when it takes connections.
     READY: ClassVar[str]
-    #: As the AMQP open frame's hostname: the virtual host, where that is how to name it.
-    virtual_host: str | None = None
     #: The management's URL, of a broker that has one which a publisher asks.
     management: str = ""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, password: str = "", modest: bool = False) -> None:
+        (port,) = free_ports(1)
+        super().__init__("127.0.0.1", port, 0, USER, password or secrets.token_hex(12), VHOST)
         self.folder = folder
-        (self.port,) = free_ports(1)
-        self.password = PASSWORD
+        self.modest = modest
         self._server: subprocess.Popen[str] | None = None
         self.said: collections.deque[str] = collections.deque(maxlen=LINES)
-
-    @property
-    def url(self) -> str:
-        """For a publisher, password included."""
-        return f"amqp://{USER}:{quote(self.password, safe='')}@127.0.0.1:{self.port}"
 
     # -- the process ------------------------------------------------------------------------
 
@@ -69,7 +63,8 @@ class Broker:
         raise AssertionError("each kind has its own")
 
     def start(self) -> None:
-        """Start, and wait until it says that it is ready."""
+        """Start, and wait until it says that it is ready. Raises `BrokerFailed`; what it said is in
+        `said`."""
         server = self._server = subprocess.Popen(
             self.command(),
             env=self.environment(),
@@ -98,7 +93,8 @@ class Broker:
         threading.Thread(target=listen, daemon=True).start()
         if not ready.wait(START_SECONDS) or not told:
             self.kill()
-            raise AssertionError(f"{self.kind} did not start:\n{''.join(said)}")
+            last = next((line.strip() for line in reversed(said) if line.strip()), "no word")
+            raise BrokerFailed(f"{self.kind} did not start: {last}")
 
     @property
     def pid(self) -> int:
@@ -140,48 +136,3 @@ class Broker:
     def discard(self) -> None:
         """End whatever runs for it, at once: nobody wants its data any more."""
         self.kill()
-
-    # -- what is in it ----------------------------------------------------------------------
-
-    def exchange(self, name: str, kind: str = "topic", **arguments: Any) -> None:
-        """Declare a durable exchange, or what this kind has instead."""
-        raise AssertionError("each kind has its own")
-
-    def queue(self, name: str, exchange: str, *keys: str) -> None:
-        """Declare a durable queue, and bind it to an exchange."""
-        raise AssertionError("each kind has its own")
-
-    def source(self, queue: str) -> str:
-        """The address that a consumer of a queue attaches to."""
-        return queue
-
-    def empty(self, queue: str) -> None:
-        """Remove every message from a queue that nobody consumes."""
-        raise AssertionError("each kind has its own")
-
-    def count(self, queue: str) -> int:
-        """How many messages are in a queue, as the management knows, which may lag behind."""
-        raise AssertionError("each kind has its own")
-
-
-def call(port: int, method: str, path: str, password: str, body: Any = None) -> Any:
-    """One request of JSON to a broker's management; an error status raises AssertionError."""
-    token = base64.b64encode(f"{USER}:{password}".encode()).decode()
-    deadline = time.monotonic() + START_SECONDS
-    while True:
-        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
-        try:
-            connection.request(
-                method,
-                path,
-                None if body is None else json.dumps(body),
-                {"Authorization": f"Basic {token}", "Content-Type": "application/json"},
-            )
-            answer = connection.getresponse()
-            content = answer.read()
-            assert answer.status < 400, f"{method} {path}: {answer.status} {content!r}"
-            return json.loads(content) if content else None
-        except OSError:
-            assert time.monotonic() < deadline, "the management does not answer"
-        finally:
-            connection.close()

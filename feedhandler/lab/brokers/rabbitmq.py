@@ -11,16 +11,17 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import quote
 
-from . import places
-from .process import PASSWORD, STOP_SECONDS, USER, VHOST, Broker, call, free_ports
+from feedhandler.lab.brokers import places
+from feedhandler.lab.brokers.declaring import Declares
+from feedhandler.lab.brokers.process import STOP_SECONDS, Broker, free_ports
 
-_CONFIG = f"""\
-listeners.tcp.1 = 127.0.0.1:{{amqp}}
+_CONFIG = """\
+listeners.tcp.1 = 127.0.0.1:{port}
 management.tcp.ip = 127.0.0.1
-management.tcp.port = {{http}}
-default_user = {USER}
-default_pass = {PASSWORD}
-default_vhost = {VHOST}
+management.tcp.port = {http_port}
+default_user = {user}
+default_pass = {password}
+default_vhost = {vhost}
 loopback_users = none
 """
 _TLS = """\
@@ -37,17 +38,89 @@ auth_mechanisms.3 = EXTERNAL
 """
 
 
-class RabbitMQ(Broker):
-    """What both versions have in common."""
+class RabbitMQDeclares(Declares):
+    """Exchanges, queues and bindings over the management plugin, which must be enabled."""
+
+    HTTP_PORT = 15672
+
+    @property
+    def virtual_host(self) -> str:
+        return f"vhost:{self.vhost}"
+
+    @property
+    def url(self) -> str:
+        return f"{super().url}/{quote(self.vhost, safe='')}"
+
+    def api(self, method: str, path: str, body: Any = None) -> Any:
+        """One call of the management API; `path` below `/api/`."""
+        return self.call(method, f"/api/{path}", body)
+
+    def _in(self, what: str, *names: str) -> str:
+        """The path of something in the virtual host."""
+        return "/".join((what, *(quote(name, safe="") for name in (self.vhost, *names))))
+
+    def version(self) -> str:
+        return f"RabbitMQ {self.api('GET', 'overview')['rabbitmq_version']}"
+
+    def exchange(self, name: str, kind: str = "topic", **arguments: Any) -> None:
+        body = {"type": kind, "durable": True, "arguments": arguments}
+        self.api("PUT", self._in("exchanges", name), body)
+
+    def queue(
+        self, name: str, exchange: str, *keys: str, durable: bool = True, bytes_max: int = 0
+    ) -> None:
+        bound = {"x-max-length-bytes": bytes_max} if bytes_max else {}
+        self.api("PUT", self._in("queues", name), {"durable": durable, "arguments": bound})
+        for key in keys:
+            at = f"{self._in('bindings')}/e/{quote(exchange, safe='')}/q/{quote(name, safe='')}"
+            self.api("POST", at, {"routing_key": key, "arguments": {}})
+
+    def unbind(self, name: str, exchange: str, key: str) -> None:
+        """Let an exchange bring a queue no more of one key."""
+        words = "/".join(quote(each, safe="") for each in (exchange, "q", name, key))
+        self.api("DELETE", f"{self._in('bindings')}/e/{words}")
+
+    def delete(self, queue: str) -> None:
+        self.api("DELETE", self._in("queues", queue))
+
+    def delete_exchange(self, name: str) -> None:
+        self.api("DELETE", self._in("exchanges", name))
+
+    def empty(self, queue: str) -> None:
+        self.api("DELETE", f"{self._in('queues', queue)}/contents")
+
+    def count(self, queue: str) -> int:
+        return int(self.api("GET", self._in("queues", queue)).get("messages", 0))
+
+
+class RabbitMQ3Declares(RabbitMQDeclares):
+    """Of version 3, addresses of the first version."""
+
+    kind = "rabbitmq-3"
+
+    def source(self, queue: str) -> str:
+        return f"/amq/queue/{queue}"
+
+
+class RabbitMQ4Declares(RabbitMQDeclares):
+    """Of version 4, addresses of the second version."""
+
+    kind = "rabbitmq-4"
+
+    def source(self, queue: str) -> str:
+        return f"/queues/{quote(queue, safe='')}"
+
+
+class RabbitMQ(RabbitMQDeclares, Broker):
+    """What both versions have in common as a process."""
 
     READY = "Starting broker... completed"
-    virtual_host = f"vhost:{VHOST}"
-    #: Processors that it may take.
-    schedulers = 1
     PLUGINS: ClassVar[str]
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
+    def __init__(self, folder: Path, password: str = "", modest: bool = False) -> None:
+        Broker.__init__(self, folder, password, modest)
+        #: Processors that it may take; 0: all.
+        self.schedulers = 1 if modest else 0
         self.http_port, self._distribution, self._mapper = free_ports(3)
         self.management = f"http://127.0.0.1:{self.http_port}"
         #: The folder as the broker sees it.
@@ -55,12 +128,8 @@ class RabbitMQ(Broker):
         self._epmd: subprocess.Popen[bytes] | None = None
         for part in ("data", "log", "home"):
             (folder / part).mkdir()
-        (folder / "rabbitmq.conf").write_text(_CONFIG.format(amqp=self.port, http=self.http_port))
+        (folder / "rabbitmq.conf").write_text(_CONFIG.format(**vars(self)))
         (folder / "plugins").write_text(f"[{self.PLUGINS}].")
-
-    @property
-    def url(self) -> str:
-        return f"{super().url}/{VHOST}"
 
     # -- the process ------------------------------------------------------------------------
 
@@ -81,8 +150,10 @@ class RabbitMQ(Broker):
 
     def environment(self) -> dict[str, str]:
         inside = self.inside
-        # Schedulers that wait do not spin, for the tests' sake.
-        quiet = f"+S {self.schedulers}:{self.schedulers} +sbwt none +sbwtdcpu none +sbwtdio none"
+        # Schedulers that wait do not spin: others want the processor.
+        quiet = "+sbwt none +sbwtdcpu none +sbwtdio none"
+        if self.schedulers:
+            quiet = f"+S {self.schedulers}:{self.schedulers} {quiet}"
         loopback = "-kernel inet_dist_use_interface {127,0,0,1} -start_epmd false"
         return {
             "PATH": os.environ.get("PATH", "/usr/sbin:/usr/bin:/sbin:/bin"),
@@ -118,46 +189,15 @@ class RabbitMQ(Broker):
             self._epmd.wait(STOP_SECONDS)
             self._epmd = None
 
-    # -- what is in it ----------------------------------------------------------------------
 
-    def api(self, method: str, path: str, body: Any = None) -> Any:
-        """One call of the management API; `path` below `/api/`."""
-        return call(self.http_port, method, f"/api/{path}", self.password, body)
-
-    def exchange(self, name: str, kind: str = "topic", **arguments: Any) -> None:
-        body = {"type": kind, "durable": True, "arguments": arguments}
-        self.api("PUT", f"exchanges/{VHOST}/{name}", body)
-
-    def queue(self, name: str, exchange: str, *keys: str) -> None:
-        self.api("PUT", f"queues/{VHOST}/{name}", {"durable": True})
-        for key in keys:
-            at = f"bindings/{VHOST}/e/{exchange}/q/{name}"
-            self.api("POST", at, {"routing_key": key, "arguments": {}})
-
-    def unbind(self, name: str, exchange: str, key: str) -> None:
-        """Let an exchange bring a queue no more of one key."""
-        self.api("DELETE", f"bindings/{VHOST}/e/{exchange}/q/{name}/{quote(key, safe='')}")
-
-    def delete(self, name: str) -> None:
-        """Remove a queue with what is in it."""
-        self.api("DELETE", f"queues/{VHOST}/{name}")
-
-    def empty(self, queue: str) -> None:
-        self.api("DELETE", f"queues/{VHOST}/{queue}/contents")
-
-    def count(self, queue: str) -> int:
-        return int(self.api("GET", f"queues/{VHOST}/{queue}").get("messages", 0))
-
-
-class RabbitMQ3(RabbitMQ):
+class RabbitMQ3(RabbitMQ3Declares, RabbitMQ):
     """AMQP 1.0 by its plugin, addresses of the first version."""
 
-    kind = "rabbitmq-3"
     PLUGINS = "rabbitmq_amqp1_0,rabbitmq_management,rabbitmq_auth_mechanism_ssl"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, password: str = "", modest: bool = False) -> None:
         places.rabbitmq_3()
-        super().__init__(folder)
+        RabbitMQ.__init__(self, folder, password, modest)
         self.tls_port = 0
         self.ca = ""
 
@@ -172,25 +212,21 @@ class RabbitMQ3(RabbitMQ):
     @property
     def tls_url(self) -> str:
         """As `url`, with TLS."""
-        return self.sealed(super().url.partition("//")[2].rpartition("@")[0] + "@")
+        return self.sealed(self.url.partition("//")[2].rpartition("@")[0] + "@")
 
     def sealed(self, user: str) -> str:
         """With TLS, as somebody else: `user` is all of the URL up to and with the `@`."""
-        return f"amqps://{user}127.0.0.1:{self.tls_port}/{VHOST}"
-
-    def source(self, queue: str) -> str:
-        return f"/amq/queue/{queue}"
+        return f"amqps://{user}127.0.0.1:{self.tls_port}/{self.vhost}"
 
 
-class RabbitMQ4(RabbitMQ):
+class RabbitMQ4(RabbitMQ4Declares, RabbitMQ):
     """AMQP 1.0 as its own protocol, addresses of the second version."""
 
-    kind = "rabbitmq-4"
     PLUGINS = "rabbitmq_management"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, password: str = "", modest: bool = False) -> None:
         self.root = places.rabbitmq_4()
-        super().__init__(folder)
+        RabbitMQ.__init__(self, folder, password, modest)
         self.inside = Path("/mnt")
 
     def within(self, *command: str) -> list[str]:
@@ -202,6 +238,3 @@ class RabbitMQ4(RabbitMQ):
         )
         shell = ["sh", "-c", script, "sh", str(self.root), str(self.folder)]
         return [*places.namespace(), *shell, *command]
-
-    def source(self, queue: str) -> str:
-        return f"/queues/{queue}"

@@ -1,0 +1,219 @@
+"""ActiveMQ Artemis: addresses made by whoever names them, queues by its AMQP management.
+
+It has no exchanges: an address is a topic, and a queue on an address with wildcards gets what is
+sent to any address that matches. `exchange.key` stands for the key of an exchange here.
+"""
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+from xml.sax.saxutils import escape
+
+from feedhandler.lab.brokers import places
+from feedhandler.lab.brokers.brokerj import JAVA, MODEST_JAVA, java_environment
+from feedhandler.lab.brokers.declaring import BrokerFailed, Declares
+from feedhandler.lab.brokers.process import Broker
+
+#: Of all addresses together, beyond which it pages to disk.
+MODEST_BYTES, ALL_BYTES = "100M", "1G"
+#: How long its management may take to answer.
+ANSWER_SECONDS = 20
+
+_PERMISSIONS = (
+    "createAddress",
+    "deleteAddress",
+    "createDurableQueue",
+    "deleteDurableQueue",
+    "createNonDurableQueue",
+    "deleteNonDurableQueue",
+    "send",
+    "consume",
+    "browse",
+    "manage",
+)
+
+_BROKER = """\
+<configuration xmlns="urn:activemq">
+  <core xmlns="urn:activemq:core">
+    <name>test</name>
+    <journal-type>NIO</journal-type>
+    <paging-directory>{data}/paging</paging-directory>
+    <bindings-directory>{data}/bindings</bindings-directory>
+    <journal-directory>{data}/journal</journal-directory>
+    <large-messages-directory>{data}/large</large-messages-directory>
+    <journal-min-files>2</journal-min-files>
+    <journal-pool-files>4</journal-pool-files>
+    <journal-file-size>10M</journal-file-size>
+    <global-max-size>{bytes_max}</global-max-size>
+    <acceptors>
+      <acceptor name="amqp">tcp://127.0.0.1:{port}?protocols=AMQP</acceptor>
+    </acceptors>
+    <security-settings>
+      <security-setting match="#">{permissions}</security-setting>
+    </security-settings>
+    <address-settings>
+      <address-setting match="#">
+        <auto-delete-queues>false</auto-delete-queues>
+        <auto-delete-addresses>false</auto-delete-addresses>
+        <default-address-routing-type>MULTICAST</default-address-routing-type>
+        <default-queue-routing-type>MULTICAST</default-queue-routing-type>
+        <max-delivery-attempts>-1</max-delivery-attempts>
+      </address-setting>
+    </address-settings>
+  </core>
+</configuration>
+"""
+
+_FILES = {
+    "bootstrap.xml": """\
+<broker xmlns="http://activemq.apache.org/schema">
+  <jaas-security domain="activemq"/>
+  <server configuration="file:{folder}/etc/broker.xml"/>
+</broker>
+""",
+    "management.xml": '<management-context xmlns="http://activemq.apache.org/schema"/>\n',
+    "login.config": """\
+activemq {{
+  org.apache.activemq.artemis.spi.core.security.jaas.PropertiesLoginModule required
+    org.apache.activemq.jaas.properties.user="users.properties"
+    org.apache.activemq.jaas.properties.role="roles.properties";
+}};
+""",
+    "users.properties": "{user} = {password}\n",
+    "roles.properties": "all = {user}\n",
+    "log4j2.properties": """\
+rootLogger.level = WARN
+rootLogger.appenderRef.console.ref = console
+logger.server.name = org.apache.activemq.artemis.core.server
+logger.server.level = INFO
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %p %m%n
+""",
+}
+
+
+class ArtemisDeclares(Declares):
+    """Addresses and queues by its management, which is asked by messages."""
+
+    kind = "artemis"
+
+    def operation(self, resource: str, name: str, *arguments: Any) -> Any:
+        """One operation of the management, asked as a message; what it returns. Raises
+        `BrokerFailed`."""
+        from proton import ConnectionException, Message, ProtonException
+        from proton.utils import BlockingConnection
+
+        at = f"amqp://{self.host}:{self.port}"
+        try:
+            connection = BlockingConnection(
+                at, user=self.user, password=self.password, timeout=ANSWER_SECONDS
+            )
+        except ConnectionException as error:
+            raise BrokerFailed(f"{at}: {error}") from None
+        try:
+            answers = connection.create_receiver(None, dynamic=True)
+            connection.create_sender("activemq.management").send(
+                Message(
+                    properties={"_AMQ_ResourceName": resource, "_AMQ_OperationName": name},
+                    reply_to=answers.link.remote_source.address,
+                    body=json.dumps(arguments),
+                )
+            )
+            answer: Any = answers.receive()
+        except ProtonException as error:
+            raise BrokerFailed(f"{at}: {name}: {error}") from None
+        finally:
+            connection.close()
+        if not answer.properties["_AMQ_OperationSucceeded"]:
+            raise BrokerFailed(f"{at}: {name}: {answer.body}")
+        return json.loads(answer.body)[0] if answer.body else None
+
+    def version(self) -> str:
+        return f"Artemis {self.operation('broker', 'getVersion')}"
+
+    def exchange(self, name: str, kind: str = "topic", **arguments: Any) -> None:
+        self.operation("broker", "createAddress", name, "MULTICAST")
+
+    def queue(
+        self, name: str, exchange: str, *keys: str, durable: bool = True, bytes_max: int = 0
+    ) -> None:
+        """A queue has one address: at most one key, and none is the exchange's name itself. It is
+        `exchange.key::name` to who consumes it. The bound is its address's, and what is beyond it
+        pages to disk."""
+        assert len(keys) <= 1, "a queue of Artemis has one address"
+        address = self.address(exchange, *keys)
+        if bytes_max:
+            bound = {"maxSizeBytes": bytes_max, "addressFullMessagePolicy": "PAGE"}
+            self.operation("broker", "addAddressSettings", address, json.dumps(bound))
+        wanted = {"name": name, "address": address, "routing-type": "MULTICAST", "durable": durable}
+        self.operation("broker", "createQueue", json.dumps(wanted))
+        self._addresses[name] = address
+
+    @staticmethod
+    def address(exchange: str, *keys: str) -> str:
+        """What stands for a key of an exchange."""
+        return ".".join((exchange, *keys)).rstrip(".")
+
+    @cached_property
+    def _addresses(self) -> dict[str, str]:
+        """Of the queues declared here."""
+        return {}
+
+    def delete(self, queue: str) -> None:
+        self.operation("broker", "destroyQueue", queue, True)
+
+    def delete_exchange(self, name: str) -> None:
+        self.operation("broker", "deleteAddress", name, True)
+
+    def source(self, queue: str) -> str:
+        return f"{self._addresses[queue]}::{queue}"
+
+    def empty(self, queue: str) -> None:
+        self.operation(f"queue.{queue}", "removeAllMessages")
+
+    def count(self, queue: str) -> int:
+        return int(self.operation(f"queue.{queue}", "countMessages"))
+
+
+class Artemis(ArtemisDeclares, Broker):
+    """One instance with one user who may do everything."""
+
+    READY = "AMQ221007"
+
+    def __init__(self, folder: Path, password: str = "", modest: bool = False) -> None:
+        self.programs = places.artemis()
+        Broker.__init__(self, folder, password, modest)
+        etc = folder / "etc"
+        etc.mkdir()
+        permissions = "".join(f'<permission type="{each}" roles="all"/>' for each in _PERMISSIONS)
+        (etc / "broker.xml").write_text(
+            _BROKER.format(
+                data=escape(str(folder / "data")),
+                port=self.port,
+                permissions=permissions,
+                bytes_max=MODEST_BYTES if modest else ALL_BYTES,
+            )
+        )
+        for name, content in _FILES.items():
+            (etc / name).write_text(
+                content.format(folder=folder, user=self.user, password=self.password)
+            )
+
+    def command(self) -> list[str]:
+        etc = self.folder / "etc"
+        return [
+            *(MODEST_JAVA if self.modest else JAVA),
+            f"-Dartemis.home={self.programs}",
+            f"-Dartemis.instance={self.folder}",
+            f"-Dartemis.instance.etc={etc}",
+            f"-Djava.security.auth.login.config={etc}/login.config",
+            f"-Dlog4j2.configurationFile=file:{etc}/log4j2.properties",
+            *("-cp", f"{self.programs}/lib/artemis-boot.jar"),
+            *("org.apache.activemq.artemis.boot.Artemis", "run"),
+        ]
+
+    def environment(self) -> dict[str, str]:
+        return java_environment(self.folder)

@@ -1,0 +1,117 @@
+"""What is declared in a broker, whichever kind it is and wherever it runs: exchanges and queues.
+
+What it is for: AMQP 1.0 declares next to nothing, so each kind has a management of its own.
+`Declares` says where one broker is and what can be asked of it; each kind's module says how.
+
+What it promises: whatever the management refuses is a `BrokerFailed` of one line, without any
+password.
+"""
+
+import base64
+import http.client
+import json
+import time
+from typing import Any, ClassVar
+from urllib.parse import quote
+
+#: How long a management that does not answer is asked again: it comes up behind the broker.
+ASK_SECONDS = 60.0
+ASK_AGAIN_SECONDS = 0.05
+#: One request's own time.
+REQUEST_SECONDS = 10.0
+
+
+class BrokerFailed(Exception):
+    """A broker did not start, or its management refuses; the text is one line."""
+
+
+class Declares:
+    """One broker at `host`: AMQP on `port`, its management over HTTP on `http_port` where it has
+    one; who may declare there, and in which virtual host."""
+
+    #: As `[[publish]] kind` calls it.
+    kind: ClassVar[str]
+    #: The management's port where nobody says otherwise.
+    HTTP_PORT: ClassVar[int] = 0
+
+    def __init__(
+        self, host: str, port: int, http_port: int, user: str, password: str, vhost: str
+    ) -> None:
+        self.host, self.port, self.http_port = host, port, http_port
+        self.user, self.password, self.vhost = user, password, vhost
+
+    @property
+    def virtual_host(self) -> str | None:
+        """As the AMQP open frame's hostname: the virtual host, where that is how to name it."""
+        return None
+
+    @property
+    def url(self) -> str:
+        """For a publisher, password included."""
+        return f"amqp://{self.user}:{quote(self.password, safe='')}@{self.host}:{self.port}"
+
+    def version(self) -> str:
+        """What the broker says its version is."""
+        raise AssertionError("each kind has its own")
+
+    def exchange(self, name: str, kind: str = "topic", **arguments: Any) -> None:
+        """Declare a durable exchange, or what this kind has instead."""
+        raise AssertionError("each kind has its own")
+
+    def queue(
+        self, name: str, exchange: str, *keys: str, durable: bool = True, bytes_max: int = 0
+    ) -> None:
+        """Declare a queue, and bind it to an exchange. `bytes_max`: its bound; 0: none."""
+        raise AssertionError("each kind has its own")
+
+    def delete(self, queue: str) -> None:
+        """Remove a queue with what is in it."""
+        raise AssertionError("each kind has its own")
+
+    def delete_exchange(self, name: str) -> None:
+        """Remove an exchange."""
+        raise AssertionError("each kind has its own")
+
+    def source(self, queue: str) -> str:
+        """The address that a consumer of a queue attaches to."""
+        return queue
+
+    def empty(self, queue: str) -> None:
+        """Remove every message from a queue that nobody consumes."""
+        raise AssertionError("each kind has its own")
+
+    def count(self, queue: str) -> int:
+        """How many messages are in a queue, as the management knows, which may lag behind."""
+        raise AssertionError("each kind has its own")
+
+    def call(self, method: str, path: str, body: Any = None) -> Any:
+        """One request of JSON to the management. Raises `BrokerFailed`."""
+        token = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
+        headers = {"Authorization": f"Basic {token}", "Content-Type": "application/json"}
+        content = None if body is None else json.dumps(body)
+        deadline = time.monotonic() + ASK_SECONDS
+        while True:
+            try:
+                return self._request(method, path, content, headers)
+            except OSError as error:
+                if time.monotonic() >= deadline:
+                    where = f"{self.host}:{self.http_port}"
+                    raise BrokerFailed(
+                        f"the management at {where} does not answer: {error}"
+                    ) from None
+                time.sleep(ASK_AGAIN_SECONDS)
+
+    def _request(self, method: str, path: str, content: str | None, headers: dict[str, str]) -> Any:
+        connection = http.client.HTTPConnection(self.host, self.http_port, timeout=REQUEST_SECONDS)
+        try:
+            connection.request(method, path, content, headers)
+            answer = connection.getresponse()
+            told = answer.read()
+        except http.client.HTTPException as error:
+            raise BrokerFailed(f"{method} {path}: no answer of a management: {error!r}") from None
+        finally:
+            connection.close()
+        if answer.status >= 400:
+            words = told.decode("utf-8", "replace").strip()[:200]
+            raise BrokerFailed(f"{method} {path}: {answer.status} {answer.reason}: {words}")
+        return json.loads(told) if told else None
