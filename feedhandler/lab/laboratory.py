@@ -184,9 +184,9 @@ class Laboratory:
 
     async def _start_gateway(self) -> None:
         """A gateway for the services of what is played, on lines of its own."""
-        (self.amqp_port,) = free_ports(1)
+        self.amqp_port, control_port = free_ports(2)
         lines = self._lines()
-        control = f"ipc://{self.folder / 'gateway.ipc'}"
+        control = f"tcp://127.0.0.1:{control_port}"
         config = Config(
             gateway=GatewaySettings(feed=self.plan.feed, interface=self.plan.interface),
             channels=tuple(

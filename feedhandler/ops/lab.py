@@ -30,18 +30,30 @@ async def _until_stopped(plan: Plan, stop: asyncio.Event) -> int:
     work.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await work
-    complain("lab: interrupted, nothing was written")
+    complain("lab: interrupted")
     return ExitCode.OK
 
 
 async def _measure(plan: Plan) -> int:
     with View() as view:
-        async with Laboratory(plan, view) as laboratory:
-            if plan.sweep:
-                await laboratory.sweep_all()
-            else:
-                await laboratory.measure_all()
+        laboratory = Laboratory(plan, view)
+        try:
+            async with laboratory:
+                if plan.sweep:
+                    await laboratory.sweep_all()
+                else:
+                    await laboratory.measure_all()
+        except BaseException:
+            _keep(laboratory.run, plan)
+            raise
     return _tell(laboratory.run, plan)
+
+
+def _keep(run: Run, plan: Plan) -> None:
+    """A run that was ended in the middle: its whole steps are not thrown away."""
+    if run.steps:
+        path = write_run(run, plan.out)
+        complain(f"lab: ended after {len(run.steps)} whole steps, which are in {path}")
 
 
 def _tell(run: Run, plan: Plan) -> int:

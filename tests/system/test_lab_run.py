@@ -1,0 +1,230 @@
+"""The laboratory as a user runs it: whole runs, and runs that something befalls.
+
+Each run is a process of its own with the roles as its children. All of them carry a mark in their
+environment, by which a test finds them, whatever became of their parent.
+"""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from feedhandler.lab import results
+from feedhandler.lab.plan import Plan
+from feedhandler.ops import lab
+from feedhandler.ops.console import ExitCode
+
+MARK = "FEEDHANDLER_TEST_LAB"
+#: What a run does that the command line cannot say: a short session, little patience.
+DRIVER = """
+import sys, msgspec
+from feedhandler.lab.plan import Plan
+from feedhandler.ops import lab
+from feedhandler.ops.console import run_command
+plan = msgspec.json.decode(sys.argv[1], type=Plan, dec_hook=lambda kind, told: kind(told))
+sys.exit(run_command(lambda: lambda: lab.run(plan)))
+"""
+WAIT_S = 60.0
+
+
+class LabRun:
+    """One run as a process, with all that it starts."""
+
+    def __init__(self, plan: Plan, folder: Path) -> None:
+        self.folder = folder
+        self.mark = uuid.uuid4().hex
+        text = msgspec.json.encode(plan, enc_hook=str).decode()
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", DRIVER, text],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, MARK: self.mark, "TMPDIR": str(folder)},
+            start_new_session=True,
+        )
+
+    def processes(self) -> dict[int, str]:
+        """What lives of it: process ids and command lines."""
+        found = {}
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                if f"{MARK}={self.mark}".encode() in (folder / "environ").read_bytes():
+                    words = (folder / "cmdline").read_bytes().split(b"\0")
+                    if words != [b""]:  # a zombie has no command line
+                        found[int(folder.name)] = b" ".join(words).decode()
+            except OSError:
+                continue
+        return found
+
+    def role(self, name: str) -> int:
+        """The process of one role; 0 where it is not there."""
+        return next((pid for pid, line in self.processes().items() if f" {name} " in line), 0)
+
+    def finish(self) -> tuple[int, str, str]:
+        """Exit code, stdout and stderr."""
+        out, errors = self.process.communicate(timeout=WAIT_S)
+        return self.process.returncode, out, errors
+
+    def end(self) -> None:
+        """Whatever the test has left."""
+        for pid in self.processes():
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        self.process.communicate()
+
+
+def wait_until(happened: Callable[[], Any], what: str) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not happened():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.005)
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., LabRun]]:
+    runs = []
+
+    def started(**changes: Any) -> LabRun:
+        plan: dict[str, Any] = {
+            "out": tmp_path / "out", "clients": (2,), "duration_s": 1.0, "warm_up_s": 0.2,
+            "rate_bps": 20e6, "generate_messages": 20_000,
+        }  # fmt: skip
+        runs.append(LabRun(Plan(**(plan | changes)), tmp_path))
+        return runs[-1]
+
+    yield started
+    for run in runs:
+        run.end()
+
+
+def playing(run: LabRun) -> Callable[[], bool]:
+    """Whether clients have been told what is sent next."""
+    return lambda: any(run.folder.glob("feedhandler-lab-*/expected.npz"))
+
+
+def test_a_run_measures_every_step_and_leaves_nobody_behind(
+    start: Callable[..., LabRun], tmp_path: Path
+) -> None:
+    run = start(scenarios=("packets", "messages"), exchanges=("direct", "topic"), duration_s=0.5)
+    code, out, errors = run.finish()
+    assert (code, errors) == (0, "")
+    assert run.processes() == {}
+    found = results.read_run(tmp_path / "out")
+    assert [(s.scenario, s.exchange, s.clients) for s in found.steps] == [
+        (scenario, exchange, 2)
+        for scenario in ("packets", "messages")
+        for exchange in ("direct", "topic")
+    ]
+    for step in found.steps:
+        assert step.findings == []
+        assert len(step.results) == step.clients
+        wanted = step.sent.packets if step.scenario == "packets" else step.sent.messages
+        for client in step.results:
+            assert client.received == client.expected > wanted
+            assert client.latency.count == wanted
+            assert 0 < client.latency.min_ns <= client.latency.max_ns
+        assert step.latency.count == wanted * step.clients
+        assert step.sent.datagrams == 2 * step.sent.packets == 2 * sum(step.sent.services.values())
+    assert found.configuration["stock"]["messages"] >= 20_000
+    assert {"processors", "gateway", "sender_real_time"} <= set(found.configuration)
+    assert found.machine["processors"] == os.cpu_count()
+    assert "feedhandler" in found.versions
+    assert "written: " in out
+
+
+@pytest.mark.parametrize("moment", ["at the start", "while it plays", "anywhere"])
+def test_an_interrupt_at_any_moment_leaves_nobody_behind(
+    start: Callable[..., LabRun], moment: str
+) -> None:
+    seed = random.randrange(1 << 32)
+    print(f"seed {seed}")
+    run = start(duration_s=30.0)
+    if moment == "while it plays":
+        wait_until(playing(run), "it does not play")
+    else:
+        count = 2 if moment == "at the start" else random.Random(seed).randint(2, 5)
+        wait_until(lambda: len(run.processes()) >= count, "roles do not start")
+    number = random.Random(seed).choice([signal.SIGINT, signal.SIGTERM])
+    os.kill(run.process.pid, number)
+    code, _, errors = run.finish()
+    assert (code, errors) == (0, "feedhandler: lab: interrupted\n")
+    assert run.processes() == {}
+
+
+def test_a_controller_that_is_killed_leaves_nobody_behind(start: Callable[..., LabRun]) -> None:
+    run = start(duration_s=30.0)
+    wait_until(playing(run), "it does not play")
+    run.process.kill()
+    wait_until(lambda: not run.processes(), "roles outlive their controller")
+
+
+@pytest.mark.parametrize("role", ["client-2", "gateway"])
+def test_a_role_that_dies_fails_the_run_with_its_name(
+    start: Callable[..., LabRun], role: str
+) -> None:
+    run = start(duration_s=30.0)
+    wait_until(playing(run), "it does not play")
+    if role == "gateway":
+        pid = next(pid for pid, line in run.processes().items() if "feedhandler run" in line)
+    else:
+        pid = run.role(role)
+    os.kill(pid, signal.SIGKILL)
+    code, _, errors = run.finish()
+    assert code == ExitCode.BUG
+    (line,) = errors.splitlines()
+    assert f"{role} ended (signal 9)" in line
+    assert run.processes() == {}
+
+
+def test_a_role_that_hangs_fails_the_run_with_its_name(start: Callable[..., LabRun]) -> None:
+    run = start(duration_s=30.0, silent_s=1.5)
+    wait_until(playing(run), "it does not play")
+    os.kill(run.role("client-1"), signal.SIGSTOP)
+    code, _, errors = run.finish()
+    assert code == ExitCode.BUG
+    (line,) = errors.splitlines()
+    assert "client-1" in line
+    assert run.processes() == {}
+
+
+def test_what_was_measured_is_kept_where_a_later_step_fails(
+    start: Callable[..., LabRun], tmp_path: Path
+) -> None:
+    run = start(clients=(1, 1), duration_s=0.5)
+    wait_until(lambda: "first" if run.process.stdout.readline().startswith("packets") else "", "")
+    os.kill(run.role("replayer"), signal.SIGKILL)
+    code, _, errors = run.finish()
+    assert code == ExitCode.BUG
+    kept, failed = errors.splitlines()
+    assert "ended after 1 whole steps" in kept
+    assert "replayer ended (signal 9)" in failed
+    assert len(results.read_run(tmp_path / "out").steps) == 1
+
+
+def test_findings_fail_a_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    step = results.Step(scenario="packets", exchange="direct", clients=1,
+                        findings=["client 1: 3 lost of 10"])  # fmt: skip
+    plan = Plan(out=tmp_path)
+    assert lab._tell(results.Run(steps=[step]), plan) == ExitCode.FOUND
+    told = capsys.readouterr().err
+    assert told == "feedhandler: lab: packets to 1, direct: client 1: 3 lost of 10\n"
+
+
+def test_a_capture_of_another_feed_is_the_users_mistake(
+    start: Callable[..., LabRun], tmp_path: Path
+) -> None:
+    missing = start(captures=(tmp_path / "none.pcap",))
+    code, _, errors = missing.finish()
+    assert (code, errors.count("\n")) == (ExitCode.USAGE, 1)
+    assert "none.pcap" in errors
