@@ -1,6 +1,7 @@
 """The command line of `capture` and `replay-control`; `cli` says how commands work."""
 
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -36,6 +37,16 @@ Source = Annotated[str | None, typer.Option(help="Only from this sender: a sourc
 Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace files that are there already.")
 ]
+
+
+class ReplayVerb(StrEnum):
+    """What a running replay may be told."""
+
+    status = "status"
+    pause = "pause"
+    resume = "resume"
+    seek = "seek"
+    stop = "stop"
 
 
 def _time(help_text: str) -> Any:
@@ -96,6 +107,40 @@ def capture(
     return lambda: ops.run(options)
 
 
+def replay_control(
+    endpoint: Annotated[str, typer.Argument(help="The replay's --control.")],
+    verb: Annotated[ReplayVerb, typer.Argument(help="What to tell it.")],
+    to: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[T]", help="For seek: 09:30, +90s or 2026-11-20T09:30:00Z, as recorded."
+        ),
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds to wait for the answer.", min=0.01, max=3600)
+    ] = 60.0,
+    as_json: Json = False,
+) -> Work:
+    """Pause, resume, move or stop a replay that runs, and print how it is then.
+
+    The replay has to be started with --control. Exit code 3 says that none answers there, or that
+    it refused, as a seek to beyond the end.
+
+    \b
+    Examples:
+      feedhandler replay-control ipc:///tmp/replay pause
+      feedhandler replay-control ipc:///tmp/replay seek 09:30
+      feedhandler replay-control tcp://127.0.0.1:5573 status --json
+    """
+    from feedhandler.ops import replay_control as ops
+
+    options = ops.Options(
+        endpoint=endpoint, verb=verb.value, to=to, timeout_s=timeout, as_json=as_json
+    )
+    return lambda: ops.run(options)
+
+
 def register(app: typer.Typer) -> None:
     """Give `app` the commands of this module."""
     app.command()(capture)
+    app.command("replay-control")(replay_control)

@@ -129,6 +129,15 @@ Duplicate = Annotated[float, share("Packets sent twice, on each line.")]
 Reorder = Annotated[float, share("Packets sent late, on each line.")]
 DelayB = Annotated[int, typer.Option(help="Line B lags behind A.", min=0)]
 
+Control = Annotated[
+    str,
+    typer.Option(
+        metavar="ENDPOINT",
+        help="Where `feedhandler replay-control` may pause, move and stop it: ipc:///tmp/replay or "
+        "tcp://127.0.0.1:5573.",
+    ),
+]
+
 
 def replay(
     captures: Captures,
@@ -160,25 +169,24 @@ def replay(
     source_mac: SourceMac = None,
     source_ip: SourceIp = None,
     bypass_queue: BypassQueue = False,
+    control: Control = "",
     as_json: Json = False,
 ) -> Work:
     """Send captures to a line A and a line B, or to the lines they were recorded on.
 
-    All of it or a part, with losses, duplicates, reordering and delay if asked; the same seed, the
-    same losses. docs/replay.md tells the whole.
+    All or a part, with faults if asked: the same seed, the same losses. See docs/replay.md.
 
     \b
     Examples:
       feedhandler replay day.pcap.gz --feed iex-deep --line-a 239.1.1.1:5001 --line-b 239.1.2.1:5002
-      feedhandler replay day.pcap --line-a 239.1.1.1:5001 --speed 100x --loss 5% --spare-shared
       feedhandler replay day.pcap --as-recorded --from 09:00 --until 09:05 --zone Europe/Paris
       feedhandler replay day.pcap --map 224.0.59.76:11076=239.1.1.1:5001@A
       feedhandler replay day.pcap --as-recorded --raw --interface eth1 --speed flat
     """
     from feedhandler.ops import replay as ops
 
-    per_line = (line_a, line_b, loss_a, loss_b) != (None,) * 4 or delay_b_us or spare_shared
-    _check_destination(as_recorded, bool(maps), (line_a, line_b), bool(per_line))
+    per_line = (loss_a, loss_b) != (None, None) or bool(delay_b_us) or spare_shared
+    _check_destination(as_recorded, bool(maps), (line_a, line_b), per_line)
     options = ops.Options(
         captures=tuple(captures),
         feed=feed,
@@ -197,6 +205,7 @@ def replay(
         interface=interface,
         interface_b=interface_b or interface,
         frames=arguments.frames(raw, source_mac, source_ip, bypass_queue),
+        control=control,
         as_json=as_json,
     )
     return lambda: ops.run(options)
@@ -209,7 +218,7 @@ def _check_destination(
     per_line: bool,
 ) -> None:
     """Raise `BadParameter` where it is not clear where to send."""
-    if as_recorded and per_line and not mapped:
+    if as_recorded and (per_line or lines != (None, None)) and not mapped:
         raise typer.BadParameter("--as-recorded knows no line A and B: leave their options out")
     if mapped and lines != (None, None):
         raise typer.BadParameter("--map says where to send: leave --line-a and --line-b out")

@@ -125,11 +125,13 @@ def kept(
 class ControlSocket:
     """Answers at `bind` on the running event loop, from `open` to `close`.
 
-    `counts` tells requests answered and refused.
+    `counts` tells requests answered and refused. `setting` is where the endpoint was given, for
+    whom it may not be had.
     """
 
-    def __init__(self, bind: str, verbs: Mapping[str, Verb]) -> None:
+    def __init__(self, bind: str, verbs: Mapping[str, Verb], setting: str = "control.bind") -> None:
         self.endpoint = bind
+        self._setting = setting
         self._verbs = Verbs(verbs)
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._socket: zmq.Socket[bytes] | None = None
@@ -147,7 +149,7 @@ class ControlSocket:
         """Bind and begin to answer. Raises `ConfigError` where the endpoint cannot be had."""
         self._loop = asyncio.get_running_loop()
         if _is_served(self.endpoint):
-            raise _unavailable(self.endpoint, "already in use")
+            raise self._unavailable("already in use")
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.setsockopt(zmq.LINGER, 0)
@@ -159,13 +161,18 @@ class ControlSocket:
             self._socket.bind(self.endpoint)
         except zmq.ZMQError as error:
             self.close()
-            raise _unavailable(self.endpoint, str(error.strerror).lower()) from None
+            raise self._unavailable(str(error.strerror).lower()) from None
         self.endpoint = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self._path = _path_of(self.endpoint)
         self._fd = int(self._socket.getsockopt(zmq.FD))
         self._loop.add_reader(self._fd, self._on_readable)
         # What came before the descriptor was watched gives no edge any more.
         self._again = self._loop.call_soon(self._on_readable)
+
+    def _unavailable(self, reason: str) -> ConfigError:
+        word = "out" if self._setting.startswith("-") else "empty"
+        hint = f"choose a free one, or leave {self._setting} {word}"
+        return ConfigError(f"{self._setting}: cannot bind {self.endpoint}: {reason}", hint)
 
     def close(self) -> None:
         """Stop answering; does nothing where nothing is open."""
@@ -212,11 +219,6 @@ class ControlSocket:
         return True
 
 
-def _unavailable(endpoint: str, reason: str) -> ConfigError:
-    hint = "choose a free one, or leave control.bind empty"
-    return ConfigError(f"control.bind: cannot bind {endpoint}: {reason}", hint)
-
-
 def _path_of(endpoint: str) -> str:
     """The file of an ipc endpoint; empty where it has none."""
     kind, _, path = endpoint.partition("://")
@@ -240,18 +242,23 @@ def _is_served(endpoint: str) -> bool:
 
 
 def ask(
-    endpoint: str, request: Mapping[str, Any] | str = "status", timeout_s: float = TIMEOUT_S
+    endpoint: str,
+    request: Mapping[str, Any] | str = "status",
+    timeout_s: float = TIMEOUT_S,
+    *,
+    who: str = "gateway",
+    setting: str = "control.bind",
 ) -> Any:
     """A running gateway's answer; `request` is its fields, or just the verb.
 
-    Raises `UsageError` for what is no endpoint, `PeerError` for a gateway that is not there, does
-    not answer in time, or refuses.
+    `who` else may be asked, whose endpoint stands in `setting`. Raises `UsageError` for what is no
+    endpoint, `PeerError` for a gateway that is not there, does not answer in time, or refuses.
     """
     if not is_endpoint(endpoint):
         raise UsageError(
-            f"{endpoint!r} is no endpoint", f"a gateway's control.bind, such as {ENDPOINT_DEFAULT}"
+            f"{endpoint!r} is no endpoint", f"a {who}'s {setting}, such as {ENDPOINT_DEFAULT}"
         )
-    _reach(endpoint, timeout_s)
+    _reach(endpoint, timeout_s, who, setting)
     fields = {"do": request} if isinstance(request, str) else request
     with zmq.Context() as context, context.socket(zmq.REQ) as client:
         client.setsockopt(zmq.LINGER, 0)
@@ -261,24 +268,24 @@ def ask(
         if not client.poll(round(timeout_s * 1000)):
             raise PeerError(
                 f"no answer from {endpoint} within {timeout_s:g} s",
-                "is it a gateway's control.bind, and is the gateway running?",
+                f"is it a {who}'s {setting}, and is the {who} running?",
             )
-        return _answer_of(endpoint, client.recv())
+        return _answer_of(endpoint, client.recv(), who)
 
 
-def _answer_of(endpoint: str, reply: bytes) -> Any:
+def _answer_of(endpoint: str, reply: bytes, who: str) -> Any:
     try:
         told = msgspec.json.decode(reply)
         if told["ok"]:
             return told["answer"]
         error, hint = str(told["error"]), str(told.get("hint", ""))
     except (msgspec.DecodeError, KeyError, TypeError):
-        hint = "another program's socket, or another version's gateway"
-        raise PeerError(f"{endpoint} answered, but not as a gateway does", hint) from None
+        hint = f"another program's socket, or another version's {who}"
+        raise PeerError(f"{endpoint} answered, but not as a {who} does", hint) from None
     raise PeerError(f"{endpoint}: {error}", hint)
 
 
-def _reach(endpoint: str, timeout_s: float) -> None:
+def _reach(endpoint: str, timeout_s: float, who: str, setting: str) -> None:
     """Raise `PeerError` where nobody listens: ZeroMQ would try again and again, silently."""
     kind, _, place = endpoint.partition("://")
     try:
@@ -292,7 +299,7 @@ def _reach(endpoint: str, timeout_s: float) -> None:
     except OSError as error:
         reason = "timed out" if isinstance(error, TimeoutError) else _reason(error)
         raise PeerError(
-            f"no gateway at {endpoint}: {reason}", "start it, or name its control.bind"
+            f"no {who} at {endpoint}: {reason}", f"start it, or name its {setting}"
         ) from None
 
 

@@ -29,11 +29,12 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.replay.capture import Truncation
 from feedhandler.replay.pace import Pace
 from feedhandler.replay.pipeline import BatchSource, Pipeline
-from feedhandler.replay.player_blocks import make_preparer
+from feedhandler.replay.player_blocks import Block, make_preparer
+from feedhandler.replay.player_progress import PlayProgress, Sample, Watch
 from feedhandler.replay.player_reading import ReadAhead
 from feedhandler.replay.player_senders import Transport, udp
 from feedhandler.replay.player_source import Chunk, Key, chunks_of
-from feedhandler.replay.sender import Progress
+from feedhandler.replay.sender import POLL_NS, Progress
 from feedhandler.replay.sender_lines import MulticastLine, open_lines
 from feedhandler.replay.stamps import Stamper
 
@@ -43,20 +44,6 @@ STOP_POLL_S = 0.05
 SEEK_WAIT_S = 10.0
 #: How often progress is reported.
 PROGRESS_INTERVAL_S = 0.25
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class PlayProgress:
-    """How far a run is. `datagrams_per_second` is over the time since the last look, summed over
-    lines; `left_ns` is an estimate, None while there is nothing to estimate from."""
-
-    elapsed_ns: int
-    sent: int
-    payload_bytes: int
-    datagrams_per_second: float
-    share_done: float
-    left_ns: int | None
-    lateness_max_ns: int
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -92,6 +79,33 @@ class PlayResult:
     complete: bool
     truncation: Truncation | None = None
     too_long: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Reach:
+    """The block that is being sent: sends before it, and the share done before it in its turn."""
+
+    turn: int
+    block: Block
+    sent_before: int
+    share_before: float | None
+
+    def share_done(self, sent: int) -> float:
+        """The share of the source that is done, after so many sends."""
+        after = self.block.share_done
+        if self.share_before is None or not len(self.block):
+            return after
+        part = min(1.0, (sent - self.sent_before) / len(self.block))
+        return self.share_before + (after - self.share_before) * part
+
+    def position_ns(self, sent: int) -> int | None:
+        """The recorded time of the latest send; None where nothing was sent yet."""
+        if not sent or not len(self.block):
+            return None
+        row = min(max(sent - self.sent_before - 1, 0), len(self.block) - 1)
+        chunk = self.block.chunks[int(self.block.chunk_of[row])]
+        moved_ns = chunk.batch.moved_ns if chunk.batch is not None else 0
+        return int(chunk.time_ns[int(self.block.place[row])]) - moved_ns
 
 
 class Player:
@@ -140,9 +154,9 @@ class Player:
         # The turn of the reading that is being sent; guards the sender's `drop` and `take`.
         self._turn = -1
         self._turned = threading.Condition()
-        # Of the block that is being sent: sends before it, in it; share done before and after.
-        self._reach = (0, 0, 0.0, 0.0)
-        self._last_look = (0, 0)
+        self._reach: _Reach | None = None
+        self._watch = Watch()
+        self._looking = threading.Lock()
 
     def start(self) -> None:
         """Start the run in the background. A player runs once."""
@@ -155,6 +169,23 @@ class Player:
     def stop(self) -> None:
         """End the run early: within 10 ms nothing more is sent. From any thread."""
         self._sender.stop()
+
+    def pause(self) -> None:
+        """Send nothing until `resume`: everything behind it comes later by just as much.
+
+        Returns when that is so: a sender notices within `POLL_NS`.
+        """
+        self._sender.pause()
+        self._ended.wait(2 * POLL_NS / 1e9)
+
+    def resume(self) -> None:
+        """End a pause."""
+        self._sender.resume()
+
+    @property
+    def source(self) -> BatchSource | Iterable[Any]:
+        """What is played: after a seek another one than was given."""
+        return self._source
 
     def seek(self, at_ns: int, timeout_s: float = SEEK_WAIT_S) -> int:
         """Go on from the recorded time `at_ns`; answers with the time of the first datagram there.
@@ -216,27 +247,35 @@ class Player:
         return self.result()
 
     def progress(self) -> PlayProgress:
-        """How far the run is, at this moment."""
+        """How far the run is, at this moment; any thread may ask."""
         counts = self._sender.progress
         lateness_max_ns, _ = self._lateness()
-        now_ns = self._end_ns or time.monotonic_ns()
-        elapsed_ns = max(0, now_ns - self._anchor_ns) if self._anchor_ns else 0
+        clock_ns = self._end_ns or self._clock_ns()
+        elapsed_ns = max(0, clock_ns - self._anchor_ns) if self._anchor_ns else 0
         sent = int(counts[Progress.SENT])
-        before, size, share_before, share_after = self._reach
-        part = min(1.0, (sent - before) / size) if size else 1.0
-        share = share_before + (share_after - share_before) * part
-        (last_ns, last_sent), self._last_look = self._last_look, (elapsed_ns, sent)
-        rate = (sent - last_sent) * 1e9 / (elapsed_ns - last_ns) if elapsed_ns > last_ns else 0.0
-        left_ns = round(elapsed_ns * (1 - share) / share) if share and elapsed_ns else None
+        reach = self._reach
+        share_done = reach.share_done(sent) if reach is not None else 0.0
+        lateness_sum_ns = int(counts[Progress.LATENESS_SUM_NS]) if self._paced else 0
+        sample = Sample(elapsed_ns, sent, lateness_sum_ns, self._turn, share_done)
+        with self._looking:
+            speed = self._watch.look(sample)
+        paused = self._sender.paused
         return PlayProgress(
             elapsed_ns=elapsed_ns,
+            paused=paused,
             sent=sent,
             payload_bytes=int(counts[Progress.BYTES]),
-            datagrams_per_second=rate,
-            share_done=share,
-            left_ns=left_ns,
+            datagrams_per_second=0.0 if paused else speed.datagrams_per_second,
+            share_done=share_done,
+            left_ns=speed.left_ns,
+            lateness_ns=speed.lateness_ns,
             lateness_max_ns=lateness_max_ns,
+            position_ns=reach.position_ns(sent) if reach is not None else None,
         )
+
+    def _clock_ns(self) -> int:
+        """The sender's clock, which stands still in a pause."""
+        return time.monotonic_ns() - self._sender.shift_ns
 
     def _lateness(self) -> tuple[int, int]:
         """The greatest lateness in ns, and sends behind schedule; flat out has no schedule."""
@@ -298,7 +337,7 @@ class Player:
         finally:
             self._sender.stop()
             self._reading.end()
-            self._end_ns = time.monotonic_ns()
+            self._end_ns = self._clock_ns()
             self._anchor_ns = self._anchor_ns or self._end_ns
             self._open.close()
             self._ended.set()
@@ -306,7 +345,6 @@ class Player:
                 self._turned.notify_all()
 
     def _send_blocks(self) -> None:
-        share = 0.0
         while not self._sender.stopped:
             ready = self._reading.next(STOP_POLL_S)
             if ready is None or not self._is_wanted(ready.turn):
@@ -318,9 +356,15 @@ class Player:
                 return
             self._anchor_ns = self._anchor_ns or ready.anchor_ns
             sent = int(self._sender.progress[Progress.SENT])
-            self._reach = (sent, len(ready.block), share, ready.block.share_done)
-            share = ready.block.share_done
+            self._reach = _Reach(ready.turn, ready.block, sent, self._share_before(ready.turn))
             self._sender.send(ready.block, ready.anchor_ns)
+
+    def _share_before(self, turn: int) -> float | None:
+        """The share done before a turn's next block; None where a seek has led elsewhere."""
+        before = self._reach
+        if before is None:
+            return 0.0
+        return before.block.share_done if before.turn == turn else None
 
     def _is_wanted(self, turn: int) -> bool:
         """Whether what is ready is of the present turn; its first block lets the sender go on."""

@@ -9,17 +9,19 @@ from msgspec import Struct
 from feedhandler.codecs import BadPacket, Feed, UsageError
 from feedhandler.ops.arguments import LineAddress, Wanted
 from feedhandler.ops.captures import complain_if_cut, open_captures
-from feedhandler.ops.console import ExitCode, complain, host_faults, print_json, progress
+from feedhandler.ops.console import ExitCode, complain, print_json
 from feedhandler.ops.feeds import open_feed
+from feedhandler.ops.replay_live import play
 from feedhandler.replay.capture import Capture
 from feedhandler.replay.inject import LineFaults
 from feedhandler.replay.line_map import RECORDED, LineMap, mapped_lines
 from feedhandler.replay.pace import Pace
 from feedhandler.replay.pipeline import Pipeline, endpoints, first_time_ns
-from feedhandler.replay.player import Player, PlayProgress, PlayResult
+from feedhandler.replay.player import Player, PlayResult
 from feedhandler.replay.player_senders import FrameSettings, raw, udp
 from feedhandler.replay.selection import Selection
 from feedhandler.replay.sender_lines import MulticastLine
+from feedhandler.replay_control import ReplayVerbs
 
 #: How many datagrams are looked at to tell whether a capture is of the feed.
 PROBE_DATAGRAMS = 100
@@ -49,6 +51,7 @@ class Options(Struct, frozen=True, kw_only=True):
     interface: str = "127.0.0.1"
     interface_b: str = "127.0.0.1"
     frames: FrameSettings | None = None
+    control: str = ""
     as_json: bool = False
 
 
@@ -63,20 +66,18 @@ def run(options: Options) -> int:
         spare_shared=options.spare_shared,
         transport=udp() if options.frames is None else raw(options.frames),
     )
-    with progress(f"replaying {_title(options)}", total=1.0) as advance:
-
-        def on_progress(state: PlayProgress) -> None:
-            advance(completed=state.share_done)
-
-        with host_faults():
-            result = player.run(on_progress)
+    title = _title(options)
+    start_ns = first_time_ns(source.captures) if options.control else 0
+    verbs = ReplayVerbs(player, title, start_ns, _zone(options, source.feed))
+    result = play(player, verbs, f"replaying {title}", options.control, options.as_json)
     _print_account(result, options)
     if result.too_long:
         complain(
             f"{result.too_long:,} frames were longer than the interface takes, and not sent",
             f"ip link set {options.interface} mtu 9000",
         )
-    cut = [complain_if_cut(capture) for capture in source.captures]
+    played = player.source if isinstance(player.source, Pipeline) else source
+    cut = [complain_if_cut(capture) for capture in played.captures]
     return ExitCode.FOUND if any(cut) or result.too_long else ExitCode.OK
 
 
@@ -88,7 +89,7 @@ def _source(options: Options) -> Pipeline:
         for capture in captures:
             _refuse_foreign(capture, feed)
     wanted = options.wanted
-    zone = wanted.zone or (feed.zone if feed is not None else "UTC")
+    zone = _zone(options, feed)
     begins = first_time_ns(captures) if wanted.begin or wanted.end else 0
     selection = Selection(
         from_ns=wanted.begin.at_ns(begins, zone) if wanted.begin else None,
@@ -99,6 +100,11 @@ def _source(options: Options) -> Pipeline:
         sequences=wanted.sequences,
     )
     return Pipeline(captures, selection=selection, feed=feed, passes=options.loop)
+
+
+def _zone(options: Options, feed: Feed | None) -> str:
+    """The zone that times of day are meant in."""
+    return options.wanted.zone or (feed.zone if feed is not None else "UTC")
 
 
 def _title(options: Options) -> str:

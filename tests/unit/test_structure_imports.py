@@ -64,6 +64,7 @@ CORES = (
     "replay/moments.py",
     "replay/numbering.py",
     "replay/pace.py",
+    "replay/player_progress.py",
     "replay/packet_headers.py",
     "replay/player_blocks.py",
     "replay/selection.py",

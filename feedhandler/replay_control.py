@@ -1,0 +1,140 @@
+"""Controlling a running replay: its verbs, and the socket that takes them.
+
+The protocol is the gateway's control socket's (`control`): one JSON object a request, with the verb
+in `do`. Verbs: `status`, `pause`, `resume`, `seek` (with `to`, a moment as `--from` takes it) and
+`stop`. Each answers with the status as it is afterwards. What a verb answered holds: after `pause`
+nothing is sent, after `seek` nothing from before it, after `stop` nothing at all.
+
+A player's threads know no event loop, so the socket has a thread with a loop of its own.
+"""
+
+import asyncio
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any
+
+from feedhandler.codecs.errors import ConfigError, UsageError
+from feedhandler.config import is_endpoint
+from feedhandler.control import ControlSocket, Verb
+from feedhandler.replay.moments import EXAMPLES, moment_text, parse_moment
+from feedhandler.replay.player import Player
+
+#: Where the endpoint is given, for whoever cannot have it or does not find anybody there.
+SETTING = "--control"
+#: How long `stop` waits for the last datagram that may be on its way.
+STOP_WAIT_S = 1.0
+#: How long the end of a replay waits for a verb that is being answered.
+CLOSE_WAIT_S = 1.0
+
+
+class ReplayVerbs:
+    """What may be asked of a running replay.
+
+    `title` names what is played, `start_ns` is the recorded time of its first datagram and `zone`
+    the time zone that times of day are meant in.
+    """
+
+    def __init__(self, player: Player, title: str, start_ns: int, zone: str) -> None:
+        self._player = player
+        self._title = title
+        self._start_ns = start_ns
+        self._zone = zone
+
+    def table(self) -> dict[str, Verb]:
+        """The verbs by name."""
+        return {
+            "status": lambda _request: self.status(),
+            "pause": lambda _request: self._after(self._player.pause),
+            "resume": lambda _request: self._after(self._player.resume),
+            "seek": self._seek,
+            "stop": lambda _request: self._after(self._stop),
+        }
+
+    def status(self) -> dict[str, Any]:
+        """How far the replay is."""
+        told = self._player.progress()
+        ended = self._player.wait(0)
+        state = "ended" if ended else "paused" if told.paused else "playing"
+        position = told.position_ns
+        return {
+            "state": state,
+            "playing": self._title,
+            "position": moment_text(position) if position is not None else None,
+            "position_ns": position,
+            "elapsed_ns": told.elapsed_ns,
+            "left_ns": told.left_ns,
+            "share_done": told.share_done,
+            "sent": told.sent,
+            "payload_bytes": told.payload_bytes,
+            "datagrams_per_second": told.datagrams_per_second,
+            "lateness_ns": told.lateness_ns,
+            "lateness_max_ns": told.lateness_max_ns,
+        }
+
+    def _after(self, act: Callable[[], object]) -> dict[str, Any]:
+        if self._player.wait(0):
+            raise UsageError("the run has ended", "start it again")
+        act()
+        return self.status()
+
+    def _stop(self) -> None:
+        self._player.stop()
+        self._player.wait(STOP_WAIT_S)
+
+    def _seek(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        text = request.get("to")
+        if not isinstance(text, str):
+            raise UsageError("nowhere to go to", 'say {"do": "seek", "to": T}; ' + EXAMPLES)
+        at_ns = parse_moment(text).at_ns(self._start_ns, self._zone)
+        first_ns = self._player.seek(at_ns)
+        return {**self.status(), "position": moment_text(first_ns), "position_ns": first_ns}
+
+
+class ReplayControl:
+    """Answers at `bind` on a thread of its own, as a context.
+
+    Raises `ConfigError` where the endpoint cannot be had. `endpoint` is where it really answers.
+    """
+
+    def __init__(self, bind: str, verbs: Mapping[str, Verb]) -> None:
+        if not is_endpoint(bind):
+            hint = "for example ipc:///tmp/replay or tcp://127.0.0.1:5573"
+            raise ConfigError(f"{SETTING}: {bind!r} is no ZeroMQ endpoint", hint)
+        self.endpoint = bind
+        self._verbs = verbs
+        self._opened: Future[str] = Future()
+        self._loop = asyncio.new_event_loop()
+        self._closing = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="replay-control", daemon=True)
+
+    def __enter__(self) -> "ReplayControl":
+        self._thread.start()
+        try:
+            self.endpoint = self._opened.result()
+        except BaseException:
+            self._thread.join()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._closing.set)
+        # A seek through a large capture may be under way; its answer is of no use any more.
+        self._thread.join(CLOSE_WAIT_S)
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._serve())
+        except BaseException as error:
+            self._opened.set_exception(error)
+        finally:
+            self._loop.close()
+
+    async def _serve(self) -> None:
+        control = ControlSocket(self.endpoint, self._verbs, SETTING)
+        control.open()
+        self._opened.set_result(control.endpoint)
+        try:
+            await self._closing.wait()
+        finally:
+            control.close()

@@ -1,0 +1,334 @@
+"""A running replay, paused and moved: what arrives at a socket is the capture from there on."""
+
+import contextlib
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from feedhandler.capture_sinks import create_file
+from feedhandler.cli import chosen
+from feedhandler.codecs.errors import ConfigError, PeerError, UsageError
+from feedhandler.control import ask
+from feedhandler.ops.console import run_guarded
+from feedhandler.replay.capture import Capture
+from feedhandler.replay.capture_writer import CaptureWriter
+from feedhandler.replay.pace import Pace, PaceKind
+from feedhandler.replay.pipeline import Pipeline
+from feedhandler.replay.player import Player
+from feedhandler.replay.sender_lines import MulticastLine
+from feedhandler.replay_control import ReplayControl, ReplayVerbs
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PATIENCE_S = 20.0
+SEED = int(os.environ.get("FEEDHANDLER_SEED", random.SystemRandom().randrange(1 << 32)))
+RERUN = f"FEEDHANDLER_SEED={SEED} pytest tests/system/test_replay_control.py"
+
+START_NS = 1_795_168_800_000_000_000
+#: Datagrams of a capture, a millisecond apart, and as many bytes that a chunk is some of them.
+COUNT, GAP_NS, SIZE = 6_000, 1_000_000, 600
+PACE = Pace(PaceKind.PACKETS, 12_000)
+
+
+class Receiver:
+    """A socket on a group of its own; the numbers in what arrives, in order."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        group = f"239.254.{os.getpid() % 250}.7"
+        self._socket.bind((group, 0))
+        request = socket.inet_aton(group) + socket.inet_aton("127.0.0.1")
+        self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)
+        self._socket.settimeout(0.05)
+        self.endpoint: tuple[str, int] = (group, self._socket.getsockname()[1])
+        self.numbers: list[int] = []
+        self._news = threading.Condition()
+        self._closing = False
+        self._thread = threading.Thread(target=self._receive, daemon=True)
+        self._thread.start()
+
+    def _receive(self) -> None:
+        while not self._closing:
+            with contextlib.suppress(TimeoutError):
+                number = int.from_bytes(self._socket.recv(2_048)[:4], "big")
+                with self._news:
+                    self.numbers.append(number)
+                    self._news.notify_all()
+
+    def wait_until(self, what: Callable[[list[int]], bool]) -> list[int]:
+        with self._news:
+            assert self._news.wait_for(lambda: what(self.numbers), PATIENCE_S), self.numbers[-5:]
+            return self.numbers[:]
+
+    def close(self) -> None:
+        self._closing = True
+        self._thread.join()
+        self._socket.close()
+
+
+@pytest.fixture
+def receiver() -> Iterator[Receiver]:
+    made = Receiver()
+    yield made
+    made.close()
+
+
+def write(path: Path, numbers: range, compression: str = "") -> Capture:
+    """A capture of these numbers, each at its own time; compressed as a recorder does it."""
+    plain = path.with_name(path.name + ".plain")
+    with CaptureWriter(plain) as writer:
+        for number in numbers:
+            payload = number.to_bytes(4, "big").ljust(SIZE, b"\x55")
+            writer.write(START_NS + number * GAP_NS, "239.1.1.1", 5_001, payload)
+    path = path.with_name(path.name + compression)
+    file = create_file(path, False)
+    file.write(plain.read_bytes())
+    file.close()
+    return Capture(path)
+
+
+def player_of(captures: list[Capture], receiver: Receiver, pace: Pace = PACE) -> Player:
+    line = MulticastLine("A", receiver.endpoint)
+    return Player(Pipeline(captures), [line], pace=pace)
+
+
+def time_of(number: int) -> int:
+    return START_NS + number * GAP_NS
+
+
+def stretches(numbers: list[int]) -> list[tuple[int, int]]:
+    """The numbers as (first, last) of each stretch without a jump."""
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        if found and number == found[-1][1] + 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return found
+
+
+@pytest.mark.parametrize("compression", ["", ".gz", ".zst"])
+@pytest.mark.parametrize("paused", [False, True])
+def test_what_comes_after_a_seek_is_exactly_the_capture_from_there_on(
+    compression: str, paused: bool, tmp_path: Path, receiver: Receiver
+) -> None:
+    player = player_of([write(tmp_path / "x.pcap", range(COUNT), compression)], receiver)
+    player.start()
+    receiver.wait_until(lambda numbers: len(numbers) > 300)
+    for target in (4_000, 100, 5_000):  # forwards, backwards, near the end
+        if paused:
+            player.pause()
+            before = player.progress().sent
+        first_ns = player.seek(time_of(target) - GAP_NS // 2)
+        assert first_ns == time_of(target)
+        if paused:
+            told = player.progress()
+            assert (told.paused, told.sent) == (True, before)
+            player.resume()
+        after = player.progress().sent + 50
+        receiver.wait_until(lambda numbers: len(numbers) >= after)  # noqa: B023
+    assert player.wait(PATIENCE_S)
+    result = player.result()
+    assert result.complete
+    sent = sum(line.sent for line in result.lines)
+    got = stretches(receiver.wait_until(lambda numbers: len(numbers) >= sent))
+    assert [first for first, _ in got] == [0, 4_000, 100, 5_000]
+    assert got[-1][1] == COUNT - 1
+    assert len(receiver.numbers) == sent
+
+
+def test_nothing_arrives_in_a_pause_and_nothing_is_missing_after_it(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    player = player_of([write(tmp_path / "x.pcap", range(COUNT))], receiver)
+    player.start()
+    receiver.wait_until(lambda numbers: len(numbers) > 100)
+    player.pause()
+    player.pause()
+    sent = player.progress().sent
+    assert receiver.wait_until(lambda numbers: len(numbers) >= sent) == list(range(sent))
+    assert not player.wait(0.05)
+    told = player.progress()
+    assert (told.sent, told.paused, told.datagrams_per_second) == (sent, True, 0.0)
+    assert len(receiver.numbers) == sent
+    assert told.position_ns == time_of(sent - 1)
+    assert player.progress().elapsed_ns == pytest.approx(told.elapsed_ns, abs=1_000_000)
+    player.resume()
+    player.resume()
+    assert player.wait(PATIENCE_S)
+    assert player.result().complete
+    assert receiver.wait_until(lambda numbers: len(numbers) >= COUNT) == list(range(COUNT))
+
+
+def test_random_seeks_and_pauses_leave_whole_stretches_that_begin_where_they_should(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    print(f"seed {SEED}: {RERUN}")
+    chance = random.Random(SEED)
+    halves = [write(tmp_path / f"{n}.pcap", range(n * 3_000, n * 3_000 + 3_000)) for n in (0, 1)]
+    player = player_of(halves, receiver, Pace(PaceKind.PACKETS, 30_000))
+    player.start()
+    begins = [0]
+    for _ in range(25):
+        chance.choice((player.pause, player.resume))()
+        target = chance.randrange(COUNT - 1_000)
+        assert player.seek(time_of(target)) == time_of(target)
+        sent = player.progress().sent
+        if begins[-1] != target:
+            begins.append(target)
+        if not player.progress().paused and chance.random() < 0.5:
+            receiver.wait_until(lambda numbers: len(numbers) > sent)  # noqa: B023
+    player.resume()
+    assert player.wait(PATIENCE_S)
+    sent = player.progress().sent
+    got = stretches(receiver.wait_until(lambda numbers: len(numbers) >= sent))
+    # A seek may be followed by the next one before anything was sent.
+    wanted = iter(begins)
+    assert all(first in wanted for first, _ in got)
+    assert got[-1] == (begins[-1], COUNT - 1)
+
+
+def test_a_seek_to_where_nothing_is_recorded_is_refused_and_changes_nothing(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    player = player_of([write(tmp_path / "x.pcap.gz", range(COUNT))], receiver)
+    player.start()
+    receiver.wait_until(lambda numbers: len(numbers) > 10)
+    with pytest.raises(UsageError, match="nothing is recorded from there on"):
+        player.seek(time_of(COUNT))
+    assert 0.0 < player.progress().share_done < 1.0
+    assert player.wait(PATIENCE_S)
+    assert player.progress().share_done == 1.0
+    assert receiver.wait_until(lambda numbers: len(numbers) >= COUNT) == list(range(COUNT))
+    with pytest.raises(UsageError, match="the run has ended"):
+        player.seek(time_of(0))
+
+
+def test_a_paused_replay_can_be_stopped(tmp_path: Path, receiver: Receiver) -> None:
+    player = player_of([write(tmp_path / "x.pcap", range(COUNT))], receiver)
+    player.start()
+    player.pause()
+    player.stop()
+    assert player.wait(PATIENCE_S)
+    assert not player.result().complete
+
+
+# -- the socket ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path) -> str:
+    return f"ipc://{tmp_path}/replay"
+
+
+def tell(endpoint: str, verb: str, **fields: Any) -> Any:
+    return ask(endpoint, {"do": verb, **fields}, PATIENCE_S, who="replay", setting="--control")
+
+
+def test_every_verb_is_answered_with_the_status_that_is_then(
+    tmp_path: Path, endpoint: str, receiver: Receiver
+) -> None:
+    player = player_of([write(tmp_path / "x.pcap", range(COUNT))], receiver)
+    verbs = ReplayVerbs(player, "x.pcap", START_NS, "Europe/Paris")
+    with ReplayControl(endpoint, verbs.table()) as control:
+        assert control.endpoint == endpoint
+        assert tell(endpoint, "status")["position"] is None
+        player.start()
+        receiver.wait_until(lambda numbers: len(numbers) > 10)
+        assert tell(endpoint, "status")["state"] == "playing"
+        paused = tell(endpoint, "pause")
+        assert (paused["state"], paused["playing"]) == ("paused", "x.pcap")
+        moved = tell(endpoint, "seek", to="+2.5")
+        assert (moved["state"], moved["position_ns"]) == ("paused", time_of(2_500))
+        assert moved["sent"] == paused["sent"]
+        # 10:00 UTC is eleven o'clock in Paris in winter.
+        assert tell(endpoint, "seek", to="11:00:01")["position_ns"] == time_of(1_000)
+        for wrong, told in (
+            ({"to": "11:00:06"}, "nothing is recorded from there on"),
+            ({"to": "soon"}, "is no moment"),
+            ({"to": 7}, "nowhere to go to"),
+            ({}, "nowhere to go to"),
+        ):
+            with pytest.raises(PeerError, match=told):
+                tell(endpoint, "seek", **wrong)
+        with pytest.raises(PeerError, match="verbs: pause, resume, seek, status, stop"):
+            tell(endpoint, "rewind")
+        assert tell(endpoint, "resume")["state"] == "playing"
+        receiver.wait_until(lambda numbers: numbers[-1] > 1_000)
+        assert tell(endpoint, "stop")["state"] == "ended"
+        for verb in ("pause", "resume", "stop"):
+            with pytest.raises(PeerError, match="the run has ended"):
+                tell(endpoint, verb)
+    with pytest.raises(PeerError, match="no replay at"):
+        tell(endpoint, "status")
+    assert receiver.numbers.index(1_000) == paused["sent"]
+
+
+def test_an_endpoint_that_cannot_be_had_is_told_in_one_line(endpoint: str) -> None:
+    with pytest.raises(ConfigError, match="--control: 'here' is no ZeroMQ endpoint"):
+        ReplayControl("here", {})
+    with (
+        ReplayControl(endpoint, {}),
+        pytest.raises(ConfigError, match=r"--control: cannot bind .*: already in use"),
+        ReplayControl(endpoint, {}),
+    ):
+        pass
+
+
+# -- the commands -------------------------------------------------------------------------------
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str, code: int = 0) -> str:
+    """What a `replay-control` prints."""
+    assert run_guarded(lambda: chosen(["replay-control", *words])()) == code
+    told = capsys.readouterr()
+    assert (told.out if code else told.err) == ""
+    return told.err if code else told.out
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_replay_is_controlled_from_elsewhere_and_a_signal_ends_it_with_its_account(
+    number: signal.Signals,
+    tmp_path: Path,
+    endpoint: str,
+    receiver: Receiver,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = write(tmp_path / "x.pcap", range(COUNT)).path
+    group, port = receiver.endpoint
+    command = [sys.executable, "-m", "feedhandler", "replay", str(path), "--speed", "5000pps"]
+    command += ["--line-a", f"{group}:{port}", "--control", endpoint, "--json"]
+    with subprocess.Popen(
+        command, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stderr is not None
+        assert f"controlled at {endpoint}" in process.stderr.readline()
+        receiver.wait_until(lambda numbers: len(numbers) > 10)
+        assert "x.pcap: paused, at 2026-11-20T10:00:0" in said(capsys, endpoint, "pause")
+        told = json.loads(said(capsys, endpoint, "seek", "+4", "--json"))
+        assert (told["state"], told["position_ns"]) == ("paused", time_of(4_000))
+        sent = told["sent"]
+        wrong = said(capsys, endpoint, "seek", "+7", code=3)
+        assert "nothing is recorded from there on" in wrong
+        assert "seek wants a moment" in said(capsys, endpoint, "seek", code=2)
+        assert "takes no moment" in said(capsys, endpoint, "pause", "+1", code=2)
+        assert "playing" in said(capsys, endpoint, "resume")
+        numbers = receiver.wait_until(lambda numbers: numbers[-1] > 4_000)
+        assert numbers[sent] == 4_000
+        process.send_signal(number)
+        out, errors = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, errors) == (0, "")
+    account = json.loads(out)
+    assert not account["complete"]
+    assert account["lines"][0]["sent"] >= len(numbers)
+    assert "no replay at" in said(capsys, endpoint, "status", code=3)
