@@ -31,7 +31,7 @@ BENCHMARKS = [
     "publish",
     "stall",
 ]
-LONG = ["memory", "outage", "stall_long", "broker_crash", "broker_stall"]
+LONG = ["lab", "memory", "outage", "stall_long", "broker_crash", "broker_stall"]
 SOAK = ["soak"]
 DEFAULT_OUT = Path("out/bench.json")
 

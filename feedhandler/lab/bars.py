@@ -4,6 +4,7 @@ Direct mode through the embedded node, everything on one machine with two proces
 least a minute. What the source paper measured on seven machines stands beside each as `paper`.
 """
 
+import numpy as np
 from msgspec import Struct
 
 from feedhandler.lab.results import Scenario, Step, Verdict
@@ -77,6 +78,20 @@ def judge(step: Step) -> list[Verdict]:
     return verdicts
 
 
+def in_the_way(step: Step) -> str:
+    """Where a step's processor time went, for a bar that was missed: each role's mean share of one
+    processor, the greatest first; empty where nobody sampled it."""
+    shares = {
+        f"{loads.role} ({loads.processes})" if loads.processes > 1 else loads.role: float(
+            np.mean(loads.user_cpu + loads.system_cpu)
+        )
+        for loads in step.loads
+        if len(loads.t_s)
+    }
+    ordered = sorted(shares.items(), key=lambda item: -item[1])
+    return ", ".join(f"{role} {share:.0%}" for role, share in ordered)
+
+
 def lines(step: Step) -> list[str]:
     """The verdicts of a step for people, a line each."""
     found = []
@@ -97,4 +112,7 @@ def lines(step: Step) -> list[str]:
             )
         note = f" (of {step.duration_s:g} s: the bar asks for 60)" if short else ""
         found.append(f"bar {verdict.bar}: {word}: {figures}{note}")
+    spent = in_the_way(step)
+    if spent and not all(verdict.met for verdict in step.verdicts):
+        found.append(f"of one processor each: {spent}")
     return found

@@ -70,6 +70,8 @@ GROUP_OF_LINES = 110
 #: Packets that may wait behind a hole. Processes that share two processors let one wait for tens of
 #: milliseconds, and that must not end as a loss of a line.
 HOLD_PACKETS = 1 << 16
+#: Wrong deliveries of a client that its line names.
+NAMED_MAX = 3
 GATEWAY, REPLAYER = "gateway", "replayer"
 
 
@@ -280,7 +282,7 @@ class Laboratory:
         step.results = await self._verdicts(names)
         await self.crew.ask_all("detaching", ASK_S, names, "detach")
         step.latency = merged(result.latency for result in step.results)
-        step.findings = list(_findings(step))
+        step.findings = findings_of(step.results)
         step.verdicts = bars.judge(step)
         self.run.steps.append(step)
         self.view.end(step)
@@ -390,9 +392,10 @@ def client_result(number: int, told: dict[str, Any]) -> ClientResult:
     )
 
 
-def _findings(step: Step) -> Iterable[str]:
-    """What fails a step, a line each."""
-    for result in step.results:
+def findings_of(results: Iterable[ClientResult]) -> list[str]:
+    """What fails a step, a line each; clients that found the same share one."""
+    found: dict[str, list[int]] = {}
+    for result in results:
         wrong = [
             f"{count:,} {what}"
             for what, count in (
@@ -404,8 +407,13 @@ def _findings(step: Step) -> Iterable[str]:
             if count
         ]
         if wrong:
-            some = f" ({'; '.join(result.findings)})" if result.findings else ""
-            yield f"client {result.number + 1}: {', '.join(wrong)} of {result.expected:,}{some}"
+            some = "; ".join(result.findings[:NAMED_MAX])
+            text = f"{', '.join(wrong)} of {result.expected:,}" + (f" ({some})" if some else "")
+            found.setdefault(text, []).append(result.number + 1)
+    return [
+        f"client{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}: {text}"
+        for text, numbers in found.items()
+    ]
 
 
 def free_ports(count: int) -> list[int]:

@@ -2,13 +2,15 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.histogram import Histogram
 from feedhandler.lab import bars, plan, results
+from feedhandler.lab.laboratory import findings_of
 from feedhandler.lab.plan import Bound, Plan
-from feedhandler.lab.results import ClientResult, Step
+from feedhandler.lab.results import ClientResult, Loads, Step
 
 
 def test_a_run_is_every_scenario_exchange_and_client_count_in_turn() -> None:
@@ -133,3 +135,34 @@ def test_verdicts_are_told_a_line_each_with_figure_bar_and_ratio() -> None:
     assert "missed: p50 0.450 ms, bar 0.3 ms, 1.50 of it" in lines[1]
     assert "met: p90 0.450 ms, bar 0.6 ms, 0.75 of it" in lines[2]
     assert bars.lines(step_of(1))[0].endswith(": met: no loss")
+
+
+def test_where_a_bar_is_missed_the_roles_time_is_told() -> None:
+    step = step_of(450_000)
+    share = np.array([0.2, 0.4])
+    step.loads = [
+        Loads(role="gateway", t_s=np.array([1.0, 2.0]), user_cpu=share, system_cpu=share),
+        Loads(
+            role="clients", processes=2, t_s=np.array([1.0]), user_cpu=share, system_cpu=share * 2
+        ),
+        Loads(role="broker"),
+    ]  # fmt: skip
+    assert bars.lines(step)[-1] == "of one processor each: clients (2) 90%, gateway 60%"
+    step.verdicts = step.verdicts[:1]
+    assert len(bars.lines(step)) == 1
+
+
+def test_clients_that_found_the_same_share_a_line() -> None:
+    bad = {"expected": 1000, "lost": 3, "findings": ["a", "b", "c", "d"]}
+    found = findings_of(
+        [
+            ClientResult(number=0, **bad),
+            ClientResult(number=1, expected=1000),
+            ClientResult(number=2, **bad),
+            ClientResult(number=3, expected=1000, duplicated=1, reordered=2, announced_lost=4),
+        ]
+    )
+    assert found == [
+        "clients 1, 3: 3 lost of 1,000 (a; b; c)",
+        "client 4: 1 twice or never sent, 2 out of order, 4 announced lost of 1,000",
+    ]

@@ -1,0 +1,71 @@
+"""The laboratory's bars, a minute each (`make bench-long`): latency and loss as `feedhandler lab`
+finds them, everything on this machine.
+
+What the source paper measured on seven machines stands in `feedhandler.lab.bars`. A loss is a
+fault; a latency that misses its bar is a figure, with where the processors' time went.
+"""
+
+import asyncio
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from feedhandler.lab import bars
+from feedhandler.lab.bars import BARS, Bar
+from feedhandler.lab.laboratory import Laboratory
+from feedhandler.lab.plan import Plan
+from feedhandler.lab.results import Step
+from feedhandler.lab.view import View
+
+SECONDS = 60.0
+QUICK_SECONDS = 5.0
+_SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+
+
+def measured(bar: Bar, seconds: float) -> Step:
+    """One step of what a bar is about; exchanges cost the node the same, so one is enough."""
+    with tempfile.TemporaryDirectory(prefix="bench-lab-") as folder:
+        plan = Plan(
+            out=Path(folder),
+            scenarios=(bar.scenario,),
+            exchanges=("topic",),
+            clients=(bar.clients,),
+            rate_bps=bar.rate_bps,
+            duration_s=seconds,
+        )
+        laboratory = Laboratory(plan, View(quiet=True))
+
+        async def measure() -> None:
+            async with laboratory:
+                await laboratory.measure_all()
+
+        asyncio.run(measure())
+    return laboratory.run.steps[0]
+
+
+def figures(step: Step) -> dict[str, Any]:
+    """A step as JSON-ready values."""
+    found = step.latency.percentiles(*_SHARES.values())
+    return {
+        **{f"{name}_ms": ns / 1e6 for name, ns in zip(_SHARES, found, strict=True)},
+        "mean_ms": step.latency.mean_ns / 1e6,
+        "mbps": step.sent.rate_bps / 1e6,
+        "verdicts": {verdict.quantity: verdict.met for verdict in step.verdicts},
+        "processors": bars.in_the_way(step),
+        "sends_behind": step.sent.behind,
+        "load_average": os.getloadavg()[0],
+    }
+
+
+def run(quick: bool = False) -> dict[str, Any]:
+    """Every bar in turn."""
+    problems: list[str] = []
+    found: dict[str, Any] = {"problems": problems}
+    for bar in BARS:
+        step = measured(bar, QUICK_SECONDS if quick else SECONDS)
+        found[bar.name] = figures(step)
+        problems += [f"{bar.name}: {finding}" for finding in step.findings]
+        for line in bars.lines(step):
+            print(f"  {line}", flush=True)
+    return found
