@@ -55,18 +55,23 @@ def words(request: pytest.FixtureRequest, silent_port: int, tmp_path: Path) -> t
     return ("exchange", "--no-servers", "--rate", "100", "--port-base", "47000")
 
 
-def moments(count: int = 4) -> Iterator[tuple[str, signal.Signals, int]]:
-    """Commands, signals, and after how many modules: at the first of ours, and at random ones."""
-    chance = random.Random(SEED)
-    for command in COMMANDS:
-        for position in (0, *(chance.randrange(MODULES_LEAST) for _ in range(count - 1))):
-            yield command, chance.choice((signal.SIGINT, signal.SIGTERM)), position
+#: Moments of each command: at the first of our modules, and at random ones.
+MOMENTS = 4
 
 
-@pytest.mark.parametrize(("words", "number", "position"), list(moments()), indirect=["words"])
+def moment(command: str, turn: int) -> tuple[signal.Signals, int]:
+    """A signal, and after how many modules it is sent."""
+    chance = random.Random(f"{SEED}/{command}/{turn}")
+    position = chance.randrange(MODULES_LEAST) if turn else 0
+    return chance.choice((signal.SIGINT, signal.SIGTERM)), position
+
+
+@pytest.mark.parametrize("turn", range(MOMENTS))
+@pytest.mark.parametrize("words", COMMANDS, indirect=True)
 def test_an_interrupt_while_a_command_loads_is_an_orderly_end(
-    words: tuple[str, ...], number: signal.Signals, position: int
+    words: tuple[str, ...], turn: int
 ) -> None:
+    number, position = moment(words[0], turn)
     print(f"SEED={SEED}")
     command = [sys.executable, "-X", "importtime", "-m", "feedhandler", *words]
     with subprocess.Popen(

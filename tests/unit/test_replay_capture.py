@@ -224,7 +224,7 @@ def test_an_impossible_record_length_stops_after_what_lies_before_it(
         (b"%PDF-1.7 certainly not a capture", "begins with 25 50 44 46"),
         (struct.pack("<IHHiIII", 0xA1B2C3D4, 2, 4, 0, 0, 65_535, 105), "link type 105"),
         (b"\x0a\x0d\x0d\x0a" + bytes(40), "not a usable pcapng"),
-        (gzip.compress(b"no capture, but long enough for a header"), "begins with"),
+        (gzip.compress(b"no capture, but long enough for a header", mtime=0), "begins with"),
     ],
 )
 def test_what_is_no_capture_is_refused_in_one_line(
