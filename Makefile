@@ -26,8 +26,8 @@ help: ## what can be made
 demo: $(VENV)/.compiled ## the main job, seen: exchange, gateway, subscribers (DEMO="--seconds 60")
 	@$(VENV)/bin/feedhandler demo $(DEMO)
 
-test: $(VENV)/.compiled ## everything that must pass (TESTS=tests/unit for a part)
-	$(PY) -m pytest $(TESTS)
+test: $(VENV)/.compiled ## everything that must pass (TESTS=tests/unit for a part, JOBS=1 in one process)
+	$(PY) -m pytest $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadgroup) $(TESTS)
 
 coverage: $(VENV)/.compiled ## branches of the sans-IO cores that the tests take, in 15 minutes (CORES=retrans)
 	$(PY) -m tests.core_coverage $(CORES)
