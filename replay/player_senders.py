@@ -23,9 +23,11 @@ from feedhandler.replay.frame_lines import (
 )
 from feedhandler.replay.frame_sender import FrameSender
 from feedhandler.replay.player_blocks import Block
-from feedhandler.replay.sender import SPIN_NS, Sender
+from feedhandler.replay.sender import Sender
 from feedhandler.replay.sender_lines import OpenLines, open_multicast_sender
 
+#: A player's own longest spin (`sender_loop.SPIN_NS`): exact before sparing.
+PLAYER_SPIN_NS = 50_000
 #: The source address of frames that are made here, where the interface has none that receivers
 #: would take: reserved for examples (RFC 5737), so it is nobody's.
 SOURCE_IP_DEFAULT = "192.0.2.1"
@@ -71,7 +73,7 @@ class Transport(NamedTuple):
     make_sender: Callable[[OpenLines], BlockSender]
 
 
-def udp(spin_ns: int = SPIN_NS) -> Transport:
+def udp(spin_ns: int = PLAYER_SPIN_NS) -> Transport:
     """Through UDP sockets: the kernel makes the headers."""
     return Transport(
         open_multicast_sender, lambda lines: UdpSender(lines.destinations, spin_ns=spin_ns)
@@ -108,7 +110,7 @@ class RawSender(FrameSender):
             raise OSError(error.errno, text) from None
 
 
-def raw(settings: FrameSettings = FrameSettings(), spin_ns: int = SPIN_NS) -> Transport:
+def raw(settings: FrameSettings = FrameSettings(), spin_ns: int = PLAYER_SPIN_NS) -> Transport:
     """As Ethernet frames, past the kernel's UDP and IP."""
 
     def open_socket(interface: str) -> socket.socket:

@@ -73,7 +73,8 @@ cdef enum:
 cdef class SendLoop:
     cdef readonly object progress
     cdef int64_t[::1] _counts
-    cdef int64_t _spin_ns
+    cdef int64_t _spin_ns             # learnt, at most _spin_ns_max
+    cdef int64_t _spin_ns_max
     cdef int _halt
     cdef int _pausing                 # the word that a pause sleeps on
     cdef int64_t _pause_began_ns
@@ -88,6 +89,7 @@ cdef class SendLoop:
     cdef int64_t _now(self) noexcept nogil
     cdef void _note_lateness(self, int64_t behind) noexcept nogil
     cdef int _wait_until(self, int64_t when_ns) except -1 nogil
+    cdef void _sleep_until(self, int64_t when_ns) noexcept nogil
     cdef int _interrupted(self, int64_t now) except -1 nogil
     cdef int _hold(self) except -1 nogil
     cdef int _wait_for_room(self, int fd, int reason) except -1 nogil

@@ -33,10 +33,14 @@ cdef extern from "<sys/prctl.h>":
     int PR_SET_TIMERSLACK, PR_GET_TIMERSLACK
     int prctl(int option, unsigned long value, ...) nogil
 
-#: The last stretch before a datagram is due is spun, not slept: waking up takes about this long
-#: (the thread's timer slack is set to 1 ns). A longer spin is no more exact, and on a busy machine
-#: less: the scheduler wakes a thread that sleeps at once, but takes its turn from one that spins.
+#: The last stretch before a datagram is due is spun, not slept, because waking up takes its time
+#: (the thread's timer slack is set to 1 ns). This is the longest such stretch. Longer ones are more
+#: exact where the processor has nothing else to do; on a busy machine they are not: the scheduler
+#: wakes a thread that sleeps at once, but takes its turn from one that spins.
 SPIN_NS = 10_000
+#: How long it is within that is learnt from the sleeps: longer by the first where one lasted longer
+#: than it, else shorter by the second. So one in a hundred lasts longer, as the ratio says.
+SPIN_MORE_NS, SPIN_LESS_NS = 4_950, 50
 #: The longest single sleep, and so the longest time until a request is noticed.
 POLL_NS = 5_000_000
 #: A datagram sent later than this after its time counts as behind schedule.
@@ -48,6 +52,8 @@ NO_BUFFER_MAX_NS = 5_000_000_000
 
 cdef int64_t _POLL_NS = POLL_NS
 cdef int64_t _BEHIND_NS = BEHIND_NS
+cdef int64_t _SPIN_MORE_NS = SPIN_MORE_NS
+cdef int64_t _SPIN_LESS_NS = SPIN_LESS_NS
 cdef int64_t _NO_BUFFER_WAIT_NS = NO_BUFFER_WAIT_NS
 cdef int64_t _NO_BUFFER_MAX_NS = NO_BUFFER_MAX_NS
 
@@ -78,12 +84,12 @@ class Progress(enum.IntEnum):
 cdef class SendLoop:
     """The part of a sender that is not about what is sent; see the module's text.
 
-    `spin_ns` is the stretch that is spun instead of slept: 0 leaves the processor to others and
-    costs accuracy. `progress` int64 has the columns of `Progress`.
+    `spin_ns` is the longest stretch that is spun instead of slept: 0 leaves the processor to others
+    and costs accuracy. `progress` int64 has the columns of `Progress`.
     """
 
     def __cinit__(self, *_arguments, int64_t spin_ns=SPIN_NS, **_others):
-        self._spin_ns = spin_ns
+        self._spin_ns = self._spin_ns_max = spin_ns
         self.progress = np.zeros(_PROGRESS_COUNT, np.int64)
         self._counts = self.progress
 
@@ -173,9 +179,17 @@ cdef class SendLoop:
             if left_ns <= 0:
                 return RUN_ON
             if left_ns > self._spin_ns:
-                fh_sleep_until(now + min(left_ns - self._spin_ns, _POLL_NS))
+                self._sleep_until(now + min(left_ns - self._spin_ns, _POLL_NS))
             else:
                 fh_relax()
+
+    cdef void _sleep_until(self, int64_t when_ns) noexcept nogil:
+        """Sleep, and learn from it how long before its time the next sleep should end."""
+        fh_sleep_until(when_ns)
+        if fh_monotonic_ns() - when_ns > self._spin_ns:
+            self._spin_ns = min(self._spin_ns + _SPIN_MORE_NS, self._spin_ns_max)
+        else:
+            self._spin_ns = max(self._spin_ns - _SPIN_LESS_NS, 0)
 
     cdef int _interrupted(self, int64_t now) except -1 nogil:
         """Whether to halt, after the pause that may be on. In the main thread signals are looked
