@@ -8,10 +8,11 @@ the calling thread, release the GIL, and can be paused and stopped from any thre
 
 Times are nanoseconds after `anchor_ns`, a moment of the sender's clock (CLOCK_MONOTONIC, without
 the pauses): an absolute schedule, so a late datagram never makes the next ones late. The loop
-sleeps until shortly before the next datagram is due and spins the rest, `spin_ns` at most. What is due at the same time goes out in one system call a
-socket; the order within a line is always kept, between lines it is not defined. Equal-sized
-neighbours for the same destination are handed over as one piece that the kernel cuts apart again
-(UDP_SEGMENT, Linux 4.18): receivers see the same datagrams, at several times the rate.
+sleeps until shortly before the next datagram is due and spins the rest, `spin_ns` at most. What is
+due at the same time goes out in one system call a socket; the order within a line is always kept,
+between lines it is not defined. Equal-sized neighbours for the same destination are handed over as
+one piece that the kernel cuts apart again (UDP_SEGMENT, Linux 4.18): receivers see the same
+datagrams, at several times the rate.
 
 Nothing here slows down for a receiver: UDP has no flow control, and a datagram that overruns a
 receiver's buffer is lost without the sender noticing.
