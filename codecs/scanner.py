@@ -130,6 +130,10 @@ class FeedTable:
         """A packet with messages and this delivery flag has a compressed body."""
         self.compressed[flags] = 1
 
+    def is_compressed(self, flags: cython.uchar) -> bool:
+        """Does this delivery flag mean a compressed body, where there are messages?"""
+        return bool(self.compressed[flags])
+
     def set_known_flags(self, flags: list[int]) -> None:
         """Of delivery flags only these are known; before this call all are."""
         for value in range(256):

@@ -71,6 +71,7 @@ PURE_MODE: dict[str, str] = {
     "feedhandler.replay.pcap": "feedhandler/replay/pcap.py",
     "feedhandler.replay.pcapng": "feedhandler/replay/pcapng.py",
     "feedhandler.replay.packet_headers": "feedhandler/replay/packet_headers.py",
+    "feedhandler.replay.block_records": "feedhandler/replay/block_records.py",
     "feedhandler.replay.market": "feedhandler/replay/market.py",
     "feedhandler.replay.market_orders": "feedhandler/replay/market_orders.py",
     "feedhandler.codecs.scanner": "feedhandler/codecs/scanner.py",

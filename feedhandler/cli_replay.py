@@ -1,6 +1,7 @@
 """`feedhandler replay` on the command line."""
 
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +18,15 @@ from feedhandler.cli_options import (
     share,
 )
 from feedhandler.ops import arguments
+
+
+class Stamps(StrEnum):
+    """What becomes of send times."""
+
+    keep = "keep"
+    shift = "shift"
+    now = "now"
+
 
 #: What a command answers with: the work, which answers with the exit code.
 Work = Callable[[], int]
@@ -101,6 +111,23 @@ Loops = Annotated[
         help="Play all of it so often, 0: for ever; sequence numbers go on (--feed).",
     ),
 ]
+StampsOption = Annotated[
+    Stamps,
+    typer.Option(
+        "--stamps",
+        help="Send times in packet headers, with --feed: keep, shift so that the first is now, or "
+        "now for each.",
+    ),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only tell what would be sent.")]
+Write = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Write it into a capture, with the times at which it would be sent; .gz and .zst are "
+        "compressed.",
+    ),
+]
 InterfaceB = Annotated[
     str | None, typer.Option(help="Where line B is sent, if not where line A is.")
 ]
@@ -139,6 +166,23 @@ Control = Annotated[
 ]
 
 
+HELP = """Send captures to a line A and a line B, or to the lines they were recorded on.
+
+All of it or a part, with losses, duplicates, reordering and delay if asked; the same seed, the
+same losses. docs/replay.md tells the whole.
+
+\b
+Examples:
+  feedhandler replay day.pcap.gz --feed iex-deep --line-a 239.1.1.1:5001 --line-b 239.1.2.1:5002
+  feedhandler replay day.pcap --line-a 239.1.1.1:5001 --speed 100x --loss 5% --spare-shared
+  feedhandler replay day.pcap --as-recorded --from 09:00 --until 09:05 --zone Europe/Paris
+  feedhandler replay day.pcap --map 224.0.59.76:11076=239.1.1.1:5001@A
+  feedhandler replay day.pcap --as-recorded --dry-run --speed 40mbps
+  feedhandler replay day.pcap --feed iex-deep --line-a 239.1.1.1:5001 --loop 0 --stamps now
+  feedhandler replay day.pcap --as-recorded --raw --interface eth1 --speed flat
+"""
+
+
 def replay(
     captures: Captures,
     line_a: Annotated[arguments.LineAddress | None, _line("A")] = None,
@@ -155,6 +199,9 @@ def replay(
     feed: Feed = None,
     speed: Speed = "1",
     loop: Loops = 1,
+    stamps: StampsOption = Stamps.keep,
+    dry_run: DryRun = False,
+    write: Write = None,
     loss: Loss = 0.0,
     loss_a: LossA = None,
     loss_b: LossB = None,
@@ -172,17 +219,7 @@ def replay(
     control: Control = "",
     as_json: Json = False,
 ) -> Work:
-    """Send captures to a line A and a line B, or to the lines they were recorded on.
-
-    All or a part, with faults if asked: the same seed, the same losses. See docs/replay.md.
-
-    \b
-    Examples:
-      feedhandler replay day.pcap.gz --feed iex-deep --line-a 239.1.1.1:5001 --line-b 239.1.2.1:5002
-      feedhandler replay day.pcap --as-recorded --from 09:00 --until 09:05 --zone Europe/Paris
-      feedhandler replay day.pcap --map 224.0.59.76:11076=239.1.1.1:5001@A
-      feedhandler replay day.pcap --as-recorded --raw --interface eth1 --speed flat
-    """
+    """The arguments of `feedhandler replay`, whose words are `HELP`."""
     from feedhandler.ops import replay as ops
 
     per_line = (loss_a, loss_b) != (None, None) or bool(delay_b_us) or spare_shared
@@ -196,6 +233,9 @@ def replay(
         wanted=arguments.wanted(from_, until, zone, group, port, service, sequence),
         pace=arguments.pace(speed),
         loop=loop,
+        stamps=stamps.value,
+        dry_run=dry_run,
+        write=write,
         losses=(loss if loss_a is None else loss_a, loss if loss_b is None else loss_b),
         duplicate=duplicate,
         reorder=reorder,
@@ -204,7 +244,7 @@ def replay(
         seed=seed,
         interface=interface,
         interface_b=interface_b or interface,
-        frames=arguments.frames(raw, source_mac, source_ip, bypass_queue),
+        frames=arguments.frames(raw or write is not None, source_mac, source_ip, bypass_queue),
         control=control,
         as_json=as_json,
     )
@@ -228,4 +268,4 @@ def _check_destination(
 
 def register(app: typer.Typer) -> None:
     """Make the command one of `app`'s."""
-    app.command()(replay)
+    app.command(help=HELP)(replay)

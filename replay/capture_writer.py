@@ -1,4 +1,4 @@
-"""Writing captures: UDP datagrams framed as Ethernet and IPv4, plain or gzipped.
+"""Writing captures: UDP datagrams framed as Ethernet and IPv4, plain, gzipped or zstd.
 
 Nanosecond pcap unless told otherwise. Frames are what a switch would deliver: the multicast MAC
 address belongs to the group (RFC 1112, section 6.4), the IPv4 header has its checksum, the UDP
@@ -12,7 +12,7 @@ import socket
 import struct
 from pathlib import Path
 from types import TracebackType
-from typing import BinaryIO, Literal, cast
+from typing import Any, BinaryIO, Literal, cast
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.replay.frames import RECORD_BYTES_MAX, LinkType
@@ -74,7 +74,7 @@ def frame_headers(
 
 
 class CaptureWriter:
-    """A capture file being written; a name that ends in `.gz` is gzipped.
+    """A capture file being written; a name that ends in `.gz` is gzipped, in `.zst` zstd.
 
     `nanosecond=False` writes the microsecond magic (times are then cut to microseconds).
     `byte_order` and `vlan_ids` (outermost first) are for files that must look like another
@@ -129,6 +129,12 @@ class CaptureWriter:
     def _open(self) -> BinaryIO:
         if self.path.suffix == ".gz":
             return cast(BinaryIO, gzip.open(self.path, "wb", compresslevel=GZIP_LEVEL))
+        if self.path.suffix == ".zst":
+            # Takes a while to import, and most captures do without.
+            import pyarrow
+
+            file = pyarrow.OSFile(str(self.path), "wb")
+            return cast(BinaryIO, pyarrow.CompressedOutputStream(file, "zstd"))
         return self.path.open("wb", buffering=1 << 18)
 
     def write(
@@ -158,6 +164,11 @@ class CaptureWriter:
         self._file.write(self._record_header.pack(seconds, fraction, len(frame), len(frame)))
         self._file.write(frame)
         self.records += 1
+
+    def write_records(self, records: Any, count: int) -> None:
+        """Append `count` whole records that are laid out already (little-endian, nanoseconds)."""
+        self._file.write(records)
+        self.records += count
 
     def close(self) -> None:
         """Write what is buffered and close the file."""

@@ -129,7 +129,8 @@ def _read(
         if verdict[place] != FINE:
             continue
         kind[place] = header.kind
-        compressed[place] = header.count > 0 and table.compressed[header.flags & 0xFF] != 0
+        if header.count:
+            compressed[place] = table.is_compressed(header.flags & 0xFF)
         service[place] = header.service
         sequence[place] = header.sequence
         next_sequence[place] = header.next_sequence

@@ -129,7 +129,7 @@ class Preparer:
         self.injector = injector
         self._table = table
         self._stamper = stamper
-        self._pace = pace
+        self.pace = pace
         self._schedule = Schedule(pace)
         self._delay_min_ns = delay_min_ns
         self._chunks: list[tuple[int, Chunk]] = []  # first datagram's number, chunk
@@ -141,7 +141,7 @@ class Preparer:
         1970 UTC, and nothing is held back."""
         if self._stamper is not None:
             self._stamper.begin(start_ns)
-        self._schedule = Schedule(self._pace)
+        self._schedule = Schedule(self.pace)
         self.injector.restart()
         self._chunks = []
         self._held = None

@@ -7,6 +7,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from feedhandler.codecs import BadPacket, Feed, UsageError
+from feedhandler.ops import replay_plan
 from feedhandler.ops.arguments import LineAddress, Wanted
 from feedhandler.ops.captures import complain_if_cut, open_captures
 from feedhandler.ops.console import ExitCode, complain, print_json
@@ -18,9 +19,11 @@ from feedhandler.replay.line_map import RECORDED, LineMap, mapped_lines
 from feedhandler.replay.pace import Pace
 from feedhandler.replay.pipeline import Pipeline, endpoints, first_time_ns
 from feedhandler.replay.player import Player, PlayResult
+from feedhandler.replay.player_blocks import make_preparer
 from feedhandler.replay.player_senders import FrameSettings, raw, udp
 from feedhandler.replay.selection import Selection
 from feedhandler.replay.sender_lines import MulticastLine
+from feedhandler.replay.stamps import Stamper, Stamps
 from feedhandler.replay_control import ReplayVerbs
 
 #: How many datagrams are looked at to tell whether a capture is of the feed.
@@ -43,6 +46,9 @@ class Options(Struct, frozen=True, kw_only=True):
     wanted: Wanted = Wanted()
     feed: str | None = None
     loop: int = 1
+    stamps: str = "keep"
+    dry_run: bool = False
+    write: Path | None = None
     duplicate: float = 0.0
     reorder: float = 0.0
     delay_b_us: int = 0
@@ -56,14 +62,21 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Play to the end and print the account; `FOUND` where the capture is cut short."""
+    """Play to the end, or only write or tell what would be sent; print the account.
+
+    `FOUND` where a capture is cut short.
+    """
     source = _source(options)
+    lines = _lines(source, options)
+    if options.dry_run or options.write is not None:
+        return _without_sending(source, lines, options)
     player = Player(
         source,
-        _lines(source, options),
+        lines,
         pace=options.pace,
         seed=options.seed,
         spare_shared=options.spare_shared,
+        stamper=_stamper(source, options),
         transport=udp() if options.frames is None else raw(options.frames),
     )
     title = _title(options)
@@ -79,6 +92,34 @@ def run(options: Options) -> int:
     played = player.source if isinstance(player.source, Pipeline) else source
     cut = [complain_if_cut(capture) for capture in played.captures]
     return ExitCode.FOUND if any(cut) or result.too_long else ExitCode.OK
+
+
+def _without_sending(source: Pipeline, lines: list[MulticastLine], options: Options) -> int:
+    """What would be sent, told or written into a file."""
+    preparer = make_preparer(
+        lines,
+        options.pace,
+        seed=options.seed,
+        spare_shared=options.spare_shared,
+        stamper=_stamper(source, options),
+    )
+    plan = replay_plan.Plan(source, lines, preparer, _title(options), options.as_json)
+    plan.keeps_times = options.stamps == "keep"
+    if options.write is not None:
+        plan.write(options.write, options.frames or FrameSettings())
+    else:
+        plan.tell()
+    cut = [complain_if_cut(capture) for capture in source.captures]
+    return ExitCode.FOUND if any(cut) else ExitCode.OK
+
+
+def _stamper(source: Pipeline, options: Options) -> Stamper | None:
+    """What writes send times, where they do not stay. Raises `UsageError` without a feed."""
+    if options.stamps == "keep":
+        return None
+    if source.feed is None:
+        raise UsageError("send times are known only of a feed", "name it with --feed")
+    return Stamper(source.feed, Stamps(options.stamps))
 
 
 def _source(options: Options) -> Pipeline:
@@ -99,7 +140,12 @@ def _source(options: Options) -> Pipeline:
         services=wanted.services,
         sequences=wanted.sequences,
     )
-    return Pipeline(captures, selection=selection, feed=feed, passes=options.loop)
+    passes = options.loop
+    if not passes and (options.dry_run or options.write is not None):
+        raise UsageError("a loop for ever has no end to tell or to write", "give --loop a number")
+    return Pipeline(
+        captures, selection=selection, feed=feed, passes=passes, headers=options.dry_run
+    )
 
 
 def _zone(options: Options, feed: Feed | None) -> str:

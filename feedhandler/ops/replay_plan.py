@@ -1,0 +1,171 @@
+"""`feedhandler replay --dry-run` and `--write`: what would be sent, told or put into a capture."""
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from feedhandler.codecs.errors import UsageError
+from feedhandler.ops.console import host_faults, print_json, progress, stdout_console
+from feedhandler.replay.block_records import RecordMaker
+from feedhandler.replay.capture_writer import CaptureWriter
+from feedhandler.replay.forecast import Forecast, Outlook
+from feedhandler.replay.frame_headers import Destination
+from feedhandler.replay.moments import moment_text
+from feedhandler.replay.pipeline import Pipeline
+from feedhandler.replay.player_blocks import Block, Preparer, all_blocks
+from feedhandler.replay.player_senders import FrameSettings
+from feedhandler.replay.player_source import Chunk, chunks_of
+from feedhandler.replay.sender_lines import MulticastLine, number_lines
+
+
+@dataclasses.dataclass
+class Plan:
+    """A replay that is not sent. `keeps_times`: a written file begins when the recording did, not
+    now."""
+
+    source: Pipeline
+    lines: list[MulticastLine]
+    preparer: Preparer
+    title: str
+    as_json: bool
+    keeps_times: bool = True
+
+    def tell(self) -> None:
+        """Print what would be sent."""
+        numbered = number_lines(self.lines)
+        forecast = Forecast(numbered, [line.name for line in self.lines])
+        for block in self._blocks(time.time_ns()):
+            forecast.add(block)
+        outlook = forecast.outlook()
+        if self.as_json:
+            print_json(self._as_json(outlook))
+        else:
+            self._print(outlook)
+
+    def write(self, path: Path, settings: FrameSettings) -> None:
+        """Write what would be sent to `path`."""
+        for capture in self.source.captures:
+            if path.exists() and path.samefile(capture.path):
+                raise UsageError(f"{path} is what is read", "write to another file")
+        maker = RecordMaker(
+            [
+                Destination(group, port, settings.source_mac, settings.source_ip)
+                for _, group, port in number_lines(self.lines).destinations
+            ]
+        )
+        chunks = self._chunks()
+        first = next(chunks, None)
+        begins_ns = time.time_ns()
+        if self.keeps_times and first is not None:
+            begins_ns = int(first.time_ns[0])
+        with host_faults(), CaptureWriter(path) as writer:
+            for block in self._blocks(begins_ns):
+                if len(block):
+                    writer.write_records(maker.records(block, begins_ns), len(block))
+        told = {"written": str(path), "datagrams": writer.records, "left_out": self._left_out()}
+        if self.as_json:
+            print_json(told)
+            return
+        print(f"replay: {writer.records:,} datagrams written to {path}")
+        self._print_left_out()
+
+    def _chunks(self) -> Iterator[Chunk]:
+        channels = number_lines(self.lines).channels
+        return chunks_of(self.source, None, channels, [line.name for line in self.lines])
+
+    def _blocks(self, begins_ns: int) -> Iterator[Block]:
+        with progress(f"planning {self.title}", total=1.0) as advance:
+            for block in all_blocks(self.preparer, self._chunks(), begins_ns):
+                advance(completed=block.share_done)
+                yield block
+
+    def _left_out(self) -> dict[str, int]:
+        """What is not sent, and why."""
+        told = {reason.value: count for reason, count in self.source.left_out.items()}
+        if self.preparer.unmapped:
+            told["on no line"] = self.preparer.unmapped
+        for capture in self.source.captures:
+            for skip, count in capture.statistics.skipped.items():
+                name = f"no datagram: {skip.name.lower().replace('_', ' ')}"
+                told[name] = told.get(name, 0) + count
+        return told
+
+    def _faults(self) -> dict[str, dict[str, int]]:
+        return {
+            line.name: {
+                "dropped": counts.dropped,
+                "duplicated": counts.duplicated,
+                "reordered": counts.reordered,
+            }
+            for line, counts in zip(self.lines, self.preparer.injector.counts, strict=True)
+        }
+
+    def _as_json(self, outlook: Outlook) -> dict[str, Any]:
+        told = dataclasses.asdict(outlook)
+        if not self._has_schedule:
+            told["duration_ns"] = None
+            told["peaks"] = told["peaks_of"] = {}
+        return {
+            "captures": [str(capture.path) for capture in self.source.captures],
+            "pace": str(self.preparer.pace),
+            **told,
+            "faults": self._faults(),
+            "left_out": self._left_out(),
+        }
+
+    @property
+    def _has_schedule(self) -> bool:
+        return self.preparer.pace.has_schedule
+
+    def _print(self, outlook: Outlook) -> None:
+        seconds = outlook.duration_ns / 1e9
+        long = f"in {seconds:,.3f} s" if self._has_schedule else "as fast as it goes"
+        print(
+            f"replay of {self.title}: {outlook.datagrams:,} datagrams, {outlook.payload_bytes:,} "
+            f"payload bytes, {outlook.frame_bytes:,} as frames, {long} ({self.preparer.pace})"
+        )
+        if outlook.datagrams:
+            begins, ends = outlook.recorded_from_ns, outlook.recorded_until_ns
+            print(f"  recorded {moment_text(begins)} to {moment_text(ends)}")
+        if self._has_schedule:
+            for window, peak in outlook.peaks.items():
+                print(
+                    f"  peak within {window}: {peak.datagrams_per_second:,.0f} datagrams/s, "
+                    f"{peak.frame_bits_per_second / 1e6:,.1f} Mbit/s"
+                )
+        self._print_rows(outlook)
+        for name, faults in self._faults().items():
+            if any(faults.values()):
+                told = ", ".join(f"{count:,} {fault}" for fault, count in faults.items() if count)
+                print(f"  line {name}: {told}")
+        self._print_left_out()
+
+    def _print_rows(self, outlook: Outlook) -> None:
+        table = Table(box=None, pad_edge=False)
+        headings = ("line", "group:port", "service", "datagrams", "bytes", "first s", "last s")
+        for heading in (*headings, "peak/s in 10ms", "in 1s"):
+            table.add_column(heading, justify="left" if heading in headings[:2] else "right")
+        for row in outlook.rows:
+            where = f"{row.group}:{row.port}"
+            peaks = [
+                f"{peak.datagrams_per_second:,.0f}" for peak in outlook.peaks_of[where].values()
+            ]
+            table.add_row(
+                row.line,
+                where,
+                "-" if row.service is None else str(row.service),
+                f"{row.datagrams:,}",
+                f"{row.payload_bytes:,}",
+                f"{row.first_ns / 1e9:.6f}",
+                f"{row.last_ns / 1e9:.6f}",
+                *(peaks if self._has_schedule else ("-", "-")),
+            )
+        stdout_console().print(table)
+
+    def _print_left_out(self) -> None:
+        for reason, count in self._left_out().items():
+            print(f"  left out: {count:,} {reason}")
