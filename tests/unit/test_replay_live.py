@@ -1,0 +1,121 @@
+"""What a replay tells of itself while it runs, and how signals end it."""
+
+import dataclasses
+import signal
+from typing import Any
+
+import pytest
+
+from feedhandler.codecs.errors import UsageError
+from feedhandler.ops import replay_control, replay_live
+from feedhandler.ops.replay_live import play, progress_text
+from feedhandler.replay.player_progress import PlayProgress
+
+PROGRESS = PlayProgress(
+    elapsed_ns=60 * 10**9,
+    paused=False,
+    sent=1_234_567,
+    payload_bytes=10**8,
+    datagrams_per_second=20_576.4,
+    share_done=0.5,
+    left_ns=61 * 10**9,
+    lateness_ns=12_345,
+    lateness_max_ns=99_999,
+    position_ns=1_795_168_800 * 10**9,
+)
+STATUS = {
+    "state": "playing", "playing": "day.pcap", "position": "2026-11-20T10:00:00.000000000Z",
+    "elapsed_ns": 3_661 * 10**9, "left_ns": 61 * 10**9, "share_done": 0.25, "sent": 1_234_567,
+    "datagrams_per_second": 20_576.4,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, "at 10:00:00  1,234,567 sent  20,576/s  12 us late  1:01 left"),
+        ({"left_ns": None}, "at 10:00:00  1,234,567 sent  20,576/s  12 us late"),
+        ({"lateness_max_ns": 0}, "at 10:00:00  1,234,567 sent  20,576/s  1:01 left"),
+        ({"paused": True}, "at 10:00:00  PAUSED  1,234,567 sent  1:01 left"),
+        ({"position_ns": None, "left_ns": None}, "at --:--:--  1,234,567 sent  20,576/s  12 us late"),
+    ],
+)  # fmt: skip
+def test_the_line_tells_moment_rate_lateness_and_time_left(
+    changes: dict[str, Any], text: str
+) -> None:
+    assert progress_text(dataclasses.replace(PROGRESS, **changes)) == text
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        (
+            {},
+            "day.pcap: playing, at 2026-11-20T10:00:00.000000000Z, 1,234,567 sent in 1:01:01, "
+            "25% done, 1:01 left, 20,576/s",
+        ),
+        (
+            {"state": "paused", "position": None, "left_ns": None},
+            "day.pcap: paused, nothing sent yet, 1,234,567 sent in 1:01:01, 25% done",
+        ),
+    ],
+)
+def test_the_status_is_one_line(changes: dict[str, Any], text: str) -> None:
+    assert replay_control.status_text({**STATUS, **changes}) == text
+
+
+def test_seek_alone_takes_a_moment() -> None:
+    for verb, to in (("seek", None), ("pause", "+1")):
+        options = replay_control.Options(endpoint="ipc:///nowhere", verb=verb, to=to)
+        with pytest.raises(UsageError):
+            replay_control.run(options)
+
+
+class Run:
+    """A player that ends when it is told to, or not even then."""
+
+    def __init__(self, signals: int, obeys: bool) -> None:
+        self.signals = signals
+        self.obeys = obeys
+        self.stops = 0
+        self.started = False
+
+    def start(self) -> None:
+        self.started = True
+
+    def stop(self) -> None:
+        self.stops += 1
+
+    def wait(self, _timeout_s: float) -> bool:
+        if self.obeys and self.stops:
+            return True
+        if self.signals:
+            self.signals -= 1
+            signal.raise_signal(signal.SIGINT)
+        return False
+
+    def progress(self) -> PlayProgress:
+        return PROGRESS
+
+    def result(self) -> str:
+        return "the account"
+
+
+def played(run: Run) -> Any:
+    return play(run, None, "replaying", "", True)  # type: ignore[arg-type]
+
+
+def test_one_signal_ends_the_run_and_its_account_is_told() -> None:
+    run = Run(1, True)
+    before = signal.getsignal(signal.SIGINT)
+    assert played(run) == "the account"
+    assert (run.started, run.stops) == (True, 1)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_second_signal_does_not_wait_for_a_run_that_does_not_end() -> None:
+    run = Run(2, False)
+    with pytest.raises(KeyboardInterrupt):
+        played(run)
+    assert run.stops == 2
+    assert replay_live.PROGRESS_S < 1
