@@ -37,7 +37,7 @@ STATUS = {
         ({"left_ns": None}, "at 10:00:00  1,234,567 sent  20,576/s  12 us late"),
         ({"lateness_max_ns": 0}, "at 10:00:00  1,234,567 sent  20,576/s  1:01 left"),
         ({"paused": True}, "at 10:00:00  PAUSED  1,234,567 sent  1:01 left"),
-        ({"position_ns": None, "left_ns": None}, "at --:--:--  1,234,567 sent  20,576/s  12 us late"),
+        ({"position_ns": None}, "at --:--:--  1,234,567 sent  20,576/s  12 us late  1:01 left"),
     ],
 )  # fmt: skip
 def test_the_line_tells_moment_rate_lateness_and_time_left(
