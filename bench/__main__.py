@@ -31,7 +31,16 @@ BENCHMARKS = [
     "publish",
     "stall",
 ]
-LONG = ["lab", "memory", "outage", "stall_long", "broker_crash", "broker_stall"]
+LONG = [
+    "lab",
+    "memory",
+    "outage",
+    "stall_long",
+    "broker_crash",
+    "broker_stall",
+    "replay_compressed",
+    "capture",
+]
 SOAK = ["soak"]
 DEFAULT_OUT = Path("out/bench.json")
 
