@@ -223,7 +223,7 @@ class Capture:
                 position = scanner.scan(chunk.data, position, filled, columns)
                 self._count(scanner, columns.count)
                 if columns.count:
-                    yield _batch(chunk, columns)
+                    yield filled_batch(chunk, columns)
                 if scanner.status != Status.FULL:
                     break
             if scanner.status == Status.DAMAGED:
@@ -277,23 +277,32 @@ class Capture:
                     "record or fetch the capture again",
                 )
             return PcapngScanner()
-        magic = int.from_bytes(self._header[:4], "little")
-        if magic not in _PCAP_MAGICS:
-            raise PeerError(
-                f"{self.path} is not a capture: it begins with {self._header[:4].hex(' ')}",
-                "give a pcap or pcapng file, plain, gzipped or zstd",
-            )
-        big_endian, tick_ns = _PCAP_MAGICS[magic]
-        # The upper half may tell of a frame check sequence; captures keep it behind the frame.
-        number = int.from_bytes(self._header[20:24], "big" if big_endian else "little") & 0xFFFF
-        if number not in list(LinkType):
-            raise PeerError(
-                f"{self.path}: link type {number} is not understood",
-                "Ethernet, raw IPv4 and Linux cooked captures are",
-            )
-        return PcapScanner(big_endian, tick_ns, number)
+        return pcap_scanner(self._header, str(self.path))
 
 
-def _batch(chunk: np.ndarray[Any, Any], columns: DatagramColumns) -> DatagramBatch:
+def pcap_scanner(header: bytes, name: str) -> PcapScanner:
+    """What walks the records of a classic capture that begins with these `FILE_HEADER_BYTES`.
+
+    Raises `PeerError`, which calls the file `name`, for what is no capture or not understood.
+    """
+    magic = int.from_bytes(header[:4], "little")
+    if magic not in _PCAP_MAGICS:
+        raise PeerError(
+            f"{name} is not a capture: it begins with {header[:4].hex(' ')}",
+            "give a pcap or pcapng file, plain, gzipped or zstd",
+        )
+    big_endian, tick_ns = _PCAP_MAGICS[magic]
+    # The upper half may tell of a frame check sequence; captures keep it behind the frame.
+    number = int.from_bytes(header[20:24], "big" if big_endian else "little") & 0xFFFF
+    if number not in list(LinkType):
+        raise PeerError(
+            f"{name}: link type {number} is not understood",
+            "Ethernet, raw IPv4 and Linux cooked captures are",
+        )
+    return PcapScanner(big_endian, tick_ns, number)
+
+
+def filled_batch(chunk: np.ndarray[Any, Any], columns: DatagramColumns) -> DatagramBatch:
+    """The rows of `columns` that a scanner has filled, over the bytes that it walked."""
     arrays = {name: column[: columns.count] for name, column in columns.arrays.items()}
     return DatagramBatch(chunk, **cast(dict[str, Any], arrays))

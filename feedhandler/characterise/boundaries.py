@@ -1,0 +1,108 @@
+"""Record boundaries of a classic capture: where one may be, where a walk ends. No I/O, compiled.
+
+Nothing in a classic capture marks a record's beginning: a payload may hold bytes that look like
+records. `find_boundary` therefore only guesses, by a chain of `CHAIN` records that all could be;
+who uses it must hold the end of one stretch against the beginning of the next (`slices.stitch`).
+`walk` goes from record to record without looking at frames.
+"""
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.feedhandler.replay.frames import read_u32
+else:
+    from feedhandler.replay.frames import read_u32
+
+from feedhandler.replay.frames import RECORD_BYTES_MAX
+from feedhandler.replay.pcap import RECORD_HEADER_BYTES
+
+#: Records in a row that make a boundary credible.
+CHAIN = 8
+#: How far from the capture's first second a record's may lie: a recording of a week.
+SECONDS_APART_MAX = 7 * 86_400
+
+_CHAIN = cython.declare(cython.int, CHAIN)
+_APART = cython.declare(cython.longlong, SECONDS_APART_MAX)
+_RECORD_MAX = cython.declare(cython.longlong, RECORD_BYTES_MAX)
+_HEADER = cython.declare(cython.Py_ssize_t, RECORD_HEADER_BYTES)
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def _could_begin(
+    data: cython.const_uchar[::1],
+    at: cython.Py_ssize_t,
+    big: cython.bint,
+    ticks: cython.longlong,
+    second: cython.longlong,
+) -> cython.longlong:
+    """The bytes of the record that could begin at `at`, its header included; 0 where none could."""
+    captured: cython.longlong = read_u32(data, at + 8, big)
+    original: cython.longlong = read_u32(data, at + 12, big)
+    apart: cython.longlong = read_u32(data, at, big) - second
+    if captured > original or captured > _RECORD_MAX or original > _RECORD_MAX or captured == 0:
+        return 0
+    if read_u32(data, at + 4, big) >= ticks or apart > _APART or apart < -_APART:
+        return 0
+    return captured + _HEADER
+
+
+def find_boundary(
+    data: cython.const_uchar[::1],
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    big_endian: cython.bint,
+    ticks: cython.longlong,
+    second: cython.longlong,
+) -> int:
+    """The first place in `data[start:end]` where a chain of records could begin, or -1.
+
+    `ticks`: how many a second has; `second`: of the capture's first record. A chain that reaches
+    the end of `data` counts. Raises `IndexError` for places outside `data`.
+    """
+    if start < 0 or end > len(data):
+        raise IndexError("start and end must lie within data")
+    at: cython.Py_ssize_t
+    next_at: cython.Py_ssize_t
+    size: cython.longlong
+    count: cython.int
+    found: cython.Py_ssize_t = -1
+    with cython.nogil:
+        for at in range(start, end):
+            next_at = at
+            count = 0
+            while count < _CHAIN and next_at + _HEADER <= len(data):
+                size = _could_begin(data, next_at, big_endian, ticks, second)
+                if size == 0:
+                    break
+                next_at += size
+                count += 1
+            else:
+                if count:
+                    found = at
+                    break
+    return found
+
+
+def walk(
+    data: cython.const_uchar[::1],
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    big_endian: cython.bint,
+) -> int:
+    """From the record at `start` to the first that begins at `end` or later: where that is.
+
+    Stops before a record that is not whole or that claims too much, as a reader does.
+    """
+    if start < 0 or end > len(data):
+        raise IndexError("start and end must lie within data")
+    at: cython.Py_ssize_t = start
+    captured: cython.longlong
+    with cython.nogil:
+        while at < end and at + _HEADER <= len(data):
+            captured = read_u32(data, at + 8, big_endian)
+            if captured > _RECORD_MAX or at + _HEADER + captured > len(data):
+                break
+            at += _HEADER + captured
+    return at

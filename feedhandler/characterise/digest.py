@@ -1,0 +1,292 @@
+"""Stretches' tallies put together, in the order of the capture: what the tables are made of.
+
+`Digest.add` takes what `Tally.columns` gave for one stretch after the other. Channels, cells and
+pairs get one numbering; sums are added; what lies across a boundary is stitched: the interarrival
+between a symbol's last message before it and its first one behind it, copies of a packet on either
+side, epochs of numbers. Adding the parts of a capture gives what one tally of the whole gives.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from feedhandler.characterise.scale import BUCKETS, bucket_of
+from feedhandler.characterise.skew import APART_NS_MAX, LEFT_MAX
+from feedhandler.characterise.tally import STRAY_MAX, TOTALS
+from feedhandler.codecs.scanner import REJECT_COUNT
+
+Array = np.ndarray[Any, Any]
+Columns = dict[str, Array]
+
+_FIRST_NS, _LAST_NS = TOTALS.index("first_ns"), TOTALS.index("last_ns")
+
+
+class Channel(NamedTuple):
+    """A service on one line; `refresh`: its packets with compressed bodies."""
+
+    group: int
+    port: int
+    service: int
+    refresh: bool
+
+
+class Pending(NamedTuple):
+    """Packets of one service that wait for their second copy."""
+
+    numbers: Array
+    channels: Array
+    times_ns: Array
+
+
+class Histogram:
+    """Counts on the log scale of `scale`, and those of times that went backwards."""
+
+    def __init__(self) -> None:
+        self.buckets = np.zeros(BUCKETS, np.int64)
+        self.within_1ms = self.within_10ms = self.backwards = 0
+
+    def add(self, since_ns: Array) -> None:
+        """Count times one by one; few."""
+        for since in since_ns.tolist():
+            if since < 0:
+                self.backwards += 1
+                continue
+            self.buckets[bucket_of(since)] += 1
+            self.within_1ms += since <= 1_000_000
+            self.within_10ms += since <= 10_000_000
+
+    def merge(self, other: "Histogram") -> None:
+        """Add another's counts."""
+        self.buckets += other.buckets
+        self.within_1ms += other.within_1ms
+        self.within_10ms += other.within_10ms
+        self.backwards += other.backwards
+
+    @property
+    def count(self) -> int:
+        """How many times are in buckets."""
+        return int(self.buckets.sum())
+
+
+class Cell:
+    """Messages of one type on one channel, and how soon their symbols came back."""
+
+    def __init__(self) -> None:
+        self.messages = 0
+        self.message_bytes = 0
+        self.interarrival = Histogram()
+
+
+class Digest:
+    """See the module's text.
+
+    channels    in order of appearance, with a row of `totals` (i64, columns `TOTALS`) each
+    cells       by (channel's place, message type)
+    pairs       histograms of skew by (place of the first channel, of the later one)
+    foreign     datagrams that are no packets of the feed, by `Reject`
+    overflow    packets beyond the channels' bound, symbols beyond theirs
+    """
+
+    def __init__(self) -> None:
+        self.channels: list[Channel] = []
+        self.totals = np.zeros((0, len(TOTALS)), np.int64)
+        self.cells: dict[tuple[int, int], Cell] = {}
+        self.pairs: dict[tuple[int, int], Histogram] = {}
+        self.foreign = np.zeros(REJECT_COUNT, np.int64)
+        self.overflow = np.zeros(2, np.int64)
+        self._places: dict[Channel, int] = {}
+        self._moments: list[Array] = []
+        self._minutes: list[Array] = []
+        self._runs: list[Array] = []
+        self._epochs: dict[int, int] = {}
+        self._sessions: dict[int, tuple[int, int]] = {}
+        self._symbols: dict[tuple[int, int], list[int]] = {}
+        self._pending: dict[int, Pending] = {}
+
+    def add(self, part: Columns) -> None:
+        """The next stretch of the capture, as `Tally.columns` told it."""
+        places = self._channel_places(part)
+        cells = self._add_cells(part, places)
+        self._add_symbols(part, places, cells)
+        self._add_skew(part, places)
+        self._add_runs(part, places)
+        minutes = part["minutes"]
+        if minutes.shape[1]:
+            minutes = minutes.copy()
+            minutes[0] = places[minutes[0]]
+            self._minutes.append(minutes)
+        self._moments.append(part["moments"])
+        self.foreign += part["foreign"]
+        self.overflow += part["overflow"]
+
+    def _channel_places(self, part: Columns) -> Array:
+        """Our place of each of the part's channels, whose totals are added."""
+        places = np.zeros(len(part["lines"]), np.int64)
+        for number, (line, service) in enumerate(
+            zip(part["lines"].tolist(), part["services"].tolist(), strict=True)
+        ):
+            channel = Channel(line >> 17, line >> 1 & 0xFFFF, service, bool(line & 1))
+            totals = part["totals"][number]
+            place = self._places.get(channel)
+            if place is None:
+                place = self._places[channel] = len(self.channels)
+                self.channels.append(channel)
+                self.totals = np.concatenate([self.totals, totals[None]])
+            else:
+                before = self.totals[place].copy()
+                self.totals[place] += totals
+                self.totals[place, _FIRST_NS] = min(before[_FIRST_NS], totals[_FIRST_NS])
+                self.totals[place, _LAST_NS] = max(before[_LAST_NS], totals[_LAST_NS])
+            places[number] = place
+        return places
+
+    def _add_cells(self, part: Columns, places: Array) -> list[Cell]:
+        """Our cell of each of the part's, with its counts."""
+        cells = []
+        for channel, code, messages, message_bytes in part["cells"].T.tolist():
+            cell = self.cells.setdefault((int(places[channel]), code), Cell())
+            cell.messages += messages
+            cell.message_bytes += message_bytes
+            cells.append(cell)
+        of, buckets = part["interarrival_cell"], part["interarrival_bucket"]
+        edges = np.searchsorted(of, np.arange(len(cells) + 1))
+        for number, cell in enumerate(cells):
+            within = slice(edges[number], edges[number + 1])
+            cell.interarrival.buckets[buckets[within]] += part["interarrival_count"][within]
+        for number, tallies in enumerate(part["interarrival_tallies"].T.tolist()):
+            histogram = cells[number].interarrival
+            histogram.within_1ms += tallies[0]
+            histogram.within_10ms += tallies[1]
+            histogram.backwards += tallies[2]
+        return cells
+
+    def _add_symbols(self, part: Columns, places: Array, cells: list[Cell]) -> None:
+        """Counts of symbols, and the interarrivals across the boundary."""
+        across: dict[int, list[int]] = {}
+        rows = zip(
+            places[part["symbol_channels"]].tolist(),
+            part["symbol_symbols"].tolist(),
+            part["symbol_counts"].tolist(),
+            part["symbol_first_ns"].tolist(),
+            part["symbol_last_ns"].tolist(),
+            part["symbol_first_cells"].tolist(),
+            strict=True,
+        )
+        for place, symbol, count, first_ns, last_ns, cell in rows:
+            known = self._symbols.get((place, symbol))
+            if known is None:
+                self._symbols[place, symbol] = [count, last_ns]
+                continue
+            across.setdefault(cell, []).append(first_ns - known[1])
+            known[0] += count
+            known[1] = last_ns
+        for number, since_ns in across.items():
+            cells[number].interarrival.add(np.array(since_ns, np.int64))
+
+    def _add_skew(self, part: Columns, places: Array) -> None:
+        """Pairs of the part, and those whose copies lie on either side of the boundary."""
+        firsts = places[part["skew_first_channel"]].tolist()
+        laters = places[part["skew_later_channel"]].tolist()
+        of = part["skew_pair"]
+        edges = np.searchsorted(of, np.arange(len(firsts) + 1))
+        for number, pair in enumerate(zip(firsts, laters, strict=True)):
+            histogram = self.pairs.setdefault(pair, Histogram())
+            within = slice(edges[number], edges[number + 1])
+            histogram.buckets[part["skew_bucket"][within]] += part["skew_count"][within]
+            histogram.backwards += int(part["skew_backwards"][number])
+        channels = places[part["left_channel"]] if len(places) else part["left_channel"]
+        for place in np.unique(part["left_service"]).tolist():
+            chosen = part["left_service"] == place
+            left = Pending(
+                part["left_number"][chosen], channels[chosen], part["left_time_ns"][chosen]
+            )
+            service = self.channels[int(left.channels[0])].service
+            before = self._pending.get(service)
+            self._pending[service] = left if before is None else self._paired(before, left)
+
+    def _paired(self, before: Pending, left: Pending) -> Pending:
+        """Count the pairs between two stretches; answers with what still waits."""
+        _, mine, theirs = np.intersect1d(before.numbers, left.numbers, return_indices=True)
+        since = left.times_ns[theirs] - before.times_ns[mine]
+        first, later = before.channels[mine], left.channels[theirs]
+        fitting = (first != later) & (since <= APART_NS_MAX)
+        mine, theirs, since = mine[fitting], theirs[fitting], since[fitting]
+        first, later = first[fitting], later[fitting]
+        for pair in set(zip(first.tolist(), later.tolist(), strict=True)):
+            chosen = (first == pair[0]) & (later == pair[1])
+            self.pairs.setdefault(pair, Histogram()).add(since[chosen])
+        stay, come = np.ones(len(before.numbers), bool), np.ones(len(left.numbers), bool)
+        stay[mine] = come[theirs] = False
+        return Pending(
+            *(
+                np.concatenate([old[stay], new[come]])[-LEFT_MAX:]
+                for old, new in zip(before, left, strict=True)
+            )
+        )
+
+    def _add_runs(self, part: Columns, places: Array) -> None:
+        """The part's runs, their epochs counted on from where the channel was."""
+        starts = np.zeros(len(places), np.int64)
+        for number, place in enumerate(places.tolist()):
+            first, latest, reset, after = part["sessions"][number].tolist()
+            epoch = self._epochs.get(place, 0)
+            if place in self._sessions:
+                session, reached = self._sessions[place]
+                epoch += first != session or 0 < reset <= reached + 1 - STRAY_MAX
+                after = after or reached
+            starts[number] = epoch
+            self._epochs[place] = epoch + int(part["epochs"][number])
+            self._sessions[place] = (latest, after)
+        runs = part["runs"].astype(np.int64)
+        if runs.shape[1]:
+            runs[1] += starts[runs[0]]
+            runs[0] = places[runs[0]]
+            self._runs.append(runs)
+
+    # -- the whole ------------------------------------------------------------------------------
+
+    def moments(self) -> Array:
+        """i64[4, n]: milliseconds since 1970 with packets, rising; packets, payload, file bytes."""
+        return summed(self._moments, 4)
+
+    def minutes(self) -> dict[int, Array]:
+        """Of each channel's place, i64[5, n]: minutes since 1970, rising; packets, payload bytes,
+        file bytes, messages."""
+        rows = np.concatenate(self._minutes or [np.zeros((6, 0), np.int64)], axis=1)
+        return {
+            place: summed([rows[1:, rows[0] == place]], 5) for place in np.unique(rows[0]).tolist()
+        }
+
+    def runs(self) -> dict[int, dict[int, Array]]:
+        """Of each channel's place and each epoch, the numbers it brought, i64[n, 2]: ranges that
+        may touch and overlap."""
+        rows = np.concatenate(self._runs or [np.zeros((4, 0), np.int64)], axis=1)
+        found: dict[int, dict[int, Array]] = {}
+        for place in np.unique(rows[0]).tolist():
+            mine = rows[:, rows[0] == place]
+            found[place] = {
+                epoch: mine[2:, mine[1] == epoch].T for epoch in np.unique(mine[1]).tolist()
+            }
+        return found
+
+    def symbol_counts(self) -> dict[int, list[tuple[int, int]]]:
+        """Of each channel's place, (symbol, messages), most first."""
+        found: dict[int, list[tuple[int, int]]] = {}
+        for (place, symbol), (count, _) in self._symbols.items():
+            found.setdefault(place, []).append((symbol, count))
+        for each in found.values():
+            each.sort(key=lambda row: (-row[1], row[0]))
+        return found
+
+
+def summed(parts: list[Array], columns: int) -> Array:
+    """Columns of the parts, i64[columns, n], with one entry for each value of the first, rising."""
+    rows = np.concatenate(parts or [np.zeros((columns, 0), np.int64)], axis=1)
+    if not rows.shape[1]:
+        return rows
+    if np.all(rows[0, 1:] > rows[0, :-1]):
+        return rows
+    rows = rows[:, np.argsort(rows[0], kind="stable")]
+    starts = np.flatnonzero(np.concatenate([[True], rows[0, 1:] != rows[0, :-1]]))
+    totals = np.add.reduceat(rows[1:], starts, axis=1)
+    return np.concatenate([rows[:1, starts], totals])

@@ -1,0 +1,178 @@
+"""Where captures come from: local files, folders, patterns, and what pyarrow's file systems reach.
+
+`find_captures` answers with what a list of paths means, in the order of names; `look_at` reads a
+file's first bytes and says what it is. A path with `://` is a URI: `s3a://` and `s3n://` are taken
+for `s3://`; `hdfs://` and the rest are whatever pyarrow makes of them. An S3 server that is not
+Amazon's is told as pyarrow wants it, `s3a://bucket/key?endpoint_override=host:port&scheme=http`, or
+through the environment variable `AWS_ENDPOINT_URL`.
+"""
+
+import contextlib
+import fnmatch
+import io
+import os
+import posixpath
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from feedhandler.characterise.slices import CaptureFile
+from feedhandler.codecs.errors import PeerError, UsageError
+from feedhandler.replay.capture import pcap_scanner
+from feedhandler.replay.pcap import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
+from feedhandler.replay.pcapng import SECTION_MAGIC
+
+#: File names that a folder's captures have; others in it are nobody's mistake.
+CAPTURE_PATTERNS = ("*.pcap", "*.pcapng", "*.cap", "*.pcap.gz", "*.pcapng.gz", "*.cap.gz",
+                    "*.pcap.zst", "*.pcapng.zst", "*.cap.zst")  # fmt: skip
+#: Bytes copied at a time from a remote file that can only be read from its beginning.
+COPY_BYTES = 1 << 20
+
+_GZIP_MAGIC, _ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+_HINT = "give captures, folders of them or patterns like 'day/*.pcap.gz'"
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path is a URI."""
+    return "://" in path
+
+
+def _file_system(uri: str) -> tuple[Any, str]:
+    """pyarrow's file system for a URI, and the path in it."""
+    from pyarrow import fs
+
+    scheme, _, rest = uri.partition("://")
+    place, question, query = rest.partition("?")
+    if scheme in ("s3a", "s3n", "s3"):
+        scheme = "s3"
+        endpoint = os.environ.get("AWS_ENDPOINT_URL", "")
+        if endpoint and not question:
+            how, _, host = endpoint.partition("://")
+            query = f"scheme={how}&endpoint_override={host}"
+    # A pattern's signs are none of the URI's.
+    bucket, slash, inner = place.partition("/")
+    with _as_usage(uri):
+        system, path = fs.FileSystem.from_uri(f"{scheme}://{bucket}" + (f"?{query}" * bool(query)))
+    return system, posixpath.join(path, inner) if slash else path
+
+
+@contextlib.contextmanager
+def _as_usage(path: str) -> Iterator[None]:
+    """What a file system says of a path, as the caller's mistake, without addresses' secrets."""
+    try:
+        yield
+    except (OSError, ValueError) as error:
+        shown = path.partition("?")[0]
+        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        raise UsageError(f"cannot read {shown}: {reason[:200]}", _HINT) from None
+
+
+def find_captures(paths: Sequence[str]) -> list[str]:
+    """What the paths mean: files as they are, the captures of folders, what patterns match; each
+    once. Raises `UsageError` for a path that names nothing."""
+    found: dict[str, None] = {}
+    for path in paths:
+        matches = list(_find_remote(path) if is_remote(path) else _find_local(path))
+        if not matches:
+            raise UsageError(f"no capture at {path.partition('?')[0]}", _HINT)
+        found.update(dict.fromkeys(matches))
+    return list(found)
+
+
+def _find_local(path: str) -> Iterator[str]:
+    place = Path(path)
+    if place.is_dir():
+        yield from sorted(str(each) for each in place.iterdir() if _is_capture_name(each.name))
+    elif place.exists():
+        yield path
+    elif any(sign in path for sign in "*?["):
+        import glob
+
+        yield from sorted(glob.glob(path, recursive=True))
+
+
+def _is_capture_name(name: str) -> bool:
+    return any(fnmatch.fnmatch(name.lower(), pattern) for pattern in CAPTURE_PATTERNS)
+
+
+def _find_remote(uri: str) -> Iterator[str]:
+    from pyarrow import fs
+
+    system, path = _file_system(uri)
+    scheme = uri.partition("://")[0]
+    query = uri.partition("?")[2]
+
+    def named(each: str) -> str:
+        return f"{scheme}://{each.lstrip('/')}" + (f"?{query}" if query else "")
+
+    with _as_usage(uri):
+        if any(sign in path for sign in "*["):
+            folder = posixpath.dirname(path.partition("*")[0].partition("[")[0])
+            inside = system.get_file_info(fs.FileSelector(folder, recursive=True))
+            names = [each.path for each in inside if fnmatch.fnmatch(each.path, path)]
+        else:
+            info = system.get_file_info(path)
+            if info.type == fs.FileType.File:
+                names = [path]
+            elif info.type == fs.FileType.Directory:
+                inside = system.get_file_info(fs.FileSelector(path))
+                names = [each.path for each in inside if _is_capture_name(each.base_name)]
+            else:
+                names = []
+    yield from (named(each) for each in sorted(names))
+
+
+def open_at(path: str, position: int) -> Any:
+    """The file, to be read from `position` on with `readinto` and `read`. Raises `UsageError`."""
+    with _as_usage(path):
+        if is_remote(path):
+            system, place = _file_system(path)
+            file: Any = system.open_input_file(place)
+        else:
+            file = open(path, "rb", buffering=0)  # noqa: SIM115
+        file.seek(position)
+        return file
+
+
+def size_of(path: str) -> int:
+    """The file's size in bytes. Raises `UsageError`."""
+    with open_at(path, 0) as file:
+        return int(file.seek(0, io.SEEK_END))
+
+
+@contextlib.contextmanager
+def local_copy(path: str) -> Iterator[Path]:
+    """The file as a local one: itself, or a copy for as long as this lasts."""
+    if not is_remote(path):
+        yield Path(path)
+        return
+    with tempfile.TemporaryDirectory(prefix="feedhandler-") as folder:
+        copy = Path(folder) / "capture"
+        with open_at(path, 0) as file, copy.open("wb") as target, _as_usage(path):
+            shutil.copyfileobj(file, target, COPY_BYTES)
+        yield copy
+
+
+def look_at(path: str) -> CaptureFile:
+    """What a file is. Raises `UsageError` where it cannot be read, `PeerError` where it is no
+    capture."""
+    size = size_of(path)
+    shown = path.partition("?")[0]
+    with open_at(path, 0) as file:
+        head = bytes(file.read(FILE_HEADER_BYTES + RECORD_HEADER_BYTES))
+    if head.startswith(_GZIP_MAGIC):
+        return CaptureFile(path, "gzip", size)
+    if head.startswith(_ZSTD_MAGIC) or head[1:4] == b"\x2a\x4d\x18":
+        return CaptureFile(path, "zstd", size)
+    if head.startswith(SECTION_MAGIC):
+        return CaptureFile(path, "pcapng", size)
+    if len(head) < FILE_HEADER_BYTES:
+        raise PeerError(f"{shown} is not a capture: it ends after {len(head)} bytes", _HINT)
+    header = head[:FILE_HEADER_BYTES]
+    pcap_scanner(header, shown)
+    file_of = CaptureFile(path, "pcap", size, header)
+    order = "big" if file_of.big_endian else "little"
+    second = int.from_bytes(head[24:28], "big" if order == "big" else "little")
+    return CaptureFile(path, "pcap", size, header, second)

@@ -1,0 +1,196 @@
+"""How soon the same symbol comes back, of one stretch of a capture: no I/O, compiled, mergeable.
+
+`Interarrival` is told of each message where it belongs (a *channel*: one service on one line), its
+symbol, its time and the *cell* that its interarrival is counted in (a channel and a message type).
+The order is the one in which messages stand in the capture. Of every symbol of every channel it
+keeps the count and the first and the last occurrence, so that two stretches that follow one
+another can be put together: what is missing between them is one interarrival a symbol, which
+`digest` adds. The result is that of a window function over the whole capture, on any input.
+
+An interarrival is the time since the message before of the same symbol and channel; messages of
+one packet have the same time, so it is often 0. Where the capture's clock stepped back it would be
+negative: those are counted apart (`backwards`) and are in no bucket.
+"""
+
+import cython
+import numpy as np
+
+if cython.compiled:
+    from cython.cimports.feedhandler.characterise.scale import bucket_of
+else:
+    from feedhandler.characterise.scale import bucket_of
+
+from feedhandler.characterise.scale import BUCKETS
+
+#: Symbols of all channels together; what comes beyond is counted (`overflow`) and left out.
+SYMBOLS_MAX = 1 << 22
+_SYMBOLS_MAX = cython.declare(cython.Py_ssize_t, SYMBOLS_MAX)
+_WITHIN_SHORT = cython.declare(cython.longlong, 1_000_000)
+_WITHIN_LONG = cython.declare(cython.longlong, 10_000_000)
+
+#: Spreads neighbouring symbols over the table (the golden ratio's fraction, halved).
+_FACTOR = cython.declare(cython.ulonglong, 0x4F1B_BCDC_BFA5_3E0B)
+
+_FIRST_CAPACITY, _FIRST_CELLS = 1 << 10, 8
+
+
+@cython.final
+@cython.cclass
+class Interarrival:
+    """See the module's text. A row a symbol of a channel, in order of appearance:
+
+    symbols u64, channels i32, counts i64, first_ns and last_ns i64, first_cells i32 (the cell of
+    the first occurrence). A row a cell: buckets u32[BUCKETS], within_1ms, within_10ms, backwards
+    i64. `rows` and `cells` are how many are in use.
+    """
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.cells = 0
+        self.overflow = 0
+        self._bits = 11
+        self._allot(_FIRST_CAPACITY)
+        self._allot_cells(_FIRST_CELLS)
+
+    def _allot(self, capacity: cython.Py_ssize_t) -> None:
+        """Room for so many rows, those in use kept, and the table of places made anew."""
+        rows: cython.Py_ssize_t = self.rows
+        row: cython.Py_ssize_t
+        kept = self.columns() if rows else {}
+        made = {
+            "symbols": np.zeros(capacity, np.uint64),
+            "channels": np.zeros(capacity, np.int32),
+            "counts": np.zeros(capacity, np.int64),
+            "first_ns": np.zeros(capacity, np.int64),
+            "last_ns": np.zeros(capacity, np.int64),
+            "first_cells": np.zeros(capacity, np.int32),
+        }
+        for name, column in kept.items():
+            made[name][:rows] = column
+        self.symbols = memoryview(made["symbols"])
+        self.channels = memoryview(made["channels"])
+        self.counts = memoryview(made["counts"])
+        self.first_ns = memoryview(made["first_ns"])
+        self.last_ns = memoryview(made["last_ns"])
+        self.first_cells = memoryview(made["first_cells"])
+        self.capacity = capacity
+        while 1 << self._bits < 2 * capacity:
+            self._bits += 1
+        self._places = memoryview(np.full(1 << self._bits, -1, np.int32))
+        for row in range(rows):
+            self._places[self._find(self.channels[row], self.symbols[row])] = row
+
+    def _allot_cells(self, cells: cython.Py_ssize_t) -> None:
+        """Room for so many cells."""
+        buckets = np.zeros((cells, BUCKETS), np.uint32)
+        tallies = np.zeros((3, cells), np.int64)
+        if self.cells:
+            buckets[: self.cells] = np.asarray(self.buckets)[: self.cells]
+            tallies[:, : self.cells] = np.asarray(self.tallies)[:, : self.cells]
+        self.buckets = memoryview(buckets)
+        self.tallies = memoryview(tallies)
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _find(self, channel: cython.int, symbol: cython.ulonglong) -> cython.Py_ssize_t:
+        """The place of a symbol in the table: its own, or the free one where it belongs."""
+        mixed: cython.ulonglong = symbol ^ (cython.cast(cython.ulonglong, channel) << 40)
+        mixed = mixed * _FACTOR
+        if not cython.compiled:
+            mixed &= 0xFFFF_FFFF_FFFF_FFFF  # C wraps by itself
+        mask: cython.Py_ssize_t = (cython.cast(cython.Py_ssize_t, 1) << self._bits) - 1
+        place: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, mixed >> (64 - self._bits))
+        row: cython.int
+        while True:
+            row = self._places[place]
+            if row < 0 or (self.symbols[row] == symbol and self.channels[row] == channel):
+                return place
+            place = (place + 1) & mask
+
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def note(
+        self,
+        cell: cython.int,
+        channel: cython.int,
+        symbol: cython.ulonglong,
+        time_ns: cython.longlong,
+    ) -> cython.int:
+        """One message."""
+        if cell >= self.cells:
+            self.know(cell)
+        place: cython.Py_ssize_t = self._find(channel, symbol)
+        row: cython.int = self._places[place]
+        if row < 0:
+            return self._begin(place, cell, channel, symbol, time_ns)
+        since: cython.longlong = time_ns - self.last_ns[row]
+        self.last_ns[row] = time_ns
+        self.counts[row] += 1
+        if since < 0:
+            self.tallies[2, cell] += 1
+            return 0
+        self.buckets[cell, bucket_of(since)] += 1
+        self.tallies[0, cell] += since <= _WITHIN_SHORT
+        self.tallies[1, cell] += since <= _WITHIN_LONG
+        return 0
+
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def know(self, cell: cython.int) -> cython.int:
+        """A cell that is new: the one after the last."""
+        with cython.gil:
+            if cell >= len(self.buckets):
+                self._allot_cells(2 * len(self.buckets))
+            self.cells = cell + 1
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _begin(
+        self,
+        place: cython.Py_ssize_t,
+        cell: cython.int,
+        channel: cython.int,
+        symbol: cython.ulonglong,
+        time_ns: cython.longlong,
+    ) -> cython.int:
+        """A symbol that has not been there yet."""
+        if self.rows == self.capacity:
+            if self.rows >= _SYMBOLS_MAX:
+                self.overflow += 1
+                return 0
+            with cython.gil:
+                self._allot(2 * self.capacity)
+            place = self._find(channel, symbol)
+        row: cython.Py_ssize_t = self.rows
+        self._places[place] = cython.cast(cython.int, row)
+        self.symbols[row] = symbol
+        self.channels[row] = channel
+        self.counts[row] = 1
+        self.first_ns[row] = self.last_ns[row] = time_ns
+        self.first_cells[row] = cell
+        self.rows = row + 1
+        return 0
+
+    def columns(self) -> dict:
+        """The rows in use as arrays by name (views)."""
+        return {
+            name: np.asarray(getattr(self, name))[: self.rows]
+            for name in ("symbols", "channels", "counts", "first_ns", "last_ns", "first_cells")
+        }
+
+    def histograms(self) -> dict:
+        """What was counted, without the empty buckets: `cell` i32, `bucket` i32, `count` i64; and
+        `tallies` i64[3, cells]: within 1 ms, within 10 ms, backwards."""
+        used = np.asarray(self.buckets)[: self.cells]
+        cell, bucket = np.nonzero(used)
+        return {
+            "cell": cell.astype(np.int32),
+            "bucket": bucket.astype(np.int32),
+            "count": used[cell, bucket].astype(np.int64),
+            "tallies": np.asarray(self.tallies)[:, : self.cells].copy(),
+        }

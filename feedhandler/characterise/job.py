@@ -1,0 +1,201 @@
+"""The job: captures in, one digest and one account a file out; wherever slices are read.
+
+`characterise` finds the captures, cuts them into slices, has a runner tally each slice, puts the
+pieces of each file together in order and has read again what did not fit. A runner is a function
+from slices to their results in the same order; `in_process` is the one that needs nothing, the one
+for a cluster is `cluster`'s. What is wrong with one file is told in its account, and the rest
+counts.
+
+Captures follow one another in the order in which they are named (folders and patterns: in the order
+of names), which for the interarrival should be the order of time.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from feedhandler.characterise.digest import Columns, Digest
+from feedhandler.characterise.files import find_captures, look_at
+from feedhandler.characterise.reading import SliceReader
+from feedhandler.characterise.slices import (
+    CaptureFile,
+    Slice,
+    SliceReport,
+    Stitcher,
+    by_file,
+    cut_into_slices,
+    slice_bytes,
+)
+from feedhandler.characterise.tally import Tally
+from feedhandler.codecs import load_feed
+from feedhandler.codecs.errors import PeerError, UsageError
+from feedhandler.codecs.scanner import FeedTable
+from feedhandler.replay.selection import Selection, Selector
+
+
+class Request(Struct, frozen=True):
+    """What of the captures is meant, and how closely it is looked at.
+
+    `feed`: a name or a description's path; `from_ns`, `until_ns`: the window in ns since 1970;
+    `groups`: (address as a number, port or None); `services`; `messages`: whether messages are
+    looked at, or packets only.
+    """
+
+    feed: str
+    from_ns: int | None = None
+    until_ns: int | None = None
+    groups: tuple[tuple[int, int | None], ...] = ()
+    services: tuple[int, ...] = ()
+    messages: bool = True
+
+    @property
+    def selection(self) -> Selection:
+        """The part of it that chooses datagrams."""
+        return Selection(
+            from_ns=self.from_ns,
+            until_ns=self.until_ns,
+            groups=self.groups,
+            services=self.services,
+        )
+
+
+class Tallied(NamedTuple):
+    """What became of one slice."""
+
+    report: SliceReport
+    columns: Columns
+
+
+#: Tallies slices; answers in their order.
+Runner = Callable[[Sequence[Slice], Request], Iterable[Tallied]]
+
+
+class FileAccount(Struct):
+    """What was read of one file; `problem` is empty where nothing was wrong with it."""
+
+    path: str
+    kind: str = ""
+    size: int = 0
+    records: int = 0
+    datagrams: int = 0
+    skipped: dict[str, int] = {}
+    cut_payloads: int = 0
+    slices: int = 0
+    read_again: int = 0
+    problem: str = ""
+
+
+class Outcome(NamedTuple):
+    """What the job found."""
+
+    digest: Digest
+    files: list[FileAccount]
+
+
+@functools.lru_cache(maxsize=8)
+def _table(feed: str) -> FeedTable:
+    """The feed's table; a worker reads many slices of one feed."""
+    return load_feed(feed).table
+
+
+def tally_slice(part: Slice, request: Request) -> Tallied:
+    """Read one slice and tally what is meant of it. What workers run."""
+    table = _table(request.feed)
+    selector = Selector(request.selection, table)
+    tally = Tally(table, request.messages)
+    reader = SliceReader(part)
+    for batch in reader.batches():
+        chosen = batch if request.selection.is_everything else selector(batch)
+        tally.take(
+            chosen.data,
+            chosen.offset,
+            chosen.length,
+            chosen.frame_length,
+            chosen.time_ns,
+            chosen.destination,
+            chosen.destination_port,
+        )
+    return Tallied(reader.report, tally.columns())
+
+
+def in_process(slices: Sequence[Slice], request: Request) -> Iterator[Tallied]:
+    """A runner: one slice after the other, here."""
+    return (tally_slice(part, request) for part in slices)
+
+
+def look_at_all(paths: Sequence[str]) -> tuple[list[CaptureFile], list[FileAccount]]:
+    """Every capture that the paths mean, and an account of each file; odd ones have the account
+    only. Raises `UsageError` for a path that names nothing, and where no file is a capture."""
+    files, accounts = [], []
+    for path in find_captures(paths):
+        account = FileAccount(path.partition("?")[0])
+        accounts.append(account)
+        try:
+            file = look_at(path)
+        except (PeerError, UsageError) as error:
+            account.problem = error.message
+            continue
+        account.kind, account.size = file.kind, file.size
+        files.append(file)
+    if not files:
+        raise UsageError(accounts[0].problem, "give at least one capture that can be read")
+    return files, accounts
+
+
+def characterise(
+    paths: Sequence[str],
+    request: Request,
+    runner: Runner = in_process,
+    *,
+    workers: int = 1,
+    slice_size: int | None = None,
+) -> Outcome:
+    """The digest of all captures. `slice_size` in bytes, by default as suits so many workers.
+
+    Raises `UsageError` for paths that mean nothing and for an unknown feed (`ConfigError`).
+    """
+    load_feed(request.feed)
+    files, accounts = look_at_all(paths)
+    total = sum(file.size for file in files if file.kind == "pcap")
+    slices = cut_into_slices(files, slice_size or slice_bytes(total, workers))
+    digest = Digest()
+    results = iter(runner(slices, request))
+    by_path = {account.path: account for account in accounts}
+    for group in by_file(slices):
+        account = by_path[group[0].file.path.partition("?")[0]]
+        for tallied in _stitched(group, results, account, lambda each: runner([each], request)):
+            digest.add(tallied.columns)
+    return Outcome(digest, accounts)
+
+
+def _stitched(
+    group: Sequence[Slice],
+    results: Iterator[Tallied],
+    account: FileAccount,
+    again: Callable[[Slice], Iterable[Tallied]],
+) -> Iterator[Tallied]:
+    """What counts of one file's results, in order; noted in its account."""
+    stitcher = Stitcher()
+    account.slices = len(group)
+    for part in group:
+        tallied = next(results)
+        wanted = stitcher.offer(part, tallied.report, tallied)
+        if wanted is not None:
+            (tallied,) = again(wanted)
+            stitcher.offer(wanted, tallied.report, tallied)
+        for report, kept in stitcher.kept:
+            _note(account, report)
+            yield kept
+        stitcher.kept.clear()
+    account.read_again = stitcher.read_again
+
+
+def _note(account: FileAccount, report: SliceReport) -> None:
+    account.records += report.records
+    account.datagrams += report.datagrams
+    account.cut_payloads += report.cut_payloads
+    for reason, count in report.skipped.items():
+        account.skipped[reason] = account.skipped.get(reason, 0) + count
+    account.problem = account.problem or report.damage or report.cut

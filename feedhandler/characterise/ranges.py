@@ -1,0 +1,40 @@
+"""Sets of numbers as arrays of ranges: put in order, united, counted. No I/O.
+
+A set is an int64 or uint64 array of shape (n, 2), a row a range `[first, after)`.
+"""
+
+from typing import Any
+
+import numpy as np
+
+Ranges = np.ndarray[Any, Any]
+
+
+def normal(ranges: Ranges) -> Ranges:
+    """The same numbers as ranges in rising order that neither touch nor overlap."""
+    if not len(ranges):
+        return ranges.reshape(0, 2)
+    ordered = ranges[np.lexsort((ranges[:, 1], ranges[:, 0]))]
+    reach = np.maximum.accumulate(ordered[:, 1])
+    fresh = np.flatnonzero(ordered[1:, 0] > reach[:-1]) + 1
+    starts = np.concatenate([[0], fresh])
+    ends = np.concatenate([fresh - 1, [len(ordered) - 1]])
+    return np.stack([ordered[starts, 0], reach[ends]], axis=1)
+
+
+def count(ranges: Ranges) -> int:
+    """How many numbers normal ranges hold."""
+    return int((ranges[:, 1] - ranges[:, 0]).sum()) if len(ranges) else 0
+
+
+def union(*sets: Ranges) -> Ranges:
+    """The numbers that are in any of the sets, normal."""
+    return normal(np.concatenate([each.reshape(-1, 2) for each in sets]))
+
+
+def holes(ranges: Ranges, first: int, after: int) -> int:
+    """How many stretches of `[first, after)` are not in normal ranges that lie within it."""
+    if not len(ranges):
+        return int(after > first)
+    at_the_ends = int(ranges[0, 0]) > first, int(ranges[-1, 1]) < after
+    return len(ranges) - 1 + sum(at_the_ends)

@@ -1,0 +1,174 @@
+"""A slice of a capture as batches of datagrams, and the account of how that went.
+
+`SliceReader.batches` yields what lies in the slice; afterwards `report` tells where the records
+began and ended. The walks are the compiled readers' of `replay`; memory is bounded by a chunk.
+Files that cannot be cut are read whole by `Capture`, from a local copy where they are remote.
+"""
+
+from collections.abc import Generator, Iterator
+from typing import Any
+
+import numpy as np
+
+from feedhandler.characterise.boundaries import find_boundary, walk
+from feedhandler.characterise.files import local_copy, open_at
+from feedhandler.characterise.slices import Slice, SliceReport
+from feedhandler.codecs.errors import PeerError
+from feedhandler.replay.capture import (
+    BATCH_DATAGRAMS_MAX,
+    CHUNK_BYTES,
+    Capture,
+    DatagramBatch,
+    filled_batch,
+    pcap_scanner,
+)
+from feedhandler.replay.frames import RECORD_BYTES_MAX, DatagramColumns, Skip, Status
+from feedhandler.replay.pcap import RECORD_HEADER_BYTES, PcapScanner
+from feedhandler.replay.pcapng import BLOCK_BYTES_MAX
+
+#: The longest record of a classic capture, with its header.
+RECORD_MAX = RECORD_BYTES_MAX + RECORD_HEADER_BYTES
+assert RECORD_MAX < CHUNK_BYTES
+assert BLOCK_BYTES_MAX < CHUNK_BYTES
+
+
+def _skips(skipped: dict[Skip, int]) -> dict[str, int]:
+    return {reason.name.lower().replace("_", " "): count for reason, count in skipped.items()}
+
+
+def _read_into(file: Any, room: memoryview) -> int:
+    """Fill `room` as far as the file goes."""
+    filled = 0
+    while filled < len(room):
+        got = file.readinto(room[filled:])
+        if not got:
+            break
+        filled += got
+    return filled
+
+
+class SliceReader:
+    """Reads one slice; see the module's text. `report` is complete once `batches` has ended."""
+
+    def __init__(self, part: Slice) -> None:
+        self.part = part
+        self.report = SliceReport(part.start, part.start)
+
+    def batches(self) -> Iterator[DatagramBatch]:
+        """The datagrams whose records begin in the slice. What is wrong with the capture is told
+        in the report and raises nothing; a file that went away raises `UsageError`."""
+        return self._plain() if self.part.file.kind == "pcap" else self._whole()
+
+    def _whole(self) -> Iterator[DatagramBatch]:
+        damage = ""
+        with local_copy(self.part.file.path) as path:
+            try:
+                capture = Capture(path)
+            except PeerError as error:
+                self.report = SliceReport(0, self.part.file.size, damage=str(error.message))
+                return
+            try:
+                yield from capture.batches()
+            except PeerError as error:
+                damage = str(error.message)
+        told = capture.statistics
+        self.report = SliceReport(
+            0,
+            self.part.file.size,
+            told.records,
+            told.datagrams,
+            _skips(told.skipped),
+            told.cut_payloads,
+            damage,
+            str(capture.truncation or ""),
+        )
+
+    def _plain(self) -> Iterator[DatagramBatch]:
+        part = self.part
+        scanner = pcap_scanner(part.file.header, part.file.path)
+        going = _Walk(scanner, part.file.big_endian, part.start)
+        with open_at(part.file.path, part.start) as file:
+            if part.exact:
+                began = part.start
+            else:
+                began = self._begin(file, going)
+            position = began
+            if began < part.end:
+                yield from going.to(file, part.end)
+                position = going.position
+        self.report = SliceReport(
+            began,
+            position,
+            scanner.records,
+            going.datagrams,
+            _skips(scanner.frames.skipped()),
+            scanner.frames.cut_payloads,
+            going.damage,
+            going.cut,
+        )
+
+    def _begin(self, file: Any, going: "_Walk") -> int:
+        """Where a record seems to begin first, or the slice's end; `going` is put there."""
+        part = self.part
+        size = min(CHUNK_BYTES + RECORD_MAX, part.file.size - part.start)
+        look = np.empty(size, np.uint8)
+        filled = _read_into(file, look.data)
+        end = min(filled, part.end - part.start)
+        found = find_boundary(
+            look.data[:filled], 0, end, part.file.big_endian, part.file.ticks, part.file.second
+        )
+        if found < 0:
+            return part.end
+        going.position = part.start + found
+        file.seek(going.position)
+        return going.position
+
+
+class _Walk:
+    """A walk over a plain capture from `position`, which moves on from record to record."""
+
+    def __init__(self, scanner: PcapScanner, big_endian: bool, position: int) -> None:
+        self.position = position
+        self.datagrams = 0
+        self.damage = ""
+        self.cut = ""
+        self._scanner = scanner
+        self._big_endian = big_endian
+
+    def to(self, file: Any, end: int) -> Iterator[DatagramBatch]:
+        """All records that begin before `end`; `file` stands at `position`."""
+        rest = np.empty(0, np.uint8)
+        while self.position < end:
+            chunk = np.empty(CHUNK_BYTES, np.uint8)
+            chunk[: len(rest)] = rest
+            filled = len(rest) + _read_into(file, chunk.data[len(rest) :])
+            taken = yield from self._scan(chunk, self._limit(chunk, filled, end))
+            self.position += taken
+            rest = chunk[taken:filled]
+            if self._scanner.status == Status.DAMAGED:
+                self.damage = f"damaged at byte {self.position:,}: {self._scanner.damage}"
+                return
+            if filled < CHUNK_BYTES:
+                if self.position < end and len(rest):
+                    self.cut = f"cut short at byte {self.position:,}: the last record is not whole"
+                return
+
+    def _limit(self, chunk: np.ndarray[Any, Any], filled: int, end: int) -> int:
+        """How far into the chunk records are meant."""
+        if self.position + filled < end:
+            return filled
+        past = walk(chunk.data[:filled], 0, end - self.position, self._big_endian)
+        # Where the walk could not go so far, the scanner is to say why.
+        return past if self.position + past >= end else filled
+
+    def _scan(self, chunk: np.ndarray[Any, Any], limit: int) -> Generator[DatagramBatch, None, int]:
+        """The records in `chunk[:limit]`; answers with where the first not taken stands."""
+        position = 0
+        while True:
+            columns = DatagramColumns(BATCH_DATAGRAMS_MAX)
+            position = self._scanner.scan(chunk.data, position, limit, columns)
+            self.datagrams += columns.count
+            if columns.count:
+                yield filled_batch(chunk, columns)
+            if self._scanner.status != Status.FULL:
+                return position

@@ -1,0 +1,180 @@
+"""How far apart the copies of one packet come on two lines: no I/O, compiled, mergeable.
+
+`Skew` is told of each numbered packet: its service, its channel (the service on one line), its
+number and its time. The first copy waits in a ring, one a service and `RING` numbers long; the copy
+on another channel makes a pair, counted by which channel was first. What finds no second copy is
+kept (`leftovers`, bounded), so that `digest` can pair it with what stands in the next stretch of
+the capture. A pair whose times go backwards is counted apart.
+"""
+
+import cython
+import numpy as np
+
+if cython.compiled:
+    from cython.cimports.feedhandler.characterise.scale import bucket_of
+else:
+    from feedhandler.characterise.scale import bucket_of
+
+from feedhandler.characterise.scale import BUCKETS
+
+#: Numbers of a service that may wait for their second copy: at 100,000 packets a second, 80 ms.
+RING = 8_192
+#: Copies that are further apart than this are none of one sending.
+APART_NS_MAX = 10_000_000_000
+#: What may be left over of a stretch before its end; older ones hardly find their copy any more.
+LEFT_MAX = 65_536
+#: Channels that pairs are counted for.
+CHANNELS_MAX = 256
+
+_RING = cython.declare(cython.Py_ssize_t, RING)
+_APART = cython.declare(cython.longlong, APART_NS_MAX)
+_LEFT = cython.declare(cython.Py_ssize_t, LEFT_MAX)
+_FIRST_ROOM = 8
+
+
+@cython.final
+@cython.cclass
+class Skew:
+    """See the module's text. A row a pair of channels: first_channels and later_channels i32,
+    buckets u32[BUCKETS] and backwards i64. `left_behind` counts leftovers beyond the bound."""
+
+    def __init__(self) -> None:
+        self.services = 0
+        self.pairs = 0
+        self.left = 0
+        self.left_behind = 0
+        self._pair_of = memoryview(np.full((CHANNELS_MAX, CHANNELS_MAX), -1, np.int32))
+        self._left_services = memoryview(np.zeros(LEFT_MAX, np.int32))
+        self._left_channels = memoryview(np.zeros(LEFT_MAX, np.int32))
+        self._left_numbers = memoryview(np.zeros(LEFT_MAX, np.uint64))
+        self._left_ns = memoryview(np.zeros(LEFT_MAX, np.int64))
+        self._allot_rings(_FIRST_ROOM)
+        self._allot_pairs(_FIRST_ROOM)
+
+    def _allot_rings(self, services: cython.Py_ssize_t) -> None:
+        numbers = np.zeros((services, RING), np.uint64)
+        times = np.zeros((services, RING), np.int64)
+        channels = np.full((services, RING), -1, np.int32)
+        if self.services:
+            numbers[: self.services] = np.asarray(self._numbers)[: self.services]
+            times[: self.services] = np.asarray(self._times)[: self.services]
+            channels[: self.services] = np.asarray(self._channels)[: self.services]
+        self._numbers = memoryview(numbers)
+        self._times = memoryview(times)
+        self._channels = memoryview(channels)
+
+    def _allot_pairs(self, pairs: cython.Py_ssize_t) -> None:
+        buckets = np.zeros((pairs, BUCKETS), np.uint32)
+        sides = np.zeros((2, pairs), np.int32)
+        backwards = np.zeros(pairs, np.int64)
+        if self.pairs:
+            buckets[: self.pairs] = np.asarray(self._buckets)[: self.pairs]
+            sides[:, : self.pairs] = np.asarray(self._sides)[:, : self.pairs]
+            backwards[: self.pairs] = np.asarray(self._backwards)[: self.pairs]
+        self._buckets = memoryview(buckets)
+        self._sides = memoryview(sides)
+        self._backwards = memoryview(backwards)
+
+    def add_service(self) -> int:
+        """Room for one service more; answers with its place."""
+        if self.services == len(self._numbers):
+            self._allot_rings(2 * self.services)
+        self.services += 1
+        return self.services - 1
+
+    @cython.ccall
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def note(
+        self,
+        service: cython.int,
+        channel: cython.int,
+        number: cython.ulonglong,
+        time_ns: cython.longlong,
+    ) -> cython.int:
+        """One packet. `service` is a place that `add_service` gave."""
+        slot: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, number & (_RING - 1))
+        waiting: cython.int = self._channels[service, slot]
+        if waiting >= 0 and self._numbers[service, slot] == number:
+            if waiting == channel:
+                return 0
+            since: cython.longlong = time_ns - self._times[service, slot]
+            if since <= _APART:
+                self._channels[service, slot] = -1
+                return self._count(waiting, channel, since)
+        if waiting >= 0:
+            self._leave(service, slot)
+        self._channels[service, slot] = channel
+        self._numbers[service, slot] = number
+        self._times[service, slot] = time_ns
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _count(self, first: cython.int, later: cython.int, since: cython.longlong) -> cython.int:
+        pair: cython.int = self._pair_of[first, later]
+        if pair < 0:
+            with cython.gil:
+                if self.pairs == len(self._buckets):
+                    self._allot_pairs(2 * self.pairs)
+            pair = cython.cast(cython.int, self.pairs)
+            self._pair_of[first, later] = pair
+            self._sides[0, pair] = first
+            self._sides[1, pair] = later
+            self.pairs += 1
+        if since < 0:
+            self._backwards[pair] += 1
+        else:
+            self._buckets[pair, bucket_of(since)] += 1
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _leave(self, service: cython.int, slot: cython.Py_ssize_t) -> cython.int:
+        """What waited at `slot` waits no longer."""
+        if self.left == _LEFT:
+            self.left_behind += 1
+            return 0
+        self._left_services[self.left] = service
+        self._left_channels[self.left] = self._channels[service, slot]
+        self._left_numbers[self.left] = self._numbers[service, slot]
+        self._left_ns[self.left] = self._times[service, slot]
+        self.left += 1
+        return 0
+
+    def histograms(self) -> dict:
+        """Without the empty buckets: `pair`, `bucket` i32, `count` i64; and of each pair
+        `first_channel`, `later_channel` i32, `backwards` i64."""
+        used = np.asarray(self._buckets)[: self.pairs]
+        pair, bucket = np.nonzero(used)
+        sides = np.asarray(self._sides)[:, : self.pairs]
+        return {
+            "pair": pair.astype(np.int32),
+            "bucket": bucket.astype(np.int32),
+            "count": used[pair, bucket].astype(np.int64),
+            "first_channel": sides[0].copy(),
+            "later_channel": sides[1].copy(),
+            "backwards": np.asarray(self._backwards)[: self.pairs].copy(),
+        }
+
+    def leftovers(self) -> dict:
+        """What found no second copy: `service` i32 (place), `channel` i32, `number` u64, `time_ns`
+        i64; in the order of the numbers within a service as far as they still waited at the end."""
+        service, slot = np.nonzero(np.asarray(self._channels)[: self.services] >= 0)
+        left = self.left
+        return {
+            "service": np.concatenate(
+                [np.asarray(self._left_services)[:left], service.astype(np.int32)]
+            ),
+            "channel": np.concatenate(
+                [np.asarray(self._left_channels)[:left], np.asarray(self._channels)[service, slot]]
+            ),
+            "number": np.concatenate(
+                [np.asarray(self._left_numbers)[:left], np.asarray(self._numbers)[service, slot]]
+            ),
+            "time_ns": np.concatenate(
+                [np.asarray(self._left_ns)[:left], np.asarray(self._times)[service, slot]]
+            ),
+        }

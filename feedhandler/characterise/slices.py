@@ -1,0 +1,128 @@
+"""Stretches of captures that are read side by side, and whether they fit together; no I/O.
+
+A `Slice` is a range of bytes of a plain capture, or a whole file of any other kind. Where a record
+begins in the middle of a file can only be guessed (`boundaries`), so whoever reads a slice reports
+where its records began and ended (`SliceReport`), and `Stitcher` walks through a file's reports in
+order: a stretch whose end is not the next one's beginning is asked for again, this time from the
+right place. What comes out is what one reader from beginning to end would have seen, damage and
+all: behind a damaged record nothing counts.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+#: Bytes a slice, unless that makes too many or too few of them.
+SLICE_BYTES_MIN, SLICE_BYTES_MAX = 8 << 20, 256 << 20
+
+
+class CaptureFile(Struct, frozen=True):
+    """A capture and what its first bytes told.
+
+    `kind`: `pcap` (plain, can be cut anywhere), `pcapng`, `gzip` or `zstd`; `size` in bytes. Of a
+    plain one also its `header` and the second of its first record.
+    """
+
+    path: str
+    kind: str
+    size: int
+    header: bytes = b""
+    second: int = 0
+
+    @property
+    def big_endian(self) -> bool:
+        """The byte order of a plain capture."""
+        return self.header[:1] == b"\xa1"
+
+    @property
+    def ticks(self) -> int:
+        """Of a plain capture: how many parts a second has."""
+        return 10**9 if b"\x3c" in self.header[1:3] else 10**6
+
+
+class Slice(Struct, frozen=True):
+    """The records of a capture that begin in `[start, end)`; `exact`: one begins at `start`.
+
+    Of a file that is read whole: 0 to its size. `number` counts the slices of all files.
+    """
+
+    file: CaptureFile
+    number: int
+    start: int
+    end: int
+    exact: bool = True
+
+
+class SliceReport(Struct, frozen=True):
+    """What was met in a slice: where its first record began and where its last one ended (equal:
+    there was none), whole records, datagrams, frames that were none by reason, and why reading
+    stopped early, if it did (`damage`: nothing behind it can be read; `cut`: the file ends in the
+    middle of a record)."""
+
+    began: int
+    ended: int
+    records: int = 0
+    datagrams: int = 0
+    skipped: dict[str, int] = {}
+    cut_payloads: int = 0
+    damage: str = ""
+    cut: str = ""
+
+
+def slice_bytes(total: int, workers: int) -> int:
+    """How long slices should be for so many bytes and so many workers: a few for each."""
+    wanted = total // max(1, 4 * workers)
+    return min(max(wanted, SLICE_BYTES_MIN), SLICE_BYTES_MAX)
+
+
+def cut_into_slices(files: Sequence[CaptureFile], size: int) -> list[Slice]:
+    """Slices of about `size` bytes of every file that can be cut, all others whole; in order."""
+    made: list[Slice] = []
+    for file in files:
+        begin = len(file.header)
+        starts = range(begin, file.size, size) if file.kind == "pcap" else [0]
+        for start in starts or [begin]:
+            end = min(start + size, file.size) if file.kind == "pcap" else file.size
+            made.append(Slice(file, len(made), start, end, start == begin))
+    return made
+
+
+class Stitcher:
+    """Puts the slices of one file together again, in order.
+
+    `offer` takes a slice and what its reader brought and answers with the slice to read again, or
+    with None where nothing is missing. `kept` are the results that count.
+    """
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[SliceReport, Any]] = []
+        self.read_again = 0
+        self._expected: int | None = None
+        self._ended = False
+
+    def offer(self, part: Slice, report: SliceReport, result: Any) -> Slice | None:
+        """The next slice of the file, or the answer to the one that was asked for again."""
+        if self._expected is None:
+            self._expected = part.start if part.exact else -1
+        if self._ended or self._expected >= part.end > part.start:
+            return None  # the record before reaches past all of it, or nothing counts any more
+        if not part.exact and report.began != self._expected:
+            self.read_again += 1
+            return Slice(part.file, part.number, self._expected, part.end)
+        self.kept.append((report, result))
+        self._expected = report.ended
+        self._ended = bool(report.damage or report.cut)
+        return None
+
+
+def by_file(slices: Sequence[Slice]) -> Iterator[list[Slice]]:
+    """The slices of each file in turn."""
+    group: list[Slice] = []
+    for part in slices:
+        if group and group[-1].file.path != part.file.path:
+            yield group
+            group = []
+        group.append(part)
+    if group:
+        yield group

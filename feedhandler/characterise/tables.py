@@ -1,0 +1,530 @@
+"""From a digest to tables: what the source paper prints of a session, and what it leaves out.
+
+`tables_of` answers with every table by name, in the order in which a report shows them. A table is
+columns and rows of plain values; times of day are text in the zone asked for. No I/O.
+
+Lines: the lines of a service are its groups and ports in rising order, called A, B and so on. A
+group and port on which compressed packets came is a refresh line, with all that came on it. Every
+packet of the feed counts where the paper counts packets, on whichever line it came; messages are
+looked at on the first line of each service where an interarrival or a symbol is told, as the paper
+did. Bytes are `payload_bytes` (what UDP carried) and `file_bytes` (the frame and 16 bytes, as a
+classic capture file has it, which is how the paper counts).
+"""
+
+import datetime
+import zoneinfo
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from msgspec import Struct
+
+from feedhandler.characterise import ranges
+from feedhandler.characterise.digest import Channel, Histogram, summed
+from feedhandler.characterise.job import FileAccount, Outcome
+from feedhandler.characterise.scale import lower_bounds
+from feedhandler.characterise.tally import TOTALS
+from feedhandler.codecs.feed import Feed
+from feedhandler.codecs.kinds import REJECT_TEXT, Reject
+from feedhandler.codecs.times import SECOND_NS
+
+Array = np.ndarray[Any, Any]
+
+#: Rows of the paper's tables of peaks, and of the table of symbols.
+PEAKS, SYMBOLS = 10, 50
+#: Widths at which peaks are looked for, in milliseconds.
+PEAK_WIDTHS_MS = (1_000, 100, 10, 1)
+#: Shares of all symbols and numbers of symbols whose part of the messages is told.
+TOP_SYMBOLS = (1, 10, 100, 1_000)
+QUANTILES = (0.5, 0.9, 0.99, 0.999)
+
+_PACKETS, _PAYLOAD, _FILE = (
+    TOTALS.index("packets"),
+    TOTALS.index("payload_bytes"),
+    TOTALS.index("file_bytes"),
+)
+
+
+class Table(Struct):
+    """`rows` of plain values under `columns`; `note` says how to read it."""
+
+    name: str
+    title: str
+    columns: list[str]
+    rows: list[list[Any]]
+    note: str = ""
+
+
+class Line(NamedTuple):
+    """A service's channel with its letter; `place` in the digest's channels."""
+
+    service: int
+    letter: str
+    place: int
+    channel: Channel
+
+
+def percent(part: float, whole: float) -> float:
+    """`part` of `whole` in percent, to a thousandth; 0 of nothing."""
+    return round(100.0 * float(part) / float(whole), 3) if whole else 0.0
+
+
+def ratio(part: float, whole: float) -> float:
+    """`part` over `whole`, to a ten-thousandth; 0 over nothing."""
+    return round(float(part) / float(whole), 4) if whole else 0.0
+
+
+class Tables:
+    """Makes the tables of one digest. `zone`: of the times of day (a tz database name)."""
+
+    def __init__(self, outcome: Outcome, feed: Feed, zone: str) -> None:
+        self.digest = outcome.digest
+        self.files = outcome.files
+        self.feed = feed
+        self.zone = zoneinfo.ZoneInfo(zone)
+        self.zone_name = zone
+        self.moments = self.digest.moments()
+        self._refresh_places = self._find_refresh()
+        self.lines = self._find_lines()
+
+    def _find_refresh(self) -> set[int]:
+        """Places of the channels on refresh lines."""
+        channels = self.digest.channels
+        places = {(each.group, each.port) for each in channels if each.refresh}
+        return {place for place, each in enumerate(channels) if (each.group, each.port) in places}
+
+    def _find_lines(self) -> list[Line]:
+        """The lines of every service that are no refresh lines, A first."""
+        found = []
+        services: dict[int, list[tuple[Channel, int]]] = {}
+        for place, channel in enumerate(self.digest.channels):
+            if place not in self._refresh_places:
+                services.setdefault(channel.service, []).append((channel, place))
+        for service in sorted(services):
+            for number, (channel, place) in enumerate(sorted(services[service])):
+                letter = chr(ord("A") + number) if number < 26 else f"line {number + 1}"
+                found.append(Line(service, letter, place, channel))
+        return found
+
+    def all(self) -> list[Table]:
+        """Every table, in the order of the report."""
+        return [
+            self.services(),
+            self.peaks_by(1, "packet_peaks", "Packet peaks (Table 2)"),
+            self.peaks_by(3, "byte_peaks", "Byte peaks (Table 3)"),
+            self.prose(),
+            self.peaks(),
+            self.bursts(),
+            self.message_types(),
+            self.symbols(),
+            self.concentration(),
+            self.interarrival(),
+            self.interarrival_distribution(),
+            self.gaps(),
+            self.skew(),
+            self.minutes(),
+            self.minutes_by_service(),
+            self.foreign(),
+            files_table(self.files),
+        ]
+
+    # -- the paper's ----------------------------------------------------------------------------
+
+    def services(self) -> Table:
+        """Table 1: packets and bytes by service."""
+        totals = self.digest.totals
+        wholes = totals.sum(axis=0)
+        realtime = [line.place for line in self.lines]
+        chosen: list[tuple[str, Sequence[int]]] = [("realtime", realtime)]
+        for service in sorted({line.service for line in self.lines}):
+            places = [line.place for line in self.lines if line.service == service]
+            chosen.append((str(service), places))
+        chosen.append(("refresh", sorted(self._refresh_places)))
+        chosen.append(("total", range(len(totals))))
+        rows = []
+        for name, places in chosen:
+            mine = totals[list(places)].sum(axis=0) if places else np.zeros_like(wholes)
+            row: list[Any] = [name]
+            for column in (_PACKETS, _FILE, _PAYLOAD):
+                row += [int(mine[column]), percent(mine[column], wholes[column])]
+            rows.append(row)
+        columns = ["service"]
+        for column in ("packets", "file_bytes", "payload_bytes"):
+            columns += [column, f"{column}_pct"]
+        return Table("services", "Traffic by service (Table 1)", columns, rows)
+
+    def time_text(self, time_ns: int) -> str:
+        """A time of day in the zone, to the second, with its day where there are several."""
+        moment = datetime.datetime.fromtimestamp(time_ns // SECOND_NS, self.zone)
+        return f"{moment:%Y-%m-%d %H:%M:%S}"
+
+    def peaks_by(self, column: int, name: str, title: str) -> Table:
+        """The seconds with most of one column of the moments: Tables 2 and 3."""
+        seconds = binned(self.moments, 1_000)
+        order = np.lexsort((seconds[0], -seconds[column]))[:PEAKS]
+        rows = [
+            [self.time_text(second * SECOND_NS), packets, on_file, payload]
+            for second, packets, payload, on_file in seconds[:, order].T.tolist()
+        ]
+        columns = ["time", "packets", "file_bytes", "payload_bytes"]
+        return Table(name, title, columns, rows, f"Seconds in {self.zone_name}.")
+
+    def prose(self) -> Table:
+        """The figures that the paper tells in its text."""
+        totals = dict(zip(TOTALS, self.digest.totals.sum(axis=0).tolist(), strict=True))
+        packets = totals["packets"]
+        refresh = self.digest.totals[sorted(self._refresh_places)].sum(axis=0)
+        unique, copies = self._numbers()
+        rows: list[list[Any]] = [
+            ["packets", packets],
+            ["messages", totals["messages"]],
+            ["payload_bytes", totals["payload_bytes"]],
+            ["file_bytes", totals["file_bytes"]],
+            ["mean_packet_bytes_udp_payload", ratio(totals["payload_bytes"], packets)],
+            ["mean_packet_bytes_in_file", ratio(totals["file_bytes"], packets)],
+            ["mean_message_bytes", ratio(totals["message_bytes"], totals["read_messages"])],
+            ["mean_messages_per_packet", ratio(totals["messages"], packets)],
+            ["heartbeats", totals["heartbeats"]],
+            ["resets", totals["resets"]],
+            ["packets_with_broken_messages", totals["broken"]],
+            [f"unique_{self._counted}", unique],
+            [f"{self._counted}_received_again", copies - unique],
+            ["received_again_pct", percent(copies - unique, copies)],
+            ["refresh_packets_pct", percent(int(refresh[_PACKETS]), packets)],
+            ["refresh_file_bytes_pct", percent(int(refresh[_FILE]), totals["file_bytes"])],
+        ]
+        note = (
+            "Messages are counted by packet headers, their size where bodies are not compressed. "
+            f"Received again: {self._counted} on one line that another (or the same) also brought."
+        )
+        return Table("figures", "Figures in words", ["figure", "value"], rows, note)
+
+    @property
+    def _counted(self) -> str:
+        """What a sequence number counts."""
+        return "messages" if self.feed.counts_messages else "packets"
+
+    def _numbers(self) -> tuple[int, int]:
+        """Numbers that came on any line of their service, and all comings."""
+        runs = self.digest.runs()
+        unique = copies = 0
+        for service in {line.service for line in self.lines}:
+            places = [line.place for line in self.lines if line.service == service]
+            for epoch in {each for place in places for each in runs.get(place, {})}:
+                sets = [runs[place][epoch] for place in places if epoch in runs.get(place, {})]
+                unique += ranges.count(ranges.union(*sets))
+                copies += sum(ranges.count(each) for each in sets)
+        return unique, copies
+
+    def minutes(self) -> Table:
+        """Figures 2 and 3: packets and bytes of each minute."""
+        whole = summed_minutes(list(self.digest.minutes().values()))
+        rows = [
+            [self.time_text(minute * 60 * SECOND_NS)[:-3], packets, on_file, payload, messages]
+            for minute, packets, payload, on_file, messages in whole.T.tolist()
+        ]
+        columns = ["minute", "packets", "file_bytes", "payload_bytes", "messages"]
+        return Table("minutes", "Traffic by minute (Figures 2 and 3)", columns, rows)
+
+    def minutes_by_service(self) -> Table:
+        """Figures 4 and 5: the same by service; refresh apart."""
+        by_place = self.digest.minutes()
+        named: dict[str, list[Array]] = {}
+        for line in self.lines:
+            if line.place in by_place:
+                named.setdefault(str(line.service), []).append(by_place[line.place])
+        refresh = [by_place[place] for place in sorted(self._refresh_places) if place in by_place]
+        if refresh:
+            named["refresh"] = refresh
+        rows = [
+            [self.time_text(minute * 60 * SECOND_NS)[:-3], name, packets, on_file, payload, count]
+            for name, parts in named.items()
+            for minute, packets, payload, on_file, count in summed_minutes(parts).T.tolist()
+        ]
+        columns = ["minute", "service", "packets", "file_bytes", "payload_bytes", "messages"]
+        title = "Traffic by minute and service (Figures 4 and 5)"
+        return Table("minutes_by_service", title, columns, rows)
+
+    # -- how soon, how often --------------------------------------------------------------------
+
+    def _first_lines(self) -> list[Line]:
+        return [line for line in self.lines if line.letter == "A"]
+
+    def _histograms(self) -> list[tuple[str, str, Histogram]]:
+        """Interarrival on first lines: of all, by service, and by service and message type."""
+        whole = Histogram()
+        found: list[tuple[str, str, Histogram]] = [("all", "all", whole)]
+        for line in self._first_lines():
+            mine = Histogram()
+            found.append((str(line.service), "all", mine))
+            for (place, code), cell in sorted(self.digest.cells.items()):
+                if place == line.place:
+                    found.append((str(line.service), self._type_name(code), cell.interarrival))
+                    mine.merge(cell.interarrival)
+            whole.merge(mine)
+        return found
+
+    def interarrival(self) -> Table:
+        """Figure 6 in numbers: how soon the same symbol comes again."""
+        rows = []
+        for service, kind, each in self._histograms():
+            if each.count + each.backwards == 0:
+                continue
+            repeats = each.count
+            shares = [percent(each.within_1ms, repeats), percent(each.within_10ms, repeats)]
+            times = quantiles_ns(each, QUANTILES)
+            rows.append([service, kind, repeats, *shares, *times, each.backwards])
+        columns = ["service", "type", "repeats", "within_1_ms_pct", "within_10_ms_pct"]
+        columns += [f"p{100 * share:g}_ns" for share in QUANTILES]
+        note = (
+            "Time since the message before of the same symbol, on the first line of each service; "
+            "the type is the later message's. Quantiles are the lower edges of buckets 0.8 % wide."
+        )
+        title = "Same-symbol interarrival (Figure 6)"
+        return Table("interarrival", title, [*columns, "backwards"], rows, note)
+
+    def interarrival_distribution(self) -> Table:
+        """Figure 6: the empirical cumulative distribution, all services together."""
+        whole = self._histograms()[0][2]
+        filled = np.flatnonzero(whole.buckets)
+        counts = whole.buckets[filled]
+        shares = np.cumsum(counts) / max(1, whole.count)
+        rows = [
+            [edge, count, round(share, 6)]
+            for edge, count, share in zip(
+                lower_bounds()[filled].tolist(), counts.tolist(), shares.tolist(), strict=True
+            )
+        ]
+        title = "Same-symbol interarrival, cumulative (Figure 6)"
+        columns = ["from_ns", "repeats", "share_up_to_here"]
+        return Table("interarrival_distribution", title, columns, rows)
+
+    def _type_name(self, code: int) -> str:
+        """A message type as people write it, with its layout's name."""
+        if code < 0:
+            return "others"
+        ways = self.feed.layouts.get(code)
+        label = str(self.feed.type_label(code))
+        return f"{label} {ways[0].name}" if ways else f"{label} (unknown)"
+
+    def message_types(self) -> Table:
+        """The mix of message types, on the first line of each service."""
+        mine = {line.place: line.service for line in self._first_lines()}
+        cells = [
+            (mine[place], code, cell)
+            for (place, code), cell in self.digest.cells.items()
+            if place in mine
+        ]
+        messages = sum(cell.messages for _, _, cell in cells)
+        message_bytes = sum(cell.message_bytes for _, _, cell in cells)
+        rows = [
+            [
+                service,
+                self._type_name(code),
+                cell.messages,
+                percent(cell.messages, messages),
+                cell.message_bytes,
+                percent(cell.message_bytes, message_bytes),
+                ratio(cell.message_bytes, cell.messages),
+            ]
+            for service, code, cell in sorted(cells, key=lambda each: (each[0], -each[2].messages))
+        ]
+        columns = [
+            "service",
+            "type",
+            "messages",
+            "messages_pct",
+            "bytes",
+            "bytes_pct",
+            "mean_bytes",
+        ]
+        return Table("message_types", "Message types, on first lines", columns, rows)
+
+    def _symbols(self) -> list[tuple[int, int, int]]:
+        """(messages, service, symbol) on first lines, most first."""
+        counts = self.digest.symbol_counts()
+        found = [
+            (-count, line.service, symbol)
+            for line in self._first_lines()
+            for symbol, count in counts.get(line.place, [])
+        ]
+        return [(-count, service, symbol) for count, service, symbol in sorted(found)]
+
+    def symbols(self) -> Table:
+        """The busiest symbols of a service."""
+        every = self._symbols()
+        whole = sum(count for count, _, _ in every)
+        rows = [
+            [service, self.feed.symbol_name(symbol), count, percent(count, whole)]
+            for count, service, symbol in every[:SYMBOLS]
+        ]
+        columns = ["service", "symbol", "messages", "messages_pct"]
+        title = f"The busiest {SYMBOLS} symbols, on first lines"
+        return Table("symbols", title, columns, rows)
+
+    def concentration(self) -> Table:
+        """How much of everything the busiest symbols are."""
+        counts = np.array([count for count, _, _ in self._symbols()], np.int64)
+        reached = np.cumsum(counts)
+        rows: list[list[Any]] = [["all", len(counts), 100.0 if len(counts) else 0.0]]
+        if len(counts):
+            tops = {f"busiest {top}": min(top, len(counts)) for top in TOP_SYMBOLS}
+            tops |= {f"busiest {part} %": max(1, len(counts) * part // 100) for part in (1, 10)}
+            rows += [
+                [name, top, percent(reached[top - 1], reached[-1])] for name, top in tops.items()
+            ]
+        columns = ["symbols", "number", "messages_pct"]
+        return Table("concentration", "How concentrated the symbols are", columns, rows)
+
+    def peaks(self) -> Table:
+        """The fullest second, tenth, hundredth and thousandth of a second."""
+        rows: list[list[Any]] = []
+        for width_ms in PEAK_WIDTHS_MS:
+            bins = binned(self.moments, width_ms)
+            if not bins.shape[1]:
+                continue
+            spanned = int(bins[0, -1] - bins[0, 0]) + 1
+            for column, name in ((1, "packets"), (3, "file_bytes"), (2, "payload_bytes")):
+                top = int(np.argmax(bins[column]))
+                most, mean = int(bins[column, top]), float(bins[column].sum()) / spanned
+                start_ns = int(bins[0, top]) * width_ms * 1_000_000
+                when = f"{self.time_text(start_ns)}.{start_ns // 1_000_000 % 1_000:03d}"
+                rows.append([width_ms, name, most, when, round(mean, 3), ratio(most, mean)])
+        columns = ["width_ms", "what", "most", "from", "mean", "most_to_mean"]
+        note = "The mean is over the whole time between the first packet and the last."
+        return Table("peaks", "Peaks at several widths", columns, rows, note)
+
+    def bursts(self) -> Table:
+        """How long packets come without an empty millisecond between them."""
+        moments = self.moments
+        rows: list[list[Any]] = []
+        if moments.shape[1]:
+            starts = np.flatnonzero(np.concatenate([[True], np.diff(moments[0]) != 1]))
+            packets = np.add.reduceat(moments[1], starts)
+            lengths = np.diff(np.concatenate([starts, [moments.shape[1]]]))
+            for name, values in (("milliseconds", lengths), ("packets", packets)):
+                shares = [rank_of(values, share) for share in QUANTILES]
+                mean = ratio(float(values.sum()), len(values))
+                rows.append([name, len(values), mean, *shares, int(values.max())])
+        columns = ["length_in", "bursts", "mean", *(f"p{100 * share:g}" for share in QUANTILES)]
+        note = "A burst: milliseconds in a row in each of which at least one packet came."
+        return Table("bursts", "Burst lengths", [*columns, "longest"], rows, note)
+
+    # -- the lines ------------------------------------------------------------------------------
+
+    def gaps(self) -> Table:
+        """What numbers each line of a service lacks, and what all of them lack."""
+        runs = self.digest.runs()
+        rows: list[list[Any]] = []
+        for service in sorted({line.service for line in self.lines}):
+            mine = [line for line in self.lines if line.service == service]
+            sets = {line.letter: runs.get(line.place, {}) for line in mine}
+            rows += self._gaps_of(service, sets)
+        columns = ["service", "line", "numbers", "gaps", "missing", "missing_pct"]
+        note = (
+            f"Numbers count {self._counted}. A line lacks what lies between the first and the "
+            "last number of any line of its service and did not come on it."
+        )
+        return Table("gaps", "Sequence gaps", columns, rows, note)
+
+    def _gaps_of(self, service: int, sets: dict[str, dict[int, Array]]) -> list[list[Any]]:
+        found = {name: [0, 0, 0] for name in [*sets, "all lines"]}
+        for epoch in sorted({each for mine in sets.values() for each in mine}):
+            normal = {
+                name: ranges.normal(mine[epoch]) if epoch in mine else np.zeros((0, 2), np.int64)
+                for name, mine in sets.items()
+            }
+            whole = ranges.union(*normal.values())
+            first, after = int(whole[0, 0]), int(whole[-1, 1])
+            for name, numbers in [*normal.items(), ("all lines", whole)]:
+                count = ranges.count(numbers)
+                found[name][0] += count
+                found[name][1] += ranges.holes(numbers, first, after)
+                found[name][2] += after - first - count
+        if len(sets) == 1:
+            del found["all lines"]
+        return [
+            [service, name, count, holes, missing, percent(missing, count + missing)]
+            for name, (count, holes, missing) in found.items()
+        ]
+
+    def skew(self) -> Table:
+        """How long after its first copy the second copy of a packet came."""
+        letters = {line.place: line for line in self.lines}
+        rows = []
+        for (first, later), each in sorted(self.digest.pairs.items()):
+            if first in letters and later in letters:
+                pair = [letters[first].letter, letters[later].letter]
+                times = quantiles_ns(each, (*QUANTILES, 1.0))
+                service = letters[first].service
+                rows.append([service, *pair, each.count, *times, each.backwards])
+        columns = ["service", "first", "later", "packets"]
+        columns += [*(f"p{100 * share:g}_ns" for share in QUANTILES), "longest_ns", "backwards"]
+        note = "Quantiles are the lower edges of buckets 0.8 % wide."
+        return Table("skew", "Time between the copies of a packet", columns, rows, note)
+
+    def foreign(self) -> Table:
+        """Datagrams that are no packets of the feed, by reason."""
+        rows: list[list[Any]] = [
+            [REJECT_TEXT[Reject(reason)], count]
+            for reason, count in enumerate(self.digest.foreign.tolist())
+            if count
+        ]
+        names = ("packets of more channels than are told apart", "messages of too many symbols")
+        overflow = self.digest.overflow.tolist()
+        rows += [[name, count] for name, count in zip(names, overflow, strict=True) if count]
+        return Table("left_out", "Left out", ["reason", "count"], rows)
+
+
+def files_table(files: Sequence[FileAccount]) -> Table:
+    """What was read of each file."""
+    rows = [
+        [
+            each.path,
+            each.kind,
+            each.size,
+            each.records,
+            each.datagrams,
+            ", ".join(f"{count} {reason}" for reason, count in sorted(each.skipped.items())),
+            each.slices,
+            each.read_again,
+            each.problem,
+        ]
+        for each in files
+    ]
+    columns = ["file", "kind", "bytes", "records", "datagrams", "no_datagrams", "slices"]
+    return Table("files", "Files", [*columns, "read_again", "problem"], rows)
+
+
+def binned(moments: Array, width_ms: int) -> Array:
+    """The moments in bins of `width_ms`: i64[4, n], the first row counts bins since 1970."""
+    if width_ms == 1 or not moments.shape[1]:
+        return moments
+    bins = moments[0] // width_ms
+    starts = np.flatnonzero(np.concatenate([[True], bins[1:] != bins[:-1]]))
+    return np.concatenate([bins[None, starts], np.add.reduceat(moments[1:], starts, axis=1)])
+
+
+def summed_minutes(parts: list[Array]) -> Array:
+    """Minutes of several channels as one: i64[5, n]."""
+    return summed(parts, 5)
+
+
+def rank_of(values: Array, share: float) -> int:
+    """The least value that `share` of all reach or stay below (nearest rank)."""
+    place = max(0, int(np.ceil(share * len(values))) - 1)
+    return int(np.partition(values, place)[place])
+
+
+def quantiles_ns(histogram: Histogram, shares: Sequence[float]) -> list[int]:
+    """The lower edges of the buckets in which these shares of the times end."""
+    running = np.cumsum(histogram.buckets)
+    if not running[-1]:
+        return [0] * len(shares)
+    ranks = [max(1, int(np.ceil(share * running[-1]))) for share in shares]
+    return lower_bounds()[np.searchsorted(running, ranks)].tolist()
+
+
+def tables_of(outcome: Outcome, feed: Feed, zone: str) -> list[Table]:
+    """Every table of what the job found."""
+    return Tables(outcome, feed, zone).all()

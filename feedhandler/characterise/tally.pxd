@@ -1,0 +1,58 @@
+# The compiled form of Tally; the meanings stand in tally.py.
+
+from feedhandler.characterise.interarrival cimport Interarrival
+from feedhandler.characterise.skew cimport Skew
+from feedhandler.codecs.scanner cimport FeedTable, MessageIndex, PacketHeader
+
+
+cdef class Tally:
+    cdef readonly Interarrival interarrival
+    cdef readonly Skew skew
+    cdef public Py_ssize_t channels, cells, types, moments, minutes, runs
+    cdef public long long channel_overflow
+    cdef public long long[::1] foreign
+    cdef FeedTable _table
+    cdef PacketHeader _header
+    cdef MessageIndex _index
+    cdef bint _with_messages
+    cdef int[::1] _places
+    cdef unsigned long long[::1] _lines
+    cdef unsigned int[::1] _services
+    cdef int[::1] _service_places
+    cdef long long[:, ::1] _totals
+    cdef long long[:, ::1] _open
+    cdef unsigned long long[:, ::1] _run
+    cdef unsigned long long[:, ::1] _sessions
+    cdef long long[::1] _epochs
+    cdef int[::1] _type_places
+    cdef int[::1] _type_codes
+    cdef int[:, ::1] _cell_of
+    cdef long long[:, ::1] _cells
+    cdef long long[:, ::1] _moments
+    cdef long long[:, ::1] _minutes
+    cdef unsigned long long[:, ::1] _runs
+
+    cdef int _take(
+        self, const unsigned char[::1] data, const unsigned int[::1] offset,
+        const unsigned int[::1] length, const unsigned int[::1] frame_length,
+        const long long[::1] time_ns, const unsigned int[::1] destination,
+        const unsigned short[::1] port
+    ) except? -1
+    cdef int _channel(self, unsigned long long group, unsigned long long port) except? -2 nogil
+    cdef int _packet(
+        self, int channel, long long length, long long frame_length, long long time_ns
+    ) except? -1 nogil
+    cdef int _note_moment(
+        self, long long time_ns, long long length, long long on_file
+    ) except? -1 nogil
+    cdef int _note_minute(
+        self, int channel, long long time_ns, long long length, long long on_file
+    ) except? -1 nogil
+    cdef int _close_minute(self, int channel) except? -1 nogil
+    cdef int _number(self, int channel, int kind, long long time_ns) except? -1 nogil
+    cdef int _close_run(self, int channel) except? -1 nogil
+    cdef int _messages(
+        self, int channel, const unsigned char[::1] data, Py_ssize_t start, long long time_ns
+    ) except? -1 nogil
+    cdef int _cell(self, int channel, int code) except? -1 nogil
+    cdef int _new_type(self, int code) except? -1 nogil

@@ -1,0 +1,467 @@
+"""What one stretch of a capture holds, counted in one compiled walk; no I/O, mergeable.
+
+`Tally.take` is given datagrams as columns and walks them: packet header, then the messages where
+they are asked for. Kept is only what can be put together with the next stretch's (`digest` does
+that), none of it growing with the number of packets but for the milliseconds in which there were
+some:
+
+- *channels*: a service on one group and port, its refresh packets apart. Totals, and totals by
+  minute. A packet whose body is compressed is a refresh packet: no other is sent so.
+- *moments*: each millisecond in which packets came, of all channels together.
+- *runs*: the numbers that a channel brought, as ranges. A reset or a new session that goes back
+  begins a new *epoch*; what the stretch began with is told, so that `digest` can number them.
+- *cells*: a channel and a message type, with counts and bytes.
+- `interarrival` and `skew`, see there.
+
+Bytes are counted two ways: the UDP payload, and what a classic capture file has of the packet (the
+frame as captured and 16 bytes before it). A datagram whose header is not of the feed is counted by
+reason and is in no channel; a packet whose messages are not whole stays counted as a packet.
+"""
+
+import cython
+import numpy as np
+
+if cython.compiled:
+    from cython.cimports.feedhandler.characterise.interarrival import Interarrival
+    from cython.cimports.feedhandler.characterise.skew import Skew
+    from cython.cimports.feedhandler.codecs.scanner import (
+        DATA,
+        FINE,
+        RESET,
+        FeedTable,
+        MessageIndex,
+        PacketHeader,
+        parse_header,
+        scan_messages,
+    )
+else:
+    from feedhandler.characterise.interarrival import Interarrival
+    from feedhandler.characterise.skew import Skew
+    from feedhandler.codecs.scanner import (
+        DATA,
+        FINE,
+        RESET,
+        FeedTable,
+        MessageIndex,
+        PacketHeader,
+        parse_header,
+        scan_messages,
+    )
+
+from feedhandler.characterise.skew import CHANNELS_MAX
+from feedhandler.codecs.scanner import REJECT_COUNT
+
+#: Message types that are told apart; what comes beyond is counted as one.
+TYPES_MAX = 512
+#: What a classic capture file writes before each frame.
+RECORD_HEADER_BYTES = 16
+MILLISECOND_NS, MINUTE_NS = 1_000_000, 60_000_000_000
+
+#: A reset that leads back less far than this is the same numbering's, overtaken by its packets.
+STRAY_MAX = 1_024
+
+#: The columns of a channel's totals.
+TOTALS = (
+    "packets",
+    "payload_bytes",
+    "file_bytes",
+    "messages",
+    "read_messages",
+    "message_bytes",
+    "data",
+    "heartbeats",
+    "resets",
+    "controls",
+    "broken",
+    "first_ns",
+    "last_ns",
+)
+_PACKETS, _PAYLOAD, _FILE, _MESSAGES, _READ, _MESSAGE_BYTES = (
+    cython.declare(cython.int, 0),
+    cython.declare(cython.int, 1),
+    cython.declare(cython.int, 2),
+    cython.declare(cython.int, 3),
+    cython.declare(cython.int, 4),
+    cython.declare(cython.int, 5),
+)
+_DATA_PACKETS = cython.declare(cython.int, 6)
+_BROKEN = cython.declare(cython.int, 10)
+_FIRST_NS = cython.declare(cython.int, 11)
+_LAST_NS = cython.declare(cython.int, 12)
+
+_CHANNELS_MAX = cython.declare(cython.int, CHANNELS_MAX)
+_TYPES_MAX = cython.declare(cython.int, TYPES_MAX)
+_PLACES = cython.declare(cython.Py_ssize_t, 4 * CHANNELS_MAX)
+_RECORD_HEADER = cython.declare(cython.longlong, RECORD_HEADER_BYTES)
+_STRAY_MAX = cython.declare(cython.ulonglong, STRAY_MAX)
+_MILLISECOND = cython.declare(cython.longlong, MILLISECOND_NS)
+_MINUTE = cython.declare(cython.longlong, MINUTE_NS)
+_FIRST_ROOM = 4_096
+
+
+@cython.final
+@cython.cclass
+class Tally:
+    """See the module's text. `table`: the feed's. `messages`: whether messages are looked at; where
+    not, their number is the headers'. `foreign`: datagrams that are no packets of the feed, by
+    `Reject`; `channel_overflow`: packets of channels beyond `CHANNELS_MAX`."""
+
+    def __init__(self, table: FeedTable, messages: bool = True) -> None:
+        self._table = table
+        self._with_messages = messages
+        self._header = PacketHeader()
+        self._index = MessageIndex()
+        self.interarrival = Interarrival()
+        self.skew = Skew()
+        self.channels = self.cells = self.types = 0
+        self.channel_overflow = 0
+        self.foreign = memoryview(np.zeros(REJECT_COUNT, np.int64))
+        self._allot_channels()
+        self._type_places = memoryview(np.full(65_536, -1, np.int32))
+        self._type_codes = memoryview(np.zeros(TYPES_MAX, np.int32))
+        self._cell_of = memoryview(np.full((CHANNELS_MAX, TYPES_MAX), -1, np.int32))
+        self._cells = memoryview(np.zeros((4, 64), np.int64))
+        self._moments = memoryview(np.zeros((4, _FIRST_ROOM), np.int64))
+        self._minutes = memoryview(np.zeros((6, _FIRST_ROOM), np.int64))
+        self._runs = memoryview(np.zeros((4, _FIRST_ROOM), np.uint64))
+        self.moments = self.minutes = self.runs = 0
+
+    def _allot_channels(self) -> None:
+        room = CHANNELS_MAX
+        self._places = memoryview(np.full(4 * room, -1, np.int32))
+        self._lines = memoryview(np.zeros(room, np.uint64))
+        self._services = memoryview(np.zeros(room, np.uint32))
+        self._service_places = memoryview(np.zeros(room, np.int32))
+        self._totals = memoryview(np.zeros((room, len(TOTALS)), np.int64))
+        # minute, packets, payload, file bytes, messages: of the minute that is running
+        self._open = memoryview(np.zeros((room, 5), np.int64))
+        # the running run: first number, number after its last
+        self._run = memoryview(np.zeros((room, 2), np.uint64))
+        # session of the first packet and of the latest; the number that a reset at the very
+        # beginning leads to, plus 1 (0: there was none); the number after the latest packet
+        self._sessions = memoryview(np.zeros((room, 4), np.uint64))
+        self._epochs = memoryview(np.zeros(room, np.int64))
+
+    def take(self, data, offset, length, frame_length, time_ns, destination, port):
+        """The datagrams `data[offset[i]:offset[i] + length[i]]` in the capture's order; the columns
+        are a `DatagramBatch`'s."""
+        self._reserve(len(offset))
+        self._take(
+            memoryview(data),
+            memoryview(offset),
+            memoryview(length),
+            memoryview(frame_length),
+            memoryview(time_ns),
+            memoryview(destination),
+            memoryview(port),
+        )
+
+    @cython.cfunc
+    @cython.exceptval(-1, check=True)
+    def _take(
+        self,
+        data: cython.const_uchar[::1],
+        offset: cython.const_uint[::1],
+        length: cython.const_uint[::1],
+        frame_length: cython.const_uint[::1],
+        time_ns: cython.const_longlong[::1],
+        destination: cython.const_uint[::1],
+        port: cython.const_ushort[::1],
+    ) -> cython.int:
+        row: cython.Py_ssize_t
+        verdict: cython.int
+        channel: cython.int
+        with cython.nogil:
+            for row in range(len(offset)):
+                verdict = parse_header(self._table, data, offset[row], length[row], self._header)
+                if verdict != FINE:
+                    self.foreign[verdict] += 1
+                    continue
+                channel = self._channel(destination[row], port[row])
+                if channel < 0:
+                    self.channel_overflow += 1
+                    continue
+                self._packet(channel, length[row], frame_length[row], time_ns[row])
+                if self._with_messages and self._header.count:
+                    self._messages(channel, data, offset[row], time_ns[row])
+        return 0
+
+    def _reserve(self, packets: cython.Py_ssize_t) -> None:
+        """Room for what so many packets may add."""
+        self._moments = _grown(self._moments, self.moments, packets)
+        self._minutes = _grown(self._minutes, self.minutes, packets)
+        self._runs = _grown(self._runs, self.runs, packets)
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-2, check=True)
+    def _channel(self, group: cython.ulonglong, port: cython.ulonglong) -> cython.int:
+        """The channel of the packet whose header was read, or -1 where there is no room for it."""
+        refresh: cython.ulonglong = (
+            self._header.count > 0 and self._table.compressed[self._header.flags & 0xFF] != 0
+        )
+        line: cython.ulonglong = (group << 17) | (port << 1) | refresh
+        service: cython.uint = self._header.service
+        place: cython.Py_ssize_t = cython.cast(
+            cython.Py_ssize_t, (line * 31 + cython.cast(cython.ulonglong, service) * 17) % _PLACES
+        )
+        channel: cython.int = self._places[place]
+        while channel >= 0:
+            if self._lines[channel] == line and self._services[channel] == service:
+                return channel
+            place = (place + 1) % _PLACES
+            channel = self._places[place]
+        if self.channels == _CHANNELS_MAX:
+            return -1
+        channel = cython.cast(cython.int, self.channels)
+        self._places[place] = channel
+        self._lines[channel] = line
+        self._services[channel] = service
+        self._sessions[channel, 0] = self._sessions[channel, 1] = self._header.session
+        with cython.gil:
+            self._service_places[channel] = self._service_place(channel)
+        self.channels += 1
+        return channel
+
+    def _service_place(self, channel: cython.int) -> int:
+        """Where the skew of a channel's service is counted."""
+        for other in range(channel):
+            if self._services[other] == self._services[channel]:
+                return self._service_places[other]
+        return self.skew.add_service()
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _packet(
+        self,
+        channel: cython.int,
+        length: cython.longlong,
+        frame_length: cython.longlong,
+        time_ns: cython.longlong,
+    ) -> cython.int:
+        """Count a packet whose header is in `_header`."""
+        kind: cython.int = self._header.kind
+        on_file: cython.longlong = frame_length + _RECORD_HEADER
+        if self._totals[channel, _PACKETS] == 0:
+            self._totals[channel, _FIRST_NS] = self._totals[channel, _LAST_NS] = time_ns
+        elif time_ns > self._totals[channel, _LAST_NS]:
+            self._totals[channel, _LAST_NS] = time_ns
+        elif time_ns < self._totals[channel, _FIRST_NS]:
+            self._totals[channel, _FIRST_NS] = time_ns
+        self._totals[channel, _PACKETS] += 1
+        self._totals[channel, _PAYLOAD] += length
+        self._totals[channel, _FILE] += on_file
+        self._totals[channel, _MESSAGES] += self._header.count
+        self._totals[channel, _DATA_PACKETS + kind] += 1
+        self._note_moment(time_ns, length, on_file)
+        self._note_minute(channel, time_ns, length, on_file)
+        if not self._lines[channel] & 1:
+            self._number(channel, kind, time_ns)
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _note_moment(
+        self, time_ns: cython.longlong, length: cython.longlong, on_file: cython.longlong
+    ) -> cython.int:
+        # Captures begin after 1970, so that cutting off is rounding down.
+        moment: cython.longlong = time_ns // _MILLISECOND
+        at: cython.Py_ssize_t = self.moments - 1
+        if at < 0 or self._moments[0, at] != moment:
+            at += 1
+            self.moments = at + 1
+            self._moments[0, at] = moment
+            self._moments[1, at] = self._moments[2, at] = self._moments[3, at] = 0
+        self._moments[1, at] += 1
+        self._moments[2, at] += length
+        self._moments[3, at] += on_file
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _note_minute(
+        self,
+        channel: cython.int,
+        time_ns: cython.longlong,
+        length: cython.longlong,
+        on_file: cython.longlong,
+    ) -> cython.int:
+        minute: cython.longlong = time_ns // _MINUTE
+        if self._open[channel, 1] and self._open[channel, 0] != minute:
+            self._close_minute(channel)
+        self._open[channel, 0] = minute
+        self._open[channel, 1] += 1
+        self._open[channel, 2] += length
+        self._open[channel, 3] += on_file
+        self._open[channel, 4] += self._header.count
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _close_minute(self, channel: cython.int) -> cython.int:
+        at: cython.Py_ssize_t = self.minutes
+        part: cython.int
+        self._minutes[0, at] = channel
+        for part in range(5):
+            self._minutes[1 + part, at] = self._open[channel, part]
+            self._open[channel, part] = 0
+        self.minutes = at + 1
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _number(
+        self, channel: cython.int, kind: cython.int, time_ns: cython.longlong
+    ) -> cython.int:
+        """The numbers of a packet, into the channel's runs."""
+        first: cython.ulonglong = self._header.sequence
+        after: cython.ulonglong = self._header.next_sequence
+        if self._header.session != self._sessions[channel, 1]:
+            self._sessions[channel, 1] = self._header.session
+            self._close_run(channel)
+            self._epochs[channel] += 1
+        if kind == RESET:
+            if self._sessions[channel, 3] == 0:
+                self._sessions[channel, 2] = after + 1
+            elif after + _STRAY_MAX <= self._sessions[channel, 3]:
+                self._close_run(channel)
+                self._epochs[channel] += 1
+            after = first + 1  # the reset's own number; the next one may be far
+        elif kind != DATA or after <= first:
+            return 0
+        else:
+            self.skew.note(self._service_places[channel], channel, first, time_ns)
+        if self._run[channel, 1] != first:
+            self._close_run(channel)
+            self._run[channel, 0] = first
+        self._run[channel, 1] = self._sessions[channel, 3] = after
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _close_run(self, channel: cython.int) -> cython.int:
+        at: cython.Py_ssize_t = self.runs
+        if self._run[channel, 1] > self._run[channel, 0]:
+            self._runs[0, at] = channel
+            self._runs[1, at] = self._epochs[channel]
+            self._runs[2, at] = self._run[channel, 0]
+            self._runs[3, at] = self._run[channel, 1]
+            self.runs = at + 1
+        self._run[channel, 0] = self._run[channel, 1] = 0
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _messages(
+        self,
+        channel: cython.int,
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        time_ns: cython.longlong,
+    ) -> cython.int:
+        """The messages of a packet whose header is in `_header`."""
+        if self._lines[channel] & 1:
+            return 0  # compressed
+        if scan_messages(self._table, data, start, self._header, self._index) != FINE:
+            self._totals[channel, _BROKEN] += 1
+            return 0
+        entry: cython.Py_ssize_t
+        cell: cython.int
+        size: cython.longlong
+        for entry in range(self._index.count):
+            size = self._index.sizes[entry]
+            cell = self._cell(channel, self._index.types[entry])
+            self._cells[2, cell] += 1
+            self._cells[3, cell] += size
+            self._totals[channel, _READ] += 1
+            self._totals[channel, _MESSAGE_BYTES] += size
+            if self._index.symbols[entry] != self._table.no_symbol:
+                self.interarrival.note(cell, channel, self._index.symbols[entry], time_ns)
+            elif cell >= self.interarrival.cells:
+                self.interarrival.know(cell)
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _cell(self, channel: cython.int, code: cython.int) -> cython.int:
+        """Where messages of a type are counted that came on a channel."""
+        type_place: cython.int = self._type_places[code]
+        if type_place < 0:
+            type_place = self._new_type(code)
+        cell: cython.int = self._cell_of[channel, type_place]
+        if cell < 0:
+            cell = cython.cast(cython.int, self.cells)
+            with cython.gil:
+                self._cells = _grown(self._cells, cell, 1)
+            self._cell_of[channel, type_place] = cell
+            self._cells[0, cell] = channel
+            self._cells[1, cell] = self._type_codes[type_place]
+            self._cells[2, cell] = self._cells[3, cell] = 0
+            self.cells += 1
+        return cell
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _new_type(self, code: cython.int) -> cython.int:
+        place: cython.int = cython.cast(cython.int, self.types)
+        if place == _TYPES_MAX:
+            place = _TYPES_MAX - 1
+            self._type_codes[place] = -1
+        else:
+            self._type_codes[place] = code
+            self.types += 1
+        self._type_places[code] = place
+        return place
+
+    def columns(self) -> dict:
+        """Everything that `digest` needs, arrays by name; running minutes and runs are closed."""
+        self._reserve(self.channels)
+        for channel in range(self.channels):
+            self._close_channel(channel)
+        used = self.channels
+        whole = {
+            "lines": np.asarray(self._lines)[:used],
+            "services": np.asarray(self._services)[:used],
+            "totals": np.asarray(self._totals)[:used],
+            "sessions": np.asarray(self._sessions)[:used],
+            "epochs": np.asarray(self._epochs)[:used],
+            "cells": np.asarray(self._cells)[:, : self.cells],
+            "moments": np.asarray(self._moments)[:, : self.moments],
+            "minutes": np.asarray(self._minutes)[:, : self.minutes],
+            "runs": np.asarray(self._runs)[:, : self.runs],
+            "foreign": np.asarray(self.foreign),
+            "overflow": np.array([self.channel_overflow, self.interarrival.overflow], np.int64),
+        }
+        parts = [
+            ("symbol", self.interarrival.columns()),
+            ("interarrival", self.interarrival.histograms()),
+            ("skew", self.skew.histograms()),
+            ("left", self.skew.leftovers()),
+        ]
+        for prefix, columns in parts:
+            whole.update({f"{prefix}_{name}": column for name, column in columns.items()})
+        return {name: np.ascontiguousarray(column) for name, column in whole.items()}
+
+    def _close_channel(self, channel: cython.int) -> None:
+        if self._open[channel, 1]:
+            self._close_minute(channel)
+        self._close_run(channel)
+
+
+def _grown(columns: object, used: cython.Py_ssize_t, more: cython.Py_ssize_t) -> object:
+    """`columns` (2-d), or a longer copy where `more` entries do not fit behind the `used` ones."""
+    old = np.asarray(columns)
+    if used + more <= old.shape[1]:
+        return columns
+    made = np.zeros((old.shape[0], max(used + more, 2 * old.shape[1])), old.dtype)
+    made[:, :used] = old[:, :used]
+    return memoryview(made)

@@ -1,0 +1,174 @@
+"""An independent calculation of what the job tells, and captures to try it on.
+
+`Independent` reads a capture with dpkt and the standard library alone, one packet after the other
+in plain Python, and keeps lists: no code of the job, and none of its ideas of slices, summaries
+and bounds. It knows the two framings that the tests have (IEX-TP and UTP-MD) by their documents.
+"""
+
+import collections
+import gzip
+import random
+import struct
+import zlib
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import dpkt
+
+from feedhandler.codecs import load_feed
+from feedhandler.replay.capture_writer import CaptureWriter
+from feedhandler.replay.generator import SessionGenerator
+
+FEED = load_feed("euronext-utp-md")
+#: 2011-03-15, 08:00 in Lisbon.
+OPENING_NS = 1_300_176_000 * 10**9
+LINE_A, LINE_B, REFRESH = "239.1.1.1", "239.1.2.1", "239.1.3.1"
+PORT = 15_000
+
+
+class Seen(NamedTuple):
+    """One packet as the independent reading has it."""
+
+    time_ns: int
+    line: tuple[bytes, int]
+    service: int
+    number: int
+    kind: str
+    payload_bytes: int
+    file_bytes: int
+    count: int
+    messages: list[tuple[int, int | bytes | None, int]]
+
+
+class Independent:
+    """`packets`: everything of the feed in a capture, in order."""
+
+    def __init__(self, path: Path, feed: str) -> None:
+        parse = {"iex-deep": _iex, "euronext-utp-md": _utp}[feed]
+        self.packets = [seen for each in _datagrams(path) if (seen := parse(*each)) is not None]
+
+    def of_line(self, line: tuple[bytes, int]) -> list[Seen]:
+        return [each for each in self.packets if each.line == line]
+
+    def bins(self, width_ms: int) -> dict[int, list[int]]:
+        """Packets, file bytes and payload bytes by bin since 1970."""
+        found: dict[int, list[int]] = collections.defaultdict(lambda: [0, 0, 0])
+        for each in self.packets:
+            here = found[each.time_ns // (width_ms * 10**6)]
+            here[0] += 1
+            here[1] += each.file_bytes
+            here[2] += each.payload_bytes
+        return found
+
+    def interarrivals(self, packets: list[Seen]) -> dict[tuple[int, int], list[int]]:
+        """By (service, later message's type), nanoseconds since the same symbol's message before,
+        as a window over the capture's order gives them."""
+        last: dict[Any, int] = {}
+        found: dict[tuple[int, int], list[int]] = collections.defaultdict(list)
+        for each in packets:
+            for kind, symbol, _ in each.messages:
+                if symbol is None:
+                    continue
+                key = (each.service, symbol)
+                if key in last:
+                    found[each.service, kind].append(each.time_ns - last[key])
+                last[key] = each.time_ns
+        return found
+
+
+def _datagrams(path: Path) -> Iterator[tuple[int, tuple[bytes, int], bytes, int]]:
+    opener = gzip.open if path.suffix == ".gz" else open
+    with opener(path, "rb") as file:
+        reader = dpkt.pcap.Reader(file)
+        for stamp, frame in reader:
+            # Microseconds come as a float that is exact enough to be rounded, nanoseconds exact.
+            time_ns = (
+                int(stamp * 10**9) if isinstance(stamp, Decimal) else round(stamp * 10**6) * 1_000
+            )
+            packet = dpkt.ethernet.Ethernet(frame).data
+            if isinstance(packet, dpkt.ip.IP) and isinstance(packet.data, dpkt.udp.UDP):
+                line = (packet.dst, packet.data.dport)
+                yield time_ns, line, bytes(packet.data.data), len(frame) + 16
+
+
+#: IEX DEEP: types that name no symbol.
+_IEX_WITHOUT = {ord("S")}
+
+
+def _iex(time_ns: int, line: tuple[bytes, int], data: bytes, on_file: int) -> Seen | None:
+    version, _, protocol, channel, _, length, count, _, number, _ = struct.unpack_from(
+        "<BBHIIHHQQQ", data
+    )
+    assert (version, protocol, length) == (1, 0x8004, len(data) - 40)
+    messages, at = [], 40
+    for _ in range(count):
+        (size,) = struct.unpack_from("<H", data, at)
+        kind = data[at + 2]
+        symbol = None if kind in _IEX_WITHOUT else data[at + 12 : at + 20]
+        messages.append((kind, symbol, size + 2))
+        at += size + 2
+    kind_of_packet = "data" if count else "heartbeat"
+    return Seen(time_ns, line, channel, number, kind_of_packet, len(data), on_file, count, messages)
+
+
+#: UTP-MD: where the symbol index of a type stands, taken from the description and not the scanner.
+_UTP_SYMBOLS = {
+    layout.code: layout.by_name[layout.symbol].at
+    for ways in FEED.layouts.values()
+    for layout in ways
+    if layout.symbol
+}
+
+
+def _utp(time_ns: int, line: tuple[bytes, int], data: bytes, on_file: int) -> Seen | None:
+    if len(data) < 16:
+        return None
+    length, kind, number, _, service, flag, count = struct.unpack_from(">HHIIHBB", data)
+    if length != len(data) or kind not in (501, 1, 2):
+        return None
+    messages, at = [], 16
+    for _ in range(count if flag != 17 else 0):
+        size, code = struct.unpack_from(">HH", data, at)
+        symbol = None
+        if code in _UTP_SYMBOLS:
+            (symbol,) = struct.unpack_from(">I", data, at + _UTP_SYMBOLS[code])
+        messages.append((code, symbol, size + 2))
+        at += size + 2
+    name = {501: "data", 1: "reset", 2: "heartbeat"}[kind]
+    return Seen(time_ns, line, service, number, name, len(data), on_file, count, messages)
+
+
+def refresh_packet(packet: bytes) -> bytes:
+    """The packet as a refresh server sends it, its body compressed."""
+    service, count = struct.unpack_from(">H", packet, 12)[0], packet[15]
+    body = zlib.compress(packet[16:])
+    return FEED.encode_packet(service=service, flags=17, body=body, count=count, sequence=1)
+
+
+def write_session(
+    path: Path, seed: int, *, seconds: float = 0.4, loss: float = 0.02, skew_us: int = 300
+) -> Path:
+    """A generated session on lines A and B with loss and skew, and some refresh packets on a third
+    group; datagrams that are none of the feed between them. In order of time."""
+    rng = random.Random(seed)
+    generator = SessionGenerator(FEED, seed, instruments=60)
+    sent = list(generator.packets(int(seconds * 10**9)))
+    rows: list[tuple[int, str, bytes]] = []
+    for number, each in enumerate(sent):
+        at_ns = OPENING_NS + each.due_ns
+        if rng.random() >= loss:
+            rows.append((at_ns, LINE_A, each.packet))
+        if rng.random() >= loss:
+            late = rng.randrange(-100, skew_us) * 1_000
+            rows.append((max(OPENING_NS, at_ns + late), LINE_B, each.packet))
+        if each.messages and number % 40 == 0:
+            rows.append((at_ns, REFRESH, refresh_packet(each.packet)))
+        if number % 100 == 0:
+            rows.append((at_ns, LINE_A, b"no packet of the feed"))
+    rows.sort(key=lambda row: row[0])
+    with CaptureWriter(path) as writer:
+        for at_ns, group, packet in rows:
+            writer.write(at_ns, group, PORT, packet)
+    return path

@@ -1,0 +1,348 @@
+"""Captures cut anywhere give what they give whole; what is odd in one file stays with that file."""
+
+import gzip
+import itertools
+import random
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from capture_kit import PcapngBytes
+from characterise_kit import FEED, LINE_A, LINE_B, OPENING_NS, PORT, write_session
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from feedhandler._compiled import load_interpreted
+from feedhandler.characterise import boundaries, ranges
+from feedhandler.characterise.digest import Digest
+from feedhandler.characterise.files import find_captures, look_at
+from feedhandler.characterise.interarrival import Interarrival
+from feedhandler.characterise.job import Outcome, Request, characterise
+from feedhandler.characterise.reading import SliceReader
+from feedhandler.characterise.scale import BUCKETS
+from feedhandler.characterise.slices import CaptureFile, Slice, cut_into_slices, slice_bytes
+from feedhandler.characterise.tables import tables_of
+from feedhandler.characterise.tally import Tally
+from feedhandler.codecs import scanner
+from feedhandler.codecs.errors import PeerError, UsageError
+from feedhandler.replay.capture import Capture
+from feedhandler.replay.capture_writer import CaptureWriter
+
+UTP = Request("euronext-utp-md")
+
+
+def told(outcome: Outcome) -> list[tuple[str, list[list[object]]]]:
+    """All tables but the account of the files."""
+    every = tables_of(outcome, FEED, "UTC")
+    return [(each.name, each.rows) for each in every if each.name != "files"]
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_session(tmp_path_factory.mktemp("day") / "day.pcap", seed=5, seconds=0.3)
+
+
+@pytest.mark.parametrize("size", [5_000, 33_333, 200_000])
+def test_a_capture_cut_into_slices_gives_what_it_gives_whole(session: Path, size: int) -> None:
+    whole = characterise([str(session)], UTP)
+    parts = characterise([str(session)], UTP, slice_size=size)
+    assert parts.files[0].slices == -(-(session.stat().st_size - 24) // size)
+    assert told(parts) == told(whole)
+    assert parts.files[0].records == whole.files[0].records
+
+
+def test_every_datagram_lies_in_one_slice(session: Path) -> None:
+    seed = random.randrange(2**32)
+    rng = random.Random(seed)
+    everything = [each.payload for each in Capture(session)]
+    for _ in range(20):
+        size = rng.randrange(100, 60_000)
+        found: list[bytes] = []
+        for part in cut_into_slices([look_at(str(session))], size):
+            for batch in SliceReader(part).batches():
+                found += [each.payload for each in batch.datagrams()]
+        assert found == everything, f"seed {seed}, slices of {size} bytes"
+
+
+def decoy(records: int, second: int) -> bytes:
+    """Bytes that look like records of a capture, one after the other."""
+    one = second.to_bytes(4, "little") + (7).to_bytes(4, "little") + (40).to_bytes(4, "little") * 2
+    return (one + bytes(40)) * records
+
+
+def test_payloads_that_look_like_records_lead_nobody_astray(tmp_path: Path) -> None:
+    path = tmp_path / "decoys.pcap"
+    packet = FEED.encode_packet(sequence=1, service=104, send_time=1)
+    with CaptureWriter(path) as writer:
+        for number in range(400):
+            payload = decoy(20, OPENING_NS // 10**9) if number % 3 else packet
+            writer.write(OPENING_NS + number * 1_000, LINE_A, PORT, payload)
+    whole = characterise([str(path)], UTP)
+    for size in (1_300, 7_777):
+        parts = characterise([str(path)], UTP, slice_size=size)
+        assert parts.files[0].read_again > 0
+        assert told(parts) == told(whole)
+        assert parts.files[0].datagrams == 400
+
+
+def test_a_record_longer_than_a_slice_is_read_once(tmp_path: Path) -> None:
+    path = tmp_path / "long.pcap"
+    with CaptureWriter(path) as writer:
+        for number in range(20):
+            writer.write(OPENING_NS + number, LINE_A, PORT, bytes(5_000))
+    parts = characterise([str(path)], UTP, slice_size=700)
+    assert parts.files[0].datagrams == 20
+    assert told(parts) == told(characterise([str(path)], UTP))
+
+
+@pytest.mark.parametrize("size", [None, 3_000])
+def test_behind_a_damaged_record_nothing_counts_however_it_is_cut(
+    session: Path, tmp_path: Path, size: int | None
+) -> None:
+    data = bytearray(session.read_bytes())
+    sizes = [int(s) + 16 for b in Capture(session).batches() for s in b.frame_length]
+    at = 24 + sum(sizes[:100])
+    data[at + 8 : at + 12] = b"\xff\xff\xff\x7f"
+    (tmp_path / "damaged.pcap").write_bytes(data)
+    outcome = characterise([str(tmp_path / "damaged.pcap")], UTP, slice_size=size)
+    (file,) = outcome.files
+    assert (file.records, file.problem.partition(":")[0]) == (100, f"damaged at byte {at:,}")
+
+
+@pytest.mark.parametrize("size", [None, 20_000])
+def test_odd_files_are_named_and_the_rest_counts(
+    session: Path, tmp_path: Path, size: int | None
+) -> None:
+    data = session.read_bytes()
+    (tmp_path / "a-good.pcap").write_bytes(data)
+    (tmp_path / "b-cut.pcap").write_bytes(data[:-7])
+    (tmp_path / "c-empty.pcap").write_bytes(b"")
+    (tmp_path / "d-header.pcap").write_bytes(data[:24])
+    (tmp_path / "e-text.pcap").write_text("this is no capture, but a text of some length")
+    (tmp_path / "f-link.pcap").write_bytes(data[:20] + b"\x69\0\0\0" + data[24:])
+    (tmp_path / "g-cut.pcap.gz").write_bytes(gzip.compress(data)[:-3_000])
+    other = PcapngBytes().section().interface(link=1).interface(link=105)
+    other.packet(b"no ethernet", 1, 1)
+    (tmp_path / "h-mixed.pcapng").write_bytes(other.raw())
+    (tmp_path / "notes.txt").write_text("not asked for")
+    outcome = characterise([str(tmp_path)], UTP, slice_size=size)
+    problems = {Path(each.path).name: each.problem for each in outcome.files}
+    whole = len(list(Capture(session)))
+    records = {Path(each.path).name: each.records for each in outcome.files}
+    assert list(problems) == sorted(problems)
+    assert len(problems) == 8
+    assert problems["a-good.pcap"] == problems["d-header.pcap"] == problems["h-mixed.pcapng"] == ""
+    assert "the last record is not whole" in problems["b-cut.pcap"]
+    assert "it ends after 0 bytes" in problems["c-empty.pcap"]
+    assert "is not a capture" in problems["e-text.pcap"]
+    assert "link type 105" in problems["f-link.pcap"]
+    assert "cut short" in problems["g-cut.pcap.gz"]
+    assert (records["a-good.pcap"], records["b-cut.pcap"]) == (whole, whole - 1)
+    assert 0 < records["g-cut.pcap.gz"] < whole
+    assert outcome.files[-1].skipped == {"other link": 1}
+    counted = sum(each.datagrams for each in outcome.files)
+    foreign = int(outcome.digest.foreign.sum())
+    assert int(outcome.digest.totals[:, 0].sum()) + foreign == counted
+
+
+def test_nothing_readable_is_the_callers_mistake(tmp_path: Path) -> None:
+    (tmp_path / "text.pcap").write_text("short")
+    with pytest.raises(UsageError, match="not a capture"):
+        characterise([str(tmp_path / "text.pcap")], UTP)
+    for path in ("nothing.pcap", "none-*.pcap"):
+        with pytest.raises(UsageError, match="no capture at"):
+            find_captures([str(tmp_path / path)])
+    with pytest.raises(UsageError, match="cannot read"):
+        look_at(str(tmp_path / "gone.pcap"))
+    with pytest.raises(PeerError, match="ends after 5 bytes"):
+        look_at(str(tmp_path / "text.pcap"))
+
+
+def test_patterns_and_folders_are_taken_in_the_order_of_names(tmp_path: Path) -> None:
+    for name in ("b.pcap", "a.pcap.gz", "c.pcapng", "d.txt"):
+        (tmp_path / name).write_bytes(b"")
+    found = [Path(each).name for each in find_captures([str(tmp_path)])]
+    assert found == ["a.pcap.gz", "b.pcap", "c.pcapng"]
+    assert [Path(p).name for p in find_captures([f"{tmp_path}/[bd].*"])] == ["b.pcap", "d.txt"]
+    twice = find_captures([str(tmp_path / "b.pcap"), str(tmp_path)])
+    assert [Path(each).name for each in twice] == ["b.pcap", "a.pcap.gz", "c.pcapng"]
+
+
+def test_window_service_and_line_choose_what_is_counted(session: Path) -> None:
+    middle = OPENING_NS + 150_000_000
+    asked = Request(
+        "euronext-utp-md",
+        from_ns=middle,
+        until_ns=middle + 50_000_000,
+        services=(104,),
+        groups=((0xEF010101, PORT),),
+    )
+    digest = characterise([str(session)], asked, slice_size=9_000).digest
+    (channel,) = digest.channels
+    assert (channel.service, channel.group) == (104, 0xEF010101)
+    assert middle <= digest.totals[0, 11] <= digest.totals[0, 12] < middle + 50_000_000
+
+
+def test_packets_alone_are_counted_without_their_messages(session: Path) -> None:
+    plain = characterise([str(session)], Request("euronext-utp-md", messages=False)).digest
+    full = characterise([str(session)], UTP).digest
+    assert not plain.cells
+    assert np.array_equal(plain.totals[:, :4], full.totals[:, :4])
+
+
+def test_slices_suit_the_workers() -> None:
+    assert slice_bytes(100, 2) == 8 << 20
+    assert slice_bytes(1 << 30, 4) == 1 << 26
+    assert slice_bytes(1 << 40, 4) == 256 << 20
+    gzipped = CaptureFile("x.gz", "gzip", 10)
+    assert cut_into_slices([gzipped], 3) == [Slice(gzipped, 0, 0, 10)]
+
+
+# -- the compiled modules and their interpreted twins --------------------------------------------
+
+
+def _interpreted() -> SimpleNamespace:
+    """The Python files of the tallies, fed by the Python file of the scanner."""
+    names = ("scale", "interarrival", "skew", "tally", "boundaries")
+    twins = {name: load_interpreted(f"feedhandler.characterise.{name}") for name in names}
+    frames = load_interpreted("feedhandler.replay.frames")
+    scan = load_interpreted("feedhandler.codecs.scanner")
+    twins["interarrival"].bucket_of = twins["skew"].bucket_of = twins["scale"].bucket_of
+    twins["boundaries"].read_u32 = frames.read_u32
+    for name in ("Interarrival", "Skew"):
+        setattr(twins["tally"], name, getattr(twins[name.lower()], name))
+    for name in ("MessageIndex", "PacketHeader", "parse_header", "scan_messages"):
+        setattr(twins["tally"], name, getattr(scan, name))
+    return SimpleNamespace(**twins, table=FEED.table_of(scan))
+
+
+TWIN = _interpreted()
+
+
+def columns_of(tally: object, path: Path) -> dict[str, np.ndarray]:
+    for batch in Capture(path).batches():
+        tally.take(  # type: ignore[attr-defined]
+            batch.data,
+            batch.offset,
+            batch.length,
+            batch.frame_length,
+            batch.time_ns,
+            batch.destination,
+            batch.destination_port,
+        )
+    return tally.columns()  # type: ignore[attr-defined,no-any-return]
+
+
+def test_compiled_and_interpreted_tallies_agree(tmp_path: Path) -> None:
+    path = write_session(tmp_path / "short.pcap", seed=3, seconds=0.02)
+    compiled = columns_of(Tally(FEED.table), path)
+    twin = columns_of(TWIN.tally.Tally(TWIN.table), path)
+    assert compiled.keys() == twin.keys()
+    for name, column in compiled.items():
+        assert np.array_equal(column, twin[name]), name
+    assert scanner.DATA == 0
+
+
+def test_compiled_and_interpreted_boundaries_agree(session: Path) -> None:
+    file = look_at(str(session))
+    data = session.read_bytes()[:6_000]
+    for start in range(24, 3_000, 101):
+        asked = (data, start, 4_000, file.big_endian, file.ticks, file.second)
+        assert boundaries.find_boundary(*asked) == TWIN.boundaries.find_boundary(*asked)
+    walked = boundaries.walk(data, 24, 5_000, False)
+    assert walked == TWIN.boundaries.walk(data, 24, 5_000, False) >= 5_000
+    for module in (boundaries, TWIN.boundaries):
+        assert module.find_boundary(bytes(500), 0, 500, False, 10**9, 0) == -1
+        with pytest.raises(IndexError):
+            module.walk(data, 0, len(data) + 1, False)
+        with pytest.raises(IndexError):
+            module.find_boundary(data, -1, 10, False, 10**9, 0)
+
+
+Messages = st.lists(
+    st.tuples(st.integers(0, 1), st.integers(0, 3), st.integers(0, 3_000_000)), max_size=60
+)
+
+
+@settings(max_examples=80, deadline=None)
+@given(messages=Messages, cuts=st.lists(st.integers(0, 60), max_size=4))
+def test_stretches_put_together_are_the_window_function_of_the_whole(
+    messages: list[tuple[int, int, int]], cuts: list[int]
+) -> None:
+    """Times may go back, stretches may be empty; a type is a symbol's own number here."""
+    last: dict[tuple[int, int], int] = {}
+    expected: list[int] = []
+    for channel, symbol, at_ns in messages:
+        if (channel, symbol) in last:
+            expected.append(at_ns - last[channel, symbol])
+        last[channel, symbol] = at_ns
+    digest = Digest()
+    places = [0, *sorted(min(cut, len(messages)) for cut in cuts), len(messages)]
+    for start, end in itertools.pairwise(places):
+        digest.add(_stretch(messages[start:end]))
+    found = [cell.interarrival for cell in digest.cells.values()]
+    assert sum(each.count for each in found) == sum(since >= 0 for since in expected)
+    assert sum(each.backwards for each in found) == sum(since < 0 for since in expected)
+    assert sum(each.within_1ms for each in found) == sum(0 <= s <= 10**6 for s in expected)
+    whole = Interarrival()
+    for channel, symbol, at_ns in messages:
+        whole.note(0, channel, symbol, at_ns)
+    buckets = sum((each.buckets for each in found), np.zeros(BUCKETS, np.int64))
+    assert np.array_equal(buckets, np.asarray(whole.buckets)[0])
+
+
+def _stretch(messages: list[tuple[int, int, int]]) -> dict[str, np.ndarray]:
+    """What a tally would tell of these messages, a packet each."""
+    tally = Tally(FEED.table)
+    data, starts, rows = b"", [], []
+    for channel, symbol, at_ns in messages:
+        message = FEED.encode_message("trade_cancel", symbol_index=symbol)
+        packet = FEED.encode_packet(sequence=0, service=104, messages=[message])
+        starts.append((len(data), len(packet)))
+        rows.append((at_ns, channel))
+        data += packet
+    columns = np.array(starts, np.uint32).reshape(-1, 2).T.copy()
+    times = np.array([row[0] for row in rows], np.int64)
+    groups = np.array([row[1] for row in rows], np.uint32)
+    ports = np.zeros(len(rows), np.uint16)
+    tally.take(
+        np.frombuffer(data, np.uint8), columns[0], columns[1], columns[1], times, groups, ports
+    )
+    return tally.columns()
+
+
+def test_many_symbols_find_their_rows_again() -> None:
+    for module in (Interarrival, TWIN.interarrival.Interarrival):
+        table = module()
+        for turn in range(2):
+            for symbol in range(3_000):
+                table.note(symbol % 20, symbol % 3, symbol * 2**40, turn * 1_000)
+        assert table.rows == 3_000
+        assert sum(table.columns()["counts"].tolist()) == 6_000
+        assert int(table.histograms()["count"].sum()) == 3_000
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 8)), max_size=20))
+def test_ranges_are_sets(given_ranges: list[tuple[int, int]]) -> None:
+    rows = [(first, first + size) for first, size in given_ranges if size]
+    numbers = {number for first, after in rows for number in range(first, after)}
+    made = ranges.normal(np.array(rows, np.int64).reshape(-1, 2))
+    assert {n for first, after in made.tolist() for n in range(first, after)} == numbers
+    assert ranges.count(made) == len(numbers)
+    assert all(one[1] < two[0] for one, two in itertools.pairwise(made))
+    missing = [n for n in range(40) if n not in numbers]
+    assert ranges.holes(made, 0, 40) == sum(n - 1 not in missing for n in missing)
+
+
+def test_copies_on_either_side_of_a_cut_are_pairs(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.pcap"
+    with CaptureWriter(path) as writer:
+        for number in range(1, 200):
+            packet = FEED.encode_packet(sequence=number, service=104, send_time=1)
+            for late, group in enumerate((LINE_A, LINE_B)):
+                writer.write(OPENING_NS + number * 10_000 + late * 500, group, PORT, packet)
+    outcome = characterise([str(path)], UTP, slice_size=150)
+    assert outcome.files[0].slices > 150
+    skew = next(each for each in tables_of(outcome, FEED, "UTC") if each.name == "skew")
+    assert skew.rows[0][:5] == [104, "A", "B", 199, 500]
