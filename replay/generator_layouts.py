@@ -1,0 +1,76 @@
+"""Where the generator patches messages: places of fields, and messages with all else filled in.
+
+The compiled markets keep whole messages and change a few fields of them. `offsets` looks the places
+of those fields up in the feed's description; `templates` makes a message an instrument, with what
+never changes in it.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy
+
+from feedhandler.codecs import Feed
+from feedhandler.codecs.errors import UsageError
+from feedhandler.replay.instruments import Instrument
+
+#: Patched fields of order updates (230), quotes (140), trades (240), price updates (241), index
+#: values (546), states (505), reference data (553), in the order in which the markets number them.
+ORDER_FIELDS = (
+    "SourceTime", "SourceSeqNum", "Price", "AggregatedVolume", "Volume", "OrderID",
+    "SourceTimeMicroSecs", "NumberOrders", "Side", "ActionType", "OrderDate", "OrderPriorityTime",
+    "OrderPriorityMicroSecs",
+)  # fmt: skip
+QUOTE_FIELDS = (
+    "SourceSeqNum", "SourceTime", "AskPrice", "AskSize", "BidPrice", "BidSize", "NumberAskOrders",
+    "NumberBidOrders", "SourceTimeMicroSecs",
+)  # fmt: skip
+TRADE_FIELDS = (
+    "SourceTime", "TradeIDNumber", "SourceSeqNum", "Price", "Volume", "CumulativeQuantity",
+    "HighestPrice", "LowestPrice", "VariationLastPrice", "SourceTimeMicroSecs", "TickDirection",
+    "OpeningTradeIndicator",
+)  # fmt: skip
+UPDATE_FIELDS = (
+    "SourceTime", "SourceSeqNum", "Price", "HighestPrice", "LowestPrice", "VariationLastPrice",
+    "SourceTimeMicroSecs",
+)  # fmt: skip
+INDEX_FIELDS = (
+    "SourceTime", "IndexLevel", "SessionHigh", "SessionLow", "VarFromPrevDay",
+    "SourceTimeMicroSecs",
+)  # fmt: skip
+STATE_FIELDS = (
+    "SourceSeqNum", "SourceTime", "SourceTimeMicroSecs", "StartTimeHalting",
+    "ProgrammedOpeningTime", "OrderEntryRejection", "InstrumentState", "HaltReason",
+    "ActionAffectingState",
+)  # fmt: skip
+REFERENCE_FIELDS = ("SourceSeqNum", "SourceTime", "SourceTimeMicroSecs")
+
+
+def offsets(feed: Feed, type: int, names: Sequence[str]) -> memoryview:
+    """The places of the named fields in messages of the type (int32). Raises `UsageError` where
+    the feed has no such field."""
+    places = {field.wire: field.at for field in feed.layout(type).fields}
+    missing = [name for name in names if name not in places]
+    if missing:
+        raise UsageError(
+            f"{feed.name}: message {type} has no field {missing[0]}", "generate euronext-utp-md"
+        )
+    return memoryview(numpy.array([places[name] for name in names], numpy.intc))
+
+
+def templates(
+    feed: Feed,
+    type: int,
+    instruments: Sequence[Instrument],
+    fields: Callable[[Instrument], dict[str, Any]],
+    repeat: int = 1,
+) -> numpy.ndarray:
+    """Messages of the type, `repeat` an instrument, one behind the other (uint8), with the fields
+    that `fields` gives, by their specification names."""
+    names = {field.wire: field.name for field in feed.layout(type).fields}
+    whole = [
+        feed.encode_message(type, **{names[wire]: v for wire, v in fields(instrument).items()})
+        * repeat
+        for instrument in instruments
+    ]
+    return numpy.frombuffer(b"".join(whole), numpy.uint8).copy()
