@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 
-from feedhandler import __version__, cli_capture, cli_lab, cli_replay
+from feedhandler import __version__, cli_capture, cli_generate, cli_lab, cli_replay
 from feedhandler.cli_options import (
     FeedName,
     Interface,
@@ -488,6 +488,7 @@ def config_show(
 cli_replay.register(app)
 cli_lab.register(app)
 cli_capture.register(app)
+cli_generate.register(app)
 
 
 def main() -> None:

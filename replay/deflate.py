@@ -2,9 +2,10 @@
 """Compressing a refresh packet's body, the same bytes on every machine.
 
 What zlib writes depends on its version and make, and a generated session must not. So this writes
-zlib streams (RFC 1950) of one block with the fixed codes (RFC 1951, section 3.2.6): the latest place
-where the next three bytes stood before, within `REACH`, as far as it goes. For market data messages,
-alike but for some bytes, that comes close to zlib's fastest level, and it is as fast.
+zlib streams (RFC 1950) of one block with the fixed codes (RFC 1951, section 3.2.6): the latest
+place where the next three bytes stood before, within `REACH`, as far as it goes. For market data
+messages, alike but for some bytes, that takes a sixth more bytes than zlib's fastest level and a
+third of its time.
 """
 
 import cython
@@ -17,8 +18,8 @@ BYTES_MAX = 1 << 15
 HASH = 1 << 12
 
 _REACH, _HASH = cython.declare(cython.int, REACH), cython.declare(cython.int, HASH)
-_LENGTHS = (3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 15, 17, 19, 23, 27, 31, 35, 43, 51, 59, 67, 83, 99, 115,
-            131, 163, 195, 227, 258)  # fmt: skip
+_LENGTHS = (3, 4, 5, 6, 7, 8, 9, 10, 11, 13, 15, 17, 19, 23, 27, 31, 35, 43, 51, 59, 67, 83, 99,
+            115, 131, 163, 195, 227, 258)  # fmt: skip
 _DISTANCES = (1, 2, 3, 4, 5, 7, 9, 13, 17, 25, 33, 49, 65, 97, 129, 193, 257, 385, 513, 769, 1025,
               1537, 2049, 3073, 4097)  # fmt: skip
 
@@ -73,7 +74,9 @@ class Deflater:
         while i < size:
             run = 0
             if i + 2 < size:
-                slot = (view[i] * 506_832_829 + view[i + 1] * 65_599 + view[i + 2] * 257) >> 4 & 4095
+                slot = (
+                    view[i] * 506_832_829 + view[i + 1] * 65_599 + view[i + 2] * 257
+                ) >> 4 & 4095
                 back = self.heads[slot]
                 self.heads[slot] = i
                 if i - back <= _REACH:

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True, annotation_typing=False
+# cython: language_level=3, boundscheck=True, cdivision=True, annotation_typing=False
 """Chance for the generator, in whole numbers: the same seed, the same draws, on any machine.
 
 `Dice` is PCG-32 (O'Neill 2014: a 64-bit linear congruence, its output permuted), with waits that

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True, annotation_typing=False
+# cython: language_level=3, boundscheck=True, cdivision=True, annotation_typing=False
 """Order books of a generated market, kept as the messages that tell them.
 
 `ShareBooks` holds every share's resting orders, price levels and quotes in flat arrays, the latest
@@ -51,7 +51,7 @@ SLOTS, LEVELS, DEPTH = 44, 16, 10
 ORDERS_AIM, LEVELS_AIM, LEVELS_MIN = 30, 13, 5
 #: Orders with which each side of a book begins.
 FIRST_ORDERS = 15
-#: A sell side does not come down below so many ticks.
+#: Nobody sells into bids that stand at or below so many ticks.
 FLOOR_TICKS = 60
 #: Channels of trades, quotes, orders.
 TRADES, QUOTES, ORDERS = 1, 2, 3
@@ -62,6 +62,7 @@ _SILENT, _FLAT, _SHIFT = (cython.declare(cython.int, SILENT), cython.declare(cyt
 _SLOTS, _LEVELS = cython.declare(cython.int, SLOTS), cython.declare(cython.int, LEVELS)
 _DEPTH, _AIM = cython.declare(cython.int, DEPTH), cython.declare(cython.int, ORDERS_AIM)
 _LEVELS_MIN = cython.declare(cython.int, LEVELS_MIN)
+_FLOOR = cython.declare(cython.int, FLOOR_TICKS)
 _LEVELS_AIM = cython.declare(cython.int, LEVELS_AIM)
 _TRADES, _QUOTES = cython.declare(cython.int, TRADES), cython.declare(cython.int, QUOTES)
 _ORDERS = cython.declare(cython.int, ORDERS)
@@ -94,7 +95,10 @@ class ShareBooks:
         self.number = 0
         self.order_bytes, self.quote_bytes = feed.layout(230).size, feed.layout(140).size
         self.trade_bytes, self.update_bytes = feed.layout(240).size, feed.layout(241).size
-        self.at_order, self.at_quote = offsets(feed, 230, ORDER_FIELDS), offsets(feed, 140, QUOTE_FIELDS)
+        self.at_order, self.at_quote = (
+            offsets(feed, 230, ORDER_FIELDS),
+            offsets(feed, 140, QUOTE_FIELDS),
+        )
         self.at_trade = offsets(feed, 240, TRADE_FIELDS)
         self.at_update = offsets(feed, 241, UPDATE_FIELDS)
         self.tables = messages = _messages(feed, instruments, dates[0])
@@ -133,7 +137,7 @@ class ShareBooks:
         for side in range(2):
             base = (share * 2 + side) * _LEVELS
             price = self.opening[share] + (self.tick[share] if side else -self.tick[share])
-            for i in range(FIRST_ORDERS):
+            for _i in range(FIRST_ORDERS):
                 count = self.levels[share * 2 + side]
                 if count < 10 or (count < 13 and self.dice.below(3) == 0):
                     level = count
@@ -188,7 +192,7 @@ class ShareBooks:
         )
         # Side 0 are the bids: whoever sells trades with them.
         side = 0 if self.dice.below(1024) < lean else 1
-        if side == 0 and self.level_price[share * 2 * _LEVELS] <= 60 * self.tick[share]:
+        if side == 0 and self.level_price[share * 2 * _LEVELS] <= _FLOOR * self.tick[share]:
             side = 1
         base = (share * 2 + side) * _LEVELS
         if self.levels[share * 2 + side] <= _LEVELS_MIN:
@@ -201,9 +205,11 @@ class ShareBooks:
             volume = 1 + self.dice.below(volume - 1)
         self._deal(share, price, volume)
         if volume == self.volumes[share * _SLOTS + slot]:
-            level = self._take(share, slot)
+            self._take(share, slot)
             if self.levels[share * 2 + side] and self.level_price[base] == price:
-                self._order(share, slot, _DELETE, 0, self.level_volume[base], self.level_count[base])
+                self._order(
+                    share, slot, _DELETE, 0, self.level_volume[base], self.level_count[base]
+                )
             else:
                 self._order(share, slot, _DELETE, 0, 0, 0)
         else:
@@ -324,7 +330,9 @@ class ShareBooks:
         better = self.level_price[base] - step
         against = (share * 2 + 1 - side) * _LEVELS
         if self.levels[share * 2 + 1 - side] == 0 or (
-            (better < self.level_price[against]) if side == 0 else (better > self.level_price[against])
+            (better < self.level_price[against])
+            if side == 0
+            else (better > self.level_price[against])
         ):
             self._open_level(base, 0, better)
             return 0
@@ -401,14 +409,15 @@ class ShareBooks:
         return level
 
     @cython.locals(i=cython.int, slot=cython.int, place=cython.int, found=cython.int,
-                   base=cython.int, level=cython.int, many=cython.int, alone=cython.bint)  # fmt: skip
+                   base=cython.int, level=cython.int, many=cython.int,
+                   alone=cython.bint)  # fmt: skip
     def _slot(self, share, want):
         """A resting order whose going does what is wanted, if a few tries find one; never one
         whose level a thin side needs. -1 where nothing was found."""
         if want == _SHIFT:
             return self._alone(share)
         found = -1
-        for i in range(8):
+        for _i in range(8):
             slot = self.dice.below(_SLOTS)
             place = share * _SLOTS + slot
             if self.sides[place] < 0:
@@ -435,10 +444,10 @@ class ShareBooks:
         -1 where there is none."""
         side = self.dice.below(2)
         level = self.dice.below(4)
-        for turn in range(2):
+        for _turn in range(2):
             base = (share * 2 + side) * _LEVELS
             if self.levels[share * 2 + side] > _LEVELS_MIN:
-                for i in range(5):
+                for _i in range(5):
                     if self.level_count[base + level] == 1:
                         return self._first_at(share, side, self.level_price[base + level])
                     level = level + 1 if level < 4 else 0
@@ -449,7 +458,7 @@ class ShareBooks:
     def _free_slot(self, share):
         """A slot without an order. There is one: `act` keeps books below `SLOTS` orders."""
         slot = self.dice.below(_SLOTS)
-        for i in range(_SLOTS):
+        for _i in range(_SLOTS):
             if self.sides[share * _SLOTS + slot] < 0:
                 return slot
             slot = slot + 1 if slot + 1 < _SLOTS else 0
@@ -651,7 +660,12 @@ def _messages(feed: Any, shares: Sequence[Instrument], date: int) -> dict[str, n
     system = {"SystemID": SHARE_SYSTEM}
 
     def scaled(share: Instrument, **fields: Any) -> dict[str, Any]:
-        return {"SymbolIndex": share.symbol, **system, "PriceScaleCode": share.price_scale, **fields}
+        return {
+            "SymbolIndex": share.symbol,
+            **system,
+            "PriceScaleCode": share.price_scale,
+            **fields,
+        }
 
     quotes = templates(feed, 140, shares, scaled, DEPTH)
     level_at = offsets(feed, 140, ("QuoteNumber",))[0]

@@ -20,6 +20,7 @@ cdef class Flow:
     cdef list resets, beats
     cdef unsigned char[::1] delimiters, modes
     cdef readonly bint ended
+    cdef readonly dict opened
     cdef readonly long long next_ns
     cdef readonly int phase, rounds
     cdef bint stationary

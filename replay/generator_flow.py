@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True, annotation_typing=False
+# cython: language_level=3, boundscheck=True, cdivision=True, annotation_typing=False
 """When what happens in a generated session: bursts along a plan, services in their mix.
 
 A `Flow` drives the markets of a session. First it resets every channel, tells the reference data
@@ -27,15 +27,9 @@ import cython
 import numpy
 
 if cython.compiled:
-    from cython.cimports.feedhandler.replay.dice import Crowd, Dice
-    from cython.cimports.feedhandler.replay.generator_books import ShareBooks, quotient
-    from cython.cimports.feedhandler.replay.generator_issuers import IndexValues, IssuerQuotes
-    from cython.cimports.feedhandler.replay.generator_tape import Tape
+    from cython.cimports.feedhandler.replay.generator_books import quotient
 else:
-    from feedhandler.replay.dice import Crowd, Dice
-    from feedhandler.replay.generator_books import ShareBooks, quotient
-    from feedhandler.replay.generator_issuers import IndexValues, IssuerQuotes
-    from feedhandler.replay.generator_tape import Tape
+    from feedhandler.replay.generator_books import quotient
 
     EQUITY, WARRANT, WARRANT_TRADE, INDEX, NOTICE, REFRESH, KINDS = range(7)
 
@@ -69,7 +63,7 @@ _ORDERS_MAX, _QUOTES_MAX = (cython.declare(cython.int, ORDERS_MAX),
 class Flow:
     """See the module; `market` and `settings` are `generator_profile`'s. `ended` tells that the
     plan is at its end, `next_ns` when the next burst is due, `rounds` how often every book was
-    told."""
+    told; `opened` the tape's tables when a stationary stretch began."""
 
     def __init__(self, market: Any, settings: Any) -> None:
         self.tape, self.dice, self.books = market.tape, market.dice, market.books
@@ -94,6 +88,7 @@ class Flow:
         self.phase = RESETS
         self.place = self.rounds = 0
         self.ended = False
+        self.opened = None
         self.slot = 0
         self.due = self.bursts = 0
         self.quote_debt = self.order_debt = self.warrant_debt = self.index_debt = 0
@@ -192,6 +187,7 @@ class Flow:
             self.tape.open_limit[i] = 255
         self.tape.open_limit[1] = 1
         if self.stationary:
+            self.opened = {name: table.copy() for name, table in self.tape.tables.items()}
             self.origin_ns = self.tape.now_ns
             self.slot = 0
             self.due = 0
@@ -409,7 +405,9 @@ class Flow:
         """Quotes of the stretch, those in the open packet too."""
         return self.tape.messages[2] + self.tape.open_count[2]
 
-    @cython.locals(want=cython.int, first=cython.longlong, now=cython.longlong, each=cython.longlong)
+    @cython.locals(
+        want=cython.int, first=cython.longlong, now=cython.longlong, each=cython.longlong
+    )
     def _visit(self, share, left, owed, silent, body):
         """Some events of one share, at most `left`; returns how many are left. `owed`: quotes that
         the events should bring (1024ths)."""
@@ -512,7 +510,7 @@ class Flow:
             share = self.shares.again(now_ns)
             if share >= 0 and not self.books.halted[share]:
                 return share
-        for tries in range(8):
+        for _tries in range(8):
             share = self.shares.draw()
             if self.books.halted[share]:
                 share = -1
@@ -534,7 +532,7 @@ class Flow:
             if warrant >= 0:
                 return warrant
         warrant = 0
-        for tries in range(8):
+        for _tries in range(8):
             warrant = self.warrants.draw()
             gone = self.tape.last_ns[5 * self.tape.symbols + self.issuers.first + warrant]
             if gone < 0 or now_ns - gone > 10_000_000:

@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True, annotation_typing=False
+# cython: language_level=3, boundscheck=True, cdivision=True, annotation_typing=False
 """What is quoted without a book: warrants, by their issuers, and indices, by computation.
 
 `IssuerQuotes` holds the one bid and one ask that an issuer shows for each warrant: it moves by a
@@ -272,7 +272,7 @@ class IndexValues:
     def show(self, count):
         """The present values of the next `count` indices, in turn."""
         now_ns = self.tape.now_ns
-        for turn in range(count):
+        for _turn in range(count):
             index = self.next
             self.next = (index + 1) % self.indices
             relative = many = 0

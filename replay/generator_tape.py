@@ -1,4 +1,4 @@
-# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True, annotation_typing=False
+# cython: language_level=3, boundscheck=True, cdivision=True, annotation_typing=False
 """From messages to packets on two lines, as columns: sequence numbers, times, sizes, losses.
 
 A `Tape` has an open packet for each real-time channel. Messages are put there; a packet is cut
@@ -149,9 +149,7 @@ class Tape:
         if self.open_bytes[channel] + size > _ROOM:
             self.cut(channel)
         count = self.open_count[channel]
-        copy(
-            self.open_data, channel * _PACKET_MAX + self.open_bytes[channel], source, at, size
-        )
+        copy(self.open_data, channel * _PACKET_MAX + self.open_bytes[channel], source, at, size)
         self.open_symbols[channel * _MESSAGES + count] = symbol
         self.open_bytes[channel] += size
         self.open_count[channel] = count + 1

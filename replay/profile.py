@@ -129,7 +129,9 @@ def load_profile(name: str | os.PathLike[str]) -> Profile:
     try:
         profile = msgspec.json.decode(data, type=Profile)
     except msgspec.DecodeError as error:
-        raise ConfigError(f"profile {path}: {error}", "docs/generating.md tells the fields") from None
+        raise ConfigError(
+            f"profile {path}: {error}", "docs/generating.md tells the fields"
+        ) from None
     check_profile(profile, str(path))
     return profile
 

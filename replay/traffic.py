@@ -35,8 +35,8 @@ from feedhandler.replay.generator_snapshots import SnapshotSource, rows_of
 from feedhandler.replay.generator_tape import CHANNELS, COLUMNS, REALTIME, Tape
 from feedhandler.replay.generator_wire import MessageTime
 from feedhandler.replay.instruments import Kind, listing
-from feedhandler.replay.profile import Profile
-from feedhandler.replay.profile_plan import FlowSettings, midnight_ns, settings_of
+from feedhandler.replay.profile import Profile, load_profile
+from feedhandler.replay.profile_plan import midnight_ns, settings_of
 
 Array = np.ndarray[Any, Any]
 
@@ -189,6 +189,24 @@ class Traffic:
         return Datagrams(data, *(column[order] for column in merged))
 
 
+def packets(
+    seed: int, messages: int, *, rate_mbps: float = 40.0, feed: Feed | None = None
+) -> tuple[Array, Array, Array]:
+    """Packets of the `market` profile, one line's, without refreshes: until there are so many
+    messages. (data uint8, offset int64, length int64), in the order in which they are sent."""
+    traffic = Traffic(load_profile("market"), seed, rate_mbps=rate_mbps, refresh=False, feed=feed)
+    parts, offsets, lengths, at, so_far = [], [], [], 0, 0
+    for block in traffic.blocks():
+        parts.append(block.data)
+        offsets.append(block.columns["offset"].astype(np.int64) + at)
+        lengths.append(block.columns["length"].astype(np.int64))
+        at += len(block.data)
+        so_far += int(block.columns["messages"].sum(dtype=np.int64))
+        if so_far >= messages:
+            break
+    return np.concatenate(parts), np.concatenate(offsets), np.concatenate(lengths)
+
+
 def _split(all_: Datagrams, horizon: int) -> tuple[Datagrams, Datagrams]:
     """Those up to the horizon, and those after it with payloads of their own."""
     at = int(np.searchsorted(all_.time_ns, horizon, "right"))
@@ -263,9 +281,7 @@ class States:
     """The present state of each service as messages, for snapshots: called with a channel, it
     answers with arrays of rows of equal size."""
 
-    def __init__(
-        self, feed: Feed, books: Any, issuers: Any, values: Any, notices: Notices
-    ) -> None:
+    def __init__(self, feed: Feed, books: Any, issuers: Any, values: Any, notices: Notices) -> None:
         self._books, self._issuers, self._values = books, issuers, values
         self._notices = notices
         self._size = {type_: feed.layout(type_).size for type_ in (140, 230, 240, 241, 546)}

@@ -53,6 +53,8 @@ def write_capture(
                     if on_progress is not None:
                         on_progress(traffic.share_done, ledger.sent)
             document = ledger.document(traffic.tape, about(traffic))
+            if traffic.flow.opened is not None:
+                document["stretch"] = ledger.stretch(traffic.tape, traffic.flow.opened)
             ledger_path(target).write_bytes(
                 msgspec.json.format(msgspec.json.encode(document), indent=1)
             )

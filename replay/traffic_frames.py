@@ -40,7 +40,9 @@ class RecordWriter:
     ) -> None:  # fmt: skip
         blank = [frame_headers(g, p, source, source_port, 0) for g, p in destinations]
         self.headers = memoryview(bytearray(b"".join(blank)))
-        self.sums = memoryview(numpy.array([_sum_without_length(each) for each in blank], numpy.uintc))
+        self.sums = memoryview(
+            numpy.array([_sum_without_length(each) for each in blank], numpy.uintc)
+        )
 
     def write(
         self,

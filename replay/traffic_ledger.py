@@ -182,6 +182,20 @@ class TrafficLedger:
             },
         }  # fmt: skip
 
+    @staticmethod
+    def stretch(tape: Any, opened: dict[str, Array]) -> dict[str, Any]:
+        """A stationary stretch without its prelude: one line's packets, payload bytes and
+        messages by service, before losses."""
+        answer = {}
+        for row, name in enumerate([*map(str, SERVICES), "refresh"]):
+            rows = slice(row, row + 1) if row < REALTIME else slice(REALTIME, None)
+            answer[name] = {
+                key: int((tape.tables[table] - opened[table])[rows].sum())
+                for key, table in (("packets", "packets"), ("payload_bytes", "bytes"),
+                                   ("messages", "messages"))
+            }  # fmt: skip
+        return answer
+
     def _clock(self, second: int) -> str:
         """A second after the exchange's midnight, in the ledger's zone."""
         moment = datetime.fromtimestamp(self._midnight_ns // SECOND_NS + second, UTC)

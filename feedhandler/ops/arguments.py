@@ -162,6 +162,14 @@ def span_ns(text: str | int) -> int:
     return round(float(match[1]) * _SPANS_NS[match[2] or "s"])
 
 
+def megabits(text: str | float) -> float:
+    """`200mbps`, `1.5gbps` or `200` in Mbit/s."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(mbps|gbps)?", str(text).strip().lower())
+    if match is None or not float(match[1]):
+        raise typer.BadParameter(f"{text!r} is no rate: write 200mbps or 1.5gbps")
+    return float(match[1]) * (1000 if match[2] == "gbps" else 1)
+
+
 def size_bytes(text: str | int) -> int:
     """`100mb`, `64MiB` or `1000000` in bytes."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([kmg]i?|)b?", str(text).strip().lower())

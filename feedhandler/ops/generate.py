@@ -1,0 +1,65 @@
+"""`feedhandler generate`: a capture of a generated session, and its ledger."""
+
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+from feedhandler.ops.console import ExitCode, print_json, progress
+from feedhandler.replay.profile import load_profile
+from feedhandler.replay.traffic import Traffic
+from feedhandler.replay.traffic_capture import ledger_path, write_capture
+
+#: What `--json` tells; the ledger has the rest.
+_SHORT = ("profile", "seed", "scale", "packets", "payload_bytes", "counted_bytes", "messages",
+          "mean_payload_bytes", "mean_message_bytes", "mean_messages", "services")  # fmt: skip
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What to generate and where to write it."""
+
+    out: Path
+    profile: str = "market"
+    scale: float = 1.0
+    rate_mbps: float | None = None
+    duration_s: float | None = None
+    seed: int = 1
+    refresh: bool = True
+    losses: tuple[float, float] | None = None
+    as_json: bool = False
+
+
+def run(options: Options) -> int:
+    """Generate, write, and tell what was written."""
+    traffic = Traffic(
+        load_profile(options.profile),
+        options.seed,
+        scale=options.scale,
+        rate_mbps=options.rate_mbps,
+        duration_s=options.duration_s,
+        refresh=options.refresh,
+        loss=options.losses,
+    )
+    with progress(f"generating {options.out.name}", total=1.0) as advance:
+        document = write_capture(
+            traffic, options.out, lambda share, packets: advance(completed=share)
+        )
+    if options.as_json:
+        print_json({"out": str(options.out), **{name: document[name] for name in _SHORT}})
+    else:
+        _tell(options.out, document)
+    return ExitCode.OK
+
+
+def _tell(out: Path, document: dict[str, Any]) -> None:
+    packets, counted = document["packets"], document["counted_bytes"]
+    print(f"{out}: {packets:,} packets, {document['messages']:,} messages; {ledger_path(out)}")
+    print(
+        f"mean payload {document['mean_payload_bytes']:.2f} bytes, message "
+        f"{document['mean_message_bytes']:.2f}, {document['mean_messages']:.2f} messages a packet"
+    )
+    for name, row in document["services"].items():
+        print(
+            f"  {name:8}{row['packets']:>12,} packets {row['packets'] / max(packets, 1):7.2%}"
+            f"{row['counted_bytes']:>16,} bytes {row['counted_bytes'] / max(counted, 1):7.2%}"
+        )

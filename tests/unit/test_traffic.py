@@ -1,0 +1,250 @@
+"""Generated traffic is a sound market: numbers, books, quotes, snapshots; and always the same."""
+
+import hashlib
+import os
+import random
+import re
+import subprocess
+import sys
+
+import msgspec
+import numpy as np
+import pytest
+
+from feedhandler.codecs import PacketKind
+from feedhandler.codecs.errors import UsageError
+from feedhandler.replay.book import BUY, SELL
+from feedhandler.replay.generator_packets import PACKET_BYTES_MAX, SERVICES
+from feedhandler.replay.generator_tape import REALTIME
+from feedhandler.replay.market import Market
+from feedhandler.replay.profile import load_profile
+from feedhandler.replay.traffic import Traffic, packets
+from tests.market_traffic_kit import FEED, MARKET, packets_of, sent, stretch
+
+SEEDS = [1, random.randrange(1 << 30)]
+
+
+@pytest.fixture(params=SEEDS, ids=["fixed", "random"])
+def seed(request: pytest.FixtureRequest) -> int:
+    print(f"seed {request.param}: set SEEDS in {__file__} to [{request.param}]")
+    return request.param
+
+
+def test_a_market_takes_all_of_it_without_a_problem_and_no_book_ever_crosses(seed: int) -> None:
+    market, looked = Market(FEED), 0
+    for place, (channel, _, packet) in enumerate(sent(seed)):
+        if channel >= REALTIME:
+            continue
+        market.apply(packet)
+        if channel == 3 and place % 37 == 0:
+            symbol = next(s for s in FEED.decode_packet(packet).symbols if s)
+            assert not market.book(symbol).crossed()
+            looked += 1
+    assert looked > 40
+    assert not market.problems
+    for book in market.books.values():
+        assert book.bids.best() is not None
+        assert book.asks.best() is not None
+        assert not book.crossed()
+    assert len(market.names) == len(stretch(seed).instruments)
+
+
+def test_quotes_show_the_books_that_orders_make(seed: int) -> None:
+    market = Market(FEED)
+    for channel, _, packet in sent(seed):
+        if channel < REALTIME:
+            market.apply(packet)
+    compared = 0
+    for symbol, levels in market.quotes.items():
+        book = market.book(symbol)
+        if not book.orders:
+            continue
+        for level, quote in levels.items():
+            bid = (quote.bid_price.raw, quote.bid_size, quote.number_bid_orders)
+            ask = (quote.ask_price.raw, quote.ask_size, quote.number_ask_orders)
+            assert bid == tuple(book.row(BUY, level))
+            assert ask == tuple(book.row(SELL, level))
+            compared += 1
+    assert compared > 1_000
+
+
+def test_prices_are_on_the_tick_and_trades_add_up() -> None:
+    ticks, traded, trades = {}, {}, 0
+    for channel, _, packet in sent(1):
+        if channel not in (0, 1, 3, 4):
+            continue
+        decoded = FEED.decode_packet(packet)
+        for kind, message in zip(decoded.types, decoded.messages, strict=True):
+            wire = message.wire()
+            symbol = wire.get("SymbolIndex")
+            if kind == 553:
+                ticks[symbol] = wire["FixPriceTick"]
+            elif kind == 230:
+                assert wire["Price"] % ticks[symbol] == 0
+            elif kind == 240:
+                traded[symbol] = traded.get(symbol, 0) + wire["Volume"]
+                assert wire["CumulativeQuantity"] == traded[symbol]
+                assert wire["LowestPrice"] <= wire["Price"] <= wire["HighestPrice"]
+                assert wire["Price"] % ticks[symbol] == 0
+                trades += 1
+    assert trades > 20
+
+
+def test_packets_are_numbered_without_a_gap_from_a_reset_on_in_order_of_time() -> None:
+    expected, latest = {}, 0
+    for channel, time_ns, packet in sent(1):
+        decoded = FEED.decode_packet(packet)
+        assert len(packet) <= PACKET_BYTES_MAX
+        assert decoded.service == SERVICES[channel % REALTIME]
+        assert decoded.send_time == time_ns // 1_000_000
+        assert time_ns >= latest
+        latest = time_ns
+        if decoded.kind is PacketKind.RESET:
+            assert channel not in expected
+            expected[channel] = 1
+        if decoded.kind is not PacketKind.HEARTBEAT:
+            assert decoded.sequence == expected[channel]
+            expected[channel] += 1
+    assert len(expected) == 2 * REALTIME
+
+
+def test_nothing_of_a_halted_share_moves_until_it_is_reopened() -> None:
+    halted, halts = set(), 0
+    for channel, _, packet in sent(1):
+        if channel not in (0, 1, 2, 3):
+            continue
+        decoded = FEED.decode_packet(packet)
+        for kind, message in zip(decoded.types, decoded.messages, strict=True):
+            if kind == 505:
+                (halted.add if message.order_entry_rejection == "Y" else halted.discard)(
+                    message.symbol_index
+                )
+                halts += 1
+            elif kind in (230, 140, 240):
+                assert message.symbol_index not in halted
+    assert halts > 3
+
+
+def test_a_snapshot_and_what_follows_give_the_state_of_who_was_there_from_the_start() -> None:
+    few = msgspec.structs.replace(MARKET, instruments=400)
+    whole, live, snapshots = Market(FEED), {}, {}
+    for channel, _, packet in packets_of(stretch(3, profile=few, duration_s=6.0)):
+        if channel < REALTIME:
+            whole.apply(packet)
+            live.setdefault(channel, []).append(packet)
+        else:
+            snapshots.setdefault(channel - REALTIME, []).append(packet)
+    shown = []
+    for channel, packets_ in snapshots.items():
+        types = [FEED.decode_packet(packet).types for packet in packets_]
+        if not any(581 in each for each in types):
+            continue
+        start = next(i for i, each in enumerate(types) if 580 in each)
+        end = next(i for i, each in enumerate(types) if 581 in each and i >= start)
+        late = Market(FEED)
+        for packet in packets_[start : end + 1]:
+            late.apply(packet)
+        last = FEED.decode_packet(packets_[start]).messages[0].last_seq_num
+        for packet in live[channel]:
+            if FEED.decode_packet(packet).sequence > last:
+                late.apply(packet)
+        assert not late.problems
+        assert late.digest(SERVICES[channel]) == whole.digest(SERVICES[channel])
+        shown.append(channel)
+    assert set(shown) >= {0, 1, 2, 3}
+
+
+def test_both_lines_bring_the_same_in_order_but_for_what_each_loses() -> None:
+    traffic = stretch(5, loss=(0.05, 0.02))
+    everything: list[bytes] = []
+    traffic.on_block = lambda data, columns: everything.extend(
+        data[at : at + size].tobytes()
+        for at, size in zip(columns["offset"].tolist(), columns["length"].tolist(), strict=True)
+    )
+    lines, latest = {0: [], 1: []}, 0
+    for datagrams in traffic.datagrams():
+        assert (np.diff(datagrams.time_ns) >= 0).all()
+        assert int(datagrams.time_ns[0]) >= latest
+        latest = int(datagrams.time_ns[-1])
+        for row in range(len(datagrams)):
+            lines[int(datagrams.destination[row]) // 14].append(datagrams.payload(row))
+    total = len(everything)
+    # Five standard deviations of a binomial count.
+    for line, loss in ((0, 0.05), (1, 0.02)):
+        lost = total - len(lines[line])
+        assert abs(lost - loss * total) < 5 * (loss * (1 - loss) * total) ** 0.5
+        unseen = iter(everything)
+        assert all(packet in unseen for packet in lines[line])
+
+
+def digest(traffic: Traffic) -> str:
+    found = hashlib.sha256()
+    for datagrams in traffic.datagrams():
+        for column in (datagrams.data, datagrams.time_ns, datagrams.destination, datagrams.length):
+            found.update(column.tobytes())
+    return found.hexdigest()
+
+
+#: Of the session below; a change of the generator changes it, a change of machine must not.
+DIGEST = "38f0ef05087a887a1076a155dce0459f68c1497c9f96ab3527b672fd0b3b7177"
+SMALL = {"rate_mbps": 1.0, "duration_s": 1.0}
+_TWIN = """
+import feedhandler._compiled as compiled
+OWN = ("dice", "deflate", "generator", "traffic")
+compiled.PURE_MODE = {name: path for name, path in compiled.PURE_MODE.items()
+                      if name.split(".")[-1].split("_")[0] in OWN}
+compiled.prefer_interpreted()
+from tests.unit.test_traffic import SMALL, digest, stretch
+import feedhandler.replay.generator_flow as flow
+assert flow.__file__.endswith(".py"), flow.__file__
+print(digest(stretch(11, **SMALL)))
+"""
+
+
+def test_the_interpreted_twin_gives_the_same_bytes_and_another_seed_others() -> None:
+    compiled = digest(stretch(11, **SMALL))
+    assert compiled == digest(stretch(11, **SMALL))
+    assert compiled != digest(stretch(12, **SMALL))
+    twin = subprocess.run(
+        [sys.executable, "-c", _TWIN],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert twin.stdout.strip() == compiled, twin.stderr
+
+
+def test_the_bytes_are_those_of_every_other_machine() -> None:
+    assert digest(stretch(11, **SMALL)) == DIGEST
+
+
+def test_without_refreshes_there_is_nothing_on_their_channels() -> None:
+    assert {channel for channel, _, _ in packets_of(stretch(2, refresh=False))} == set(range(7))
+
+
+def test_packets_for_the_laboratory_are_one_lines_until_there_are_enough_messages() -> None:
+    data, offset, length = packets(4, 60_000, rate_mbps=8.0, feed=FEED)
+    counted = 0
+    for start, size in zip(offset.tolist(), length.tolist(), strict=True):
+        assert start + size <= len(data)
+        counted += int(data[start + 15])
+    assert 60_000 <= counted < 120_000
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"seed": -1}, "a seed of -1"),
+        ({"scale": 1e9}, "a scale of 1e+09"),
+        ({"scale": float("nan")}, "a scale of nan"),
+        ({"rate_mbps": 0.0}, "a scale of 0"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_one_line(wrong: dict, words: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(words)) as refused:
+        Traffic(MARKET, **wrong)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_day_has_no_rate() -> None:
+    with pytest.raises(UsageError, match="is a day"):
+        Traffic(load_profile("euronext-2011-03"), rate_mbps=40.0)
