@@ -103,6 +103,9 @@ Speed = Annotated[
         "--speed", "--pace", help="1 (the capture's pace), 100x, 40mbps, 5000pps or flat."
     ),
 ]
+MergeOption = Annotated[
+    bool, typer.Option("--merge", help="Several captures together, by time, instead of in turn.")
+]
 Loops = Annotated[
     int,
     typer.Option(
@@ -198,6 +201,7 @@ def replay(
     sequence: Sequence = None,
     feed: Feed = None,
     speed: Speed = "1",
+    merge: MergeOption = False,
     loop: Loops = 1,
     stamps: StampsOption = Stamps.keep,
     dry_run: DryRun = False,
@@ -232,6 +236,7 @@ def replay(
         maps=arguments.line_maps(maps or ()),
         wanted=arguments.wanted(from_, until, zone, group, port, service, sequence),
         pace=arguments.pace(speed),
+        merge=merge,
         loop=loop,
         stamps=stamps.value,
         dry_run=dry_run,

@@ -2,11 +2,12 @@
 
 A `Pipeline` is a source like a `Capture`: `batches()` yields batches, from the beginning. On its
 way a batch goes through stages, functions from batch to batch that work on columns and never on
-single datagrams: what is meant is chosen (`selection`), times are moved so that captures and passes
-follow one another (`timeline`), and numbers go on from pass to pass (`numbering`).
+single datagrams: what is meant is chosen (`selection`), captures are merged by time if asked
+(`merge`), times are moved so that captures and passes follow one another (`timeline`), and numbers
+go on from pass to pass (`numbering`).
 
-Memory is bounded by a batch. A pipeline may be read again and again; what it counted is of the
-latest reading.
+Memory is bounded by a batch, and for a merge by what `merge` holds. A pipeline may be read again
+and again; what it counted is of the latest reading.
 """
 
 import dataclasses
@@ -18,6 +19,7 @@ import numpy as np
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
 from feedhandler.replay.capture import Capture, Datagram, DatagramBatch, Truncation, address_text
+from feedhandler.replay.merge import Merger
 from feedhandler.replay.numbering import Numbering
 from feedhandler.replay.selection import LeftOut, Selection, Selector, with_headers
 from feedhandler.replay.timeline import Timeline
@@ -48,11 +50,12 @@ class BatchSource(Protocol):
 class Pipeline:
     """Captures, and what becomes of their datagrams before they are sent; see the module's text.
 
-    `captures`: at least one, played in turn. `selection`: what is meant of them. `passes`: how
-    often all that is played, 0: for ever. `feed`: whose packets they hold; needed to choose by
-    service or number and to play several times, and then every batch has `headers`, as it has with
-    `headers` True. `left_out` counts what the latest reading has not taken, by reason;
-    `passes_begun` tells in which pass it is.
+    `captures`: at least one, played in turn, or with `merge` together, by their times. `selection`:
+    what is meant of them. `passes`: how often all that is played, 0: for ever. `feed`: whose
+    packets they hold; needed to choose by service or number and to play several times, and then
+    every batch has `headers`, as it has with `headers` True. `left_out` counts what the latest
+    reading has not taken, by reason; `passes_begun` tells in which pass it is, `late` how many
+    datagrams stood too far out of order for the merge.
     Raises `UsageError` for what needs a feed and has none.
     """
 
@@ -62,6 +65,7 @@ class Pipeline:
         *,
         selection: Selection | None = None,
         feed: Feed | None = None,
+        merge: bool = False,
         passes: int = 1,
         headers: bool = False,
         from_ns: int | None = None,
@@ -75,8 +79,10 @@ class Pipeline:
         self.captures = tuple(captures)
         self.selection = selection or Selection()
         self.feed = feed
+        self.merge = merge
         self.passes = passes
         self.passes_begun = 0
+        self.late = 0
         self._headers = headers
         # Where the first pass begins, after a seek; later ones begin at the selection's own.
         self._from_ns = from_ns
@@ -96,7 +102,10 @@ class Pipeline:
     @property
     def share_done(self) -> float:
         """How much of all passes has been read, 0.0 to 1.0; for ever: of this one."""
-        share = (self._current + self.captures[self._current].share_done) / len(self.captures)
+        shares = [capture.share_done for capture in self.captures]
+        if not self.merge:
+            shares = [1.0] * self._current + [shares[self._current]]
+        share = sum(shares) / len(self.captures)
         if self.passes <= 1:
             return share
         return (max(0, self.passes_begun - 1) + share) / self.passes
@@ -113,6 +122,7 @@ class Pipeline:
             [Capture(capture.path) for capture in self.captures],
             selection=self.selection,
             feed=self.feed,
+            merge=self.merge,
             passes=left,
             headers=self._headers,
             from_ns=time_ns,
@@ -120,7 +130,7 @@ class Pipeline:
 
     def once(self) -> "Pipeline":
         """The same played once, for whoever only wants to know what is in it."""
-        return Pipeline(self.captures, selection=self.selection, feed=self.feed)
+        return Pipeline(self.captures, selection=self.selection, feed=self.feed, merge=self.merge)
 
     def batches(self) -> Iterator[DatagramBatch]:
         """The datagrams that are meant, none of the batches empty.
@@ -130,7 +140,7 @@ class Pipeline:
         selector = Selector(self._selection_of_pass(True), self._table)
         timeline = Timeline()
         numbering = self._numbering()
-        self.passes_begun, self._selector = 1, selector
+        self.passes_begun, self._selector, self.late = 1, selector, 0
         while True:
             any_left = False
             for batch in self._chosen(timeline):
@@ -172,18 +182,37 @@ class Pipeline:
         return dataclasses.replace(asked, from_ns=max(begins))
 
     def _chosen(self, timeline: Timeline) -> Iterator[DatagramBatch]:
-        """One pass: what is meant of each capture in turn."""
+        """One pass: what is meant of the captures, in turn or together."""
+        if self.merge:
+            timeline.begin()
+            merger = Merger([self._of_capture(capture) for capture in self.captures])
+            for batch in merger:
+                yield batch
+            self.late += merger.late
+            return
+        found = False
         for number, capture in enumerate(self.captures):
             self._current = number
             timeline.begin()
-            for batch in capture.batches():
-                chosen = self._selector(batch)
-                if len(chosen):
-                    if self._headers and self._table is not None:
-                        chosen = with_headers(chosen, self._table)
-                    yield chosen
-                elif self._is_past(batch):
-                    break
+            if found and self._from_ns is not None:
+                # The place that was sought is passed: what follows is meant from its beginning.
+                before = self._selector.left_out
+                self._selector = Selector(self.selection, self._table)
+                self._selector.left_out = before
+            for batch in self._of_capture(capture):
+                found = True
+                yield batch
+
+    def _of_capture(self, capture: Capture) -> Iterator[DatagramBatch]:
+        """What is meant of one capture."""
+        for batch in capture.batches():
+            chosen = self._selector(batch)
+            if len(chosen):
+                if self._headers and self._table is not None:
+                    chosen = with_headers(chosen, self._table)
+                yield chosen
+            elif self._is_past(batch):
+                break
 
     def _is_past(self, batch: DatagramBatch) -> bool:
         """Whether nothing that follows can be before the window's end."""

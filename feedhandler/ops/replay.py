@@ -45,6 +45,7 @@ class Options(Struct, frozen=True, kw_only=True):
     maps: tuple[LineMap, ...] = ()
     wanted: Wanted = Wanted()
     feed: str | None = None
+    merge: bool = False
     loop: int = 1
     stamps: str = "keep"
     dry_run: bool = False
@@ -144,7 +145,12 @@ def _source(options: Options) -> Pipeline:
     if not passes and (options.dry_run or options.write is not None):
         raise UsageError("a loop for ever has no end to tell or to write", "give --loop a number")
     return Pipeline(
-        captures, selection=selection, feed=feed, passes=passes, headers=options.dry_run
+        captures,
+        selection=selection,
+        feed=feed,
+        merge=options.merge,
+        passes=passes,
+        headers=options.dry_run,
     )
 
 

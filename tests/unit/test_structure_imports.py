@@ -72,6 +72,7 @@ CORES = (
     "replay/block_records.py",
     "replay/forecast.py",
     "replay/line_map.py",
+    "replay/merge.py",
     "replay/moments.py",
     "replay/numbering.py",
     "replay/pace.py",
