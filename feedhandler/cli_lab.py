@@ -32,6 +32,8 @@ class Brokers(StrEnum):
 
     embedded = "embedded"
     rabbitmq = "rabbitmq"
+    rabbitmq_3 = "rabbitmq-3"
+    rabbitmq_4 = "rabbitmq-4"
     artemis = "artemis"
     qpid = "qpid"
 
@@ -54,7 +56,13 @@ Clients = Annotated[
     str, typer.Option(help="Client counts, a step each; every client takes everything.")
 ]
 Broker = Annotated[Brokers, typer.Option(help="The gateway's own node, or a broker beside it.")]
-BrokerUrl = Annotated[str, typer.Option(help="A broker that runs: amqp://host:5672.")]
+BrokerUrl = Annotated[
+    str,
+    typer.Option(help="One that runs, else one is started: amqp://user:password@host:5672/vhost."),
+]
+BrokerManagement = Annotated[
+    int, typer.Option(help="Its management's HTTP port; 0: 15672 of RabbitMQ, 8080 of Broker-J.")
+]
 Rate = Annotated[str, typer.Option(help="Bits of Ethernet frames a second, both lines together.")]
 Duration = Annotated[str, typer.Option(help="How long each step is measured.")]
 WarmUp = Annotated[
@@ -87,6 +95,7 @@ def lab(
     clients: Clients = "1,2,4,6,8,10",
     broker: Broker = Brokers.embedded,
     broker_url: BrokerUrl = "",
+    broker_management: BrokerManagement = 0,
     rate: Rate = "40mbps",
     duration: Duration = "60s",
     warm_up: WarmUp = "2s",
@@ -126,6 +135,7 @@ def lab(
         clients=words.parse_clients(clients),
         broker=broker.value,
         broker_url=broker_url,
+        broker_management=broker_management,
         rate_bps=words.parse_rate(rate),
         duration_s=duration_s,
         warm_up_s=words.parse_duration(warm_up),

@@ -15,6 +15,7 @@ import numpy as np
 
 import feedhandler
 from feedhandler.histogram import percentiles_of
+from feedhandler.lab.broker_client import BrokerSubscriber
 from feedhandler.lab.bus import Answer, Verb
 from feedhandler.lab.tally import Tally
 from feedhandler.ops.feeds import open_feed
@@ -45,17 +46,9 @@ class Client:
         }
 
     async def attach(self, request: Mapping[str, Any]) -> None:
-        """Subscribe: `url`, `pattern`, `grain`, `feed`."""
-        subscriber = feedhandler.subscribe(
-            request["url"],
-            request["pattern"],
-            as_=request["grain"],
-            stamp=True,
-            feed=open_feed(request["feed"]),
-            # A connection that is lost ends the measurement.
-            reconnect=False,
-        )
-        messages = await self._stack.enter_async_context(subscriber)
+        """Subscribe: `url`, `pattern`, `grain`, `feed`; to a broker `sources` and `hostname`
+        instead of the pattern."""
+        messages = await self._stack.enter_async_context(_subscriber(request))
         self._error = ""
         self._consumer = asyncio.create_task(self._consume(messages))
 
@@ -117,3 +110,20 @@ class Client:
     async def close(self) -> None:
         """At the end of the role."""
         await self.detach()
+
+
+def _subscriber(request: Mapping[str, Any]) -> Any:
+    """What receives, from the node or from a broker."""
+    feed = open_feed(request["feed"])
+    if "sources" in request:
+        sources, hostname = request["sources"], request["hostname"]
+        return BrokerSubscriber(request["url"], sources, request["grain"], feed, hostname)
+    return feedhandler.subscribe(
+        request["url"],
+        request["pattern"],
+        as_=request["grain"],
+        stamp=True,
+        feed=feed,
+        # A connection that is lost ends the measurement.
+        reconnect=False,
+    )

@@ -83,6 +83,8 @@ class Crew(Family):
             if child.name == name:
                 self._watching[place].cancel()
                 await child.stop()
+                del self._watching[place], self.children[place]
+                return
 
     async def _watch(self, child: Child) -> None:
         await child.wait()

@@ -23,6 +23,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from feedhandler.amqp.subscribing.request import without_credentials
 from feedhandler.codecs import Feed
 from feedhandler.config import (
     AmqpConfig,
@@ -54,6 +55,7 @@ from feedhandler.lab.results import (
 from feedhandler.lab.sweep import Search, trial_of
 from feedhandler.lab.view import View
 from feedhandler.ops.feeds import open_feed
+from feedhandler.publish_settings import PublishConfig
 
 #: How long each stage may take before the run fails.
 START_S, LOAD_S, ASK_S, DRAIN_S = 60.0, 300.0, 30.0, 30.0
@@ -84,7 +86,10 @@ class Laboratory:
         self.feed: Feed = open_feed(plan.feed)
         self.run = Run(
             started=_now(),
-            configuration=msgspec.to_builtins(plan, enc_hook=str),
+            configuration={
+                **msgspec.to_builtins(plan, enc_hook=str),
+                "broker_url": without_credentials(plan.broker_url),
+            },
             machine=machine.machine(),
             versions=machine.versions(),
             seeds={"generator": plan.seed},
@@ -114,8 +119,33 @@ class Laboratory:
         await self._have_clients(max(self.plan.clients))
         await self.crew.greeted("starting the roles", START_S, REPLAYER)
         await self._load()
+        await self._begin()
+
+    # What a laboratory with a broker does otherwise (`broker_laboratory`).
+
+    async def _begin(self) -> None:
+        """Have ready what all steps share."""
         await self._start_gateway()
-        self._arrange()
+
+    async def _prepare(self, plan: StepPlan) -> None:
+        """Have ready what one step needs, before its clients attach."""
+
+    async def _finish(self, plan: StepPlan) -> None:
+        """After a step's clients have left."""
+
+    @property
+    def broker(self) -> str:
+        """What stands between gateway and clients."""
+        return self.plan.broker
+
+    @property
+    def queue_limit_bytes(self) -> int:
+        """What may wait for each client."""
+        return AmqpConfig().queue_bytes
+
+    def _pids(self) -> dict[str, int]:
+        """The processes whose load is sampled."""
+        return {child.name: child.process.pid for child in self.crew.children}
 
     async def _have_clients(self, count: int) -> list[str]:
         """Names of the first so many clients, which are started where they are not there yet."""
@@ -184,7 +214,7 @@ class Laboratory:
         self.run.configuration["stock"] = loaded["stock"]
         self.services = [int(service) for service in loaded["stock"]["packets_by_service"]]
 
-    async def _start_gateway(self) -> None:
+    async def _start_gateway(self, publish: tuple[PublishConfig, ...] = ()) -> None:
         """A gateway for the services of what is played, on lines of its own."""
         self.amqp_port, control_port = free_ports(2)
         lines = self._lines()
@@ -204,6 +234,7 @@ class Laboratory:
             arbitration=ArbitrationSettings(hold_packets=HOLD_PACKETS),
             amqp=AmqpConfig(listen=f"127.0.0.1:{self.amqp_port}"),
             control=ControlConfig(bind=control),
+            publish=publish,
         )
         self.control = control
         path = self.folder / "gateway.toml"
@@ -255,19 +286,20 @@ class Laboratory:
         """Take the roles through one step; what it found is appended to the run."""
         self.view.begin(plan)
         names = await self._have_clients(plan.clients)
+        await self._prepare(plan)
         self._arrange()
         step = Step(
             scenario=plan.scenario,
             exchange=plan.exchange,
             clients=plan.clients,
-            broker=self.plan.broker,
+            broker=self.broker,
             grain=plan.grain,
             rate_bps=plan.rate_bps,
             duration_s=plan.duration_s,
             warm_up_s=plan.warm_up_s,
             started=_now(),
             trial=trial,
-            queue_limit_bytes=AmqpConfig().queue_bytes,
+            queue_limit_bytes=self.queue_limit_bytes,
         )
         await self._attach(plan, names)
         expected = await self._expect(plan, names)
@@ -281,6 +313,7 @@ class Laboratory:
         )
         step.results = await self._verdicts(names)
         await self.crew.ask_all("detaching", ASK_S, names, "detach")
+        await self._finish(plan)
         step.latency = merged(result.latency for result in step.results)
         step.findings = findings_of(step.results)
         step.verdicts = bars.judge(step)
@@ -327,9 +360,9 @@ class Laboratory:
     def _load_watch(self, plan: StepPlan, names: list[str]) -> LoadWatch:
         """What this step's roles use of processors, memory and network."""
         pids = {
-            child.name: child.process.pid
-            for child in self.crew.children
-            if child.name in names or not child.name.startswith(CLIENT_PREFIX)
+            name: pid
+            for name, pid in self._pids().items()
+            if name in names or not name.startswith(CLIENT_PREFIX)
         }
         progress = self.crew.bus.progress
         return LoadWatch(by_role(pids), plan.warm_up_s, lambda: progress.get(REPLAYER, {}))

@@ -70,6 +70,8 @@ class Plan(Struct, frozen=True, kw_only=True):
     clients: tuple[int, ...] = (1, 2, 4, 6, 8, 10)
     broker: str = "embedded"
     broker_url: str = ""
+    #: The HTTP port of its management; 0: its kind's.
+    broker_management: int = 0
     rate_bps: float = 40e6
     duration_s: float = 60.0
     warm_up_s: float = 2.0

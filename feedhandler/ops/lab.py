@@ -5,6 +5,7 @@ import contextlib
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.lab import report, report_tables
+from feedhandler.lab.broker_laboratory import BrokerLaboratory
 from feedhandler.lab.laboratory import Laboratory
 from feedhandler.lab.plan import Plan
 from feedhandler.lab.results import Run, write_run
@@ -36,7 +37,8 @@ async def _until_stopped(plan: Plan, stop: asyncio.Event) -> int:
 
 async def _measure(plan: Plan) -> int:
     with View() as view:
-        laboratory = Laboratory(plan, view)
+        kind = Laboratory if plan.broker == "embedded" else BrokerLaboratory
+        laboratory = kind(plan, view)
         try:
             async with laboratory:
                 if plan.sweep:
@@ -73,5 +75,7 @@ def _refuse_early(plan: Plan) -> None:
         open_capture(path)
     if plan.sweep and plan.bound is None:
         raise UsageError("a sweep without a bound", "give one: --bound p90=1ms")
+    if plan.broker_url and plan.broker == "embedded":
+        raise UsageError("--broker-url without a broker", "say which it is: --broker rabbitmq")
     if plan.out.exists() and not plan.out.is_dir():
         raise UsageError(f"{plan.out} is no folder", "name one for the report: --out")

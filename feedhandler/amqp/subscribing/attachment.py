@@ -115,6 +115,8 @@ class Attachment:
     """A connection to the node that `identity` has, as whom it says we are.
 
     `on_arrival` is called with an intake that holds messages, `on_end` with one that is over.
+    `hostname`: what the connection is opened with, where that is not the host's name (a broker's
+    virtual host).
     """
 
     def __init__(
@@ -122,8 +124,10 @@ class Attachment:
         identity: Identity,
         on_arrival: Callable[[Intake], None],
         on_end: Callable[[Intake], None],
+        hostname: str = "",
     ) -> None:
         self.identity = identity
+        self.hostname = hostname
         endpoint = identity.endpoint
         self.url = endpoint.shown
         self.host, self.port = endpoint.host, endpoint.port
@@ -171,7 +175,7 @@ class Attachment:
             sock.fileno(),
             server=False,
             container=f"feedhandler-{uuid.uuid4().hex[:12]}",
-            hostname=self.host,
+            hostname=self.hostname or self.host,
             idle_timeout_ms=IDLE_TIMEOUT_MS,
             user=self.identity.user,
             password=self.identity.password,

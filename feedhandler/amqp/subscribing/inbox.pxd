@@ -35,6 +35,7 @@ cdef class Inbox:
     cdef str last_content_text
     cdef readonly Py_ssize_t notes
     cdef bint whole_batches
+    cdef bint numbered
     cdef FeedTable table
     cdef PacketHeader header
     cdef unsigned long long[::1] prefixes

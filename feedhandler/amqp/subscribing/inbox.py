@@ -306,13 +306,15 @@ def split_packets(feed: Any, data: bytes) -> list[bytes]:
 @cython.cclass
 class Inbox:
     """Reads what a receiving link gathered; `feed` overrides the tag's feed number, `batches`:
-    the bodies are batches of packets.
+    the bodies are batches of packets. Not `numbered`: the messages' numbers are not the link's
+    (from a broker, each key has its own), and nothing is made of them.
 
     `notes` counts the quality messages among what was read. `last_tags` has, by service, the place
     up to which the stream was read.
     """
 
-    def __init__(self, feed: Any = None, batches: bool = False) -> None:
+    def __init__(self, feed: Any = None, batches: bool = False, numbered: bool = True) -> None:
+        self.numbered = numbered
         self.reader = Reader()
         self.feed = feed
         self.notes = 0
@@ -547,6 +549,8 @@ class Inbox:
     @cython.cfunc
     def _in_sequence(self) -> cython.bint:
         """Whether this message is the one after the last; a broker may carry no number at all."""
+        if not self.numbered:
+            return True
         got: cython.longlong = self.reader.group_sequence
         fits: cython.bint = got < 0 or self.expected < 0 or got == self.expected
         if got >= 0:

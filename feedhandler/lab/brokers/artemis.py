@@ -17,6 +17,7 @@ from feedhandler.lab.brokers.process import Broker
 
 #: Of all addresses together, beyond which it pages to disk.
 MODEST_BYTES, ALL_BYTES = "100M", "1G"
+_ADDRESS_EXISTS = "AMQ229204"
 #: How long its management may take to answer.
 ANSWER_SECONDS = 20
 
@@ -135,7 +136,12 @@ class ArtemisDeclares(Declares):
         return f"Artemis {self.operation('broker', 'getVersion')}"
 
     def exchange(self, name: str, kind: str = "topic", **arguments: Any) -> None:
-        self.operation("broker", "createAddress", name, "MULTICAST")
+        """An address; what is there already stays."""
+        try:
+            self.operation("broker", "createAddress", name, "MULTICAST")
+        except BrokerFailed as error:
+            if _ADDRESS_EXISTS not in str(error):
+                raise
 
     def queue(
         self, name: str, exchange: str, *keys: str, durable: bool = True, bytes_max: int = 0

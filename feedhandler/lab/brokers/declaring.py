@@ -46,9 +46,16 @@ class Declares:
         return None
 
     @property
+    def place(self) -> str:
+        """The URL, password included, without a virtual host."""
+        password = f":{quote(self.password, safe='')}" if self.password else ""
+        who = f"{quote(self.user, safe='')}{password}@" if self.user else ""
+        return f"amqp://{who}{self.host}:{self.port}"
+
+    @property
     def url(self) -> str:
         """For a publisher, password included."""
-        return f"amqp://{self.user}:{quote(self.password, safe='')}@{self.host}:{self.port}"
+        return self.place
 
     def version(self) -> str:
         """What the broker says its version is."""

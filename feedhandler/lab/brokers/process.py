@@ -6,6 +6,7 @@ delivers it, but for what it would do while it has nothing to do.
 """
 
 import collections
+import ctypes
 import secrets
 import signal
 import socket
@@ -20,6 +21,8 @@ USER, VHOST = "feed", "market"
 #: How long a broker may take to start or to end.
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None)
 #: How many of its last lines are kept, to show where it fails.
 LINES = 200
 
@@ -33,6 +36,11 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
+def end_with_us() -> None:
+    """In the child: the kernel ends it when the thread that started it does."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 class Broker(Declares):
     """One broker in `folder`, which is there and empty; `start`, `kill` and `stop` it at will.
 
@@ -43,6 +51,8 @@ class Broker(Declares):
     READY: ClassVar[str]
     #: The management's URL, of a broker that has one which a publisher asks.
     management: str = ""
+    #: Whether it ends with the thread that starts it, however that ends.
+    bound = False
 
     def __init__(self, folder: Path, password: str = "", modest: bool = False) -> None:
         (port,) = free_ports(1)
@@ -75,6 +85,9 @@ class Broker(Declares):
             stdin=subprocess.DEVNULL,
             text=True,
             errors="replace",
+            # Ctrl-C is for whoever started it, who ends it in order.
+            start_new_session=True,
+            preexec_fn=end_with_us if self.bound else None,
         )
         said, ready, told = self.said, threading.Event(), False
         said.clear()

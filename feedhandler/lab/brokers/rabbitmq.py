@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from feedhandler.lab.brokers import places
 from feedhandler.lab.brokers.declaring import Declares
-from feedhandler.lab.brokers.process import STOP_SECONDS, Broker, free_ports
+from feedhandler.lab.brokers.process import STOP_SECONDS, Broker, end_with_us, free_ports
 
 _CONFIG = """\
 listeners.tcp.1 = 127.0.0.1:{port}
@@ -141,7 +141,12 @@ class RabbitMQ(RabbitMQDeclares, Broker):
         if self._epmd is None:
             epmd = self.within("epmd", "-address", "127.0.0.1", "-port", str(self._mapper))
             self._epmd = subprocess.Popen(
-                epmd, env=self.environment(), stdin=subprocess.DEVNULL, cwd=self.folder
+                epmd,
+                env=self.environment(),
+                stdin=subprocess.DEVNULL,
+                cwd=self.folder,
+                start_new_session=True,
+                preexec_fn=end_with_us if self.bound else None,
             )
         super().start()
 

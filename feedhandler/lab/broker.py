@@ -1,0 +1,242 @@
+"""The broker's role: one that runs already, or one that the laboratory starts and ends.
+
+What it is for: `open_broker` finds a broker by its name, or takes the one at a URL; `prepare` makes
+the queues of a step as the source paper had them: one a client, bound to a direct exchange by one
+key a service, or to a topic exchange by a pattern. `publish` is the gateway's side.
+
+    direct, packets    direct exchange, one binding a service: `euronext.104`
+    direct, messages   topic exchange, one binding a service: `euronext.104.*`. Messages' keys end
+                       with their symbol, which a direct exchange would want named in the binding
+    topic              topic exchange, one binding: `euronext.#`
+
+Artemis has no exchanges: a queue has one address, so a client has a queue for each binding.
+
+Queues are not durable, so nothing that is measured waits for a disk; each has the step's limit.
+Calls block: who has an event loop makes them on a thread.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote, unquote, urlsplit
+
+from feedhandler.amqp.publishing.brokers import hostname_of
+from feedhandler.codecs.errors import PeerError, UsageError
+from feedhandler.lab.brokers import (
+    Absent,
+    Artemis,
+    ArtemisDeclares,
+    Broker,
+    BrokerFailed,
+    BrokerJ,
+    BrokerJDeclares,
+    Declares,
+    RabbitMQ3,
+    RabbitMQ3Declares,
+    RabbitMQ4,
+    RabbitMQ4Declares,
+    RabbitMQDeclares,
+)
+from feedhandler.lab.results import Exchange
+from feedhandler.lab.sampling import pids_listening
+from feedhandler.publish_settings import PublishConfig
+
+#: By the name on the command line: what may be started, the first that is installed.
+STARTED: dict[str, tuple[type[Broker], ...]] = {
+    "rabbitmq": (RabbitMQ3, RabbitMQ4),
+    "rabbitmq-3": (RabbitMQ3,),
+    "rabbitmq-4": (RabbitMQ4,),
+    "artemis": (Artemis,),
+    "qpid": (BrokerJ,),
+}
+#: And what one at a URL is, where its name says so.
+GIVEN: dict[str, type[Declares]] = {
+    "rabbitmq": RabbitMQDeclares,
+    "rabbitmq-3": RabbitMQ3Declares,
+    "rabbitmq-4": RabbitMQ4Declares,
+    "artemis": ArtemisDeclares,
+    "qpid": BrokerJDeclares,
+}
+#: Of everything that is declared.
+PREFIX = "feedhandler-lab"
+#: The virtual host of a URL that names none.
+VHOSTS = {"rabbitmq": "/", "rabbitmq-3": "/", "rabbitmq-4": "/", "qpid": "default"}
+AMQP_PORT = 5672
+#: Unconfirmed messages of the gateway at most: what a broker grants is less, or this is.
+WINDOW = 10_000
+
+
+@dataclass(frozen=True)
+class Binding:
+    """What a step's clients subscribe to: an exchange of a kind, by keys."""
+
+    exchange: str
+    kind: str
+    keys: tuple[str, ...]
+
+
+def binding_of(exchange: Exchange, grain: str, feed_key: str, services: Iterable[int]) -> Binding:
+    """How a client's queue is bound."""
+    if exchange == "topic":
+        return Binding(f"{PREFIX}-topic", "topic", (f"{feed_key}.#",))
+    keys = tuple(f"{feed_key}.{service}" for service in services)
+    if grain == "message":
+        return Binding(f"{PREFIX}-direct", "topic", tuple(f"{key}.*" for key in keys))
+    return Binding(f"{PREFIX}-direct", "direct", keys)
+
+
+class LabBroker:
+    """A running broker. `kind` is as `[[publish]]` has it, `version` as it says itself; `pids` its
+    processes, as far as they are on this machine; `started` by us."""
+
+    def __init__(self, declares: Declares, started: Broker | None, pids: Sequence[int]) -> None:
+        self.declares = declares
+        self.started = started is not None
+        self.kind = declares.kind
+        self.version = declares.version()
+        self.pids = list(pids)
+        self._process = started
+        self._queues: list[str] = []
+        self._exchange = ""
+
+    @property
+    def hostname(self) -> str:
+        """What clients open their connection with."""
+        vhost = "" if self.kind == "artemis" else self.declares.vhost
+        return hostname_of(self.kind, self.declares.host, vhost)
+
+    @property
+    def url(self) -> str:
+        """For clients: with the password, without the virtual host."""
+        return self.declares.place
+
+    def prepare(self, binding: Binding, clients: int, limit_bytes: int) -> list[list[str]]:
+        """Make exchange and queues for a step; of each client the addresses to attach to. What was
+        made for the step before is gone. Raises PeerError."""
+        try:
+            self._clear()
+            return self._prepare(binding, clients, limit_bytes)
+        except BrokerFailed as error:
+            raise PeerError(f"{self.version}: {error}") from None
+
+    def _prepare(self, binding: Binding, clients: int, limit_bytes: int) -> list[list[str]]:
+        self.declares.exchange(binding.exchange, binding.kind)
+        self._exchange = binding.exchange
+        single = self.kind == "artemis"
+        bindings = [(key,) for key in binding.keys] if single else [binding.keys]
+        found: list[list[str]] = []
+        for client in range(clients):
+            sources = []
+            for place, keys in enumerate(bindings):
+                name = f"{PREFIX}-{client + 1}-{place + 1}"
+                self.declares.queue(
+                    name, binding.exchange, *keys, durable=False, bytes_max=limit_bytes
+                )
+                self._queues.append(name)
+                sources.append(self.declares.source(name))
+            found.append(sources)
+        return found
+
+    def clear(self) -> None:
+        """Remove what was made. Raises PeerError."""
+        try:
+            self._clear()
+        except BrokerFailed as error:
+            raise PeerError(f"{self.version}: {error}") from None
+
+    def _clear(self) -> None:
+        while self._queues:
+            self.declares.delete(self._queues.pop())
+        if self._exchange and self.kind != "artemis":
+            self.declares.delete_exchange(self._exchange)
+        self._exchange = ""
+
+    @property
+    def password(self) -> str:
+        """Of the user that publishes and consumes; empty where there is none."""
+        return self.declares.password
+
+    def publish(
+        self, binding: Binding, grain: str, feed_key: str, queue_bytes: int, password_file: str
+    ) -> PublishConfig:
+        """The gateway's destination; the password stands in this file, if there is one."""
+        at = self.declares.url.partition("://")[2].rpartition("@")[2]
+        user = f"{quote(self.declares.user, safe='')}@" if self.declares.user else ""
+        artemis = self.kind == "artemis"
+        return PublishConfig(
+            name="lab",
+            to=f"amqp://{user}{at}",
+            password_file=password_file if self.password else "",
+            kind=self.kind,  # type: ignore[arg-type]
+            require_route=False,
+            patterns=f"{feed_key}.#",
+            grain=grain,  # type: ignore[arg-type]
+            quality=False,
+            stamp=True,
+            window=WINDOW,
+            queue_bytes=queue_bytes,
+            plain_over_network=True,
+            exchange="" if artemis else binding.exchange,
+            topic=binding.exchange if artemis else "",
+        )
+
+    def close(self) -> None:
+        """End what we have started; of one that ran before, remove what was made there."""
+        if self._process is not None:
+            self._process.discard()
+        else:
+            self.clear()
+
+
+def open_broker(name: str, url: str, folder: Path, management_port: int = 0) -> LabBroker:
+    """The broker called `name`: the one at `url`, or one started in `folder`, which is made.
+
+    Raises UsageError where there is none, with what brings it; PeerError where it does not start
+    or answer.
+    """
+    try:
+        return _given(name, url, management_port) if url else _started(name, folder)
+    except BrokerFailed as error:
+        raise PeerError(f"broker {name}: {error}", "is it running, and its management?") from None
+
+
+def _started(name: str, folder: Path) -> LabBroker:
+    folder.mkdir()
+    reasons = []
+    for kind in STARTED[name]:
+        try:
+            broker = kind(folder)
+        except Absent as error:
+            reasons.append(str(error))
+            continue
+        broker.bound = True
+        try:
+            broker.start()
+            return LabBroker(broker, broker, [broker.pid])
+        except BaseException:
+            broker.discard()
+            raise
+    raise UsageError("; ".join(reasons), "or name one that runs: --broker-url")
+
+
+def _given(name: str, url: str, management_port: int) -> LabBroker:
+    parts = urlsplit(url)
+    try:
+        host, port = parts.hostname, parts.port or AMQP_PORT
+    except ValueError:
+        host = None
+    if parts.scheme != "amqp" or not host:
+        raise UsageError("--broker-url is no amqp:// URL", "amqp://user:password@host:5672/vhost")
+    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    vhost = unquote(parts.path[1:]) or VHOSTS.get(name, "")
+    kind = GIVEN[name]
+    place = (host, port, management_port or kind.HTTP_PORT, user, password, vhost)
+    made = kind(*place)
+    if kind is RabbitMQDeclares:
+        major = made.version().rpartition(" ")[2].partition(".")[0]
+        made = (RabbitMQ3Declares if major == "3" else RabbitMQ4Declares)(*place)
+    return LabBroker(made, None, pids_listening(port) if _is_here(host) else [])
+
+
+def _is_here(host: str) -> bool:
+    return host == "localhost" or host.startswith("127.") or host == "::1"

@@ -1,0 +1,130 @@
+"""The laboratory with a broker between the gateway and its clients.
+
+What it adds: the broker's role, started before the first step or found at its URL; before each step
+the queues of its clients, so that none fills which nobody reads; a gateway that publishes with its
+publisher what the step wants. A gateway publishes in one way, so another scenario or exchange is
+another gateway; the replayer's numbers begin afresh with it.
+
+What waits in the gateway for the broker has the same limit as a queue of the broker.
+"""
+
+import asyncio
+import contextlib
+
+from feedhandler.codecs.errors import PeerError
+from feedhandler.control import ask
+from feedhandler.lab import processors
+from feedhandler.lab.broker import LabBroker, binding_of, open_broker
+from feedhandler.lab.laboratory import ASK_S, GATEWAY, POLL_S, START_S, Laboratory
+from feedhandler.lab.loads import BROKER
+from feedhandler.lab.paper import paper
+from feedhandler.lab.plan import StepPlan
+
+#: Declaring queues: each is a question or several to the management.
+DECLARE_S = 120.0
+
+
+class BrokerLaboratory(Laboratory):
+    """A run with the broker that the plan names."""
+
+    _broker: LabBroker
+    _published: tuple[str, str] | None = None
+    _sources: list[list[str]]
+
+    @property
+    def broker(self) -> str:
+        """Its kind, with the generation."""
+        return self._broker.kind
+
+    @property
+    def queue_limit_bytes(self) -> int:
+        """As the paper had it."""
+        return paper().setting.broker_queue_limit_mib * 2**20
+
+    def _pids(self) -> dict[str, int]:
+        found = super()._pids()
+        if self._broker.pids:
+            found[BROKER] = self._broker.pids[0]
+        return found
+
+    def _arrange(self) -> None:
+        """The broker takes whichever processor is free, and is as urgent as the roles."""
+        super()._arrange()
+        for pid in self._broker.pids if self._broker.started else ():
+            processors.put_first(pid)
+
+    async def _begin(self) -> None:
+        """Start or find the broker."""
+        plan = self.plan
+        self.view.tell(f"starting the broker ({plan.broker})" if not plan.broker_url else "broker")
+        folder = self.folder / "broker"
+        self._broker = await self.crew.during(
+            "starting the broker",
+            2 * START_S,
+            asyncio.to_thread(
+                open_broker, plan.broker, plan.broker_url, folder, plan.broker_management
+            ),
+        )
+        self._stack.push_async_callback(self._close_broker)
+        self.run.versions["broker"] = self._broker.version
+        how = "started for this run" if self._broker.started else "as it was found"
+        self.run.configuration["broker_process"] = how
+        self._password = self.folder / "broker.password"
+        self._password.write_text(self._broker.password)
+
+    async def _close_broker(self) -> None:
+        """The end of the run: whatever the broker says now, the run is what it was."""
+        with contextlib.suppress(PeerError):
+            await asyncio.to_thread(self._broker.close)
+
+    async def _prepare(self, plan: StepPlan) -> None:
+        """Queues for the step's clients, and a gateway that publishes to their exchange."""
+        binding = binding_of(plan.exchange, plan.grain, self.feed.key, self.services)
+        limit = self.queue_limit_bytes
+        self._sources = await self.crew.during(
+            "declaring queues",
+            DECLARE_S,
+            asyncio.to_thread(self._broker.prepare, binding, plan.clients, limit),
+        )
+        self.run.configuration[f"binding_{plan.exchange}_{plan.scenario}"] = (
+            f"{binding.kind} exchange: {', '.join(binding.keys)}"
+        )
+        wanted = (plan.scenario, plan.exchange)
+        if self._published != wanted:
+            if self._published is not None:
+                await self.crew.dismiss(GATEWAY)
+            publish = self._broker.publish(
+                binding, plan.grain, self.feed.key, limit, str(self._password)
+            )
+            await self._start_gateway((publish,))
+            self._published = wanted
+        await self.crew.during("connecting to the broker", ASK_S, self._published_to())
+
+    async def _published_to(self) -> None:
+        """Wait until the gateway's publisher is up."""
+        while True:
+            told = await asyncio.to_thread(ask, self.control, "status")
+            (destination,) = told["destinations"]
+            if destination["state"] == "UP":
+                return
+            await asyncio.sleep(POLL_S)
+
+    async def _attach(self, plan: StepPlan, names: list[str]) -> None:
+        asking = (
+            self.crew.bus.ask(
+                name,
+                "attach",
+                ASK_S,
+                url=self._broker.url,
+                sources=sources,
+                hostname=self._broker.hostname,
+                grain=plan.grain,
+                feed=self.plan.feed,
+            )
+            for name, sources in zip(names, self._sources, strict=True)
+        )
+        await self.crew.during("attaching", ASK_S + 1.0, asyncio.gather(*asking))
+
+    async def _finish(self, plan: StepPlan) -> None:
+        """The queues go with the clients that read them."""
+        await self.crew.during("removing queues", DECLARE_S, asyncio.to_thread(self._broker.clear))
