@@ -9,6 +9,7 @@ SEEDS ?= 10000
 FUZZ ?= 100000000
 FRAMES ?= 10000000
 CRASHES ?= 100
+OPERATIONS ?= 5000
 JOBS := $(shell nproc 2>/dev/null || echo 2)
 
 # What the compiled modules are made from; the table stands in feedhandler/_compiled.py.
@@ -16,7 +17,7 @@ SOURCES := $(shell find codecs retrans replay feedhandler -type f \
 	\( -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd' -o -name '*.h' \)) \
 	$(shell sed -n 's/^ *"feedhandler\..*": "\(.*\)",$$/\1/p' feedhandler/_compiled.py)
 
-.PHONY: help demo test coverage check format build bench bench-long leaks soak simulate crash fuzz fuzz-asan docs clean \
+.PHONY: help demo test coverage check format build bench bench-long leaks soak simulate simulate-journal crash fuzz fuzz-asan docs clean \
 	install
 .DEFAULT_GOAL := help
 
@@ -64,6 +65,10 @@ soak: $(VENV)/.compiled ## an hour at 20,000 packets/s with a fault a minute: no
 
 simulate: $(VENV)/.compiled ## the simulation campaign (SEEDS=10000)
 	SEEDS=$(SEEDS) FORGED=1000000 $(PY) -m pytest --timeout=0 -s tests/simulation
+
+simulate-journal: $(VENV)/.compiled ## the queue's disk fails, decays, loses its power (OPERATIONS=5000)
+	OPERATIONS=$(OPERATIONS) SAMPLES=20 TWICE=2000 FLIPS=100000 $(PY) -m pytest --timeout=0 -s \
+		tests/simulation/test_journal_power.py
 
 crash: $(VENV)/.compiled ## a gateway killed under load, again and again (CRASHES=100)
 	CRASHES=$(CRASHES) $(PY) -m pytest --timeout=0 -s tests/system/test_gateway_crash.py \

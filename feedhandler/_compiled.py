@@ -47,6 +47,7 @@ PURE_MODE: dict[str, str] = {
     "feedhandler.characterise.skew": "feedhandler/characterise/skew.py",
     "feedhandler.characterise.tally": "feedhandler/characterise/tally.py",
     "feedhandler.histogram": "feedhandler/histogram.py",
+    "feedhandler.journal.segments": "feedhandler/journal/segments.py",
     "feedhandler.lab.tally": "feedhandler/lab/tally.py",
     "feedhandler.ingest.ring": "feedhandler/ingest/ring.py",
     "feedhandler.ingest.fingerprint": "feedhandler/ingest/fingerprint.py",

@@ -1,0 +1,1 @@
+"""The persistent queue: journalled, cancellable, recovered in milliseconds."""

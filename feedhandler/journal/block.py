@@ -1,0 +1,138 @@
+"""One queue block in memory: what each of its items has become, and where they stand in the file.
+
+What it is for: finding an item by its id, marking it, and knowing what the block's two checkpoints
+on disk already have. A block holds consecutive ids, from `first_id` on. What it leaves to others:
+when checkpoints are written (`store.py`) and which block is used next. No I/O.
+"""
+
+from array import array
+from bisect import bisect_right
+
+from feedhandler.journal.layout import (
+    Checkpoint,
+    Geometry,
+    Roll,
+    Status,
+    pack_checkpoint,
+)
+from feedhandler.journal.segments import Place
+
+_PENDING = b"\0"
+
+
+class Block:
+    """A block in use, or free (`incarnation` 0).
+
+    `end`: where its next segment goes. `active`: how many items are pending. `slot`: which of the
+    two checkpoints is the older one, and written next. `uncovered`: for each checkpoint the
+    sequence number of the first change that it does not have; 0: it has all. `spoiled`: segments
+    and checkpoints that did not verify when it was read.
+    """
+
+    def __init__(self, queue_id: bytes, path: str, geometry: Geometry, state: Checkpoint) -> None:
+        self.queue_id = queue_id
+        self.path = path
+        self.geometry = geometry
+        self.number = state.block
+        self.slot = 0
+        self.uncovered = [0, 0]
+        self._take(state)
+
+    def _take(self, state: Checkpoint) -> None:
+        self.incarnation = state.incarnation
+        self.first_id = state.first_id
+        self.statuses = bytearray(state.statuses)
+        self.ordinals = array("I", state.ordinals)
+        self.offsets = array("Q", state.offsets)
+        self.end = state.end or self.geometry.data
+        self.first_stamp_ns = state.first_stamp_ns
+        self.last_stamp_ns = state.last_stamp_ns
+        self.last_sequence = state.last_sequence
+        self.active = self.statuses.count(_PENDING)
+        self.place = Place(self.queue_id, self.number, self.incarnation)
+
+    def begin(self, incarnation: int, first_id: int, sequence: int) -> None:
+        """Use the block anew, from nothing."""
+        state = Checkpoint(self.queue_id, self.number, incarnation=incarnation)
+        state.first_id, state.last_sequence = first_id, sequence
+        self._take(state)
+        self.uncovered = [sequence + 1, sequence + 1]
+
+    @property
+    def next_id(self) -> int:
+        """The id after its last item's."""
+        return self.first_id + len(self.statuses)
+
+    @property
+    def reusable(self) -> bool:
+        """Whether nothing in it is wanted any more."""
+        return self.active == 0
+
+    def has_room(self, length: int, items: int) -> bool:
+        """Whether a segment of so many bytes and items fits."""
+        return (
+            self.end + length <= self.geometry.tail
+            and len(self.statuses) + items <= self.geometry.items_max
+        )
+
+    def add_segment(
+        self, length: int, first_id: int, items: int, stamp_ns: int, sequence: int
+    ) -> None:
+        """A segment stands at `end` now; ids that were skipped are those of lost items."""
+        if items:
+            lost = first_id - self.next_id
+            if lost > 0:
+                self.statuses.extend(bytes([Status.DAMAGED]) * lost)
+            self.ordinals.append(len(self.statuses))
+            self.offsets.append(self.end)
+            self.statuses.extend(bytes(items))
+            self.active += items
+            self.first_stamp_ns = self.first_stamp_ns or stamp_ns
+            self.last_stamp_ns = stamp_ns
+        self.end += length
+        self.last_sequence = sequence
+        self.touch(sequence)
+
+    def touch(self, sequence: int) -> None:
+        """Something changed that is journalled with `sequence` at the earliest."""
+        for slot in (0, 1):
+            if not self.uncovered[slot]:
+                self.uncovered[slot] = sequence
+
+    def mark(self, number: int, status: int, sequence: int) -> bool:
+        """Item `number`, where it is pending, becomes `status`; whether it was."""
+        ordinal = number - self.first_id
+        if self.statuses[ordinal]:
+            return False
+        self.statuses[ordinal] = status
+        self.active -= 1
+        self.touch(sequence)
+        return True
+
+    def next_pending(self, number: int) -> int:
+        """The first pending id from `number` on; -1 where none is."""
+        found = self.statuses.find(_PENDING, max(number - self.first_id, 0))
+        return found + self.first_id if found >= 0 else -1
+
+    def span_of(self, number: int) -> tuple[int, int]:
+        """Where the segment of item `number` begins, and where it has ended at the latest."""
+        at = bisect_right(self.ordinals, number - self.first_id) - 1
+        after = self.offsets[at + 1] if at + 1 < len(self.offsets) else self.end
+        return self.offsets[at], after
+
+    def checkpoint(self, serial: int, stamp_ns: int, next_id: int, roll: Roll) -> tuple[int, bytes]:
+        """The older checkpoint's position and its new bytes: it has everything afterwards."""
+        state = Checkpoint(
+            self.queue_id, self.number, serial, self.incarnation, stamp_ns, self.first_id,
+            next_id, self.end, self.first_stamp_ns, self.last_stamp_ns, self.last_sequence,
+            self.active, roll, list(self.ordinals), list(self.offsets), bytes(self.statuses),
+        )  # fmt: skip
+        position = self.geometry.checkpoints[self.slot]
+        self.uncovered[self.slot] = 0
+        self.slot = 1 - self.slot
+        return position, pack_checkpoint(state)
+
+    @property
+    def dirty(self) -> bool:
+        """Whether neither checkpoint has everything."""
+        return bool(self.uncovered[0] and self.uncovered[1])

@@ -1,0 +1,189 @@
+"""What a queue does to files, as values; and the real files that it is done to.
+
+What it is for: the queue's logic plans (`Write`, `Sync`, ...) and never touches a file except to
+read; `carry_out` does what was planned, call by call, through `Files`. In the product that is
+`RealFiles`; in tests a disk of its own that fails, forgets and loses its power.
+
+What it promises: a write that is interrupted or cut short is gone on with; any other failure is
+raised as it is, at once, and nothing after it is done. A failed sync is never tried again: what it
+says is that what was written may be gone, and a second one would say nothing about that.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+#: New blocks are filled in pieces of this size.
+FILL_BYTES = 1 << 20
+#: What the new copy of a replaced file is called until it has its name.
+NEW_SUFFIX = ".new"
+
+
+class Write(NamedTuple):
+    """Put `data` at `offset` of the file."""
+
+    path: str
+    offset: int
+    data: bytes | bytearray
+
+
+class Sync(NamedTuple):
+    """What was written to the file is on the disk afterwards."""
+
+    path: str
+
+
+class Create(NamedTuple):
+    """A file of `size` zero bytes, all of them written, so that later syncs change data only."""
+
+    path: str
+    size: int
+
+
+class Replace(NamedTuple):
+    """The file holds `data`, or what it held before; never part of either."""
+
+    path: str
+    data: bytes
+
+
+Step = Write | Sync | Create | Replace
+
+
+class Files(Protocol):
+    """The calls that a queue makes, by path; each may raise `OSError`."""
+
+    def create(self, path: str) -> None:
+        """An empty file, whatever was there."""
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such a file."""
+        ...
+
+    def pread(self, path: str, count: int, offset: int) -> bytes:
+        """Up to `count` bytes from `offset`; fewer only at the file's end."""
+        ...
+
+    def pwrite(self, path: str, data: memoryview, offset: int) -> int:
+        """Write at `offset`; how many bytes that were."""
+        ...
+
+    def sync(self, path: str) -> None:
+        """fdatasync."""
+
+    def rename(self, old: str, new: str) -> None:
+        """`old` takes the place of `new`."""
+
+    def remove(self, path: str) -> None:
+        """The file is gone."""
+
+    def sync_folder(self, path: str) -> None:
+        """Names in the folder are on the disk afterwards."""
+
+    def close(self) -> None:
+        """Let every file go."""
+
+
+def carry_out(files: Files, steps: Iterable[Step]) -> None:
+    """Do what was planned, in order; stops at the first failure, an `OSError`."""
+    for step in steps:
+        if isinstance(step, Write):
+            write_all(files, step.path, step.data, step.offset)
+        elif isinstance(step, Sync):
+            files.sync(step.path)
+        elif isinstance(step, Create):
+            files.create(step.path)
+            zeros = bytes(min(step.size, FILL_BYTES))
+            for offset in range(0, step.size, FILL_BYTES):
+                write_all(files, step.path, zeros[: step.size - offset], offset)
+            files.sync(step.path)
+            files.sync_folder(os.path.dirname(step.path))
+        else:
+            new = step.path + NEW_SUFFIX
+            files.create(new)
+            write_all(files, new, step.data, 0)
+            files.sync(new)
+            files.rename(new, step.path)
+            files.sync_folder(os.path.dirname(step.path))
+
+
+def write_all(files: Files, path: str, data: bytes | bytearray, offset: int) -> None:
+    """All of `data`, in as many writes as it takes."""
+    left = memoryview(data)
+    while left:
+        try:
+            done = files.pwrite(path, left, offset)
+        except InterruptedError:
+            continue
+        left = left[done:]
+        offset += done
+
+
+class RealFiles:
+    """The operating system's files; descriptors are kept open. Any thread may call."""
+
+    def __init__(self, *, read_only: bool = False) -> None:
+        self._open: dict[str, int] = {}
+        self._flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR)
+
+    def create(self, path: str) -> None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        self._forget(path)
+        self._open[path] = os.open(path, self._flags | os.O_CREAT | os.O_TRUNC, 0o640)
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(path)
+
+    def pread(self, path: str, count: int, offset: int) -> bytes:
+        parts = []
+        while count:
+            part = os.pread(self._descriptor(path), count, offset)
+            if not part:
+                break
+            parts.append(part)
+            count -= len(part)
+            offset += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def pwrite(self, path: str, data: memoryview, offset: int) -> int:
+        return os.pwrite(self._descriptor(path), data, offset)
+
+    def sync(self, path: str) -> None:
+        os.fdatasync(self._descriptor(path))
+
+    def rename(self, old: str, new: str) -> None:
+        self._forget(old)
+        self._forget(new)
+        os.rename(old, new)
+
+    def remove(self, path: str) -> None:
+        self._forget(path)
+        os.unlink(path)
+
+    def sync_folder(self, path: str) -> None:
+        folder = os.open(path or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
+    def close(self) -> None:
+        for path in list(self._open):
+            self._forget(path)
+
+    def _descriptor(self, path: str) -> int:
+        found = self._open.get(path)
+        if found is None:
+            opened = os.open(path, self._flags)
+            found = self._open.setdefault(path, opened)
+            if found != opened:
+                os.close(opened)
+        return found
+
+    def _forget(self, path: str) -> None:
+        descriptor = self._open.pop(path, None)
+        if descriptor is not None:
+            with contextlib.suppress(OSError):
+                os.close(descriptor)

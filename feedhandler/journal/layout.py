@@ -1,0 +1,298 @@
+"""A queue's bytes on disk, all but the segments': control file, block header, tail, checkpoint.
+
+What it is for: `docs/journal-format.md` shows the format as a picture; here it is as tables of
+`struct`, with the functions that write each record and read it back. What segments hold is
+`segments.py`'s. No I/O.
+
+What it promises: nothing is believed before its CRC32C has been checked, and no count or position
+is used before it has been held against the block's geometry. A reader says which of these a record
+is (`Reading`): good, blank (all zero: never written), damaged (anything that does not verify),
+foreign (good, but of another queue or block), newer (written by a later format).
+
+All numbers are little-endian. The format's version is 1; `compatible` is the oldest reader that may
+still use the file: a later format that only adds raises the version and leaves `compatible`.
+"""
+
+import struct
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum, auto
+
+import msgspec
+from crc32c import crc32c
+
+from feedhandler.codecs.errors import ConfigError
+
+VERSION = 1
+#: What is written together starts here: no page that has been synced is ever written again, but
+#: for the checkpoints' (two, in turn). Disks tear no smaller unit than theirs, 512 or 4,096 bytes.
+PAGE = 4096
+#: Bytes of a block that stand for one item at most: its places in the checkpoint are so many.
+BYTES_AN_ITEM = 128
+BLOCK_BYTES_MIN = 16 * PAGE
+BLOCK_BYTES_MAX = 1 << 32
+#: A control file is read whole; longer is damaged.
+CONTROL_BYTES_MAX = 1 << 20
+
+CONTROL = struct.Struct("<8sHHII")
+CONTROL_MAGIC = b"FHQCTRL\0"
+HEADER = struct.Struct("<8sHHI16sQQQQQQQII")
+HEADER_MAGIC = b"FHQBLOCK"
+TAIL_MAGIC = b"FHQTAIL\0"
+CHECKPOINT = struct.Struct("<4sHH16sIIIIQQQQQQQQQQQII")
+CHECKPOINT_MAGIC = b"FHQC"
+INDEX_ENTRY_BYTES = 8
+CRC_BYTES = 4
+
+
+class Status(IntEnum):
+    """What has become of an item; only `PENDING` ever changes."""
+
+    PENDING = 0
+    DELIVERED = 1
+    CANCELLED = 2
+    EXPIRED = 3
+    DAMAGED = 4
+
+
+class Reading(Enum):
+    """What a record on disk turned out to be."""
+
+    GOOD = auto()
+    BLANK = auto()
+    DAMAGED = auto()
+    FOREIGN = auto()
+    NEWER = auto()
+
+
+def pages(size: int) -> int:
+    """`size` bytes, rounded up to whole pages."""
+    return -(-size // PAGE) * PAGE
+
+
+@dataclass(frozen=True, slots=True)
+class Geometry:
+    """Where the parts of a block of `block_bytes` are; positions in bytes from its start."""
+
+    block_bytes: int
+
+    def __post_init__(self) -> None:
+        size = self.block_bytes
+        if not BLOCK_BYTES_MIN <= size <= BLOCK_BYTES_MAX or size % PAGE:
+            raise ConfigError(
+                f"a queue block of {size:,} bytes",
+                f"take a multiple of {PAGE:,} from {BLOCK_BYTES_MIN:,} to {BLOCK_BYTES_MAX:,}",
+            )
+
+    @property
+    def items_max(self) -> int:
+        """Items that one block holds at most, whatever their size."""
+        return self.block_bytes // BYTES_AN_ITEM
+
+    @property
+    def checkpoint_bytes(self) -> int:
+        """Room of one checkpoint: of as many items and segments as a block can hold."""
+        segments_max = self.block_bytes // PAGE
+        content = CHECKPOINT.size + INDEX_ENTRY_BYTES * segments_max + self.items_max + CRC_BYTES
+        return pages(content)
+
+    @property
+    def checkpoints(self) -> tuple[int, int]:
+        """Where the two checkpoints are."""
+        return PAGE, PAGE + self.checkpoint_bytes
+
+    @property
+    def data(self) -> int:
+        """Where the data area begins."""
+        return PAGE + 2 * self.checkpoint_bytes
+
+    @property
+    def tail(self) -> int:
+        """Where the data area ends and the tail begins."""
+        return self.block_bytes - PAGE
+
+
+# -- control file -----------------------------------------------------------------------------
+
+
+class BlockPlace(msgspec.Struct, frozen=True):
+    """One block as the control file lists it; `path` is relative to the queue's folder, or not."""
+
+    number: int
+    path: str
+
+
+class Control(msgspec.Struct, frozen=True):
+    """What the control file says: the queue's identity, and number, size and path of its blocks."""
+
+    queue_id: str
+    block_bytes: int
+    created_ns: int
+    blocks: tuple[BlockPlace, ...]
+
+
+def pack_control(control: Control) -> bytes:
+    """The control file's bytes."""
+    body = msgspec.json.encode(control)
+    return CONTROL.pack(CONTROL_MAGIC, VERSION, VERSION, len(body), crc32c(body)) + body
+
+
+def parse_control(data: bytes) -> tuple[Reading, Control | None]:
+    """What a control file says; None where it cannot be believed."""
+    if len(data) < CONTROL.size:
+        return Reading.DAMAGED, None
+    magic, _, compatible, size, crc = CONTROL.unpack_from(data)
+    body = data[CONTROL.size : CONTROL.size + size]
+    if magic != CONTROL_MAGIC:
+        return Reading.FOREIGN, None
+    if compatible > VERSION:
+        return Reading.NEWER, None
+    if len(body) != size or crc32c(body) != crc:
+        return Reading.DAMAGED, None
+    try:
+        control = msgspec.json.decode(body, type=Control)
+        Geometry(control.block_bytes)
+        bytes.fromhex(control.queue_id)
+    except (msgspec.MsgspecError, ConfigError, ValueError):
+        return Reading.DAMAGED, None
+    return Reading.GOOD, control
+
+
+# -- header and tail --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class BlockHeader:
+    """What a block says of itself, at its start and once more at its end."""
+
+    queue_id: bytes
+    block: int
+    geometry: Geometry
+    created_ns: int
+
+
+def pack_header(header: BlockHeader, magic: bytes = HEADER_MAGIC) -> bytes:
+    """Header (or, with its magic, tail) as one page."""
+    geometry = header.geometry
+    head = HEADER.pack(
+        magic, VERSION, VERSION, header.block, header.queue_id, geometry.block_bytes,
+        *geometry.checkpoints, geometry.checkpoint_bytes, geometry.data, geometry.tail,
+        header.created_ns, geometry.items_max, 0,
+    )[:-CRC_BYTES]  # fmt: skip
+    return (head + struct.pack("<I", crc32c(head))).ljust(PAGE, b"\0")
+
+
+def parse_header(
+    page: bytes, queue_id: bytes, block: int, magic: bytes = HEADER_MAGIC
+) -> tuple[Reading, BlockHeader | None]:
+    """Header (or tail) of block `block` of this queue; what is not good is None."""
+    if not any(page):
+        return Reading.BLANK, None
+    if len(page) < HEADER.size:
+        return Reading.DAMAGED, None
+    found, _, compatible, number, queue, size, *places, created_ns, items, crc = HEADER.unpack_from(
+        page
+    )
+    if crc32c(page[: HEADER.size - CRC_BYTES]) != crc or found != magic:
+        return Reading.DAMAGED, None
+    if compatible > VERSION:
+        return Reading.NEWER, None
+    if queue != queue_id or number != block:
+        return Reading.FOREIGN, None
+    try:
+        geometry = Geometry(size)
+    except ConfigError:
+        return Reading.DAMAGED, None
+    wanted = [*geometry.checkpoints, geometry.checkpoint_bytes, geometry.data, geometry.tail]
+    if places != wanted or items != geometry.items_max:
+        return Reading.DAMAGED, None
+    return Reading.GOOD, BlockHeader(queue, number, geometry, created_ns)
+
+
+# -- checkpoints ------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Roll:
+    """From where to roll forward: every block's checkpoint has what was journalled before."""
+
+    sequence: int = 0
+    incarnation: int = 0
+    offset: int = 0
+    chain: int = 0
+
+
+@dataclass(slots=True)
+class Checkpoint:
+    """A block's state, as far as it was journalled when this was written.
+
+    `serial`: of two checkpoints the higher one is later. `incarnation`: the block's use, the
+    higher the later in the stream; 0: not used yet. `ordinals` and `offsets`: the first item
+    (counted from `first_id`) and the position of each segment with items. `statuses`: one byte an
+    item. `end`: where the block's next segment goes. `last_sequence`: its last segment's.
+    """
+
+    queue_id: bytes
+    block: int
+    serial: int = 0
+    incarnation: int = 0
+    stamp_ns: int = 0
+    first_id: int = 1
+    next_id: int = 1
+    end: int = 0
+    first_stamp_ns: int = 0
+    last_stamp_ns: int = 0
+    last_sequence: int = 0
+    active: int = 0
+    roll: Roll = field(default_factory=Roll)
+    ordinals: list[int] = field(default_factory=list)
+    offsets: list[int] = field(default_factory=list)
+    statuses: bytes = b""
+
+
+def pack_checkpoint(checkpoint: Checkpoint) -> bytes:
+    """A checkpoint's bytes, whole pages."""
+    c, roll = checkpoint, checkpoint.roll
+    head = CHECKPOINT.pack(
+        CHECKPOINT_MAGIC, VERSION, CHECKPOINT.size, c.queue_id, c.block, len(c.statuses),
+        len(c.ordinals), c.active, c.serial, c.incarnation, c.stamp_ns, c.first_id, c.next_id,
+        c.end, c.first_stamp_ns, c.last_stamp_ns, c.last_sequence, roll.sequence,
+        roll.incarnation, roll.offset // PAGE, roll.chain,
+    )  # fmt: skip
+    index = struct.pack(
+        f"<{2 * len(c.ordinals)}I", *c.ordinals, *(offset // PAGE for offset in c.offsets)
+    )
+    content = head + index + c.statuses
+    size = pages(len(content) + CRC_BYTES)
+    return (content + struct.pack("<I", crc32c(content))).ljust(size, b"\0")
+
+
+def parse_checkpoint(
+    data: bytes, queue_id: bytes, block: int, geometry: Geometry
+) -> tuple[Reading, Checkpoint | None]:
+    """The checkpoint in one of a block's two places; what is not good is None."""
+    if not any(data[: CHECKPOINT.size]):
+        return Reading.BLANK, None
+    if len(data) < CHECKPOINT.size:
+        return Reading.DAMAGED, None
+    magic, version, head_bytes, queue, number, items, segments, active, *rest = (
+        CHECKPOINT.unpack_from(data)
+    )
+    index_at = CHECKPOINT.size
+    statuses_at = index_at + INDEX_ENTRY_BYTES * segments
+    end = statuses_at + items
+    if magic != CHECKPOINT_MAGIC or head_bytes != CHECKPOINT.size or end + CRC_BYTES > len(data):
+        return Reading.DAMAGED, None
+    if crc32c(data[:end]) != int.from_bytes(data[end : end + CRC_BYTES], "little"):
+        return Reading.DAMAGED, None
+    if version > VERSION:
+        return Reading.NEWER, None
+    if queue != queue_id or number != block:
+        return Reading.FOREIGN, None
+    *fields, sequence, incarnation, roll_page, chain = rest
+    index = struct.unpack_from(f"<{2 * segments}I", data, index_at)
+    return Reading.GOOD, Checkpoint(
+        queue, number, *fields, active,
+        Roll(sequence, incarnation, roll_page * PAGE, chain),
+        list(index[:segments]), [page * PAGE for page in index[segments:]],
+        bytes(data[statuses_at:end]),
+    )  # fmt: skip

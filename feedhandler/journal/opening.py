@@ -1,0 +1,63 @@
+"""Opening a queue: made where none is, recovered where one is, tidied up before anything is added.
+
+What it is for: the one way from a folder to a `Store` with its `Delivery`, for the product and for
+simulated disks alike. What it leaves to others: who may open (`owner.py`) and threads (`queue.py`).
+"""
+
+import os
+from dataclasses import dataclass
+
+from feedhandler.journal.delivery import Delivery
+from feedhandler.journal.ended import NAME as ENDED_NAME
+from feedhandler.journal.ended import Ended
+from feedhandler.journal.files import Create, Files, Replace, carry_out
+from feedhandler.journal.layout import pages
+from feedhandler.journal.recovery import RecoveryReport, control_path, recover
+from feedhandler.journal.settings import QueueSettings
+from feedhandler.journal.store import Store, creation
+
+#: Without trading days, ids are known for this long after their block was used anew.
+KEEP_NS = 24 * 3600 * 1_000_000_000
+#: More of the file `ended` is not read: it is made anew every day.
+ENDED_BYTES_MAX = 1 << 30
+
+
+@dataclass(slots=True)
+class Opened:
+    """A queue ready for use: its writing and its reading side, what recovery found, and the ids
+    that expired by it."""
+
+    store: Store
+    delivery: Delivery
+    report: RecoveryReport
+    expired: list[int]
+
+
+def open_store(
+    files: Files, folder: str, settings: QueueSettings, queue_id: bytes, now_ns: int
+) -> Opened:
+    """The queue in `folder`; `queue_id` (16 random bytes) is what a new one is known by. Raises
+    `PeerError` (a file that cannot be believed), `OSError`."""
+    if not files.exists(control_path(folder)):
+        steps, _ = creation(folder, settings, queue_id, now_ns)
+        carry_out(files, steps)
+    found = recover(files, folder)
+    since_ns = settings.day_began_ns(now_ns) or now_ns - KEEP_NS
+    ended = Ended(found.queue_id)
+    path = os.path.join(folder, ENDED_NAME)
+    if not files.exists(path):
+        carry_out(files, [Create(path, 0)])
+    data = files.pread(path, ENDED_BYTES_MAX, 0)
+    shorter = ended.load(data, since_ns)
+    if shorter is not None:
+        carry_out(files, [Replace(path, shorter)])
+        data = shorter
+    store = Store(found, settings, ended)
+    store.ended_end = pages(len(data))
+    carry_out(files, store.tidy(found.report.torn))
+    delivery = Delivery(store, files)
+    expired = delivery.expire(day) if (day := settings.day_began_ns(now_ns)) else []
+    while (flush := store.seal(now_ns)) is not None:
+        carry_out(files, flush.steps)
+        store.settle()
+    return Opened(store, delivery, found.report, expired)

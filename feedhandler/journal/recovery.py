@@ -1,0 +1,343 @@
+"""Reading a queue back: control file, blocks, checkpoints, then roll forward to the last segment.
+
+What it is for: after a crash, after a stop, and for who only looks (`verify`, `list`): it writes
+nothing. In the source's order (section 2.4): the control file names the blocks; each block's header
+and tail say whether it is what it should be; the latest valid checkpoint says from where to roll
+forward; each segment from there on is checked and its items and status changes are applied.
+
+What each thing that does not verify means:
+
+    the end of the newest block's data   a write that was under way: cut off, nothing acknowledged
+    a segment before its last one        damage: told, gone on behind it; its items are DAMAGED
+    an item                              damage: that item is DAMAGED, told
+    one checkpoint                       the other one counts, and what was journalled since
+    both                                 the block is read from its first segment, told
+    header or tail                       the other one counts; neither: the control file; told
+    another queue's, a later format's, a missing or a short file: refused
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from feedhandler.codecs.errors import PeerError, UsageError
+from feedhandler.journal.block import Block
+from feedhandler.journal.files import Files
+from feedhandler.journal.layout import (
+    CONTROL_BYTES_MAX,
+    HEADER_MAGIC,
+    PAGE,
+    TAIL_MAGIC,
+    BlockPlace,
+    Checkpoint,
+    Control,
+    Geometry,
+    Reading,
+    Roll,
+    Status,
+    parse_checkpoint,
+    parse_control,
+    parse_header,
+)
+from feedhandler.journal.segments import HEAD, Place, Segment, find_segment, parse_segment
+
+CONTROL_NAME = "control"
+
+
+@dataclass(slots=True)
+class RecoveryReport:
+    """What recovery did: segments, items and status changes that were rolled forward over;
+    whether an unfinished write was cut off; `items_damaged` and `changes_damaged` that do not
+    verify; and `problems`, a line each, for everything that should not be so."""
+
+    segments: int = 0
+    items: int = 0
+    changes: int = 0
+    torn: bool = False
+    items_damaged: int = 0
+    changes_damaged: int = 0
+    segments_lost: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Recovered:
+    """A queue as it stands on disk. `live`: blocks in use, in the stream's order."""
+
+    folder: str
+    control: Control
+    geometry: Geometry
+    blocks: list[Block]
+    live: list[Block]
+    next_id: int
+    sequence: int
+    chain: int
+    serial: int
+    incarnation: int
+    roll: Roll
+    report: RecoveryReport
+
+    @property
+    def queue_id(self) -> bytes:
+        """What tells this queue's bytes from others'."""
+        return bytes.fromhex(self.control.queue_id)
+
+
+@dataclass(slots=True)
+class _Read:
+    """A block as its checkpoints have it. `suspect`: one of them does not verify; `rebuilt`:
+    neither can be used, everything has to come from the segments."""
+
+    block: Block
+    state: Checkpoint
+    suspect: bool = False
+    rebuilt: bool = False
+
+
+def control_path(folder: str) -> str:
+    """Where a queue's control file is."""
+    return os.path.join(folder, CONTROL_NAME)
+
+
+def block_path(folder: str, place: BlockPlace) -> str:
+    """Where a block of the queue in `folder` is."""
+    return os.path.join(folder, place.path)
+
+
+def read_control(files: Files, folder: str) -> Control:
+    """The control file. Raises `UsageError` where none is, `PeerError` where it is not to be
+    believed."""
+    path = control_path(folder)
+    if not files.exists(path):
+        raise UsageError(f"{folder}: no queue here", "its folder has a file `control`")
+    reading, control = parse_control(files.pread(path, CONTROL_BYTES_MAX, 0))
+    if control is None:
+        raise refusal(path, reading, "`feedhandler queue repair` makes it anew from the blocks")
+    return control
+
+
+def refusal(path: str, reading: Reading, hint: str) -> PeerError:
+    """Why a file is not used."""
+    words = {
+        Reading.NEWER: ("was written by a later version", "use that version or a newer one"),
+        Reading.FOREIGN: ("belongs to another queue", "give the queue its own files back"),
+        Reading.BLANK: ("is empty", hint),
+    }
+    reason, remedy = words.get(reading, ("is damaged", hint))
+    return PeerError(f"{path}: {reason}", remedy)
+
+
+def recover(
+    files: Files, folder: str, advance: Callable[[int], None] = lambda count: None
+) -> Recovered:
+    """The queue in `folder`; `advance(1)` is called for each block read. Raises `UsageError`,
+    `PeerError`, `OSError`."""
+    control = read_control(files, folder)
+    report = RecoveryReport()
+    read = []
+    for place in control.blocks:
+        read.append(_read_block(files, folder, control, place, report))
+        advance(1)
+    read.sort(key=lambda one: one.block.incarnation)
+    newest = max((one.state for one in read), key=lambda state: state.serial, default=None)
+    assert newest is not None
+    live = [one.block for one in read if one.block.incarnation]
+    recovered = Recovered(
+        folder, control, Geometry(control.block_bytes),
+        sorted((one.block for one in read), key=lambda block: block.number), live,
+        newest.next_id, newest.roll.sequence, newest.roll.chain, newest.serial,
+        max(block.incarnation for block in (one.block for one in read)), newest.roll, report,
+    )  # fmt: skip
+    for one in read:
+        if one.rebuilt or one.suspect:
+            recovered.roll = _earlier(recovered.roll, one)
+    _roll_forward(files, recovered, newest.roll)
+    recovered.next_id = max([recovered.next_id, *(block.next_id for block in live)])
+    return recovered
+
+
+def _earlier(roll: Roll, one: _Read) -> Roll:
+    """The earlier of two starts: `roll`, and what a block with a bad checkpoint needs."""
+    if one.rebuilt:
+        own = Roll(one.block.last_sequence, one.block.incarnation, one.block.geometry.data)
+    else:
+        own = one.state.roll
+    return own if own.sequence < roll.sequence else roll
+
+
+# -- one block --------------------------------------------------------------------------------
+
+
+def _read_block(
+    files: Files, folder: str, control: Control, place: BlockPlace, report: RecoveryReport
+) -> _Read:
+    path = block_path(folder, place)
+    queue_id = bytes.fromhex(control.queue_id)
+    geometry = Geometry(control.block_bytes)
+    if not files.exists(path):
+        raise PeerError(f"{path}: a block of the queue is missing", "put the file back")
+    if len(files.pread(path, 1, geometry.block_bytes - 1)) != 1:
+        raise PeerError(
+            f"{path}: shorter than the block's {geometry.block_bytes:,} bytes",
+            "put the whole file back",
+        )
+    for offset, magic, name in ((0, HEADER_MAGIC, "header"), (geometry.tail, TAIL_MAGIC, "tail")):
+        reading, _ = parse_header(files.pread(path, PAGE, offset), queue_id, place.number, magic)
+        if reading in (Reading.FOREIGN, Reading.NEWER):
+            raise refusal(path, reading, "")
+        if reading is not Reading.GOOD:
+            report.problems.append(f"{path}: its {name} is damaged")
+    states: list[Checkpoint | None] = []
+    suspect = False
+    for slot, offset in enumerate(geometry.checkpoints):
+        data = files.pread(path, geometry.checkpoint_bytes, offset)
+        reading, state = parse_checkpoint(data, queue_id, place.number, geometry)
+        if reading in (Reading.FOREIGN, Reading.NEWER):
+            raise refusal(path, reading, "")
+        if reading is Reading.DAMAGED:
+            suspect = True
+            report.problems.append(
+                f"{path}: checkpoint {slot + 1} does not verify (a write that was cut short, or"
+                " damage); the other one counts"
+            )
+        states.append(state)
+    return _chosen(files, path, geometry, queue_id, place.number, states, suspect, report)
+
+
+def _chosen(
+    files: Files, path: str, geometry: Geometry, queue_id: bytes, number: int,
+    states: list[Checkpoint | None], suspect: bool, report: RecoveryReport,
+) -> _Read:  # fmt: skip
+    """The block with the later of its checkpoints, or as its first segment has it."""
+    first, second = (state.serial if state else -1 for state in states)
+    best = 0 if first > second else 1
+    state = states[best]
+    if suspect or state is None:
+        page = files.pread(path, geometry.tail - geometry.data, geometry.data)
+        segment = _first_segment(memoryview(page), queue_id, number)
+        known = state.incarnation if state else 0
+        if segment is not None and segment.incarnation > known:
+            report.problems.append(f"{path}: no checkpoint can be used, all segments are read")
+            blank = Checkpoint(
+                queue_id, number, incarnation=segment.incarnation, first_id=segment.first_id,
+                last_sequence=segment.sequence - 1,
+            )  # fmt: skip
+            block = Block(queue_id, path, geometry, blank)
+            block.uncovered = [1, 1]
+            return _Read(block, Checkpoint(queue_id, number), True, True)
+    if state is None:
+        state = Checkpoint(queue_id, number)
+    block = Block(queue_id, path, geometry, state)
+    block.slot = 1 - best
+    # What the older one lacks is not known: enough that it is written before it is needed.
+    block.uncovered[1 - best] = 1
+    return _Read(block, state, suspect)
+
+
+def _first_segment(data: memoryview, queue_id: bytes, number: int) -> Segment | None:
+    """The segment at the start of a block's data, of whatever use."""
+    incarnation = HEAD.unpack_from(data, 0)[3]
+    return parse_segment(data, 0, Place(queue_id, number, incarnation))
+
+
+# -- roll forward -----------------------------------------------------------------------------
+
+
+def _roll_forward(files: Files, recovered: Recovered, newest: Roll) -> None:
+    """Apply what was journalled from `recovered.roll` on. Up to where the `newest` checkpoint
+    starts, segments may be missing: their blocks were used anew, nothing in them was wanted."""
+    roll = recovered.roll
+    recovered.sequence, recovered.chain = roll.sequence, roll.chain
+    for block in recovered.live:
+        if block.incarnation < roll.incarnation:
+            continue
+        start = roll.offset if block.incarnation == roll.incarnation else block.geometry.data
+        _roll_block(files, recovered, block, start, newest.sequence)
+    if recovered.live:
+        recovered.report.torn = _torn(files, recovered.live[-1])
+    if recovered.sequence < newest.sequence:
+        recovered.sequence, recovered.chain = newest.sequence, newest.chain
+
+
+def _roll_block(files: Files, recovered: Recovered, block: Block, start: int, known: int) -> None:
+    """Apply the segments of one block from `start` on."""
+    tail = block.geometry.tail
+    data = memoryview(files.pread(block.path, tail - start, start))
+    at = 0
+    while at < len(data):
+        segment = parse_segment(data, at, block.place)
+        if segment is None or segment.sequence <= recovered.sequence:
+            segment = find_segment(data, at + PAGE, block.place, recovered.sequence)
+            if segment is None:
+                return
+        _check_order(recovered, block, segment, known)
+        _apply(recovered, block, segment, start + segment.at)
+        at = segment.at + segment.length
+
+
+def _check_order(recovered: Recovered, block: Block, segment: Segment, known: int) -> None:
+    """Tell what lies between this segment and the one before."""
+    report = recovered.report
+    lost = segment.sequence - 1 - max(recovered.sequence, min(known, segment.sequence - 1))
+    if lost:
+        report.segments_lost += lost
+        report.problems.append(
+            f"{block.path}: {lost} segment(s) before sequence {segment.sequence} do not verify"
+        )
+    elif (
+        segment.sequence == recovered.sequence + 1
+        and recovered.chain
+        and segment.previous != recovered.chain
+    ):
+        report.problems.append(
+            f"{block.path}: segment {segment.sequence} does not follow the one before"
+        )
+
+
+def _apply(recovered: Recovered, block: Block, segment: Segment, offset: int) -> None:
+    """Take in one segment's items and status changes."""
+    report = recovered.report
+    recovered.sequence, recovered.chain = segment.sequence, segment.crc
+    report.segments += 1
+    if offset >= block.end:
+        block.end = offset
+        lost = segment.first_id - block.next_id if segment.item_count else 0
+        block.add_segment(
+            segment.length, segment.first_id, segment.item_count, segment.stamp_ns,
+            segment.sequence,
+        )  # fmt: skip
+        for ordinal in segment.damaged:
+            block.mark(segment.first_id + ordinal, Status.DAMAGED, segment.sequence)
+        report.items += segment.item_count
+        report.items_damaged += len(segment.damaged) + max(lost, 0)
+    for first, count, status in segment.statuses:
+        report.changes += mark_range(recovered.live, first, count, status, segment.sequence)
+    report.changes_damaged += segment.statuses_lost
+    if segment.repaired or not segment.whole or segment.damaged or segment.statuses_lost:
+        report.problems.append(
+            f"{block.path}: segment {segment.sequence} is damaged: {len(segment.damaged)} item(s)"
+            f" and {segment.statuses_lost} status record(s) do not verify"
+        )
+
+
+def mark_range(live: list[Block], first: int, count: int, status: int, sequence: int) -> int:
+    """Pending items of `count` ids from `first` on become `status`; how many those were."""
+    marked = 0
+    for block in live:
+        low, high = max(first, block.first_id), min(first + count, block.next_id)
+        for number in range(low, high):
+            marked += block.mark(number, status, sequence)
+    return marked
+
+
+def _torn(files: Files, block: Block) -> bool:
+    """Whether behind the block's last segment stands something that is none of an earlier use."""
+    if block.end >= block.geometry.tail:
+        return False
+    rest = memoryview(files.pread(block.path, block.geometry.tail - block.end, block.end))
+    if not any(rest[:PAGE]):
+        return False
+    incarnation = HEAD.unpack_from(rest, 0)[3]
+    if incarnation >= block.incarnation:
+        return True
+    return parse_segment(rest, 0, Place(block.queue_id, block.number, incarnation)) is None

@@ -1,0 +1,94 @@
+"""What may be set of a queue, with its reasons."""
+
+import datetime
+import zoneinfo
+from dataclasses import dataclass
+
+from feedhandler.codecs.errors import ConfigError
+from feedhandler.journal.layout import PAGE, Geometry
+from feedhandler.journal.segments import segment_bytes
+
+DURABLE, FAST = "durable", "fast"
+#: No folder of blocks grows beyond so many: their status maps are in memory.
+BLOCKS_LIMIT = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSettings:
+    """Settings of one queue; raises `ConfigError` where one makes no sense.
+
+    `block_bytes`: size of each block; counts when the queue is made. `blocks`: how many are made
+    then. `blocks_max`: the queue grows to so many, then `put` waits. `paths`: folders that blocks
+    are spread over, in turn; none: the queue's own. `journal_bytes`: what one segment takes at
+    most, unless a single item is larger. `journal_max_us`: how long an item waits for others at
+    most while the disk is idle; it does not wait at all once the sync before has returned.
+    `waiting_bytes_max`: what may wait in memory for the disk; then `put` waits. `checkpoint_bytes`:
+    so much is journalled between two checkpoints, which is what recovery has to read.
+    `durability`: "durable" acknowledges after fdatasync, "fast" after write: that survives the
+    process, not the machine. `day_zone`: where trading days end (at `day_end`, "HH:MM"), and with
+    them what is undelivered; "": it stays for ever.
+    """
+
+    block_bytes: int = 64 << 20
+    blocks: int = 2
+    blocks_max: int = 64
+    paths: tuple[str, ...] = ()
+    journal_bytes: int = 256 << 10
+    journal_max_us: int = 500
+    waiting_bytes_max: int = 16 << 20
+    checkpoint_bytes: int = 32 << 20
+    durability: str = DURABLE
+    day_zone: str = ""
+    day_end: str = "00:00"
+
+    def __post_init__(self) -> None:
+        geometry = Geometry(self.block_bytes)
+        if self.durability not in (DURABLE, FAST):
+            raise ConfigError(f"durability = {self.durability!r}", f'take "{DURABLE}" or "{FAST}"')
+        if not 2 <= self.blocks <= self.blocks_max <= BLOCKS_LIMIT:
+            raise ConfigError(
+                f"blocks = {self.blocks}, blocks_max = {self.blocks_max}",
+                f"2 <= blocks <= blocks_max <= {BLOCKS_LIMIT}",
+            )
+        if not PAGE <= self.journal_bytes <= geometry.tail - geometry.data:
+            raise ConfigError(
+                f"journal_bytes = {self.journal_bytes:,}",
+                f"take {PAGE:,} to the data area's {geometry.tail - geometry.data:,}",
+            )
+        for name in ("journal_max_us", "waiting_bytes_max", "checkpoint_bytes"):
+            if getattr(self, name) < 0:
+                raise ConfigError(f"{name} = {getattr(self, name)}", "take 0 or more")
+        if self.day_zone:
+            self._check_day()
+
+    def _check_day(self) -> None:
+        try:
+            zoneinfo.ZoneInfo(self.day_zone)
+            datetime.time.fromisoformat(self.day_end)
+        except (zoneinfo.ZoneInfoNotFoundError, ValueError) as error:
+            raise ConfigError(
+                f"day_zone = {self.day_zone!r}, day_end = {self.day_end!r}: {error}",
+                'take a zone as "Europe/Paris" and a time as "17:40"',
+            ) from None
+
+    @property
+    def durable(self) -> bool:
+        """Whether acknowledged means on the disk."""
+        return self.durability == DURABLE
+
+    def day_began_ns(self, now_ns: int) -> int:
+        """When the trading day of `now_ns` began, ns since 1970; 0 where days do not end."""
+        if not self.day_zone:
+            return 0
+        zone = zoneinfo.ZoneInfo(self.day_zone)
+        at = datetime.time.fromisoformat(self.day_end)
+        now = datetime.datetime.fromtimestamp(now_ns // 1_000_000_000, zone)
+        began = datetime.datetime.combine(now.date(), at, zone)
+        if began > now:
+            began = datetime.datetime.combine(now.date() - datetime.timedelta(days=1), at, zone)
+        return int(began.timestamp()) * 1_000_000_000
+
+
+def item_bytes_max(geometry: Geometry) -> int:
+    """The largest item that a block can hold: it would be alone in its data area."""
+    return geometry.tail - geometry.data - segment_bytes(1, 0, 0)

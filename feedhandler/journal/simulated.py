@@ -1,0 +1,175 @@
+"""A disk of its own for a queue: it fails where it is told to, and its power can be cut.
+
+Fault model. Every call that changes something has a number. Before each of them `before_call` is
+told, so that a test can look at what a power cut there would leave. `faults` says which call fails
+and how: an `OSError` before anything is done, a write that does half, an interrupted call.
+
+A power cut (`after_power_cut`) keeps what was synced. Of what was not, each sector of 512 bytes is
+drawn for itself: written, dropped (its bytes are as before), torn (its first part written), zeroed,
+or garbage. Names are kept or not likewise: a file that was created or renamed since its folder was
+synced may have either name's content; no other name is harmed. `decay` flips one bit.
+"""
+
+import errno
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+SECTOR = 512
+#: What may become of a sector that was not synced.
+FATES = ("written", "dropped", "torn", "zeroed", "garbage")
+
+
+@dataclass(slots=True)
+class _File:
+    """Bytes as the process sees them, those on the disk, and the sectors that differ."""
+
+    content: bytearray = field(default_factory=bytearray)
+    durable: bytearray = field(default_factory=bytearray)
+    unsynced: set[int] = field(default_factory=set)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What happens at call `at` (the first is 1), and at every one after it with `for_good`.
+
+    `kind`: "short" (a write does half), or an error's name ("EIO", "ENOSPC", "EINTR").
+    """
+
+    at: int
+    kind: str = "EIO"
+    for_good: bool = False
+
+
+class SimulatedDisk:
+    """`Files` in memory; see the module."""
+
+    def __init__(self, before_call: Callable[[str], None] = lambda name: None) -> None:
+        self.before_call = before_call
+        self.fault: Fault | None = None
+        self.calls = 0
+        self._files: dict[str, _File] = {}
+        self._durable_names: dict[str, _File] = {}
+
+    # -- calls of a queue -------------------------------------------------------------------
+
+    def create(self, path: str) -> None:
+        self._call("create")
+        self._files[path] = _File()
+
+    def exists(self, path: str) -> bool:
+        return path in self._files
+
+    def pread(self, path: str, count: int, offset: int) -> bytes:
+        return bytes(self._files[path].content[offset : offset + count])
+
+    def pwrite(self, path: str, data: memoryview, offset: int) -> int:
+        fault = self._call("pwrite")
+        count = len(data)
+        if fault == "short":
+            count = max(count // 2, 1)
+        file = self._files[path]
+        end = offset + count
+        if end > len(file.content):
+            file.content.extend(bytes(end - len(file.content)))
+        file.content[offset:end] = data[:count]
+        file.unsynced.update(range(offset // SECTOR, -(-end // SECTOR)))
+        return count
+
+    def sync(self, path: str) -> None:
+        self._call("sync")
+        file = self._files[path]
+        file.durable.extend(bytes(len(file.content) - len(file.durable)))
+        for sector in file.unsynced:
+            at = sector * SECTOR
+            file.durable[at : at + SECTOR] = file.content[at : at + SECTOR]
+        file.unsynced.clear()
+
+    def rename(self, old: str, new: str) -> None:
+        self._call("rename")
+        self._files[new] = self._files.pop(old)
+
+    def remove(self, path: str) -> None:
+        self._call("remove")
+        del self._files[path]
+
+    def sync_folder(self, path: str) -> None:
+        self._call("sync_folder")
+        self._durable_names = dict(self._files)
+
+    def close(self) -> None:
+        """Nothing is kept open here."""
+
+    def _call(self, name: str) -> str:
+        """Count a call; what is wrong with it. Raises `OSError` where it fails."""
+        self.before_call(name)
+        self.calls += 1
+        fault = self.fault
+        if fault is None or not (
+            self.calls == fault.at or (fault.for_good and self.calls > fault.at)
+        ):
+            return ""
+        if fault.kind != "short":
+            number = getattr(errno, fault.kind)
+            raise OSError(number, f"simulated {fault.kind} of {name}")
+        return fault.kind
+
+    # -- what can happen to a disk ----------------------------------------------------------
+
+    def after_power_cut(self, draw: random.Random) -> "SimulatedDisk":
+        """The disk as it is found after the power was cut now; this one goes on unharmed."""
+        found = SimulatedDisk()
+        weights = [draw.choice((0, 1, 1, 4)) for _ in FATES]
+        if not any(weights):
+            weights[0] = 1
+        for path in sorted(self._files.keys() | self._durable_names.keys()):
+            now, before = self._files.get(path), self._durable_names.get(path)
+            file = now if now is before else draw.choice((now, before))
+            if file is not None:
+                survived = _survived(file, draw, weights)
+                found._files[path] = _File(survived, bytearray(survived))
+        found._durable_names = dict(found._files)
+        return found
+
+    def copy(self) -> "SimulatedDisk":
+        """The same disk, all of it synced."""
+        other = SimulatedDisk()
+        for path, file in self._files.items():
+            other._files[path] = _File(bytearray(file.content), bytearray(file.content))
+        other._durable_names = dict(other._files)
+        return other
+
+    def decay(self, path: str, bit: int) -> None:
+        """Flip one bit of a file."""
+        self._files[path].content[bit // 8] ^= 1 << bit % 8
+
+    def size(self, path: str) -> int:
+        """A file's bytes."""
+        return len(self._files[path].content)
+
+    def paths(self) -> list[str]:
+        """Every file."""
+        return sorted(self._files)
+
+
+def _survived(file: _File, draw: random.Random, weights: list[int]) -> bytearray:
+    """A file's bytes after the power was cut."""
+    if not file.unsynced:
+        return bytearray(file.durable)
+    survived = bytearray(file.durable)
+    for sector in sorted(file.unsynced):
+        fate = draw.choices(FATES, weights)[0]
+        if fate == "dropped":
+            continue
+        at = sector * SECTOR
+        new = file.content[at : at + SECTOR]
+        if fate == "torn":
+            new = new[: draw.randrange(SECTOR)]
+        elif fate == "zeroed":
+            new = bytes(len(new))
+        elif fate == "garbage":
+            new = draw.randbytes(len(new))
+        if at + len(new) > len(survived):
+            survived.extend(bytes(at + len(new) - len(survived)))
+        survived[at : at + len(new)] = new
+    return survived

@@ -1,0 +1,440 @@
+"""A queue's journal and its blocks: what is written where and when, as steps for others to do.
+
+What it is for: `add` takes contents into the journal and gives them ids, `mark` takes status
+changes; `seal` makes a segment out of what waits and plans the writes and syncs that make it
+durable (`Flush`); once somebody has done them, `settle` makes it count. One flush at a time: so
+whatever does not verify behind the last good segment was never acknowledged.
+
+When the block is full the next one is begun: a free one, or one in which nothing is pending. Before
+a block is used anew everything that only its status records knew is in the checkpoints of the
+blocks concerned, in both of each, and what its items became is in the file `ended`. Where no block
+can be had, items wait and status changes are still taken: when there is no room for them either,
+checkpoints are written in their place.
+
+A round of checkpoints (every `checkpoint_bytes`, and with each new block) writes each block whose
+checkpoints lack something, syncs it, and only then the newest block's, which says: roll forward
+from here.
+
+No I/O and no clock: the time comes as an argument, steps are done by the caller
+(`files.carry_out`). A step that fails ends the store's life: what is in memory may then be ahead of
+the disk.
+"""
+
+import os
+from dataclasses import dataclass, field
+
+from feedhandler.codecs.errors import UsageError
+from feedhandler.journal.block import Block
+from feedhandler.journal.ended import NAME as ENDED_NAME
+from feedhandler.journal.ended import Ended, runs_of
+from feedhandler.journal.files import Create, Replace, Step, Sync, Write
+from feedhandler.journal.layout import (
+    PAGE,
+    TAIL_MAGIC,
+    BlockHeader,
+    BlockPlace,
+    Checkpoint,
+    Control,
+    Geometry,
+    Roll,
+    pack_checkpoint,
+    pack_control,
+    pack_header,
+)
+from feedhandler.journal.recovery import Recovered, block_path, control_path
+from feedhandler.journal.segments import ENTRY_BYTES, build_segment, segment_bytes
+from feedhandler.journal.settings import QueueSettings, item_bytes_max
+
+#: Status records that one segment takes at most: more wait for the next.
+MARKS_MAX = 4096
+#: Behind a write that was cut off so much is made blank, so that the next look finds an end.
+BLANK_BYTES_MAX = 4 << 20
+BLOCK_NAME = "block-{:06}.queue"
+
+
+@dataclass(slots=True)
+class Flush:
+    """One segment on its way to the disk: `steps` are to be done in order, then `settle`.
+
+    `next_id`: ids below are durable afterwards; `marks_end`: so many status changes are (counted
+    from the queue's opening).
+    """
+
+    steps: list[Step]
+    next_id: int
+    marks_end: int
+    length: int = 0
+    items: int = 0
+    first_id: int = 0
+    stamp_ns: int = 0
+    crc: int = 0
+    content_bytes: int = 0
+
+
+@dataclass(slots=True)
+class Growth:
+    """A new block on its way: `steps`, then `grown`."""
+
+    steps: list[Step]
+    control: Control
+    block: Block
+
+
+@dataclass(slots=True)
+class Counts:
+    """What happened since the queue was opened."""
+
+    flushes: int = 0
+    items: int = 0
+    content_bytes: int = 0
+    journal_bytes: int = 0
+    changes: int = 0
+    rounds: int = 0
+    checkpoints: int = 0
+    blocks_reused: int = 0
+    blocks_grown: int = 0
+    stalls: int = 0
+
+
+def creation(
+    folder: str, settings: QueueSettings, queue_id: bytes, now_ns: int
+) -> tuple[list[Step], Control]:
+    """The steps that make a queue: its blocks, then the control file, which makes it one."""
+    geometry = Geometry(settings.block_bytes)
+    steps: list[Step] = []
+    places = []
+    for number in range(1, settings.blocks + 1):
+        place = _place(settings, number)
+        places.append(place)
+        steps += _new_block(block_path(folder, place), queue_id, number, geometry, now_ns)
+    control = Control(queue_id.hex(), settings.block_bytes, now_ns, tuple(places))
+    steps.append(Create(os.path.join(folder, ENDED_NAME), 0))
+    steps.append(Replace(control_path(folder), pack_control(control)))
+    return steps, control
+
+
+def _place(settings: QueueSettings, number: int) -> BlockPlace:
+    """Where block `number` goes: the configured folders in turn."""
+    name = BLOCK_NAME.format(number)
+    if settings.paths:
+        name = os.path.join(settings.paths[(number - 1) % len(settings.paths)], name)
+    return BlockPlace(number, name)
+
+
+def _new_block(
+    path: str, queue_id: bytes, number: int, geometry: Geometry, now_ns: int
+) -> list[Step]:
+    """A block, zero-filled, with header, tail and an empty checkpoint."""
+    header = BlockHeader(queue_id, number, geometry, now_ns)
+    free = Checkpoint(queue_id, number, stamp_ns=now_ns)
+    return [
+        Create(path, geometry.block_bytes),
+        Write(path, 0, pack_header(header)),
+        Write(path, geometry.tail, pack_header(header, TAIL_MAGIC)),
+        Write(path, geometry.checkpoints[0], pack_checkpoint(free)),
+        Sync(path),
+    ]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """What the journal holds."""
+
+    contents: list[bytes] = field(default_factory=list)
+    content_bytes: int = 0
+    marks: list[tuple[int, int, int]] = field(default_factory=list)
+
+
+class Store:
+    """The queue's writing side; see the module. `ended` knows ids below the live blocks."""
+
+    def __init__(self, found: Recovered, settings: QueueSettings, ended: Ended) -> None:
+        self.folder = found.folder
+        self.settings = settings
+        self.control = found.control
+        self.geometry = found.geometry
+        self.queue_id = found.queue_id
+        self.blocks = found.blocks
+        self.live = found.live
+        self.ended = ended
+        self.ended_end = 0
+        self.counts = Counts()
+        self.next_id = self.visible_end = found.next_id
+        self.sequence = found.sequence
+        self.chain = found.chain
+        self.serial = found.serial
+        self.incarnation = found.incarnation
+        self.roll = found.roll
+        self.stamp_ns = max((block.last_stamp_ns for block in self.live), default=0)
+        self.marks_added = 0
+        self.in_flight: Flush | None = None
+        self.growing = False
+        self._waiting = _Waiting()
+        self._since_checkpoint = 0
+        self._item_bytes_max = item_bytes_max(self.geometry)
+        self._data_bytes = self.geometry.tail - self.geometry.data
+
+    # -- taking in --------------------------------------------------------------------------
+
+    @property
+    def waiting_bytes(self) -> int:
+        """What waits for the disk, with what each item costs besides."""
+        return self._waiting.content_bytes
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether there is anything to seal."""
+        return bool(self._waiting.contents or self._waiting.marks)
+
+    @property
+    def full_segment(self) -> bool:
+        """Whether the journal has reached its size."""
+        return self._waiting.content_bytes >= self.settings.journal_bytes
+
+    def check_sizes(self, contents: list[bytes]) -> None:
+        """Raises `UsageError` where one of them is larger than a block can hold."""
+        if contents and max(map(len, contents)) > self._item_bytes_max:
+            raise UsageError(
+                f"an item of {max(map(len, contents)):,} bytes: a block of this queue holds at "
+                f"most {self._item_bytes_max:,}",
+                "make the queue anew with a larger block_bytes",
+            )
+
+    def add(self, contents: list[bytes]) -> int:
+        """Take items (whose sizes were checked) into the journal; the first one's id."""
+        first = self.next_id
+        self.next_id += len(contents)
+        waiting = self._waiting
+        waiting.contents += contents
+        waiting.content_bytes += sum(map(len, contents)) + ENTRY_BYTES * len(contents)
+        return first
+
+    def record(self, first: int, count: int, status: int) -> None:
+        """Take into the journal that these items, marked in their blocks, became `status`."""
+        marks = self._waiting.marks
+        self.counts.changes += count
+        if marks:
+            last_first, last_count, last_status = marks[-1]
+            if last_status == status and last_first + last_count == first:
+                marks[-1] = (last_first, last_count + count, status)
+                return
+        marks.append((first, count, status))
+        self.marks_added += 1
+
+    # -- writing ----------------------------------------------------------------------------
+
+    def seal(self, now_ns: int) -> Flush | None:
+        """Make a segment of what waits; None where nothing does, or no block has room for it."""
+        assert self.in_flight is None
+        waiting = self._waiting
+        if not self.has_waiting:
+            return None
+        self.stamp_ns = max(self.stamp_ns, now_ns)
+        marks = waiting.marks[:MARKS_MAX]
+        count, size = self._batch()
+        if segment_bytes(count, size, len(marks)) > self._data_bytes:
+            count = size = 0
+        steps: list[Step] = []
+        if not self._make_room(segment_bytes(count, size, len(marks)), count, steps):
+            self.counts.stalls += count > 0
+            if not marks:
+                return None
+            count = size = 0
+            if not self._fits(segment_bytes(0, 0, len(marks)), 0):
+                return self._recorded_by_checkpoints(marks)
+        self.in_flight = self._segment(count, size, marks, steps)
+        return self.in_flight
+
+    def settle(self) -> Flush:
+        """The flush's steps are done: its items may be had, its changes are on the disk."""
+        flush, self.in_flight = self.in_flight, None
+        assert flush is not None
+        counts = self.counts
+        counts.flushes += 1
+        if flush.length:
+            self.sequence += 1
+            self.chain = flush.crc
+            self.live[-1].add_segment(
+                flush.length, flush.first_id, flush.items, flush.stamp_ns, self.sequence
+            )
+            self.visible_end = flush.next_id
+            self._since_checkpoint += flush.length
+            counts.items += flush.items
+            counts.content_bytes += flush.content_bytes
+            counts.journal_bytes += flush.length
+        return flush
+
+    def _batch(self) -> tuple[int, int]:
+        """How many items go into the next segment, and their bytes: the journal's size, or one."""
+        waiting, limit = self._waiting, self.settings.journal_bytes
+        count_max = min(len(waiting.contents), self.geometry.items_max)
+        if waiting.content_bytes <= limit and count_max == len(waiting.contents):
+            return count_max, waiting.content_bytes - ENTRY_BYTES * count_max
+        count = size = 0
+        for content in waiting.contents[:count_max]:
+            if count and size + len(content) + ENTRY_BYTES * (count + 1) > limit:
+                break
+            size += len(content)
+            count += 1
+        return count, size
+
+    def _segment(
+        self, count: int, size: int, marks: list[tuple[int, int, int]], steps: list[Step]
+    ) -> Flush:
+        """The segment that comes next in the newest block."""
+        waiting, block = self._waiting, self.live[-1]
+        contents = waiting.contents[:count]
+        first_id = self.next_id - len(waiting.contents)
+        del waiting.contents[:count], waiting.marks[: len(marks)]
+        waiting.content_bytes -= size + ENTRY_BYTES * count
+        data, crc = build_segment(
+            block.place, self.sequence + 1, self.stamp_ns, self.chain, first_id, contents, marks
+        )
+        steps.append(Write(block.path, block.end, data))
+        if self.settings.durable:
+            steps.append(Sync(block.path))
+        return Flush(
+            steps, first_id + count, self.marks_added - len(waiting.marks), len(data), count,
+            first_id, self.stamp_ns, crc, size,
+        )  # fmt: skip
+
+    def _fits(self, length: int, items: int) -> bool:
+        return bool(self.live) and self.live[-1].has_room(length, items)
+
+    def _make_room(self, length: int, items: int, steps: list[Step]) -> bool:
+        """See to it that a segment fits into the newest block, and that checkpoints are due."""
+        if self._fits(length, items):
+            if self._since_checkpoint >= self.settings.checkpoint_bytes:
+                self.round(steps)
+            return True
+        return self._begin_block(steps)
+
+    def _recorded_by_checkpoints(self, marks: list[tuple[int, int, int]]) -> Flush:
+        """Status changes for which no block has room: checkpoints, in both places, have them."""
+        steps: list[Step] = []
+        del self._waiting.marks[: len(marks)]
+        for block in self.live:
+            while any(block.uncovered):
+                self._checkpoint(block, steps)
+        self.in_flight = Flush(steps, self.visible_end, self.marks_added - len(self._waiting.marks))
+        return self.in_flight
+
+    # -- checkpoints and blocks -------------------------------------------------------------
+
+    def _checkpoint(self, block: Block, steps: list[Step], *, sync: bool = True) -> None:
+        self.serial += 1
+        self.counts.checkpoints += 1
+        offset, data = block.checkpoint(self.serial, self.stamp_ns, self.visible_end, self.roll)
+        steps.append(Write(block.path, offset, data))
+        if sync:
+            steps.append(Sync(block.path))
+
+    def round(self, steps: list[Step]) -> None:
+        """Every block's checkpoint has everything; the newest one's, last, says so. It is not
+        synced: the segment that follows in the same file sees to that."""
+        self.counts.rounds += 1
+        newest = self.live[-1]
+        for block in self.live[:-1]:
+            if block.dirty:
+                self._checkpoint(block, steps)
+        self.roll = Roll(self.sequence, newest.incarnation, newest.end, self.chain)
+        self._checkpoint(newest, steps, sync=False)
+        self._since_checkpoint = 0
+
+    def _begin_block(self, steps: list[Step]) -> bool:
+        """Go on in another block; False where none can be had."""
+        block = self._next_block()
+        if block is None:
+            return False
+        if block.incarnation:
+            self._give_up(block, steps)
+        for other in self.live:
+            if other.dirty:
+                self._checkpoint(other, steps)
+        self.incarnation += 1
+        block.begin(self.incarnation, self.visible_end, self.sequence)
+        self.live.append(block)
+        self.roll = Roll(self.sequence, block.incarnation, block.end, self.chain)
+        # One after the other: a crash between leaves one that is good.
+        self._checkpoint(block, steps)
+        self._checkpoint(block, steps)
+        self._since_checkpoint = 0
+        return True
+
+    def _next_block(self) -> Block | None:
+        """A block that was never used, or the oldest in which nothing is wanted."""
+        for block in self.blocks:
+            if not block.incarnation:
+                return block
+        return next((block for block in self.live[:-1] if block.reusable), None)
+
+    def _give_up(self, block: Block, steps: list[Step]) -> None:
+        """See to it that nothing but this block's own bytes is lost with them."""
+        self.counts.blocks_reused += 1
+        self.live.remove(block)
+        for other in self.live:
+            while any(0 < first <= block.last_sequence for first in other.uncovered):
+                self._checkpoint(other, steps)
+        if block.statuses:
+            path = os.path.join(self.folder, ENDED_NAME)
+            runs = runs_of(block.first_id, block.statuses)
+            data = self.ended.record(block.last_stamp_ns, runs)
+            steps += [Write(path, self.ended_end, data), Sync(path)]
+            self.ended_end += len(data)
+
+    # -- growth -----------------------------------------------------------------------------
+
+    @property
+    def wants_block(self) -> bool:
+        """Whether another block should be made: none is to be had, and the newest is half full."""
+        if self.growing or len(self.blocks) >= self.settings.blocks_max or not self.live:
+            return False
+        newest = self.live[-1]
+        used = max(
+            (newest.end - self.geometry.data) / self._data_bytes,
+            len(newest.statuses) / self.geometry.items_max,
+        )
+        return used >= 0.5 and self._next_block() is None
+
+    def grow(self, now_ns: int) -> Growth:
+        """The steps that make one more block."""
+        self.growing = True
+        number = max(block.number for block in self.blocks) + 1
+        place = _place(self.settings, number)
+        path = block_path(self.folder, place)
+        control = Control(
+            self.control.queue_id, self.control.block_bytes, self.control.created_ns,
+            (*self.control.blocks, place),
+        )  # fmt: skip
+        steps = _new_block(path, self.queue_id, number, self.geometry, now_ns)
+        steps.append(Replace(control_path(self.folder), pack_control(control)))
+        block = Block(self.queue_id, path, self.geometry, Checkpoint(self.queue_id, number))
+        return Growth(steps, control, block)
+
+    def grown(self, growth: Growth, *, made: bool = True) -> None:
+        """The new block is there; or it could not be made, and the queue goes on without it."""
+        self.growing = False
+        if made:
+            self.control = growth.control
+            self.blocks.append(growth.block)
+            self.counts.blocks_grown += 1
+
+    # -- after recovery ---------------------------------------------------------------------
+
+    def tidy(self, torn: bool) -> list[Step]:
+        """What recovery leaves to do before anything is added: an unfinished write is made blank,
+        and checkpoints have what was rolled forward."""
+        steps: list[Step] = []
+        if not self.live:
+            self._begin_block(steps)
+            return steps
+        newest = self.live[-1]
+        if torn:
+            size = min(self.geometry.tail - newest.end, BLANK_BYTES_MAX)
+            steps += [Write(newest.path, newest.end, bytes(size)), Sync(newest.path)]
+        self.round(steps)
+        steps.append(Sync(newest.path))
+        return steps
+
+
+assert MARKS_MAX * 24 + PAGE < 1 << 17, "status records fit beside a journal"

@@ -1,0 +1,96 @@
+"""Every byte of a queue that is in use, checked: for `feedhandler queue verify`, and for tests.
+
+What it is for: recovery reads only what it needs; this reads each block from its first segment to
+its last and holds every CRC, the chain, the fill between contents and trailer, ids and sequence
+numbers against each other. It writes nothing, so it may run beside the queue's owner: the segment
+that is being written just then is not looked at, for recovery has found it to be unfinished.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from feedhandler.journal.block import Block
+from feedhandler.journal.files import Files
+from feedhandler.journal.recovery import Recovered, recover
+from feedhandler.journal.segments import (
+    ENTRY_BYTES,
+    HEAD_BYTES,
+    STATUS_BYTES,
+    Segment,
+    find_segment,
+    parse_segment,
+)
+
+
+@dataclass(slots=True)
+class Verified:
+    """What was looked at, and a line for everything that does not verify."""
+
+    recovered: Recovered
+    blocks: int = 0
+    segments: int = 0
+    items: int = 0
+    pending: int = 0
+    bytes: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def verify(
+    files: Files, folder: str, advance: Callable[[int], None] = lambda count: None
+) -> Verified:
+    """Check the queue in `folder`; `advance(1)` after each block. Raises as `recover` does."""
+    recovered = recover(files, folder)
+    found = Verified(recovered, problems=list(recovered.report.problems))
+    for block in recovered.live:
+        _verify_block(files, block, found)
+        advance(1)
+    return found
+
+
+def _verify_block(files: Files, block: Block, found: Verified) -> None:
+    """Check one block's segments, first to last."""
+    start = block.geometry.data
+    data = memoryview(files.pread(block.path, block.end - start, start))
+    at, sequence, chain = 0, 0, 0
+    while at < len(data):
+        segment = parse_segment(data, at, block.place)
+        if segment is None:
+            found.problems.append(f"{block.path}: no segment verifies at {start + at:,}")
+            segment = find_segment(data, at + 4096, block.place, sequence)
+            if segment is None:
+                break
+        for text in _wrong(data, segment, sequence, chain):
+            found.problems.append(f"{block.path}: segment {segment.sequence}: {text}")
+        found.segments += 1
+        found.items += segment.item_count
+        sequence, chain = segment.sequence, segment.crc
+        at = segment.at + segment.length
+    found.blocks += 1
+    found.pending += block.active
+    found.bytes += len(data)
+
+
+def _wrong(data: memoryview, segment: Segment, sequence: int, chain: int) -> list[str]:
+    """What is wrong with a segment that follows `sequence` and `chain` (0: the block's first)."""
+    wrong = []
+    if segment.repaired:
+        wrong.append("its header does not verify, its trailer does")
+    if not segment.whole:
+        wrong.append("its head does not verify")
+    if segment.damaged:
+        first = segment.first_id
+        wrong.append("items " + ", ".join(str(first + n) for n in segment.damaged) + " are damaged")
+    if segment.statuses_lost:
+        wrong.append(f"{segment.statuses_lost} status record(s) are damaged")
+    if sequence and segment.sequence != sequence + 1:
+        wrong.append(f"follows segment {sequence}")
+    elif sequence and segment.previous != chain:
+        wrong.append("does not follow the one before")
+    end = segment.at + segment.length
+    used = HEAD_BYTES + STATUS_BYTES * segment.status_count + ENTRY_BYTES * segment.item_count
+    last = max([segment.at + used, *(span[1] for span in segment.spans)])
+    if segment.whole and not segment.damaged and any(data[last : end - HEAD_BYTES]):
+        wrong.append("its fill is not zero")
+    if bytes(data[end - HEAD_BYTES : end]) != bytes(data[segment.at : segment.at + HEAD_BYTES]):
+        wrong.append("its header and trailer differ")
+    return wrong
