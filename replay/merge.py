@@ -144,9 +144,6 @@ def join_batches(pieces: Sequence[DatagramBatch]) -> DatagramBatch:
             column.append(moved if name in _OFFSETS else values)
         used += last - first
     headers = [piece.headers for piece in pieces if piece.headers is not None]
-    return dataclasses.replace(
-        pieces[0],
-        data=np.concatenate(data),
-        headers=join_headers(headers) if len(headers) == len(pieces) else None,
-        **{name: np.concatenate(column) for name, column in columns.items()},
-    )
+    joined: dict[str, Any] = {name: np.concatenate(column) for name, column in columns.items()}
+    joined["headers"] = join_headers(headers) if len(headers) == len(pieces) else None
+    return dataclasses.replace(pieces[0], data=np.concatenate(data), **joined)

@@ -83,7 +83,7 @@ def test_shifted_times_go_on_where_their_pass_was_moved_to(tmp_path: Path) -> No
 def test_new_times_are_when_each_is_due_pauses_included(
     tmp_path: Path, feed: Feed, unit_ns: int, begins: int
 ) -> None:
-    batch = batch_of(tmp_path, packets(feed, 5, 5, 5))
+    batch = batch_of(tmp_path, packets(feed, 5, 6, 7))
     stamper = Stamper(feed, Stamps.NOW)
     stamper.begin(LATE_NS)
     stamper(batch, DUE_NS, late_ns=3 * SECOND)
@@ -103,3 +103,21 @@ def test_only_packets_of_the_feed_are_stamped_and_lose_their_checksum(tmp_path: 
     nothing = batch_of(tmp_path, [b"nothing"])
     stamper(nothing, DUE_NS[:1])
     assert stamper.stamped == 1
+
+
+def test_copies_of_a_packet_get_one_time_also_in_the_next_batch(tmp_path: Path) -> None:
+    one, two, three = (IEX.encode_packet(sequence=number, send_time=7) for number in (1, 2, 3))
+    stamper = Stamper(IEX, Stamps.NOW)
+    stamper.begin(0)
+    found = []
+    for payloads, due in (
+        ([one, two, one], [10, 20, 30]),
+        ([two, three], [40, 50]),
+        ([IEX.encode_packet(sequence=9)], [60]),
+        ([one, three], [70, 80]),
+    ):
+        batch = batch_of(tmp_path, payloads)
+        stamper(batch, np.array(due))
+        found.append(times(batch, IEX))
+    # What came three batches ago is forgotten.
+    assert found == [[10, 20, 10], [20, 50], [60], [70, 50]]
