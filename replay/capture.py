@@ -90,8 +90,9 @@ class DatagramBatch:
     which of the capture's interfaces saw it (pcapng), else 0; `link_type` u16: the frame's
     `LinkType`.
 
-    On the way to a player two things may be added: `headers`, the feed's packet headers, a row a
-    datagram, and `moved_ns`, by how much `time_ns` differs from the recorded times.
+    On the way to a player more may be added: `headers`, the feed's packet headers, a row a
+    datagram; `moved_ns`, by how much `time_ns` differs from the recorded times; and `pass_number`,
+    counted from 1, of a loop.
     """
 
     data: np.ndarray[Any, Any]
@@ -108,6 +109,7 @@ class DatagramBatch:
     link_type: np.ndarray[Any, Any]
     headers: PacketHeaders | None = None
     moved_ns: int = 0
+    pass_number: int = 1
 
     def __len__(self) -> int:
         return len(self.time_ns)

@@ -115,9 +115,11 @@ class Pipeline:
         """Where the latest reading found the first cut file cut."""
         return next((each.truncation for each in self.captures if each.truncation), None)
 
-    def starting_at(self, time_ns: int) -> "Pipeline":
-        """The same from the recorded time `time_ns` on, with this pass and those that are left."""
-        left = self.passes and self.passes - max(0, self.passes_begun - 1)
+    def starting_at(self, time_ns: int, pass_number: int | None = None) -> "Pipeline":
+        """The same from the recorded time `time_ns` on, with the pass of that number (without one:
+        the one that is being read) and those that are left."""
+        begun = pass_number or max(1, self.passes_begun)
+        left = self.passes and self.passes - begun + 1
         return Pipeline(
             [Capture(capture.path) for capture in self.captures],
             selection=self.selection,
@@ -149,7 +151,7 @@ class Pipeline:
                     placed = numbering(placed)
                 any_left = any_left or len(batch) > 0
                 if len(placed):
-                    yield placed
+                    yield dataclasses.replace(placed, pass_number=self.passes_begun)
             if self.passes_begun == self.passes or not any_left:
                 return
             numbering = self._begin_again(timeline, numbering)

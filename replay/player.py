@@ -98,14 +98,20 @@ class _Reach:
         part = min(1.0, (sent - self.sent_before) / len(self.block))
         return self.share_before + (after - self.share_before) * part
 
-    def position_ns(self, sent: int) -> int | None:
-        """The recorded time of the latest send; None where nothing was sent yet."""
+    def latest(self, sent: int) -> tuple[Chunk, int] | None:
+        """Chunk and row of the latest send; None where nothing was sent yet."""
         if not sent or not len(self.block):
             return None
         row = min(max(sent - self.sent_before - 1, 0), len(self.block) - 1)
-        chunk = self.block.chunks[int(self.block.chunk_of[row])]
-        moved_ns = chunk.batch.moved_ns if chunk.batch is not None else 0
-        return int(chunk.time_ns[int(self.block.place[row])]) - moved_ns
+        return self.block.chunks[int(self.block.chunk_of[row])], int(self.block.place[row])
+
+    def position_ns(self, sent: int) -> int | None:
+        """The recorded time of the latest send; None where nothing was sent yet."""
+        latest = self.latest(sent)
+        if latest is None:
+            return None
+        chunk, row = latest
+        return int(chunk.time_ns[row]) - (chunk.batch.moved_ns if chunk.batch is not None else 0)
 
 
 class Player:
@@ -196,7 +202,7 @@ class Player:
         """
         if not isinstance(self._source, Pipeline):
             raise UsageError("this source cannot be entered in the middle", "play captures")
-        source = self._source.starting_at(at_ns)
+        source = self._source.starting_at(at_ns, self._pass_number())
         chunks = self._chunks(source)
         first = next(chunks, None)
         if first is None or first.batch is None:
@@ -209,6 +215,14 @@ class Player:
             if self._turn < turn:
                 raise UsageError("the run has ended", "start it again")
         return int(first.time_ns[0]) - first.batch.moved_ns
+
+    def _pass_number(self) -> int:
+        """The pass of the present source that is heard; what is read may be passes ahead."""
+        reach = self._reach
+        if reach is None or reach.turn != self._turn:
+            return 1
+        latest = reach.latest(int(self._sender.progress[Progress.SENT]))
+        return latest[0].batch.pass_number if latest is not None and latest[0].batch else 1
 
     def wait(self, timeout_s: float | None = None) -> bool:
         """Whether the run has ended, after waiting for it at most so long."""

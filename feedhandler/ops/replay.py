@@ -228,7 +228,7 @@ def _print_account(result: PlayResult, options: Options) -> None:
     rate = result.datagrams / seconds if seconds else 0.0
     print(
         f"replay: {result.datagrams:,} datagrams in {seconds:,.2f} s ({rate:,.0f}/s), "
-        f"seed {options.seed}"
+        f"seed {options.seed}{'' if result.complete else ', ended early'}"
     )
     for line in result.lines:
         extras = ""

@@ -1,12 +1,14 @@
 """A replay while it runs: what it shows of itself, who may control it, and how it is ended.
 
-The first Ctrl-C (or SIGTERM) ends the run in good order, so that its account can be told; a second
-one does not wait for that.
+The first Ctrl-C (or SIGTERM) ends the run in good order, so that its account can be told; another
+one a little later does not wait for that. (Programs that pass a signal on, `timeout` for one, may
+do so twice at once.)
 """
 
 import contextlib
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from feedhandler.ops.console import host_faults, interrupt, signal_handlers
@@ -18,6 +20,8 @@ from feedhandler.replay_control import ReplayControl, ReplayVerbs
 
 #: How often the line that shows the progress is made.
 PROGRESS_S = 0.25
+#: A signal so long after the first one says that somebody does not want to wait.
+IMPATIENT_NS = 1_000_000_000
 
 
 def play(player: Player, verbs: ReplayVerbs, title: str, control: str, quiet: bool) -> PlayResult:
@@ -27,7 +31,7 @@ def play(player: Player, verbs: ReplayVerbs, title: str, control: str, quiet: bo
     terminal.
     """
     with _controlled(control, verbs), live_line(title, quiet) as show, host_faults():
-        with signal_handlers(_ending(player)):
+        with signal_handlers(ending(player)):
             player.start()
             while not player.wait(PROGRESS_S):
                 _show(show, player.progress())
@@ -44,15 +48,15 @@ def _controlled(endpoint: str, verbs: ReplayVerbs) -> Iterator[None]:
         yield
 
 
-def _ending(player: Player) -> Any:
-    """A handler of signals that ends the run, and at the second signal the waiting for that."""
-    signals = 0
+def ending(player: Player, clock_ns: Callable[[], int] = time.monotonic_ns) -> Any:
+    """A handler of signals that ends the run, and at a later signal the waiting for that."""
+    first_ns = 0
 
     def on_signal(number: int, frame: Any) -> None:
-        nonlocal signals
-        signals += 1
+        nonlocal first_ns
+        first_ns = first_ns or clock_ns()
         player.stop()
-        if signals > 1:
+        if clock_ns() - first_ns >= IMPATIENT_NS:
             interrupt(number, frame)
 
     return on_signal

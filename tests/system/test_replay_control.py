@@ -17,6 +17,7 @@ import pytest
 
 from feedhandler.capture_sinks import create_file
 from feedhandler.cli import chosen
+from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import ConfigError, PeerError, UsageError
 from feedhandler.control import ask
 from feedhandler.ops.console import run_guarded
@@ -52,6 +53,7 @@ class Receiver:
         self._socket.settimeout(0.05)
         self.endpoint: tuple[str, int] = (group, self._socket.getsockname()[1])
         self.numbers: list[int] = []
+        self.number_of: Callable[[bytes], int] = lambda payload: int.from_bytes(payload[:4], "big")
         self._news = threading.Condition()
         self._closing = False
         self._thread = threading.Thread(target=self._receive, daemon=True)
@@ -60,7 +62,7 @@ class Receiver:
     def _receive(self) -> None:
         while not self._closing:
             with contextlib.suppress(TimeoutError):
-                number = int.from_bytes(self._socket.recv(2_048)[:4], "big")
+                number = self.number_of(self._socket.recv(2_048))
                 with self._news:
                     self.numbers.append(number)
                     self._news.notify_all()
@@ -212,6 +214,33 @@ def test_a_seek_to_where_nothing_is_recorded_is_refused_and_changes_nothing(
     assert receiver.wait_until(lambda numbers: len(numbers) >= COUNT) == list(range(COUNT))
     with pytest.raises(UsageError, match="the run has ended"):
         player.seek(time_of(0))
+
+
+def test_after_a_seek_a_loop_goes_on_with_this_pass_and_those_that_are_left(
+    tmp_path: Path, receiver: Receiver
+) -> None:
+    feed = load_feed("euronext-utp-md")
+    path = tmp_path / "x.pcap"
+    with CaptureWriter(path) as writer:
+        for number in range(1_000):
+            payload = feed.encode_packet(sequence=number + 1, messages=(), service=104)
+            writer.write(time_of(number), "239.1.1.1", 5_001, payload)
+    source = Pipeline([Capture(path)], feed=feed, passes=3)
+    receiver.number_of = lambda payload: feed.decode_packet(payload).sequence
+    player = Player(source, [MulticastLine("A", receiver.endpoint)], pace=PACE)
+    player.start()
+    receiver.wait_until(lambda numbers: len(numbers) > 100)
+    player.pause()
+    sent = player.progress().sent
+    with pytest.raises(UsageError, match="nothing is recorded from there on"):
+        player.seek(time_of(1_000))
+    assert player.seek(time_of(900)) == time_of(900)
+    player.resume()
+    assert player.wait(PATIENCE_S)
+    assert player.result().complete
+    numbers = receiver.wait_until(lambda numbers: len(numbers) >= player.progress().sent)
+    assert numbers[:sent] == list(range(1, sent + 1))
+    assert numbers[sent:] == list(range(901, 3_001))
 
 
 def test_a_paused_replay_can_be_stopped(tmp_path: Path, receiver: Receiver) -> None:

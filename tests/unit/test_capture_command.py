@@ -1,0 +1,163 @@
+"""What `feedhandler capture` says at the end, and its exit code."""
+
+import json
+import threading
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from feedhandler.capture_files import Rotation, WrittenFile
+from feedhandler.capturing import Account, LineAccount, Settings
+from feedhandler.ops import capture
+from feedhandler.ops.arguments import CaptureLine, LineAddress
+from feedhandler.ops.console import run_guarded
+
+LINE = LineAccount("A", "239.1.1.1", 5_001, "lo", None, 16 << 20, 16 << 20, 1_000, 344_000, 0, 0)
+ACCOUNT = Account(
+    path="day.pcap", format="pcap", began_ns=10**18, ended_ns=10**18 + 2 * 10**9, reason="signal",
+    fault="", received=1_000, written=1_000, kernel_drops=0, ring_drops=0, unwritten=0, left=0,
+    size_bytes=402_024, lines=(LINE,), files=(WrittenFile("day.pcap", 10**18, 1_000, 402_024),),
+)  # fmt: skip
+
+
+def account(**changes: Any) -> Account:
+    return msgspec.structs.replace(ACCOUNT, **changes)
+
+
+class Ended:
+    """A capture that has ended before it began."""
+
+    told = ACCOUNT
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.ended = threading.Event()
+
+    def start(self) -> None:
+        self.ended.set()
+
+    def stop(self) -> None:
+        pass
+
+    def wait(self, _timeout_s: float) -> bool:
+        return True
+
+    def account(self) -> Account:
+        return self.told
+
+    def close(self) -> Account:
+        return self.told
+
+
+def run(
+    told: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, **changes: Any
+) -> tuple[int, Path]:
+    monkeypatch.setattr(Ended, "told", told)
+    monkeypatch.setattr(capture, "Capturing", Ended)
+    out = tmp_path / "day.pcap"
+    lines = (CaptureLine(LineAddress("239.1.1.1", 5_001)),)
+    options = capture.Options(lines=lines, out=out, **changes)
+    return run_guarded(lambda: capture.run(options)), Path(f"{out}.json")
+
+
+def test_a_capture_without_loss_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, beside = run(ACCOUNT, tmp_path, monkeypatch)
+    assert code == 0
+    told = capsys.readouterr()
+    assert told.out.splitlines() == [
+        "capture: 1,000 packets in 2.00 s (500/s) to day.pcap, 402.0 kB",
+        "  A: 1,000 received, 0 dropped by the kernel; receive buffer 16,777,216 of 16,777,216 "
+        "bytes",
+        "  nothing lost",
+    ]
+    assert told.err == "capture: listening to 239.1.1.1:5001\n"
+    assert msgspec.json.decode(beside.read_bytes(), type=Account) == ACCOUNT
+
+
+def test_losses_of_every_kind_are_told_and_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = msgspec.structs.replace(LINE, kernel_drops=7, cut=1, receive_buffer_bytes=212_992)
+    lossy = account(
+        lines=(line,), kernel_drops=7, ring_drops=3, written=992, left=5, reason="count",
+        files=(WrittenFile("a", 1), WrittenFile("b", 2)),
+    )  # fmt: skip
+    assert run(lossy, tmp_path, monkeypatch)[0] == 1
+    told = capsys.readouterr()
+    assert "to 2 files" in told.out
+    assert "7 dropped by the kernel, 1 cut; receive buffer 212,992 of 16,777,216" in told.out
+    assert "  not written: 3 (the disk was too slow)\n" in told.out
+    assert "  5 more came while it ended\n" in told.out
+    assert told.out.endswith("  lost: 10\n")
+    assert "asked for receive buffers of 16,777,216 bytes and got 212,992" in told.err
+    assert "net.core.rmem_max" in told.err
+
+
+def test_a_fault_is_one_line_behind_the_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    full = account(reason="fault", fault="no space left on device", written=900, unwritten=100)
+    code, beside = run(full, tmp_path, monkeypatch, as_json=True)
+    assert code == 70
+    told = capsys.readouterr()
+    assert json.loads(told.out)["lost"] == 100
+    assert told.err.splitlines()[1:] == [
+        "feedhandler: no space left on device (the files hold 900 packets and are whole)"
+    ]
+    assert beside.exists()
+
+
+def test_an_account_that_cannot_be_written_is_told_and_printed_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def save(*_: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(capture, "save_account", save)
+    assert run(ACCOUNT, tmp_path, monkeypatch)[0] == 0
+    told = capsys.readouterr()
+    assert "nothing lost" in told.out
+    assert "cannot write" in told.err
+
+
+def test_an_older_captures_account_is_left_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "day.pcap.json").write_text("precious")
+    code, beside = run(ACCOUNT, tmp_path, monkeypatch)
+    assert (code, beside.read_text()) == (2, "precious")
+    assert "is there already" in capsys.readouterr().err
+    assert run(ACCOUNT, tmp_path, monkeypatch, overwrite=True)[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "share"),
+    [
+        ({}, None),
+        ({"count": 4_000}, 0.25),
+        ({"duration_ns": 4 * 10**9}, 0.5),
+        ({"count": 4_000, "duration_ns": 4 * 10**9}, 0.5),
+        ({"count": 10}, 1.0),
+    ],
+)
+def test_how_far_it_is_counts_from_the_nearer_end(
+    changes: dict[str, int], share: float | None
+) -> None:
+    options = capture.Options(lines=(), out=Path("x"), **changes)  # type: ignore[arg-type]
+    assert capture._share_done(ACCOUNT, options) == share
+
+
+def test_the_line_tells_packets_rate_drops_and_size() -> None:
+    told = capture._progress_text(account(kernel_drops=2, ring_drops=1), 12_345.6)
+    assert told == "0:02  1,000 packets  12,346/s  3 dropped  402.0 kB"
+
+
+def test_files_that_are_kept_want_a_rotation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(ACCOUNT, tmp_path, monkeypatch, rotation=Rotation(keep=2))[0] == 2
+    assert "one file only" in capsys.readouterr().err
