@@ -34,7 +34,7 @@ from feedhandler.replay.player_progress import PlayProgress, Sample, Watch
 from feedhandler.replay.player_reading import ReadAhead
 from feedhandler.replay.player_senders import Transport, udp
 from feedhandler.replay.player_source import Chunk, Key, chunks_of
-from feedhandler.replay.sender import POLL_NS, Progress
+from feedhandler.replay.sender import Progress
 from feedhandler.replay.sender_lines import MulticastLine, open_lines
 from feedhandler.replay.stamps import Stamper
 
@@ -42,6 +42,8 @@ from feedhandler.replay.stamps import Stamper
 STOP_POLL_S = 0.05
 #: How long a seek waits for what it found to be under way.
 SEEK_WAIT_S = 10.0
+#: How often, and how many times, a pause looks whether the sender holds.
+PAUSE_LOOK_S, PAUSE_LOOKS = 0.001, 2_000
 #: How often progress is reported.
 PROGRESS_INTERVAL_S = 0.25
 
@@ -161,6 +163,7 @@ class Player:
         self._turn = -1
         self._turned = threading.Condition()
         self._reach: _Reach | None = None
+        self._sending = False
         self._watch = Watch()
         self._looking = threading.Lock()
 
@@ -179,10 +182,12 @@ class Player:
     def pause(self) -> None:
         """Send nothing until `resume`: everything behind it comes later by just as much.
 
-        Returns when that is so: a sender notices within `POLL_NS`.
+        Returns when that is so: a sender notices within `POLL_NS`, on a busy machine later.
         """
         self._sender.pause()
-        self._ended.wait(2 * POLL_NS / 1e9)
+        for _ in range(PAUSE_LOOKS):
+            if self._sender.holding or not self._sending or self._ended.wait(PAUSE_LOOK_S):
+                return
 
     def resume(self) -> None:
         """End a pause."""
@@ -371,7 +376,10 @@ class Player:
             self._anchor_ns = self._anchor_ns or ready.anchor_ns
             sent = int(self._sender.progress[Progress.SENT])
             self._reach = _Reach(ready.turn, ready.block, sent, self._share_before(ready.turn))
+            # Looked at by `pause`: a call that begins after it has noticed it before it sends.
+            self._sending = True
             self._sender.send(ready.block, ready.anchor_ns)
+            self._sending = False
 
     def _share_before(self, turn: int) -> float | None:
         """The share done before a turn's next block; None where a seek has led elsewhere."""

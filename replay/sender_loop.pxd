@@ -77,6 +77,7 @@ cdef class SendLoop:
     cdef int64_t _spin_ns_max
     cdef int _halt
     cdef int _pausing                 # the word that a pause sleeps on
+    cdef int _holding                 # whether the loop sleeps there
     cdef int64_t _pause_began_ns
     cdef int64_t _pauses_ns           # of the pauses that are over
     cdef bint _in_main_thread

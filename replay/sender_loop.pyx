@@ -135,6 +135,11 @@ cdef class SendLoop:
         return fh_load(self._pausing) != 0
 
     @property
+    def holding(self):
+        """Whether the running call has noticed the pause that is on, and sends nothing."""
+        return fh_load(self._holding) != 0
+
+    @property
     def shift_ns(self):
         """By how much pauses have put the schedule off, the one that is on included."""
         running_ns = fh_monotonic_ns() - self._pause_began_ns if self.paused else 0
@@ -204,11 +209,13 @@ cdef class SendLoop:
 
     cdef int _hold(self) except -1 nogil:
         """Sleep until the pause is over, or the sender halted."""
+        fh_store(self._holding, 1)
         while fh_load(self._pausing) and not fh_load(self._halt):
             fh_wait_while(&self._pausing, 1, _POLL_NS)
             if self._in_main_thread:
                 with gil:
                     PyErr_CheckSignals()
+        fh_store(self._holding, 0)
         return RUN_ON
 
     cdef int _wait_for_room(self, int fd, int reason) except -1 nogil:

@@ -20,6 +20,7 @@ from feedhandler.cli import chosen
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import ConfigError, PeerError, UsageError
 from feedhandler.control import ask
+from feedhandler.ingest.lines import set_receive_buffer
 from feedhandler.ops.console import run_guarded
 from feedhandler.replay.capture import Capture
 from feedhandler.replay.capture_writer import CaptureWriter
@@ -45,7 +46,8 @@ class Receiver:
 
     def __init__(self) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        # On a busy machine this thread may come late by a second.
+        set_receive_buffer(self._socket, 64 << 20)
         group = f"239.254.{os.getpid() % 250}.7"
         self._socket.bind((group, 0))
         request = socket.inet_aton(group) + socket.inet_aton("127.0.0.1")
