@@ -55,9 +55,10 @@ def put_first(pid: int) -> bool:
 
 
 def set_real_time(pid: int = 0) -> bool:
-    """Let a process, or the calling thread, go first; whether we may."""
+    """Let a process, or the calling thread, go first, but not what it starts; whether we may."""
+    policy = os.SCHED_FIFO | os.SCHED_RESET_ON_FORK
     try:
-        os.sched_setscheduler(pid, os.SCHED_FIFO, os.sched_param(SENDER_PRIORITY))
+        os.sched_setscheduler(pid, policy, os.sched_param(SENDER_PRIORITY))
     except PermissionError:
         return False
     return True
