@@ -5,7 +5,6 @@ real-time priority where it may, and tells twice a second how far it is.
 """
 
 import asyncio
-import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,25 +21,26 @@ from feedhandler.lab.results import Sent
 from feedhandler.lab.stock import Stock, Stretch, stock_of
 from feedhandler.ops.captures import open_captures
 from feedhandler.ops.feeds import open_feed
-from feedhandler.replay.generator import SessionGenerator
 from feedhandler.replay.pipeline import Pipeline
 from feedhandler.replay.sender_lines import MulticastLine
+from feedhandler.replay.traffic import packets as packets_of_market
 
-#: Of a generated session: how much is generated, at which pace of its own clock. It is played at
-#: the run's rate; only sizes, order and mix are taken from it.
-GENERATED_MESSAGES = 400_000
-GENERATED_RATE = 50_000.0
-STEP_NS = 10_000_000
+#: Market messages of a generated stock, where nobody says how many: at the source paper's rate some
+#: forty seconds, then it loops.
+GENERATED_MESSAGES = 1_500_000
+#: A generated session begins with its reference data and all books told once, in large packets.
+#: Left out: the source paper's replay is of the session, not of its opening.
+OPENING_MESSAGES = 60_000
 
 
 def generated(feed: Feed, seed: int, messages: int = 0) -> Iterator[bytes]:
-    """The packets of a generated session, until there are enough messages."""
-    session = SessionGenerator(feed, seed, messages_per_s=GENERATED_RATE)
-    for until_ns in itertools.count(STEP_NS, STEP_NS):
-        for outgoing in session.step(until_ns):
-            yield outgoing.packet
-        if session.messages >= (messages or GENERATED_MESSAGES):
-            return
+    """The packets of a session after the `market` profile, one line's, in order, until there are
+    enough messages beyond the opening."""
+    wanted = OPENING_MESSAGES + (messages or GENERATED_MESSAGES)
+    data, offset, length = packets_of_market(seed, wanted, feed=feed)
+    whole = memoryview(data)
+    for start, size in zip(offset.tolist(), length.tolist(), strict=True):
+        yield whole[start : start + size].tobytes()
 
 
 def recorded(paths: Sequence[Path]) -> Iterator[bytes]:
@@ -73,7 +73,8 @@ class Replayer:
             packets: Iterator[bytes] = recorded([Path(path) for path in request["captures"]])
         else:
             packets = generated(feed, request["seed"], request["messages"])
-        self._stock = await asyncio.to_thread(stock_of, feed, packets)
+        skipped = 0 if request["captures"] else OPENING_MESSAGES
+        self._stock = await asyncio.to_thread(stock_of, feed, packets, skip_messages=skipped)
         return {"stock": self._stock.describe()}
 
     async def open(self, request: Mapping[str, Any]) -> None:

@@ -12,6 +12,10 @@ from feedhandler.lab.results import Run, write_run
 from feedhandler.lab.view import View
 from feedhandler.ops.captures import open_capture
 from feedhandler.ops.console import ExitCode, complain, run_async
+from feedhandler.ops.feeds import open_feed
+
+#: The feed that the generator knows.
+GENERATED_KEY = "euronext"
 
 
 def run(plan: Plan) -> int:
@@ -73,6 +77,9 @@ def _refuse_early(plan: Plan) -> None:
     """What makes no sense is told before any role is started."""
     for path in plan.captures:
         open_capture(path)
+    feed = open_feed(plan.feed)
+    if not plan.captures and feed.key != GENERATED_KEY:
+        raise UsageError(f"{feed.name} cannot be generated", "replay a capture of it: --capture")
     if plan.sweep and plan.bound is None:
         raise UsageError("a sweep without a bound", "give one: --bound p90=1ms")
     if plan.broker_url and plan.broker == "embedded":
