@@ -1,11 +1,13 @@
 """What every test may need: the real captures, real brokers, and what must not be skipped.
 
-`FEEDHANDLER_REQUIRE` is a comma list of `captures`, `brokers`, `clients`, `spark`: a test that
+`FEEDHANDLER_REQUIRE` is a comma list of `captures`, `brokers`, `clients`, `java`: a test that
 would skip for want of one of them fails instead. `FEEDHANDLER_CAPTURES` names the captures folder;
 without it a folder `shared/captures` beside the checkout is used where there is one.
 """
 
+import importlib.util
 import os
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
@@ -129,3 +131,19 @@ def signals_stay() -> Iterator[None]:
     for number, handler in zip(numbers, before, strict=True):
         signal.signal(number, handler)
     assert after == before, "a signal's handler was left behind"
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[Any]:
+    """One small Spark session for all who need one."""
+    if importlib.util.find_spec("pyspark") is None:
+        absent("java", "pyspark is not installed")
+    if shutil.which("java") is None and not os.environ.get("JAVA_HOME"):
+        absent("java", "no Java found; Spark needs 17 or later")
+    from feedhandler.characterise import register
+    from feedhandler.characterise.cluster import spark_session
+
+    session = spark_session("local[2]", memory="1g")
+    register(session)
+    yield session
+    session.stop()

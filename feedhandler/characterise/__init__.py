@@ -1,1 +1,13 @@
 """What a trading session looks like, by the numbers: captures as Spark tables, and the job."""
+
+from typing import Any
+
+
+def register(spark: Any) -> None:
+    """Let `spark.read.format("feedhandler")` read captures in this session; see `source`."""
+    from feedhandler.characterise import source
+
+    source.register(spark)
+
+
+__all__ = ["register"]

@@ -1,0 +1,145 @@
+"""Spark's part of the job: a session, slices tallied by its workers, and the window function.
+
+`spark_session` makes the session that the command uses, or takes the one there is. `SparkRunner`
+is a runner for `job.characterise`; the same code from `local[*]` to a cluster, whose workers need
+this package and the captures under the same paths. `exact_interarrival` is the plain way to the
+interarrival, a window over every message: slow, and there to be compared with.
+Needs pyspark and Java; a missing one is told in one line.
+"""
+
+import contextlib
+import os
+import shutil
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from feedhandler.characterise.digest import Histogram
+from feedhandler.characterise.job import Request, Tallied, tally_slice
+from feedhandler.characterise.slices import Slice
+from feedhandler.codecs.errors import UsageError
+
+#: How often the progress is looked at.
+LOOK_S = 0.2
+#: What the driver may be sent: tallies of the largest session seen are some hundred megabytes.
+RESULT_BYTES_MAX = "4g"
+#: Spark's 200 cost more than they bring for what is left after tallying.
+SHUFFLE_PARTITIONS = "8"
+_HINT = "pip install 'feedhandler[spark]', and Java 17 or later"
+
+
+def spark_session(master: str = "local[*]", memory: str = "2g") -> Any:
+    """A session on `master`. Raises `UsageError` where pyspark or Java is missing, or the master
+    does not answer."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise UsageError("pyspark is not installed", _HINT) from None
+    if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
+        raise UsageError("Java was not found", _HINT)
+    # Workers on this machine run what runs here; a cluster's may be told otherwise.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = (
+        SparkSession.builder.master(master)
+        .appName("feedhandler characterise")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.driver.memory", memory)
+        .config("spark.driver.maxResultSize", RESULT_BYTES_MAX)
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.shuffle.partitions", SHUFFLE_PARTITIONS)
+        .config("spark.sql.execution.arrow.pyspark.enabled", "true")
+        .config("spark.sql.python.filterPushdown.enabled", "true")
+        .config("spark.log.level", "ERROR")
+    )
+    try:
+        return builder.getOrCreate()
+    except Exception as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise UsageError(f"no Spark session on {master}: {reason[:200]}", _HINT) from None
+
+
+class SparkRunner:
+    """Tallies slices on Spark's workers. `on_progress(done, total)` is told of tasks."""
+
+    def __init__(self, spark: Any, on_progress: Callable[[int, int], object] | None = None) -> None:
+        self._context = spark.sparkContext
+        self._on_progress = on_progress
+
+    @property
+    def workers(self) -> int:
+        """How many tasks run at once."""
+        return int(self._context.defaultParallelism)
+
+    def __call__(self, slices: Sequence[Slice], request: Request) -> list[Tallied]:
+        """The slices' tallies, in order. Raises what a worker raised as `UsageError` where it was
+        one."""
+        if not slices:
+            return []
+        tasks = self._context.parallelize(list(slices), len(slices))
+        with self._watched(len(slices)):
+            return list(tasks.map(lambda part: tally_slice(part, request)).collect())
+
+    @contextlib.contextmanager
+    def _watched(self, total: int) -> Iterator[None]:
+        """Tell about progress meanwhile."""
+        if self._on_progress is None:
+            yield
+            return
+        ended = threading.Event()
+        watcher = threading.Thread(target=self._watch, args=(ended, total), daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            watcher.join()
+
+    def _watch(self, ended: threading.Event, total: int) -> None:
+        tracker = self._context.statusTracker()
+        assert self._on_progress is not None
+        while not ended.wait(LOOK_S):
+            stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
+            done = sum(each.numCompletedTasks for each in stages if each is not None)
+            self._on_progress(done, total)
+        self._on_progress(total, total)
+
+
+def exact_interarrival(messages: Any) -> dict[tuple[str, int, str], Histogram]:
+    """By (line, service, type), the interarrival of the rows of messages `messages` (a data frame
+    of the source), through a window over each symbol in the order of the capture."""
+    from pyspark.sql import Window
+    from pyspark.sql import functions as f
+
+    order = Window.partitionBy("line", "service", "symbol").orderBy("ordinal")
+    since = f.col("time_ns") - f.lag("time_ns").over(order)
+    length = f.length(f.bin("since")) - 8
+    # The bucket of `scale.bucket_of`: 128 to each power of two, one each below 256.
+    bucket = f.when(f.col("since") < 256, f.col("since")).otherwise(
+        f.expr("shiftright(since, cast(length(bin(since)) - 8 as int))") + 128 * length
+    )
+    rows = (
+        messages.where("symbol is not null")
+        .withColumn("since", since)
+        .where("since is not null")
+        .withColumn("bucket", f.when(f.col("since") < 0, -1).otherwise(bucket))
+        .groupBy("line", "service", "type", "bucket")
+        .agg(
+            f.count("*").alias("count"),
+            f.sum(f.expr("int(since <= 1000000)")).alias("within_1ms"),
+            f.sum(f.expr("int(since <= 10000000)")).alias("within_10ms"),
+        )
+        .collect()
+    )
+    found: dict[tuple[str, int, str], Histogram] = {}
+    for row in rows:
+        histogram = found.setdefault((row.line, row.service, row.type), Histogram())
+        if row.bucket < 0:
+            histogram.backwards += row["count"]
+            continue
+        place = min(row.bucket, len(histogram.buckets) - 1)
+        histogram.buckets[place] += row["count"]
+        histogram.within_1ms += row.within_1ms
+        histogram.within_10ms += row.within_10ms
+    return found

@@ -1,0 +1,302 @@
+"""Datagrams as Arrow batches, a row a packet or a row a message: what the Spark source yields.
+
+`RowMaker` is given a feed and what is asked for, and turns batches of a capture into record
+batches, by columns. Every row has `ordinal`, which rises in the order of the capture (and of the
+captures among one another), whatever partition it came from. Sequence numbers and times are signed
+64-bit, which they fit; a symbol is its name as text, or null.
+
+Datagrams that are no packets of the feed make no row. Messages of compressed packets, and of
+packets whose messages are not whole, make none either.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from feedhandler.characterise.tally import RECORD_HEADER_BYTES
+from feedhandler.codecs.columns import Columns
+from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.feed import Feed
+from feedhandler.codecs.kinds import PacketKind, Reject
+from feedhandler.codecs.layouts import Layout
+from feedhandler.codecs.scanner import (
+    REJECT_COUNT,
+    MessageIndex,
+    PacketHeader,
+    scan_datagrams,
+)
+from feedhandler.replay.capture import DatagramBatch, address_text
+from feedhandler.replay.packet_headers import PacketHeaders, read_headers
+
+Array = np.ndarray[Any, Any]
+
+#: Messages a record batch at most: some 5 MB with a few fields.
+MESSAGES_MAX = 1 << 16
+#: Numbers of rows that one slice may have before the next slice's begin.
+SLICE_ROWS = 1 << 40
+
+PACKET_SCHEMA = pa.schema(
+    [
+        ("ordinal", pa.int64()),
+        ("file", pa.string()),
+        ("time_ns", pa.int64()),
+        ("line", pa.string()),
+        ("service", pa.int64()),
+        ("sequence", pa.int64()),
+        ("next_sequence", pa.int64()),
+        ("kind", pa.string()),
+        ("refresh", pa.bool_()),
+        ("messages", pa.int32()),
+        ("payload_bytes", pa.int32()),
+        ("file_bytes", pa.int32()),
+    ]
+)
+MESSAGE_SCHEMA = pa.schema(
+    [
+        ("ordinal", pa.int64()),
+        ("file", pa.string()),
+        ("time_ns", pa.int64()),
+        ("line", pa.string()),
+        ("service", pa.int64()),
+        ("sequence", pa.int64()),
+        ("number", pa.int32()),
+        ("type", pa.string()),
+        ("name", pa.string()),
+        ("symbol", pa.string()),
+        ("message_bytes", pa.int32()),
+    ]
+)
+
+
+class RowMaker:
+    """See the module's text. `messages`: a row a message, else a packet; `fields`: decoded fields
+    by name, null where a message has none of that name; `lines`: names of lines by (group as a
+    number, port), the others are called `group:port`. Raises `UsageError` for fields that no
+    message of the feed has."""
+
+    def __init__(
+        self,
+        feed: Feed,
+        *,
+        messages: bool = False,
+        fields: Sequence[str] = (),
+        lines: Mapping[tuple[int, int], str] | None = None,
+    ) -> None:
+        self.feed = feed
+        self._messages = messages
+        self._lines = dict(lines or {})
+        self._decoders = [
+            _Decoder(feed, layout, fields)
+            for ways in feed.layouts.values()
+            for layout in ways
+            if fields and messages
+        ]
+        self._fields = {name: self._type_of(name) for name in fields}
+        self._header, self._index = PacketHeader(), MessageIndex(MESSAGES_MAX)
+
+    def _type_of(self, name: str) -> pa.DataType:
+        types = {each.types[name] for each in self._decoders if name in each.types}
+        if not types:
+            raise UsageError(
+                f"no message of {self.feed.name} has a field '{name}'",
+                "see `feedhandler feeds`; fields need rows of messages",
+            )
+        return types.pop() if len(types) == 1 else pa.string()
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the record batches."""
+        if not self._messages:
+            return PACKET_SCHEMA
+        schema = MESSAGE_SCHEMA
+        for name, kind in self._fields.items():
+            schema = schema.append(pa.field(name, kind))
+        return schema
+
+    def batches(
+        self, batches: Iterator[DatagramBatch], file: str, slice_number: int
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows of one slice of a capture."""
+        ordinal = slice_number * SLICE_ROWS
+        for batch in batches:
+            headers = read_headers(self.feed.table, batch.data, batch.offset, batch.length)
+            fine = np.flatnonzero(headers.verdict == Reject.FINE)
+            if not len(fine):
+                continue
+            batch, headers = batch.take(fine), headers.take(fine)
+            parts = self._of_messages if self._messages else self._of_packets
+            for columns in parts(batch, headers):
+                count = len(columns["time_ns"])
+                columns["ordinal"] = np.arange(ordinal, ordinal + count)
+                columns["file"] = pa.repeat(pa.scalar(file), count)
+                ordinal += count
+                yield _record_batch(columns, self.schema)
+
+    def _of_packets(self, batch: DatagramBatch, headers: PacketHeaders) -> Iterator[dict[str, Any]]:
+        kinds = [each.name.lower() for each in PacketKind]
+        yield {
+            "time_ns": batch.time_ns,
+            "line": self._line_names(batch),
+            "service": headers.service,
+            "sequence": headers.sequence,
+            "next_sequence": headers.next_sequence,
+            "kind": _named(headers.kind, kinds),
+            "refresh": headers.compressed.astype(bool),
+            "messages": self._counts(batch),
+            "payload_bytes": batch.length,
+            "file_bytes": batch.frame_length + np.uint32(RECORD_HEADER_BYTES),
+        }
+
+    def _line_names(self, batch: DatagramBatch) -> pa.Array:
+        places = batch.destination.astype(np.int64) << 16 | batch.destination_port
+        distinct, of = np.unique(places, return_inverse=True)
+        pairs = [(place >> 16, place & 0xFFFF) for place in distinct.tolist()]
+        return _named(
+            of, [self._lines.get(pair, f"{address_text(pair[0])}:{pair[1]}") for pair in pairs]
+        )
+
+    def _counts(self, batch: DatagramBatch) -> Array:
+        """The header's number of messages."""
+        table = self.feed.table
+        size, total = table.count_size, np.zeros(len(batch), np.int64)
+        for place in range(size):
+            byte = batch.data[batch.offset.astype(np.int64) + table.count_at + place]
+            total |= byte.astype(np.int64) << 8 * (size - 1 - place if table.big_endian else place)
+        return total
+
+    def _of_messages(
+        self, batch: DatagramBatch, headers: PacketHeaders
+    ) -> Iterator[dict[str, Any]]:
+        full = np.flatnonzero((self._counts(batch) > 0) & (headers.compressed == 0))
+        names = self._line_names(batch)
+        while len(full):
+            done, rows = self._scan(batch, full)
+            full = full[done:]
+            if self._index.count:
+                yield self._message_columns(batch, headers, names, rows)
+
+    def _scan(self, batch: DatagramBatch, rows: Array) -> tuple[int, Array]:
+        """Scan packets of `rows` as far as there is room; how many, and those that were good."""
+        index, rejects = self._index, np.zeros(REJECT_COUNT, np.uint64)
+        starts, sizes = batch.offset[rows].astype(np.int64), batch.length[rows]
+        table, header = self.feed.table, self._header
+        index.clear()
+        done = scan_datagrams(table, batch.data, starts, sizes, header, index, rejects)
+        if index.packets == done:
+            return done, rows[:done]
+        # Some were bad, and the index does not say which: once more, one by one.
+        index.clear()
+        good = []
+        for number in range(done):
+            one = slice(number, number + 1)
+            before = index.packets
+            scan_datagrams(table, batch.data, starts[one], sizes[one], header, index, rejects)
+            good += [rows[number]] * (index.packets - before)
+        return done, np.array(good, np.int64)
+
+    def _message_columns(
+        self, batch: DatagramBatch, headers: PacketHeaders, lines: pa.Array, rows: Array
+    ) -> dict[str, Any]:
+        index = self._index
+        arrays = index.arrays()
+        firsts = np.asarray(index.firsts)[: index.packets].astype(np.int64)
+        counts = np.diff(np.append(firsts, index.count))
+        of = np.repeat(rows, counts)
+        columns = {
+            "time_ns": batch.time_ns[of],
+            "line": lines.take(pa.array(of)),
+            "service": headers.service[of],
+            "sequence": arrays["sequences"],
+            "number": np.arange(index.count) - np.repeat(firsts, counts),
+            **self._type_columns(arrays["types"]),
+            "symbol": self._symbols(arrays["symbols"]),
+            "message_bytes": arrays["sizes"],
+        }
+        for name, kind in self._fields.items():
+            columns[name] = pa.nulls(index.count, kind)
+        for decoder in self._decoders:
+            decoder.fill(columns, batch.data, index, arrays)
+        return columns
+
+    def _type_columns(self, types: Array) -> dict[str, pa.Array]:
+        distinct, of = np.unique(types, return_inverse=True)
+        codes = distinct.tolist()
+        names = [
+            self.feed.layouts[code][0].name if code in self.feed.layouts else "unknown"
+            for code in codes
+        ]
+        return {
+            "type": _named(of, [str(self.feed.type_label(code)) for code in codes]),
+            "name": _named(of, names),
+        }
+
+    def _symbols(self, symbols: Array) -> pa.Array:
+        distinct, of = np.unique(symbols, return_inverse=True)
+        return _named(of, [self.feed.symbol_name(int(each)) for each in distinct])
+
+
+class _Decoder:
+    """The asked fields of one layout; of a repeated group, the first element's."""
+
+    def __init__(self, feed: Feed, layout: Layout, fields: Sequence[str]) -> None:
+        self._columns = Columns(feed, layout.name)
+        self._layout = layout
+        self._largest = self._columns._below
+        sample = self._columns
+        sample.decode(b"", MessageIndex(1))
+        self.types = {
+            name: _arrow_type(column)
+            for name, column in sample.arrays.items()
+            if name in fields and name not in MESSAGE_SCHEMA.names
+        }
+
+    def fill(
+        self, columns: dict[str, Any], data: Array, index: MessageIndex, arrays: dict[str, Array]
+    ) -> None:
+        """Put the layout's fields into the rows of its messages."""
+        sizes = arrays["sizes"]
+        mine = (arrays["types"] == self._layout.code) & (sizes >= self._layout.size)
+        mine &= sizes < self._largest
+        if not self.types or not mine.any():
+            return
+        self._columns.decode(data, index)
+        decoded = self._columns.to_arrow()
+        if "element" in decoded.schema.names:
+            element = decoded.column("element").to_numpy(zero_copy_only=False)
+            decoded = decoded.filter(pa.array(element <= 0))
+        for name in self.types:
+            target = columns[name]
+            values = decoded.column(name).cast(target.type)
+            places = np.full(len(mine), -1, np.int64)
+            places[mine] = np.arange(int(mine.sum()))
+            taken = values.take(pa.array(places, mask=places < 0))
+            columns[name] = taken if target.null_count == len(target) else _first(target, taken)
+
+
+def _first(target: pa.Array, other: pa.Array) -> pa.Array:
+    import pyarrow.compute as pc
+
+    return pc.coalesce(target, other)
+
+
+def _arrow_type(column: Array) -> pa.DataType:
+    if column.dtype.kind == "S":
+        return pa.string()
+    return pa.float64() if column.dtype.kind == "f" else pa.int64()
+
+
+def _named(of: Array, names: Sequence[str | None]) -> pa.Array:
+    """`names[of[i]]` as text."""
+    return pa.array(names, pa.string()).take(pa.array(of.astype(np.int64)))
+
+
+def _record_batch(columns: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBatch:
+    arrays = []
+    for field in schema:
+        column = columns[field.name]
+        if isinstance(column, np.ndarray):
+            column = pa.array(column.astype(field.type.to_pandas_dtype()))
+        arrays.append(column)
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
