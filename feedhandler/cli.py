@@ -14,7 +14,14 @@ from typing import Annotated, Any
 
 import typer
 
-from feedhandler import __version__, cli_capture, cli_generate, cli_lab, cli_replay
+from feedhandler import (
+    __version__,
+    cli_capture,
+    cli_characterise,
+    cli_generate,
+    cli_lab,
+    cli_replay,
+)
 from feedhandler.cli_options import (
     FeedName,
     Interface,
@@ -489,6 +496,7 @@ cli_replay.register(app)
 cli_lab.register(app)
 cli_capture.register(app)
 cli_generate.register(app)
+cli_characterise.register(app)
 
 
 def main() -> None:

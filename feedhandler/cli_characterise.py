@@ -1,0 +1,85 @@
+"""The command line of `characterise`; `cli` says how commands work."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from feedhandler.cli_options import Json
+
+Work = Callable[[], int]
+
+Captures = Annotated[
+    list[str], typer.Argument(help="Captures, folders of them, patterns, s3a://bucket/key.")
+]
+FeedName = Annotated[str, typer.Option("--feed", help="A built-in feed, or a description's path.")]
+Out = Annotated[Path, typer.Option(help="The folder that the report is written to.")]
+Zone = Annotated[
+    str | None, typer.Option(help="The zone of times of day; by default the exchange's.")
+]
+Master = Annotated[
+    str, typer.Option(help="Spark's master; `none`: this process alone, without Spark.")
+]
+From = Annotated[str | None, typer.Option("--from", help="From this full time on.")]
+Until = Annotated[str | None, typer.Option(help="Before this full time.")]
+Services = Annotated[
+    list[int] | None, typer.Option("--service", help="Only this service; several.")
+]
+Lines = Annotated[
+    list[str] | None, typer.Option("--line", metavar="GROUP:PORT", help="This line only; several.")
+]
+PacketsOnly = Annotated[
+    bool, typer.Option("--packets-only", help="Leave messages alone: faster, fewer tables.")
+]
+Exact = Annotated[
+    bool, typer.Option("--exact", help="Interarrival by Spark's window function: slow, the same.")
+]
+
+
+def characterise(
+    captures: Captures,
+    feed: FeedName,
+    out: Out,
+    zone: Zone = None,
+    master: Master = "local[*]",
+    from_: From = None,
+    until: Until = None,
+    service: Services = None,
+    line: Lines = None,
+    packets_only: PacketsOnly = False,
+    exact: Exact = False,
+    as_json: Json = False,
+) -> Work:
+    """Say what a session looks like: tables, figures and one page.
+
+    Packets, bytes and messages by service, minute and peak second, how soon the same symbol comes
+    back, what lines lack and how far apart they are. Large plain captures are cut and read side by
+    side; an odd file is named, and the rest counts. Needs Java unless `--master none`.
+
+    \b
+    Examples:
+      feedhandler characterise day.pcap --feed euronext-utp-md --out day --zone Europe/Lisbon
+      feedhandler characterise 'captures/*.pcap.gz' --feed iex-deep --out day --master none
+    """
+    from feedhandler.ops import characterise as ops
+
+    options = ops.Options(
+        captures=tuple(captures),
+        feed=feed,
+        out=out,
+        zone=zone,
+        master=master,
+        window=(from_, until),
+        services=tuple(service or ()),
+        lines=tuple(line or ()),
+        packets_only=packets_only,
+        exact=exact,
+        as_json=as_json,
+    )
+    return lambda: ops.run(options)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to the program."""
+    app.command()(characterise)

@@ -1,0 +1,179 @@
+"""`feedhandler characterise`: what a session looks like, on Spark or in this process."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+from rich.table import Table as Printed
+
+from feedhandler.characterise import report
+from feedhandler.characterise.job import FileAccount, Request, Runner, characterise, in_process
+from feedhandler.characterise.slices import Slice
+from feedhandler.characterise.tables import Table, tables_of
+from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.feed import Feed
+from feedhandler.ops.console import ExitCode, complain, print_json, progress, stdout_console
+from feedhandler.ops.feeds import open_feed
+from feedhandler.replay.moments import check_zone, parse_moment
+from feedhandler.replay.selection import parse_group
+
+#: The master that means: here, one slice after the other, without Spark.
+NO_SPARK = "none"
+#: Tables that are printed; all are written.
+PRINTED = ("services", "packet_peaks", "byte_peaks", "figures", "interarrival", "gaps")
+#: Rows of the interarrival that are printed: all, and each service's.
+PRINTED_ROWS = 24
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """What to characterise, how, and where the report goes."""
+
+    captures: tuple[str, ...]
+    feed: str
+    out: Path
+    zone: str | None = None
+    master: str = "local[*]"
+    window: tuple[str | None, str | None] = (None, None)
+    services: tuple[int, ...] = ()
+    lines: tuple[str, ...] = ()
+    packets_only: bool = False
+    exact: bool = False
+    profile: Path | None = None
+    as_json: bool = False
+
+
+def run(options: Options) -> int:
+    """Do the job, print and write; `FOUND` where a file is odd."""
+    feed = open_feed(options.feed)
+    zone = check_zone(options.zone or feed.zone)
+    request = _request(options)
+    with (
+        progress("characterising", total=1.0) as advance,
+        _runner(options, lambda done, total: advance(completed=done, total=total)) as chosen,
+    ):
+        runner, workers, spark = chosen
+        outcome = characterise(options.captures, request, runner, workers=workers)
+        if options.exact:
+            _take_exact(outcome, spark, options, feed)
+    tables = tables_of(outcome, feed, zone)
+    about = {
+        "feed": feed.name,
+        "zone": zone,
+        "captures": len(outcome.files),
+        "master": options.master,
+        "interarrival": "window function" if options.exact else "",
+    }
+    written = report.write(tables, about, options.out)
+    _show(tables, options, written)
+    return ExitCode.FOUND if _complain(outcome.files) else ExitCode.OK
+
+
+def _request(options: Options) -> Request:
+    """What is asked of the captures. Raises `UsageError`."""
+    moments = [None if text is None else _full_time_ns(text) for text in options.window]
+    return Request(
+        feed=options.feed,
+        from_ns=moments[0],
+        until_ns=moments[1],
+        groups=tuple(parse_group(each) for each in options.lines),
+        services=options.services,
+        messages=not options.packets_only,
+    )
+
+
+def _full_time_ns(text: str) -> int:
+    moment = parse_moment(text)
+    if moment.since != "epoch":
+        raise UsageError(f"'{text}' is no full time", "give 2026-11-20T09:00:00Z, say")
+    return moment.ns
+
+
+@contextlib.contextmanager
+def _runner(
+    options: Options, on_progress: Callable[[int, int], object]
+) -> Iterator[tuple[Runner, int, Any]]:
+    """What tallies slices, how many at once, and the Spark session if there is one."""
+    if options.master == NO_SPARK:
+        if options.exact:
+            raise UsageError("the window function is Spark's", "leave --master or --exact out")
+        yield _told(on_progress), 1, None
+        return
+    from feedhandler.characterise.cluster import SparkRunner, spark_session
+
+    spark = spark_session(options.master)
+    try:
+        runner = SparkRunner(spark, on_progress)
+        yield runner, runner.workers, spark
+    finally:
+        spark.stop()
+
+
+def _told(on_progress: Callable[[int, int], object]) -> Runner:
+    """`in_process`, with its progress told."""
+
+    def runner(slices: Sequence[Slice], request: Request) -> Iterator[Any]:
+        for number, tallied in enumerate(in_process(slices, request)):
+            yield tallied
+            on_progress(number + 1, len(slices))
+
+    return runner
+
+
+def _take_exact(outcome: Any, spark: Any, options: Options, feed: Feed) -> None:
+    """Put the window function's interarrival in the place of the tallies'."""
+    from feedhandler.characterise import register
+    from feedhandler.characterise.cluster import exact_interarrival
+    from feedhandler.characterise.digest import Histogram
+    from feedhandler.replay.capture import address_text
+
+    register(spark)
+    reader = spark.read.format("feedhandler").option("feed", options.feed)
+    reader = reader.options(rows="messages", odd="skip")
+    for name, text in zip(("from", "until"), options.window, strict=True):
+        reader = reader if text is None else reader.option(name, text)
+    if options.services:
+        reader = reader.option("service", ",".join(map(str, options.services)))
+    if options.lines:
+        reader = reader.option("line", ",".join(options.lines))
+    exact = exact_interarrival(reader.load(list(options.captures)))
+    for (place, code), cell in outcome.digest.cells.items():
+        channel = outcome.digest.channels[place]
+        line = f"{address_text(channel.group)}:{channel.port}"
+        key = (line, channel.service, str(feed.type_label(code)))
+        cell.interarrival = exact.get(key, Histogram())
+
+
+def _show(tables: Sequence[Table], options: Options, written: Sequence[Path]) -> None:
+    if options.as_json:
+        for table in tables:
+            print_json({"table": table.name, "columns": table.columns, "rows": table.rows})
+        return
+    console = stdout_console()
+    for table in tables:
+        if table.name in PRINTED and table.rows:
+            console.print(_printed(table))
+            console.print()
+    console.print(f"{len(written)} files in {options.out}; begin with {written[-1].name}")
+
+
+def _printed(table: Table) -> Printed:
+    printed = Printed(title=table.title, title_justify="left", box=None, pad_edge=False)
+    for name in table.columns:
+        printed.add_column(name, justify="left" if name == table.columns[0] else "right")
+    rows = [row for row in table.rows if table.name != "interarrival" or row[1] == "all"]
+    for row in rows[:PRINTED_ROWS]:
+        printed.add_row(*(f"{x:,}" if isinstance(x, int | float) else str(x) for x in row))
+    return printed
+
+
+def _complain(files: Sequence[FileAccount]) -> bool:
+    """Name the odd files; were there any?"""
+    odd = [each for each in files if each.problem]
+    for each in odd:
+        complain(
+            f"{each.path}: {each.problem}".replace(f"{each.path}: {each.path}:", f"{each.path}:"),
+            f"{each.records:,} records of it count",
+        )
+    return bool(odd)
