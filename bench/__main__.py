@@ -21,6 +21,8 @@ from pathlib import Path
 BENCHMARKS = [
     "codecs",
     "captures",
+    "top_speed",
+    "pacing",
     "receive",
     "subscribe",
     "gateway",
@@ -33,6 +35,8 @@ BENCHMARKS = [
 ]
 LONG = [
     "lab",
+    "pacing_long",
+    "replay_memory",
     "memory",
     "outage",
     "stall_long",

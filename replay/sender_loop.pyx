@@ -34,13 +34,14 @@ cdef extern from "<sys/prctl.h>":
     int prctl(int option, unsigned long value, ...) nogil
 
 #: The last stretch before a datagram is due is spun, not slept, because waking up takes its time
-#: (the thread's timer slack is set to 1 ns). This is the longest such stretch. Longer ones are more
-#: exact where the processor has nothing else to do; on a busy machine they are not: the scheduler
-#: wakes a thread that sleeps at once, but takes its turn from one that spins.
+#: (the thread's timer slack is set to 1 ns). This is the longest such stretch.
 SPIN_NS = 10_000
-#: How long it is within that is learnt from the sleeps: longer by the first where one lasted longer
-#: than it, else shorter by the second. So one in a hundred lasts longer, as the ratio says.
-SPIN_MORE_NS, SPIN_LESS_NS = 4_950, 50
+#: How long it is within that is learnt. A sleep that lasts longer than it, but would not have with
+#: the longest, makes it longer by the first, any other sleep shorter by the second: so one in a
+#: hundred lasts longer, as the ratio says. On a busy machine spinning is no good: the scheduler
+#: wakes a thread that sleeps at once, but takes its turn from one that spins. So where the clock
+#: leaps by the third while spinning, the stretch is halved.
+SPIN_MORE_NS, SPIN_LESS_NS, SPIN_LEAP_NS = 4_950, 50, 20_000
 #: The longest single sleep, and so the longest time until a request is noticed.
 POLL_NS = 5_000_000
 #: A datagram sent later than this after its time counts as behind schedule.
@@ -54,6 +55,7 @@ cdef int64_t _POLL_NS = POLL_NS
 cdef int64_t _BEHIND_NS = BEHIND_NS
 cdef int64_t _SPIN_MORE_NS = SPIN_MORE_NS
 cdef int64_t _SPIN_LESS_NS = SPIN_LESS_NS
+cdef int64_t _SPIN_LEAP_NS = SPIN_LEAP_NS
 cdef int64_t _NO_BUFFER_WAIT_NS = NO_BUFFER_WAIT_NS
 cdef int64_t _NO_BUFFER_MAX_NS = NO_BUFFER_MAX_NS
 
@@ -176,22 +178,29 @@ cdef class SendLoop:
         """Sleep, then spin, until the sender's clock shows `when_ns`; tells of a halt."""
         cdef int64_t now
         cdef int64_t left_ns
+        cdef int64_t spun_ns = 0
         while True:
             now = fh_monotonic_ns()
+            if spun_ns and now - spun_ns > _SPIN_LEAP_NS:
+                self._spin_ns //= 2
             if self._interrupted(now) == HALTED:
                 return HALTED
             left_ns = when_ns - self._now()
             if left_ns <= 0:
                 return RUN_ON
             if left_ns > self._spin_ns:
+                spun_ns = 0
                 self._sleep_until(now + min(left_ns - self._spin_ns, _POLL_NS))
             else:
+                spun_ns = now
                 fh_relax()
 
     cdef void _sleep_until(self, int64_t when_ns) noexcept nogil:
         """Sleep, and learn from it how long before its time the next sleep should end."""
+        cdef int64_t over_ns
         fh_sleep_until(when_ns)
-        if fh_monotonic_ns() - when_ns > self._spin_ns:
+        over_ns = fh_monotonic_ns() - when_ns
+        if self._spin_ns < over_ns <= self._spin_ns_max:
             self._spin_ns = min(self._spin_ns + _SPIN_MORE_NS, self._spin_ns_max)
         else:
             self._spin_ns = max(self._spin_ns - _SPIN_LESS_NS, 0)

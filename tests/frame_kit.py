@@ -1,26 +1,23 @@
 """A network namespace of a test's own with a veth pair: what goes in at one end comes out byte for
 byte at the other, and nothing of it is seen elsewhere.
 
-`namespace()` moves the calling thread, and so the threads and processes that it starts, into a new
-namespace and back. It needs root and iproute2; without them the test skips with a reason.
+The pair is the benches' (`bench.veth`). It needs root and iproute2; without them a test skips with
+the reason.
 """
 
 import contextlib
 import ctypes
-import os
-import shutil
 import socket
 import struct
-import subprocess
 import time
 from collections.abc import Iterator
 
 from need_kit import absent
 
-from feedhandler.replay.frame_lines import look_at
+from bench import veth
+from bench.veth import FAR
 
-# From <sched.h>, <linux/if_ether.h>, <linux/if_packet.h>.
-_CLONE_NEWNET = 0x40000000
+# From <linux/if_ether.h>, <linux/if_packet.h>, <linux/capability.h>.
 _ETH_P_ALL = 3
 _SOL_PACKET, _PACKET_AUXDATA = 263, 8
 _TP_STATUS_VLAN_VALID = 0x10
@@ -28,44 +25,16 @@ _CAPABILITY_VERSION_3, _CAP_NET_RAW = 0x20080522, 13
 _IPV6 = b"\x86\xdd"
 #: How long a test waits for a frame before it gives up.
 PATIENCE_S = 10.0
-NEAR, FAR = "near0", "far0"
-
-
-def _libc(name: str, *arguments: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    if getattr(libc, name)(*arguments) != 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number))
-
-
-def ip(*words: str) -> None:
-    """Run `ip` in the calling thread's namespace."""
-    subprocess.run(["ip", *words], check=True, capture_output=True)
 
 
 @contextlib.contextmanager
-def namespace(mtu: int = 1_500) -> Iterator[None]:
-    """The calling thread in a namespace with `near0` and `far0`, which are each other's other end.
-
-    Loopback is up, too.
-    """
-    if shutil.which("ip") is None:
-        absent("namespaces", "there is no `ip` (package iproute2)")
-    home = os.open("/proc/thread-self/ns/net", os.O_RDONLY)
+def namespace() -> Iterator[None]:
+    """The calling thread in a namespace with `near0` and `far0`, and back."""
     try:
-        _libc("unshare", _CLONE_NEWNET)
-    except PermissionError:
-        os.close(home)
-        absent("namespaces", "a network namespace takes root")
-    try:
-        ip("link", "add", NEAR, "mtu", str(mtu), "type", "veth", "peer", "name", FAR)
-        for name in (NEAR, FAR, "lo"):
-            ip("link", "set", name, "up")
-        wait_for_link(True)
-        yield
-    finally:
-        _libc("setns", home, _CLONE_NEWNET)
-        os.close(home)
+        with veth.namespace():
+            yield
+    except veth.NoNamespace as reason:
+        absent("namespaces", str(reason))
 
 
 @contextlib.contextmanager
@@ -82,14 +51,6 @@ def without_net_raw() -> Iterator[None]:
         yield
     finally:
         assert libc.capset(head, rights) == 0
-
-
-def wait_for_link(there: bool) -> None:
-    """The kernel tells of a link that comes or goes a moment later."""
-    end = time.monotonic() + PATIENCE_S
-    while look_at(NEAR).has_link is not there:
-        assert time.monotonic() < end, f"the link of {NEAR} is not {there}"
-        time.sleep(0.001)
 
 
 class FrameReceiver:

@@ -10,16 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from frame_kit import (
-    FAR,
-    NEAR,
-    FrameReceiver,
-    ip,
-    namespace,
-    wait_for_link,
-    without_net_raw,
-)
+from frame_kit import FrameReceiver, namespace, without_net_raw
 
+from bench.veth import FAR, NEAR, ip, wait_for_link
 from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.replay import frame_lines
 from feedhandler.replay.capture_writer import frame_headers

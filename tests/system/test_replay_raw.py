@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from capture_kit import PcapngBytes
-from frame_kit import FAR, NEAR, PATIENCE_S, FrameReceiver, ip, namespace, wait_for_link
+from frame_kit import PATIENCE_S, FrameReceiver, namespace
 
+from bench.veth import FAR, NEAR, ip, wait_for_link
 from feedhandler import cli
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.ops.console import ExitCode, run_guarded
