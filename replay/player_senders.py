@@ -6,31 +6,19 @@ paused, and told to drop the block that is being sent, all from any thread (`sen
 """
 
 import dataclasses
-import ipaddress
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from feedhandler.replay.frame_headers import Destination
-from feedhandler.replay.frame_lines import (
-    FrameInterface,
-    explain,
-    interface_of,
-    look_at,
-    open_frame_socket,
-)
-from feedhandler.replay.frame_sender import FrameSender
+from feedhandler.replay.frame_lines import interface_of, open_frame_socket
 from feedhandler.replay.player_blocks import Block
 from feedhandler.replay.sender import Sender
 from feedhandler.replay.sender_lines import OpenLines, open_multicast_sender
 
 #: A player's own longest spin (`sender_loop.SPIN_NS`): exact before sparing.
 PLAYER_SPIN_NS = 50_000
-#: The source address of frames that are made here, where the interface has none that receivers
-#: would take: reserved for examples (RFC 5737), so it is nobody's.
-SOURCE_IP_DEFAULT = "192.0.2.1"
 
 
 class BlockSender(Protocol):
@@ -92,57 +80,16 @@ class FrameSettings:
     bypass_queue: bool = False
 
 
-class RawSender(FrameSender):
-    """Blocks as frames: the capture's own, with the lines' groups and ports; payloads that were in
-    no capture get headers. `interfaces` names what it sends through."""
-
-    interfaces: Sequence[str] = ()
-
-    def send(self, block: Block, anchor_ns: int) -> int:
-        """As `BlockSender.send` says. Raises `OSError`, whose text names the interface and why."""
-        frames: tuple[Any, ...] = ()
-        if block.chunks and all(chunk.batch is not None for chunk in block.chunks):
-            names = ("frame_offset", "frame_length", "link_type")
-            frames = tuple(block.gather_batch(name) for name in names)
-        try:
-            return self.send_block(block.buffers, *block.udp_columns(), anchor_ns, *frames)
-        except OSError as error:
-            troubles = [explain(name, error) for name in dict.fromkeys(self.interfaces)]
-            text = "; ".join(f"{trouble.message} ({trouble.hint})" for trouble in troubles)
-            raise OSError(error.errno, text) from None
-
-
 def raw(settings: FrameSettings = FrameSettings(), spin_ns: int = PLAYER_SPIN_NS) -> Transport:
     """As Ethernet frames, past the kernel's UDP and IP."""
 
     def open_socket(interface: str) -> socket.socket:
         return open_frame_socket(interface_of(interface), settings.bypass_queue)
 
-    def make_sender(lines: OpenLines) -> RawSender:
-        states = [look_at(interface_of(interface)) for interface in lines.interfaces]
-        destinations = [
-            Destination(
-                group,
-                port,
-                settings.source_mac,
-                settings.source_ip,
-                interface_mac=states[line].mac,
-                interface_ip=_source_ip(states[line]),
-            )
-            for line, (_, group, port) in zip(
-                lines.line_of_destination(), lines.destinations, strict=True
-            )
-        ]
-        sockets = [sock for sock, _, _ in lines.destinations]
-        sender = RawSender(sockets, destinations, spin_ns=spin_ns)
-        sender.interfaces = [state.name for state in states]
-        return sender
+    def make_sender(lines: OpenLines) -> BlockSender:
+        # Compiled against modules that may run interpreted elsewhere: only where it is asked for.
+        from feedhandler.replay.player_frames import raw_sender
+
+        return raw_sender(lines, settings.source_mac, settings.source_ip, spin_ns)
 
     return Transport(open_socket, make_sender)
-
-
-def _source_ip(state: FrameInterface) -> str:
-    """The interface's own address, if receivers take it: from 127.0.0.1 they take no frame."""
-    address = ipaddress.IPv4Address(state.address)
-    usable = not address.is_loopback and not address.is_unspecified
-    return state.address if usable else SOURCE_IP_DEFAULT

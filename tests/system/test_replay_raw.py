@@ -19,7 +19,8 @@ from feedhandler.replay.frame_lines import look_at
 from feedhandler.replay.frames import LinkType
 from feedhandler.replay.pace import Pace, PaceKind
 from feedhandler.replay.player import Player
-from feedhandler.replay.player_senders import SOURCE_IP_DEFAULT, FrameSettings, raw
+from feedhandler.replay.player_frames import SOURCE_IP_DEFAULT
+from feedhandler.replay.player_senders import FrameSettings, raw
 from feedhandler.replay.sender_lines import MulticastLine
 
 GENTLE = Pace(PaceKind.PACKETS, 20_000)

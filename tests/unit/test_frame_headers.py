@@ -3,6 +3,8 @@
 import os
 import random
 import socket
+import subprocess
+import sys
 from types import ModuleType
 from typing import Any
 
@@ -235,3 +237,9 @@ def test_payloads_are_summed_as_rfc_1071_does_it() -> None:
         payload = source.randbytes(size)
         assert payload_sum(payload) == ones_sum(payload)
     assert payload_sum(b"\xff" * 65_507) == ones_sum(b"\xff" * 65_507)
+
+
+def test_where_everything_runs_interpreted_players_can_still_be_imported() -> None:
+    environment = {**os.environ, "FEEDHANDLER_PURE": "1"}
+    command = [sys.executable, "-c", "import feedhandler.replay, feedhandler.ops.replay"]
+    subprocess.run(command, env=environment, check=True, timeout=60)
