@@ -290,7 +290,7 @@ def parse_checkpoint(
         return Reading.FOREIGN, None
     *fields, sequence, incarnation, roll_page, chain = rest
     index = struct.unpack_from(f"<{2 * segments}I", data, index_at)
-    return Reading.GOOD, Checkpoint(
+    return Reading.GOOD, Checkpoint(  # type: ignore[call-arg]
         queue, number, *fields, active,
         Roll(sequence, incarnation, roll_page * PAGE, chain),
         list(index[:segments]), [page * PAGE for page in index[segments:]],

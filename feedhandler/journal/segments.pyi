@@ -1,5 +1,9 @@
+import struct
 from collections.abc import Buffer, Sequence
 
+HEAD: struct.Struct
+STATUS: struct.Struct
+ENTRY: struct.Struct
 HEAD_BYTES: int
 STATUS_BYTES: int
 ENTRY_BYTES: int

@@ -91,7 +91,8 @@ class SimulatedDisk:
 
     def remove(self, path: str) -> None:
         self._call("remove")
-        del self._files[path]
+        if self._files.pop(path, None) is None:
+            raise FileNotFoundError(errno.ENOENT, "no such file", path)
 
     def sync_folder(self, path: str) -> None:
         self._call("sync_folder")
@@ -166,9 +167,9 @@ def _survived(file: _File, draw: random.Random, weights: list[int]) -> bytearray
         if fate == "torn":
             new = new[: draw.randrange(SECTOR)]
         elif fate == "zeroed":
-            new = bytes(len(new))
+            new = bytearray(len(new))
         elif fate == "garbage":
-            new = draw.randbytes(len(new))
+            new = bytearray(draw.randbytes(len(new)))
         if at + len(new) > len(survived):
             survived.extend(bytes(at + len(new) - len(survived)))
         survived[at : at + len(new)] = new

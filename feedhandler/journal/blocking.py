@@ -1,0 +1,187 @@
+"""The queue for threads: every call returns when it is done, durable calls when that is durable.
+
+Whoever waits for durability and finds nobody writing does the writing for all that waits
+(`Engine.flush`); the others wait until their item is among what was written. So a single producer
+has no thread beside it, and many share each sync.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from types import TracebackType
+from typing import Any, Self
+
+from feedhandler.journal.delivery import CancelAnswer, Item
+from feedhandler.journal.engine import Engine
+from feedhandler.journal.settings import QueueSettings
+
+#: While no block can be had somebody looks again so often; a delivery wakes everybody anyway.
+STALL_SECONDS = 0.05
+#: Items that `pending` reads at a time.
+LOOK = 64
+
+
+class BlockingQueue:
+    """A persistent queue; any thread may call. To be used as a context manager.
+
+    Raises `UsageError` (another process has it, an item is too large), `PeerError` (its files
+    cannot be believed), `QueueStopped` (the disk failed), `QueueClosed`.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        settings: QueueSettings | None = None,
+        **options: Any,
+    ) -> None:
+        self.engine = Engine(folder, settings or QueueSettings(), **options)
+        self._changed = threading.Condition(self.engine.lock)
+        self._writing = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Write what waits and let the queue go; nobody else may be calling."""
+        self.engine.close()
+
+    # -- producing --------------------------------------------------------------------------
+
+    def put(self, content: bytes) -> int:
+        """Put one item; its id, once it is durable."""
+        return self.put_many([content])[0]
+
+    def put_many(self, contents: Sequence[bytes]) -> range:
+        """Put items; their ids, once all are durable. Waits where the queue is full."""
+        items = list(contents)
+        with self._changed:
+            engine = self.engine
+            engine.check()
+            while not engine.has_room:
+                self._changed.wait(STALL_SECONDS)
+                engine.check()
+            first = engine.add(items)
+        last = first + len(items) - 1
+        self._until(lambda: engine.durable_id >= last)
+        return range(first, last + 1)
+
+    # -- consuming --------------------------------------------------------------------------
+
+    def get(self, timeout: float | None = None) -> Item | None:
+        """The next pending item, for this consumer alone; None where none came in time."""
+        items = self.get_many(1, timeout)
+        return items[0] if items else None
+
+    def get_many(self, limit: int, timeout: float | None = None) -> list[Item]:
+        """The next pending items, at least one, or none where none came in time (seconds)."""
+        self.expire()
+        with self._changed:
+            found: list[Item] = []
+
+            def come() -> bool:
+                self.engine.check()
+                found.extend(self.engine.delivery.take(limit))
+                return bool(found)
+
+            self._changed.wait_for(come, timeout)
+            return found
+
+    def pending(self) -> Iterator[Item]:
+        """What is undelivered, oldest first, without taking it: handed out or not."""
+        after = 0
+        while True:
+            with self._changed:
+                self.engine.check()
+                items = self.engine.delivery.look(after, LOOK)
+            if not items:
+                return
+            yield from items
+            after = items[-1].id
+
+    def delivered(self, *numbers: int) -> int:
+        """These items were truly delivered; how many were pending, once that is durable."""
+        delivered, forward = self._durably(lambda: self.engine.delivery.deliver(numbers))
+        self.engine.tell(self.engine.on_delivered, delivered)
+        self.engine.tell(self.engine.on_forward, forward)
+        return len(delivered)
+
+    def release(self, number: int) -> None:
+        """Give an item back; it is handed out again, unless it was to be cancelled meanwhile."""
+        if self._durably(lambda: self.engine.delivery.release(number)):
+            self.engine.tell(self.engine.on_cancelled, [number])
+
+    # -- ending -----------------------------------------------------------------------------
+
+    def cancel(self, number: int) -> CancelAnswer:
+        """Cancel one item; what came of it, once that is durable."""
+        answer: CancelAnswer = self._durably(lambda: self.engine.delivery.cancel(number))
+        self.engine.tell_cancelled(number, answer)
+        return answer
+
+    def cancel_all(self) -> tuple[list[int], list[int]]:
+        """Cancel everything pending: those ids, and those to be cancelled at their destination."""
+        cancelled, forward = self._durably(self.engine.cancel_all)
+        self.engine.tell(self.engine.on_cancelled, cancelled)
+        self.engine.tell(self.engine.on_forward, forward)
+        return cancelled, forward
+
+    def expire(self) -> list[int]:
+        """Expire what is left of trading days that are over; `get` looks too."""
+        expired: list[int] = self._durably(self.engine.day_over)
+        self.engine.tell(self.engine.on_expired, expired)
+        return expired
+
+    def statistics(self) -> dict[str, Any]:
+        """Figures of the queue."""
+        with self._changed:
+            return self.engine.statistics()
+
+    # -- waiting ----------------------------------------------------------------------------
+
+    def _durably(self, change: Callable[[], Any]) -> Any:
+        """Change something; what came of it, once that is durable."""
+        with self._changed:
+            engine = self.engine
+            engine.check()
+            result = change()
+            marks = engine.store.marks_added
+            done = engine.durable_marks >= marks
+            self._changed.notify_all()
+        if not done:
+            self._until(lambda: engine.durable_marks >= marks)
+        return result
+
+    def _until(self, durable: Callable[[], bool]) -> None:
+        """Wait until that is so; do the writing where nobody else does."""
+        while True:
+            with self._changed:
+                while not durable():
+                    self.engine.check()
+                    if not self._writing:
+                        self._writing = True
+                        break
+                    self._changed.wait()
+                else:
+                    return
+            self._write()
+
+    def _write(self) -> None:
+        """One flush for everybody; where there is no room, wait for some."""
+        try:
+            wrote = self.engine.flush()
+            grown = self.engine.grow()
+        finally:
+            with self._changed:
+                self._writing = False
+                self._changed.notify_all()
+        if not wrote and not grown:
+            with self._changed:
+                self._changed.wait(STALL_SECONDS)

@@ -1,0 +1,251 @@
+"""An open queue between its callers and the disk: one lock, one write at a time, one way to stop.
+
+What it is for: `PersistentQueue` (asyncio) and `BlockingQueue` (threads) are both an `Engine` with
+a way of waiting. Everything in memory is done under `lock`, for microseconds; the writes and syncs
+of a flush, and the making of a new block, are done without it.
+
+What it promises: whoever flushes next takes all that waits, so that while one sync is under way the
+next segment gathers. The first failed write or sync stops the queue: everybody who waits, or comes
+later, is told so (`QueueStopped`), nothing is tried again, nothing more is acknowledged.
+"""
+
+import contextlib
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from feedhandler.codecs.errors import FeedhandlerError
+from feedhandler.journal.delivery import CancelAnswer, Delivery
+from feedhandler.journal.files import Create, Files, RealFiles, carry_out
+from feedhandler.journal.layout import Status
+from feedhandler.journal.opening import KEEP_NS, open_store
+from feedhandler.journal.owner import Owner
+from feedhandler.journal.recovery import RecoveryReport, block_path, read_control
+from feedhandler.journal.settings import QueueSettings
+from feedhandler.journal.store import Store
+
+#: After a block could not be made the next attempt waits.
+GROWTH_PAUSE_NS = 5_000_000_000
+_HINT = "what was acknowledged counts; see to the disk, then open the queue anew"
+
+
+class QueueStopped(FeedhandlerError):
+    """A write or a sync failed: the queue takes, gives and acknowledges nothing any more."""
+
+
+class QueueClosed(FeedhandlerError):
+    """The queue was closed while somebody waited for it."""
+
+
+Callback = Callable[[int], None]
+
+
+class Engine:
+    """See the module. `files` is for tests; `clock` gives ns since 1970.
+
+    Of the four callbacks each is called with an id once what it says is durable: `on_delivered`,
+    `on_cancelled`, `on_expired`; `on_forward`: this one is to be cancelled where it was delivered.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        settings: QueueSettings,
+        *,
+        files: Files | None = None,
+        clock: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self.folder = os.fspath(folder)
+        self.settings = settings
+        self.clock = clock
+        self.lock = threading.Lock()
+        self.stopped: FeedhandlerError | None = None
+        self.durable_id = 0
+        self.durable_marks = 0
+        self.growth_failures = 0
+        self.on_delivered: Callback | None = None
+        self.on_cancelled: Callback | None = None
+        self.on_expired: Callback | None = None
+        self.on_forward: Callback | None = None
+        self._growth_after_ns = 0
+        self._owner = Owner(self.folder)
+        try:
+            self.files: Files = files or RealFiles()
+            began = clock()
+            opened = open_store(self.files, self.folder, settings, os.urandom(16), began)
+            self.recovery_ns = max(clock() - began, 0)
+        except BaseException:
+            self._owner.release()
+            raise
+        self.store: Store = opened.store
+        self.delivery: Delivery = opened.delivery
+        self.report: RecoveryReport = opened.report
+        self.expired_at_open = opened.expired
+        self.durable_id = self.store.visible_end - 1
+        self.durable_marks = self.store.marks_added
+        self.day_ns = settings.day_began_ns(began)
+
+    # -- the disk ---------------------------------------------------------------------------
+
+    def flush(self) -> bool:
+        """Make durable what waits, one segment; False where there is nothing, or no room for it.
+        Only one thread at a time may be in here. Raises `QueueStopped`."""
+        with self.lock:
+            self.check()
+            flush = self.store.seal(self.clock())
+        if flush is None:
+            return False
+        self._carry_out(flush.steps)
+        with self.lock:
+            self.store.settle()
+            self.durable_id = max(self.durable_id, flush.next_id - 1)
+            self.durable_marks = flush.marks_end
+        return True
+
+    @property
+    def growth_due(self) -> bool:
+        """Whether one more block is wanted, and it is time to try."""
+        return self.store.wants_block and self.clock() >= self._growth_after_ns
+
+    def grow(self) -> bool:
+        """Make one more block where one is wanted; whether that was done. Where the disk has no
+        room for it the queue goes on without, and tries again later."""
+        with self.lock:
+            if self.stopped or not self.growth_due:
+                return False
+            growth = self.store.grow(self.clock())
+        try:
+            carry_out(self.files, growth.steps)
+        except OSError:
+            self._give_up_growth(growth.steps[0])
+            made = False
+        else:
+            made = True
+        with self.lock:
+            self.store.grown(growth, made=made)
+            if not made:
+                self.growth_failures += 1
+                self._growth_after_ns = self.clock() + GROWTH_PAUSE_NS
+        return made
+
+    def _give_up_growth(self, made: Any) -> None:
+        """Take the unfinished block's room back. The control file does not name it, or does and
+        has not been synced: then the block is whole and stays."""
+        if isinstance(made, Create) and not self._named(made.path):
+            with contextlib.suppress(OSError):
+                self.files.remove(made.path)
+
+    def _named(self, path: str) -> bool:
+        """Whether the control file on disk names a block."""
+        try:
+            control = read_control(self.files, self.folder)
+        except (FeedhandlerError, OSError):
+            return True
+        return any(block_path(self.folder, place) == path for place in control.blocks)
+
+    def _carry_out(self, steps: list[Any]) -> None:
+        try:
+            carry_out(self.files, steps)
+        except OSError as error:
+            self.stop(error)
+            self.check()
+
+    def stop(self, error: OSError) -> None:
+        """The disk failed: nothing goes any more."""
+        reason = error.strerror or error
+        self.stopped = QueueStopped(
+            f"{self.folder}: the queue has stopped: its disk failed: {reason}", _HINT
+        )
+
+    def check(self) -> None:
+        """Raises `QueueStopped` or `QueueClosed` where the queue does nothing any more."""
+        if self.stopped is not None:
+            raise self.stopped
+
+    def close(self) -> None:
+        """Write what waits and a last round of checkpoints, and let the queue go. A queue that
+        has stopped is let go as it is."""
+        try:
+            if self.stopped is None:
+                while self.flush():
+                    pass
+                with self.lock:
+                    steps = self.store.tidy(False)
+                self._carry_out(steps)
+        finally:
+            self.stopped = self.stopped or QueueClosed(f"{self.folder}: the queue is closed", "")
+            self.files.close()
+            self._owner.release()
+
+    # -- what callers ask, all under the lock -------------------------------------------------
+
+    def add(self, contents: list[bytes]) -> int:
+        """Take items; the first one's id. They wait for a flush. Raises `UsageError`."""
+        self.store.check_sizes(contents)
+        return self.store.add(contents)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether what waits for the disk is within its bound."""
+        return self.store.waiting_bytes < self.settings.waiting_bytes_max
+
+    def day_over(self) -> list[int]:
+        """Where a trading day has ended since the last call: what expired by that."""
+        if not self.day_ns:
+            return []
+        began = self.settings.day_began_ns(self.clock())
+        if began <= self.day_ns:
+            return []
+        self.day_ns = began
+        return self.delivery.expire(began)
+
+    def cancel_all(self) -> tuple[list[int], list[int]]:
+        """Cancel everything: the cancelled ids, and those to forward."""
+        since_ns = self.day_ns or self.clock() - KEEP_NS
+        return self.delivery.cancel_all(since_ns)
+
+    def tell(self, callback: Callback | None, numbers: list[int]) -> None:
+        """Call back for each id."""
+        if callback is not None:
+            for number in numbers:
+                callback(number)
+
+    def tell_cancelled(self, number: int, answer: CancelAnswer) -> None:
+        """Tell what came of cancelling one item."""
+        if answer is CancelAnswer.CANCELLED:
+            self.tell(self.on_cancelled, [number])
+        elif answer is CancelAnswer.DELIVERED:
+            self.tell(self.on_forward, [number])
+
+    def statistics(self) -> dict[str, Any]:
+        """Figures of the queue, for people and for metrics."""
+        store, counts = self.store, self.store.counts
+        return {
+            "pending": sum(block.active for block in store.live),
+            "handed_out": len(self.delivery.handed),
+            "waiting_bytes": store.waiting_bytes,
+            "next_id": store.next_id,
+            "blocks": len(store.blocks),
+            "blocks_free": sum(not block.incarnation or block.reusable for block in store.blocks),
+            "blocks_max": self.settings.blocks_max,
+            "flushes": counts.flushes,
+            "items": counts.items,
+            "content_bytes": counts.content_bytes,
+            "journal_bytes": counts.journal_bytes,
+            "changes": counts.changes,
+            "checkpoints": counts.checkpoints,
+            "blocks_reused": counts.blocks_reused,
+            "blocks_grown": counts.blocks_grown,
+            "growth_failures": self.growth_failures,
+            "stalls": counts.stalls,
+            "damaged": self.delivery.damaged + self.report.items_damaged,
+            "recovery_ms": self.recovery_ns / 1e6,
+            "durability": self.settings.durability,
+            "stopped": str(self.stopped) if self.stopped else "",
+        }
+
+    def status(self, number: int) -> Status | None:
+        """What an item is; None where no item had that id, or it ended more than a day ago."""
+        return self.delivery.status(number)

@@ -1,0 +1,62 @@
+"""One process owns a queue: a lock that says whose it is.
+
+What it is for: the file `owner` in the queue's folder is locked (`flock`) while the queue is open,
+and says who holds it. The lock goes with the process, however it ends; what the file says then is
+of no meaning, for nobody holds it.
+"""
+
+import fcntl
+import os
+import socket
+import time
+from pathlib import Path
+
+from feedhandler.codecs.errors import UsageError
+
+OWNER_NAME = "owner"
+#: More than it ever says.
+TEXT_BYTES_MAX = 1024
+
+
+class Owner:
+    """The lock on the queue in `folder`, held from here on. Raises `UsageError` where another
+    process (or another queue object of this one) has it, and says which."""
+
+    def __init__(self, folder: str) -> None:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+        path = os.path.join(folder, OWNER_NAME)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            text = os.pread(self._descriptor, TEXT_BYTES_MAX, 0).decode(errors="replace").strip()
+            os.close(self._descriptor)
+            raise UsageError(
+                f"{folder}: this queue is open already: {text or 'its owner has not said who'}",
+                "one process owns a queue; stop it, or have it do the work",
+            ) from None
+        text = (
+            f"process {os.getpid()} on {socket.gethostname()} since "
+            f"{time.strftime('%Y-%m-%d %H:%M:%S %z')}\n"
+        )
+        os.ftruncate(self._descriptor, 0)
+        os.pwrite(self._descriptor, text.encode(), 0)
+
+    def release(self) -> None:
+        """Let others have it."""
+        os.close(self._descriptor)
+
+
+def owner_of(folder: str) -> str:
+    """Who has the queue open; "" where nobody has."""
+    try:
+        descriptor = os.open(os.path.join(folder, OWNER_NAME), os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return ""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return os.pread(descriptor, TEXT_BYTES_MAX, 0).decode(errors="replace").strip()
+    finally:
+        os.close(descriptor)
+    return ""

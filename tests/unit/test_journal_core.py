@@ -1,0 +1,442 @@
+"""The queue's logic on a disk of its own: order, ends, expiry, blocks used anew, room."""
+
+import errno
+from dataclasses import replace
+
+import pytest
+from journal_kit import DAY_NS, FOLDER, QUEUE_ID, SMALL
+
+from feedhandler.codecs.errors import ConfigError, PeerError, UsageError
+from feedhandler.journal.delivery import CancelAnswer
+from feedhandler.journal.files import RealFiles, Write, carry_out
+from feedhandler.journal.layout import Status
+from feedhandler.journal.opening import open_store
+from feedhandler.journal.recovery import recover
+from feedhandler.journal.settings import QueueSettings
+from feedhandler.journal.simulated import Fault, SimulatedDisk
+from feedhandler.journal.verify import verify
+
+HOUR_NS = 3600 * 10**9
+
+
+class Queue:
+    """A queue driven by hand."""
+
+    def __init__(self, settings: QueueSettings = SMALL, disk: SimulatedDisk | None = None) -> None:
+        self.disk = disk or SimulatedDisk()
+        self.settings = settings
+        self.now_ns = DAY_NS
+        self.open()
+
+    def open(self) -> None:
+        """Open it (again)."""
+        opened = open_store(self.disk, FOLDER, self.settings, QUEUE_ID, self.now_ns)
+        self.store, self.delivery, self.report = opened.store, opened.delivery, opened.report
+        self.expired = opened.expired
+
+    def put(self, *contents: bytes) -> list[int]:
+        """Put items and flush."""
+        self.store.check_sizes(list(contents))
+        first = self.store.add(list(contents))
+        self.flush()
+        return list(range(first, first + len(contents)))
+
+    def flush(self) -> int:
+        """Write what waits; how many segments that took."""
+        count = 0
+        while (flush := self.store.seal(self.now_ns)) is not None:
+            carry_out(self.disk, flush.steps)
+            self.store.settle()
+            count += 1
+        return count
+
+    def grow(self) -> None:
+        """One more block."""
+        growth = self.store.grow(self.now_ns)
+        carry_out(self.disk, growth.steps)
+        self.store.grown(growth)
+
+    def take(self, limit: int = 100) -> list[int]:
+        """Ids handed out."""
+        return [item.id for item in self.delivery.take(limit)]
+
+    def end(self, *numbers: int) -> None:
+        """Deliver and flush."""
+        self.delivery.deliver(numbers)
+        self.flush()
+
+    def fill(self) -> list[int]:
+        """Put items until no block has room."""
+        numbers = []
+        while not self.store.has_waiting:
+            numbers += self.put(bytes(3000))
+        return numbers
+
+
+@pytest.fixture
+def queue() -> Queue:
+    """An empty one."""
+    return Queue()
+
+
+def test_items_come_in_order_with_their_bytes_each_to_one_consumer(queue: Queue) -> None:
+    assert queue.put(b"a", b"", b"c") == [1, 2, 3]
+    assert [(item.id, item.content) for item in queue.delivery.take(2)] == [(1, b"a"), (2, b"")]
+    assert queue.take() == [3]
+    assert queue.take() == []
+
+
+def test_what_is_not_written_yet_is_not_handed_out(queue: Queue) -> None:
+    queue.store.add([b"a"])
+    assert queue.take() == []
+    assert queue.delivery.cancel(1) is CancelAnswer.UNKNOWN
+    queue.flush()
+    assert queue.take() == [1]
+
+
+def test_what_was_handed_out_and_not_delivered_comes_again_after_recovery(queue: Queue) -> None:
+    queue.put(b"a", b"b")
+    assert queue.take() == [1, 2]
+    queue.end(1)
+    queue.open()
+    assert queue.take() == [2]
+
+
+def test_a_released_item_is_next(queue: Queue) -> None:
+    queue.put(b"a", b"b", b"c")
+    queue.take(2)
+    assert not queue.delivery.release(1)
+    assert not queue.delivery.release(1)
+    assert queue.take() == [1, 3]
+
+
+def test_a_pending_item_is_cancelled_and_never_handed_out(queue: Queue) -> None:
+    queue.put(b"a", b"b")
+    assert queue.delivery.cancel(1) is CancelAnswer.CANCELLED
+    assert queue.delivery.cancel(1) is CancelAnswer.CANCELLED
+    queue.flush()
+    queue.open()
+    assert queue.take() == [2]
+    assert queue.delivery.status(1) is Status.CANCELLED
+
+
+@pytest.mark.parametrize("number", [0, -1, 2, 1 << 70])
+def test_an_id_that_no_item_had_is_unknown(queue: Queue, number: int) -> None:
+    queue.put(b"a")
+    assert queue.delivery.cancel(number) is CancelAnswer.UNKNOWN
+
+
+def test_a_cancel_of_what_a_consumer_has_waits_for_the_consumer(queue: Queue) -> None:
+    queue.put(b"a", b"b")
+    queue.take()
+    assert queue.delivery.cancel(1) is CancelAnswer.DELIVERING
+    assert queue.delivery.cancel(2) is CancelAnswer.DELIVERING
+    assert queue.delivery.deliver([1]) == ([1], [1])
+    assert queue.delivery.release(2)
+    assert queue.delivery.cancel(1) is CancelAnswer.DELIVERED
+    assert queue.delivery.status(2) is Status.CANCELLED
+    assert queue.delivery.deliver([1, 2, 99]) == ([], [])
+
+
+def test_a_released_item_that_was_cancelled_since_is_not_handed_out(queue: Queue) -> None:
+    queue.put(b"a", b"b")
+    queue.take(1)
+    queue.delivery.release(1)
+    queue.delivery.cancel(1)
+    assert queue.take() == [2]
+
+
+def test_cancelling_all_tells_what_is_to_be_forwarded(queue: Queue) -> None:
+    queue.put(b"a", b"b", b"c", b"d", b"e")
+    queue.take(3)
+    queue.end(1, 2)
+    queue.delivery.close_order(2)
+    assert queue.delivery.cancel_all(0) == ([4, 5], [1])
+    assert queue.delivery.deliver([3]) == ([3], [3])
+    assert queue.delivery.cancel_all(DAY_NS + 1) == ([], [])
+
+
+def test_ids_of_blocks_used_anew_are_still_known(queue: Queue) -> None:
+    cancelled = queue.put(b"first")[0]
+    queue.delivery.cancel(cancelled)
+    while not queue.store.counts.blocks_reused:
+        queue.put(bytes(3000))
+        queue.end(*queue.take())
+    assert queue.delivery.find(1) is None
+    for _ in range(2):
+        assert queue.delivery.cancel(cancelled) is CancelAnswer.CANCELLED
+        assert queue.delivery.cancel(2) is CancelAnswer.DELIVERED
+        assert 2 in queue.delivery.cancel_all(0)[1]
+        assert 1 not in queue.delivery.cancel_all(0)[1]
+        queue.flush()
+        queue.open()
+
+
+def test_an_id_older_than_anything_known_was_delivered(queue: Queue) -> None:
+    while not queue.store.counts.blocks_reused:
+        queue.put(bytes(3000))
+        queue.end(*queue.take())
+    queue.now_ns += 2 * DAY_NS
+    queue.open()
+    assert len(queue.store.ended) == 0
+    assert queue.delivery.status(1) is None
+    assert queue.delivery.cancel(1) is CancelAnswer.DELIVERED
+
+
+def test_yesterdays_items_expire_at_recovery_and_are_not_handed_out() -> None:
+    queue = Queue(replace(SMALL, day_zone="UTC"))
+    queue.put(b"a")
+    queue.put(b"b")
+    queue.now_ns += DAY_NS
+    queue.open()
+    assert queue.expired == [1, 2]
+    assert queue.put(b"c") == [3]
+    assert queue.take() == [3]
+    assert queue.delivery.cancel(1) is CancelAnswer.EXPIRED
+    queue.open()
+    assert queue.expired == []
+
+
+def test_only_what_came_before_expires_within_a_block(queue: Queue) -> None:
+    queue.put(b"a", b"b")
+    queue.now_ns += HOUR_NS
+    queue.put(b"c")
+    queue.take(1)
+    assert queue.delivery.expire(DAY_NS + 1) == [2]
+    assert queue.delivery.expire(DAY_NS) == []
+    assert queue.delivery.first_since(DAY_NS + 2 * HOUR_NS) == 4
+    assert queue.delivery.first_since(DAY_NS + 1) == 3
+
+
+def test_trading_days_end_where_and_when_the_settings_say() -> None:
+    settings = QueueSettings(day_zone="Europe/Paris", day_end="17:40")
+    noon = 1_793_358_000 * 10**9  # 2026-10-30 11:00 UTC, 12:00 in Paris
+    began = settings.day_began_ns(noon)
+    assert (noon - began) // 10**9 == 18 * 3600 + 20 * 60
+    assert settings.day_began_ns(noon + 6 * HOUR_NS) == began + DAY_NS
+    assert QueueSettings().day_began_ns(noon) == 0
+
+
+def test_an_item_larger_than_a_block_is_refused_and_the_limit_named(queue: Queue) -> None:
+    limit = queue.store.geometry.tail - queue.store.geometry.data - 4096
+    with pytest.raises(UsageError, match=f"at most {limit:,}"):
+        queue.put(b"a", bytes(limit + 1))
+    queue.put(b"a")
+    queue.delivery.cancel(1)
+    assert queue.put(bytes(limit)) == [2]
+    assert len(queue.delivery.take(1)[0].content) == limit
+
+
+def test_blocks_without_pending_items_are_used_anew(queue: Queue) -> None:
+    for _ in range(100):
+        queue.put(bytes(3000))
+        queue.end(*queue.take())
+    assert len(queue.store.blocks) == 2
+    assert queue.store.counts.blocks_reused > 5
+    assert not verify(queue.disk, FOLDER).problems
+
+
+def test_a_full_queue_holds_items_back_and_still_takes_ends(queue: Queue) -> None:
+    numbers = queue.fill()
+    assert queue.flush() == 0
+    assert queue.store.counts.stalls
+    while queue.delivery._store.live[-1].has_room(4096, 0):
+        queue.delivery.cancel(numbers.pop())
+        queue.flush()
+    left = len(numbers)
+    queue.end(*queue.take(3))  # no block has room: checkpoints say it
+    queue.open()
+    assert len(queue.take()) == left - 4  # one waited in memory and was never acknowledged
+    queue.delivery.deliver(range(1, 1000))
+    assert queue.flush()
+
+
+def test_the_queue_grows_to_its_bound(queue: Queue) -> None:
+    assert not queue.store.wants_block
+    while len(queue.store.blocks) < SMALL.blocks_max:
+        queue.put(bytes(3000))
+        if queue.store.wants_block:
+            queue.grow()
+    numbers = queue.fill()
+    assert not queue.store.wants_block
+    queue.open()
+    assert queue.take(1000) == list(range(1, numbers[-1]))
+
+
+def test_a_block_that_could_not_be_made_changes_nothing(queue: Queue) -> None:
+    while not queue.store.wants_block:
+        queue.put(bytes(3000))
+    growth = queue.store.grow(queue.now_ns)
+    assert not queue.store.wants_block
+    queue.disk.fault = Fault(queue.disk.calls + 2, "ENOSPC")
+    with pytest.raises(OSError, match="ENOSPC"):
+        carry_out(queue.disk, growth.steps)
+    queue.disk.fault = None
+    queue.store.grown(growth, made=False)
+    assert queue.store.wants_block
+    queue.open()
+    assert len(queue.store.blocks) == 2
+    while not queue.store.wants_block:
+        queue.put(bytes(3000))
+    queue.grow()
+    queue.open()
+    assert len(queue.store.blocks) == 3
+
+
+def test_blocks_are_spread_over_the_paths_in_turn() -> None:
+    queue = Queue(replace(SMALL, blocks=3, paths=("/disk1", "/disk2")))
+    assert [block.path for block in queue.store.blocks] == [
+        "/disk1/block-000001.queue", "/disk2/block-000002.queue", "/disk1/block-000003.queue",
+    ]  # fmt: skip
+
+
+def test_many_small_items_and_changes_take_several_segments(queue: Queue) -> None:
+    numbers = queue.put(*[b"x"] * 900)
+    assert queue.store.counts.flushes == 2
+    for number in numbers[::2]:
+        queue.delivery.cancel(number)
+    queue.flush()
+    queue.open()
+    assert queue.take(1000) == numbers[1::2]
+
+
+def test_changes_of_consecutive_items_are_one_record(queue: Queue) -> None:
+    queue.put(*[b"x"] * 50)
+    queue.delivery.deliver(range(1, 51))
+    assert queue.store.marks_added == 1
+
+
+def test_looking_takes_nothing(queue: Queue) -> None:
+    queue.put(b"a", b"b", b"c")
+    queue.take(1)
+    queue.delivery.cancel(2)
+    assert [item.id for item in queue.delivery.look(0, 10)] == [1, 3]
+    assert [item.id for item in queue.delivery.look(1, 1)] == [3]
+    assert queue.take() == [3]
+
+
+def hit(queue: Queue, number: int, *, bit: int = 0) -> None:
+    """Flip a bit of an item's content on disk."""
+    block = queue.delivery.find(number)
+    offset, _ = block.span_of(number)
+    content = queue.disk.pread(block.path, 4096, offset).index(b"needle")
+    queue.disk.decay(block.path, 8 * (offset + content) + bit)
+
+
+def test_an_item_that_decayed_is_told_of_and_not_handed_out(queue: Queue) -> None:
+    queue.put(b"a", b"needle", b"c")
+    hit(queue, 2)
+    assert queue.take() == [1, 3]
+    assert queue.delivery.damaged == 1
+    assert queue.delivery.status(2) is Status.DAMAGED
+    assert queue.delivery.cancel(2) is CancelAnswer.DAMAGED
+    assert [item.id for item in queue.delivery.look(0, 9)] == [1, 3]
+    assert any("items 2 are damaged" in text for text in verify(queue.disk, FOLDER).problems)
+
+
+def test_a_segment_that_is_gone_costs_its_items_and_is_told_of(queue: Queue) -> None:
+    queue.put(b"a")
+    block = queue.store.live[-1]
+    at = block.end
+    queue.put(b"b", b"c")
+    queue.put(b"d")
+    carry_out(queue.disk, [Write(block.path, at, b"\xff" * 4096)])
+    queue.open()
+    assert queue.take() == [1, 4]
+    assert queue.report.segments_lost == 1
+    assert queue.report.items_damaged == 2
+    assert [queue.delivery.status(n) for n in (2, 3)] == [Status.DAMAGED] * 2
+    assert any("no segment verifies" in text for text in verify(queue.disk, FOLDER).problems)
+
+
+def test_a_segment_of_elsewhere_does_not_follow(queue: Queue) -> None:
+    queue.put(b"a")
+    queue.store.chain ^= 1
+    queue.put(b"b")
+    assert any("does not follow" in text for text in recover(queue.disk, FOLDER).report.problems)
+    assert any("does not follow" in text for text in verify(queue.disk, FOLDER).problems)
+
+
+def test_a_block_without_checkpoints_is_read_from_its_segments(queue: Queue) -> None:
+    for _ in range(6):
+        queue.put(b"a" * 3000)
+    block = queue.store.live[-1]
+    for offset in block.geometry.checkpoints:
+        carry_out(queue.disk, [Write(block.path, offset, b"\xff" * 200)])
+    queue.open()
+    assert queue.take() == [1, 2, 3, 4, 5, 6]
+    assert any("all segments are read" in text for text in queue.report.problems)
+
+
+def test_a_header_that_decayed_is_told_of_and_the_queue_opens(queue: Queue) -> None:
+    queue.put(b"a")
+    for offset, name in ((0, "header"), (queue.store.geometry.tail, "tail")):
+        queue.disk.decay(queue.store.live[-1].path, 8 * offset + 100)
+        queue.open()
+        assert any(f"its {name} is damaged" in text for text in queue.report.problems)
+    assert queue.take() == [1]
+
+
+def test_files_that_are_not_the_queues_are_refused(queue: Queue) -> None:
+    first, second = (block.path for block in queue.store.blocks)
+    kept = queue.disk.pread(first, 64 << 10, 0)
+    carry_out(queue.disk, [Write(first, 0, queue.disk.pread(second, 64 << 10, 0))])
+    with pytest.raises(PeerError, match="belongs to another queue"):
+        queue.open()
+    carry_out(queue.disk, [Write(first, 0, kept)])
+    queue.disk.create(first)
+    with pytest.raises(PeerError, match="shorter than"):
+        queue.open()
+    queue.disk.remove(first)
+    with pytest.raises(PeerError, match="is missing"):
+        queue.open()
+
+
+def test_a_control_file_that_is_not_there_or_not_right_is_refused(queue: Queue) -> None:
+    with pytest.raises(UsageError, match="no queue here"):
+        recover(SimulatedDisk(), FOLDER)
+    path = f"{FOLDER}/control"
+    queue.disk.decay(path, 8 * 30)
+    with pytest.raises(PeerError, match="is damaged"):
+        queue.open()
+    carry_out(queue.disk, [Write(path, 10, b"\xff\xff")])
+    with pytest.raises(PeerError, match="later version"):
+        queue.open()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"durability": "perhaps"},
+        {"blocks": 1},
+        {"blocks": 9, "blocks_max": 8},
+        {"journal_bytes": 100},
+        {"journal_bytes": 1 << 40},
+        {"checkpoint_bytes": -1},
+        {"day_zone": "Nowhere/Else"},
+        {"day_zone": "UTC", "day_end": "25 o'clock"},
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(wrong: dict) -> None:
+    with pytest.raises(ConfigError):
+        QueueSettings(**wrong)
+
+
+def test_real_files_do_what_the_simulated_do(tmp_path) -> None:
+    folder = str(tmp_path / "queue")
+    files = RealFiles()
+    opened = open_store(files, folder, SMALL, QUEUE_ID, DAY_NS)
+    opened.store.add([b"a", b"b"])
+    carry_out(files, opened.store.seal(DAY_NS).steps)
+    opened.store.settle()
+    files.close()
+    again = RealFiles(read_only=True)
+    assert recover(again, folder).next_id == 3
+    with pytest.raises(OSError, match="Bad file descriptor") as caught:
+        carry_out(again, [Write(folder + "/control", 0, b"x")])
+    assert caught.value.errno == errno.EBADF
+    again.close()
+    files.create(folder + "/other")
+    files.remove(folder + "/other")
+    assert not files.exists(folder + "/other")
+    files.close()
