@@ -10,13 +10,15 @@ Memory is bounded by a batch, and for a merge by what `merge` holds. A pipeline 
 and again; what it counted is of the latest reading.
 """
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
-from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.feed import Feed
 from feedhandler.replay.capture import Capture, Datagram, DatagramBatch, Truncation, address_text
 from feedhandler.replay.merge import Merger
@@ -55,7 +57,8 @@ class Pipeline:
     packets they hold; needed to choose by service or number and to play several times, and then
     every batch has `headers`, as it has with `headers` True. `left_out` counts what the latest
     reading has not taken, by reason; `passes_begun` tells in which pass it is, `late` how many
-    datagrams stood too far out of order for the merge.
+    datagrams stood too far out of order for the merge. A capture that is damaged in the middle is
+    played up to there; `damages` has the error by its path.
     Raises `UsageError` for what needs a feed and has none.
     """
 
@@ -83,6 +86,7 @@ class Pipeline:
         self.passes = passes
         self.passes_begun = 0
         self.late = 0
+        self.damages: dict[Path, PeerError] = {}
         self._headers = headers
         # Where the first pass begins, after a seek; later ones begin at the selection's own.
         self._from_ns = from_ns
@@ -135,10 +139,7 @@ class Pipeline:
         return Pipeline(self.captures, selection=self.selection, feed=self.feed, merge=self.merge)
 
     def batches(self) -> Iterator[DatagramBatch]:
-        """The datagrams that are meant, none of the batches empty.
-
-        Raises as `Capture.batches` does.
-        """
+        """The datagrams that are meant, none of the batches empty."""
         selector = Selector(self._selection_of_pass(True), self._table)
         timeline = Timeline()
         numbering = self._numbering()
@@ -206,8 +207,8 @@ class Pipeline:
                 yield batch
 
     def _of_capture(self, capture: Capture) -> Iterator[DatagramBatch]:
-        """What is meant of one capture."""
-        for batch in capture.batches():
+        """What is meant of one capture, up to where it is damaged, if it is."""
+        for batch in self._readable(capture):
             chosen = self._selector(batch)
             if len(chosen):
                 if self._headers and self._table is not None:
@@ -215,6 +216,12 @@ class Pipeline:
                 yield chosen
             elif self._is_past(batch):
                 break
+
+    def _readable(self, capture: Capture) -> Iterator[DatagramBatch]:
+        try:
+            yield from capture.batches()
+        except PeerError as error:
+            self.damages[capture.path] = error
 
     def _is_past(self, batch: DatagramBatch) -> bool:
         """Whether nothing that follows can be before the window's end."""
@@ -226,9 +233,10 @@ def first_time_ns(captures: Sequence[Capture]) -> int:
     """The time of the earliest of the captures' first datagrams; 0 where there is none."""
     firsts = []
     for capture in captures:
-        batch = next(capture.batches(), None)
-        if batch is not None:
-            firsts.append(int(batch.time_ns[0]))
+        with contextlib.suppress(PeerError):  # who reads on will be told
+            batch = next(capture.batches(), None)
+            if batch is not None:
+                firsts.append(int(batch.time_ns[0]))
     return min(firsts, default=0)
 
 

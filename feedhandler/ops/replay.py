@@ -65,7 +65,7 @@ class Options(Struct, frozen=True, kw_only=True):
 def run(options: Options) -> int:
     """Play to the end, or only write or tell what would be sent; print the account.
 
-    `FOUND` where a capture is cut short.
+    `FOUND` where a capture is cut short or damaged.
     """
     source = _source(options)
     lines = _lines(source, options)
@@ -91,8 +91,8 @@ def run(options: Options) -> int:
             f"ip link set {options.interface} mtu 9000",
         )
     played = player.source if isinstance(player.source, Pipeline) else source
-    cut = [complain_if_cut(capture) for capture in played.captures]
-    return ExitCode.FOUND if any(cut) or result.too_long else ExitCode.OK
+    flawed = _complain_of_captures(played)
+    return ExitCode.FOUND if flawed or result.too_long else ExitCode.OK
 
 
 def _without_sending(source: Pipeline, lines: list[MulticastLine], options: Options) -> int:
@@ -110,8 +110,15 @@ def _without_sending(source: Pipeline, lines: list[MulticastLine], options: Opti
         plan.write(options.write, options.frames or FrameSettings())
     else:
         plan.tell()
+    return ExitCode.FOUND if _complain_of_captures(source) else ExitCode.OK
+
+
+def _complain_of_captures(source: Pipeline) -> bool:
+    """Say where captures are cut short or damaged; is any?"""
+    for error in source.damages.values():
+        complain(error.message, "all before it was played")
     cut = [complain_if_cut(capture) for capture in source.captures]
-    return ExitCode.FOUND if any(cut) else ExitCode.OK
+    return any(cut) or bool(source.damages)
 
 
 def _stamper(source: Pipeline, options: Options) -> Stamper | None:
@@ -202,7 +209,7 @@ def _faults(options: Options, line: str) -> LineFaults:
 def _refuse_foreign(capture: Capture, feed: Feed) -> None:
     """Raise `UsageError` where none of the first datagrams is a packet of the feed."""
     reasons = set()
-    for datagram in itertools.islice(capture, PROBE_DATAGRAMS):
+    for datagram in itertools.islice(Pipeline([capture]), PROBE_DATAGRAMS):
         try:
             feed.decode_packet(datagram.payload)
         except BadPacket as error:

@@ -205,6 +205,26 @@ def test_a_capture_that_is_cut_short_is_told_and_found(
     assert "cut short after 5,999 records" in complained
 
 
+@pytest.mark.parametrize("action", ["--dry-run", "--write"])
+def test_a_damaged_capture_is_played_up_to_the_damage_and_the_next_one_follows(
+    day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], action: str
+) -> None:
+    data, place = bytearray(day.read_bytes()), 24 + 1_000 * (16 + 60)
+    data[place + 8 : place + 12] = b"\xff" * 4
+    (tmp_path / "damaged.pcap").write_bytes(data)
+    words = [str(tmp_path / "damaged.pcap"), str(day), "--as-recorded", "--from", "+0", "--json"]
+    words += [action] + ([str(tmp_path / "out.pcap")] if action == "--write" else [])
+    code, told, complained = run(capsys, *words, "--feed", "euronext-utp-md")
+    assert code == ExitCode.FOUND
+    assert json.loads(told)["datagrams"] == 1_000 + 6_000
+    assert "damaged at byte" in complained
+    assert complained.count("\n") == 1
+    # Damage before anything could be read.
+    data[24 + 8 : 24 + 12] = b"\xff" * 4
+    (tmp_path / "damaged.pcap").write_bytes(data)
+    assert run(capsys, *words)[0] == ExitCode.FOUND
+
+
 # -- records, byte by byte ------------------------------------------------------------------
 
 TWINS = {"compiled": compiled, "interpreted": load_interpreted("feedhandler.replay.block_records")}
