@@ -10,6 +10,7 @@ from types import ModuleType
 import dpkt
 import numpy as np
 import pytest
+import typer
 
 from feedhandler import cli
 from feedhandler._compiled import load_interpreted
@@ -223,6 +224,15 @@ def test_a_damaged_capture_is_played_up_to_the_damage_and_the_next_one_follows(
     data[24 + 8 : 24 + 12] = b"\xff" * 4
     (tmp_path / "damaged.pcap").write_bytes(data)
     assert run(capsys, *words)[0] == ExitCode.FOUND
+
+
+def test_the_page_about_replaying_names_every_option() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "replay.md").read_text()
+    command = typer.main.get_command(cli.app).commands["replay"]  # type: ignore[attr-defined]
+    options = [param for param in command.params if param.param_type_name == "option"]
+    assert len(options) > 30
+    for option in options:
+        assert any(name in page for name in option.opts), option.opts
 
 
 # -- records, byte by byte ------------------------------------------------------------------
