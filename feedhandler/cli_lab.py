@@ -38,6 +38,13 @@ class Brokers(StrEnum):
     qpid = "qpid"
 
 
+class Modes(StrEnum):
+    """How latency is measured."""
+
+    direct = "direct"
+    paper = "paper"
+
+
 class Sweeps(StrEnum):
     """What a sweep goes through."""
 
@@ -62,6 +69,12 @@ BrokerUrl = Annotated[
 ]
 BrokerManagement = Annotated[
     int, typer.Option(help="Its management's HTTP port; 0: 15672 of RabbitMQ, 8080 of Broker-J.")
+]
+Mode = Annotated[
+    Modes,
+    typer.Option(
+        help="Gateway's kernel stamp to client's read; or the paper's way, the broker alone."
+    ),
 ]
 Rate = Annotated[str, typer.Option(help="Bits of Ethernet frames a second, both lines together.")]
 Duration = Annotated[str, typer.Option(help="How long each step is measured.")]
@@ -96,6 +109,7 @@ def lab(
     broker: Broker = Brokers.embedded,
     broker_url: BrokerUrl = "",
     broker_management: BrokerManagement = 0,
+    mode: Mode = Modes.direct,
     rate: Rate = "40mbps",
     duration: Duration = "60s",
     warm_up: WarmUp = "2s",
@@ -119,6 +133,7 @@ def lab(
     Examples:
       feedhandler lab --out out/lab --clients 1,2 --duration 5s
       feedhandler lab --out out/lab --scenario both --exchange both --clients 1,5,10
+      feedhandler lab --out out/lab --broker rabbitmq --mode paper --clients 1,2,4
       feedhandler lab --out out/lab --capture day.pcap.gz --feed iex-deep --rate 100mbps
       feedhandler lab --out out/lab --sweep rate --bound p90=1ms --clients 10 --duration 10s
     """
@@ -136,6 +151,7 @@ def lab(
         broker=broker.value,
         broker_url=broker_url,
         broker_management=broker_management,
+        mode=mode.value,
         rate_bps=words.parse_rate(rate),
         duration_s=duration_s,
         warm_up_s=words.parse_duration(warm_up),

@@ -10,12 +10,13 @@ What waits in the gateway for the broker has the same limit as a queue of the br
 
 import asyncio
 import contextlib
+from typing import Any
 
 from feedhandler.codecs.errors import PeerError
 from feedhandler.control import ask
 from feedhandler.lab import processors
 from feedhandler.lab.broker import LabBroker, binding_of, open_broker
-from feedhandler.lab.laboratory import ASK_S, GATEWAY, POLL_S, START_S, Laboratory
+from feedhandler.lab.laboratory import ASK_S, POLL_S, START_S, Laboratory
 from feedhandler.lab.loads import BROKER
 from feedhandler.lab.paper import paper
 from feedhandler.lab.plan import StepPlan
@@ -28,7 +29,6 @@ class BrokerLaboratory(Laboratory):
     """A run with the broker that the plan names."""
 
     _broker: LabBroker
-    _published: tuple[str, str] | None = None
     _sources: list[list[str]]
 
     @property
@@ -89,15 +89,10 @@ class BrokerLaboratory(Laboratory):
         self.run.configuration[f"binding_{plan.exchange}_{plan.scenario}"] = (
             f"{binding.kind} exchange: {', '.join(binding.keys)}"
         )
-        wanted = (plan.scenario, plan.exchange)
-        if self._published != wanted:
-            if self._published is not None:
-                await self.crew.dismiss(GATEWAY)
-            publish = self._broker.publish(
-                binding, plan.grain, self.feed.key, limit, str(self._password)
-            )
-            await self._start_gateway((publish,))
-            self._published = wanted
+        publish = self._broker.publish(
+            binding, plan.grain, self.feed.key, limit, str(self._password)
+        )
+        await self._have_gateway(f"{plan.scenario} {plan.exchange}", plan.grain, (publish,))
         await self.crew.during("connecting to the broker", ASK_S, self._published_to())
 
     async def _published_to(self) -> None:
@@ -109,21 +104,12 @@ class BrokerLaboratory(Laboratory):
                 return
             await asyncio.sleep(POLL_S)
 
-    async def _attach(self, plan: StepPlan, names: list[str]) -> None:
-        asking = (
-            self.crew.bus.ask(
-                name,
-                "attach",
-                ASK_S,
-                url=self._broker.url,
-                sources=sources,
-                hostname=self._broker.hostname,
-                grain=plan.grain,
-                feed=self.plan.feed,
-            )
-            for name, sources in zip(names, self._sources, strict=True)
-        )
-        await self.crew.during("attaching", ASK_S + 1.0, asyncio.gather(*asking))
+    def _source(self, plan: StepPlan, number: int) -> dict[str, Any]:
+        return {
+            "url": self._broker.url,
+            "sources": self._sources[number],
+            "hostname": self._broker.hostname,
+        }
 
     async def _finish(self, plan: StepPlan) -> None:
         """The queues go with the clients that read them."""

@@ -7,7 +7,7 @@ controller as numbers. Between, twice a second, the client tells how far it is.
 import asyncio
 import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,12 @@ import feedhandler
 from feedhandler.histogram import percentiles_of
 from feedhandler.lab.broker_client import BrokerSubscriber
 from feedhandler.lab.bus import Answer, Verb
+from feedhandler.lab.control import Sender
 from feedhandler.lab.tally import Tally
 from feedhandler.ops.feeds import open_feed
 
+#: What is done with each batch.
+Take = Callable[[Any], object]
 #: Numbers of an expectation's file.
 COLUMNS = ("services", "bases", "sizes", "timed_from", "counts")
 
@@ -47,16 +50,31 @@ class Client:
 
     async def attach(self, request: Mapping[str, Any]) -> None:
         """Subscribe: `url`, `pattern`, `grain`, `feed`; to a broker `sources` and `hostname`
-        instead of the pattern."""
+        instead of the pattern. `control`: where the paper's control datagrams go, if they do."""
+        take = self._take_and_tell(request["control"]) if "control" in request else self._take()
         messages = await self._stack.enter_async_context(_subscriber(request))
         self._error = ""
-        self._consumer = asyncio.create_task(self._consume(messages))
+        self._consumer = asyncio.create_task(self._consume(messages, take))
 
-    async def _consume(self, messages: Any) -> None:
+    def _take(self) -> Take:
         # The clock of the kernel's stamps.
         now_ns, take = time.time_ns, self.tally.take
+        return lambda batch: take(batch, now_ns())
+
+    def _take_and_tell(self, place: str) -> Take:
+        """The control client's: what it has received it tells first."""
+        sender, take = Sender(place), self._take()
+        self._stack.callback(sender.close)
+
+        def take_and_tell(batch: Any) -> None:
+            sender.take(batch)
+            take(batch)
+
+        return take_and_tell
+
+    async def _consume(self, messages: Any, take: Take) -> None:
         try:
-            await messages.deliver(lambda batch: take(batch, now_ns()))
+            await messages.deliver(take)
             self._error = "the connection ended"
         except feedhandler.FeedhandlerError as error:
             self._error = str(error)

@@ -7,7 +7,8 @@ the clients tell their verdict, and detach. Numbers go on from step to step, so 
 gateway that is warm; what comes within the warm-up is checked but not timed.
 
 Direct mode: latency is from the kernel's stamp of the packet's first copy at the gateway to the
-return of the client's read, both of this machine's real-time clock.
+return of the client's read, both of this machine's real-time clock. The paper's mode has a stamping
+role besides (`stamping`), and latency is what that one finds.
 """
 
 import asyncio
@@ -21,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from feedhandler.amqp.subscribing.request import without_credentials
 from feedhandler.codecs import Feed
@@ -41,10 +41,8 @@ from feedhandler.lab.crew import Crew
 from feedhandler.lab.loads import CLIENT_PREFIX, LoadWatch, by_role, traffic_of
 from feedhandler.lab.plan import Plan, StepPlan, patterns
 from feedhandler.lab.results import (
-    BUCKETS,
     ClientResult,
     Exchange,
-    Latency,
     Run,
     Scenario,
     Sent,
@@ -52,6 +50,7 @@ from feedhandler.lab.results import (
     Sweep,
     merged,
 )
+from feedhandler.lab.stamping import STAMPER, Stamping, latency_of_answer, start_stamping
 from feedhandler.lab.sweep import Search, trial_of
 from feedhandler.lab.view import View
 from feedhandler.ops.feeds import open_feed
@@ -96,6 +95,8 @@ class Laboratory:
         )
         self.crew = Crew(plan.silent_s)
         self.services: list[int] = []
+        self.stamping: Stamping | None = None
+        self._gateway = ""
         self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> "Laboratory":
@@ -119,16 +120,31 @@ class Laboratory:
         await self._have_clients(max(self.plan.clients))
         await self.crew.greeted("starting the roles", START_S, REPLAYER)
         await self._load()
+        if self.plan.mode == "paper":
+            self.stamping = await start_stamping(self.crew)
         await self._begin()
 
     # What a laboratory with a broker does otherwise (`broker_laboratory`).
 
     async def _begin(self) -> None:
         """Have ready what all steps share."""
-        await self._start_gateway()
 
     async def _prepare(self, plan: StepPlan) -> None:
-        """Have ready what one step needs, before its clients attach."""
+        """Have ready what one step needs, before its clients attach: a gateway. One is enough for
+        all steps, but where it tells a stamping process of packets or of messages."""
+        wanted = plan.grain if self.plan.mode == "paper" else "any"
+        await self._have_gateway(wanted, plan.grain)
+
+    async def _have_gateway(
+        self, wanted: str, grain: str, publish: tuple[PublishConfig, ...] = ()
+    ) -> None:
+        """A gateway of the kind `wanted`: the one that runs, or else another."""
+        if self._gateway == wanted:
+            return
+        if self._gateway:
+            await self.crew.dismiss(GATEWAY)
+        await self._start_gateway(grain, publish)
+        self._gateway = wanted
 
     async def _finish(self, plan: StepPlan) -> None:
         """After a step's clients have left."""
@@ -214,7 +230,7 @@ class Laboratory:
         self.run.configuration["stock"] = loaded["stock"]
         self.services = [int(service) for service in loaded["stock"]["packets_by_service"]]
 
-    async def _start_gateway(self, publish: tuple[PublishConfig, ...] = ()) -> None:
+    async def _start_gateway(self, grain: str, publish: tuple[PublishConfig, ...]) -> None:
         """A gateway for the services of what is played, on lines of its own."""
         self.amqp_port, control_port = free_ports(2)
         lines = self._lines()
@@ -247,7 +263,10 @@ class Laboratory:
                 ready.set()
 
         self.view.tell("starting the gateway")
-        await self.crew.enlist(GATEWAY, "-m", "feedhandler", "run", str(path), on_error=on_error)
+        words = ["feedhandler", "run", str(path)]
+        if self.stamping is not None:
+            words = ["feedhandler.lab.gateway", str(path), self.stamping.gateway, grain]
+        await self.crew.enlist(GATEWAY, "-m", *words, on_error=on_error)
         await self.crew.during("starting the gateway", START_S, ready.wait())
         await self.crew.ask_all(
             "opening the lines", ASK_S, [REPLAYER], "open",
@@ -293,6 +312,7 @@ class Laboratory:
             exchange=plan.exchange,
             clients=plan.clients,
             broker=self.broker,
+            mode=self.plan.mode,
             grain=plan.grain,
             rate_bps=plan.rate_bps,
             duration_s=plan.duration_s,
@@ -316,19 +336,30 @@ class Laboratory:
         await self._finish(plan)
         step.latency = merged(result.latency for result in step.results)
         step.findings = findings_of(step.results)
+        if self.stamping is not None:
+            step.latency = await self.stamping.latency()
         step.verdicts = bars.judge(step)
         self.run.steps.append(step)
         self.view.end(step)
         return step
 
     async def _attach(self, plan: StepPlan, names: list[str]) -> None:
-        await self.crew.ask_all(
-            "attaching", ASK_S, names, "attach",
-            url=f"amqp://127.0.0.1:{self.amqp_port}",
-            pattern=patterns(plan.exchange, self.feed.key, self.services),
-            grain=plan.grain,
-            feed=self.plan.feed,
-        )  # fmt: skip
+        """Have each client subscribe; the first one is the control client, if there is one."""
+        asking = []
+        for number, name in enumerate(names):
+            fields = self._source(plan, number)
+            if self.stamping is not None and number == 0:
+                fields["control"] = self.stamping.client
+            fields |= {"grain": plan.grain, "feed": self.plan.feed}
+            asking.append(self.crew.bus.ask(name, "attach", ASK_S, **fields))
+        await self.crew.during("attaching", ASK_S + 1.0, asyncio.gather(*asking))
+
+    def _source(self, plan: StepPlan, number: int) -> dict[str, Any]:
+        """What a client attaches to."""
+        return {
+            "url": f"amqp://127.0.0.1:{self.amqp_port}",
+            "pattern": patterns(plan.exchange, self.feed.key, self.services),
+        }
 
     async def _expect(self, plan: StepPlan, names: list[str]) -> int:
         """Tell clients what comes; how many AMQP messages that are for each."""
@@ -338,7 +369,8 @@ class Laboratory:
             rate_bps=plan.rate_bps, warm_up_s=plan.warm_up_s, duration_s=plan.duration_s,
             messages=plan.grain == "message", path=path,
         )  # fmt: skip
-        await self.crew.ask_all("planning", ASK_S, names, "expect", path=path)
+        listeners = [*names, STAMPER] if self.stamping is not None else names
+        await self.crew.ask_all("planning", ASK_S, listeners, "expect", path=path)
         return int(planned["expected"])
 
     async def _play(self, plan: StepPlan, names: list[str]) -> Sent:
@@ -403,8 +435,6 @@ def client_name(number: int) -> str:
 
 def client_result(number: int, told: dict[str, Any]) -> ClientResult:
     """A client's answer as a result."""
-    buckets = np.zeros(BUCKETS, np.uint64)
-    buckets[told["buckets"]] = told["counts"]
     return ClientResult(
         number=number,
         expected=told["expected"],
@@ -415,13 +445,7 @@ def client_result(number: int, told: dict[str, Any]) -> ClientResult:
         announced_lost=told["announced_lost"],
         body_bytes=told["body_bytes"],
         findings=told["findings"],
-        latency=Latency(
-            count=told["count"],
-            sum_ns=told["sum_ns"],
-            min_ns=told["min_ns"],
-            max_ns=told["max_ns"],
-            buckets=buckets,
-        ),
+        latency=latency_of_answer(told),
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.lab.results import Exchange, Scenario
+from feedhandler.lab.results import Exchange, Mode, Scenario
 from feedhandler.replay.pace import PaceKind, parse_pace
 
 SCENARIOS: tuple[Scenario, ...] = ("packets", "messages")
@@ -70,6 +70,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     clients: tuple[int, ...] = (1, 2, 4, 6, 8, 10)
     broker: str = "embedded"
     broker_url: str = ""
+    mode: Mode = "direct"
     #: The HTTP port of its management; 0: its kind's.
     broker_management: int = 0
     rate_bps: float = 40e6

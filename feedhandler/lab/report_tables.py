@@ -28,7 +28,7 @@ HEADS |= {"p99": "P99", "p999": "P99.9"}
 #: How latency was measured, by mode; for a heading.
 MODES = {
     "direct": "from the gateway's kernel receive stamp to the client's read",
-    "paper": "the paper's way: control datagrams to one stamping process, the broker alone",
+    "paper": "the broker alone too, in the paper's way: control datagrams, one stamping process",
 }
 #: The names of the figures' owners in headings.
 PAPER, HERE = "paper", "here"

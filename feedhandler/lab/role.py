@@ -2,8 +2,9 @@
 
     python -m feedhandler.lab.role KIND NAME ENDPOINT
 
-KIND is `replayer` or `client`; NAME is what the controller calls it, ENDPOINT where the controller
-listens. It ends in order on SIGTERM; what goes wrong beyond a question is its last line on stderr.
+KIND is `replayer`, `client` or `stamper`; NAME is what the controller calls it, ENDPOINT where the
+controller listens. It ends in order on SIGTERM; what goes wrong beyond a question is its last line
+on stderr.
 """
 
 import asyncio
@@ -17,6 +18,7 @@ import uvloop
 from feedhandler.lab.bus import Answer, Station, Verb
 from feedhandler.lab.client import Client
 from feedhandler.lab.replayer import Replayer
+from feedhandler.lab.stamper import Stamper
 from feedhandler.ops.console import run_guarded
 
 #: How often a role tells how far it is.
@@ -34,7 +36,7 @@ class Role(Protocol):
     async def close(self) -> None: ...
 
 
-ROLES: dict[str, type[Role]] = {"replayer": Replayer, "client": Client}
+ROLES: dict[str, type[Role]] = {"replayer": Replayer, "client": Client, "stamper": Stamper}
 
 
 async def serve(kind: str, name: str, endpoint: str) -> int:

@@ -7,7 +7,7 @@ rejected or lost, a line for each channel that has any of it.
 
 import asyncio
 import errno
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,16 +42,21 @@ def run(path: Path) -> int:
     return run_async(lambda stop: serve(config, stop), config.gateway.loop)
 
 
-async def serve(config: Config, stop: asyncio.Event) -> int:
+async def serve(
+    config: Config, stop: asyncio.Event, prepare: Callable[[Any], object] | None = None
+) -> int:
     """Run a gateway until `stop`; says on stderr when it is ready, and what went wrong by the end.
+    `prepare` is called with the gateway before it begins.
 
     Raises ConfigError for what cannot be had at the start, HostFault for what fails later.
     """
     with opened(config.log, config.gateway.name):
-        return await _serve(config, stop)
+        return await _serve(config, stop, prepare)
 
 
-async def _serve(config: Config, stop: asyncio.Event) -> int:
+async def _serve(
+    config: Config, stop: asyncio.Event, prepare: Callable[[Any], object] | None
+) -> int:
     from feedhandler.gateway import Gateway
 
     is_ready = False
@@ -76,6 +81,8 @@ async def _serve(config: Config, stop: asyncio.Event) -> int:
 
     try:
         gateway = Gateway(config)
+        if prepare is not None:
+            prepare(gateway)
         await gateway.run(ready, stop)
     except OSError as error:
         if is_ready:

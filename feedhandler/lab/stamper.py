@@ -1,0 +1,184 @@
+"""The stamping role of the paper's measurement: control datagrams in, latencies out.
+
+What it is for: one process with two sockets, one for the gateway's datagrams and one for the
+control client's. The kernel stamps each as it arrives, so it does not matter when this process
+reads it. At the end of a step the two are matched by service, sequence and message number, and the
+differences are the latency of what is between the gateway's publication and the client's receipt.
+
+What it promises: what has no match is counted, on either side; datagrams of the warm-up are left
+out; no more are kept than `ROWS_MAX` a side.
+"""
+
+import asyncio
+import contextlib
+import select
+import socket
+import struct
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from feedhandler.histogram import Histogram
+from feedhandler.ingest.lines import SO_TIMESTAMPNS, set_receive_buffer
+from feedhandler.lab.bus import Answer, Verb
+from feedhandler.lab.control import DATAGRAM, ROW
+
+#: Of each side: an hour at the paper's rate of messages, some 600 MB.
+ROWS_MAX = 30_000_000
+#: Room in the kernel while this process is not on a processor.
+BUFFER_BYTES = 8 << 20
+#: How often the reading thread looks for the end, where nothing comes.
+LOOK_MS = 100
+#: Datagrams read of one socket before the other has its turn.
+TURN = 256
+
+SIDES = ("gateway", "client")
+#: A stamped datagram: what was in it, and the kernel's stamp, ns since 1970.
+STAMPED = np.dtype([*((name, ROW[name]) for name in ROW.names or ()), ("stamp_ns", "<i8")])
+_STAMP = struct.Struct("=qq")
+
+Array = np.ndarray[Any, Any]
+
+
+class Side:
+    """One socket and the datagrams that it brought."""
+
+    def __init__(self) -> None:
+        self.sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self.sock.bind(("127.0.0.1", 0))
+        self.sock.setblocking(False)
+        self.sock.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
+        set_receive_buffer(self.sock, BUFFER_BYTES)
+        self.rows = bytearray()
+        self.over = 0
+
+    @property
+    def place(self) -> str:
+        """Where datagrams are to be sent."""
+        host, port = self.sock.getsockname()
+        return f"{host}:{port}"
+
+    def read(self) -> None:
+        """Take what waits, `TURN` datagrams at most."""
+        with contextlib.suppress(BlockingIOError):
+            for _ in range(TURN):
+                data, ancillary, _, _ = self.sock.recvmsg(DATAGRAM.size + 1, 64)
+                if len(data) != DATAGRAM.size or not ancillary:
+                    continue
+                if len(self.rows) >= ROWS_MAX * STAMPED.itemsize:
+                    self.over += 1
+                    continue
+                seconds, nanoseconds = _STAMP.unpack(ancillary[0][2])
+                self.rows += data
+                self.rows += (seconds * 10**9 + nanoseconds).to_bytes(8, "little")
+
+    def take(self) -> Array:
+        """What came since the last time."""
+        rows, self.rows = self.rows, bytearray()
+        return np.frombuffer(bytes(rows), STAMPED)
+
+
+def matched(gateway: Array, client: Array) -> tuple[Array, int, int]:
+    """The differences of stamps (int64, ns) of what both sides have, and how many each has that the
+    other has not. Where a datagram came twice, the first counts."""
+    published, received = _keys(gateway), _keys(client)
+    common, ours, theirs = np.intersect1d(published, received, return_indices=True)
+    found = client["stamp_ns"][theirs] - gateway["stamp_ns"][ours]
+    lone = [len(np.unique(keys)) - len(common) for keys in (published, received)]
+    return found.astype(np.int64), lone[0], lone[1]
+
+
+def _keys(rows: Array) -> Array:
+    """One number for each datagram: 16 bits of service, 32 of sequence, 16 of message."""
+    service = rows["service"].astype(np.uint64) << np.uint64(48)
+    sequence = (rows["sequence"].astype(np.uint64) & np.uint64(0xFFFF_FFFF)) << np.uint64(16)
+    return service | sequence | rows["number"].astype(np.uint64)
+
+
+class Stamper:
+    """The role: reads on a thread of its own, from the start to the end."""
+
+    def __init__(self) -> None:
+        self.sides = {name: Side() for name in SIDES}
+        self._timed_from: dict[int, int] = {}
+        self._ended = False
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._read, name="stamps", daemon=True)
+        self._thread.start()
+
+    @property
+    def verbs(self) -> dict[str, Verb]:
+        """What the controller may ask."""
+        return {"places": self.places, "expect": self.expect, "latency": self.latency}
+
+    def _read(self) -> None:
+        poll = select.poll()
+        by_number = {side.sock.fileno(): side for side in self.sides.values()}
+        for number in by_number:
+            poll.register(number, select.POLLIN)
+        while not self._ended:
+            for number, _ in poll.poll(LOOK_MS):
+                with self._lock:
+                    by_number[number].read()
+
+    async def places(self, request: Mapping[str, Any]) -> Answer:
+        """Where each side is to send to."""
+        return {name: side.place for name, side in self.sides.items()}
+
+    async def expect(self, request: Mapping[str, Any]) -> None:
+        """Begin a step: what is timed of it is in the file at `path`."""
+        with np.load(Path(request["path"])) as stored:
+            services, first = stored["services"].tolist(), stored["timed_from"].tolist()
+        with self._lock:
+            self._timed_from = dict(zip(services, first, strict=True))
+            for side in self.sides.values():
+                side.take()
+
+    async def latency(self, request: Mapping[str, Any]) -> Answer:
+        """The latencies of the step, and what had no match."""
+        with self._lock:
+            gateway, client = (self._timed(self.sides[name].take()) for name in SIDES)
+        over = sum(side.over for side in self.sides.values())
+        return await asyncio.to_thread(_answer, gateway, client, over)
+
+    def _timed(self, rows: Array) -> Array:
+        """Without the warm-up's."""
+        first = np.zeros(1 << 16, np.uint64)
+        for service, number in self._timed_from.items():
+            first[service] = number
+        return rows[rows["sequence"] >= first[rows["service"]]]
+
+    def progress(self) -> Answer:
+        """How many datagrams wait to be matched."""
+        return {name: len(side.rows) // STAMPED.itemsize for name, side in self.sides.items()}
+
+    async def close(self) -> None:
+        """At the end of the role."""
+        self._ended = True
+        await asyncio.to_thread(self._thread.join)
+        for side in self.sides.values():
+            side.sock.close()
+
+
+def _answer(gateway: Array, client: Array, over: int) -> Answer:
+    """What the two sides' datagrams tell."""
+    found, published_only, received_only = matched(gateway, client)
+    histogram = Histogram()
+    for value in found.tolist():
+        histogram.record(value)
+    counts = histogram.counts()
+    filled = np.flatnonzero(counts)
+    return {
+        "count": int(histogram.count),
+        "sum_ns": int(histogram.total),
+        "min_ns": int(histogram.minimum),
+        "max_ns": int(histogram.maximum),
+        "buckets": filled.tolist(),
+        "counts": counts[filled].tolist(),
+        "published_only": published_only,
+        "received_only": received_only,
+        "over": over,
+    }

@@ -1,0 +1,56 @@
+"""The controller's side of the paper's measurement: the stamping role and what it found."""
+
+from typing import Any
+
+import numpy as np
+
+from feedhandler.lab.bus import RoleFailed
+from feedhandler.lab.crew import Crew
+from feedhandler.lab.results import BUCKETS, Latency
+
+STAMPER = "stamper"
+START_S, ASK_S = 60.0, 60.0
+#: Of the control datagrams that one side sent, the other may lack this share: a buffer that was
+#: full. More, and what was measured is not what happened.
+UNMATCHED_SHARE_MAX = 0.01
+
+
+class Stamping:
+    """A stamping role that runs; `gateway` and `client` are where each is to send to."""
+
+    def __init__(self, crew: Crew, places: dict[str, Any]) -> None:
+        self._crew = crew
+        self.gateway, self.client = str(places["gateway"]), str(places["client"])
+
+    async def latency(self) -> Latency:
+        """Of the step that is over. Raises `RoleFailed` where too little of it could be matched."""
+        (told,) = await self._crew.ask_all("matching stamps", ASK_S, [STAMPER], "latency")
+        lone = told["published_only"] + told["received_only"] + told["over"]
+        if lone > UNMATCHED_SHARE_MAX * max(1, told["count"]):
+            raise RoleFailed(
+                f"{told['count']:,} control datagrams had a match, {told['published_only']:,} of "
+                f"the gateway and {told['received_only']:,} of the control client had none",
+                "a lower rate, or a larger net.core.rmem_max",
+            )
+        return latency_of_answer(told)
+
+
+async def start_stamping(crew: Crew) -> Stamping:
+    """Start the role."""
+    await crew.enlist_role(STAMPER, STAMPER)
+    await crew.greeted("starting the stamping role", START_S, STAMPER)
+    (places,) = await crew.ask_all("starting the stamping role", ASK_S, [STAMPER], "places")
+    return Stamping(crew, places)
+
+
+def latency_of_answer(told: dict[str, Any]) -> Latency:
+    """A role's answer as a distribution."""
+    buckets = np.zeros(BUCKETS, np.uint64)
+    buckets[told["buckets"]] = told["counts"]
+    return Latency(
+        count=told["count"],
+        sum_ns=told["sum_ns"],
+        min_ns=told["min_ns"],
+        max_ns=told["max_ns"],
+        buckets=buckets,
+    )
