@@ -17,7 +17,7 @@ from typing import Any
 #: Of a part of the exchange: above everything that is not real-time.
 SENDER_PRIORITY = 1
 #: Of every role: what runs beside a measurement waits for it.
-NICE = -10
+NICE = -15
 
 
 def split() -> tuple[set[int], set[int]]:
