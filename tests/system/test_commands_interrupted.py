@@ -19,6 +19,7 @@ import pytest
 
 from feedhandler.config import loopback_config
 from feedhandler.config_show import to_toml
+from feedhandler.replay.capture_writer import CaptureWriter
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 60
@@ -28,7 +29,7 @@ SEED = int(os.environ.get("SEED", random.SystemRandom().randrange(1 << 32)))
 #: What a command may say when it had begun its work.
 COMMON = re.compile(r": (ready|sending|sent|listening) ")
 #: Commands that do not end by themselves, so that a signal always meets them.
-COMMANDS = ("subscribe", "run", "decode", "exchange", "capture")
+COMMANDS = ("subscribe", "run", "decode", "exchange", "capture", "replay")
 
 
 @pytest.fixture
@@ -50,6 +51,12 @@ def words(request: pytest.FixtureRequest, silent_port: int, tmp_path: Path) -> t
     if request.param == "decode":
         os.mkfifo(tmp_path / "unwritten.pcap")
         return ("decode", str(tmp_path / "unwritten.pcap"))
+    if request.param == "replay":
+        path = tmp_path / "slow.pcap"
+        with CaptureWriter(path) as writer:
+            for hour in range(2):
+                writer.write(hour * 3_600 * 10**9, "239.190.8.9", 5_010, b"payload")
+        return ("replay", str(path), "--line-a", "239.190.8.9:5010")
     if request.param == "capture":
         return ("capture", "--group", "239.190.8.9:5009", "--out", str(tmp_path / "x.pcap"))
     return ("exchange", "--no-servers", "--rate", "100", "--port-base", "47000")
