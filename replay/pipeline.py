@@ -57,7 +57,8 @@ class Pipeline:
     packets they hold; needed to choose by service or number and to play several times, and then
     every batch has `headers`, as it has with `headers` True. `left_out` counts what the latest
     reading has not taken, by reason; `passes_begun` tells in which pass it is, `late` how many
-    datagrams stood too far out of order for the merge. A capture that is damaged in the middle is
+    datagrams stood too far out of order for the merge, `dropped_resets` how many resets were not
+    repeated. A capture that is damaged in the middle is
     played up to there; `damages` has the error by its path.
     Raises `UsageError` for what needs a feed and has none.
     """
@@ -86,6 +87,7 @@ class Pipeline:
         self.passes = passes
         self.passes_begun = 0
         self.late = 0
+        self.dropped_resets = 0
         self.damages: dict[Path, PeerError] = {}
         self._headers = headers
         # Where the first pass begins, after a seek; later ones begin at the selection's own.
@@ -143,13 +145,14 @@ class Pipeline:
         selector = Selector(self._selection_of_pass(True), self._table)
         timeline = Timeline()
         numbering = self._numbering()
-        self.passes_begun, self._selector, self.late = 1, selector, 0
+        self.passes_begun, self._selector, self.late, self.dropped_resets = 1, selector, 0, 0
         while True:
             any_left = False
             for batch in self._chosen(timeline):
                 placed = timeline(batch)
                 if numbering is not None:
                     placed = numbering(placed)
+                    self.dropped_resets = numbering.dropped_resets
                 any_left = any_left or len(batch) > 0
                 if len(placed):
                     yield dataclasses.replace(placed, pass_number=self.passes_begun)

@@ -22,7 +22,7 @@ from feedhandler.replay.player import Player, PlayResult
 from feedhandler.replay.player_blocks import make_preparer
 from feedhandler.replay.player_senders import FrameSettings, raw, udp
 from feedhandler.replay.selection import Selection
-from feedhandler.replay.sender_lines import MulticastLine
+from feedhandler.replay.sender_lines import Endpoint, MulticastLine
 from feedhandler.replay.stamps import Stamper, Stamps
 from feedhandler.replay_control import ReplayVerbs
 
@@ -84,13 +84,13 @@ def run(options: Options) -> int:
     start_ns = first_time_ns(source.captures) if options.control else 0
     verbs = ReplayVerbs(player, title, start_ns, _zone(options, source.feed))
     result = play(player, verbs, f"replaying {title}", options.control, options.as_json)
-    _print_account(result, options)
+    played = player.source if isinstance(player.source, Pipeline) else source
+    _print_account(result, played, options)
     if result.too_long:
         complain(
             f"{result.too_long:,} frames were longer than the interface takes, and not sent",
             f"ip link set {options.interface} mtu 9000",
         )
-    played = player.source if isinstance(player.source, Pipeline) else source
     flawed = _complain_of_captures(played)
     return ExitCode.FOUND if flawed or result.too_long else ExitCode.OK
 
@@ -183,7 +183,7 @@ def _lines(source: Pipeline, options: Options) -> list[MulticastLine]:
         ]
     lines = mapped_lines(
         options.maps,
-        endpoints(source.once()),
+        _endpoints(source, options),
         keep_others=options.as_recorded or not options.maps,
         interfaces=interfaces,
         faults=faults,
@@ -195,6 +195,15 @@ def _lines(source: Pipeline, options: Options) -> list[MulticastLine]:
             "say where to send it: --line-a" if not options.maps else "see --map",
         )
     return lines
+
+
+def _endpoints(source: Pipeline, options: Options) -> list[Endpoint]:
+    """The groups and ports that lines are for: those in the captures, or those that all maps name
+    in full, which takes no reading."""
+    named = [(group, port) for group, port in (one.old for one in options.maps) if port is not None]
+    if named and len(named) == len(options.maps) and not options.as_recorded:
+        return named
+    return endpoints(source.once())
 
 
 def _faults(options: Options, line: str) -> LineFaults:
@@ -224,11 +233,12 @@ def _refuse_foreign(capture: Capture, feed: Feed) -> None:
         )
 
 
-def _print_account(result: PlayResult, options: Options) -> None:
+def _print_account(result: PlayResult, source: Pipeline, options: Options) -> None:
     if options.as_json:
         account = dataclasses.asdict(result)
         account["truncation"] = str(result.truncation) if result.truncation else None
         named = ", ".join(str(path) for path in options.captures)
+        account["left_out"] = replay_plan.left_out(source, result.unmapped)
         print_json({"capture": named, "seed": options.seed, **account})
         return
     seconds = result.duration_ns / 1e9
@@ -242,6 +252,7 @@ def _print_account(result: PlayResult, options: Options) -> None:
         if line.duplicated or line.reordered:
             extras = f", {line.duplicated:,} sent twice, {line.reordered:,} reordered"
         print(f"  line {line.name}: {line.sent:,} sent, {line.dropped:,} dropped{extras}")
+    replay_plan.print_left_out(source, result.unmapped)
     if result.behind:
         late_ms = result.lateness_max_ns / 1e6
         print(f"  behind schedule: {result.behind:,} sends, the latest by {late_ms:,.1f} ms")

@@ -84,15 +84,7 @@ class Plan:
                 yield block
 
     def _left_out(self) -> dict[str, int]:
-        """What is not sent, and why."""
-        told = {reason.value: count for reason, count in self.source.left_out.items()}
-        if self.preparer.unmapped:
-            told["on no line"] = self.preparer.unmapped
-        for capture in self.source.captures:
-            for skip, count in capture.statistics.skipped.items():
-                name = f"no datagram: {skip.name.lower().replace('_', ' ')}"
-                told[name] = told.get(name, 0) + count
-        return told
+        return left_out(self.source, self.preparer.unmapped)
 
     def _faults(self) -> dict[str, dict[str, int]]:
         return {
@@ -167,5 +159,26 @@ class Plan:
         stdout_console().print(table)
 
     def _print_left_out(self) -> None:
-        for reason, count in self._left_out().items():
-            print(f"  left out: {count:,} {reason}")
+        print_left_out(self.source, self.preparer.unmapped)
+
+
+def left_out(source: Pipeline, unmapped: int) -> dict[str, int]:
+    """What of the captures is not sent, by reason; `unmapped` of it belong to no line."""
+    told = {reason.value: count for reason, count in source.left_out.items()}
+    if source.dropped_resets:
+        told["resets that a loop does not repeat"] = source.dropped_resets
+    if unmapped:
+        told["on no line"] = unmapped
+    for capture in source.captures:
+        for skip, count in capture.statistics.skipped.items():
+            name = f"no datagram: {skip.name.lower().replace('_', ' ')}"
+            told[name] = told.get(name, 0) + count
+    return told
+
+
+def print_left_out(source: Pipeline, unmapped: int) -> None:
+    """The same as lines; and what could not be put in order."""
+    for reason, count in left_out(source, unmapped).items():
+        print(f"  left out: {count:,} {reason}")
+    if source.late:
+        print(f"  too far out of order to be merged in place: {source.late:,}")

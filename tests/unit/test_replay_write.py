@@ -78,6 +78,26 @@ def test_what_is_written_is_what_would_be_sent_at_the_times_it_would_be(
     ]
 
 
+def test_what_is_left_out_and_out_of_order_is_told_after_sending_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("one.pcap", "two.pcap"):
+        with CaptureWriter(tmp_path / name) as writer:
+            writer.write_frame(START_NS, b"\xff" * 12 + b"\x08\x06" + bytes(40))
+            for number in range(9_000):
+                late_ns = 3_600 * SECOND if number == 8_900 and name == "two.pcap" else 0
+                writer.write(START_NS + number * 1_000_000 - late_ns, *A, b"x" * 1_000)
+    words = [str(tmp_path / "one.pcap"), str(tmp_path / "two.pcap"), "--merge", "--speed", "flat"]
+    words += ["--map", f"{B[0]}:{B[1]}=239.195.77.1:5001", "--port", "7001"]
+    code, told, _ = run(capsys, *words)
+    assert code == ExitCode.OK
+    assert "left out: 18,000 on no line" in told
+    assert "left out: 2 no datagram: not ipv4" in told
+    assert "too far out of order to be merged in place: 1" in told
+    code, told, _ = run(capsys, *words, "--json")
+    assert json.loads(told)["left_out"]["on no line"] == 18_000
+
+
 @pytest.mark.parametrize("name", ["out.pcap.gz", "out.pcap.zst"])
 def test_a_loop_is_written_compressed_as_one_session(
     day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
