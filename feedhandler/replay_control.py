@@ -9,6 +9,7 @@ A player's threads know no event loop, so the socket has a thread with a loop of
 """
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -118,7 +119,8 @@ class ReplayControl:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._loop.call_soon_threadsafe(self._closing.set)
+        with contextlib.suppress(RuntimeError):  # its loop has ended already
+            self._loop.call_soon_threadsafe(self._closing.set)
         # A seek through a large capture may be under way; its answer is of no use any more.
         self._thread.join(CLOSE_WAIT_S)
 
@@ -126,7 +128,9 @@ class ReplayControl:
         try:
             self._loop.run_until_complete(self._serve())
         except BaseException as error:
-            self._opened.set_exception(error)
+            # Once it was open, its end is a socket's that is closed anyway: nobody waits to hear.
+            if not self._opened.done():
+                self._opened.set_exception(error)
         finally:
             self._loop.close()
 
