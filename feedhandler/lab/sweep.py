@@ -30,7 +30,8 @@ class Search:
         self.held: float | None = None
         self.failed: float | None = None
         self._whole = whole
-        self._lowest, self._highest = (1, CLIENTS_MAX) if whole else (RATE_BPS_MIN, RATE_BPS_MAX)
+        self._lowest = 1.0 if whole else RATE_BPS_MIN
+        self._highest = float(CLIENTS_MAX) if whole else RATE_BPS_MAX
         self._value = min(max(start, self._lowest), self._highest)
         self._failures = self._values = 0
 

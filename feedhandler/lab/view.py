@@ -72,11 +72,11 @@ class View:
             return
         if not self._headed:
             self._headed = True
-            titles = "".join(f"{name:>8}" for name in ("mean", "min", *_SHARES, "max"))
+            titles = "".join(f" {name:>8}" for name in ("mean", "min", *_SHARES, "max"))
             print(f"{'scenario':<9} {'exchange':<8} {'clients':>7} {'Mbps':>6}{titles}  ms")
         latency = step.latency
         found = [latency.mean_ns, latency.min_ns, *latency.percentiles(*_SHARES.values())]
-        figures = "".join(f"{value / 1e6:8.3f}" for value in (*found, latency.max_ns))
+        figures = "".join(f" {value / 1e6:8.3f}" for value in (*found, latency.max_ns))
         reached = step.sent.rate_bps / 1e6
         print(
             f"{step.scenario:<9} {step.exchange:<8} {step.clients:>7} {reached:>6.1f}{figures}",
