@@ -6,6 +6,9 @@ from typing_extensions import Buffer
 from feedhandler.amqp.proton import ReceiverLink
 from feedhandler.codecs.errors import PeerError
 
+PLACES: int
+PARTS: int
+
 class Message:
     key: str
     body: bytes
