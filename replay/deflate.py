@@ -93,6 +93,8 @@ class Deflater:
                 low += view[i]
                 high += low
                 i += 1
+                if i < back and i + 2 < size:
+                    self.heads[_slot(view[i], view[i + 1], view[i + 2])] = i
             if i & 0x7FF < run:
                 low, high = low % 65_521, high % 65_521
         self._put(self.literal_code[256], self.literal_size[256])
@@ -117,6 +119,14 @@ class Deflater:
             self.held >>= 8
             self.bits -= 8
         return 0
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(check=False)
+def _slot(a: cython.int, b: cython.int, c: cython.int) -> cython.int:
+    """Where the table has the latest place of three bytes."""
+    return (a * 2_654_435 + b * 40_503 + c * 641) >> 3 & 4095
 
 
 def _reversed(code: int, size: int) -> int:

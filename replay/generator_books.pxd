@@ -50,6 +50,8 @@ cdef class ShareBooks:
     cdef int _rest(self, int share, int side, int level, int price, int age, int carried) except -1
     cdef int _cancel(self, int share, int want) except -2
     cdef int _change(self, int share, int want) except -2
+    cdef int _relieve(self, int share) except -1
+    cdef int _withdraw(self, int share, int slot) except -1
     cdef int _alone(self, int share) except -2
     cdef int _shrink(self, int share, int want) except -2
     cdef int _slot(self, int share, int want) except -2

@@ -152,6 +152,8 @@ class ShareBooks:
     def act(self, share, want):
         """One instruction arrives: an order is added, changed, or cancelled."""
         self.number += 1
+        if self.resting[share] >= _SLOTS - 1:
+            return self.show(share, self._relieve(share))
         side = -1
         if self.levels[share * 2] < _LEVELS_MIN:
             side = 0
@@ -167,6 +169,20 @@ class ShareBooks:
         if low < 0:
             low = self._enter(share, side, want)
         return self.show(share, low)
+
+    @cython.locals(slot=cython.int, place=cython.int, base=cython.int)
+    def _relieve(self, share):
+        """A full book loses an order that shares its level: there is one, for a book has more
+        slots than levels. Returns the first level that changed."""
+        slot = self.dice.below(_SLOTS)
+        while True:
+            place = share * _SLOTS + slot
+            if self.sides[place] >= 0:
+                base = (share * 2 + self.sides[place]) * _LEVELS
+                base += self._level_of(base, self.prices[place])
+                if self.level_count[base] > 1:
+                    return self._withdraw(share, slot)
+            slot = slot + 1 if slot + 1 < _SLOTS else 0
 
     @cython.locals(draw=cython.int, many=cython.int, low=cython.int)
     def _change(self, share, want):
@@ -369,13 +385,15 @@ class ShareBooks:
         self._prioritise(share, slot)
         return slot
 
-    @cython.locals(slot=cython.int, level=cython.int, base=cython.int, side=cython.int,
-                   price=cython.int)  # fmt: skip
+    @cython.locals(slot=cython.int)
     def _cancel(self, share, want):
         """An order is cancelled; returns the first level that changed, -1 where none could be."""
         slot = self._slot(share, want)
-        if slot < 0:
-            return -1
+        return -1 if slot < 0 else self._withdraw(share, slot)
+
+    @cython.locals(level=cython.int, base=cython.int, side=cython.int, price=cython.int)
+    def _withdraw(self, share, slot):
+        """This order is cancelled; returns the first level that changed."""
         side = self.sides[share * _SLOTS + slot]
         price = self.prices[share * _SLOTS + slot]
         base = (share * 2 + side) * _LEVELS

@@ -48,6 +48,7 @@ cdef class Flow:
     cdef long long _time_of(self, long long due) except *
     cdef int _beat(self) except -1
     cdef int _body(self) except -1
+    cdef int _body_at(self, long long at_ns) except -1
     cdef long long _total(self) except *
     cdef long long _bytes(self) except *
     cdef long long _sent(self, int channel) except *

@@ -39,7 +39,7 @@ RESETS, NAMES, BOOKS, MARKET = range(4)
 WEIGH_EVERY = 32
 #: A burst does not follow sooner than this, and of those with time left so many in 1024 follow
 #: within a few milliseconds.
-GAP_NS_MIN, TRAIN = 20_000, 560
+GAP_NS_MIN, TRAIN = 20_000, 880
 TRAIN_NS_MIN, TRAIN_NS_SPREAD = 1_100_000, 5_000_000
 #: Messages of one packet of orders and of quotes at most.
 ORDERS_MAX, QUOTES_MAX = 21, 26
@@ -148,7 +148,9 @@ class Flow:
             self.next_ns = max(self.next_ns, self.books_ns)
         return 0
 
-    @cython.locals(before=cython.longlong, sent=cython.longlong, body=cython.int)
+    @cython.locals(
+        before=cython.longlong, sent=cython.longlong, body=cython.int, limit=cython.int
+    )
     def _retell(self):
         """The next share's book, or the next warrant's quote; round and round while the plan says
         so, once at least."""
@@ -156,8 +158,9 @@ class Flow:
         body = self._body()
         if body == 0:
             body = 1_300
-        self.tape.open_limit[3] = min(max(body // 64, 1), _ORDERS_MAX)
-        self.tape.open_limit[2] = self.tape.open_limit[5] = min(max(body // 52, 1), _QUOTES_MAX)
+        self.tape.open_limit[3] = min(max((body + self.dice.below(64)) // 64, 1), _ORDERS_MAX)
+        limit = min(max((body + self.dice.below(52)) // 52, 1), _QUOTES_MAX)
+        self.tape.open_limit[2] = self.tape.open_limit[5] = limit
         if self.place == 0:
             self.tape.put(3, self.delimiters, 0, 16, -1)
         if self.place < self.books.shares:
@@ -196,6 +199,10 @@ class Flow:
             self.base[8] = self.tape.repeats
             self.base[9] = self.tape.within_1_ms
             self.base[10] = self.tape.within_10_ms
+        else:
+            # A day's reference data is part of what service 101 has of it.
+            self.notice_debt = (self.means[0] + 16 * 1024) * self.tape.packets[0]
+            self.notice_debt -= self.tape.bytes[0] * 1024
         return 0
 
     def _pace(self, before):
@@ -219,7 +226,11 @@ class Flow:
             wait = 20_000
         at_ns = self._time_of(self.due + self.dice.wait(cython.cast(cython.int, wait)) - wait)
         later = self.tape.now_ns + _GAP_MIN
-        if at_ns - later > _TRAIN_SPREAD and self.dice.below(1024) < _TRAIN:
+        if (
+            at_ns - later > _TRAIN_SPREAD
+            and self._body_at(at_ns) == self._body()
+            and self.dice.below(1024) < _TRAIN
+        ):
             at_ns = self.tape.now_ns + _TRAIN_MIN + self.dice.below(_TRAIN_SPREAD)
         self.next_ns = at_ns if at_ns > later else later
         return 0
@@ -261,10 +272,14 @@ class Flow:
 
     # -- what -------------------------------------------------------------------------------------
 
-    @cython.locals(place=cython.longlong)
     def _body(self):
-        """The mean size of packets' messages that the plan asks for now; 0: the usual."""
-        place = (self.tape.now_ns - self.origin_ns) // self.slot_ns
+        """As `_body_at`, now."""
+        return self._body_at(self.tape.now_ns)
+
+    @cython.locals(place=cython.longlong)
+    def _body_at(self, at_ns):
+        """The mean size of packets' messages that the plan asks for then; 0: the usual."""
+        place = (at_ns - self.origin_ns) // self.slot_ns
         if place < 0 or place >= len(self.bodies):
             return 0
         return self.bodies[place]
@@ -376,7 +391,10 @@ class Flow:
         elif body:
             mean = max(1024, mean * body // self.usual_body)
             quotes = max(1024, quotes * body // self.usual_body)
-        left = self._count(mean, self.order_debt if body == 0 else 0, _ORDERS_MAX)
+        if body > 2 * self.usual_body:
+            left = min(max(mean // 1024 - 1 + self.dice.below(3), 1), _ORDERS_MAX)
+        else:
+            left = self._count(mean, self.order_debt if body == 0 else 0, _ORDERS_MAX)
         if body == 0:
             self.order_debt += self.means[3] - left * 1024
             self.order_debt = max(-_DEBT, min(_DEBT, self.order_debt))
@@ -393,7 +411,9 @@ class Flow:
             left = self._visit(share, left, owed + (before - self._quoted()) * 1024, silent, body)
         self.tape.cut(3)
         self.tape.now_ns += 8_000 + self.dice.below(16_000)
-        self.tape.cut(2)
+        # Full packets of quotes: the rest goes with the next burst's.
+        if body <= 2 * self.usual_body:
+            self.tape.cut(2)
         if body == 0:
             if not silent:
                 self.quote_debt += self.means[2]
@@ -469,7 +489,10 @@ class Flow:
             mean = body * 1024 // 52
         elif body:
             mean = max(1024, mean * body // self.usual_body)
-        left = self._count(mean, self.warrant_debt if body == 0 else 0, _QUOTES_MAX)
+        if body > 2 * self.usual_body:
+            left = min(max(mean // 1024 - 1 + self.dice.below(3), 1), _QUOTES_MAX)
+        else:
+            left = self._count(mean, self.warrant_debt if body == 0 else 0, _QUOTES_MAX)
         if body == 0:
             self.warrant_debt += self.means[5] - left * 1024
             self.warrant_debt = max(-_DEBT, min(_DEBT, self.warrant_debt))

@@ -22,21 +22,27 @@ Array = np.ndarray[Any, Any]
 FIRST_RATIO = 28.0
 #: A packet is aimed at between one and three halves of the mean size, so that sizes differ.
 SPREAD_PERCENT = (50, 101)
+#: The channel of quotes.
+QUOTES = 2
 #: What inflated bodies may have.
 INFLATED_MAX = 16_384
 
 
 class SnapshotSource:
     """See the module. `states` answers, for a channel 0 to 6, with its messages as arrays of rows
-    of equal size; `mean_bytes` is the mean body of a packet."""
+    of equal size; `mean_bytes` and `mean_messages` are a packet's. Services take turns, but while
+    there have been fewer messages than the mean (0: whatever comes), quotes, which compress best,
+    come out of their turn."""
 
     def __init__(
         self, feed: Feed, tape: Any, dice: Any, states: Callable[[int], list[Array]],
-        mean_bytes: float,
+        mean_bytes: float, mean_messages: float,
     ) -> None:  # fmt: skip
         self._feed, self._tape, self._dice, self._states = feed, tape, dice, states
         self._mean_bytes = mean_bytes
-        self._due_bytes = 0
+        self._mean_messages = int(mean_messages * 1024)
+        self._due_bytes = self._due_messages = 0
+        self._turn = REALTIME - 1
         self._deflate = Deflater().compress
         self._ratios = [FIRST_RATIO] * REALTIME
         self._channel = REALTIME - 1
@@ -64,17 +70,27 @@ class SnapshotSource:
         if len(messages) == count and count > 1:
             self._ratios[channel] = (3 * self._ratios[channel] + len(packed) / count) / 4
         self._due_bytes -= len(packed) * 64
+        self._due_messages += self._mean_messages - len(messages) * 1024
         body = memoryview(bytearray(packed))
         self._tape.send(REALTIME + channel, body, 0, len(body), len(messages))
 
     def _take(self) -> None:
         """The next service's state, between start and end of refresh."""
-        self._channel = channel = (self._channel + 1) % len(SERVICES)
+        if self._mean_messages and self._due_messages > 0 and self._quotes_have_room():
+            self._channel = QUOTES
+        else:
+            self._channel = self._turn = (self._turn + 1) % len(SERVICES)
+        channel = self._channel
         last = int(self._tape.tables["sequences"][channel]) - 1
         encode = self._feed.encode_message
         rows = [row for rows in self._states(channel) for row in map(bytes, rows)]
         self._messages = [encode(580, last_seq_num=last), *rows, encode(581, last_seq_num=last)]
         self._at = 0
+
+
+    def _quotes_have_room(self) -> bool:
+        """Whether quotes bring more messages a packet than the mean."""
+        return self._mean_bytes / self._ratios[QUOTES] * 1024 > self._mean_messages
 
 
 def rows_of(table: Array, size: int, which: Array | None = None) -> Array:

@@ -36,10 +36,12 @@ Share = Annotated[float, Meta(ge=0, le=1)]
 
 
 class Service(Struct, frozen=True, forbid_unknown_fields=True):
-    """A service, or all refreshes: packets of the session, all lines, and their mean payload."""
+    """A service, or all refreshes: packets of the session, all lines, and their mean payload.
+    `messages` is a refresh packet's mean; elsewhere it follows from the payload."""
 
     packets: Annotated[int, Meta(ge=0)]
     payload_bytes: Positive
+    messages: Annotated[float, Meta(ge=0)] = 0.0
 
 
 class Second(Struct, frozen=True, forbid_unknown_fields=True):

@@ -75,6 +75,7 @@ class FlowSettings:
     shares_ppm: list[int]
     means: list[int]
     refresh_body: float
+    refresh_messages: float
     near_ppm: int
     mid_ppm: int
     usual_body: int
@@ -119,6 +120,7 @@ def settings_of(
         shares_ppm=[round(service.packets * 1_000_000 / total) for service in services],
         means=[_mean(name, service) for name, service in zip(names, services, strict=True)],
         refresh_body=services[-1].payload_bytes - HEADER,
+        refresh_messages=services[-1].messages,
         near_ppm=round(profile.repeats.within_1_ms * 1_000_000),
         mid_ppm=round((profile.repeats.within_10_ms - profile.repeats.within_1_ms) * 1_000_000),
         usual_body=round(mean) - HEADER,

@@ -259,7 +259,8 @@ def _market(traffic: Traffic, tape: Any) -> SimpleNamespace:
         tape=tape, dice=dice, books=books, issuers=issuers, indices=values, notices=notices,
         shares=_crowd(dice, len(shares)), warrants=_crowd(dice, len(warrants)),
         snapshots=SnapshotSource(
-            feed, tape, dice, States(feed, books, issuers, values, notices), settings.refresh_body
+            feed, tape, dice, States(feed, books, issuers, values, notices),
+            settings.refresh_body, settings.refresh_messages,
         ),
         resets=[
             feed.encode_packet(kind="reset", sequence=1, service=service)
