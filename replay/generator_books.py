@@ -38,7 +38,7 @@ from feedhandler.replay.generator_layouts import (
     TRADE_FIELDS,
     UPDATE_FIELDS,
     offsets,
-    templates,
+    share_messages,
 )
 from feedhandler.replay.instruments import Instrument
 
@@ -101,7 +101,9 @@ class ShareBooks:
         )
         self.at_trade = offsets(feed, 240, TRADE_FIELDS)
         self.at_update = offsets(feed, 241, UPDATE_FIELDS)
-        self.tables = messages = _messages(feed, instruments, dates[0])
+        self.tables = messages = share_messages(
+            feed, instruments, dates[0], (SHARE_SYSTEM, SLOTS, DEPTH)
+        )
         self.orders, self.quotes = memoryview(messages["orders"]), memoryview(messages["quotes"])
         self.trades, self.updates = memoryview(messages["trades"]), memoryview(messages["updates"])
         count = self.shares
@@ -671,31 +673,3 @@ def quotient(number, by):
 
 def _numbers(count: int) -> memoryview:
     return memoryview(numpy.zeros(count, numpy.intc))
-
-
-def _messages(feed: Any, shares: Sequence[Instrument], date: int) -> dict[str, numpy.ndarray]:
-    """Every message that the books will ever patch, by what it tells."""
-    system = {"SystemID": SHARE_SYSTEM}
-
-    def scaled(share: Instrument, **fields: Any) -> dict[str, Any]:
-        return {
-            "SymbolIndex": share.symbol,
-            **system,
-            "PriceScaleCode": share.price_scale,
-            **fields,
-        }
-
-    quotes = templates(feed, 140, shares, scaled, DEPTH)
-    level_at = offsets(feed, 140, ("QuoteNumber",))[0]
-    rows = quotes.reshape(-1, DEPTH, feed.layout(140).size)
-    rows[:, :, level_at] = numpy.arange(1, DEPTH + 1, dtype=numpy.uint8)
-    return {
-        "orders": templates(
-            feed, 230, shares, lambda s: scaled(s, OrderType="2", OrderPriorityDate=date), SLOTS
-        ),
-        "quotes": quotes,
-        "trades": templates(feed, 240, shares, lambda s: scaled(s, VariationScaleCode=2)),
-        "updates": templates(
-            feed, 241, shares, lambda s: scaled(s, VariationScaleCode=2, TypeOfPrice="00")
-        ),
-    }

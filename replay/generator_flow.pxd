@@ -30,7 +30,7 @@ cdef class Flow:
     cdef unsigned short[::1] bodies
     cdef Py_ssize_t slot
     cdef readonly long long due
-    cdef long long horizon, bursts
+    cdef long long horizon, bursts, train
     cdef int[::1] means
     cdef int near_ppm, mid_ppm, usual_body
     cdef long long quote_debt, order_debt, warrant_debt, index_debt, body_debt

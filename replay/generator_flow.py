@@ -38,8 +38,9 @@ RESETS, NAMES, BOOKS, MARKET = range(4)
 #: Bursts after which the odds of their kinds are looked at again.
 WEIGH_EVERY = 32
 #: A burst does not follow sooner than this, and of those with time left so many in 1024 follow
-#: within a few milliseconds.
-GAP_NS_MIN, TRAIN = 20_000, 880
+#: within a few milliseconds, but no more than so many in a row.
+GAP_NS_MIN, TRAIN = 20_000, 970
+TRAIN_BURSTS_MAX = 6
 TRAIN_NS_MIN, TRAIN_NS_SPREAD = 1_100_000, 5_000_000
 #: Messages of one packet of orders and of quotes at most.
 ORDERS_MAX, QUOTES_MAX = 21, 26
@@ -48,6 +49,7 @@ DEBT_MAX = 64
 
 _GAP_MIN = cython.declare(cython.longlong, GAP_NS_MIN)
 _TRAIN = cython.declare(cython.uint, TRAIN)
+_TRAIN_MAX = cython.declare(cython.longlong, TRAIN_BURSTS_MAX)
 _TRAIN_MIN = cython.declare(cython.longlong, TRAIN_NS_MIN)
 _TRAIN_SPREAD = cython.declare(cython.uint, TRAIN_NS_SPREAD)
 _DEBT = cython.declare(cython.longlong, DEBT_MAX * 1024)
@@ -90,7 +92,7 @@ class Flow:
         self.ended = False
         self.opened = None
         self.slot = 0
-        self.due = self.bursts = 0
+        self.due = self.bursts = self.train = 0
         self.quote_debt = self.order_debt = self.warrant_debt = self.index_debt = 0
         self.body_debt = self.trade_debt = self.warrant_trade_debt = self.notice_debt = 0
         self.beat_ns = self.start_ns + self.beat_every_ns
@@ -148,9 +150,7 @@ class Flow:
             self.next_ns = max(self.next_ns, self.books_ns)
         return 0
 
-    @cython.locals(
-        before=cython.longlong, sent=cython.longlong, body=cython.int, limit=cython.int
-    )
+    @cython.locals(before=cython.longlong, sent=cython.longlong, body=cython.int, limit=cython.int)
     def _retell(self):
         """The next share's book, or the next warrant's quote; round and round while the plan says
         so, once at least."""
@@ -228,10 +228,14 @@ class Flow:
         later = self.tape.now_ns + _GAP_MIN
         if (
             at_ns - later > _TRAIN_SPREAD
-            and self._body_at(at_ns) == self._body()
+            and self.train < _TRAIN_MAX
+            and self._body_at(at_ns) == self._body() == 0
             and self.dice.below(1024) < _TRAIN
         ):
             at_ns = self.tape.now_ns + _TRAIN_MIN + self.dice.below(_TRAIN_SPREAD)
+            self.train += 1
+        else:
+            self.train = 0
         self.next_ns = at_ns if at_ns > later else later
         return 0
 

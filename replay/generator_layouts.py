@@ -74,3 +74,30 @@ def templates(
         for instrument in instruments
     ]
     return numpy.frombuffer(b"".join(whole), numpy.uint8).copy()
+
+
+def share_messages(
+    feed: Feed, shares: Sequence[Instrument], date: int, counts: tuple[int, int, int]
+) -> dict[str, numpy.ndarray]:
+    """Every message that the shares' books will ever patch, by what it tells. `counts`: their
+    SystemID, orders and quotes a share."""
+    system, slots, depth = counts
+
+    def scaled(share: Instrument, **fields: Any) -> dict[str, Any]:
+        scale = {"PriceScaleCode": share.price_scale}
+        return {"SymbolIndex": share.symbol, "SystemID": system, **scale, **fields}
+
+    quotes = templates(feed, 140, shares, scaled, depth)
+    level_at = offsets(feed, 140, ("QuoteNumber",))[0]
+    rows = quotes.reshape(-1, depth, feed.layout(140).size)
+    rows[:, :, level_at] = numpy.arange(1, depth + 1, dtype=numpy.uint8)
+    return {
+        "orders": templates(
+            feed, 230, shares, lambda s: scaled(s, OrderType="2", OrderPriorityDate=date), slots
+        ),
+        "quotes": quotes,
+        "trades": templates(feed, 240, shares, lambda s: scaled(s, VariationScaleCode=2)),
+        "updates": templates(
+            feed, 241, shares, lambda s: scaled(s, VariationScaleCode=2, TypeOfPrice="00")
+        ),
+    }

@@ -87,7 +87,6 @@ class SnapshotSource:
         self._messages = [encode(580, last_seq_num=last), *rows, encode(581, last_seq_num=last)]
         self._at = 0
 
-
     def _quotes_have_room(self) -> bool:
         """Whether quotes bring more messages a packet than the mean."""
         return self._mean_bytes / self._ratios[QUOTES] * 1024 > self._mean_messages

@@ -11,9 +11,11 @@ docs/generating.md explains every field.
 """
 
 import os
+from collections.abc import Iterator
 from datetime import date, time
 from pathlib import Path
 from typing import Annotated
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 from msgspec import Meta, Struct
@@ -26,6 +28,7 @@ from feedhandler.replay.instruments import INSTRUMENTS_MAX
 FOLDER = Path(__file__).parent / "profiles"
 PROFILE_BYTES_MAX = 1 << 22
 REFRESH = "refresh"
+FEED_NAME = "euronext-utp-md"
 #: Bounds of what a service's mean body may be: one short message, a full packet.
 BODY_BYTES_MIN, BODY_BYTES_MAX = 20.0, 1_300.0
 #: Means that services with packets of a fixed make can only have: a trade and its price updates.
@@ -82,7 +85,7 @@ class Profile(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     name: str
     about: str = ""
-    feed: str = "euronext-utp-md"
+    feed: str = FEED_NAME
     zone: str = "Europe/Lisbon"
     day: str = "2011-03-15"
     start: str
@@ -150,8 +153,10 @@ def seconds_of(text: str) -> int:
     return moment.hour * 3600 + moment.minute * 60 + moment.second
 
 
-def _complaints(profile: Profile):  # type: ignore[no-untyped-def]
+def _complaints(profile: Profile) -> Iterator[str]:
     yield from _odd_times(profile)
+    if profile.feed != FEED_NAME:
+        yield f"feed {profile.feed}: sessions are generated of {FEED_NAME} alone"
     known = {*map(str, SERVICES), REFRESH}
     for name, service in profile.services.items():
         if name not in known:
@@ -173,7 +178,12 @@ def _complaints(profile: Profile):  # type: ignore[no-untyped-def]
         yield "skew_us is (least, most)"
 
 
-def _odd_times(profile: Profile):  # type: ignore[no-untyped-def]
+def _odd_times(profile: Profile) -> Iterator[str]:
+    try:
+        ZoneInfo(profile.zone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        yield f"there is no time zone {profile.zone}"
+        return
     try:
         date.fromisoformat(profile.day)
         start, end = seconds_of(profile.start), seconds_of(profile.end)

@@ -22,7 +22,7 @@ from feedhandler.replay.traffic_frames import HEADERS, RECORD_HEADER, RecordWrit
 from feedhandler.replay.traffic_ledger import TrafficLedger
 
 #: Fast rather than small.
-GZIP_LEVEL, ZSTD_LEVEL = 1, 1
+GZIP_LEVEL = 1
 _NANOSECONDS = 0xA1B23C4D
 #: Room beside a payload: a record header, the headers, and what pads a short frame.
 _BESIDE = RECORD_HEADER + HEADERS + 18
@@ -103,6 +103,5 @@ def _open(path: Path) -> BinaryIO:
     if path.suffix == ".zst":
         import pyarrow
 
-        codec = pyarrow.Codec("zstd", compression_level=ZSTD_LEVEL)
-        return cast(BinaryIO, pyarrow.CompressedOutputStream(path.open("wb"), codec))
+        return cast(BinaryIO, pyarrow.CompressedOutputStream(path.open("wb"), "zstd"))
     return path.open("wb", buffering=0)

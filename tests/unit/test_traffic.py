@@ -126,9 +126,9 @@ def test_nothing_of_a_halted_share_moves_until_it_is_reopened() -> None:
 
 
 def test_a_snapshot_and_what_follows_give_the_state_of_who_was_there_from_the_start() -> None:
-    few = msgspec.structs.replace(MARKET, instruments=400)
+    few = msgspec.structs.replace(MARKET, instruments=250)
     whole, live, snapshots = Market(FEED), {}, {}
-    for channel, _, packet in packets_of(stretch(3, profile=few, duration_s=6.0)):
+    for channel, _, packet in packets_of(stretch(3, profile=few, duration_s=8.0)):
         if channel < REALTIME:
             whole.apply(packet)
             live.setdefault(channel, []).append(packet)
@@ -186,7 +186,7 @@ def digest(traffic: Traffic) -> str:
 
 
 #: Of the session below; a change of the generator changes it, a change of machine must not.
-DIGEST = "38f0ef05087a887a1076a155dce0459f68c1497c9f96ab3527b672fd0b3b7177"
+DIGEST = "202b7be2be784279f6eb7b6b33def520e9af6a92d8db4e795d423dca4f57a075"
 SMALL = {"rate_mbps": 1.0, "duration_s": 1.0}
 _TWIN = """
 import feedhandler._compiled as compiled

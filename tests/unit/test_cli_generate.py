@@ -1,0 +1,162 @@
+"""`feedhandler generate`: captures that others can read, ledgers that tell what is in them."""
+
+import gzip
+import json
+import struct
+from collections import Counter
+from pathlib import Path
+
+import dpkt
+import pytest
+
+from feedhandler.cli import chosen
+from feedhandler.codecs import load_feed
+from feedhandler.ops.console import run_guarded
+from feedhandler.ops.generate import Options, run
+from feedhandler.replay.capture import Capture
+from feedhandler.replay.profile import load_profile
+from feedhandler.replay.traffic import Traffic
+from feedhandler.replay.traffic_capture import ledger_path, write_capture
+from feedhandler.replay.traffic_frames import RecordWriter
+
+FEED = load_feed("euronext-utp-md")
+SHORT = ["--rate", "4mbps", "--duration", "1s", "--seed", "3"]
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("generated") / "market.pcap"
+    assert run(Options(out=path, rate_mbps=4.0, duration_s=1.0, seed=3, losses=(0.01, 0.02))) == 0
+    return path
+
+
+def test_another_reader_finds_sound_frames_in_order_of_time(capture: Path) -> None:
+    latest, count = 0.0, 0
+    with capture.open("rb") as file:
+        for moment, frame in dpkt.pcap.Reader(file):
+            ethernet = dpkt.ethernet.Ethernet(frame)
+            datagram = ethernet.data
+            assert float(moment) >= latest
+            latest = float(moment)
+            assert len(frame) >= 60
+            assert datagram.len == 20 + datagram.data.ulen
+            assert ethernet.dst[:3] == b"\x01\x00\x5e"
+            told, datagram.sum = datagram.sum, 0
+            assert dpkt.ip.IP(bytes(datagram)).sum == told
+            count += 1
+    assert count == json.loads(ledger_path(capture).read_text())["packets"]
+
+
+def test_the_ledger_equals_a_count_of_the_capture(capture: Path) -> None:
+    """By dpkt and the standard library alone: Table 1, repeats on line A, peaks."""
+    told = json.loads(ledger_path(capture).read_text())
+    packets, counted, messages, seconds = Counter(), Counter(), Counter(), Counter()
+    last, within, repeats = {}, 0, 0
+    with capture.open("rb") as file:
+        for moment, frame in dpkt.pcap.Reader(file):
+            datagram = dpkt.ethernet.Ethernet(frame).data.data
+            body = bytes(datagram.data)
+            service, flag, count = struct.unpack_from(">HBB", body, 12)
+            name = str(service) if flag == 0 and datagram.dport // 1000 < 32 else "refresh"
+            packets[name] += 1
+            counted[name] += len(frame) + 16
+            messages[name] += count
+            seconds[int(moment)] += 1
+            if name == "refresh" or datagram.dport // 1000 != 30:
+                continue
+            decoded = FEED.decode_packet(body)
+            for kind, symbol in zip(decoded.types, decoded.symbols, strict=True):
+                if kind not in (231, 550, 551):
+                    if (service, symbol) in last:
+                        repeats += 1
+                        within += moment - last[service, symbol] <= 0.001
+                    last[service, symbol] = moment
+    for name, row in told["services"].items():
+        assert (row["packets"], row["counted_bytes"], row["messages"]) == (
+            packets[name], counted[name], messages[name],
+        )  # fmt: skip
+    assert (told["repeats"]["repeats"], told["repeats"]["within_1_ms"]) == (repeats, within)
+    peaks = [row["packets"] for row in told["peaks"]["packets"]]
+    assert peaks == sorted(seconds.values(), reverse=True)[: len(peaks)]
+    minutes = told["minutes"]["packets"]
+    assert sum(sum(row) for row in minutes.values()) == told["packets"]
+
+
+def test_our_own_reader_finds_every_datagram(capture: Path) -> None:
+    read = sum(len(batch) for batch in Capture(capture).batches())
+    assert read == json.loads(ledger_path(capture).read_text())["packets"]
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst"])
+def test_compressed_captures_hold_the_same(tmp_path: Path, suffix: str) -> None:
+    plain, packed = tmp_path / "a.pcap", tmp_path / f"b.pcap{suffix}"
+    for path in (plain, packed):
+        traffic = Traffic(load_profile("market"), 5, rate_mbps=1.0, duration_s=0.5, feed=FEED)
+        write_capture(traffic, path)
+    if suffix == ".gz":
+        assert gzip.decompress(packed.read_bytes()) == plain.read_bytes()
+    assert packed.stat().st_size < plain.stat().st_size
+    counts = [sum(len(batch) for batch in Capture(path).batches()) for path in (plain, packed)]
+    assert counts[0] == counts[1] > 0
+
+
+def main(words: list[str]) -> int:
+    """What the command ends with."""
+    return run_guarded(lambda: chosen(words)())
+
+
+def test_the_command_tells_what_it_wrote(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "m.pcap"
+    assert main(["generate", *SHORT, "--out", str(out)]) == 0
+    told = capsys.readouterr().out
+    assert "mean payload" in told
+    assert str(ledger_path(out)) in told
+    assert main(["generate", *SHORT, "--out", str(out), "--json", "--no-refresh"]) == 0
+    whole = json.loads(capsys.readouterr().out)
+    assert whole["services"]["refresh"]["packets"] == 0
+    assert whole["packets"] == sum(row["packets"] for row in whole["services"].values())
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (["--profile", "no-such"], "no profile 'no-such'"),
+        (["--profile", "euronext-2011-03", "--rate", "40mbps"], "is a day: it has no rate"),
+        (["--rate", "fast"], "is no rate"),
+        (["--duration", "long"], "is no span of time"),
+        (["--scale", "0"], "a scale of 0"),
+        (["--scale", "1000000"], "a scale of 1e+06"),
+        (["--loss", "2"], "is not between"),
+    ],
+)
+def test_wrong_words_are_refused_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], complaint: str
+) -> None:
+    assert main(["generate", *words, "--out", str(tmp_path / "x.pcap")]) == 2
+    error = capsys.readouterr().err
+    assert complaint in error
+    assert error.count("\n") == 1
+    assert not (tmp_path / "x.pcap").exists()
+
+
+def test_a_place_where_nothing_can_be_written_is_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["generate", *SHORT, "--out", str(tmp_path / "no" / "x.pcap")]) == 2
+    assert "cannot write" in capsys.readouterr().err
+
+
+def test_records_keep_within_their_buffer() -> None:
+    import numpy as np
+
+    writer = RecordWriter([("239.1.1.1", 5000)])
+    rows = {"time_ns": np.array([5], np.int64), "destination": np.zeros(1, np.uint8),
+            "offset": np.zeros(1, np.uint32), "length": np.array([30], np.uint16)}  # fmt: skip
+    data = np.zeros(30, np.uint8)
+    with pytest.raises(IndexError):
+        writer.write(data, *rows.values(), np.empty(40, np.uint8))
+    with pytest.raises(IndexError):
+        writer.write(data[:20], *rows.values(), np.empty(200, np.uint8))
+    assert writer.write(data, *rows.values(), np.empty(200, np.uint8)) == 16 + 72
