@@ -184,9 +184,36 @@ def bars_table(run: Run) -> Table:
                     by = (verdict.found_ns - verdict.bound_ns) / 1e6
                     share = 100 * verdict.found_ns / verdict.bound_ns - 100
                     missed = f"missed by {by:.3f} ms ({share:+.0f} %)"
-                rows.append((verdict.bar, step_name(step), verdict.quantity, bound, found, missed))
-    head = ("Bar", "Step", "Quantity", "Bound", "Found", "Result")
-    return Table("Against the bars", head, tuple(rows))
+                why = "" if verdict.met else busy(step)
+                about = (verdict.bar, step_name(step), verdict.quantity)
+                rows.append((*about, bound, found, missed, why))
+    head = ("Bar", "Step", "Quantity", "Bound", "Found", "Result", "Busy meanwhile")
+    return Table("Against the bars", head, tuple(rows), _BUSY_NOTE if rows else "")
+
+
+_BUSY_NOTE = (
+    "Busy meanwhile, where a bar is missed: what each role took, in percent of one processor, of a "
+    "role of several processes the mean of one; and all of them together. Who is near 100, or all "
+    "of them near the machine's processors, stood in the way."
+)
+
+
+def busy(step: Step) -> str:
+    """What the roles of a step took of processors, the busiest first."""
+    shares = []
+    total = 0.0
+    for loads in step.loads:
+        if len(loads.t_s):
+            used = 100 * float((loads.user_cpu + loads.system_cpu).mean())
+            total += used
+            shares.append((used / loads.processes, loads.role, loads.processes))
+    if not shares:
+        return _DASH
+    told = [
+        f"{role} {share:.0f}" if processes == 1 else f"{role} {processes} x {share:.0f}"
+        for share, role, processes in sorted(shares, reverse=True)
+    ]
+    return f"{', '.join(told)}; all {total:.0f}"
 
 
 def sweeps_table(run: Run) -> Table:

@@ -217,11 +217,23 @@ def test_a_missed_bar_says_by_how_much() -> None:
     ]
     rows = report_loads.bars_table(Run(steps=[exact(verdicts=verdicts, mode="paper")])).rows
     assert rows[0][1] == "packets, direct, 10 clients, embedded, 40 Mbps, paper's mode"
-    assert [row[2:] for row in rows] == [
+    assert [row[-1] for row in rows] == ["", "-", "-"], "no loads, no reasons"
+    assert [row[2:-1] for row in rows] == [
         ("p50", "0.300 ms", "0.200 ms", "met"),
         ("p90", "0.600 ms", "0.900 ms", "missed by 0.300 ms (+50 %)"),
         ("lost", "no loss", "-", "missed"),
     ]
+
+
+def test_a_missed_bar_says_who_was_busy() -> None:
+    def loads(role: str, processes: int, share: float) -> Loads:
+        row = numpy.array([share / 2, share / 2])
+        return Loads(role=role, processes=processes, t_s=row + 1, user_cpu=row, system_cpu=row)
+
+    step = exact()
+    step.loads = [loads("replayer", 1, 0.1), loads("gateway", 1, 0.97), loads("clients", 10, 0.9)]
+    step.loads.append(Loads(role="broker"))
+    assert report_loads.busy(step) == "gateway 97, replayer 10, clients 10 x 9; all 197"
 
 
 def test_a_sweep_tells_the_last_that_kept_the_bound() -> None:
