@@ -35,6 +35,9 @@ SAMPLES_MAX = 172_800
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
+#: Roles tell their counts at least so often.
+TOLD_EACH_S = 1.0
+
 #: By role: a moment (of `time.monotonic`), and the bytes into and out of it by then, beside its TCP
 #: sockets'.
 Counts = Mapping[str, tuple[float, int, int]]
@@ -160,7 +163,12 @@ class Sampler:
         """End, with a last sample; what each role's load was, in the order given."""
         self._ended.set()
         self._thread.join()
-        self._sample(time.monotonic() - self._began)
+        t_s = time.monotonic() - self._began
+        for rows in self._rows.values():
+            # A sample that is hardly older would make a rate of nothing.
+            if len(rows) > 1 and t_s - rows[-1][0] < self._interval_s / 2:
+                rows.pop()
+        self._sample(t_s)
         return [self._loads(name) for name in self._roles]
 
     def _loads(self, name: str) -> Loads:
@@ -170,8 +178,8 @@ class Sampler:
         ins, outs = table[4], table[5]
         if self._counts[name]:
             at_s, more_ins, more_outs = np.array(self._counts[name]).T
-            ins = ins + np.interp(t_s, at_s - self._began, more_ins)
-            outs = outs + np.interp(t_s, at_s - self._began, more_outs)
+            ins = ins + _between(t_s, at_s - self._began, more_ins)
+            outs = outs + _between(t_s, at_s - self._began, more_outs)
         return Loads(
             role=name,
             processes=len(self._roles[name].pids),
@@ -205,6 +213,16 @@ class Sampler:
             told = self._counts[name]
             if name in counts and (not told or told[-1] != counts[name]):
                 told.append(counts[name])
+
+
+def _between(t_s: np.ndarray, told_s: np.ndarray, told: np.ndarray) -> np.ndarray:
+    """What a running total was at moments between those at which it was told; after the last of
+    them, it went on as between the last two."""
+    found = np.interp(t_s, told_s, told)
+    if len(told) > 1 and told_s[-1] > told_s[-2]:
+        rate = (told[-1] - told[-2]) / (told_s[-1] - told_s[-2])
+        found += rate * np.clip(t_s - told_s[-1], 0, TOLD_EACH_S)
+    return found
 
 
 def _shares(seconds: np.ndarray, elapsed: np.ndarray) -> np.ndarray:

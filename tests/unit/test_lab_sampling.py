@@ -195,8 +195,19 @@ def test_what_a_role_counts_at_moments_of_its_own_is_what_it_was_between_them() 
     sampler._rows["us"] = [(t_s, 0.0, 0.0, 0.0, 0.0, 0.0) for t_s in (0.0, 1.0, 2.0, 3.0)]
     sampler._counts["us"] = [(100.0, 10, 0), (102.0, 30, 8)]
     found = sampler._loads("us")
-    assert found.net_in_bytes.tolist() == [10, 20, 20]
-    assert found.net_out_bytes.tolist() == [4, 8, 8]
+    assert found.net_in_bytes.tolist() == [10, 20, 30], "on it goes, for a while"
+    assert found.net_out_bytes.tolist() == [4, 8, 12]
+    sampler._counts["us"] = [(100.0, 10, 0), (101.0, 20, 4)]
+    assert sampler._loads("us").net_in_bytes.tolist() == [10, 20, 20], "but not for ever"
+
+
+def test_a_last_sample_takes_the_place_of_one_that_is_hardly_older() -> None:
+    sampler = Sampler({"us": []}, interval_s=1000.0)
+    sampler.start()
+    sampler._sample(0.001)
+    (found,) = sampler.stop()
+    assert len(found.t_s) == 1
+    assert found.t_s[0] > 0.001
 
 
 def test_a_sampler_takes_no_more_samples_than_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
