@@ -285,6 +285,10 @@ def _read(
         return _u16(data, at, big)
     if size == 4:
         return _u32(data, at, big)
+    if size == 1:
+        return data[at]
+    if size == 0:
+        return 0
     value: cython.ulonglong = 0
     place: cython.int
     for place in range(size):
