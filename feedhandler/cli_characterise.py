@@ -35,6 +35,10 @@ PacketsOnly = Annotated[
 Exact = Annotated[
     bool, typer.Option("--exact", help="Interarrival by Spark's window function: slow, the same.")
 ]
+Profile = Annotated[
+    Path | None,
+    typer.Option("--write-profile", help="Write what `generate --profile` needs, to this file."),
+]
 
 
 def characterise(
@@ -49,6 +53,7 @@ def characterise(
     line: Lines = None,
     packets_only: PacketsOnly = False,
     exact: Exact = False,
+    write_profile: Profile = None,
     as_json: Json = False,
 ) -> Work:
     """Say what a session looks like: tables, figures and one page.
@@ -75,6 +80,7 @@ def characterise(
         lines=tuple(line or ()),
         packets_only=packets_only,
         exact=exact,
+        profile=write_profile,
         as_json=as_json,
     )
     return lambda: ops.run(options)

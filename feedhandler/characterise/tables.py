@@ -4,7 +4,8 @@
 columns and rows of plain values; times of day are text in the zone asked for. No I/O.
 
 Lines: the lines of a service are its groups and ports in rising order, called A, B and so on. A
-group and port on which compressed packets came is a refresh line, with all that came on it. Every
+group and port on which compressed packets came is a refresh line, with all that came on it; where
+there are such, so is one that brought no data at all (its snapshot was not due yet). Every
 packet of the feed counts where the paper counts packets, on whichever line it came; messages are
 looked at on the first line of each service where an interarrival or a symbol is told, as the paper
 did. Bytes are `payload_bytes` (what UDP carried) and `file_bytes` (the frame and 16 bytes, as a
@@ -38,6 +39,7 @@ PEAK_WIDTHS_MS = (1_000, 100, 10, 1)
 TOP_SYMBOLS = (1, 10, 100, 1_000)
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
 
+_DATA = TOTALS.index("data")
 _PACKETS, _PAYLOAD, _FILE = (
     TOTALS.index("packets"),
     TOTALS.index("payload_bytes"),
@@ -84,21 +86,26 @@ class Tables:
         self.zone = zoneinfo.ZoneInfo(zone)
         self.zone_name = zone
         self.moments = self.digest.moments()
-        self._refresh_places = self._find_refresh()
+        self.refresh_places = self._find_refresh()
         self.lines = self._find_lines()
 
     def _find_refresh(self) -> set[int]:
         """Places of the channels on refresh lines."""
         channels = self.digest.channels
-        places = {(each.group, each.port) for each in channels if each.refresh}
-        return {place for place, each in enumerate(channels) if (each.group, each.port) in places}
+        lines = {(each.group, each.port) for each in channels if each.refresh}
+        data = {(each.group, each.port): 0 for each in channels}
+        for each, totals in zip(channels, self.digest.totals, strict=True):
+            data[each.group, each.port] += int(totals[_DATA])
+        if lines:
+            lines.update(line for line, packets in data.items() if not packets)
+        return {place for place, each in enumerate(channels) if (each.group, each.port) in lines}
 
     def _find_lines(self) -> list[Line]:
         """The lines of every service that are no refresh lines, A first."""
         found = []
         services: dict[int, list[tuple[Channel, int]]] = {}
         for place, channel in enumerate(self.digest.channels):
-            if place not in self._refresh_places:
+            if place not in self.refresh_places:
                 services.setdefault(channel.service, []).append((channel, place))
         for service in sorted(services):
             for number, (channel, place) in enumerate(sorted(services[service])):
@@ -139,7 +146,7 @@ class Tables:
         for service in sorted({line.service for line in self.lines}):
             places = [line.place for line in self.lines if line.service == service]
             chosen.append((str(service), places))
-        chosen.append(("refresh", sorted(self._refresh_places)))
+        chosen.append(("refresh", sorted(self.refresh_places)))
         chosen.append(("total", range(len(totals))))
         rows = []
         for name, places in chosen:
@@ -158,9 +165,13 @@ class Tables:
         moment = datetime.datetime.fromtimestamp(time_ns // SECOND_NS, self.zone)
         return f"{moment:%Y-%m-%d %H:%M:%S}"
 
+    def seconds(self) -> Array:
+        """Seconds since 1970 with packets, as `binned` has them."""
+        return binned(self.moments, 1_000)
+
     def peaks_by(self, column: int, name: str, title: str) -> Table:
         """The seconds with most of one column of the moments: Tables 2 and 3."""
-        seconds = binned(self.moments, 1_000)
+        seconds = self.seconds()
         order = np.lexsort((seconds[0], -seconds[column]))[:PEAKS]
         rows = [
             [self.time_text(second * SECOND_NS), packets, on_file, payload]
@@ -173,7 +184,8 @@ class Tables:
         """The figures that the paper tells in its text."""
         totals = dict(zip(TOTALS, self.digest.totals.sum(axis=0).tolist(), strict=True))
         packets = totals["packets"]
-        refresh = self.digest.totals[sorted(self._refresh_places)].sum(axis=0)
+        bodies = totals["payload_bytes"] - self.feed.table.header_size * packets
+        refresh = self.digest.totals[sorted(self.refresh_places)].sum(axis=0)
         unique, copies = self._numbers()
         rows: list[list[Any]] = [
             ["packets", packets],
@@ -182,7 +194,8 @@ class Tables:
             ["file_bytes", totals["file_bytes"]],
             ["mean_packet_bytes_udp_payload", ratio(totals["payload_bytes"], packets)],
             ["mean_packet_bytes_in_file", ratio(totals["file_bytes"], packets)],
-            ["mean_message_bytes", ratio(totals["message_bytes"], totals["read_messages"])],
+            ["mean_message_bytes", ratio(bodies, totals["messages"])],
+            ["mean_message_bytes_read", ratio(totals["message_bytes"], totals["read_messages"])],
             ["mean_messages_per_packet", ratio(totals["messages"], packets)],
             ["heartbeats", totals["heartbeats"]],
             ["resets", totals["resets"]],
@@ -194,7 +207,8 @@ class Tables:
             ["refresh_file_bytes_pct", percent(int(refresh[_FILE]), totals["file_bytes"])],
         ]
         note = (
-            "Messages are counted by packet headers, their size where bodies are not compressed. "
+            "Messages are counted by packet headers. Their mean size is what packets carry beside "
+            "their headers, compressed or not; read: of the messages in uncompressed packets. "
             f"Received again: {self._counted} on one line that another (or the same) also brought."
         )
         return Table("figures", "Figures in words", ["figure", "value"], rows, note)
@@ -233,7 +247,7 @@ class Tables:
         for line in self.lines:
             if line.place in by_place:
                 named.setdefault(str(line.service), []).append(by_place[line.place])
-        refresh = [by_place[place] for place in sorted(self._refresh_places) if place in by_place]
+        refresh = [by_place[place] for place in sorted(self.refresh_places) if place in by_place]
         if refresh:
             named["refresh"] = refresh
         rows = [
@@ -264,6 +278,10 @@ class Tables:
             whole.merge(mine)
         return found
 
+    def whole_interarrival(self) -> Histogram:
+        """Interarrival on first lines, all services together."""
+        return self._histograms()[0][2]
+
     def interarrival(self) -> Table:
         """Figure 6 in numbers: how soon the same symbol comes again."""
         rows = []
@@ -285,7 +303,7 @@ class Tables:
 
     def interarrival_distribution(self) -> Table:
         """Figure 6: the empirical cumulative distribution, all services together."""
-        whole = self._histograms()[0][2]
+        whole = self.whole_interarrival()
         filled = np.flatnonzero(whole.buckets)
         counts = whole.buckets[filled]
         shares = np.cumsum(counts) / max(1, whole.count)
@@ -340,7 +358,7 @@ class Tables:
         ]
         return Table("message_types", "Message types, on first lines", columns, rows)
 
-    def _symbols(self) -> list[tuple[int, int, int]]:
+    def busiest(self) -> list[tuple[int, int, int]]:
         """(messages, service, symbol) on first lines, most first."""
         counts = self.digest.symbol_counts()
         found = [
@@ -352,7 +370,7 @@ class Tables:
 
     def symbols(self) -> Table:
         """The busiest symbols of a service."""
-        every = self._symbols()
+        every = self.busiest()
         whole = sum(count for count, _, _ in every)
         rows = [
             [service, self.feed.symbol_name(symbol), count, percent(count, whole)]
@@ -364,7 +382,7 @@ class Tables:
 
     def concentration(self) -> Table:
         """How much of everything the busiest symbols are."""
-        counts = np.array([count for count, _, _ in self._symbols()], np.int64)
+        counts = np.array([count for count, _, _ in self.busiest()], np.int64)
         reached = np.cumsum(counts)
         rows: list[list[Any]] = [["all", len(counts), 100.0 if len(counts) else 0.0]]
         if len(counts):

@@ -5,13 +5,15 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 from rich.table import Table as Printed
 
 from feedhandler.characterise import report
 from feedhandler.characterise.job import FileAccount, Request, Runner, characterise, in_process
+from feedhandler.characterise.measured_profile import profile_of
 from feedhandler.characterise.slices import Slice
-from feedhandler.characterise.tables import Table, tables_of
+from feedhandler.characterise.tables import Table, Tables
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
 from feedhandler.ops.console import ExitCode, complain, print_json, progress, stdout_console
@@ -57,7 +59,10 @@ def run(options: Options) -> int:
         outcome = characterise(options.captures, request, runner, workers=workers)
         if options.exact:
             _take_exact(outcome, spark, options, feed)
-    tables = tables_of(outcome, feed, zone)
+    whole = Tables(outcome, feed, zone)
+    if options.profile is not None:
+        _write_profile(whole, options.profile)
+    tables = whole.all()
     about = {
         "feed": feed.name,
         "zone": zone,
@@ -143,6 +148,15 @@ def _take_exact(outcome: Any, spark: Any, options: Options, feed: Feed) -> None:
         line = f"{address_text(channel.group)}:{channel.port}"
         key = (line, channel.service, str(feed.type_label(code)))
         cell.interarrival = exact.get(key, Histogram())
+
+
+def _write_profile(tables: Tables, path: Path) -> None:
+    """The session as a profile that `feedhandler generate` follows."""
+    profile = profile_of(tables, path.stem)
+    try:
+        path.write_bytes(msgspec.json.format(msgspec.json.encode(profile), indent=2) + b"\n")
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror}", "check the path") from None
 
 
 def _show(tables: Sequence[Table], options: Options, written: Sequence[Path]) -> None:

@@ -134,6 +134,7 @@ CORES = (
     "feedhandler/characterise/boundaries.py",
     "feedhandler/characterise/digest.py",
     "feedhandler/characterise/interarrival.py",
+    "feedhandler/characterise/measured_profile.py",
     "feedhandler/characterise/ranges.py",
     "feedhandler/characterise/scale.py",
     "feedhandler/characterise/skew.py",

@@ -1,0 +1,167 @@
+"""A session profile out of what was measured: so that a day can be generated that looks like it.
+
+`profile_of` makes a `replay.profile.Profile` from the digest's tables: totals, shape and shares, no
+content of the capture. A capture of a few minutes gives a stationary stretch at its mean rate, a
+longer one the day's shape by the minute with its peak seconds. The generator makes UTP-MD sessions,
+so the feed has to be that. No I/O.
+"""
+
+import datetime
+
+import numpy as np
+
+from feedhandler.characterise.tables import Line, Tables, quantiles_ns, summed_minutes
+from feedhandler.characterise.tally import RECORD_HEADER_BYTES, TOTALS
+from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.times import SECOND_NS
+from feedhandler.replay.instruments import INSTRUMENTS_MAX
+from feedhandler.replay.profile import (
+    BODY_BYTES_MAX,
+    BODY_BYTES_MIN,
+    FIXED_MEANS,
+    REFRESH,
+    Lines,
+    Minute,
+    Profile,
+    Repeats,
+    Second,
+    Service,
+    check_profile,
+)
+
+#: What can be generated.
+FEED = "euronext-utp-md"
+HEADER_BYTES = 16
+#: Shorter captures have no shape of a day.
+STRETCH_MINUTES = 10
+#: Peak seconds that get a size of their own, by packets and by bytes.
+PEAK_SECONDS = 10
+#: Fewer instruments make no market.
+INSTRUMENTS_MIN = 8
+
+_PACKETS, _PAYLOAD = TOTALS.index("packets"), TOTALS.index("payload_bytes")
+
+
+def profile_of(tables: Tables, name: str) -> Profile:
+    """The profile of what the tables tell. Raises `UsageError` for another feed and for captures
+    without packets, `ConfigError` where the generator cannot make such a session."""
+    if tables.feed.name != FEED:
+        raise UsageError(
+            f"sessions of {tables.feed.name} cannot be generated", f"profiles are of {FEED}"
+        )
+    if not tables.moments.shape[1]:
+        raise UsageError("nothing of the feed was read", "a profile needs packets")
+    first_ns, last_ns = (int(tables.moments[0, place]) * 1_000_000 for place in (0, -1))
+    start, end = _moment(tables, first_ns), _moment(tables, last_ns)
+    stretch = last_ns - first_ns < STRETCH_MINUTES * 60 * SECOND_NS
+    if end.date() != start.date():
+        raise UsageError("the capture goes past midnight", "give --until, and profile a day")
+    end += datetime.timedelta(seconds=1)
+    profile = Profile(
+        name=name,
+        about="Measured by `feedhandler characterise`.",
+        zone=tables.zone_name,
+        day=f"{start:%Y-%m-%d}",
+        start=f"{start:%H:%M:%S}",
+        end=f"{end:%H:%M:%S}" if end.date() == start.date() else "23:59:59",
+        instruments=_instruments(tables),
+        services=_services(tables),
+        repeats=_repeats(tables),
+        lines=_lines(tables),
+        rate_mbps=_rate_mbps(tables, last_ns - first_ns) if stretch else 0.0,
+        minutes=[] if stretch else _minutes(tables),
+        seconds=[] if stretch else _seconds(tables),
+    )
+    check_profile(profile, name)
+    return profile
+
+
+def _moment(tables: Tables, time_ns: int) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(time_ns // SECOND_NS, tables.zone)
+
+
+def _instruments(tables: Tables) -> int:
+    """Symbols of the services that tell of instruments."""
+    count = len({symbol for _, _, symbol in tables.busiest()})
+    return min(max(count, INSTRUMENTS_MIN), INSTRUMENTS_MAX)
+
+
+def _services(tables: Tables) -> dict[str, Service]:
+    """Packets and mean payload, within what the generator can make."""
+    places: dict[str, list[int]] = {}
+    for line in tables.lines:
+        places.setdefault(str(line.service), []).append(line.place)
+    if tables.refresh_places:
+        places[REFRESH] = sorted(tables.refresh_places)
+    made = {}
+    for name, mine in places.items():
+        totals = tables.digest.totals[mine].sum(axis=0)
+        low, high = FIXED_MEANS.get(name, (BODY_BYTES_MIN, BODY_BYTES_MAX))
+        body = float(totals[_PAYLOAD]) / float(totals[_PACKETS]) - HEADER_BYTES
+        payload = round(min(max(body, low), high) + HEADER_BYTES, 4)
+        made[name] = Service(int(totals[_PACKETS]), payload)
+    return made
+
+
+def _repeats(tables: Tables) -> Repeats:
+    whole = tables.whole_interarrival()
+    count = max(1, whole.count)
+    return Repeats(round(whole.within_1ms / count, 4), round(whole.within_10ms / count, 4))
+
+
+def _lines(tables: Tables) -> Lines:
+    """B's delay after A, and what each line lost of what the other one had."""
+    letters: dict[int, Line] = {line.place: line for line in tables.lines}
+    low, high, weight = 0.0, 0.0, 0
+    for (first, later), each in tables.digest.pairs.items():
+        sides = [letters[place].letter for place in (first, later) if place in letters]
+        if sides == ["A", "B"] and each.count:
+            early, late = quantiles_ns(each, (0.05, 0.95))
+            low, high = low + early * each.count, high + late * each.count
+            weight += each.count
+    missing = {"A": [0, 0], "B": [0, 0]}
+    for _, letter, numbers, _, lacking, _ in tables.gaps().rows:
+        if letter in missing:
+            missing[letter][0] += lacking
+            missing[letter][1] += lacking + numbers
+    losses = {
+        letter: round(lacking / whole, 6) if whole else 0.0
+        for letter, (lacking, whole) in missing.items()
+    }
+    if not weight:
+        return Lines(loss_a=losses["A"], loss_b=losses["B"])
+    skew_us = (int(low / weight / 1_000), int(high / weight / 1_000))
+    return Lines(skew_us, losses["A"], losses["B"])
+
+
+def _rate_mbps(tables: Tables, duration_ns: int) -> float:
+    """The mean rate in Ethernet frames, everything together."""
+    packets, _, on_file = tables.moments[1:].sum(axis=1).tolist()
+    frames = on_file - RECORD_HEADER_BYTES * packets
+    return round(frames * 8_000 / max(1_000_000, duration_ns), 3)
+
+
+def _minutes(tables: Tables) -> list[Minute]:
+    """A point for each minute, between its neighbours' middles; 0 where nothing came."""
+    whole = summed_minutes(list(tables.digest.minutes().values()))
+    counts = dict(zip(whole[0].tolist(), whole[1].tolist(), strict=True))
+    return [
+        Minute(f"{_moment(tables, minute * 60 * SECOND_NS):%H:%M}", float(counts.get(minute, 0)))
+        for minute in range(min(counts), max(counts) + 1)
+    ]
+
+
+def _seconds(tables: Tables) -> list[Second]:
+    """The fullest seconds by packets and by bytes, in order of time."""
+    seconds = tables.seconds()
+    chosen: set[int] = set()
+    for column in (1, 3):
+        chosen.update(np.argsort(-seconds[column], kind="stable")[:PEAK_SECONDS].tolist())
+    return [
+        Second(
+            f"{_moment(tables, int(seconds[0, place]) * SECOND_NS):%H:%M:%S}",
+            int(seconds[1, place]),
+            round(float(seconds[2, place]) / float(seconds[1, place]), 3),
+        )
+        for place in sorted(chosen)
+    ]
