@@ -9,6 +9,7 @@ SEEDS ?= 10000
 FUZZ ?= 100000000
 FRAMES ?= 10000000
 CRASHES ?= 100
+KILLS ?= 2000
 OPERATIONS ?= 5000
 JOBS := $(shell nproc 2>/dev/null || echo 2)
 
@@ -17,7 +18,7 @@ SOURCES := $(shell find codecs retrans replay feedhandler -type f \
 	\( -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd' -o -name '*.h' \)) \
 	$(shell sed -n 's/^ *"feedhandler\..*": "\(.*\)",$$/\1/p' feedhandler/_compiled.py)
 
-.PHONY: help demo test coverage check format build bench bench-long leaks soak simulate simulate-journal crash fuzz fuzz-asan docs clean \
+.PHONY: help demo test coverage check format build bench bench-long leaks soak simulate simulate-journal crash crash-journal fuzz fuzz-asan docs clean \
 	install
 .DEFAULT_GOAL := help
 
@@ -73,6 +74,9 @@ simulate-journal: $(VENV)/.compiled ## the queue's disk fails, decays, loses its
 crash: $(VENV)/.compiled ## a gateway killed under load, again and again (CRASHES=100)
 	CRASHES=$(CRASHES) $(PY) -m pytest --timeout=0 -s tests/system/test_gateway_crash.py \
 		tests/system/test_hothot_crash.py tests/system/test_resume_cut.py
+
+crash-journal: $(VENV)/.compiled ## a queue's writer killed at random instants (KILLS=2000)
+	KILLS=$(KILLS) $(PY) -m pytest --timeout=0 -s tests/system/test_journal_crash.py
 
 fuzz: $(VENV)/.compiled ## the mutation campaigns (FUZZ=100000000 packets, FRAMES=10000000)
 	FEEDHANDLER_FUZZ=$(FUZZ) FEEDHANDLER_FUZZ_FRAMES=$(FRAMES) $(PY) -m pytest --timeout=0 -s tests/fuzz

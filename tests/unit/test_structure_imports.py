@@ -98,6 +98,7 @@ CORES = (
     "feedhandler/journal/layout.py",
     "feedhandler/journal/opening.py",
     "feedhandler/journal/recovery.py",
+    "feedhandler/journal/repair.py",
     "feedhandler/journal/segments.py",
     "feedhandler/journal/settings.py",
     "feedhandler/journal/simulated.py",

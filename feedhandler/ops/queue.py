@@ -1,0 +1,252 @@
+"""`feedhandler queue`: what is in a queue, whether its bytes verify, and ending or mending it.
+
+`stat`, `list` and `verify` only read and may run beside the queue's owner; what they find is as of a
+moment while they read. The others open the queue, so its owner has to be stopped.
+"""
+
+import dataclasses
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from feedhandler.codecs.errors import FeedhandlerError, UsageError
+from feedhandler.journal import BlockingQueue, Item
+from feedhandler.journal.delivery import SegmentReader
+from feedhandler.journal.files import RealFiles
+from feedhandler.journal.layout import Status
+from feedhandler.journal.owner import Owner, owner_of
+from feedhandler.journal.recovery import Recovered, read_control, recover
+from feedhandler.journal.repair import repair as mend
+from feedhandler.journal.settings import QueueSettings
+from feedhandler.journal.verify import Verified
+from feedhandler.journal.verify import verify as check
+from feedhandler.ops.console import ExitCode, complain, host_faults, print_json, progress
+
+#: A queue that is being written may look wrong for a moment: it is looked at so often.
+LOOKS = 5
+#: Items that are drained between two syncs of the file they go to.
+DRAINED = 256
+
+Answer = TypeVar("Answer", Recovered, Verified)
+
+
+def stat(path: Path, as_json: bool) -> int:
+    """What a queue holds."""
+    found = _settled(path, lambda files, advance: recover(files, str(path), advance), _problems)
+    figures = _figures(path, found)
+    if as_json:
+        print_json(figures)
+    else:
+        for name, value in figures.items():
+            print(f"{name:16}{value:,}" if isinstance(value, int) else f"{name:16}{value}")
+    return _tell(found.report.problems)
+
+
+def list_items(path: Path, limit: int, as_json: bool) -> int:
+    """The items that are pending, oldest first."""
+    found = _settled(path, lambda files, advance: recover(files, str(path), advance), _problems)
+    left = limit
+    for item in _pending(found):
+        if left <= 0:
+            break
+        left -= 1
+        print_json(_readable(item)) if as_json else print(f"{item.id:>12}  {_text(item.content)}")
+    return _tell(found.report.problems)
+
+
+def verify(path: Path, as_json: bool) -> int:
+    """Whether every byte in use verifies; `FOUND` where one does not."""
+    found = _settled(
+        path, lambda files, advance: check(files, str(path), advance), lambda one: one.problems
+    )
+    if as_json:
+        fields = dataclasses.asdict(dataclasses.replace(found, recovered=None))  # type: ignore
+        del fields["recovered"]
+        print_json(fields)
+    else:
+        print(
+            f"{found.blocks} blocks, {found.segments:,} segments, {found.items:,} items"
+            f" ({found.pending:,} pending), {found.bytes:,} bytes: "
+            + (f"{len(found.problems)} things do not verify" if found.problems else "all verify")
+        )
+    return _tell(found.problems)
+
+
+def cancel(path: Path, numbers: Sequence[int], everything: bool) -> int:
+    """Cancel items by their ids, or all that are pending."""
+    if everything == bool(numbers):
+        raise UsageError("cancel what?", "name ids, or --all")
+    with _opened(path) as queue, host_faults():
+        if everything:
+            cancelled, forward = queue.cancel_all()
+            print(f"{len(cancelled):,} cancelled, {len(forward):,} delivered ones to be forwarded")
+            return ExitCode.OK
+        answers = {number: queue.cancel(number).name.lower() for number in numbers}
+    for number, answer in answers.items():
+        print(f"{number:>12}  {answer}")
+    return ExitCode.OK if set(answers.values()) == {"cancelled"} else ExitCode.FOUND
+
+
+def drain(path: Path, out: Path) -> int:
+    """Move every pending item into a file of JSON lines; each counts as delivered once the file
+    has it."""
+    total = 0
+    with _opened(path) as queue, host_faults(), open(out, "a", encoding="utf-8") as file:
+        with progress(f"draining {path}", total=queue.statistics()["pending"]) as advance:
+            while items := queue.get_many(DRAINED, 0):
+                for item in items:
+                    file.write(json.dumps(_readable(item)) + "\n")
+                file.flush()
+                os.fsync(file.fileno())
+                queue.delivered(*(item.id for item in items))
+                total += len(items)
+                advance(completed=total)
+    print(f"{total:,} items moved to {out}")
+    return ExitCode.OK
+
+
+def repair(path: Path, folders: Sequence[Path]) -> int:
+    """Put control file, headers and tails in order, then recover; what was lost is told."""
+    if not path.is_dir():
+        raise UsageError(f"{path}: no such folder")
+    owner = Owner(str(path))
+    files = RealFiles()
+    try:
+        with host_faults():
+            done = mend(files, str(path), list(_candidates(path, folders)))
+    finally:
+        files.close()
+        owner.release()
+    for line in done:
+        print(line)
+    with _opened(path) as queue, host_faults():
+        report = queue.engine.report
+        pending = queue.statistics()["pending"]
+    print(
+        f"{pending:,} items pending; {report.items_damaged} items and {report.changes_damaged}"
+        " status records could not be read"
+    )
+    return _tell(report.problems)
+
+
+# -- reading ----------------------------------------------------------------------------------
+
+
+def _settled(
+    path: Path,
+    look: Callable[[RealFiles, Callable[[int], None]], Answer],
+    problems: Callable[[Answer], list[str]],
+) -> Answer:
+    """What `look` finds; looked at again where a queue that is open seems wrong."""
+    _check_there(path)
+    for turn in range(1, LOOKS + 1):
+        files = RealFiles(read_only=True)
+        try:
+            total = len(read_control(files, str(path)).blocks)
+            with progress(f"reading {path}", total=total) as advance, host_faults():
+                done = 0
+
+                def count(number: int, advance: Callable[..., None] = advance) -> None:
+                    nonlocal done
+                    done += number
+                    advance(completed=done)
+
+                found = look(files, count)
+            if turn == LOOKS or not problems(found) or not owner_of(str(path)):
+                return found
+        except FeedhandlerError:
+            if turn == LOOKS or not owner_of(str(path)):
+                raise
+        finally:
+            files.close()
+    raise AssertionError("the last look answers or raises")
+
+
+def _check_there(path: Path) -> None:
+    if not (path / "control").is_file():
+        raise UsageError(f"{path}: no queue here", "name the folder with the file `control`")
+
+
+def _problems(found: Recovered) -> list[str]:
+    return found.report.problems
+
+
+def _figures(path: Path, found: Recovered) -> dict[str, Any]:
+    """A queue's figures, read from its files."""
+    counts = {status.name.lower(): 0 for status in Status}
+    for block in found.live:
+        for status in Status:
+            counts[status.name.lower()] += block.statuses.count(status)
+    return {
+        "owner": owner_of(str(path)) or "nobody",
+        **counts,
+        "next_id": found.next_id,
+        "blocks": len(found.blocks),
+        "blocks_free": sum(not block.active for block in found.blocks),
+        "block_bytes": found.geometry.block_bytes,
+        "segments": found.sequence,
+        "rolled_forward": found.report.segments,
+    }
+
+
+def _pending(found: Recovered) -> Iterator[Item]:
+    """Pending items; what the owner has used anew meanwhile is left out."""
+    files = RealFiles(read_only=True)
+    reader = SegmentReader(files)
+    try:
+        for block in found.live:
+            number = block.next_pending(block.first_id)
+            while number >= 0:
+                content = reader.content(block, number)
+                if content is not None:
+                    yield Item(number, content)
+                number = block.next_pending(number + 1)
+    finally:
+        files.close()
+
+
+def _readable(item: Item) -> dict[str, Any]:
+    """An item as JSON: its text, or its bytes in hex where they are none."""
+    try:
+        return {"id": item.id, "text": item.content.decode()}
+    except UnicodeDecodeError:
+        return {"id": item.id, "hex": item.content.hex()}
+
+
+def _text(content: bytes) -> str:
+    """An item's bytes on one line; FIX's field separator as `|`."""
+    text = content.decode("utf-8", errors="backslashreplace").replace("\x01", "|")
+    shown = "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text[:160])
+    return shown + (f" ... ({len(content):,} bytes)" if len(text) > 160 else "")
+
+
+def _opened(path: Path) -> BlockingQueue:
+    """The queue, as its owner; it has to be there."""
+    _check_there(path)
+    files = RealFiles(read_only=True)
+    try:
+        control = read_control(files, str(path))
+    finally:
+        files.close()
+    blocks = len(control.blocks)
+    settings = QueueSettings(
+        block_bytes=control.block_bytes, blocks=2, blocks_max=max(blocks, 2),
+        journal_bytes=min(QueueSettings.journal_bytes, control.block_bytes // 4),
+    )  # fmt: skip
+    return BlockingQueue(path, settings)
+
+
+def _candidates(path: Path, folders: Sequence[Path]) -> Iterator[tuple[str, int]]:
+    """Files that may be blocks, with their sizes."""
+    for folder in (path, *folders):
+        for file in sorted(folder.glob("block-*.queue")):
+            name = file.name if folder == path else str(file.resolve())
+            yield name, file.stat().st_size
+
+
+def _tell(problems: Sequence[str]) -> int:
+    for text in problems:
+        complain(text)
+    return ExitCode.FOUND if problems else ExitCode.OK
