@@ -20,6 +20,7 @@ from feedhandler import (
     cli_characterise,
     cli_generate,
     cli_lab,
+    cli_queue,
     cli_replay,
 )
 from feedhandler.cli_options import (
@@ -497,6 +498,7 @@ cli_lab.register(app)
 cli_capture.register(app)
 cli_generate.register(app)
 cli_characterise.register(app)
+cli_queue.register(app)
 
 
 def main() -> None:

@@ -32,7 +32,6 @@ from feedhandler.journal.layout import (
 from feedhandler.journal.recovery import block_path, control_path
 
 
-
 def repair(files: Files, folder: str, blocks: Sequence[tuple[str, int]]) -> list[str]:
     """Put control file, headers and tails in order; a line for each thing done. `blocks`: path
     (absolute, or relative to the folder) and size of every file that may be one. Raises

@@ -29,7 +29,6 @@ from feedhandler.journal.ended import NAME as ENDED_NAME
 from feedhandler.journal.ended import Ended, runs_of
 from feedhandler.journal.files import Create, Replace, Step, Sync, Write
 from feedhandler.journal.layout import (
-    PAGE,
     TAIL_MAGIC,
     BlockHeader,
     BlockPlace,
@@ -42,7 +41,7 @@ from feedhandler.journal.layout import (
     pack_header,
 )
 from feedhandler.journal.recovery import Recovered, block_path, control_path
-from feedhandler.journal.segments import ENTRY_BYTES, build_segment, segment_bytes
+from feedhandler.journal.segments import ENTRY_BYTES, STATUS_BYTES, build_segment, segment_bytes
 from feedhandler.journal.settings import QueueSettings, item_bytes_max
 
 #: Status records that one segment takes at most: more wait for the next.
@@ -173,6 +172,9 @@ class Store:
         self._since_checkpoint = 0
         self._item_bytes_max = item_bytes_max(self.geometry)
         self._data_bytes = self.geometry.tail - self.geometry.data
+        # A queue that was made with small blocks may be opened with settings for large ones.
+        self._journal_bytes = min(settings.journal_bytes, self._data_bytes // 2)
+        self._marks_max = min(MARKS_MAX, self._data_bytes // 2 // STATUS_BYTES)
 
     # -- taking in --------------------------------------------------------------------------
 
@@ -189,7 +191,7 @@ class Store:
     @property
     def full_segment(self) -> bool:
         """Whether the journal has reached its size."""
-        return self._waiting.content_bytes >= self.settings.journal_bytes
+        return self._waiting.content_bytes >= self._journal_bytes
 
     def check_sizes(self, contents: list[bytes]) -> None:
         """Raises `UsageError` where one of them is larger than a block can hold."""
@@ -230,7 +232,7 @@ class Store:
         if not self.has_waiting:
             return None
         self.stamp_ns = max(self.stamp_ns, now_ns)
-        marks = waiting.marks[:MARKS_MAX]
+        marks = waiting.marks[: self._marks_max]
         count, size = self._batch()
         if segment_bytes(count, size, len(marks)) > self._data_bytes:
             count = size = 0
@@ -266,7 +268,7 @@ class Store:
 
     def _batch(self) -> tuple[int, int]:
         """How many items go into the next segment, and their bytes: the journal's size, or one."""
-        waiting, limit = self._waiting, self.settings.journal_bytes
+        waiting, limit = self._waiting, self._journal_bytes
         count_max = min(len(waiting.contents), self.geometry.items_max)
         if waiting.content_bytes <= limit and count_max == len(waiting.contents):
             return count_max, waiting.content_bytes - ENTRY_BYTES * count_max
@@ -435,6 +437,3 @@ class Store:
         self.round(steps)
         steps.append(Sync(newest.path))
         return steps
-
-
-assert MARKS_MAX * 24 + PAGE < 1 << 17, "status records fit beside a journal"

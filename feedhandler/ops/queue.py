@@ -1,7 +1,7 @@
 """`feedhandler queue`: what is in a queue, whether its bytes verify, and ending or mending it.
 
-`stat`, `list` and `verify` only read and may run beside the queue's owner; what they find is as of a
-moment while they read. The others open the queue, so its owner has to be stopped.
+`stat`, `list` and `verify` only read and may run beside the queue's owner; what they find is as of
+some moment while they read. The others open the queue, so its owner has to be stopped.
 """
 
 import dataclasses
@@ -94,10 +94,10 @@ def drain(path: Path, out: Path) -> int:
     has it."""
     total = 0
     with _opened(path) as queue, host_faults(), open(out, "a", encoding="utf-8") as file:
-        with progress(f"draining {path}", total=queue.statistics()["pending"]) as advance:
+        pending = queue.statistics()["pending"]
+        with progress(f"draining {path}", total=pending) as advance:
             while items := queue.get_many(DRAINED, 0):
-                for item in items:
-                    file.write(json.dumps(_readable(item)) + "\n")
+                file.writelines(json.dumps(_readable(item)) + "\n" for item in items)
                 file.flush()
                 os.fsync(file.fileno())
                 queue.delivered(*(item.id for item in items))
@@ -230,11 +230,7 @@ def _opened(path: Path) -> BlockingQueue:
         control = read_control(files, str(path))
     finally:
         files.close()
-    blocks = len(control.blocks)
-    settings = QueueSettings(
-        block_bytes=control.block_bytes, blocks=2, blocks_max=max(blocks, 2),
-        journal_bytes=min(QueueSettings.journal_bytes, control.block_bytes // 4),
-    )  # fmt: skip
+    settings = QueueSettings(blocks_max=max(len(control.blocks), 2))
     return BlockingQueue(path, settings)
 
 

@@ -300,6 +300,18 @@ def test_many_small_items_and_changes_take_several_segments(queue: Queue) -> Non
     assert queue.take(1000) == numbers[1::2]
 
 
+def test_small_blocks_opened_with_settings_for_large_ones_still_take_everything() -> None:
+    queue = Queue()
+    queue.settings = QueueSettings()
+    queue.open()
+    queue.put(*[bytes(3000)] * 20)
+    for number in range(1, 21, 2):
+        queue.delivery.cancel(number)
+    queue.flush()
+    queue.open()
+    assert queue.take() == list(range(2, 21, 2))
+
+
 def test_changes_of_consecutive_items_are_one_record(queue: Queue) -> None:
     queue.put(*[b"x"] * 50)
     queue.delivery.deliver(range(1, 51))
