@@ -5,6 +5,7 @@ some moment while they read. The others open the queue, so its owner has to be s
 """
 
 import dataclasses
+import itertools
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -146,14 +147,9 @@ def _settled(
         try:
             total = len(read_control(files, str(path)).blocks)
             with progress(f"reading {path}", total=total) as advance, host_faults():
-                done = 0
-
-                def count(number: int, advance: Callable[..., None] = advance) -> None:
-                    nonlocal done
-                    done += number
-                    advance(completed=done)
-
-                found = look(files, count)
+                done = itertools.count(1)
+                show: Callable[..., None] = advance
+                found = look(files, lambda _: show(completed=next(done)))  # noqa: B023
             if turn == LOOKS or not problems(found) or not owner_of(str(path)):
                 return found
         except FeedhandlerError:
