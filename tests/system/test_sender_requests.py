@@ -1,4 +1,7 @@
-"""Pausing, dropping and stopping what a sender does, over real multicast on loopback."""
+"""Pausing, dropping and stopping what a sender does, over real multicast on loopback.
+
+Both senders: what they share is told what to do in the same words.
+"""
 
 import os
 import signal
@@ -10,10 +13,16 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+from need_kit import absent
 
+from feedhandler.codecs.errors import ConfigError
+from feedhandler.replay.frame_headers import Destination
+from feedhandler.replay.frame_lines import open_frame_socket
+from feedhandler.replay.frame_sender import FrameSender
 from feedhandler.replay.sender import Progress, Sender
 from feedhandler.replay.sender_lines import open_multicast_sender
 
+AnySender = Sender | FrameSender
 #: How long a test waits for what must happen.
 PATIENCE_S = 10.0
 LATE_NS = 3_600 * 10**9
@@ -48,13 +57,23 @@ def receiver() -> Iterator[Stamped]:
     made.socket.close()
 
 
-@pytest.fixture
-def sender(receiver: Stamped) -> Iterator[Sender]:
-    with open_multicast_sender("127.0.0.1") as sock:
-        yield Sender([(sock, receiver.group, receiver.socket.getsockname()[1])])
+@pytest.fixture(params=["udp", "raw"])
+def sender(receiver: Stamped, request: pytest.FixtureRequest) -> Iterator[AnySender]:
+    port = receiver.socket.getsockname()[1]
+    if request.param == "udp":
+        with open_multicast_sender("127.0.0.1") as sock:
+            yield Sender([(sock, receiver.group, port)])
+        return
+    try:
+        sock = open_frame_socket("lo")
+    except ConfigError as refused:
+        absent("namespaces", refused.message)
+    with sock:
+        # From 127.0.0.1 a receiver takes no frame.
+        yield FrameSender([sock], [Destination(receiver.group, port, source_ip="192.0.2.1")])
 
 
-def send(sender: Sender, due_ns: list[int], anchor_ns: int = 0) -> int:
+def send(sender: AnySender, due_ns: list[int], anchor_ns: int = 0) -> int:
     """Send one byte at each of the times, numbered from 0."""
     count = len(due_ns)
     return sender.send_block(
@@ -71,7 +90,7 @@ def send(sender: Sender, due_ns: list[int], anchor_ns: int = 0) -> int:
 class Background(threading.Thread):
     """`send` in a thread; `sent` is what it returned."""
 
-    def __init__(self, sender: Sender, due_ns: list[int]) -> None:
+    def __init__(self, sender: AnySender, due_ns: list[int]) -> None:
         super().__init__(daemon=True)
         self._arguments = (sender, due_ns)
         self.sent = -1
@@ -85,7 +104,7 @@ class Background(threading.Thread):
         return not self.is_alive()
 
 
-def standing_clock(sender: Sender) -> tuple[int, int]:
+def standing_clock(sender: AnySender) -> tuple[int, int]:
     """The sender's clock, from below and from above."""
     before_ns = time.monotonic_ns()
     shift_ns = sender.shift_ns
@@ -93,7 +112,7 @@ def standing_clock(sender: Sender) -> tuple[int, int]:
 
 
 def test_a_pause_holds_the_next_datagram_back_until_it_is_over(
-    sender: Sender, receiver: Stamped
+    sender: AnySender, receiver: Stamped
 ) -> None:
     work = Background(sender, [0, 50_000_000, 50_000_000])
     assert receiver.receive()[0] == 0
@@ -111,7 +130,7 @@ def test_a_pause_holds_the_next_datagram_back_until_it_is_over(
     assert work.sent == 3
 
 
-def test_nothing_leaves_while_a_pause_is_on(sender: Sender, receiver: Stamped) -> None:
+def test_nothing_leaves_while_a_pause_is_on(sender: AnySender, receiver: Stamped) -> None:
     sender.pause()
     work = Background(sender, [0, 1_000])
     receiver.socket.settimeout(0.05)
@@ -125,7 +144,7 @@ def test_nothing_leaves_while_a_pause_is_on(sender: Sender, receiver: Stamped) -
     assert work.sent == 2
 
 
-def test_the_senders_clock_stands_still_in_a_pause_and_then_goes_on(sender: Sender) -> None:
+def test_the_senders_clock_stands_still_in_a_pause_and_then_goes_on(sender: AnySender) -> None:
     before = standing_clock(sender)
     sender.pause()
     first, second = standing_clock(sender), standing_clock(sender)
@@ -143,7 +162,7 @@ def test_the_senders_clock_stands_still_in_a_pause_and_then_goes_on(sender: Send
 
 
 def test_the_schedule_is_put_off_by_the_whole_of_every_pause(
-    sender: Sender, receiver: Stamped
+    sender: AnySender, receiver: Stamped
 ) -> None:
     due_ns = [0, 30_000_000, 60_000_000, 90_000_000]
     anchor_ns = time.monotonic_ns()
@@ -164,7 +183,7 @@ def test_the_schedule_is_put_off_by_the_whole_of_every_pause(
 
 @pytest.mark.parametrize("paused", [False, True])
 def test_a_stop_ends_the_call_in_a_wait_and_in_a_pause(
-    sender: Sender, receiver: Stamped, paused: bool
+    sender: AnySender, receiver: Stamped, paused: bool
 ) -> None:
     work = Background(sender, [0, LATE_NS])
     assert receiver.receive()[0] == 0
@@ -183,7 +202,7 @@ def test_a_stop_ends_the_call_in_a_wait_and_in_a_pause(
 
 @pytest.mark.parametrize("paused", [False, True])
 def test_a_drop_ends_the_call_and_later_ones_until_take(
-    sender: Sender, receiver: Stamped, paused: bool
+    sender: AnySender, receiver: Stamped, paused: bool
 ) -> None:
     work = Background(sender, [0, LATE_NS])
     assert receiver.receive()[0] == 0
@@ -201,7 +220,7 @@ def test_a_drop_ends_the_call_and_later_ones_until_take(
     assert receiver.receive()[0] == 0
 
 
-def test_an_interrupt_reaches_a_sender_that_is_paused_in_the_main_thread(sender: Sender) -> None:
+def test_an_interrupt_reaches_a_sender_that_is_paused_in_the_main_thread(sender: AnySender) -> None:
     def interrupt() -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -213,7 +232,9 @@ def test_an_interrupt_reaches_a_sender_that_is_paused_in_the_main_thread(sender:
     helper.join()
 
 
-def test_pauses_without_number_lose_and_repeat_nothing(sender: Sender, receiver: Stamped) -> None:
+def test_pauses_without_number_lose_and_repeat_nothing(
+    sender: AnySender, receiver: Stamped
+) -> None:
     count = 200
     work = Background(sender, [number * 100_000 for number in range(count)])
     while work.is_alive():
