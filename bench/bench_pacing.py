@@ -83,11 +83,16 @@ def errors_of(numbers: Array, times_ns: Array, due_ns: Array) -> Errors:
 
 @dataclasses.dataclass(frozen=True)
 class Schedule:
-    """A capture and what both programs are asked to make of it."""
+    """A capture and what both programs are asked to make of it.
+
+    `due_ns` is when each packet is due; a rate leaves open whether that is when those before it
+    have passed or when it has itself, so `others_ns` hold against tcpreplay as well.
+    """
 
     name: str
     path: Path
     due_ns: Array
+    others_ns: tuple[Array, ...]
     tcpreplay_options: tuple[tuple[str, ...], ...]
     our_options: tuple[str, ...]
 
@@ -101,12 +106,14 @@ def steady(folder: Path, seconds: float) -> Schedule:
     """The paper's rate: a packet is due when those before it have passed, as frames."""
     sizes = payload_sizes(int(RATE_BITS * seconds / 8 / 330))
     bits = (sizes + 42) * 8
+    ends_ns = (np.cumsum(bits) * (1e9 / RATE_BITS)).astype(np.int64)
     due_ns = whole_us(((np.cumsum(bits) - bits) * (1e9 / RATE_BITS)).astype(np.int64))
     path = folder / "steady.pcap"
     write_numbered(path, due_ns, sizes)
     mbps = RATE_BITS // 1_000_000
     return Schedule(
-        f"{mbps} Mbit/s", path, due_ns, ((f"--mbps={mbps}",), ("--multiplier=1",)),
+        f"{mbps} Mbit/s", path, due_ns, (ends_ns,),
+        ((f"--mbps={mbps}",), ("--multiplier=1",)),
         ("--speed", f"{mbps}mbps"),
     )  # fmt: skip
 
@@ -120,7 +127,7 @@ def recorded(folder: Path, seconds: float) -> Schedule:
     path = folder / "recorded.pcap"
     write_numbered(path, due_ns, sizes)
     return Schedule(
-        "original pace", path, due_ns, (("--multiplier=1",),), ("--speed", "1")
+        "original pace", path, due_ns, (), (("--multiplier=1",),), ("--speed", "1")
     )  # fmt: skip
 
 
@@ -135,10 +142,13 @@ class Lane:
         self.ring = ring
         self.problems: list[str] = []
 
-    def run(self, command: list[str], due_ns: Array) -> tuple[Errors, str]:
+    def run(
+        self, command: list[str], due_ns: Array, others_ns: tuple[Array, ...] = ()
+    ) -> tuple[Errors, str]:
         """Send the whole capture by `command`: the errors, and what it printed.
 
-        Raises `Refused` where it ends with an error.
+        They are counted against whichever schedule makes the p99 smallest. Raises `Refused` where
+        the program ends with an error.
         """
         self.ring.take()
         self.ring.dropped()
@@ -160,7 +170,13 @@ class Lane:
             raise Refused(output.strip()[-200:])
         if len(numbers) != len(due_ns) or self.ring.dropped():
             self.problems.append(f"{command[0]}: {len(numbers)} of {len(due_ns)} packets arrived")
-        return errors_of(numbers, times_ns, due_ns), output
+        found = [errors_of(numbers, times_ns, each) for each in (due_ns, *others_ns)]
+        return min(found, key=lambda errors: errors.p99_us), output
+
+    def run_tcpreplay(self, schedule: Schedule, options: tuple[str, ...]) -> Errors:
+        """Send a schedule's capture by tcpreplay."""
+        command = tcpreplay(schedule.path, *options)
+        return self.run(command, schedule.due_ns, schedule.others_ns)[0]
 
     def best_tcpreplay(self, short: Schedule) -> tuple[str, ...]:
         """Of its options those with the smallest p99, tried on a short capture."""
@@ -169,7 +185,7 @@ class Lane:
             for option in short.tcpreplay_options:
                 options = (f"--timer={timer}", "--preload-pcap", *option)
                 try:
-                    found, _ = self.run(tcpreplay(short.path, *options), short.due_ns)
+                    found = self.run_tcpreplay(short, options)
                 except Refused:
                     print(f"    {' '.join(options):44s} not in this build", flush=True)
                     continue
@@ -189,7 +205,7 @@ def meet(
     schedule = make(folder, seconds)
     theirs, mine = [], []
     for _ in range(rounds):
-        found, _ = lane.run(tcpreplay(schedule.path, *best), schedule.due_ns)
+        found = lane.run_tcpreplay(schedule, best)
         theirs.append(found)
         print(f"    tcpreplay {found}", flush=True)
         found, output = lane.run(ours(schedule.path, *schedule.our_options), schedule.due_ns)
