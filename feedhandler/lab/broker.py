@@ -232,9 +232,11 @@ def _given(name: str, url: str, management_port: int) -> LabBroker:
     kind = GIVEN[name]
     place = (host, port, management_port or kind.HTTP_PORT, user, password, vhost)
     made = kind(*place)
+    made.patience_s = 0.0
     if kind is RabbitMQDeclares:
         major = made.version().rpartition(" ")[2].partition(".")[0]
         made = (RabbitMQ3Declares if major == "3" else RabbitMQ4Declares)(*place)
+        made.patience_s = 0.0
     return LabBroker(made, None, pids_listening(port) if _is_here(host) else [])
 
 

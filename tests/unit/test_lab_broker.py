@@ -239,6 +239,13 @@ def test_what_is_no_broker_url_is_told_without_its_password(url: str, tmp_path: 
     assert "a:b" not in str(told.value)
 
 
+def test_a_broker_at_a_url_that_is_not_there_is_told_at_once(tmp_path: Path) -> None:
+    url = "amqp://us:secret@127.0.0.1"
+    with pytest.raises(PeerError, match=r"management at 127\.0\.0\.1:1 does not answer: ") as told:
+        open_broker("rabbitmq", url, tmp_path, 1)
+    assert "secret" not in str(told.value)
+
+
 def test_a_broker_at_a_url_is_asked_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(lab_broker.GIVEN, "qpid", Recorded)
     found = open_broker("qpid", "amqp://us%40:p%2F@10.0.0.5:5673/some%2Fwhere", tmp_path, 1234)

@@ -14,7 +14,8 @@ import time
 from typing import Any, ClassVar
 from urllib.parse import quote
 
-#: How long a management that does not answer is asked again: it comes up behind the broker.
+#: How long a management that does not answer is asked again: it comes up behind the broker, where
+#: that is not known to run.
 ASK_SECONDS = 60.0
 ASK_AGAIN_SECONDS = 0.05
 #: One request's own time.
@@ -33,6 +34,8 @@ class Declares:
     kind: ClassVar[str]
     #: The management's port where nobody says otherwise.
     HTTP_PORT: ClassVar[int] = 0
+    #: How long its management may take to come up.
+    patience_s = ASK_SECONDS
 
     def __init__(
         self, host: str, port: int, http_port: int, user: str, password: str, vhost: str
@@ -96,7 +99,7 @@ class Declares:
         token = base64.b64encode(f"{self.user}:{self.password}".encode()).decode()
         headers = {"Authorization": f"Basic {token}", "Content-Type": "application/json"}
         content = None if body is None else json.dumps(body)
-        deadline = time.monotonic() + ASK_SECONDS
+        deadline = time.monotonic() + self.patience_s
         while True:
             try:
                 return self._request(method, path, content, headers)
@@ -104,7 +107,7 @@ class Declares:
                 if time.monotonic() >= deadline:
                     where = f"{self.host}:{self.http_port}"
                     raise BrokerFailed(
-                        f"the management at {where} does not answer: {error}"
+                        f"the management at {where} does not answer: {error.strerror or error}"
                     ) from None
                 time.sleep(ASK_AGAIN_SECONDS)
 
