@@ -12,6 +12,7 @@ import json
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -166,7 +167,13 @@ def _report_at_work(error: Exception) -> int:
 
 @contextmanager
 def signal_handlers(handler: Any) -> Iterator[None]:
-    """SIGINT and SIGTERM go to `handler` meanwhile; afterwards to whom they went before."""
+    """SIGINT and SIGTERM go to `handler` meanwhile; afterwards to whom they went before.
+
+    Signals are the main thread's: work on another one has none to handle.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = [signal.getsignal(number) for number in ENDING_SIGNALS]
     try:
         for number in ENDING_SIGNALS:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import signal
+import threading
 from typing import Any
 
 import pytest
@@ -111,6 +112,15 @@ def test_one_signal_ends_the_run_and_its_account_is_told() -> None:
     assert played(run) == "the account"
     assert (run.started, run.stops) == (True, 1)
     assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_a_run_on_another_thread_leaves_signals_alone() -> None:
+    run, told = Run(0, True), []
+    run.stops = 1
+    thread = threading.Thread(target=lambda: told.append(played(run)))
+    thread.start()
+    thread.join(10)
+    assert told == ["the account"]
 
 
 def test_a_later_signal_does_not_wait_for_a_run_that_does_not_end() -> None:
