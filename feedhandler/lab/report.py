@@ -11,11 +11,14 @@ again with `read_run` and `write`, after years and on another machine.
 What it leaves to others: measuring (`results` says what there is).
 """
 
+import textwrap
 from pathlib import Path
 
 from feedhandler.lab import report_figures, report_html, report_loads, report_style, report_tables
 from feedhandler.lab.results import Run
 
+#: Of a line of text below a table's title.
+NOTE_CHARS = 100
 #: What to do where there is no matplotlib.
 NO_FIGURES = "There are no figures: matplotlib is missing (pip install 'feedhandler[lab]')."
 
@@ -49,7 +52,7 @@ def loads_text(run: Run) -> str:
     """What is beside the latencies, as text."""
     parts = []
     for table in report_loads.tables(run):
-        note = f"{table.note}\n" if table.note else ""
+        note = "".join(f"{line}\n" for line in textwrap.wrap(table.note, NOTE_CHARS))
         shown = report_tables.aligned(table.head, table.rows)
         parts.append(f"{table.title}\n{note}\n{shown}")
     return "\n".join(parts)
