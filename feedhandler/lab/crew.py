@@ -101,7 +101,7 @@ class Crew(Family):
     ) -> list[dict[str, Any]]:
         """The same question to several roles; their answers in order."""
         asking = (self.bus.ask(name, verb, timeout_s, **fields) for name in names)
-        return await self.during(step, timeout_s + 1.0, asyncio.gather(*asking))
+        return await self.during(step, timeout_s + 1.0, asyncio.gather(*asking), tuple(names))
 
     async def during(
         self, step: str, timeout_s: float, work: Awaitable[T], talking: tuple[str, ...] = ()
