@@ -125,12 +125,13 @@ def bandwidth_table(run: Run) -> Table:
             rows.extend(_bandwidth_row(step, each) for each in step.traffic)
     head = (
         *("Step", "Grain", "Where", "In MB/s", "Out MB/s"),
-        *("Out per client MB/s", "Out per byte of feed", f"Per client MB/s {PAPER}"),
+        *("Out per client MB/s", "Out per byte of feed", f"MB/s {PAPER}"),
     )
     note = (
         "The feed's bytes are those of its packets, each once, without UDP and below. Out per byte "
-        "of feed: what one client's subscription takes on the wire for each byte of the feed "
-        "(1.00: no overhead); in and out have the protocol's own bytes."
+        "of feed: what one client's subscription, or the gateway's publication to a broker, takes "
+        "on the wire for each byte of the feed (1.00: no overhead); in and out have the protocol's "
+        "own bytes. The paper's is one client's, or what its gateway published."
     )
     return Table("Bandwidth by subscription grain", head, tuple(rows), note)
 
@@ -139,15 +140,17 @@ def _bandwidth_row(step: Step, traffic: Traffic) -> tuple[str, ...]:
     seconds = step.sent.duration_ns / 1e9
     if seconds <= 0:
         return (step_name(step), traffic.grain, traffic.where, *(_DASH,) * 5)
-    # What a client gets is what it is sent.
+    publishes = traffic.where == "gateway" and step.broker != "embedded"
+    # What a client gets is what it is sent; a broker is sent everything once.
     outwards = traffic.bytes_in if traffic.where == "client" else traffic.bytes_out
-    each = outwards / step.clients / seconds
+    each = outwards / (1 if publishes else step.clients) / seconds
     feed = step.sent.payload_bytes / seconds
+    told = paper().loads[step.scenario]
     return (
         *(step_name(step), traffic.grain, traffic.where),
         *(f"{traffic.bytes_in / seconds / MB:.2f}", f"{traffic.bytes_out / seconds / MB:.2f}"),
-        *(f"{each / MB:.2f}", f"{each / feed:.2f}" if feed else _DASH),
-        f"{paper().loads[step.scenario].client_mb_s:g}",
+        *(_DASH if publishes else f"{each / MB:.2f}", f"{each / feed:.2f}" if feed else _DASH),
+        f"{told.gateway_publish_mb_s if publishes else told.client_mb_s:g}",
     )
 
 

@@ -188,6 +188,9 @@ def test_bandwidth_is_told_for_each_client_and_each_byte_of_the_feed() -> None:
     gateway, client = report_loads.bandwidth_table(Run(steps=[step])).rows
     assert gateway[1:] == ("packet", "gateway", "2.20", "2.60", "1.30", "1.30", "3.4")
     assert client[1:] == ("packet", "client", "2.60", "0.00", "1.30", "1.30", "3.4")
+    step.broker = "artemis"
+    publishing, _ = report_loads.bandwidth_table(Run(steps=[step])).rows
+    assert publishing[1:] == ("packet", "gateway", "2.20", "2.60", "-", "2.60", "3")
     step.sent.payload_bytes = 0
     assert report_loads.bandwidth_table(Run(steps=[step])).rows[0][-2] == "-"
     step.sent.duration_ns = 0
