@@ -85,8 +85,9 @@ def errors_of(numbers: Array, times_ns: Array, due_ns: Array) -> Errors:
 class Schedule:
     """A capture and what both programs are asked to make of it.
 
-    `due_ns` is when each packet is due; a rate leaves open whether that is when those before it
-    have passed or when it has itself, so `others_ns` hold against tcpreplay as well.
+    `due_ns` is when each packet is due. A rate leaves open whether that is when those before it
+    have passed or when it has itself, and tcpreplay counts whole microseconds: of `others_ns`
+    whatever suits it best is taken.
     """
 
     name: str
@@ -107,12 +108,12 @@ def steady(folder: Path, seconds: float) -> Schedule:
     sizes = payload_sizes(int(RATE_BITS * seconds / 8 / 330))
     bits = (sizes + 42) * 8
     ends_ns = (np.cumsum(bits) * (1e9 / RATE_BITS)).astype(np.int64)
-    due_ns = whole_us(((np.cumsum(bits) - bits) * (1e9 / RATE_BITS)).astype(np.int64))
+    due_ns = ((np.cumsum(bits) - bits) * (1e9 / RATE_BITS)).astype(np.int64)
     path = folder / "steady.pcap"
     write_numbered(path, due_ns, sizes)
     mbps = RATE_BITS // 1_000_000
     return Schedule(
-        f"{mbps} Mbit/s", path, due_ns, (ends_ns,),
+        f"{mbps} Mbit/s", path, due_ns, (ends_ns, whole_us(due_ns), whole_us(ends_ns)),
         ((f"--mbps={mbps}",), ("--multiplier=1",)),
         ("--speed", f"{mbps}mbps"),
     )  # fmt: skip

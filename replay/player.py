@@ -150,7 +150,11 @@ class Player:
             lines, pace, seed=seed, spare_shared=spare_shared, stamper=stamper
         )
         self._open = open_lines(lines, transport.open_socket)
-        self._sender = transport.make_sender(self._open)
+        try:
+            self._sender = transport.make_sender(self._open)
+        except BaseException:
+            self._open.close()
+            raise
         self._reading = ReadAhead(
             self._preparer, self._chunks(source), lambda: self._sender.shift_ns
         )
