@@ -190,10 +190,16 @@ class Traffic:
 
 
 def packets(
-    seed: int, messages: int, *, rate_mbps: float = 40.0, feed: Feed | None = None
+    seed: int,
+    messages: int,
+    *,
+    rate_mbps: float = 40.0,
+    feed: Feed | None = None,
+    opening: bool = True,
 ) -> tuple[Array, Array, Array]:
     """Packets of the `market` profile, one line's, without refreshes: until there are so many
-    messages. (data uint8, offset int64, length int64), in the order in which they are sent."""
+    messages. (data uint8, offset int64, length int64), in the order in which they are sent.
+    `opening=False` leaves out the resets, the reference data and the telling of the books."""
     traffic = Traffic(load_profile("market"), seed, rate_mbps=rate_mbps, refresh=False, feed=feed)
     parts, offsets, lengths, at, so_far = [], [], [], 0, 0
     for block in traffic.blocks():
@@ -202,9 +208,12 @@ def packets(
         lengths.append(block.columns["length"].astype(np.int64))
         at += len(block.data)
         so_far += int(block.columns["messages"].sum(dtype=np.int64))
-        if so_far >= messages:
+        opened = traffic.flow.opened
+        before = 0 if opening or opened is None else int(opened["messages"].sum())
+        if so_far - before >= messages and (opening or opened is not None):
             break
-    return np.concatenate(parts), np.concatenate(offsets), np.concatenate(lengths)
+    first = 0 if opening or opened is None else int(opened["packets"].sum())
+    return np.concatenate(parts), np.concatenate(offsets)[first:], np.concatenate(lengths)[first:]
 
 
 def _split(all_: Datagrams, horizon: int) -> tuple[Datagrams, Datagrams]:

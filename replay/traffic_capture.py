@@ -72,10 +72,10 @@ def record_bytes(records: RecordWriter, datagrams: Datagrams) -> memoryview:
     """The datagrams as records of a capture file."""
     size = int(datagrams.length.sum(dtype=np.int64)) + _BESIDE * len(datagrams)
     out = np.empty(size, np.uint8)
-    used = records.write(
-        datagrams.data, datagrams.time_ns, datagrams.destination, datagrams.offset,
-        datagrams.length, out,
-    )  # fmt: skip
+    # Memoryviews: in the interpreted twin, numpy's small integers would overflow.
+    columns = (datagrams.data, datagrams.time_ns, datagrams.destination, datagrams.offset,
+               datagrams.length, out)  # fmt: skip
+    used = records.write(*(memoryview(column) for column in columns))
     return memoryview(out)[:used]
 
 

@@ -230,6 +230,40 @@ def test_packets_for_the_laboratory_are_one_lines_until_there_are_enough_message
     assert 60_000 <= counted < 120_000
 
 
+def test_without_its_opening_a_stretch_begins_with_the_market_itself() -> None:
+    whole, offsets, _ = packets(4, 5_000, rate_mbps=8.0, feed=FEED)
+    data, offset, length = packets(4, 5_000, rate_mbps=8.0, feed=FEED, opening=False)
+    assert len(whole) <= len(data)
+    opening = offsets.tolist().index(int(offset[0]))
+    first = [whole[at : at + 16].tobytes() for at in offsets[:opening].tolist()]
+    assert opening > 100
+    assert {int.from_bytes(each[12:14], "big") for each in first} >= {101, 103, 104, 106}
+    kinds = {
+        FEED.decode_packet(data[at : at + size].tobytes()).kind
+        for at, size in zip(offset[:500].tolist(), length[:500].tolist(), strict=True)
+    }
+    assert kinds == {PacketKind.DATA}
+
+
+DAY = load_profile("euronext-2011-03")
+
+
+def test_a_days_opening_and_quiet_hours_are_sound_too() -> None:
+    """Reference data, books told by the plan, heartbeats: a thousandth, till after eight."""
+    market, seen = Market(FEED), set()
+    traffic = Traffic(
+        msgspec.structs.replace(DAY, instruments=20_000, heartbeat_s=30.0), 2, scale=0.001,
+        duration_s=10_400.0, feed=FEED,
+    )  # fmt: skip
+    for channel, _, packet in packets_of(traffic):
+        if channel < REALTIME:
+            market.apply(packet)
+            seen.add(FEED.decode_packet(packet).kind)
+    assert seen == {PacketKind.RESET, PacketKind.DATA, PacketKind.HEARTBEAT}
+    assert not market.problems
+    assert traffic.flow.rounds >= 1
+
+
 @pytest.mark.parametrize(
     ("wrong", "words"),
     [
@@ -247,4 +281,4 @@ def test_what_makes_no_sense_is_refused_in_one_line(wrong: dict, words: str) -> 
 
 def test_a_day_has_no_rate() -> None:
     with pytest.raises(UsageError, match="is a day"):
-        Traffic(load_profile("euronext-2011-03"), rate_mbps=40.0)
+        Traffic(DAY, rate_mbps=40.0)

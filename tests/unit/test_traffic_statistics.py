@@ -10,6 +10,7 @@ import json
 import numpy as np
 import pytest
 
+from feedhandler.replay import generator_flow
 from feedhandler.replay.generator_tape import REALTIME
 from feedhandler.replay.profile import Profile, load_profile, seconds_of
 from feedhandler.replay.traffic import Traffic
@@ -19,6 +20,10 @@ from tests.market_traffic_kit import FEED, MARKET
 DAY = load_profile("euronext-2011-03")
 PAPER_PAYLOAD, PAPER_MESSAGE, PAPER_MESSAGES = 287.53, 53.74, 5.05
 SEED = 7
+pytestmark = pytest.mark.skipif(
+    str(generator_flow.__file__).endswith(".py"),
+    reason="a million packets: interpreted, that takes an hour",
+)
 
 
 def ledger_of(traffic: Traffic) -> dict:

@@ -1,0 +1,96 @@
+"""Books under any instructions: never crossed, never full, levels that add up."""
+
+import random
+
+import msgspec
+import numpy as np
+import pytest
+
+from feedhandler.replay.book import BUY, SELL
+from feedhandler.replay.generator_books import FLAT, SHIFT, SILENT, SLOTS, quotient
+from feedhandler.replay.generator_tape import COLUMNS, ROOM
+from feedhandler.replay.market import Market
+from feedhandler.replay.traffic import Traffic
+from tests.market_traffic_kit import FEED, MARKET
+
+QUOTES, ORDERS, TRADES = 2, 3, 1
+
+
+class Bench:
+    """A market's books, by hand: what they put on the tape goes into a `Market`."""
+
+    def __init__(self, seed: int) -> None:
+        few = msgspec.structs.replace(MARKET, instruments=8)
+        self.traffic = Traffic(few, seed, feed=FEED)
+        self.books, self.tape = self.traffic._market.books, self.traffic.tape
+        self.market = Market(FEED)
+        self.begin()
+        for share in range(self.books.shares):
+            self.books.fill(share)
+            self.books.retell(share)
+        self.flush()
+
+    def begin(self) -> None:
+        columns = {name: np.empty(4_096, dtype) for name, dtype in COLUMNS.items()}
+        self.tape.begin(np.empty(1 << 21, np.uint8), columns)
+
+    def flush(self) -> int:
+        """Cut everything, into the market; returns how many quotes there were."""
+        for channel in (TRADES, ORDERS, QUOTES):
+            self.tape.cut(channel)
+        columns, data, quotes = self.tape.columns, self.tape.data_so_far(), 0
+        for row in range(self.tape.count):
+            at, size = int(columns["offset"][row]), int(columns["length"][row])
+            self.market.apply(bytes(data[at : at + size]))
+            quotes += int(columns["messages"][row]) * (columns["channel"][row] == QUOTES)
+        self.begin()
+        return quotes
+
+
+@pytest.mark.parametrize("wants", [(SILENT,), (FLAT,), (SHIFT,), (SILENT, FLAT, SHIFT)])
+def test_books_stay_sound_whatever_is_wanted_of_them(wants: tuple[int, ...]) -> None:
+    seed = random.randrange(1 << 30)
+    print(f"seed {seed}")
+    rng, bench = random.Random(seed), Bench(seed)
+    quotes = dict.fromkeys(wants, 0)
+    for _ in range(1_500):
+        share, want = rng.randrange(bench.books.shares), rng.choice(wants)
+        if rng.random() < 0.05:
+            bench.books.cross(share)
+            bench.books.update_price(share)
+            bench.flush()
+            continue
+        bench.books.act(share, want)
+        quotes[want] += bench.flush()
+    assert not bench.market.problems
+    for symbol, book in bench.market.books.items():
+        assert not book.crossed()
+        assert book.bids.best() is not None
+        assert book.asks.best() is not None
+        assert len(book.orders) <= SLOTS
+        for level, quote in bench.market.quotes[symbol].items():
+            assert (quote.bid_price.raw, quote.bid_size, quote.number_bid_orders) == tuple(
+                book.row(BUY, level)
+            )
+            assert (quote.ask_price.raw, quote.ask_size, quote.number_ask_orders) == tuple(
+                book.row(SELL, level)
+            )
+    if len(wants) == 3:
+        assert quotes[SILENT] < quotes[FLAT] < quotes[SHIFT]
+
+
+def test_quotients_are_rounded_down() -> None:
+    for number in range(-20, 20):
+        for by in (1, 3, 7):
+            assert quotient(number, by) == number // by
+
+
+def test_a_message_that_does_not_fit_begins_a_new_packet() -> None:
+    bench = Bench(1)
+    source = memoryview(bytearray(500))
+    for _ in range(4):
+        bench.tape.put(0, source, 0, 500, -1)
+    bench.tape.cut(0)
+    bench.tape.cut(0)
+    assert bench.tape.columns["length"][: bench.tape.count].tolist() == [1016, 1016]
+    assert 2 * 500 <= ROOM < 3 * 500
