@@ -91,9 +91,6 @@ class Merger:
             ready = self._ready(self._horizon_ns())
             if ready is not None:
                 yield ready
-        last = self._ready(_NEVER)
-        if last is not None:
-            yield last
 
     def _horizon_ns(self) -> int:
         """Up to where nothing that counts is still to be read."""

@@ -115,6 +115,12 @@ def test_there_is_a_bound_to_what_is_merged() -> None:
     assert list(Merger([])) == []
 
 
+def test_empty_batches_are_passed_over(tmp_path: Path) -> None:
+    batch = next(recorded(tmp_path / "a", [1, 2]).batches())
+    merger = Merger([iter([batch.take(slice(0)), batch, batch.take(slice(0))])])
+    assert [len(each) for each in merger] == [2]
+
+
 def test_parts_are_chosen_before_they_are_merged_and_headers_stay(tmp_path: Path) -> None:
     captures = []
     for number in range(2):

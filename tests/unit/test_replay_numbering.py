@@ -232,7 +232,13 @@ def test_passes_follow_at_the_mean_distance_and_amounts_never_add_up(tmp_path: P
     pipeline = Pipeline([Capture(path)], feed=UTP, passes=500)
     found = [batch.time_ns.tolist() for batch in pipeline.batches()]
     assert found == [[100 + 15 * each, 103 + 15 * each, 110 + 15 * each] for each in range(500)]
+    assert [len(batch) for batch in Pipeline([Capture(path)], feed=UTP, passes=2).batches()] == [
+        3,
+        3,
+    ]
     timeline = Timeline()
+    batch = next(Capture(path).batches())
+    assert [timeline(batch).moved_ns for _ in range(2)] == [0, 0]
     empty = next(Capture(path).batches()).take(slice(0))
     assert timeline(empty) is empty
 
