@@ -5,6 +5,7 @@ tables. Times of day are those of the tables, in their zone.
 """
 
 import datetime
+import importlib
 import importlib.util
 import io
 from collections.abc import Callable, Mapping
@@ -64,13 +65,10 @@ def draw(tables: Mapping[str, Table]) -> list[Figure]:
 
 def _png(title: str, table: Table, paint: Callable[[Any, Table], None]) -> bytes:
     """One picture with one panel."""
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as Canvas
-
-    with rc_context(STYLE):
-        figure = Canvas(figsize=WIDE, dpi=DPI, layout="constrained")
-        FigureCanvasAgg(figure)
+    matplotlib: Any = importlib.import_module("matplotlib")
+    figures: Any = importlib.import_module("matplotlib.figure")
+    with matplotlib.rc_context(STYLE):
+        figure = figures.Figure(figsize=WIDE, dpi=DPI, layout="constrained")
         paint(figure.add_subplot(), table)
         titled(figure, title)
         target = io.BytesIO()

@@ -39,6 +39,16 @@ def is_remote(path: str) -> bool:
     return "://" in path
 
 
+def shown(path: str) -> str:
+    """A path as it may be told: a URI without its query and without who asks for it."""
+    if not is_remote(path):
+        return path
+    scheme, _, rest = path.partition("://")
+    place = rest.partition("?")[0]
+    bucket, slash, inner = place.partition("/")
+    return f"{scheme}://{bucket.rpartition('@')[2]}{slash}{inner}"
+
+
 def _file_system(uri: str) -> tuple[Any, str]:
     """pyarrow's file system for a URI, and the path in it."""
     from pyarrow import fs
@@ -64,9 +74,9 @@ def _as_usage(path: str) -> Iterator[None]:
     try:
         yield
     except (OSError, ValueError) as error:
-        shown = path.partition("?")[0]
         reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
-        raise UsageError(f"cannot read {shown}: {reason[:200]}", _HINT) from None
+        reason = reason[:200].replace(path, shown(path))
+        raise UsageError(f"cannot read {shown(path)}: {reason}", _HINT) from None
 
 
 def find_captures(paths: Sequence[str]) -> list[str]:
@@ -76,7 +86,7 @@ def find_captures(paths: Sequence[str]) -> list[str]:
     for path in paths:
         matches = list(_find_remote(path) if is_remote(path) else _find_local(path))
         if not matches:
-            raise UsageError(f"no capture at {path.partition('?')[0]}", _HINT)
+            raise UsageError(f"no capture at {shown(path)}", _HINT)
         found.update(dict.fromkeys(matches))
     return list(found)
 
@@ -159,7 +169,6 @@ def look_at(path: str) -> CaptureFile:
     """What a file is. Raises `UsageError` where it cannot be read, `PeerError` where it is no
     capture."""
     size = size_of(path)
-    shown = path.partition("?")[0]
     with open_at(path, 0) as file:
         head = bytes(file.read(FILE_HEADER_BYTES + RECORD_HEADER_BYTES))
     if head.startswith(_GZIP_MAGIC):
@@ -169,9 +178,9 @@ def look_at(path: str) -> CaptureFile:
     if head.startswith(SECTION_MAGIC):
         return CaptureFile(path, "pcapng", size)
     if len(head) < FILE_HEADER_BYTES:
-        raise PeerError(f"{shown} is not a capture: it ends after {len(head)} bytes", _HINT)
+        raise PeerError(f"{shown(path)} is not a capture: it ends after {len(head)} bytes", _HINT)
     header = head[:FILE_HEADER_BYTES]
-    pcap_scanner(header, shown)
+    pcap_scanner(header, shown(path))
     file_of = CaptureFile(path, "pcap", size, header)
     order = "big" if file_of.big_endian else "little"
     second = int.from_bytes(head[24:28], "big" if order == "big" else "little")

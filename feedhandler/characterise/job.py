@@ -17,7 +17,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from feedhandler.characterise.digest import Columns, Digest
-from feedhandler.characterise.files import find_captures, look_at
+from feedhandler.characterise.files import find_captures, look_at, shown
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.characterise.slices import (
     CaptureFile,
@@ -130,7 +130,7 @@ def look_at_all(paths: Sequence[str]) -> tuple[list[CaptureFile], list[FileAccou
     only. Raises `UsageError` for a path that names nothing, and where no file is a capture."""
     files, accounts = [], []
     for path in find_captures(paths):
-        account = FileAccount(path.partition("?")[0])
+        account = FileAccount(shown(path))
         accounts.append(account)
         try:
             file = look_at(path)
@@ -164,7 +164,7 @@ def characterise(
     results = iter(runner(slices, request))
     by_path = {account.path: account for account in accounts}
     for group in by_file(slices):
-        account = by_path[group[0].file.path.partition("?")[0]]
+        account = by_path[shown(group[0].file.path)]
         for tallied in _stitched(group, results, account, lambda each: runner([each], request)):
             digest.add(tallied.columns)
     return Outcome(digest, accounts)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from feedhandler.characterise.boundaries import find_boundary, walk
-from feedhandler.characterise.files import local_copy, open_at
+from feedhandler.characterise.files import local_copy, open_at, shown
 from feedhandler.characterise.slices import Slice, SliceReport
 from feedhandler.codecs.errors import PeerError
 from feedhandler.replay.capture import (
@@ -65,12 +65,13 @@ class SliceReader:
             try:
                 capture = Capture(path)
             except PeerError as error:
-                self.report = SliceReport(0, self.part.file.size, damage=str(error.message))
+                damage = error.message.replace(str(path), shown(self.part.file.path))
+                self.report = SliceReport(0, self.part.file.size, damage=damage)
                 return
             try:
                 yield from capture.batches()
             except PeerError as error:
-                damage = str(error.message)
+                damage = error.message.replace(str(path), shown(self.part.file.path))
         told = capture.statistics
         self.report = SliceReport(
             0,

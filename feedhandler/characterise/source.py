@@ -43,7 +43,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from feedhandler.characterise.files import find_captures, look_at
+from feedhandler.characterise.files import find_captures, look_at, shown
 from feedhandler.characterise.planning import exact_slices
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.characterise.rows import RowMaker
@@ -194,7 +194,7 @@ class FeedhandlerReader(DataSourceReader):
             for batch in SliceReader(part).batches():
                 yield selector(batch)
 
-        yield from maker.batches(chosen(), part.file.path.partition("?")[0], part.number)
+        yield from maker.batches(chosen(), shown(part.file.path), part.number)
 
 
 def narrowed(asked: Asked, condition: Filter) -> Asked:

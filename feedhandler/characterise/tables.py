@@ -144,16 +144,16 @@ class Tables:
         realtime = [line.place for line in self.lines]
         chosen: list[tuple[str, Sequence[int]]] = [("realtime", realtime)]
         for service in sorted({line.service for line in self.lines}):
-            places = [line.place for line in self.lines if line.service == service]
-            chosen.append((str(service), places))
+            mine = [line.place for line in self.lines if line.service == service]
+            chosen.append((str(service), mine))
         chosen.append(("refresh", sorted(self.refresh_places)))
         chosen.append(("total", range(len(totals))))
         rows = []
         for name, places in chosen:
-            mine = totals[list(places)].sum(axis=0) if places else np.zeros_like(wholes)
+            sums = totals[list(places)].sum(axis=0) if places else np.zeros_like(wholes)
             row: list[Any] = [name]
-            for column in (_PACKETS, _FILE, _PAYLOAD):
-                row += [int(mine[column]), percent(mine[column], wholes[column])]
+            for place in (_PACKETS, _FILE, _PAYLOAD):
+                row += [int(sums[place]), percent(sums[place], wholes[place])]
             rows.append(row)
         columns = ["service"]
         for column in ("packets", "file_bytes", "payload_bytes"):
