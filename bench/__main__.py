@@ -28,6 +28,7 @@ BENCHMARKS = [
     "gateway",
     "recovery",
     "recorder",
+    "journal",
     "routing",
     "node",
     "publish",

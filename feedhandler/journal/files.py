@@ -26,7 +26,7 @@ class Write(NamedTuple):
 
     path: str
     offset: int
-    data: bytes | bytearray
+    data: bytes | memoryview
 
 
 class Sync(NamedTuple):
@@ -109,7 +109,7 @@ def carry_out(files: Files, steps: Iterable[Step]) -> None:
             files.sync_folder(os.path.dirname(step.path))
 
 
-def write_all(files: Files, path: str, data: bytes | bytearray, offset: int) -> None:
+def write_all(files: Files, path: str, data: bytes | memoryview, offset: int) -> None:
     """All of `data`, in as many writes as it takes."""
     left = memoryview(data)
     while left:

@@ -84,8 +84,19 @@ class PersistentQueue:
     # -- producing --------------------------------------------------------------------------
 
     async def put(self, content: bytes) -> int:
-        """Put one item; its id, once it is durable."""
-        return (await self.put_many([content]))[0]
+        """Put one item; its id, once it is durable. Waits where the queue is full."""
+        engine = self.engine
+        while not engine.has_room:
+            engine.check()
+            await self._wait(self._room)
+        with engine.lock:
+            engine.check()
+            number = engine.add([content])
+        future = self._loop.create_future()
+        self._durable.append((number, future))
+        self._ask()
+        await future
+        return number
 
     async def put_many(self, contents: Sequence[bytes]) -> range:
         """Put items; their ids, once all are durable. Waits where the queue is full."""

@@ -17,6 +17,7 @@ What each thing that does not verify means:
 """
 
 import os
+from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -323,11 +324,18 @@ def _apply(recovered: Recovered, block: Block, segment: Segment, offset: int) ->
 def mark_range(live: list[Block], first: int, count: int, status: int, sequence: int) -> int:
     """Pending items of `count` ids from `first` on become `status`; how many those were."""
     marked = 0
-    for block in live:
-        low, high = max(first, block.first_id), min(first + count, block.next_id)
-        for number in range(low, high):
+    end = first + count
+    at = max(bisect_right(live, first, key=_first_id) - 1, 0)
+    while at < len(live) and live[at].first_id < end:
+        block = live[at]
+        for number in range(max(first, block.first_id), min(end, block.next_id)):
             marked += block.mark(number, status, sequence)
+        at += 1
     return marked
+
+
+def _first_id(block: Block) -> int:
+    return block.first_id
 
 
 def _torn(files: Files, block: Block) -> bool:

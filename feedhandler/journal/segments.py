@@ -95,14 +95,19 @@ def build_segment(
     first_id: int,
     contents: list,
     statuses: list,
+    buffer: bytearray,
 ) -> tuple:
-    """A segment's bytes, and its CRC. `statuses`: (first id, count, status) each."""
+    """A segment's bytes, and its CRC. `statuses`: (first id, count, status) each.
+
+    The bytes are a view of `buffer` where it is long enough: fresh memory for each segment costs
+    more than filling it.
+    """
     count: cython.Py_ssize_t = len(contents)
     total: cython.Py_ssize_t = 0
     for content in contents:
         total += len(content)
     length: cython.Py_ssize_t = segment_bytes(count, total, len(statuses))
-    data = bytearray(length)
+    data = buffer if len(buffer) >= length else bytearray(length)
     seed: cython.ulonglong = place.seed
     at: cython.Py_ssize_t = HEAD_BYTES
     for status_first, status_count, status in statuses:
@@ -110,7 +115,9 @@ def build_segment(
         crc = crc32c(memoryview(data)[at : at + STATUS_BYTES - 4], seed)
         struct.pack_into("<I", data, at + STATUS_BYTES - 4, crc)
         at += STATUS_BYTES
+    end: cython.Py_ssize_t = at + count * ENTRY_BYTES + total
     _put_items(data, at, seed, first_id, contents)
+    data[end : length - HEAD_BYTES] = bytes(length - HEAD_BYTES - end)
     table_crc = crc32c(memoryview(data)[HEAD_BYTES : at + count * ENTRY_BYTES], seed)
     head = HEAD.pack(
         MAGIC, SEGMENT_VERSION, HEAD_BYTES, place.incarnation, sequence, stamp_ns, first_id,
@@ -119,8 +126,8 @@ def build_segment(
     crc = crc32c(head, seed)
     head += struct.pack("<I", crc)
     data[:HEAD_BYTES] = head
-    data[length - HEAD_BYTES :] = head
-    return data, crc
+    data[length - HEAD_BYTES : length] = head
+    return memoryview(data)[:length], crc
 
 
 @cython.cfunc

@@ -39,6 +39,7 @@ from feedhandler.journal.layout import (
     pack_checkpoint,
     pack_control,
     pack_header,
+    pages,
 )
 from feedhandler.journal.recovery import Recovered, block_path, control_path
 from feedhandler.journal.segments import ENTRY_BYTES, STATUS_BYTES, build_segment, segment_bytes
@@ -46,6 +47,11 @@ from feedhandler.journal.settings import QueueSettings, item_bytes_max
 
 #: Status records that one segment takes at most: more wait for the next.
 MARKS_MAX = 4096
+#: After so many status records checkpoints are due, whatever their bytes: each takes recovery a
+#: microsecond.
+MARKS_CHECKPOINT = 1 << 16
+#: What a segment takes besides its items, unless it has a great many status changes.
+SEGMENT_SLACK = 16 << 10
 #: Behind a write that was cut off so much is made blank, so that the next look finds an end.
 BLANK_BYTES_MAX = 4 << 20
 BLOCK_NAME = "block-{:06}.queue"
@@ -68,6 +74,7 @@ class Flush:
     stamp_ns: int = 0
     crc: int = 0
     content_bytes: int = 0
+    marks: int = 0
 
 
 @dataclass(slots=True)
@@ -169,7 +176,9 @@ class Store:
         self.in_flight: Flush | None = None
         self.growing = False
         self._waiting = _Waiting()
-        self._since_checkpoint = 0
+        self._since_checkpoint = self._marks_since_checkpoint = 0
+        # One segment is on its way at a time, so all of them are made in the same memory.
+        self._buffer = bytearray(pages(settings.journal_bytes) + SEGMENT_SLACK)
         self._item_bytes_max = item_bytes_max(self.geometry)
         self._data_bytes = self.geometry.tail - self.geometry.data
         # A queue that was made with small blocks may be opened with settings for large ones.
@@ -195,9 +204,10 @@ class Store:
 
     def check_sizes(self, contents: list[bytes]) -> None:
         """Raises `UsageError` where one of them is larger than a block can hold."""
-        if contents and max(map(len, contents)) > self._item_bytes_max:
+        largest = max(map(len, contents), default=0)
+        if largest > self._item_bytes_max:
             raise UsageError(
-                f"an item of {max(map(len, contents)):,} bytes: a block of this queue holds at "
+                f"an item of {largest:,} bytes: a block of this queue holds at "
                 f"most {self._item_bytes_max:,}",
                 "make the queue anew with a larger block_bytes",
             )
@@ -261,6 +271,7 @@ class Store:
             )
             self.visible_end = flush.next_id
             self._since_checkpoint += flush.length
+            self._marks_since_checkpoint += flush.marks
             counts.items += flush.items
             counts.content_bytes += flush.content_bytes
             counts.journal_bytes += flush.length
@@ -290,14 +301,15 @@ class Store:
         del waiting.contents[:count], waiting.marks[: len(marks)]
         waiting.content_bytes -= size + ENTRY_BYTES * count
         data, crc = build_segment(
-            block.place, self.sequence + 1, self.stamp_ns, self.chain, first_id, contents, marks
-        )
+            block.place, self.sequence + 1, self.stamp_ns, self.chain, first_id, contents, marks,
+            self._buffer,
+        )  # fmt: skip
         steps.append(Write(block.path, block.end, data))
         if self.settings.durable:
             steps.append(Sync(block.path))
         return Flush(
             steps, first_id + count, self.marks_added - len(waiting.marks), len(data), count,
-            first_id, self.stamp_ns, crc, size,
+            first_id, self.stamp_ns, crc, size, len(marks),
         )  # fmt: skip
 
     def _fits(self, length: int, items: int) -> bool:
@@ -306,7 +318,10 @@ class Store:
     def _make_room(self, length: int, items: int, steps: list[Step]) -> bool:
         """See to it that a segment fits into the newest block, and that checkpoints are due."""
         if self._fits(length, items):
-            if self._since_checkpoint >= self.settings.checkpoint_bytes:
+            if (
+                self._since_checkpoint >= self.settings.checkpoint_bytes
+                or self._marks_since_checkpoint >= MARKS_CHECKPOINT
+            ):
                 self.round(steps)
             return True
         return self._begin_block(steps)
@@ -341,7 +356,7 @@ class Store:
                 self._checkpoint(block, steps)
         self.roll = Roll(self.sequence, newest.incarnation, newest.end, self.chain)
         self._checkpoint(newest, steps, sync=False)
-        self._since_checkpoint = 0
+        self._since_checkpoint = self._marks_since_checkpoint = 0
 
     def _begin_block(self, steps: list[Step]) -> bool:
         """Go on in another block; False where none can be had."""
@@ -360,7 +375,7 @@ class Store:
         # One after the other: a crash between leaves one that is good.
         self._checkpoint(block, steps)
         self._checkpoint(block, steps)
-        self._since_checkpoint = 0
+        self._since_checkpoint = self._marks_since_checkpoint = 0
         return True
 
     def _next_block(self) -> Block | None:

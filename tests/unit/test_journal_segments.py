@@ -21,7 +21,10 @@ def twin(request):
 def built(twin, contents, statuses=(), sequence=7, previous=5, place=None):
     """A segment's bytes."""
     place = place or twin.Place(QUEUE, 1, 2)
-    return twin.build_segment(place, sequence, 1000, previous, 40, list(contents), list(statuses))
+    data, crc = twin.build_segment(
+        place, sequence, 1000, previous, 40, list(contents), list(statuses), bytearray()
+    )
+    return bytearray(data), crc
 
 
 def parsed(twin, data, at=0, place=None):
@@ -34,6 +37,14 @@ def test_both_twins_build_the_same_bytes() -> None:
     contents = [draw.randbytes(draw.randrange(3000)) for _ in range(20)]
     first, second = (built(twin, contents, [(3, 2, 1), (9, 1, 2)]) for twin in TWINS)
     assert first == second
+
+
+def test_memory_that_was_used_before_leaves_no_trace(twin) -> None:
+    used = bytearray(b"\xff" * 3 * PAGE)
+    place = twin.Place(QUEUE, 1, 2)
+    data, crc = twin.build_segment(place, 7, 1000, 5, 40, [b"a", b"bc"], [(3, 2, 1)], used)
+    assert (bytes(data), crc) == built(twin, [b"a", b"bc"], [(3, 2, 1)])
+    assert data.obj is used
 
 
 def test_records_have_the_sizes_that_the_format_document_says(twin) -> None:

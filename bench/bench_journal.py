@@ -1,0 +1,245 @@
+"""The persistent queue against the disk itself and SQLite: accept, deliver, recover, cancel.
+
+All on the same disk, in one run, one after the other for each message size, and twice in turn:
+
+    ceiling     pwrite and fdatasync of segments of 64 and 256 KiB on a zero-filled file
+    SQLite      WAL, synchronous=FULL, one commit for as many messages as a segment of ours holds
+    ours        durable: put_many(64) of several producers; put of 64 producers; get and delivered
+
+Accepting in SQLite is an insert, delivering a select and a delete in order, which is durable too,
+as `delivered` is in ours. What `fast` is worth is measured the same way.
+"""
+
+import asyncio
+import os
+import shutil
+import sqlite3
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from feedhandler.journal import BlockingQueue, PersistentQueue, QueueSettings
+from feedhandler.journal.engine import Engine
+
+SIZES = (1024, 2048, 4096, 8192, 10240)
+SEGMENTS = (64 << 10, 256 << 10)
+PRODUCERS, MANY = 8, 64
+SINGLE_PRODUCERS = 64
+#: Bytes accepted for each figure.
+BYTES, QUICK_BYTES = 96 << 20, 8 << 20
+ROUNDS = 2
+PENDING, QUICK_PENDING = 1_000_000, 20_000
+CANCELS = 1000
+#: Bars: of the ceiling at 4 KiB and above; messages a second at 1 KiB; times one sync; seconds.
+BAR_CEILING, BAR_MANY, BAR_PUT, BAR_P99 = 0.6, 300_000, 120_000, 4.0
+BAR_PENDING_S, BAR_DELIVERED_S, BAR_CANCEL_US = 2.0, 0.2, 50.0
+
+
+def ceiling(folder: Path, segment: int, total: int) -> tuple[float, float]:
+    """Bytes a second of segments written and synced one after the other, and one's median time."""
+    path = folder / "raw"
+    count = total // segment
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
+    try:
+        for at in range(0, count * segment, 1 << 20):
+            os.pwrite(descriptor, bytes(1 << 20), at)
+        os.fsync(descriptor)
+        data, times = os.urandom(segment), []
+        for number in range(count):
+            began = time.perf_counter()
+            os.pwrite(descriptor, data, number * segment)
+            os.fdatasync(descriptor)
+            times.append(time.perf_counter() - began)
+    finally:
+        os.close(descriptor)
+        path.unlink()
+    return segment * count / sum(times), statistics.median(times)
+
+
+def sqlite(folder: Path, size: int, count: int) -> tuple[float, float]:
+    """Messages a second accepted, and delivered."""
+    path = folder / "peer.db"
+    database = sqlite3.connect(path, isolation_level=None)
+    database.execute("pragma journal_mode=wal")
+    database.execute("pragma synchronous=full")
+    database.execute("create table queue (id integer primary key autoincrement, content blob)")
+    each = max(QueueSettings().journal_bytes // size, 1)
+    contents = [(os.urandom(size),) for _ in range(each)]
+    began = time.perf_counter()
+    for _ in range(count // each):
+        database.execute("begin")
+        database.executemany("insert into queue (content) values (?)", contents)
+        database.execute("commit")
+    accepted = time.perf_counter() - began
+    began = time.perf_counter()
+    while rows := database.execute("select * from queue order by id limit ?", (each,)).fetchall():
+        database.execute("delete from queue where id <= ?", (rows[-1][0],))
+    delivered = time.perf_counter() - began
+    database.close()
+    for file in folder.glob("peer.db*"):
+        file.unlink()
+    done = count // each * each
+    return done / accepted, done / delivered
+
+
+def settings(total: int, durability: str = "durable") -> QueueSettings:
+    """Blocks enough, made beforehand."""
+    return QueueSettings(blocks=total // (56 << 20) + 3, durability=durability)
+
+
+async def _accept_and_deliver(
+    folder: Path, size: int, count: int, durability: str
+) -> tuple[float, float]:
+    """Messages a second: put_many of several producers, then get_many and delivered."""
+    batch = [os.urandom(size) for _ in range(MANY)]
+    async with PersistentQueue.open(folder, settings(size * count, durability)) as queue:
+
+        async def produce() -> None:
+            for _ in range(count // MANY // PRODUCERS):
+                await queue.put_many(batch)
+
+        async def consume() -> None:
+            nonlocal left
+            while left > 0:
+                left -= MANY
+                items = await queue.get_many(MANY)
+                await queue.delivered(*(item.id for item in items))
+
+        left = done = count // MANY // PRODUCERS * PRODUCERS * MANY
+        began = time.perf_counter()
+        await asyncio.gather(*(produce() for _ in range(PRODUCERS)))
+        accepted = time.perf_counter() - began
+        began = time.perf_counter()
+        await asyncio.gather(*(consume() for _ in range(PRODUCERS)))
+        delivered = time.perf_counter() - began
+        assert queue.statistics()["pending"] == 0
+    shutil.rmtree(folder)
+    return done / accepted, done / delivered
+
+
+async def _single(folder: Path, size: int, count: int) -> tuple[float, float]:
+    """Messages a second by `put` of 64 producers, and the 99th percentile of a put in seconds."""
+    content, waits = os.urandom(size), []
+    async with PersistentQueue.open(folder, settings(size * count)) as queue:
+
+        async def produce() -> None:
+            for _ in range(count // SINGLE_PRODUCERS):
+                began = time.perf_counter()
+                await queue.put(content)
+                waits.append(time.perf_counter() - began)
+
+        began = time.perf_counter()
+        await asyncio.gather(*(produce() for _ in range(SINGLE_PRODUCERS)))
+        took = time.perf_counter() - began
+    shutil.rmtree(folder)
+    waits.sort()
+    return len(waits) / took, waits[int(len(waits) * 0.99)]
+
+
+def recovery(folder: Path, count: int) -> dict[str, float]:
+    """Seconds to open a queue whose process ended without a word, and a cancel's microseconds."""
+    batch = [os.urandom(1024) for _ in range(256)]
+    chosen = settings(count * 1060)
+    with BlockingQueue(folder, chosen) as queue:
+        for _ in range(count // 256):
+            queue.put_many(batch)
+        _abandon(queue.engine)
+    pending, engine = _opened(folder, chosen)
+    step = max(count // CANCELS // 2, 1)
+    began = time.perf_counter()
+    for number in range(1, count - 256, step):
+        engine.delivery.cancel(number)
+    cancel_s = (time.perf_counter() - began) / len(range(1, count - 256, step))
+    for first in range(1, count, 4096):
+        numbers = (n for n in range(first, min(first + 4096, count)) if n % 100)
+        engine.delivery.deliver(numbers)
+        engine.flush()
+    _abandon(engine)
+    delivered, engine = _opened(folder, chosen)
+    engine.close()
+    shutil.rmtree(folder)
+    return {"pending_s": pending, "delivered_s": delivered, "cancel_us": cancel_s * 1e6}
+
+
+def _abandon(engine: Engine) -> None:
+    """End as a killed process does: nothing more is written."""
+    engine.files.close()
+    engine._owner.release()
+    engine.close = lambda: None  # type: ignore[method-assign]
+
+
+def _opened(folder: Path, chosen: QueueSettings) -> tuple[float, Engine]:
+    began = time.perf_counter()
+    engine = Engine(folder, chosen)
+    return time.perf_counter() - began, engine
+
+
+def _round(folder: Path, size: int, total: int) -> dict[str, float]:
+    """One turn of everything at one size."""
+    count = total // size
+    figures: dict[str, float] = {}
+    for segment in SEGMENTS:
+        speed, one = ceiling(folder, segment, min(total, 32 << 20))
+        figures[f"ceiling_{segment >> 10}"] = speed / size
+        figures[f"sync_{segment >> 10}_s"] = one
+    figures["sqlite"], figures["sqlite_delivered"] = sqlite(folder, size, count)
+    for durability in ("durable", "fast"):
+        accepted, delivered = uvloop.run(
+            _accept_and_deliver(folder / "queue", size, count, durability)
+        )
+        figures[durability], figures[f"{durability}_delivered"] = accepted, delivered
+    figures["put"], figures["put_p99_s"] = uvloop.run(_single(folder / "queue", size, count // 2))
+    return figures
+
+
+def run(quick: bool = False) -> dict[str, Any]:
+    """The tables, ratios, and recovery."""
+    root = Path("out")
+    root.mkdir(exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="journal-", dir=root))
+    total = QUICK_BYTES if quick else BYTES
+    table: dict[int, dict[str, float]] = {}
+    try:
+        for size in SIZES:
+            turns = [_round(folder, size, total) for _ in range(1 if quick else ROUNDS)]
+            table[size] = {
+                name: statistics.median(turn[name] for turn in turns) for name in turns[0]
+            }
+            _tell(size, table[size])
+        found = recovery(folder / "queue", QUICK_PENDING if quick else PENDING)
+    finally:
+        shutil.rmtree(folder)
+    print(
+        f"  recovery of {QUICK_PENDING if quick else PENDING:,} pending 1 KiB messages"
+        f" {found['pending_s']:.3f} s (bar {BAR_PENDING_S}), 99 % of them delivered"
+        f" {found['delivered_s']:.3f} s (bar {BAR_DELIVERED_S}); cancel by id"
+        f" {found['cancel_us']:.1f} us before the disk (bar {BAR_CANCEL_US})"
+    )
+    return {"sizes": table, "recovery": found, "problems": []}
+
+
+def _tell(size: int, one: dict[str, float]) -> None:
+    """One size's line."""
+    best = one["ceiling_256"]
+    kib = size // 1024
+    print(
+        f"  {kib:2} KiB accepted: put_many {one['durable']:9,.0f}/s, {one['durable'] / best:.0%} of"
+        f" the disk's {best:,.0f} at 256 KiB (bar {BAR_CEILING:.0%} from 4 KiB),"
+        f" {one['durable'] / one['sqlite']:.2f} times SQLite"
+        + (f" (bar {BAR_MANY:,}/s)" if kib == 1 else "")
+    )
+    sync = one["sync_64_s"] if size * SINGLE_PRODUCERS <= 64 << 10 else one["sync_256_s"]
+    print(
+        f"         put of 64 producers {one['put']:9,.0f}/s, p99 {one['put_p99_s'] / sync:.1f}"
+        f" syncs (bar {BAR_P99:.0f})"
+        + (f" (bar {BAR_PUT:,}/s)" if kib == 1 else "")
+        + f"; fast {one['fast'] / one['durable']:.2f} times durable"
+    )
+    print(
+        f"         delivered {one['durable_delivered']:9,.0f}/s,"
+        f" {one['durable_delivered'] / one['sqlite_delivered']:.2f} times SQLite"
+    )
