@@ -250,11 +250,11 @@ class PersistentQueue:
             while waiting and (error is not None or waiting[0][0] <= durable):
                 target, future = waiting.popleft()
                 if future.done():
-                    continue
-                if target <= durable:
-                    future.set_result(None)
+                    continue  # whoever waited has gone away
+                if error is not None and target > durable:
+                    future.set_exception(error)
                 else:
-                    future.set_exception(error or FeedhandlerError("never"))
+                    future.set_result(None)
         self._wake(self._consumers)
         if engine.has_room or error is not None:
             self._wake(self._room)

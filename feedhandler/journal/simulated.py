@@ -121,8 +121,7 @@ class SimulatedDisk:
         """The disk as it is found after the power was cut now; this one goes on unharmed."""
         found = SimulatedDisk()
         weights = [draw.choice((0, 1, 1, 4)) for _ in FATES]
-        if not any(weights):
-            weights[0] = 1
+        weights[0] += not any(weights)
         for path in sorted(self._files.keys() | self._durable_names.keys()):
             now, before = self._files.get(path), self._durable_names.get(path)
             file = now if now is before else draw.choice((now, before))
@@ -147,10 +146,6 @@ class SimulatedDisk:
     def size(self, path: str) -> int:
         """A file's bytes."""
         return len(self._files[path].content)
-
-    def paths(self) -> list[str]:
-        """Every file."""
-        return sorted(self._files)
 
 
 def _survived(file: _File, draw: random.Random, weights: list[int]) -> bytearray:

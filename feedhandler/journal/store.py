@@ -392,12 +392,13 @@ class Store:
         for other in self.live:
             while any(0 < first <= block.last_sequence for first in other.uncovered):
                 self._checkpoint(other, steps)
-        if block.statuses:
-            path = os.path.join(self.folder, ENDED_NAME)
-            runs = runs_of(block.first_id, block.statuses)
-            data = self.ended.record(block.last_stamp_ns, runs)
-            steps += [Write(path, self.ended_end, data), Sync(path)]
-            self.ended_end += len(data)
+        if not block.statuses:
+            return
+        path = os.path.join(self.folder, ENDED_NAME)
+        runs = runs_of(block.first_id, block.statuses)
+        data = self.ended.record(block.last_stamp_ns, runs)
+        steps += [Write(path, self.ended_end, data), Sync(path)]
+        self.ended_end += len(data)
 
     # -- growth -----------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from feedhandler.journal.block import Block
 from feedhandler.journal.files import Files
+from feedhandler.journal.layout import PAGE
 from feedhandler.journal.recovery import Recovered, recover
 from feedhandler.journal.segments import (
     ENTRY_BYTES,
@@ -56,7 +57,7 @@ def _verify_block(files: Files, block: Block, found: Verified) -> None:
         segment = parse_segment(data, at, block.place)
         if segment is None:
             found.problems.append(f"{block.path}: no segment verifies at {start + at:,}")
-            segment = find_segment(data, at + 4096, block.place, sequence)
+            segment = find_segment(data, at + PAGE, block.place, sequence)
             if segment is None:
                 break
         for text in _wrong(data, segment, sequence, chain):

@@ -7,11 +7,13 @@ import pytest
 from journal_kit import DAY_NS, FOLDER, QUEUE_ID, SMALL
 
 from feedhandler.codecs.errors import ConfigError, PeerError, UsageError
+from feedhandler.journal import recovery
 from feedhandler.journal.delivery import CancelAnswer
-from feedhandler.journal.files import RealFiles, Write, carry_out
-from feedhandler.journal.layout import Status
+from feedhandler.journal.files import Create, RealFiles, Write, carry_out
+from feedhandler.journal.layout import Roll, Status
 from feedhandler.journal.opening import open_store
 from feedhandler.journal.recovery import recover
+from feedhandler.journal.repair import repair
 from feedhandler.journal.settings import QueueSettings
 from feedhandler.journal.simulated import Fault, SimulatedDisk
 from feedhandler.journal.verify import verify
@@ -205,6 +207,15 @@ def test_only_what_came_before_expires_within_a_block(queue: Queue) -> None:
     assert queue.delivery.expire(DAY_NS + 1) == [2]
     assert queue.delivery.expire(DAY_NS) == []
     assert queue.delivery.first_since(DAY_NS + 2 * HOUR_NS) == 4
+    assert queue.delivery.first_since(DAY_NS + 1) == 3
+
+
+def test_stamps_that_decayed_expire_more_rather_than_send_yesterdays(queue: Queue) -> None:
+    queue.put(b"a")
+    queue.now_ns += HOUR_NS
+    queue.put(b"b")
+    block = queue.store.live[-1]
+    carry_out(queue.disk, [Write(block.path, block.geometry.data + 4096 + 24, bytes(8))])
     assert queue.delivery.first_since(DAY_NS + 1) == 3
 
 
@@ -452,3 +463,128 @@ def test_real_files_do_what_the_simulated_do(tmp_path) -> None:
     files.remove(folder + "/other")
     assert not files.exists(folder + "/other")
     files.close()
+
+
+def test_a_checkpoint_of_another_block_is_refused(queue: Queue) -> None:
+    first, second = queue.store.blocks
+    at = first.geometry.checkpoints[0]
+    carry_out(queue.disk, [Write(first.path, at, queue.disk.pread(second.path, 4096, at))])
+    with pytest.raises(PeerError, match="belongs to another queue"):
+        queue.open()
+
+
+def test_what_the_newest_checkpoint_knows_counts_where_no_segment_is_left(queue: Queue) -> None:
+    queue.put(b"a")
+    found = recover(queue.disk, FOLDER)
+    newest = Roll(99, 1, 0, 7)
+    found.live = []
+    recovery._roll_forward(queue.disk, found, newest)
+    assert (found.sequence, found.chain) == (99, 7)
+
+
+def test_many_changes_and_a_large_item_do_not_share_a_segment(queue: Queue) -> None:
+    queue.put(*[b""] * 480)
+    for number in range(1, 480, 2):
+        queue.delivery.cancel(number)
+    limit = queue.store.geometry.tail - queue.store.geometry.data - 4096
+    before = queue.store.counts.flushes
+    assert queue.put(bytes(limit)) == [481]
+    assert queue.store.counts.flushes == before + 2
+
+
+def test_a_queue_without_its_file_of_ended_items_gets_another(queue: Queue) -> None:
+    queue.put(b"a")
+    queue.disk.remove(f"{FOLDER}/ended")
+    queue.open()
+    assert queue.take() == [1]
+
+
+def test_checkpoints_follow_many_changes_whatever_their_bytes(queue: Queue, monkeypatch) -> None:
+    monkeypatch.setattr("feedhandler.journal.store.MARKS_CHECKPOINT", 10)
+    queue.put(*[b""] * 40)
+    before = queue.store.counts.rounds
+    for number in range(1, 40, 2):
+        queue.delivery.cancel(number)
+    queue.flush()
+    queue.put(b"")
+    assert queue.store.counts.rounds == before + 1
+
+
+def test_a_block_that_is_used_anew_without_ever_holding_an_item_leaves_no_record() -> None:
+    queue = Queue()
+    queue.put(b"a")
+    queue.store.settings = replace(SMALL, blocks_max=2)
+    while len(queue.store.live) < 2:
+        queue.put(bytes(3000))
+    empty = queue.store.live[0]
+    empty.statuses.clear()
+    empty.active = 0
+    before = queue.store.ended_end
+    while queue.store.live[0] is empty:
+        queue.put(bytes(3000))
+    assert queue.store.ended_end == before
+
+
+def test_verify_tells_of_headers_trailers_heads_fill_and_status_records(queue: Queue) -> None:
+    queue.put(b"a", b"b")
+    queue.delivery.cancel(1)
+    queue.put(b"c")
+    block = queue.store.live[-1]
+    start = block.geometry.data
+    for at, text in (
+        (5, "its header does not verify"),
+        (4096 - 10, "header and trailer differ"),
+        (4096 - 100, "fill is not zero"),
+        (64 + 9, "its head does not verify"),
+        (4096 + 64 + 3, "1 status record"),
+    ):
+        disk = queue.disk.copy()
+        disk.decay(block.path, 8 * (start + at))
+        assert any(text in line for line in verify(disk, FOLDER).problems), text
+    queue.open()
+    disk = queue.disk.copy()
+    carry_out(disk, [Write(block.path, start + 4096, b"\xff" * 4096)])
+    assert any("no segment verifies" in line for line in verify(disk, FOLDER).problems)
+
+
+# -- repair -----------------------------------------------------------------------------------
+
+
+def repaired(queue: Queue, *more: tuple[str, int]) -> list[str]:
+    """What `repair` did with the queue's own blocks and others."""
+    blocks = [(block.path, 64 << 10) for block in queue.store.blocks]
+    return repair(queue.disk, FOLDER, [*blocks, *more])
+
+
+def test_repair_leaves_what_is_right_alone(queue: Queue) -> None:
+    calls = queue.disk.calls
+    assert repaired(queue) == []
+    assert queue.disk.calls == calls
+
+
+def test_repair_passes_over_what_is_no_block_or_is_missing(queue: Queue) -> None:
+    carry_out(queue.disk, [Create("/queue/block-9.queue", 100)])
+    queue.disk.remove(queue.store.blocks[1].path)
+    assert repaired(queue) == []
+    queue.disk.remove(f"{FOLDER}/control")
+    found = [(queue.store.blocks[0].path, 64 << 10), ("/queue/block-9.queue", 100)]
+    assert repair(queue.disk, FOLDER, found) == ["control file made from 1 blocks"]
+
+
+def test_repair_takes_a_block_by_its_tail_and_not_if_it_was_cut(queue: Queue) -> None:
+    queue.disk.remove(f"{FOLDER}/control")
+    first, second = (block.path for block in queue.store.blocks)
+    queue.disk.decay(first, 8 * 20)
+    found = [(first, 64 << 10), (second, 8192)]
+    assert repair(queue.disk, FOLDER, found) == [
+        "control file made from 1 blocks", f"{first}: header written again",
+    ]  # fmt: skip
+
+
+def test_repair_does_not_touch_foreign_blocks_or_what_a_later_version_wrote(queue: Queue) -> None:
+    first, second = (block.path for block in queue.store.blocks)
+    carry_out(queue.disk, [Write(first, 0, queue.disk.pread(second, 4096, 0))])
+    assert repaired(queue) == []
+    carry_out(queue.disk, [Write(f"{FOLDER}/control", 10, b"\xff\xff")])
+    with pytest.raises(PeerError, match="later version"):
+        repaired(queue)

@@ -195,6 +195,22 @@ def test_a_failed_sync_stops_the_queue_and_everybody_is_told(tmp_path: Path) -> 
     run(work())
 
 
+def test_a_producer_that_goes_away_and_others_that_wait_for_room_are_served(
+    tmp_path: Path,
+) -> None:
+    async def work() -> None:
+        settings = replace(SMALL, waiting_bytes_max=1)
+        async with PersistentQueue.open(tmp_path, settings) as queue:
+            gone = asyncio.create_task(queue.put(b"gone"))
+            await asyncio.sleep(0)
+            gone.cancel()
+            waiting = [queue.put_many([b"a", b"b"]), queue.put(b"c"), queue.put_many([b"d"])]
+            await asyncio.gather(*waiting)
+            assert len([item async for item in queue.pending()]) == 5
+
+    run(work())
+
+
 def test_an_item_that_is_too_large_is_refused_by_itself(tmp_path: Path) -> None:
     async def work() -> None:
         async with PersistentQueue.open(tmp_path, SMALL) as queue:
