@@ -1,0 +1,16 @@
+"""The example of order routing does what it says, crashes included."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "order_routing.py"
+
+
+def test_orders_are_routed_once_through_two_crashes(tmp_path: Path) -> None:
+    words = ["--orders", "300", "--crashes", "2", "--folder", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, EXAMPLE, *words], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "orders acknowledged in 3 lives" in done.stdout
