@@ -1,7 +1,7 @@
 """Plays a stock onto the lines at a rate, numbers it, and keeps an account.
 
 One thread prepares blocks (numpy: numbers into the packets, due times from `replay`'s schedule),
-another sends them without the GIL through `replay`'s sender. What is due within `BURST_NS` leaves
+another sends them without the GIL through `replay`'s sender. What is due within a short time leaves
 together: the replayer shares the machine with what is measured, and a wake-up for each packet of a
 fast run would take half a processor from it. At the source paper's rate each still leaves alone.
 
@@ -25,7 +25,9 @@ from feedhandler.replay.pace import Pace, PaceKind, Schedule
 from feedhandler.replay.sender import Progress, Sender
 from feedhandler.replay.sender_lines import MulticastLine, open_lines
 
-BURST_NS = 100_000
+#: What is due within so long leaves together; from `FAST_BPS` on, the longer time.
+BURST_NS, FAST_BURST_NS = 100_000, 250_000
+FAST_BPS = 150e6
 #: Packets prepared at a time, and such blocks ahead of the sender: a tenth of a second at 400 Mbps.
 BLOCK_PACKETS = 2_048
 BLOCKS_AHEAD = 4
@@ -147,12 +149,13 @@ class Feeder:
         """The stretch as blocks, from the services' next numbers on."""
         stock = self.stock
         schedule = Schedule(Pace(PaceKind.FRAME_BITS, rate_bps / self.lines))
+        burst_ns = FAST_BURST_NS if rate_bps >= FAST_BPS else BURST_NS
         done = passes = 0
         while done < stretch.packets:
             for first in range(0, min(len(stock), stretch.packets - done), BLOCK_PACKETS):
                 end = min(first + BLOCK_PACKETS, len(stock), first + stretch.packets - done)
                 due_ns = schedule.due_ns(np.zeros(end - first, np.int64), stock.length[first:end])
-                due_ns = due_ns // BURST_NS * BURST_NS
+                due_ns = due_ns // burst_ns * burst_ns
                 yield self._block(first, end, self.next_numbers + passes * stock.span, due_ns)
                 done += end - first
             passes += 1
