@@ -28,16 +28,14 @@ from feedhandler.replay.traffic import packets as packets_of_market
 #: Market messages of a generated stock, where nobody says how many: at the source paper's rate some
 #: forty seconds, then it loops.
 GENERATED_MESSAGES = 1_500_000
-#: A generated session begins with its reference data and all books told once, in large packets.
-#: Left out: the source paper's replay is of the session, not of its opening.
-OPENING_MESSAGES = 60_000
 
 
 def generated(feed: Feed, seed: int, messages: int = 0) -> Iterator[bytes]:
     """The packets of a session after the `market` profile, one line's, in order, until there are
-    enough messages beyond the opening."""
-    wanted = OPENING_MESSAGES + (messages or GENERATED_MESSAGES)
-    data, offset, length = packets_of_market(seed, wanted, feed=feed)
+    enough messages. Reference data and books told once, in large packets, are left out: the source
+    paper's replay was of the session, not of its opening."""
+    wanted = messages or GENERATED_MESSAGES
+    data, offset, length = packets_of_market(seed, wanted, feed=feed, opening=False)
     whole = memoryview(data)
     for start, size in zip(offset.tolist(), length.tolist(), strict=True):
         yield whole[start : start + size].tobytes()
@@ -73,8 +71,7 @@ class Replayer:
             packets: Iterator[bytes] = recorded([Path(path) for path in request["captures"]])
         else:
             packets = generated(feed, request["seed"], request["messages"])
-        skipped = 0 if request["captures"] else OPENING_MESSAGES
-        self._stock = await asyncio.to_thread(stock_of, feed, packets, skip_messages=skipped)
+        self._stock = await asyncio.to_thread(stock_of, feed, packets)
         return {"stock": self._stock.describe()}
 
     async def open(self, request: Mapping[str, Any]) -> None:

@@ -174,15 +174,8 @@ class Stock:
         }
 
 
-def stock_of(
-    feed: Feed,
-    packets: Iterable[bytes],
-    *,
-    skip_messages: int = 0,
-    bytes_max: int = STOCK_BYTES_MAX,
-) -> Stock:
-    """The data packets among `packets`, the first copy of each, behind the first `skip_messages`,
-    until `bytes_max` are reached.
+def stock_of(feed: Feed, packets: Iterable[bytes], bytes_max: int = STOCK_BYTES_MAX) -> Stock:
+    """The data packets among `packets`, the first copy of each, until `bytes_max` are reached.
 
     Raises `UsageError` where there is none.
     """
@@ -191,7 +184,7 @@ def stock_of(
     services: list[int] = []
     counts: list[int] = []
     reached: dict[tuple[int, int], int] = {}
-    used = repeated = messages = 0
+    used = repeated = 0
     for packet in packets:
         if parse_header(feed.table, packet, 0, len(packet), header) != FINE:
             continue
@@ -202,9 +195,6 @@ def stock_of(
             repeated += 1
             continue
         reached[stream] = header.next_sequence
-        messages += header.count
-        if messages <= skip_messages:
-            continue
         used += len(packet)
         if used > bytes_max:
             break

@@ -10,7 +10,7 @@ from feedhandler.codecs import Feed, load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.lab import feeder
 from feedhandler.lab.feeder import Feeder
-from feedhandler.lab.replayer import OPENING_MESSAGES, generated
+from feedhandler.lab.replayer import generated
 from feedhandler.lab.stock import Stock, Stretch, stock_of
 from feedhandler.replay.sender_lines import MulticastLine
 
@@ -206,14 +206,9 @@ def test_what_goes_wrong_while_preparing_ends_the_play(
 
 
 def test_a_generated_session_has_all_services_in_the_papers_sizes() -> None:
-    stock = stock_of(UTP, generated(UTP, seed=1, messages=40_000), skip_messages=OPENING_MESSAGES)
+    stock = stock_of(UTP, generated(UTP, seed=1, messages=40_000))
     assert stock.services.tolist() == list(range(101, 108))
     told = stock.describe()
     assert told["messages"] >= 40_000
     assert 260 < told["mean_packet_bytes"] < 320
     assert 4.5 < told["mean_messages_a_packet"] < 5.6
-
-
-def test_the_beginning_may_be_left_out() -> None:
-    packets = [utp(number, 104, messages=2) for number in range(1, 10)]
-    assert len(stock_of(UTP, packets, skip_messages=6)) == 6
