@@ -21,7 +21,7 @@ import msgspec
 from feedhandler.journal.block import Block
 from feedhandler.journal.files import Files
 from feedhandler.journal.layout import Status
-from feedhandler.journal.segments import HEAD, Segment, parse_segment
+from feedhandler.journal.segments import HEAD, parse_segment
 from feedhandler.journal.store import Store
 
 
@@ -63,23 +63,35 @@ class SegmentReader:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self._at: tuple[int, int, int] = (0, 0, 0)
+        self._of: tuple[int, int] = (0, 0)
+        self._first = self._end = 0
         self._data = b""
-        self._segment: Segment | None = None
+        self._spans: list[tuple[int, int]] = []
+        self._damaged: list[int] = []
 
     def content(self, block: Block, number: int) -> bytes | None:
         """The item's bytes; None where they do not verify. Raises `OSError`."""
-        offset, after = block.span_of(number)
-        if self._at != (block.number, block.incarnation, offset):
-            self._data = self._files.pread(block.path, after - offset, offset)
-            self._segment = parse_segment(memoryview(self._data), 0, block.place)
-            self._at = (block.number, block.incarnation, offset)
-        segment = self._segment
-        ordinal = number - segment.first_id if segment is not None else -1
-        if segment is None or not 0 <= ordinal < len(segment.spans) or ordinal in segment.damaged:
+        if not self._first <= number < self._end or self._of != (block.number, block.incarnation):
+            self._read(block, number)
+            if not self._first <= number < self._end:
+                return None
+        ordinal = number - self._first
+        if self._damaged and ordinal in self._damaged:
             return None
-        start, end = segment.spans[ordinal]
+        start, end = self._spans[ordinal]
         return self._data[start:end]
+
+    def _read(self, block: Block, number: int) -> None:
+        """Read the segment that item `number` is in."""
+        offset, after = block.span_of(number)
+        self._of = (block.number, block.incarnation)
+        self._data = self._files.pread(block.path, after - offset, offset)
+        segment = parse_segment(memoryview(self._data), 0, block.place)
+        self._first = self._end = 0
+        if segment is not None:
+            self._first = segment.first_id
+            self._end = segment.first_id + segment.item_count
+            self._spans, self._damaged = segment.spans, segment.damaged
 
 
 class Delivery:
@@ -92,6 +104,8 @@ class Delivery:
         self._files = files
         self._reader = SegmentReader(files)
         self._cursor = 0
+        #: The block that was asked for last; the next question mostly concerns it too.
+        self._near: Block | None = None
         self._returned: list[int] = []
         self._unwanted: set[int] = set()
         self._closed: set[int] = set()
@@ -107,8 +121,8 @@ class Delivery:
                 break
             item = self._item(number)
             if item is not None:
-                self.handed.add(number)
                 items.append(item)
+        self.handed.update(item.id for item in items)
         return items
 
     def look(self, after: int, limit: int) -> list[Item]:
@@ -136,6 +150,11 @@ class Delivery:
 
     def _pending_from(self, number: int) -> int:
         """The first pending id from `number` on; -1 where none is."""
+        near = self._near
+        if near is not None and near.first_id <= number < near.next_id:
+            found = near.next_pending(number)
+            if found >= 0:
+                return found
         live = self._store.live
         at = max(bisect_right(live, number, key=_first_id) - 1, 0)
         for block in live[at:]:
@@ -239,11 +258,15 @@ class Delivery:
 
     def find(self, number: int) -> Block | None:
         """The block that holds item `number`, by its range of ids; None: used anew since."""
+        near = self._near
+        if near is not None and near.first_id <= number < near.next_id:
+            return near
         live = self._store.live
         at = bisect_right(live, number, key=_first_id) - 1
         if at < 0 or number >= live[at].next_id:
             return None
-        return live[at]
+        self._near = live[at]
+        return self._near
 
     def status(self, number: int) -> Status | None:
         """What an item is; None where that is not known (any more)."""
