@@ -148,6 +148,8 @@ def _source(options: Options) -> Pipeline:
         services=wanted.services,
         sequences=wanted.sequences,
     )
+    if options.dry_run and options.write is not None:
+        raise UsageError("a dry run writes nothing", "leave --dry-run or --write out")
     passes = options.loop
     if not passes and (options.dry_run or options.write is not None):
         raise UsageError("a loop for ever has no end to tell or to write", "give --loop a number")

@@ -187,6 +187,7 @@ def test_stamps_of_what_is_written_begin_now_or_are_the_times_of_sending(
         (["--map", "x=y"], "'x=y' maps nothing"),
         (["--map", "239.0.0.9=239.1.1.1"], "is of a mapped group"),
         (["--loop", "0", "--feed", "euronext-utp-md", "--dry-run"], "has no end"),
+        (["--dry-run", "--write", "x.pcap"], "a dry run writes nothing"),
         (["--speed", "flat", "--delay-b-us", "5", "--map", "239.9.9.2=239.1.1.1@B"], "no time to"),
     ],
 )
