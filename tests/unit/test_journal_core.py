@@ -357,6 +357,17 @@ def test_an_item_that_decayed_is_told_of_and_not_handed_out(queue: Queue) -> Non
     assert any("items 2 are damaged" in text for text in verify(queue.disk, FOLDER).problems)
 
 
+def test_items_of_a_segment_that_is_destroyed_under_an_open_queue_are_not_handed_out(
+    queue: Queue,
+) -> None:
+    at = queue.store.live[-1].end
+    queue.put(b"a", b"b")
+    queue.put(b"c")
+    carry_out(queue.disk, [Write(queue.store.live[-1].path, at, b"\xff" * 4096)])
+    assert queue.take() == [3]
+    assert queue.delivery.damaged == 2
+
+
 def test_a_segment_that_is_gone_costs_its_items_and_is_told_of(queue: Queue) -> None:
     queue.put(b"a")
     block = queue.store.live[-1]
