@@ -66,11 +66,13 @@ def _percent(values: Array) -> str:
 
 
 def _paper_rates(step: Step, role: str) -> tuple[str, str]:
-    """The paper's megabytes a second into and out of a role, as far as it tells them."""
+    """The paper's megabytes a second into and out of a role, as far as it tells them; its gateway
+    had a broker behind it."""
     loads = paper().loads[step.scenario]
+    published = _DASH if step.broker == "embedded" else f"{loads.gateway_publish_mb_s:g}"
     known = {
         "replayer": (_DASH, f"{loads.replay_mb_s:g}"),
-        "gateway": (f"{loads.replay_mb_s:g}", f"{loads.gateway_publish_mb_s:g}"),
+        "gateway": (f"{loads.replay_mb_s:g}", published),
         "broker": (f"{loads.gateway_publish_mb_s:g}", _DASH),
         "client": (f"{loads.client_mb_s:g}", _DASH),
     }

@@ -83,6 +83,9 @@ def _mark_paper(axes: Any, group: Group, role: str, label: str) -> None:
         ("gateway", "out, MB/s"): told.gateway_publish_mb_s,
         ("broker", "in, MB/s"): told.gateway_publish_mb_s,
     }
+    if group.broker == "embedded":
+        # The node sends to every client; the paper's gateway sent to its broker.
+        del lines["gateway", "out, MB/s"]
     if (role, label) in lines:
         axes.axhline(lines[role, label], color=PAPER_COLOUR, lw=1, ls="--", label="paper")
     elif role == "broker" and label in bands:
