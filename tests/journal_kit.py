@@ -165,8 +165,8 @@ class Script:
     def _release(self) -> None:
         delivery = self.opened.delivery
         for number in sorted(delivery.handed):
-            if self.draw.random() < 0.5 and delivery.release(number):
-                self.ledger.ask([number], Status.CANCELLED)
+            if self.draw.random() < 0.5 and (status := delivery.release(number)):
+                self.ledger.ask([number], status)
 
     def _end(self) -> None:
         chance = self.draw.random()

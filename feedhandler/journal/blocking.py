@@ -114,9 +114,10 @@ class BlockingQueue:
         return len(delivered)
 
     def release(self, number: int) -> None:
-        """Give an item back; it is handed out again, unless it was to be cancelled meanwhile."""
-        if self._durably(lambda: self.engine.delivery.release(number)):
-            self.engine.tell(self.engine.on_cancelled, [number])
+        """Give an item back: it is handed out again, unless it was to be cancelled meanwhile or
+        its day has ended."""
+        status = self._durably(lambda: self.engine.delivery.release(number))
+        self.engine.tell_released(number, status)
 
     # -- ending -----------------------------------------------------------------------------
 

@@ -106,6 +106,7 @@ class Delivery:
         self._cursor = 0
         #: The block that was asked for last; the next question mostly concerns it too.
         self._near: Block | None = None
+        self._expired_end = 0
         self._returned: list[int] = []
         self._unwanted: set[int] = set()
         self._closed: set[int] = set()
@@ -192,17 +193,23 @@ class Delivery:
                 forward.append(number)
         return delivered, forward
 
-    def release(self, number: int) -> bool:
-        """A consumer gives an item back; True where it became cancelled by that."""
+    def release(self, number: int) -> Status:
+        """A consumer gives an item back: what it is now. It was to be cancelled, or its day has
+        ended, meanwhile; else it is pending, and the next to be handed out."""
         if number not in self.handed:
-            return False
+            return Status.PENDING
         self.handed.discard(number)
+        status = Status.PENDING
         if number in self._unwanted:
             self._unwanted.discard(number)
-            block = self.find(number)
-            return block is not None and self._mark(block, number, Status.CANCELLED)
-        heapq.heappush(self._returned, number)
-        return False
+            status = Status.CANCELLED
+        elif number < self._expired_end:
+            status = Status.EXPIRED
+        block = self.find(number)
+        if status is Status.PENDING or block is None or not self._mark(block, number, status):
+            heapq.heappush(self._returned, number)
+            return Status.PENDING
+        return status
 
     def cancel(self, number: int) -> CancelAnswer:
         """Cancel one item; where that answers DELIVERED, the cancel is to be forwarded."""
@@ -231,9 +238,11 @@ class Delivery:
         self._closed.add(number)
 
     def expire(self, before_ns: int) -> list[int]:
-        """What came before and is pending expires; the ids. Raises `OSError`."""
+        """What came before and is pending expires; the ids. What consumers have does when they
+        give it back. Raises `OSError`."""
         self._closed = {number for number in self._closed if self.find(number) is not None}
-        return self._end_all(Status.EXPIRED, self.first_since(before_ns))
+        self._expired_end = self.first_since(before_ns)
+        return self._end_all(Status.EXPIRED, self._expired_end)
 
     def _end_all(self, status: Status, end: int) -> list[int]:
         """Every pending item below `end` that nobody has becomes `status`."""

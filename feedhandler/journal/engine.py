@@ -219,6 +219,13 @@ class Engine:
         elif answer is CancelAnswer.DELIVERED:
             self.tell(self.on_forward, [number])
 
+    def tell_released(self, number: int, status: Status) -> None:
+        """Tell what an item that was given back has become."""
+        if status is Status.CANCELLED:
+            self.tell(self.on_cancelled, [number])
+        elif status is Status.EXPIRED:
+            self.tell(self.on_expired, [number])
+
     def statistics(self) -> dict[str, Any]:
         """Figures of the queue, for people and for metrics."""
         store, counts = self.store, self.store.counts

@@ -154,9 +154,10 @@ class PersistentQueue:
         return len(delivered)
 
     async def release(self, number: int) -> None:
-        """Give an item back; it is handed out again, unless it was to be cancelled meanwhile."""
-        if await self._durably(lambda: self.engine.delivery.release(number)):
-            self.engine.tell(self.engine.on_cancelled, [number])
+        """Give an item back: it is handed out again, unless it was to be cancelled meanwhile or
+        its day has ended."""
+        status = await self._durably(lambda: self.engine.delivery.release(number))
+        self.engine.tell_released(number, status)
         self._wake(self._consumers)
 
     # -- ending -----------------------------------------------------------------------------

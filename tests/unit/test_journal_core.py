@@ -134,7 +134,7 @@ def test_a_cancel_of_what_a_consumer_has_waits_for_the_consumer(queue: Queue) ->
     assert queue.delivery.cancel(1) is CancelAnswer.DELIVERING
     assert queue.delivery.cancel(2) is CancelAnswer.DELIVERING
     assert queue.delivery.deliver([1]) == ([1], [1])
-    assert queue.delivery.release(2)
+    assert queue.delivery.release(2) is Status.CANCELLED
     assert queue.delivery.cancel(1) is CancelAnswer.DELIVERED
     assert queue.delivery.status(2) is Status.CANCELLED
     assert queue.delivery.deliver([1, 2, 99]) == ([], [])
@@ -208,6 +208,19 @@ def test_only_what_came_before_expires_within_a_block(queue: Queue) -> None:
     assert queue.delivery.expire(DAY_NS) == []
     assert queue.delivery.first_since(DAY_NS + 2 * HOUR_NS) == 4
     assert queue.delivery.first_since(DAY_NS + 1) == 3
+
+
+def test_what_a_consumer_gives_back_after_its_day_has_expired(queue: Queue) -> None:
+    queue.put(b"a", b"b")
+    queue.take(1)
+    queue.now_ns += HOUR_NS
+    queue.put(b"c")
+    assert queue.delivery.expire(DAY_NS + 1) == [2]
+    assert queue.delivery.release(1) is Status.EXPIRED
+    assert queue.delivery.release(1) is Status.PENDING
+    assert queue.take() == [3]
+    assert queue.delivery.release(3) is Status.PENDING
+    assert queue.take() == [3]
 
 
 def test_stamps_that_decayed_expire_more_rather_than_send_yesterdays(queue: Queue) -> None:

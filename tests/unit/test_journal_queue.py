@@ -135,13 +135,18 @@ def test_items_of_yesterday_expire_when_the_queue_is_opened_and_while_it_is(
             now_ns += DAY_NS
             assert await queue.expire() == [1]
             assert await queue.expire() == []
-            await queue.put(b"b")
+            await queue.put_many([b"b", b"c"])
+            assert (await queue.get()).id == 2
+            now_ns += DAY_NS
+            assert await queue.expire() == [3]
+            await queue.release(2)
+            await queue.put(b"d")
         now_ns += DAY_NS
         async with PersistentQueue.open(tmp_path, settings, **options) as queue:
             assert [item.id async for item in queue.pending()] == []
 
     run(work())
-    assert told["on_expired"] == [1, 2]
+    assert told["on_expired"] == [1, 3, 2, 4]
 
 
 def test_a_full_queue_makes_producers_wait_until_something_is_delivered(tmp_path: Path) -> None:
