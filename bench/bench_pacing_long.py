@@ -12,7 +12,7 @@ import numpy as np
 from bench.bench_pacing import QUICK_SECONDS, TRIAL_SECONDS, Lane, compare, whole_us
 from bench.replay_kit import ours, write_numbered
 
-SECONDS, ROUNDS = 60.0, 3
+SECONDS, ROUNDS = 60.0, 1
 #: The bar, over so many seconds.
 DRIFT_US_MAX, DRIFT_SECONDS = 1_000.0, 600.0
 QUICK_DRIFT_SECONDS = 10.0
@@ -45,7 +45,7 @@ def quick_drift(lane: Lane, folder: Path) -> dict[str, Any]:
 
 
 def run(quick: bool = False) -> dict[str, Any]:
-    """Runs of a minute, then ten minutes."""
+    """A run of a minute each, then ten minutes."""
     if quick:
         return compare(QUICK_SECONDS, 1, QUICK_SECONDS / 2, (quick_drift,))
     return compare(SECONDS, ROUNDS, TRIAL_SECONDS, (drift,))

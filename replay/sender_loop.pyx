@@ -40,8 +40,8 @@ SPIN_NS = 10_000
 #: the longest, makes it longer by the first, any other sleep shorter by the second: so one in a
 #: thousand lasts longer, as the ratio says. On a busy machine spinning is no good: the scheduler
 #: wakes a thread that sleeps at once, but takes its turn from one that spins. So where the clock
-#: leaps by the third while spinning, the stretch is halved.
-SPIN_MORE_NS, SPIN_LESS_NS, SPIN_LEAP_NS = 4_995, 5, 20_000
+#: leaps by the third while spinning (more than any interrupt takes), the stretch is halved.
+SPIN_MORE_NS, SPIN_LESS_NS, SPIN_LEAP_NS = 4_995, 5, 500_000
 #: The longest single sleep, and so the longest time until a request is noticed.
 POLL_NS = 5_000_000
 #: A datagram sent later than this after its time counts as behind schedule.
