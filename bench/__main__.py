@@ -21,6 +21,7 @@ from pathlib import Path
 BENCHMARKS = [
     "codecs",
     "captures",
+    "generate",
     "top_speed",
     "pacing",
     "receive",

@@ -132,7 +132,7 @@ class ShareBooks:
 
     # -- events ---------------------------------------------------------------------------------
 
-    @cython.locals(side=cython.int, i=cython.int, level=cython.int, base=cython.int,
+    @cython.locals(side=cython.int, _i=cython.int, level=cython.int, base=cython.int,
                    price=cython.int, count=cython.int)  # fmt: skip
     def fill(self, share):
         """Fill an empty book with the orders of the day before, telling nobody."""
@@ -428,7 +428,7 @@ class ShareBooks:
         )  # fmt: skip
         return level
 
-    @cython.locals(i=cython.int, slot=cython.int, place=cython.int, found=cython.int,
+    @cython.locals(_i=cython.int, slot=cython.int, place=cython.int, found=cython.int,
                    base=cython.int, level=cython.int, many=cython.int,
                    alone=cython.bint)  # fmt: skip
     def _slot(self, share, want):
@@ -457,7 +457,7 @@ class ShareBooks:
                 break
         return found
 
-    @cython.locals(i=cython.int, turn=cython.int, level=cython.int, side=cython.int,
+    @cython.locals(_i=cython.int, _turn=cython.int, level=cython.int, side=cython.int,
                    base=cython.int)  # fmt: skip
     def _alone(self, share):
         """An order that is alone at one of the best levels, so that its going closes the level;
@@ -474,7 +474,7 @@ class ShareBooks:
             side = 1 - side
         return -1
 
-    @cython.locals(i=cython.int, slot=cython.int, oldest=cython.int, low=cython.longlong)
+    @cython.locals(_i=cython.int, slot=cython.int)
     def _free_slot(self, share):
         """A slot without an order. There is one: `act` keeps books below `SLOTS` orders."""
         slot = self.dice.below(_SLOTS)

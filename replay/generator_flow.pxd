@@ -8,6 +8,12 @@ from feedhandler.replay.generator_tape cimport Tape
 cdef enum:
     EQUITY, WARRANT, WARRANT_TRADE, INDEX, NOTICE, REFRESH, KINDS
 
+cdef enum:
+    RESETS, NAMES, BOOKS, MARKET
+
+cdef enum:
+    REFERENCE, TRADES, QUOTES, ORDERS, WARRANT_TRADES, WARRANT_QUOTES, INDICES, REFRESHES
+
 
 cdef class Flow:
     cdef readonly Tape tape
@@ -28,6 +34,7 @@ cdef class Flow:
     cdef long long origin_ns, start_ns, slot_ns, names_ns, books_ns, prelude_byte_ps
     cdef long long[::1] planned, wanted, weights, base
     cdef unsigned short[::1] bodies
+    cdef long long base_repeats, base_near, base_mid
     cdef Py_ssize_t slot
     cdef readonly long long due
     cdef long long horizon, bursts, train

@@ -31,10 +31,12 @@ if cython.compiled:
 else:
     from feedhandler.replay.generator_books import quotient
 
+    # Kinds of bursts; a session's phases, one after another; channels, the last for all refreshes.
     EQUITY, WARRANT, WARRANT_TRADE, INDEX, NOTICE, REFRESH, KINDS = range(7)
+    RESETS, NAMES, BOOKS, MARKET = range(4)
+    (REFERENCE, TRADES, QUOTES, ORDERS, WARRANT_TRADES, WARRANT_QUOTES, INDICES,
+     REFRESHES) = range(8)  # fmt: skip
 
-#: Phases of a session, one after another.
-RESETS, NAMES, BOOKS, MARKET = range(4)
 #: Bursts after which the odds of their kinds are looked at again.
 WEIGH_EVERY = 32
 #: A burst does not follow sooner than this, and of those with time left so many in 1024 follow
@@ -63,7 +65,8 @@ _ORDERS_MAX, _QUOTES_MAX = (cython.declare(cython.int, ORDERS_MAX),
 @cython.final
 @cython.cclass
 class Flow:
-    """See the module; `market` and `settings` are `generator_profile`'s. `ended` tells that the
+    """See the module; `market` is made by `traffic`, `settings` by
+    `profile_plan`. `ended` tells that the
     plan is at its end, `next_ns` when the next burst is due, `rounds` how often every book was
     told; `opened` the tape's tables when a stationary stretch began."""
 
@@ -86,9 +89,10 @@ class Flow:
         self.usual_body, self.horizon = settings.usual_body, settings.horizon
         self.beat_every_ns = settings.heartbeat_ns
         self.weights = memoryview(numpy.zeros(KINDS, numpy.int64))
-        self.base = memoryview(numpy.zeros(12, numpy.int64))
+        self.base = memoryview(numpy.zeros(7, numpy.int64))
         self.phase = RESETS
         self.place = self.rounds = 0
+        self.base_repeats = self.base_near = self.base_mid = 0
         self.ended = False
         self.opened = None
         self.slot = 0
@@ -109,11 +113,11 @@ class Flow:
                 break
             if self.next_ns > self.tape.now_ns:
                 self.tape.now_ns = self.next_ns
-            if self.phase == 3:
+            if self.phase == MARKET:
                 self._burst()
-            elif self.phase == 0:
+            elif self.phase == RESETS:
                 self._reset()
-            elif self.phase == 1:
+            elif self.phase == NAMES:
                 self._name()
             else:
                 self._retell()
@@ -130,12 +134,12 @@ class Flow:
         for share in range(self.books.shares):
             self.books.fill(share)
         self.next_ns = max(self.names_ns, self.tape.now_ns)
-        self.phase, self.place = 1, 0
+        self.phase, self.place = NAMES, 0
         return 0
 
     def _name(self):
         """The next instrument's reference data."""
-        self.tape.set_limit(0, 3)
+        self.tape.set_limit(REFERENCE, 3)
         before = self._bytes()
         if self.place == 0:
             self.notices.tell_mark(self.notices.start)
@@ -143,10 +147,10 @@ class Flow:
         self.place += 1
         if self.place == self.notices.instruments:
             self.notices.tell_mark(self.notices.end)
-            self.tape.cut(0)
-            self.phase, self.place = 2, 0
+            self.tape.cut(REFERENCE)
+            self.phase, self.place = BOOKS, 0
         self._pace(before)
-        if self.phase == 2:
+        if self.phase == BOOKS:
             self.next_ns = max(self.next_ns, self.books_ns)
         return 0
 
@@ -158,19 +162,19 @@ class Flow:
         body = self._body()
         if body == 0:
             body = 1_300
-        self.tape.open_limit[3] = min(max((body + self.dice.below(64)) // 64, 1), _ORDERS_MAX)
+        self.tape.open_limit[ORDERS] = min(max((body + self.dice.below(64)) // 64, 1), _ORDERS_MAX)
         limit = min(max((body + self.dice.below(52)) // 52, 1), _QUOTES_MAX)
-        self.tape.open_limit[2] = self.tape.open_limit[5] = limit
+        self.tape.open_limit[QUOTES] = self.tape.open_limit[WARRANT_QUOTES] = limit
         if self.place == 0:
-            self.tape.put(3, self.delimiters, 0, 16, -1)
+            self.tape.put(ORDERS, self.delimiters, 0, 16, -1)
         if self.place < self.books.shares:
             self.books.retell(self.place)
         elif self.place < self.books.shares + self.issuers.warrants:
             self.issuers.act(self.place - self.books.shares)
         self.place += 1
         if self.place >= self.books.shares + self.issuers.warrants:
-            self.tape.put(3, self.delimiters, 16, 16, -1)
-            for channel in (2, 3, 5):
+            self.tape.put(ORDERS, self.delimiters, 16, 16, -1)
+            for channel in (QUOTES, ORDERS, WARRANT_QUOTES):
                 self.tape.cut(channel)
             self.place = 0
             self.rounds += 1
@@ -185,10 +189,10 @@ class Flow:
     @cython.locals(i=cython.int)
     def _open(self):
         """The market opens. A stationary stretch counts from here."""
-        self.phase = 3
+        self.phase = MARKET
         for i in range(7):
             self.tape.open_limit[i] = 255
-        self.tape.open_limit[1] = 1
+        self.tape.open_limit[TRADES] = 1
         if self.stationary:
             self.opened = {name: table.copy() for name, table in self.tape.tables.items()}
             self.origin_ns = self.tape.now_ns
@@ -196,13 +200,13 @@ class Flow:
             self.due = 0
             for i in range(7):
                 self.base[i] = self.tape.packets[i]
-            self.base[8] = self.tape.repeats
-            self.base[9] = self.tape.within_1_ms
-            self.base[10] = self.tape.within_10_ms
+            self.base_repeats = self.tape.repeats
+            self.base_near = self.tape.within_1_ms
+            self.base_mid = self.tape.within_10_ms
         else:
             # A day's reference data is part of what service 101 has of it.
-            self.notice_debt = (self.means[0] + 16 * 1024) * self.tape.packets[0]
-            self.notice_debt -= self.tape.bytes[0] * 1024
+            self.notice_debt = (self.means[REFERENCE] + 16 * 1024) * self.tape.packets[REFERENCE]
+            self.notice_debt -= self.tape.bytes[REFERENCE] * 1024
         return 0
 
     def _pace(self, before):
@@ -306,8 +310,8 @@ class Flow:
 
     @cython.locals(i=cython.int, refreshes=cython.longlong)
     def _sent(self, channel):
-        """Packets of the stretch so far, of a service or (7) of all refreshes."""
-        if channel < 7:
+        """Packets of the stretch so far, of a service or of all refreshes."""
+        if channel < REFRESHES:
             return self.tape.packets[channel] - self.base[channel]
         refreshes = 0
         for i in range(7, 14):
@@ -353,7 +357,7 @@ class Flow:
             self.body_debt = 0
             self._act(kind, 0)
         else:
-            self._act(kind, max(40, min(1_370, body + self.body_debt // 4)))
+            self._act(kind, max(40, min(1_370, body + quotient(self.body_debt, 4))))
             sent, size = self._total() - sent, self._bytes() - size
             self.body_debt += (body + 16) * sent - size
             self.body_debt = max(-20_000, min(20_000, self.body_debt))
@@ -370,16 +374,18 @@ class Flow:
         elif kind == WARRANT_TRADE:
             self._warrant_trade()
         elif kind == INDEX:
-            self.index_debt += self.means[6]
+            self.index_debt += self.means[INDICES]
             count = max(1, cython.cast(cython.int, self.index_debt // 1024))
             self.index_debt -= count * 1024
             self.indices.show(count)
-            self.tape.cut(6)
+            self.tape.cut(INDICES)
         elif kind == NOTICE:
-            self.notice_debt += self.means[0] + (self.tape.bytes[0] + 16) * 1024
-            self.notices.tell(max(0, quotient(self.notice_debt, 1024) - self.tape.bytes[0] - 16))
-            self.tape.cut(0)
-            self.notice_debt -= self.tape.bytes[0] * 1024
+            self.notice_debt += self.means[REFERENCE] + (self.tape.bytes[REFERENCE] + 16) * 1024
+            self.notices.tell(
+                max(0, quotient(self.notice_debt, 1024) - self.tape.bytes[REFERENCE] - 16)
+            )
+            self.tape.cut(REFERENCE)
+            self.notice_debt -= self.tape.bytes[REFERENCE] * 1024
         else:
             self.snapshots.send()
         return 0
@@ -389,7 +395,7 @@ class Flow:
                    wanted=cython.longlong)  # fmt: skip
     def _equities(self, body):
         """Visits to some shares: a packet of orders, one of the quotes that changed, trades."""
-        mean, quotes = self.means[3], self.means[2]
+        mean, quotes = self.means[ORDERS], self.means[QUOTES]
         if body > 2 * self.usual_body:
             mean, quotes = body * 1024 // 64, body * 1024 // 52
         elif body:
@@ -400,12 +406,15 @@ class Flow:
         else:
             left = self._count(mean, self.order_debt if body == 0 else 0, _ORDERS_MAX)
         if body == 0:
-            self.order_debt += self.means[3] - left * 1024
+            self.order_debt += self.means[ORDERS] - left * 1024
             self.order_debt = max(-_DEBT, min(_DEBT, self.order_debt))
         # Quotes get their packet unless they have more than their share of packets already.
-        silent = self._sent(2) * self.wanted[3] > (self._sent(3) + 1) * self.wanted[2]
-        before = self.tape.messages[2]
-        owed = 0 if silent else quotes + (self.quote_debt // 4 if body == 0 else 0)
+        silent = (
+            self._sent(QUOTES) * self.wanted[ORDERS]
+            > (self._sent(ORDERS) + 1) * self.wanted[QUOTES]
+        )
+        before = self.tape.messages[QUOTES]
+        owed = 0 if silent else quotes + (quotient(self.quote_debt, 4) if body == 0 else 0)
         if owed > _QUOTES_MAX * 1024:
             owed = _QUOTES_MAX * 1024
         while left > 0:
@@ -413,21 +422,21 @@ class Flow:
             if share < 0:
                 break
             left = self._visit(share, left, owed + (before - self._quoted()) * 1024, silent, body)
-        self.tape.cut(3)
+        self.tape.cut(ORDERS)
         self.tape.now_ns += 8_000 + self.dice.below(16_000)
         # Full packets of quotes: the rest goes with the next burst's.
         if body <= 2 * self.usual_body:
-            self.tape.cut(2)
+            self.tape.cut(QUOTES)
         if body == 0:
             if not silent:
-                self.quote_debt += self.means[2]
-            self.quote_debt -= (self.tape.messages[2] - before) * 1024
+                self.quote_debt += self.means[QUOTES]
+            self.quote_debt -= (self.tape.messages[QUOTES] - before) * 1024
             self.quote_debt = max(-_DEBT, min(_DEBT, self.quote_debt))
         return 0
 
     def _quoted(self):
         """Quotes of the stretch, those in the open packet too."""
-        return self.tape.messages[2] + self.tape.open_count[2]
+        return self.tape.messages[QUOTES] + self.tape.open_count[QUOTES]
 
     @cython.locals(
         want=cython.int, first=cython.longlong, now=cython.longlong, each=cython.longlong
@@ -460,35 +469,37 @@ class Flow:
         """Whether trades have fewer packets than their share beside the orders'."""
         if body > self.usual_body * 3 // 2:
             return False
-        return (self._sent(1) + 1) * self.wanted[3] <= self._sent(3) * self.wanted[1]
+        return (self._sent(TRADES) + 1) * self.wanted[ORDERS] <= self._sent(ORDERS) * self.wanted[
+            TRADES
+        ]
 
     def _trade(self, share):
         """A trade, and the last price told as often as the mean size of trades' packets asks."""
         if not self.books.cross(share):
             return self.books.act(share, _SHIFT)
-        self.trade_debt += self.means[1] - 64 * 1024
+        self.trade_debt += self.means[TRADES] - 64 * 1024
         while self.trade_debt < 0:
             self.tape.now_ns += 2_000 + self.dice.below(4_000)
             self.books.update_price(share)
-            self.trade_debt += self.means[1] - 44 * 1024
+            self.trade_debt += self.means[TRADES] - 44 * 1024
         return 0
 
     @cython.locals(warrant=cython.int)
     def _warrant_trade(self):
         """A warrant's trade, its last price once or twice."""
         warrant = self._warrant()
-        self.warrant_trade_debt += self.means[4] - (64 + 44) * 1024
+        self.warrant_trade_debt += self.means[WARRANT_TRADES] - (64 + 44) * 1024
         self.issuers.trade(warrant)
         self.issuers.update_price(warrant)
         if self.warrant_trade_debt >= 22 * 1024:
             self.issuers.update_price(warrant)
             self.warrant_trade_debt -= 44 * 1024
-        return self.tape.cut(4)
+        return self.tape.cut(WARRANT_TRADES)
 
     @cython.locals(mean=cython.int, left=cython.int, warrant=cython.int)
     def _warrants(self, body):
         """Issuers move their quotes: one packet."""
-        mean = self.means[5]
+        mean = self.means[WARRANT_QUOTES]
         if body > 2 * self.usual_body:
             mean = body * 1024 // 52
         elif body:
@@ -498,7 +509,7 @@ class Flow:
         else:
             left = self._count(mean, self.warrant_debt if body == 0 else 0, _QUOTES_MAX)
         if body == 0:
-            self.warrant_debt += self.means[5] - left * 1024
+            self.warrant_debt += self.means[WARRANT_QUOTES] - left * 1024
             self.warrant_debt = max(-_DEBT, min(_DEBT, self.warrant_debt))
         warrant = self._warrant()
         while left > 0:
@@ -506,15 +517,15 @@ class Flow:
             left -= 1
             if not self._again():
                 warrant = self._warrant()
-        return self.tape.cut(5)
+        return self.tape.cut(WARRANT_QUOTES)
 
     # -- who --------------------------------------------------------------------------------------
 
     @cython.locals(owed=cython.longlong, odds=cython.longlong)
     def _again(self):
         """Whether the next message is of the same instrument."""
-        owed = (self.tape.repeats - self.base[8]) * self.near_ppm // 1_000_000
-        owed -= self.tape.within_1_ms - self.base[9]
+        owed = (self.tape.repeats - self.base_repeats) * self.near_ppm // 1_000_000
+        owed -= self.tape.within_1_ms - self.base_near
         odds = 640 + quotient(owed, 4)
         odds = max(100, min(1_000, odds))
         return self.dice.below(1024) < cython.cast(cython.uint, odds)
@@ -522,13 +533,14 @@ class Flow:
     @cython.locals(owed=cython.longlong, odds=cython.longlong)
     def _echo(self):
         """Whether the next instrument is one that came a few milliseconds ago."""
-        owed = (self.tape.repeats - self.base[8]) * self.mid_ppm // 1_000_000
-        owed -= self.tape.within_10_ms - self.tape.within_1_ms - self.base[10] + self.base[9]
+        owed = (self.tape.repeats - self.base_repeats) * self.mid_ppm // 1_000_000
+        owed -= self.tape.within_10_ms - self.tape.within_1_ms - self.base_mid + self.base_near
         odds = 400 + quotient(owed, 2)
         odds = max(0, min(1_000, odds))
         return self.dice.below(1024) < cython.cast(cython.uint, odds)
 
-    @cython.locals(share=cython.int, tries=cython.int, now_ns=cython.longlong, gone=cython.longlong)
+    @cython.locals(share=cython.int, _tries=cython.int, now_ns=cython.longlong,
+                   gone=cython.longlong)  # fmt: skip
     def _share(self):
         """The next share to visit; -1 where a few draws find only halted ones."""
         now_ns = self.tape.now_ns
@@ -542,14 +554,14 @@ class Flow:
             if self.books.halted[share]:
                 share = -1
                 continue
-            gone = self.tape.last_ns[3 * self.tape.symbols + share]
+            gone = self.tape.last_ns[ORDERS * self.tape.symbols + share]
             if gone < 0 or now_ns - gone > 10_000_000:
                 break
         if share >= 0:
             self.shares.note(share, now_ns)
         return share
 
-    @cython.locals(warrant=cython.int, tries=cython.int, now_ns=cython.longlong,
+    @cython.locals(warrant=cython.int, _tries=cython.int, now_ns=cython.longlong,
                    gone=cython.longlong)  # fmt: skip
     def _warrant(self):
         """The next warrant."""
@@ -561,7 +573,9 @@ class Flow:
         warrant = 0
         for _tries in range(8):
             warrant = self.warrants.draw()
-            gone = self.tape.last_ns[5 * self.tape.symbols + self.issuers.first + warrant]
+            gone = self.tape.last_ns[
+                WARRANT_QUOTES * self.tape.symbols + self.issuers.first + warrant
+            ]
             if gone < 0 or now_ns - gone > 10_000_000:
                 break
         self.warrants.note(warrant, now_ns)
@@ -583,13 +597,13 @@ class Flow:
 @cython.locals(kind=cython.int)
 @cython.returns(cython.int)
 def _channel_of(kind):
-    """The channel whose packets a kind's bursts are counted by; 7: refreshes."""
+    """The channel whose packets a kind's bursts are counted by."""
     if kind == EQUITY:
-        return 3
+        return ORDERS
     if kind == WARRANT:
-        return 5
+        return WARRANT_QUOTES
     if kind == WARRANT_TRADE:
-        return 4
+        return WARRANT_TRADES
     if kind == INDEX:
-        return 6
-    return 0 if kind == NOTICE else 7
+        return INDICES
+    return REFERENCE if kind == NOTICE else REFRESHES

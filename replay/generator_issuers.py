@@ -266,7 +266,7 @@ class IndexValues:
         """Which indices were told: not 0 for those."""
         return self.told
 
-    @cython.locals(turn=cython.int, i=cython.int, index=cython.int, share=cython.int,
+    @cython.locals(_turn=cython.int, i=cython.int, index=cython.int, share=cython.int,
                    many=cython.int, level=cython.int, relative=cython.longlong,
                    at=cython.Py_ssize_t, now_ns=cython.longlong)  # fmt: skip
     def show(self, count):

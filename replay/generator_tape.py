@@ -53,6 +53,8 @@ _ROOM = cython.declare(cython.int, ROOM)
 _MESSAGES = cython.declare(cython.int, MESSAGES_MAX)
 _SPARE = cython.declare(cython.Py_ssize_t, SPARE_PACKETS)
 _PACKET_MAX = cython.declare(cython.Py_ssize_t, PACKET_BYTES_MAX)
+_FRAME_HEADERS = cython.declare(cython.int, FRAME_HEADERS)
+_FRAME_MIN = cython.declare(cython.int, FRAME_BYTES_MIN)
 _EDGES = cython.declare(cython.Py_ssize_t, len(EDGES_NS))
 _LOST_A, _LOST_B = cython.declare(cython.int, LOST_A), cython.declare(cython.int, LOST_B)
 
@@ -206,7 +208,9 @@ class Tape:
     def _record(self, channel, time_ns, size, count):
         """The row of the packet of `size` bytes that stands at the data's end."""
         row = self.count
-        frame = size + 42 if size > 18 else 60
+        frame = size + _FRAME_HEADERS
+        if frame < _FRAME_MIN:
+            frame = _FRAME_MIN
         self.free_ns = time_ns + frame * self.byte_ps // 1000
         # Now and then a switch on the way is busy.
         skew = self.dice.below(self.skew_ns_spread)

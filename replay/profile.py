@@ -30,9 +30,9 @@ PROFILE_BYTES_MAX = 1 << 22
 REFRESH = "refresh"
 FEED_NAME = "euronext-utp-md"
 #: Bounds of what a service's mean body may be: one short message, a full packet.
-BODY_BYTES_MIN, BODY_BYTES_MAX = 20.0, 1_300.0
-#: Means that services with packets of a fixed make can only have: a trade and its price updates.
-FIXED_MEANS = {"102": (44.0, 64.0), "105": (108.0, 152.0)}
+BODY_BYTES_MIN, BODY_BYTES_MAX = 52.0, 1_300.0
+#: Others: orders are longer, and trades with their price updates make packets of a fixed kind.
+BODY_BOUNDS = {"102": (44.0, 64.0), "104": (64.0, BODY_BYTES_MAX), "105": (108.0, 152.0)}
 
 Positive = Annotated[float, Meta(gt=0)]
 Share = Annotated[float, Meta(ge=0, le=1)]
@@ -161,7 +161,7 @@ def _complaints(profile: Profile) -> Iterator[str]:
     for name, service in profile.services.items():
         if name not in known:
             yield f"service {name} is not 101 to 107 or refresh"
-        low, high = FIXED_MEANS.get(name, (BODY_BYTES_MIN, BODY_BYTES_MAX))
+        low, high = BODY_BOUNDS.get(name, (BODY_BYTES_MIN, BODY_BYTES_MAX))
         if service.packets and not low <= service.payload_bytes - 16 <= high:
             yield (
                 f"service {name} has {service.payload_bytes:g} bytes a packet, "

@@ -8,6 +8,7 @@ Drawn unevenness is bounded so that no second outdoes the profile's peaks or the
 Everything is computed in whole numbers, so that a plan is the same on every machine.
 """
 
+from bisect import bisect_right
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from typing import Any
@@ -194,8 +195,8 @@ def _day(profile: Profile, scale: float, seed: int, duration_s: float | None) ->
         retold[at] = second.books
     if duration_s is not None:
         length = max(1, min(length, int(duration_s)))
-    slots = np.concatenate([_slots(int(count), dice) for count in seconds[:length]])
-    packets = np.concatenate([np.zeros(1, np.int64), np.cumsum(slots)])
+    slots = [slot for count in seconds[:length].tolist() for slot in _slots(count, dice)]
+    packets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.array(slots, np.int64))])
     return Plan(
         SLOT_NS, packets,
         np.repeat(bodies[:length], SLOTS_PER_S), np.repeat(retold[:length], SLOTS_PER_S),
@@ -210,7 +211,7 @@ def _second_weights(profile: Profile, begin: int, length: int, dice: Dice) -> Ar
     weights = np.zeros(length, np.int64)
     for at in range(length):
         now = begin + at
-        place = sum(1 for point in ats if point <= now) - 1
+        place = bisect_right(ats, now) - 1
         height = heights[max(place, 0)]
         if 0 <= place < len(ats) - 1:
             rise = (heights[place + 1] - height) * (now - ats[place])
@@ -245,7 +246,7 @@ def _shared(weights: Array, total: int, most: int) -> Array:
     return shares
 
 
-def _slots(count: int, dice: Dice) -> Array:
+def _slots(count: int, dice: Dice) -> list[int]:
     """A second's packets, tenth by tenth, unevenly."""
     low, spread = SLOT_WEIGHTS
     weights = [low + dice.below(spread) for _ in range(SLOTS_PER_S)]
@@ -254,4 +255,4 @@ def _slots(count: int, dice: Dice) -> Array:
         so_far += weight
         answer.append(count * so_far // sum_ - done)
         done += answer[-1]
-    return np.array(answer, np.int64)
+    return answer

@@ -125,8 +125,9 @@ class Traffic:
             skew_ns=(lines.skew_us[0] * 1000, (lines.skew_us[1] - lines.skew_us[0]) * 1000),
         )  # fmt: skip
         self.midnight_ns = midnight_ns(profile, self.feed)
-        self._market = _market(self, self.tape)
-        self.flow = Flow(self._market, self.settings)
+        #: Books, issuers, indices, notices and snapshots, which the flow drives.
+        self.market = _market(self, self.tape)
+        self.flow = Flow(self.market, self.settings)
         #: Told of every block: its data and its columns.
         self.on_block: Callable[[Array, dict[str, Array]], object] | None = None
         #: Group and port by number: services' line A and B, then refreshes' A and B.

@@ -22,7 +22,7 @@ class Bench:
     def __init__(self, seed: int) -> None:
         few = msgspec.structs.replace(MARKET, instruments=8)
         self.traffic = Traffic(few, seed, feed=FEED)
-        self.books, self.tape = self.traffic._market.books, self.traffic.tape
+        self.books, self.tape = self.traffic.market.books, self.traffic.tape
         self.market = Market(FEED)
         self.begin()
         for share in range(self.books.shares):
