@@ -45,6 +45,7 @@ LONG = [
     "broker_crash",
     "broker_stall",
     "replay_compressed",
+    "characterise",
     "capture",
 ]
 SOAK = ["soak"]

@@ -13,6 +13,13 @@ Work = Callable[[], int]
 Captures = Annotated[
     list[str], typer.Argument(help="Captures, folders of them, patterns, s3a://bucket/key.")
 ]
+LakeOrCaptures = Annotated[
+    list[str] | None,
+    typer.Argument(help="Captures, folders of them, patterns, s3a://bucket/key."),
+]
+Lake = Annotated[
+    Path | None, typer.Option(help="Instead of captures: all of the feed's in this lake.")
+]
 FeedName = Annotated[str, typer.Option("--feed", help="A built-in feed, or a description's path.")]
 Out = Annotated[Path, typer.Option(help="The folder that the report is written to.")]
 Zone = Annotated[
@@ -42,9 +49,10 @@ Profile = Annotated[
 
 
 def characterise(
-    captures: Captures,
     feed: FeedName,
     out: Out,
+    captures: LakeOrCaptures = None,
+    lake: Lake = None,
     zone: Zone = None,
     master: Master = "local[*]",
     from_: From = None,
@@ -70,7 +78,8 @@ def characterise(
     from feedhandler.ops import characterise as ops
 
     options = ops.Options(
-        captures=tuple(captures),
+        captures=tuple(captures or ()),
+        lake=lake,
         feed=feed,
         out=out,
         zone=zone,
@@ -86,6 +95,31 @@ def characterise(
     return lambda: ops.run(options)
 
 
+def pipeline(
+    captures: Captures,
+    feed: FeedName,
+    lake: Annotated[Path, typer.Option(help="The lake's folder; made where it is missing.")],
+    master: Master = "local[*]",
+    as_json: Json = False,
+) -> Work:
+    """Decode captures into a lake of Parquet files, each capture once.
+
+    A table for each message type, by capture, day and service; a capture's folder appears when all
+    of it is there. `characterise --lake` makes its tables from the lake.
+
+    \b
+    Examples:
+      feedhandler pipeline 'captures/*.pcap.gz' --feed iex-deep --lake lake
+    """
+    from feedhandler.ops import pipeline as ops
+
+    options = ops.Options(
+        captures=tuple(captures), feed=feed, lake=lake, master=master, as_json=as_json
+    )
+    return lambda: ops.run(options)
+
+
 def register(app: typer.Typer) -> None:
     """Add the command to the program."""
     app.command()(characterise)
+    app.command()(pipeline)

@@ -13,10 +13,12 @@ import zlib
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import dpkt
 
+from feedhandler._compiled import load_interpreted
 from feedhandler.codecs import load_feed
 from feedhandler.replay.capture_writer import CaptureWriter
 from feedhandler.replay.generator import SessionGenerator
@@ -172,3 +174,21 @@ def write_session(
         for at_ns, group, packet in rows:
             writer.write(at_ns, group, PORT, packet)
     return path
+
+
+def _interpreted() -> SimpleNamespace:
+    """The Python files of the tallies, fed by the Python file of the scanner."""
+    names = ("scale", "interarrival", "skew", "tally", "boundaries")
+    twins = {name: load_interpreted(f"feedhandler.characterise.{name}") for name in names}
+    frames = load_interpreted("feedhandler.replay.frames")
+    scan = load_interpreted("feedhandler.codecs.scanner")
+    twins["interarrival"].bucket_of = twins["skew"].bucket_of = twins["scale"].bucket_of
+    twins["boundaries"].read_u32 = frames.read_u32
+    for name in ("Interarrival", "Skew"):
+        setattr(twins["tally"], name, getattr(twins[name.lower()], name))
+    for name in ("MessageIndex", "PacketHeader", "parse_header", "scan_messages"):
+        setattr(twins["tally"], name, getattr(scan, name))
+    return SimpleNamespace(**twins, table=FEED.table_of(scan))
+
+
+TWIN = _interpreted()

@@ -73,13 +73,15 @@ class SparkRunner:
         return int(self._context.defaultParallelism)
 
     def __call__(self, slices: Sequence[Slice], request: Request) -> list[Tallied]:
-        """The slices' tallies, in order. Raises what a worker raised as `UsageError` where it was
-        one."""
+        """The slices' tallies, in order. Raises `UsageError` where a worker or Spark failed."""
         if not slices:
             return []
         tasks = self._context.parallelize(list(slices), len(slices))
         with self._watched(len(slices)):
-            return list(tasks.map(lambda part: tally_slice(part, request)).collect())
+            try:
+                return list(tasks.map(lambda part: tally_slice(part, request)).collect())
+            except Exception as error:
+                raise told_by_worker(error) from None
 
     @contextlib.contextmanager
     def _watched(self, total: int) -> Iterator[None]:
@@ -104,6 +106,16 @@ class SparkRunner:
             done = sum(each.numCompletedTasks for each in stages if each is not None)
             self._on_progress(done, total)
         self._on_progress(total, total)
+
+
+def told_by_worker(error: Exception) -> UsageError:
+    """What went wrong with a job in one line: a worker's own complaint, else Spark's."""
+    for line in str(error).splitlines():
+        name, found, message = line.partition("UsageError: ")
+        if found and "errors." in name:
+            return UsageError(message, "workers need the captures under the same paths")
+    first = (str(error).splitlines() or [type(error).__name__])[0]
+    return UsageError(f"Spark ended the job: {first[:200]}", "see Spark's own log")
 
 
 def exact_interarrival(messages: Any) -> dict[tuple[str, int, str], Histogram]:

@@ -134,6 +134,19 @@ class RowMaker:
                 ordinal += count
                 yield _record_batch(columns, self.schema)
 
+    def scans(self, batch: DatagramBatch) -> Iterator[tuple[dict[str, Any], Array, MessageIndex]]:
+        """The messages of a batch for who decodes them by himself: columns of a row a message
+        (with `code`, the type's number), the bytes, and the index that was made of them, which the
+        next step overwrites."""
+        headers = read_headers(self.feed.table, batch.data, batch.offset, batch.length)
+        fine = np.flatnonzero(headers.verdict == Reject.FINE)
+        if not len(fine):
+            return
+        batch, headers = batch.take(fine), headers.take(fine)
+        for columns in self._of_messages(batch, headers):
+            columns["code"] = self._index.arrays()["types"]
+            yield columns, batch.data, self._index
+
     def _of_packets(self, batch: DatagramBatch, headers: PacketHeaders) -> Iterator[dict[str, Any]]:
         kinds = [each.name.lower() for each in PacketKind]
         yield {

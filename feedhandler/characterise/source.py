@@ -17,6 +17,9 @@ lines       names for them: `A=239.1.1.1:15000,B=239.1.2.1:15000`
 slice_bytes about how long partitions of plain captures are
 odd         `fail` (default) or `skip`: what becomes of files that are no captures
 
+`spark.readStream` reads the same while captures are written: a folder of rotating recordings.
+There `ordinal` counts within a batch.
+
 Window, service and line are also pushed down from simple filters where Spark does that
 (`spark.sql.python.filterPushdown.enabled`). Module and reader are pickled: nothing open is kept.
 Needs pyspark; nothing else in the package imports this module.
@@ -24,6 +27,7 @@ Needs pyspark; nothing else in the package imports this module.
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 from msgspec import Struct, structs
@@ -31,6 +35,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
+    DataSourceStreamReader,
     EqualTo,
     Filter,
     GreaterThan,
@@ -44,16 +49,19 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from feedhandler.characterise.files import find_captures, look_at, shown
+from feedhandler.characterise.growing import Offset, news, reach
 from feedhandler.characterise.planning import exact_slices
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.characterise.rows import RowMaker
-from feedhandler.characterise.slices import CaptureFile, Slice, slice_bytes
+from feedhandler.characterise.slices import SLICE_BYTES_MAX, CaptureFile, Slice, slice_bytes
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.replay.capture import DatagramBatch
 from feedhandler.replay.moments import parse_moment
 from feedhandler.replay.selection import Selection, Selector, parse_group
 
+#: No bound to a batch.
+UNBOUNDED = 1 << 62
 #: Workers that slices are cut for where nothing is said.
 WORKERS = 4
 
@@ -222,6 +230,36 @@ def narrowed(asked: Asked, condition: Filter) -> Asked:
     return asked
 
 
+class FeedhandlerStreamReader(DataSourceStreamReader):
+    """Reads captures while they grow; offsets are bytes of files (`growing`)."""
+
+    def __init__(self, asked: Asked) -> None:
+        self.asked = asked
+
+    def initialOffset(self) -> Offset:
+        """Nothing is read yet."""
+        return {}
+
+    def latestOffset(self, *known: Any) -> Offset:
+        """How far everything is whole. Newer versions of Spark tell what is known, and then a
+        batch is bounded; from the beginning, a bound could lie before what was read already."""
+        if known and isinstance(known[0], dict):
+            return reach(self.asked.paths, known[0])
+        return reach(self.asked.paths, {}, UNBOUNDED)
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """The slices of a batch."""
+        size = self.asked.slice_bytes or SLICE_BYTES_MAX
+        return [SlicePartition(part) for part in news(start, end, size)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one slice."""
+        return FeedhandlerReader(self.asked).read(partition)
+
+    def commit(self, end: Offset) -> None:
+        """Nothing is kept for a batch that is done."""
+
+
 class FeedhandlerSource(DataSource):
     """The data source; see the module's text."""
 
@@ -237,6 +275,10 @@ class FeedhandlerSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of everything that is asked for."""
         return FeedhandlerReader(understand(self.options))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A reader of what comes while captures are written."""
+        return FeedhandlerStreamReader(understand(self.options))
 
 
 def register(spark: SparkSession) -> None:

@@ -413,8 +413,7 @@ class Tally:
     @cython.exceptval(-1, check=True)
     def _new_type(self, code: cython.int) -> cython.int:
         place: cython.int = cython.cast(cython.int, self.types)
-        if place == _TYPES_MAX:
-            place = _TYPES_MAX - 1
+        if place == _TYPES_MAX - 1:
             self._type_codes[place] = -1
         else:
             self._type_codes[place] = code

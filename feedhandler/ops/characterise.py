@@ -10,7 +10,15 @@ from msgspec import Struct
 from rich.table import Table as Printed
 
 from feedhandler.characterise import report
-from feedhandler.characterise.job import FileAccount, Request, Runner, characterise, in_process
+from feedhandler.characterise.job import (
+    FileAccount,
+    Outcome,
+    Request,
+    Runner,
+    characterise,
+    in_process,
+)
+from feedhandler.characterise.lake import outcome_of
 from feedhandler.characterise.measured_profile import profile_of
 from feedhandler.characterise.slices import Slice
 from feedhandler.characterise.tables import Table, Tables
@@ -33,6 +41,7 @@ class Options(Struct, frozen=True, kw_only=True):
     """What to characterise, how, and where the report goes."""
 
     captures: tuple[str, ...]
+    lake: Path | None = None
     feed: str
     out: Path
     zone: str | None = None
@@ -50,15 +59,7 @@ def run(options: Options) -> int:
     """Do the job, print and write; `FOUND` where a file is odd."""
     feed = open_feed(options.feed)
     zone = check_zone(options.zone or feed.zone)
-    request = _request(options)
-    with (
-        progress("characterising", total=1.0) as advance,
-        _runner(options, lambda done, total: advance(completed=done, total=total)) as chosen,
-    ):
-        runner, workers, spark = chosen
-        outcome = characterise(options.captures, request, runner, workers=workers)
-        if options.exact:
-            _take_exact(outcome, spark, options, feed)
+    outcome = _outcome(options, feed)
     whole = Tables(outcome, feed, zone)
     if options.profile is not None:
         _write_profile(whole, options.profile)
@@ -73,6 +74,26 @@ def run(options: Options) -> int:
     written = report.write(tables, about, options.out)
     _show(tables, options, written)
     return ExitCode.FOUND if _complain(outcome.files) else ExitCode.OK
+
+
+def _outcome(options: Options, feed: Feed) -> Outcome:
+    """What is in the captures, or in the lake."""
+    if options.lake is not None:
+        if options.captures or options.exact:
+            raise UsageError("a lake is read as it is", "leave the captures and --exact out")
+        return outcome_of(options.lake, options.feed)
+    if not options.captures:
+        raise UsageError("there is nothing to characterise", "give captures, or --lake")
+    request = _request(options)
+    with (
+        progress("characterising", total=1.0) as advance,
+        _runner(options, lambda done, total: advance(completed=done, total=total)) as chosen,
+    ):
+        runner, workers, spark = chosen
+        outcome = characterise(options.captures, request, runner, workers=workers)
+        if options.exact:
+            _take_exact(outcome, spark, options, feed)
+    return outcome
 
 
 def _request(options: Options) -> Request:

@@ -74,3 +74,31 @@ def test_rows_of_messages_have_the_fields_that_are_asked_for(spark: Any, session
     assert all(row.order_id is not None and row.price_raw is not None for row in orders)
     assert {row.order_id for row in rows if row.name == "order_book_delimiter"} <= {None}
     assert json.dumps(rows[0].asDict())
+
+
+def test_a_stream_goes_on_where_its_checkpoint_is(
+    spark: Any, session: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "live"
+    folder.mkdir()
+    data = session.read_bytes()
+    expected = len(Independent(session, "euronext-utp-md").packets)
+    counts: list[int] = []
+
+    def take(batch: Any, number: int) -> None:
+        target = tmp_path / "out" / f"batch={number}"
+        batch.select("sequence", "time_ns").write.mode("overwrite").parquet(str(target))
+
+    for size in (len(data) // 2, len(data)):
+        (folder / "a.pcap").write_bytes(data[:size])
+        stream = spark.readStream.format("feedhandler").option("feed", "euronext-utp-md")
+        query = (
+            stream.load(str(folder))
+            .writeStream.foreachBatch(take)
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(100)
+        counts.append(spark.read.parquet(str(tmp_path / "out")).count())
+    assert 0 < counts[0] < counts[1] == expected

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from characterise_kit import write_session
 
 from feedhandler.characterise import figures, report
+from feedhandler.characterise.cluster import spark_session, told_by_worker
 from feedhandler.characterise.tables import Table
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import characterise as ops
@@ -139,3 +141,23 @@ def test_without_matplotlib_the_report_has_its_tables(
     assert ops.run(options(session, tmp_path)) == ExitCode.OK
     assert "matplotlib is not installed" in (tmp_path / "report.html").read_text()
     assert not list(tmp_path.glob("*.png"))
+
+
+def test_what_a_worker_complains_about_is_told_in_one_line() -> None:
+    text = "job aborted\n  File x\nfeedhandler.codecs.errors.UsageError: cannot read a.pcap: gone\n"
+    told = told_by_worker(RuntimeError(text))
+    assert told.message == "cannot read a.pcap: gone"
+    assert told_by_worker(RuntimeError("lost an executor\nat x")).message == (
+        "Spark ended the job: lost an executor"
+    )
+    assert "RuntimeError" in told_by_worker(RuntimeError()).message
+
+
+def test_without_java_or_pyspark_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(UsageError, match=r"Java was not found|pyspark is not installed"):
+        spark_session()
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    with pytest.raises(UsageError, match="pyspark is not installed"):
+        spark_session()

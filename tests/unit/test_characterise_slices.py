@@ -4,16 +4,14 @@ import gzip
 import itertools
 import random
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from capture_kit import PcapngBytes
-from characterise_kit import FEED, LINE_A, LINE_B, OPENING_NS, PORT, write_session
+from characterise_kit import FEED, LINE_A, LINE_B, OPENING_NS, PORT, TWIN, write_session
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from feedhandler._compiled import load_interpreted
 from feedhandler.characterise import boundaries, ranges
 from feedhandler.characterise.digest import Digest
 from feedhandler.characterise.files import find_captures, look_at
@@ -200,24 +198,6 @@ def test_slices_suit_the_workers() -> None:
 
 
 # -- the compiled modules and their interpreted twins --------------------------------------------
-
-
-def _interpreted() -> SimpleNamespace:
-    """The Python files of the tallies, fed by the Python file of the scanner."""
-    names = ("scale", "interarrival", "skew", "tally", "boundaries")
-    twins = {name: load_interpreted(f"feedhandler.characterise.{name}") for name in names}
-    frames = load_interpreted("feedhandler.replay.frames")
-    scan = load_interpreted("feedhandler.codecs.scanner")
-    twins["interarrival"].bucket_of = twins["skew"].bucket_of = twins["scale"].bucket_of
-    twins["boundaries"].read_u32 = frames.read_u32
-    for name in ("Interarrival", "Skew"):
-        setattr(twins["tally"], name, getattr(twins[name.lower()], name))
-    for name in ("MessageIndex", "PacketHeader", "parse_header", "scan_messages"):
-        setattr(twins["tally"], name, getattr(scan, name))
-    return SimpleNamespace(**twins, table=FEED.table_of(scan))
-
-
-TWIN = _interpreted()
 
 
 def columns_of(tally: object, path: Path) -> dict[str, np.ndarray]:

@@ -1,0 +1,143 @@
+"""Messages of a slice as Arrow tables, one a message layout: what the lake's files hold.
+
+`MessageTables` takes batches of a capture and gives, of each layout, day and service, record
+batches with real column types: times as 64-bit nanoseconds, prices of a fixed scale as decimals,
+prices whose scale the message tells as the wire's integer beside that scale, text as text. Rows
+stand in the order of the capture. Messages of unknown types and of compressed packets are in no
+table; the tally beside them counts them.
+"""
+
+import datetime
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from feedhandler.characterise.rows import RowMaker
+from feedhandler.codecs.columns import Columns
+from feedhandler.codecs.feed import Feed
+from feedhandler.codecs.layouts import Layout
+from feedhandler.codecs.times import day_of
+from feedhandler.replay.capture import DatagramBatch
+
+Array = np.ndarray[Any, Any]
+
+#: Digits of a decimal price: what 64 bits can hold.
+PRICE_DIGITS = 19
+
+
+class Place(NamedTuple):
+    """Where in the lake rows belong."""
+
+    layout: str
+    day: str
+    service: int
+
+
+class MessageTables:
+    """See the module's text."""
+
+    def __init__(self, feed: Feed) -> None:
+        self.feed = feed
+        self._maker = RowMaker(feed, messages=True)
+        self._layouts = [
+            _LayoutTable(feed, layout) for ways in feed.layouts.values() for layout in ways
+        ]
+
+    def batches(self, batch: DatagramBatch) -> Iterator[tuple[Place, pa.RecordBatch]]:
+        """The rows of one batch of datagrams, by where they belong."""
+        for columns, data, index in self._maker.scans(batch):
+            for first, last, day in _days(columns["time_ns"], self.feed.zone):
+                for table in self._layouts:
+                    rows = table.rows(columns, data, index, day)
+                    if rows is None:
+                        continue
+                    within = pa.array((rows["at"] >= first) & (rows["at"] < last))
+                    yield from _by_service(table.layout.name, day, rows["batch"].filter(within))
+
+
+def _days(times_ns: Array, zone: str) -> Iterator[tuple[int, int, datetime.date]]:
+    """Stretches of rows of one day: first row, row after the last, day. Most batches are one."""
+    days = [day_of(int(times_ns[place]), zone) for place in (0, -1)]
+    if days[0] == days[1]:
+        yield 0, len(times_ns), days[0]
+        return
+    every = [day_of(each, zone) for each in times_ns.tolist()]
+    starts = [n for n, day in enumerate(every) if n == 0 or day != every[n - 1]]
+    for start, end in zip(starts, [*starts[1:], len(every)], strict=True):
+        yield start, end, every[start]
+
+
+def _by_service(
+    layout: str, day: datetime.date, rows: pa.RecordBatch
+) -> Iterator[tuple[Place, pa.RecordBatch]]:
+    """The rows of each service; the service itself is in the place."""
+    service = rows.column("service").to_numpy(zero_copy_only=False)
+    for each in np.unique(service).tolist():
+        mine = rows if (service == each).all() else rows.filter(pa.array(service == each))
+        yield Place(layout, day.isoformat(), int(each)), mine.drop_columns(["service"])
+
+
+class _LayoutTable:
+    """The rows of one layout."""
+
+    def __init__(self, feed: Feed, layout: Layout) -> None:
+        self.layout = layout
+        self._columns = Columns(feed, layout.name)
+        larger = [each.size for each in feed.layouts[layout.code] if each.size > layout.size]
+        self._below = min(larger, default=2**32)
+        blocks = [layout.named] if layout.group is None else [layout.named, layout.group.named]
+        self._scales = {
+            field.name: field.price
+            for fields in blocks
+            for field in fields
+            if field.price is not None
+        }
+
+    def rows(
+        self, columns: dict[str, Any], data: Array, index: Any, day: datetime.date
+    ) -> dict[str, Any] | None:
+        """`batch`, the layout's rows of all that was scanned, and `at`, the message of each."""
+        sizes = columns["message_bytes"]
+        mine = (columns["code"] == self.layout.code) & (sizes >= self.layout.size)
+        places = np.flatnonzero(mine & (sizes < self._below))
+        if not len(places):
+            return None
+        self._columns.decode(data, index, day)
+        arrays = self._columns.arrays
+        at = places
+        if "element" in arrays:
+            at = places[np.cumsum(arrays["element"] <= 0) - 1]
+        taken = pa.array(at)
+        made: dict[str, Any] = {
+            "time_ns": pa.array(columns["time_ns"][at]),
+            "line": columns["line"].take(taken),
+            "sequence": pa.array(arrays["seq"].astype(np.int64)),
+            "number": pa.array(columns["number"][at].astype(np.int32)),
+            "service": pa.array(arrays["service"].astype(np.int64)),
+            "symbol": columns["symbol"].take(taken),
+        }
+        decoded = self._columns.to_arrow()
+        for name in decoded.schema.names:
+            if name not in ("seq", "service", "symbol") and name not in self._scales:
+                self._put(made, name, decoded.column(name), arrays[name])
+        return {"at": at, "batch": pa.RecordBatch.from_pydict(made)}
+
+    def _put(self, made: dict[str, Any], name: str, column: pa.Array, raw: Array) -> None:
+        """One decoded column under its name, prices as what they are."""
+        price = name.removesuffix("_raw")
+        if price == name or price not in self._scales:
+            made[name] = column
+            return
+        scale = self._scales[price]
+        made[price] = decimals(raw, scale) if isinstance(scale, int) else column
+
+
+def decimals(raw: Array, scale: int) -> pa.Array:
+    """Integers as decimals with `scale` places, all at once."""
+    words = np.empty((len(raw), 2), np.int64)
+    words[:, 0] = raw.astype(np.int64)
+    words[:, 1] = words[:, 0] >> 63
+    kind = pa.decimal128(PRICE_DIGITS, scale)
+    return pa.Array.from_buffers(kind, len(raw), [None, pa.py_buffer(words.tobytes())])

@@ -1,0 +1,62 @@
+"""`feedhandler pipeline`: captures into a lake of Parquet files, each once."""
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, structs
+
+from feedhandler.characterise.lake import fill_lake, here
+from feedhandler.ops.characterise import NO_SPARK
+from feedhandler.ops.console import ExitCode, complain, print_json, progress
+from feedhandler.ops.feeds import open_feed
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """Which captures go into which lake."""
+
+    captures: tuple[str, ...]
+    feed: str
+    lake: Path
+    master: str = "local[*]"
+    as_json: bool = False
+
+
+def run(options: Options) -> int:
+    """Fill the lake and say what was new; `FOUND` where a file is odd."""
+    open_feed(options.feed)
+    asked = (options.captures, options.feed, options.lake)
+    with progress("filling the lake", total=None):
+        if options.master == NO_SPARK:
+            done = fill_lake(*asked, here)
+        else:
+            from feedhandler.characterise.cluster import spark_session
+
+            spark = spark_session(options.master)
+            try:
+                context = spark.sparkContext
+                done = fill_lake(*asked, spark_mapper(context), context.defaultParallelism)
+            finally:
+                spark.stop()
+    for each in done:
+        if options.as_json:
+            print_json(structs.asdict(each))
+        elif each.folder:
+            what = f"{each.rows:,} rows in {each.folder}" if each.new else "was there already"
+            print(f"{each.path}: {what}")
+    odd = [each for each in done if each.problem]
+    for each in odd:
+        complain(each.problem if each.path in each.problem else f"{each.path}: {each.problem}")
+    return ExitCode.FOUND if odd else ExitCode.OK
+
+
+def spark_mapper(context: Any) -> Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]:
+    """A mapper whose calls are tasks of Spark's workers, which have to see the lake's folder."""
+
+    def mapper(function: Callable[[Any], Any], values: Sequence[Any]) -> Iterable[Any]:
+        if not values:
+            return []
+        tasks = context.parallelize(list(values), len(values)).map(function)
+        return list(tasks.collect())
+
+    return mapper

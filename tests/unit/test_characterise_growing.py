@@ -1,0 +1,82 @@
+"""Captures that are being written are read to their last whole record, each record once."""
+
+import random
+from pathlib import Path
+
+import pytest
+from characterise_kit import Independent, write_session
+
+from feedhandler.characterise.growing import Offset, news, reach
+from feedhandler.characterise.reading import SliceReader
+from feedhandler.codecs.errors import UsageError
+from feedhandler.replay.capture import Capture
+
+pyspark = pytest.importorskip("pyspark")
+
+from feedhandler.characterise.source import FeedhandlerStreamReader, understand  # noqa: E402
+
+
+def payloads(start: Offset, end: Offset, size: int) -> list[bytes]:
+    return [
+        each.payload
+        for part in news(start, end, size)
+        for batch in SliceReader(part).batches()
+        for each in batch.datagrams()
+    ]
+
+
+def test_whatever_is_written_when_each_record_comes_once(tmp_path: Path) -> None:
+    seed = random.randrange(2**32)
+    rng = random.Random(seed)
+    whole = write_session(tmp_path / "whole", 4, seconds=0.1).read_bytes()
+    expected = [each.payload for each in Capture(tmp_path / "whole")]
+    folder = tmp_path / "live"
+    folder.mkdir()
+    growing, found, offset, written = folder / "a.pcap", [], Offset(), 0
+    while written < len(whole):
+        written = min(len(whole), written + rng.randrange(1, 20_000))
+        growing.write_bytes(whole[:written])
+        latest = reach((str(folder),), offset)
+        assert latest.get(str(growing), 0) <= written
+        found += payloads(offset, latest, rng.randrange(500, 9_000))
+        assert reach((str(folder),), latest) == latest
+        offset = latest
+    assert found == expected, f"seed {seed}"
+
+
+def test_compressed_recordings_come_once_a_later_one_follows(tmp_path: Path) -> None:
+    first = write_session(tmp_path / "a.pcap.gz", 1, seconds=0.02)
+    paths = (str(tmp_path),)
+    assert reach(paths, {}) == {}
+    second = write_session(tmp_path / "b.pcap", 2, seconds=0.02)
+    (tmp_path / "c.pcap").write_bytes(b"\xd4\xc3")  # its header is being written
+    offset = reach(paths, {})
+    assert offset == {str(first): first.stat().st_size, str(second): second.stat().st_size}
+    expected = [each.payload for path in (first, second) for each in Capture(path)]
+    assert payloads({}, offset, 10**6) == expected
+    assert payloads(offset, offset, 10**6) == []
+
+
+def test_a_folder_that_is_not_there_yet_has_nothing_and_a_file_that_went_is_told(
+    tmp_path: Path,
+) -> None:
+    assert reach((str(tmp_path / "later"),), {"x": 7}) == {"x": 7}
+    with pytest.raises(UsageError, match="cannot read"):
+        news({}, {str(tmp_path / "gone.pcap"): 100}, 10**6)
+
+
+def test_the_stream_reader_gives_the_rows_of_a_batch_and_the_same_ones_again(
+    tmp_path: Path,
+) -> None:
+    path = write_session(tmp_path / "a.pcap", 4, seconds=0.05)
+    asked = understand({"feed": "euronext-utp-md", "path": str(tmp_path), "slice_bytes": "20000"})
+    reader = FeedhandlerStreamReader(asked)
+    start, end = reader.initialOffset(), reader.latestOffset()
+    batches = []
+    for _ in range(2):
+        parts = reader.partitions(start, end)
+        assert len(parts) > 1
+        batches.append([row for p in parts for b in reader.read(p) for row in b.to_pylist()])
+    assert batches[0] == batches[1]
+    assert len(batches[0]) == len(Independent(path, "euronext-utp-md").packets)
+    reader.commit(end)
