@@ -16,9 +16,10 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from feedhandler.characterise.slices import CaptureFile
+from feedhandler.characterise.zstd_frames import FramedFile, frames_of
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.replay.capture import pcap_scanner
 from feedhandler.replay.pcap import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
@@ -165,6 +166,36 @@ def local_copy(path: str) -> Iterator[Path]:
         yield copy
 
 
+def open_capture_at(file: CaptureFile, position: int) -> Any:
+    """A capture that can be cut, to be read from a place in it on. Raises `UsageError`."""
+    if not file.frames:
+        return open_at(file.path, position)
+    framed = FramedFile(open_at(file.path, 0), file.frames, shown(file.path))
+    framed.seek(position)
+    return framed
+
+
+def _framed(file: CaptureFile) -> CaptureFile:
+    """The file with its frames, where they hold a classic capture and can be told apart."""
+    with open_at(file.path, 0) as opened:
+        frames = tuple(frames_of(opened))
+    if not frames:
+        return file
+    head = bytearray(FILE_HEADER_BYTES + RECORD_HEADER_BYTES)
+    try:
+        with FramedFile(open_at(file.path, 0), frames[:1], shown(file.path)) as content:
+            got = content.readinto(memoryview(head))
+        header = bytes(head[:FILE_HEADER_BYTES])
+        pcap_scanner(header, shown(file.path))
+    except PeerError:
+        return file  # damaged, or pcapng: read as a whole
+    if got < len(head):
+        return file
+    order: Literal["big", "little"] = "big" if header[:1] == b"\xa1" else "little"
+    second = int.from_bytes(head[24:28], order)
+    return CaptureFile(file.path, "zstd", file.size, header, second, frames)
+
+
 def look_at(path: str) -> CaptureFile:
     """What a file is. Raises `UsageError` where it cannot be read, `PeerError` where it is no
     capture."""
@@ -174,7 +205,7 @@ def look_at(path: str) -> CaptureFile:
     if head.startswith(_GZIP_MAGIC):
         return CaptureFile(path, "gzip", size)
     if head.startswith(_ZSTD_MAGIC) or head[1:4] == b"\x2a\x4d\x18":
-        return CaptureFile(path, "zstd", size)
+        return _framed(CaptureFile(path, "zstd", size))
     if head.startswith(SECTION_MAGIC):
         return CaptureFile(path, "pcapng", size)
     if len(head) < FILE_HEADER_BYTES:
@@ -182,6 +213,5 @@ def look_at(path: str) -> CaptureFile:
     header = head[:FILE_HEADER_BYTES]
     pcap_scanner(header, shown(path))
     file_of = CaptureFile(path, "pcap", size, header)
-    order = "big" if file_of.big_endian else "little"
-    second = int.from_bytes(head[24:28], "big" if order == "big" else "little")
+    second = int.from_bytes(head[24:28], "big" if file_of.big_endian else "little")
     return CaptureFile(path, "pcap", size, header, second)

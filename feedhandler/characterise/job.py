@@ -158,7 +158,7 @@ def characterise(
     """
     load_feed(request.feed)
     files, accounts = look_at_all(paths)
-    total = sum(file.size for file in files if file.kind == "pcap")
+    total = sum(file.length for file in files if file.is_cut)
     slices = cut_into_slices(files, slice_size or slice_bytes(total, workers))
     digest = Digest()
     results = iter(runner(slices, request))

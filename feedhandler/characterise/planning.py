@@ -3,7 +3,8 @@
 Rows that a Spark partition has yielded stay yielded, so for the data source the boundaries are
 found beforehand: each slice's walk from record to record runs in a thread, over the mapped file and
 without the interpreter's lock, and the ends are held against the beginnings as the job does it. It
-reads record headers only, a small part of the time that reading takes. A remote capture is not cut.
+reads record headers only, a small part of the time that reading takes. Only plain local captures
+are cut here.
 """
 
 import mmap
@@ -31,7 +32,7 @@ def exact_slices(files: Sequence[CaptureFile], size: int) -> list[Slice]:
     for group in by_file(cut_into_slices(files, size)):
         file = group[0].file
         if file.kind != "pcap":
-            found = group
+            found = [Slice(file, 0, 0, file.size)]
         elif is_remote(file.path) or len(group) == 1:
             found = [Slice(file, 0, len(file.header), file.size)]
         else:

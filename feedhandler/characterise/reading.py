@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from feedhandler.characterise.boundaries import find_boundary, walk
-from feedhandler.characterise.files import local_copy, open_at, shown
+from feedhandler.characterise.files import local_copy, open_capture_at, shown
 from feedhandler.characterise.slices import Slice, SliceReport
 from feedhandler.codecs.errors import PeerError
 from feedhandler.replay.capture import (
@@ -57,7 +57,13 @@ class SliceReader:
     def batches(self) -> Iterator[DatagramBatch]:
         """The datagrams whose records begin in the slice. What is wrong with the capture is told
         in the report and raises nothing; a file that went away raises `UsageError`."""
-        return self._plain() if self.part.file.kind == "pcap" else self._whole()
+        return self._plain() if self._by_bytes else self._whole()
+
+    @property
+    def _by_bytes(self) -> bool:
+        """Whether the slice is a range of the capture's bytes."""
+        file = self.part.file
+        return file.is_cut and not (file.frames and self.part.start == 0)
 
     def _whole(self) -> Iterator[DatagramBatch]:
         damage = ""
@@ -88,7 +94,7 @@ class SliceReader:
         part = self.part
         scanner = pcap_scanner(part.file.header, part.file.path)
         going = _Walk(scanner, part.file.big_endian, part.start)
-        with open_at(part.file.path, part.start) as file:
+        with open_capture_at(part.file, part.start) as file:
             if part.exact:
                 began = part.start
             else:
@@ -97,6 +103,9 @@ class SliceReader:
             if began < part.end:
                 yield from going.to(file, part.end)
                 position = going.position
+        damage, cut = going.damage, going.cut
+        if position < part.end and getattr(file, "damage", ""):
+            damage, cut = file.damage, ""
         self.report = SliceReport(
             began,
             position,
@@ -104,14 +113,14 @@ class SliceReader:
             going.datagrams,
             _skips(scanner.frames.skipped()),
             scanner.frames.cut_payloads,
-            going.damage,
-            going.cut,
+            damage,
+            cut,
         )
 
     def _begin(self, file: Any, going: "_Walk") -> int:
         """Where a record seems to begin first, or the slice's end; `going` is put there."""
         part = self.part
-        size = min(CHUNK_BYTES + RECORD_MAX, part.file.size - part.start)
+        size = min(CHUNK_BYTES + RECORD_MAX, part.file.length - part.start)
         look = np.empty(size, np.uint8)
         filled = _read_into(file, look.data)
         end = min(filled, part.end - part.start)

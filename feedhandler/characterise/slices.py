@@ -13,6 +13,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from feedhandler.characterise.zstd_frames import Frame
+
 #: Bytes a slice, unless that makes too many or too few of them.
 SLICE_BYTES_MIN, SLICE_BYTES_MAX = 8 << 20, 256 << 20
 
@@ -21,7 +23,8 @@ class CaptureFile(Struct, frozen=True):
     """A capture and what its first bytes told.
 
     `kind`: `pcap` (plain, can be cut anywhere), `pcapng`, `gzip` or `zstd`; `size` in bytes. Of a
-    plain one also its `header` and the second of its first record.
+    plain one also its `header` and the second of its first record; of a zstd file that is a row of
+    frames with a classic capture in it the same, and the `frames`: it is cut by its content.
     """
 
     path: str
@@ -29,6 +32,17 @@ class CaptureFile(Struct, frozen=True):
     size: int
     header: bytes = b""
     second: int = 0
+    frames: tuple[Frame, ...] = ()
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether it can be read from any record on."""
+        return self.kind == "pcap" or bool(self.frames)
+
+    @property
+    def length(self) -> int:
+        """Of what is read, in bytes: the content of frames, else the file."""
+        return self.frames[-1].start + self.frames[-1].content if self.frames else self.size
 
     @property
     def big_endian(self) -> bool:
@@ -81,9 +95,9 @@ def cut_into_slices(files: Sequence[CaptureFile], size: int) -> list[Slice]:
     made: list[Slice] = []
     for file in files:
         begin = len(file.header)
-        starts = range(begin, file.size, size) if file.kind == "pcap" else [0]
+        starts = range(begin, file.length, size) if file.is_cut else [0]
         for start in starts or [begin]:
-            end = min(start + size, file.size) if file.kind == "pcap" else file.size
+            end = min(start + size, file.length) if file.is_cut else file.size
             made.append(Slice(file, len(made), start, end, start == begin))
     return made
 
