@@ -104,8 +104,9 @@ class SliceReader:
                 yield from going.to(file, part.end)
                 position = going.position
         damage, cut = going.damage, going.cut
-        if position < part.end and getattr(file, "damage", ""):
-            damage, cut = file.damage, ""
+        not_inflated: str = getattr(file, "damage", "")
+        if position < part.end and not_inflated:
+            damage, cut = not_inflated, ""
         self.report = SliceReport(
             began,
             position,

@@ -145,5 +145,5 @@ class FramedFile:
             self.damage = f"{self._name}: the zstd stream is damaged"
             self._next = len(self._frames)
             return False
-        self._rest = memoryview(inflated)
+        self._rest = memoryview(inflated).cast("B")
         return True
