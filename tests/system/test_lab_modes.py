@@ -13,9 +13,9 @@ from feedhandler.lab.plan import Plan
 from feedhandler.ops import lab
 
 SHORT: dict[str, Any] = {
-    "clients": (2,),
-    "duration_s": 1.0,
-    "warm_up_s": 0.3,
+    "clients": (1,),
+    "duration_s": 0.5,
+    "warm_up_s": 0.2,
     "rate_bps": 4e6,
     "generate_messages": 20_000,
     "apart": False,
