@@ -16,9 +16,9 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.times import SECOND_NS
 from feedhandler.replay.instruments import INSTRUMENTS_MAX
 from feedhandler.replay.profile import (
+    BODY_BOUNDS,
     BODY_BYTES_MAX,
     BODY_BYTES_MIN,
-    FIXED_MEANS,
     REFRESH,
     Lines,
     Minute,
@@ -96,7 +96,7 @@ def _services(tables: Tables) -> dict[str, Service]:
     made = {}
     for name, mine in places.items():
         totals = tables.digest.totals[mine].sum(axis=0)
-        low, high = FIXED_MEANS.get(name, (BODY_BYTES_MIN, BODY_BYTES_MAX))
+        low, high = BODY_BOUNDS.get(name, (BODY_BYTES_MIN, BODY_BYTES_MAX))
         body = float(totals[_PAYLOAD]) / float(totals[_PACKETS]) - HEADER_BYTES
         payload = round(min(max(body, low), high) + HEADER_BYTES, 4)
         made[name] = Service(int(totals[_PACKETS]), payload)
