@@ -1,9 +1,10 @@
-"""The persistent queue against the disk itself and SQLite: accept, deliver, recover, cancel.
+"""The persistent queue against the disk, SQLite and RabbitMQ: accept, deliver, recover, cancel.
 
 All on the same disk, in one run, one after the other for each message size, and twice in turn:
 
     ceiling     pwrite and fdatasync of segments of 64 and 256 KiB on a zero-filled file
     SQLite      WAL, synchronous=FULL, one commit for as many messages as a segment of ours holds
+    RabbitMQ 4  a quorum queue with confirms beside `durable`, a durable classic queue beside `fast`
     ours        durable: put_many(64) of several producers; put of 64 producers; get and delivered
 
 Accepting in SQLite is an insert, delivering a select and a delete in order, which is durable too,
@@ -22,6 +23,8 @@ from typing import Any
 
 import uvloop
 
+from bench.journal_broker import rates
+from bench.peers import Absent, broker
 from feedhandler.journal import BlockingQueue, PersistentQueue, QueueSettings
 from feedhandler.journal.engine import Engine
 
@@ -29,13 +32,15 @@ SIZES = (1024, 2048, 4096, 8192, 10240)
 SEGMENTS = (64 << 10, 256 << 10)
 PRODUCERS, MANY = 8, 64
 SINGLE_PRODUCERS = 64
-#: Bytes accepted for each figure.
+#: Bytes accepted for each figure; a broker gets as many messages at most.
 BYTES, QUICK_BYTES = 96 << 20, 8 << 20
+BROKER_MESSAGES, BROKER_BYTES = 20_000, 48 << 20
 ROUNDS = 2
 PENDING, QUICK_PENDING = 1_000_000, 20_000
 CANCELS = 1000
 #: Bars: of the ceiling at 4 KiB and above; messages a second at 1 KiB; times one sync; seconds.
 BAR_CEILING, BAR_MANY, BAR_PUT, BAR_P99 = 0.6, 300_000, 120_000, 4.0
+BAR_RABBITMQ = 5.0
 BAR_PENDING_S, BAR_DELIVERED_S, BAR_CANCEL_US = 2.0, 0.2, 50.0
 
 
@@ -196,6 +201,21 @@ def _round(folder: Path, size: int, total: int) -> dict[str, float]:
     return figures
 
 
+def brokers(quick: bool) -> dict[int, dict[str, float]]:
+    """RabbitMQ's figures by size; none where it is not installed."""
+    table: dict[int, dict[str, float]] = {}
+    try:
+        with broker("rabbitmq4") as made:
+            for size in SIZES:
+                count = min(BROKER_MESSAGES, BROKER_BYTES // size) // (10 if quick else 1)
+                one = table[size] = {}
+                for kind in ("quorum", "classic"):
+                    one[kind], one[f"{kind}_delivered"] = rates(made, kind, size, count)
+    except Absent as absent:
+        print(f"  without RabbitMQ: {absent}")
+    return table
+
+
 def run(quick: bool = False) -> dict[str, Any]:
     """The tables, ratios, and recovery."""
     root = Path("out")
@@ -203,12 +223,14 @@ def run(quick: bool = False) -> dict[str, Any]:
     folder = Path(tempfile.mkdtemp(prefix="journal-", dir=root))
     total = QUICK_BYTES if quick else BYTES
     table: dict[int, dict[str, float]] = {}
+    peers = brokers(quick)
     try:
         for size in SIZES:
             turns = [_round(folder, size, total) for _ in range(1 if quick else ROUNDS)]
             table[size] = {
                 name: statistics.median(turn[name] for turn in turns) for name in turns[0]
             }
+            table[size] |= peers.get(size, {})
             _tell(size, table[size])
         found = recovery(folder / "queue", QUICK_PENDING if quick else PENDING)
     finally:
@@ -243,3 +265,18 @@ def _tell(size: int, one: dict[str, float]) -> None:
         f"         delivered {one['durable_delivered']:9,.0f}/s,"
         f" {one['durable_delivered'] / one['sqlite_delivered']:.2f} times SQLite"
     )
+    if "quorum" in one:
+        times = [
+            one[ours] / one[peer]
+            for ours, peer in (
+                ("durable", "quorum"),
+                ("durable_delivered", "quorum_delivered"),
+                ("fast", "classic"),
+                ("fast_delivered", "classic_delivered"),
+            )
+        ]
+        print(
+            f"         times RabbitMQ's quorum queue: accepted {times[0]:.1f}, delivered"
+            f" {times[1]:.1f} (bar {BAR_RABBITMQ:.0f}); fast, its classic queue: {times[2]:.1f},"
+            f" {times[3]:.1f}"
+        )
