@@ -86,7 +86,7 @@ class Broker(Declares):
             text=True,
             errors="replace",
             # Ctrl-C is for whoever started it, who ends it in order.
-            start_new_session=True,
+            start_new_session=self.bound,
             preexec_fn=end_with_us if self.bound else None,
         )
         said, ready, told = self.said, threading.Event(), False

@@ -145,7 +145,7 @@ class RabbitMQ(RabbitMQDeclares, Broker):
                 env=self.environment(),
                 stdin=subprocess.DEVNULL,
                 cwd=self.folder,
-                start_new_session=True,
+                start_new_session=self.bound,
                 preexec_fn=end_with_us if self.bound else None,
             )
         super().start()
