@@ -114,8 +114,14 @@ def told_by_worker(error: Exception) -> UsageError:
         name, found, message = line.partition("UsageError: ")
         if found and "errors." in name:
             return UsageError(message, "workers need the captures under the same paths")
-    first = (str(error).splitlines() or [type(error).__name__])[0]
-    return UsageError(f"Spark ended the job: {first[:200]}", "see Spark's own log")
+    lines = str(error).splitlines() or [type(error).__name__]
+    # Of a worker's traceback its last line says what it was.
+    named = [line for line in lines if line.startswith(("ModuleNotFoundError", "ImportError"))]
+    if named:
+        return UsageError(
+            f"a Spark worker: {named[0][:200]}", "workers need this package installed"
+        )
+    return UsageError(f"Spark ended the job: {lines[0][:200]}", "see Spark's own log")
 
 
 def exact_interarrival(messages: Any) -> dict[tuple[str, int, str], Histogram]:

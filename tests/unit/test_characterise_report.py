@@ -150,6 +150,8 @@ def test_what_a_worker_complains_about_is_told_in_one_line() -> None:
     assert told_by_worker(RuntimeError("lost an executor\nat x")).message == (
         "Spark ended the job: lost an executor"
     )
+    missing = told_by_worker(RuntimeError("in worker:\nModuleNotFoundError: No module named 'x'"))
+    assert missing.message == "a Spark worker: ModuleNotFoundError: No module named 'x'"
     assert "RuntimeError" in told_by_worker(RuntimeError()).message
 
 
