@@ -16,7 +16,7 @@ JOBS := $(shell nproc 2>/dev/null || echo 2)
 # What the compiled modules are made from; the table stands in feedhandler/_compiled.py.
 SOURCES := $(shell find codecs retrans replay feedhandler -type f \
 	\( -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd' -o -name '*.h' \)) \
-	$(shell sed -n 's/^ *"feedhandler\..*": "\(.*\)",$$/\1/p' feedhandler/_compiled.py)
+	$(shell sed -n 's/^    "\(feedhandler\.[a-z_.]*\)",$$/\1/p' feedhandler/_compiled.py | tr . / | sed 's/$$/.py/')
 
 .PHONY: help demo test coverage check format build bench bench-long leaks soak simulate simulate-journal crash crash-journal fuzz fuzz-asan docs clean \
 	install

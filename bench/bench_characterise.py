@@ -19,10 +19,10 @@ from typing import Any
 import dpkt
 
 from feedhandler.characterise.job import Request, characterise
-from feedhandler.replay.capture import Capture
-from feedhandler.replay.profile import load_profile
-from feedhandler.replay.traffic import Traffic
-from feedhandler.replay.traffic_capture import write_capture
+from feedhandler.replay.captures.capture import Capture
+from feedhandler.replay.generating.profile import load_profile
+from feedhandler.replay.generating.traffic import Traffic
+from feedhandler.replay.generating.traffic_capture import write_capture
 
 SECONDS, QUICK_SECONDS = 200, 20
 #: What dpkt is given: as much as it does in a few seconds.

@@ -14,9 +14,9 @@ from typing import Any
 
 import dpkt
 
-from feedhandler.replay.profile import load_profile
-from feedhandler.replay.traffic import Traffic
-from feedhandler.replay.traffic_capture import write_capture
+from feedhandler.replay.generating.profile import load_profile
+from feedhandler.replay.generating.traffic import Traffic
+from feedhandler.replay.generating.traffic_capture import write_capture
 
 #: The bar: packets a second, generated and written.
 RATE_MIN = 300_000

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from bench.session_file import compressed, write_session
-from feedhandler.replay.capture import Capture
-from feedhandler.replay.pace import Pace, PaceKind
-from feedhandler.replay.pipeline import Pipeline
-from feedhandler.replay.player import Player
-from feedhandler.replay.sender_lines import MulticastLine
+from feedhandler.replay.captures.capture import Capture
+from feedhandler.replay.playing.pace import Pace, PaceKind
+from feedhandler.replay.playing.pipeline import Pipeline
+from feedhandler.replay.playing.player import Player
+from feedhandler.replay.playing.sender_lines import MulticastLine
 
 BAR = 0.6
 SECONDS, RUNS = 20, 5

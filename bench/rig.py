@@ -33,8 +33,8 @@ from feedhandler.config_show import to_toml
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.lab import processors
 from feedhandler.recorder_settings import RecordConfig
-from feedhandler.replay.sender_lines import MulticastLine
-from feedhandler.replay.sender_load import LoadGenerator, LoadResult, LoadTemplate
+from feedhandler.replay.playing.sender_lines import MulticastLine
+from feedhandler.replay.playing.sender_load import LoadGenerator, LoadResult, LoadTemplate
 from feedhandler.retrans.settings import RecoverySettings
 
 SERVICE = 104

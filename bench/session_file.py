@@ -13,8 +13,8 @@ import pyarrow
 
 from feedhandler.codecs import load_feed
 from feedhandler.recorder_frames import FILE_HEADER
-from feedhandler.replay.capture_writer import FRAME_BYTES_MIN, frame_headers
-from feedhandler.replay.generator import SessionGenerator
+from feedhandler.replay.captures.capture_writer import FRAME_BYTES_MIN, frame_headers
+from feedhandler.replay.generating.generator import SessionGenerator
 
 SECOND_NS = 1_000_000_000
 START_S = 1_795_168_800

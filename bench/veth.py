@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from feedhandler.replay.frame_lines import look_at
+from feedhandler.replay.playing.frame_lines import look_at
 
 NEAR, FAR = "near0", "far0"
 #: How long the kernel may take to tell of a link.

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from feedhandler.amqp.subscribing.subscriber import Subscriber, subscribe
     from feedhandler.amqp.subscribing.upstream import ConnectionEvent
     from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
-    from feedhandler.replay.book import Book
-    from feedhandler.replay.market import Market
+    from feedhandler.replay.state.book import Book
+    from feedhandler.replay.state.market import Market
 
 __all__ = [
     "Batch",
@@ -67,7 +67,7 @@ def __getattr__(name: str) -> Any:
         }
         return getattr(home.get(name, subscriber), name)
     if name in ("Book", "Market"):
-        from feedhandler.replay import book, market
+        from feedhandler.replay.state import book, market
 
         return getattr({"Book": book, "Market": market}[name], name)
     if name in __all__:

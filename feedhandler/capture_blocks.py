@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from feedhandler.replay.frames import RECORD_BYTES_MAX, LinkType
+from feedhandler.replay.captures.frames import RECORD_BYTES_MAX, LinkType
 
 _SECTION, _INTERFACE, _STATISTICS = 0x0A0D0D0A, 1, 5
 #: Options of the blocks, by their block's name in the draft.

@@ -4,7 +4,7 @@
 with nanoseconds, Ethernet, IPv4 with its checksum, UDP, payload. Records are pcap's, or, if asked
 for, pcapng's enhanced packet blocks, with a packet's place as its interface. A place (a line's
 number, or a channel's) has a head made beforehand; only lengths, checksum, sender and time are
-filled in for each packet. What a frame looks like is `replay.capture_writer`'s (its `frame_headers`
+filled in for each packet. What a frame looks like is `CaptureWriter`'s (its `frame_headers`
 and this module's tests hold the two together): a switch would deliver it so.
 
 A tap is an ordinary `Ring` whose producer never waits: a thread that has a packet in its hands
@@ -21,8 +21,12 @@ from collections.abc import Sequence
 
 import cython
 
-from feedhandler.replay.capture_writer import FRAME_BYTES_MIN, PAYLOAD_BYTES_MAX, frame_headers
-from feedhandler.replay.frames import RECORD_BYTES_MAX, LinkType
+from feedhandler.replay.captures.capture_writer import (
+    FRAME_BYTES_MIN,
+    PAYLOAD_BYTES_MAX,
+    frame_headers,
+)
+from feedhandler.replay.captures.frames import RECORD_BYTES_MAX, LinkType
 
 if cython.compiled:
     from cython.cimports.libc.string import memcpy, memset

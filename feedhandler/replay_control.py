@@ -18,8 +18,8 @@ from typing import Any
 from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.config import is_endpoint
 from feedhandler.control import ControlSocket, Verb
-from feedhandler.replay.moments import EXAMPLES, moment_text, parse_moment
-from feedhandler.replay.player import Player
+from feedhandler.replay.playing.moments import EXAMPLES, moment_text, parse_moment
+from feedhandler.replay.playing.player import Player
 
 #: Where the endpoint is given, for whoever cannot have it or does not find anybody there.
 SETTING = "--control"

@@ -8,7 +8,7 @@ the wire and at most 255 messages (its count is a u8), and what it inflates to s
 that a u16 can tell.
 
 `SnapshotCutter` makes such packets. `PacketFramer` puts messages into plain packets; the cutter
-and `refresh` share it. What the messages are is the caller's (`replay.market` makes them). No I/O;
+and `refresh` share it. What the messages are is the caller's (`replay.state` makes them). No I/O;
 nothing here keeps state between calls but an estimate of how well messages compress.
 
 Compiled; the types of attributes and verbs stand in `snapshots.pxd`.

@@ -9,19 +9,19 @@ from types import SimpleNamespace
 from typing import Any
 
 from feedhandler._compiled import load_interpreted
-from feedhandler.replay import frames, pcap, pcapng
+from feedhandler.replay.captures import frames, pcap, pcapng
 
 
 def _interpreted() -> SimpleNamespace:
     """The Python files of the walks, together with that of the frames."""
-    twin = load_interpreted("feedhandler.replay.frames")
+    twin = load_interpreted("feedhandler.replay.captures.frames")
     shared = {
         name: getattr(twin, name)
         for name in ("DatagramColumns", "FrameReader", "read_u16", "read_u32")
     }
     scanners = {}
     for name, scanner in (("pcap", "PcapScanner"), ("pcapng", "PcapngScanner")):
-        module = load_interpreted(f"feedhandler.replay.{name}")
+        module = load_interpreted(f"feedhandler.replay.captures.{name}")
         vars(module).update({key: value for key, value in shared.items() if key in vars(module)})
         scanners[scanner] = getattr(module, scanner)
     return SimpleNamespace(**shared, **scanners)

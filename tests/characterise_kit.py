@@ -20,8 +20,8 @@ import dpkt
 
 from feedhandler._compiled import load_interpreted
 from feedhandler.codecs import load_feed
-from feedhandler.replay.capture_writer import CaptureWriter
-from feedhandler.replay.generator import SessionGenerator
+from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.generating.generator import SessionGenerator
 
 FEED = load_feed("euronext-utp-md")
 #: 2011-03-15, 08:00 in Lisbon.
@@ -180,7 +180,7 @@ def _interpreted() -> SimpleNamespace:
     """The Python files of the tallies, fed by the Python file of the scanner."""
     names = ("scale", "interarrival", "skew", "tally", "boundaries")
     twins = {name: load_interpreted(f"feedhandler.characterise.{name}") for name in names}
-    frames = load_interpreted("feedhandler.replay.frames")
+    frames = load_interpreted("feedhandler.replay.captures.frames")
     scan = load_interpreted("feedhandler.codecs.scanner")
     twins["interarrival"].bucket_of = twins["skew"].bucket_of = twins["scale"].bucket_of
     twins["boundaries"].read_u32 = frames.read_u32

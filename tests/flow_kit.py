@@ -12,7 +12,7 @@ from feedhandler.amqp.queueing.books import keeper_of
 from feedhandler.amqp.routing import parse_address
 from feedhandler.amqp.serving.backlogged_link import BackloggedLink
 from feedhandler.ingest.ring import RecordKind
-from feedhandler.replay.market import Market
+from feedhandler.replay.state.market import Market
 
 
 class Traffic:

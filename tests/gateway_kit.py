@@ -22,8 +22,8 @@ from feedhandler.amqp.subscribing.inbox import split_packets
 from feedhandler.codecs import load_feed
 from feedhandler.config import AmqpConfig, ChannelConfig, Config, LineConfig
 from feedhandler.config_show import to_toml
-from feedhandler.replay.sender_lines import MulticastLine
-from feedhandler.replay.sender_load import LoadGenerator, LoadTemplate
+from feedhandler.replay.playing.sender_lines import MulticastLine
+from feedhandler.replay.playing.sender_load import LoadGenerator, LoadTemplate
 
 PATIENCE_S = 30.0
 FEED = load_feed("euronext-utp-md")

@@ -8,10 +8,10 @@ from unittest.mock import patch
 
 from feedhandler._compiled import load_interpreted
 from feedhandler.codecs import load_feed
-from feedhandler.replay import market as compiled_market
-from feedhandler.replay.book import Book
-from feedhandler.replay.generator import SessionGenerator
-from feedhandler.replay.generator_packets import Outgoing
+from feedhandler.replay.generating.generator import SessionGenerator
+from feedhandler.replay.generating.generator_packets import Outgoing
+from feedhandler.replay.state import market as compiled_market
+from feedhandler.replay.state.book import Book
 
 FEED = load_feed("euronext-utp-md")
 MS = 1_000_000
@@ -21,9 +21,9 @@ DAY = 20_110_315
 
 def _interpreted_market() -> ModuleType:
     """The interpreted market above interpreted orders."""
-    name = "feedhandler.replay.market_orders"
+    name = "feedhandler.replay.state.market_orders"
     with patch.dict(sys.modules, {name: load_interpreted(name)}):
-        return load_interpreted("feedhandler.replay.market")
+        return load_interpreted("feedhandler.replay.state.market")
 
 
 TWINS = {"compiled": compiled_market, "interpreted": _interpreted_market()}

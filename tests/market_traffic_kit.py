@@ -4,8 +4,8 @@ from functools import lru_cache
 from typing import Any
 
 from feedhandler.codecs import load_feed
-from feedhandler.replay.profile import Profile, load_profile
-from feedhandler.replay.traffic import Traffic
+from feedhandler.replay.generating.profile import Profile, load_profile
+from feedhandler.replay.generating.traffic import Traffic
 
 FEED = load_feed("euronext-utp-md")
 MARKET = load_profile("market")

@@ -9,12 +9,12 @@ who uses it must hold the end of one stretch against the beginning of the next (
 import cython
 
 if cython.compiled:
-    from cython.cimports.feedhandler.replay.frames import read_u32
+    from cython.cimports.feedhandler.replay.captures.frames import read_u32
 else:
-    from feedhandler.replay.frames import read_u32
+    from feedhandler.replay.captures.frames import read_u32
 
-from feedhandler.replay.frames import RECORD_BYTES_MAX
-from feedhandler.replay.pcap import RECORD_HEADER_BYTES
+from feedhandler.replay.captures.frames import RECORD_BYTES_MAX
+from feedhandler.replay.captures.pcap import RECORD_HEADER_BYTES
 
 #: Records in a row that make a boundary credible.
 CHAIN = 8

@@ -21,9 +21,9 @@ from typing import Any, Literal
 from feedhandler.characterise.slices import CaptureFile
 from feedhandler.characterise.zstd_frames import FramedFile, frames_of
 from feedhandler.codecs.errors import PeerError, UsageError
-from feedhandler.replay.capture import pcap_scanner
-from feedhandler.replay.pcap import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
-from feedhandler.replay.pcapng import SECTION_MAGIC
+from feedhandler.replay.captures.capture import pcap_scanner
+from feedhandler.replay.captures.pcap import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
+from feedhandler.replay.captures.pcapng import SECTION_MAGIC
 
 #: File names that a folder's captures have; others in it are nobody's mistake.
 CAPTURE_PATTERNS = ("*.pcap", "*.pcapng", "*.cap", "*.pcap.gz", "*.pcapng.gz", "*.cap.gz",

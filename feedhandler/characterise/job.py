@@ -32,7 +32,7 @@ from feedhandler.characterise.tally import Tally
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.scanner import FeedTable
-from feedhandler.replay.selection import Selection, Selector
+from feedhandler.replay.playing.selection import Selection, Selector
 
 
 class Request(Struct, frozen=True):

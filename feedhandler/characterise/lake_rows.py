@@ -19,7 +19,7 @@ from feedhandler.codecs.columns import Columns
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.layouts import Layout
 from feedhandler.codecs.times import day_of
-from feedhandler.replay.capture import DatagramBatch
+from feedhandler.replay.captures.capture import DatagramBatch
 
 Array = np.ndarray[Any, Any]
 

@@ -1,6 +1,6 @@
 """A session profile out of what was measured: so that a day can be generated that looks like it.
 
-`profile_of` makes a `replay.profile.Profile` from the digest's tables: totals, shape and shares, no
+`profile_of` makes a profile (`replay.generating`) from the digest's tables: totals, shape and shares, no
 content of the capture. A capture of a few minutes gives a stationary stretch at its mean rate, a
 longer one the day's shape by the minute with its peak seconds. The generator makes UTP-MD sessions,
 so the feed has to be that. No I/O.
@@ -14,8 +14,8 @@ from feedhandler.characterise.tables import Line, Tables, quantiles_ns, summed_m
 from feedhandler.characterise.tally import RECORD_HEADER_BYTES, TOTALS
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.times import SECOND_NS
-from feedhandler.replay.instruments import INSTRUMENTS_MAX
-from feedhandler.replay.profile import (
+from feedhandler.replay.generating.instruments import INSTRUMENTS_MAX
+from feedhandler.replay.generating.profile import (
     BODY_BOUNDS,
     BODY_BYTES_MAX,
     BODY_BYTES_MIN,

@@ -14,7 +14,7 @@ from feedhandler.characterise.boundaries import find_boundary, walk
 from feedhandler.characterise.files import local_copy, open_capture_at, shown
 from feedhandler.characterise.slices import Slice, SliceReport
 from feedhandler.codecs.errors import PeerError
-from feedhandler.replay.capture import (
+from feedhandler.replay.captures.capture import (
     BATCH_DATAGRAMS_MAX,
     CHUNK_BYTES,
     Capture,
@@ -22,9 +22,9 @@ from feedhandler.replay.capture import (
     filled_batch,
     pcap_scanner,
 )
-from feedhandler.replay.frames import RECORD_BYTES_MAX, DatagramColumns, Skip, Status
-from feedhandler.replay.pcap import RECORD_HEADER_BYTES, PcapScanner
-from feedhandler.replay.pcapng import BLOCK_BYTES_MAX
+from feedhandler.replay.captures.frames import RECORD_BYTES_MAX, DatagramColumns, Skip, Status
+from feedhandler.replay.captures.pcap import RECORD_HEADER_BYTES, PcapScanner
+from feedhandler.replay.captures.pcapng import BLOCK_BYTES_MAX
 
 #: The longest record of a classic capture, with its header.
 RECORD_MAX = RECORD_BYTES_MAX + RECORD_HEADER_BYTES

@@ -27,8 +27,8 @@ from feedhandler.codecs.scanner import (
     PacketHeader,
     scan_datagrams,
 )
-from feedhandler.replay.capture import DatagramBatch, address_text
-from feedhandler.replay.packet_headers import PacketHeaders, read_headers
+from feedhandler.replay.captures.capture import DatagramBatch, address_text
+from feedhandler.replay.playing.packet_headers import PacketHeaders, read_headers
 
 Array = np.ndarray[Any, Any]
 

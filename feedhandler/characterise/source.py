@@ -56,9 +56,9 @@ from feedhandler.characterise.rows import RowMaker
 from feedhandler.characterise.slices import SLICE_BYTES_MAX, CaptureFile, Slice, slice_bytes
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import PeerError, UsageError
-from feedhandler.replay.capture import DatagramBatch
-from feedhandler.replay.moments import parse_moment
-from feedhandler.replay.selection import Selection, Selector, parse_group
+from feedhandler.replay.captures.capture import DatagramBatch
+from feedhandler.replay.playing.moments import parse_moment
+from feedhandler.replay.playing.selection import Selection, Selector, parse_group
 
 #: No bound to a batch.
 UNBOUNDED = 1 << 62

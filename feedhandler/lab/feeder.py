@@ -21,9 +21,9 @@ import numpy as np
 
 from feedhandler.lab.results import Sent
 from feedhandler.lab.stock import Stock, Stretch
-from feedhandler.replay.pace import Pace, PaceKind, Schedule
-from feedhandler.replay.sender import Progress, Sender
-from feedhandler.replay.sender_lines import MulticastLine, open_lines
+from feedhandler.replay.playing.pace import Pace, PaceKind, Schedule
+from feedhandler.replay.playing.sender import Progress, Sender
+from feedhandler.replay.playing.sender_lines import MulticastLine, open_lines
 
 #: What is due within so long leaves together; from `FAST_BPS` on, the longer time.
 BURST_NS, FAST_BURST_NS = 100_000, 250_000

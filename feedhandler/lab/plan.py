@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.lab.results import Exchange, Mode, Scenario
-from feedhandler.replay.pace import PaceKind, parse_pace
+from feedhandler.replay.playing.pace import PaceKind, parse_pace
 
 SCENARIOS: tuple[Scenario, ...] = ("packets", "messages")
 EXCHANGES: tuple[Exchange, ...] = ("direct", "topic")

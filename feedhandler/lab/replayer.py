@@ -21,9 +21,9 @@ from feedhandler.lab.results import Sent
 from feedhandler.lab.stock import Stock, Stretch, stock_of
 from feedhandler.ops.captures import open_captures
 from feedhandler.ops.feeds import open_feed
-from feedhandler.replay.pipeline import Pipeline
-from feedhandler.replay.sender_lines import MulticastLine
-from feedhandler.replay.traffic import packets as packets_of_market
+from feedhandler.replay.generating.traffic import packets as packets_of_market
+from feedhandler.replay.playing.pipeline import Pipeline
+from feedhandler.replay.playing.sender_lines import MulticastLine
 
 #: Market messages of a generated stock, where nobody says how many: at the source paper's rate some
 #: forty seconds, then it loops.

@@ -19,7 +19,7 @@ import numpy as np
 from feedhandler.codecs import Feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.scanner import DATA, FINE, PacketHeader, parse_header
-from feedhandler.replay.pace import FRAME_BYTES_MIN, FRAME_OVERHEAD_BYTES
+from feedhandler.replay.playing.pace import FRAME_BYTES_MIN, FRAME_OVERHEAD_BYTES
 
 #: Payload bytes of a stock: longer runs loop. Two minutes at the source paper's rate of 20 Mbps a
 #: line, and small enough for a laboratory's machine.

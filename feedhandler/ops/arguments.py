@@ -15,10 +15,10 @@ from msgspec import Struct
 from feedhandler.amqp_settings import split_address
 
 if TYPE_CHECKING:
-    from feedhandler.replay.line_map import LineMap
-    from feedhandler.replay.moments import Moment
-    from feedhandler.replay.pace import Pace
-    from feedhandler.replay.player_senders import FrameSettings
+    from feedhandler.replay.playing.line_map import LineMap
+    from feedhandler.replay.playing.moments import Moment
+    from feedhandler.replay.playing.pace import Pace
+    from feedhandler.replay.playing.player_senders import FrameSettings
 
 
 class LineAddress(Struct, frozen=True):
@@ -66,7 +66,7 @@ def line_address(text: str) -> LineAddress:
 
 def pace(text: str) -> "Pace":
     """`1`, `100x`, `40mbps`, `5000pps` or `flat` as the player's pace."""
-    from feedhandler.replay.pace import parse_pace
+    from feedhandler.replay.playing.pace import parse_pace
 
     folded = text.strip().lower()
     if re.fullmatch(r"\d+(\.\d+)?", folded):
@@ -91,7 +91,7 @@ def words(text: str | None) -> tuple[str, ...]:
 
 def line_maps(texts: Sequence[str]) -> "tuple[LineMap, ...]":
     """Each `GROUP:PORT=GROUP:PORT[@A|B]`."""
-    from feedhandler.replay.line_map import parse_map
+    from feedhandler.replay.playing.line_map import parse_map
 
     return tuple(parse_map(text) for text in texts)
 
@@ -106,8 +106,8 @@ def wanted(
     sequence: str | None,
 ) -> Wanted:
     """The options that choose a part of a recording."""
-    from feedhandler.replay.moments import check_zone, parse_moment
-    from feedhandler.replay.selection import parse_group, parse_sequences
+    from feedhandler.replay.playing.moments import check_zone, parse_moment
+    from feedhandler.replay.playing.selection import parse_group, parse_sequences
 
     return Wanted(
         begin=parse_moment(begin) if begin is not None else None,
@@ -124,8 +124,8 @@ def frames(
     raw: bool, source_mac: str | None, source_ip: str | None, bypass_queue: bool
 ) -> "FrameSettings | None":
     """What raw frames are to say; None where none are asked for."""
-    from feedhandler.replay.frame_lines import parse_mac
-    from feedhandler.replay.player_senders import FrameSettings
+    from feedhandler.replay.playing.frame_lines import parse_mac
+    from feedhandler.replay.playing.player_senders import FrameSettings
 
     if not raw:
         if source_mac or source_ip or bypass_queue:

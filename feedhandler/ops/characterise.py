@@ -26,8 +26,8 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
 from feedhandler.ops.console import ExitCode, complain, print_json, progress, stdout_console
 from feedhandler.ops.feeds import open_feed
-from feedhandler.replay.moments import check_zone, parse_moment
-from feedhandler.replay.selection import parse_group
+from feedhandler.replay.playing.moments import check_zone, parse_moment
+from feedhandler.replay.playing.selection import parse_group
 
 #: The master that means: here, one slice after the other, without Spark.
 NO_SPARK = "none"
@@ -152,7 +152,7 @@ def _take_exact(outcome: Any, spark: Any, options: Options, feed: Feed) -> None:
     from feedhandler.characterise import register
     from feedhandler.characterise.cluster import exact_interarrival
     from feedhandler.characterise.digest import Histogram
-    from feedhandler.replay.capture import address_text
+    from feedhandler.replay.captures.capture import address_text
 
     register(spark)
     reader = spark.read.format("feedhandler").option("feed", options.feed)

@@ -43,10 +43,10 @@ from feedhandler.ops.console import ExitCode, complain, print_json, run_async
 from feedhandler.ops.demo_view import Rates, make_view, milliseconds
 from feedhandler.ops.exchange import CLOSED, REFRESH_PORT, RETRANSMISSION_PORT
 from feedhandler.ops.feeds import open_feed
-from feedhandler.replay.generator_packets import SERVICES
-from feedhandler.replay.instruments import FIRST_SYMBOL
-from feedhandler.replay.ledger import read_ledger
-from feedhandler.replay.ledger_check import CheckReport, Selection, check
+from feedhandler.replay.exchange.ledger import read_ledger
+from feedhandler.replay.exchange.ledger_check import CheckReport, Selection, check
+from feedhandler.replay.generating.generator_packets import SERVICES
+from feedhandler.replay.generating.instruments import FIRST_SYMBOL
 from feedhandler.retrans.settings import RecoverySettings
 
 FEED = "euronext-utp-md"

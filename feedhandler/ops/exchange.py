@@ -11,8 +11,13 @@ from pathlib import Path
 from msgspec import Struct
 
 from feedhandler.ops.console import ExitCode, host_faults, print_json, progress
-from feedhandler.replay.exchange import Exchange, ExchangePlan, ExchangeProgress, ExchangeResult
-from feedhandler.replay.inject import LineFaults
+from feedhandler.replay.exchange.exchange import (
+    Exchange,
+    ExchangePlan,
+    ExchangeProgress,
+    ExchangeResult,
+)
+from feedhandler.replay.playing.inject import LineFaults
 from feedhandler.retrans.settings import ServerSettings
 
 #: What is added to `port_base`: for lines A and B and the refresh lines the service comes on top.

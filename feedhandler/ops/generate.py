@@ -6,9 +6,9 @@ from typing import Any
 from msgspec import Struct
 
 from feedhandler.ops.console import ExitCode, print_json, progress
-from feedhandler.replay.profile import load_profile
-from feedhandler.replay.traffic import Traffic
-from feedhandler.replay.traffic_capture import ledger_path, write_capture
+from feedhandler.replay.generating.profile import load_profile
+from feedhandler.replay.generating.traffic import Traffic
+from feedhandler.replay.generating.traffic_capture import ledger_path, write_capture
 
 #: What `--json` tells; the ledger has the rest.
 _SHORT = ("profile", "seed", "scale", "packets", "payload_bytes", "counted_bytes", "messages",

@@ -15,7 +15,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from feedhandler.ingest.lines import SO_TIMESTAMPNS, Line, open_line, set_receive_buffer
-from feedhandler.replay.sender_lines import open_multicast_sender
+from feedhandler.replay.playing.sender_lines import open_multicast_sender
 
 # From <linux/sockios.h>, <net/if.h>, <sys/timex.h>, <linux/capability.h>.
 _SIOCGIFFLAGS = 0x8913

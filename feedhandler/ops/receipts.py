@@ -21,7 +21,7 @@ from feedhandler.codecs import Feed
 from feedhandler.histogram import Histogram
 from feedhandler.ops.console import ExitCode, print_json, run_async
 from feedhandler.ops.feeds import open_feed
-from feedhandler.replay.ledger import LedgerWriter
+from feedhandler.replay.exchange.ledger import LedgerWriter
 
 #: How often the parent is told how much has come.
 REPORT_INTERVAL_S = 0.2

@@ -8,7 +8,7 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.control import ask
 from feedhandler.ops.console import ExitCode, print_json
 from feedhandler.ops.live import duration_text
-from feedhandler.replay.moments import EXAMPLES
+from feedhandler.replay.playing.moments import EXAMPLES
 from feedhandler.replay_control import SETTING
 
 

@@ -21,7 +21,7 @@ from collections.abc import Callable
 
 from sessions import FEED, Session, parse
 
-from feedhandler.replay.market import Market
+from feedhandler.replay.state.market import Market
 from feedhandler.retrans.ranges import RangeSet
 
 WHOLE = ("OK", "REFRESHED")

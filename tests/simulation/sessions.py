@@ -19,8 +19,8 @@ from typing import NamedTuple
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.kinds import PacketKind
 from feedhandler.codecs.scanner import PacketHeader, parse_header
-from feedhandler.replay.generator import SessionGenerator
-from feedhandler.replay.market import Market
+from feedhandler.replay.generating.generator import SessionGenerator
+from feedhandler.replay.state.market import Market
 
 FEED = load_feed("euronext-utp-md")
 DATA, HEARTBEAT, RESET = int(PacketKind.DATA), int(PacketKind.HEARTBEAT), int(PacketKind.RESET)

@@ -12,8 +12,8 @@ from functools import lru_cache
 import pytest
 
 from feedhandler.codecs import PacketKind, load_feed
-from feedhandler.replay.generator import SessionGenerator
-from feedhandler.replay.generator_packets import PACKET_BYTES_MAX, SERVICES
+from feedhandler.replay.generating.generator import SessionGenerator
+from feedhandler.replay.generating.generator_packets import PACKET_BYTES_MAX, SERVICES
 
 FEED = load_feed("euronext-utp-md")
 SECOND = 1_000_000_000

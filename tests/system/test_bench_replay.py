@@ -10,11 +10,11 @@ from bench.bench_pacing import errors_of
 from bench.bench_replay_memory import anonymous_bytes, measure, write_large
 from bench.replay_kit import GROUP, PORT, ours, payload_sizes, write_numbered
 from bench.veth import NEAR, StampRing
-from feedhandler.replay.capture import Capture
-from feedhandler.replay.pace import Pace, PaceKind
-from feedhandler.replay.player import Player
-from feedhandler.replay.player_senders import raw
-from feedhandler.replay.sender_lines import MulticastLine
+from feedhandler.replay.captures.capture import Capture
+from feedhandler.replay.playing.pace import Pace, PaceKind
+from feedhandler.replay.playing.player import Player
+from feedhandler.replay.playing.player_senders import raw
+from feedhandler.replay.playing.sender_lines import MulticastLine
 
 
 def test_the_ring_has_each_packets_number_and_a_time_that_rises(tmp_path: Path) -> None:

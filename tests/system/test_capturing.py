@@ -25,10 +25,10 @@ from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.ingest.lines import Line
 from feedhandler.ingest.ring import CAPACITY_MIN
 from feedhandler.ops.console import run_guarded
-from feedhandler.replay.capture import Capture
-from feedhandler.replay.pace import Pace, PaceKind
-from feedhandler.replay.player import Player
-from feedhandler.replay.sender_lines import MulticastLine
+from feedhandler.replay.captures.capture import Capture
+from feedhandler.replay.playing.pace import Pace, PaceKind
+from feedhandler.replay.playing.player import Player
+from feedhandler.replay.playing.sender_lines import MulticastLine
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 20.0

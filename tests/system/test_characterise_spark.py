@@ -10,7 +10,7 @@ from characterise_kit import FEED, OPENING_NS, Independent, write_session
 from feedhandler.characterise.cluster import SparkRunner, exact_interarrival
 from feedhandler.characterise.job import Request, characterise
 from feedhandler.characterise.tables import tables_of
-from feedhandler.replay.capture import address_text
+from feedhandler.replay.captures.capture import address_text
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from feedhandler.codecs import load_feed
 from feedhandler.config import loopback_config
 from feedhandler.config_show import to_toml
 from feedhandler.ops.demo import FEED, free_ports
-from feedhandler.replay.ledger import read_ledger
+from feedhandler.replay.exchange.ledger import read_ledger
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 60

@@ -19,7 +19,7 @@ import pytest
 
 from feedhandler.config import loopback_config
 from feedhandler.config_show import to_toml
-from feedhandler.replay.capture_writer import CaptureWriter
+from feedhandler.replay.captures.capture_writer import CaptureWriter
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 60

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from feedhandler.replay.capture import Capture
+from feedhandler.replay.captures.capture import Capture
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 

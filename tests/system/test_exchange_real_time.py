@@ -16,11 +16,11 @@ import pytest
 
 from feedhandler.codecs import PacketKind, load_feed
 from feedhandler.codecs.errors import ConfigError, UsageError
-from feedhandler.replay.exchange import Exchange, ExchangePlan
-from feedhandler.replay.generator_packets import SERVICES
-from feedhandler.replay.inject import LineFaults
-from feedhandler.replay.ledger import LedgerWriter, read_ledger
-from feedhandler.replay.ledger_check import check
+from feedhandler.replay.exchange.exchange import Exchange, ExchangePlan
+from feedhandler.replay.exchange.ledger import LedgerWriter, read_ledger
+from feedhandler.replay.exchange.ledger_check import check
+from feedhandler.replay.generating.generator_packets import SERVICES
+from feedhandler.replay.playing.inject import LineFaults
 
 FEED = load_feed("euronext-utp-md")
 DEADLINE_S = 30.0
@@ -147,7 +147,7 @@ def test_sigterm_ends_an_exchange_in_good_order(tmp_path):
     plan = plan_of(seed=2, ledger=tmp_path / "sent")
     program = (
         "from pathlib import Path\n"
-        "from feedhandler.replay.exchange import Exchange, ExchangePlan\n"
+        "from feedhandler.replay.exchange.exchange import Exchange, ExchangePlan\n"
         f"plan = ExchangePlan(seed=2, instruments=60, messages_per_s=3000.0,"
         f" ledger=Path({str(plan.ledger)!r}), group_prefixes={plan.group_prefixes!r},"
         f" base_ports={plan.base_ports!r})\n"

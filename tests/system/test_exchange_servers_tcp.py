@@ -13,11 +13,11 @@ import pytest
 
 from feedhandler.codecs import PacketKind, load_feed
 from feedhandler.codecs.errors import ConfigError
-from feedhandler.replay.exchange import Exchange, ExchangePlan
-from feedhandler.replay.generator_packets import ORDERS, REFERENCE, SERVICES
-from feedhandler.replay.inject import LineFaults
-from feedhandler.replay.ledger import read_ledger
-from feedhandler.replay.market import Market
+from feedhandler.replay.exchange.exchange import Exchange, ExchangePlan
+from feedhandler.replay.exchange.ledger import read_ledger
+from feedhandler.replay.generating.generator_packets import ORDERS, REFERENCE, SERVICES
+from feedhandler.replay.playing.inject import LineFaults
+from feedhandler.replay.state.market import Market
 from feedhandler.retrans.actions import Ask, AskRefresh
 from feedhandler.retrans.client import RequestClient
 from feedhandler.retrans.events import (

@@ -14,19 +14,19 @@ from frame_kit import FrameReceiver, namespace, without_net_raw
 
 from bench.veth import FAR, NEAR, ip, wait_for_link
 from feedhandler.codecs.errors import ConfigError, UsageError
-from feedhandler.replay import frame_lines
-from feedhandler.replay.capture_writer import frame_headers
-from feedhandler.replay.frame_headers import Destination
-from feedhandler.replay.frame_lines import (
+from feedhandler.replay.captures.capture_writer import frame_headers
+from feedhandler.replay.captures.frames import LinkType
+from feedhandler.replay.playing import frame_lines
+from feedhandler.replay.playing.frame_headers import Destination
+from feedhandler.replay.playing.frame_lines import (
     explain,
     interface_of,
     look_at,
     open_frame_socket,
     parse_mac,
 )
-from feedhandler.replay.frame_sender import FrameSender
-from feedhandler.replay.frames import LinkType
-from feedhandler.replay.sender_loop import Progress
+from feedhandler.replay.playing.frame_sender import FrameSender
+from feedhandler.replay.playing.sender_loop import Progress
 
 AS_CAPTURED = Destination()
 MOVED = Destination("239.7.7.7", 7_007, bytes.fromhex("020000000007"), "10.7.7.7")

@@ -20,8 +20,8 @@ import feedhandler
 from feedhandler.codecs import load_feed
 from feedhandler.config import AmqpConfig, ChannelConfig, Config, LineConfig
 from feedhandler.config_show import to_toml
-from feedhandler.replay.sender_lines import MulticastLine
-from feedhandler.replay.sender_load import LoadGenerator, LoadTemplate
+from feedhandler.replay.playing.sender_lines import MulticastLine
+from feedhandler.replay.playing.sender_load import LoadGenerator, LoadTemplate
 
 CRASHES = int(os.environ.get("CRASHES", "2"))
 RATE = 2000

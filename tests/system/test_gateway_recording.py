@@ -17,8 +17,8 @@ from feedhandler.control import ask
 from feedhandler.gateway import Gateway
 from feedhandler.ops import replay, status
 from feedhandler.recorder_settings import RecordConfig
-from feedhandler.replay.capture import Capture, Datagram
-from feedhandler.replay.pace import Pace
+from feedhandler.replay.captures.capture import Capture, Datagram
+from feedhandler.replay.playing.pace import Pace
 
 
 def recorded(folder: Path, series: str) -> list[Datagram]:

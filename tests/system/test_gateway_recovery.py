@@ -27,11 +27,11 @@ from feedhandler.config import (
     RefreshLineConfig,
     ServerConfig,
 )
-from feedhandler.replay.exchange import STEP_NS, Exchange, ExchangePlan
-from feedhandler.replay.generator import SessionGenerator
-from feedhandler.replay.generator_packets import ORDERS, REFERENCE, SERVICES
-from feedhandler.replay.inject import LineFaults
-from feedhandler.replay.market import Market
+from feedhandler.replay.exchange.exchange import STEP_NS, Exchange, ExchangePlan
+from feedhandler.replay.generating.generator import SessionGenerator
+from feedhandler.replay.generating.generator_packets import ORDERS, REFERENCE, SERVICES
+from feedhandler.replay.playing.inject import LineFaults
+from feedhandler.replay.state.market import Market
 from feedhandler.retrans.settings import RecoverySettings
 
 FEED = load_feed("euronext-utp-md")

@@ -20,15 +20,15 @@ from feedhandler.ingest.ring import RecordKind
 from feedhandler.ops import replay
 from feedhandler.recorder import Recorder
 from feedhandler.recorder_settings import FILE_BYTES_MIN, RecordConfig
-from feedhandler.replay.capture import Capture
-from feedhandler.replay.capture_writer import CaptureWriter
-from feedhandler.replay.inject import Injector, LineFaults
-from feedhandler.replay.pace import Pace, PaceKind, Schedule, parse_pace
-from feedhandler.replay.player import Player, PlayProgress
-from feedhandler.replay.player_source import PayloadField
-from feedhandler.replay.sender import Progress, Sender
-from feedhandler.replay.sender_lines import MulticastLine, open_multicast_sender
-from feedhandler.replay.sender_load import LoadGenerator, LoadTemplate
+from feedhandler.replay.captures.capture import Capture
+from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.playing.inject import Injector, LineFaults
+from feedhandler.replay.playing.pace import Pace, PaceKind, Schedule, parse_pace
+from feedhandler.replay.playing.player import Player, PlayProgress
+from feedhandler.replay.playing.player_source import PayloadField
+from feedhandler.replay.playing.sender import Progress, Sender
+from feedhandler.replay.playing.sender_lines import MulticastLine, open_multicast_sender
+from feedhandler.replay.playing.sender_load import LoadGenerator, LoadTemplate
 
 #: Slow enough for a receiver whose buffer the kernel keeps at its default size.
 GENTLE = Pace(PaceKind.PACKETS, 20_000)

@@ -22,12 +22,12 @@ from feedhandler.codecs.errors import ConfigError, PeerError, UsageError
 from feedhandler.control import ask
 from feedhandler.ingest.lines import set_receive_buffer
 from feedhandler.ops.console import run_guarded
-from feedhandler.replay.capture import Capture
-from feedhandler.replay.capture_writer import CaptureWriter
-from feedhandler.replay.pace import Pace, PaceKind
-from feedhandler.replay.pipeline import Pipeline
-from feedhandler.replay.player import Player
-from feedhandler.replay.sender_lines import MulticastLine
+from feedhandler.replay.captures.capture import Capture
+from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.playing.pace import Pace, PaceKind
+from feedhandler.replay.playing.pipeline import Pipeline
+from feedhandler.replay.playing.player import Player
+from feedhandler.replay.playing.sender_lines import MulticastLine
 from feedhandler.replay_control import ReplayControl, ReplayVerbs
 
 CHECKOUT = Path(__file__).resolve().parents[2]

@@ -16,17 +16,17 @@ import feedhandler
 from feedhandler.codecs import load_feed
 from feedhandler.config import Config
 from feedhandler.ops.receipts import Bookkeeper
-from feedhandler.replay.capture import Capture
-from feedhandler.replay.capture_writer import CaptureWriter
-from feedhandler.replay.generator import SessionGenerator
-from feedhandler.replay.inject import LineFaults
-from feedhandler.replay.ledger import LedgerWriter, read_ledger
-from feedhandler.replay.ledger_check import check
-from feedhandler.replay.line_map import LineMap, mapped_lines
-from feedhandler.replay.pace import parse_pace
-from feedhandler.replay.pipeline import Pipeline, endpoints
-from feedhandler.replay.player import Player
-from feedhandler.replay.stamps import Stamper, Stamps
+from feedhandler.replay.captures.capture import Capture
+from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.exchange.ledger import LedgerWriter, read_ledger
+from feedhandler.replay.exchange.ledger_check import check
+from feedhandler.replay.generating.generator import SessionGenerator
+from feedhandler.replay.playing.inject import LineFaults
+from feedhandler.replay.playing.line_map import LineMap, mapped_lines
+from feedhandler.replay.playing.pace import parse_pace
+from feedhandler.replay.playing.pipeline import Pipeline, endpoints
+from feedhandler.replay.playing.player import Player
+from feedhandler.replay.playing.stamps import Stamper, Stamps
 
 FEED = load_feed("euronext-utp-md")
 SERVICES = (101, 102, 103, 104)

@@ -13,15 +13,15 @@ from bench.veth import FAR, NEAR, ip, wait_for_link
 from feedhandler import cli
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.ops.console import ExitCode, run_guarded
-from feedhandler.replay.capture import Capture
-from feedhandler.replay.capture_writer import CaptureWriter, frame_headers, multicast_mac
-from feedhandler.replay.frame_lines import look_at
-from feedhandler.replay.frames import LinkType
-from feedhandler.replay.pace import Pace, PaceKind
-from feedhandler.replay.player import Player
-from feedhandler.replay.player_frames import SOURCE_IP_DEFAULT
-from feedhandler.replay.player_senders import FrameSettings, raw
-from feedhandler.replay.sender_lines import MulticastLine
+from feedhandler.replay.captures.capture import Capture
+from feedhandler.replay.captures.capture_writer import CaptureWriter, frame_headers, multicast_mac
+from feedhandler.replay.captures.frames import LinkType
+from feedhandler.replay.playing.frame_lines import look_at
+from feedhandler.replay.playing.pace import Pace, PaceKind
+from feedhandler.replay.playing.player import Player
+from feedhandler.replay.playing.player_frames import SOURCE_IP_DEFAULT
+from feedhandler.replay.playing.player_senders import FrameSettings, raw
+from feedhandler.replay.playing.sender_lines import MulticastLine
 
 GENTLE = Pace(PaceKind.PACKETS, 20_000)
 LATE_NS = 3_600 * 10**9

@@ -8,11 +8,11 @@ import pytest
 from replay_kit import PATIENCE_S, Receiver
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.replay.capture import Capture
-from feedhandler.replay.capture_writer import CaptureWriter
-from feedhandler.replay.pipeline import Pipeline
-from feedhandler.replay.player import Player
-from feedhandler.replay.sender_lines import MulticastLine
+from feedhandler.replay.captures.capture import Capture
+from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.playing.pipeline import Pipeline
+from feedhandler.replay.playing.player import Player
+from feedhandler.replay.playing.sender_lines import MulticastLine
 
 HOUR_NS = 3_600 * 10**9
 

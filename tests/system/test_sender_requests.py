@@ -16,11 +16,11 @@ import pytest
 from need_kit import absent
 
 from feedhandler.codecs.errors import ConfigError
-from feedhandler.replay.frame_headers import Destination
-from feedhandler.replay.frame_lines import open_frame_socket
-from feedhandler.replay.frame_sender import FrameSender
-from feedhandler.replay.sender import Progress, Sender
-from feedhandler.replay.sender_lines import open_multicast_sender
+from feedhandler.replay.playing.frame_headers import Destination
+from feedhandler.replay.playing.frame_lines import open_frame_socket
+from feedhandler.replay.playing.frame_sender import FrameSender
+from feedhandler.replay.playing.sender import Progress, Sender
+from feedhandler.replay.playing.sender_lines import open_multicast_sender
 
 AnySender = Sender | FrameSender
 #: How long a test waits for what must happen.

@@ -13,9 +13,9 @@ from feedhandler.characterise.tables import Table, Tables
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import characterise as ops
-from feedhandler.replay.profile import load_profile
-from feedhandler.replay.traffic import Traffic
-from feedhandler.replay.traffic_capture import ledger_path, write_capture
+from feedhandler.replay.generating.profile import load_profile
+from feedhandler.replay.generating.traffic import Traffic
+from feedhandler.replay.generating.traffic_capture import ledger_path, write_capture
 
 FEED = load_feed("euronext-utp-md")
 

@@ -9,7 +9,7 @@ from characterise_kit import Independent, write_session
 from feedhandler.characterise.growing import Offset, news, reach
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.codecs.errors import UsageError
-from feedhandler.replay.capture import Capture
+from feedhandler.replay.captures.capture import Capture
 
 pyspark = pytest.importorskip("pyspark")
 

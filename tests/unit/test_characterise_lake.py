@@ -17,7 +17,7 @@ from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import characterise as ops
 from feedhandler.ops import pipeline
-from feedhandler.replay.capture_writer import CaptureWriter
+from feedhandler.replay.captures.capture_writer import CaptureWriter
 
 UTP = "euronext-utp-md"
 

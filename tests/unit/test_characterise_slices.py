@@ -24,8 +24,8 @@ from feedhandler.characterise.tables import tables_of
 from feedhandler.characterise.tally import Tally
 from feedhandler.codecs import scanner
 from feedhandler.codecs.errors import PeerError, UsageError
-from feedhandler.replay.capture import Capture
-from feedhandler.replay.capture_writer import CaptureWriter
+from feedhandler.replay.captures.capture import Capture
+from feedhandler.replay.captures.capture_writer import CaptureWriter
 
 UTP = Request("euronext-utp-md")
 

@@ -13,7 +13,7 @@ from feedhandler.characterise.planning import exact_slices
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.characterise.tables import tables_of
 from feedhandler.characterise.zstd_frames import FramedFile, frames_of
-from feedhandler.replay.capture import Capture
+from feedhandler.replay.captures.capture import Capture
 
 UTP = Request("euronext-utp-md")
 CODEC = pyarrow.Codec("zstd")

@@ -8,7 +8,7 @@ import typer
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import arguments
 from feedhandler.ops.arguments import LineAddress
-from feedhandler.replay.pace import Pace, PaceKind
+from feedhandler.replay.playing.pace import Pace, PaceKind
 
 
 @pytest.mark.parametrize(

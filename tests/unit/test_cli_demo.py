@@ -10,8 +10,8 @@ from feedhandler.ops.console import ExitCode
 from feedhandler.ops.demo import FEED, Demo, Options, Verdict, free_ports
 from feedhandler.ops.demo_view import PlainView, Rates, Row, milliseconds, table
 from feedhandler.ops.receipts import Bookkeeper
-from feedhandler.replay.ledger import LedgerWriter, read_ledger
-from feedhandler.replay.ledger_check import CheckReport, Offender, Selection, check
+from feedhandler.replay.exchange.ledger import LedgerWriter, read_ledger
+from feedhandler.replay.exchange.ledger_check import CheckReport, Offender, Selection, check
 
 
 def snapshot(seconds: float, packets: int, messages: int) -> dict[str, Any]:

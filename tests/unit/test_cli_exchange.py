@@ -4,9 +4,9 @@ import pytest
 
 from feedhandler.config import loopback_lines, loopback_refresh_lines
 from feedhandler.ops.exchange import Options, _print_account, plan
-from feedhandler.replay.exchange import ExchangeResult
-from feedhandler.replay.generator_packets import SERVICES
-from feedhandler.replay.inject import FaultCounts
+from feedhandler.replay.exchange.exchange import ExchangeResult
+from feedhandler.replay.generating.generator_packets import SERVICES
+from feedhandler.replay.playing.inject import FaultCounts
 
 
 @pytest.mark.parametrize("port_base", [30_000, 44_000])

@@ -13,11 +13,11 @@ from feedhandler.cli import chosen
 from feedhandler.codecs import load_feed
 from feedhandler.ops.console import run_guarded
 from feedhandler.ops.generate import Options, run
-from feedhandler.replay.capture import Capture
-from feedhandler.replay.profile import load_profile
-from feedhandler.replay.traffic import Traffic
-from feedhandler.replay.traffic_capture import ledger_path, write_capture
-from feedhandler.replay.traffic_frames import RecordWriter
+from feedhandler.replay.captures.capture import Capture
+from feedhandler.replay.generating.profile import load_profile
+from feedhandler.replay.generating.traffic import Traffic
+from feedhandler.replay.generating.traffic_capture import ledger_path, write_capture
+from feedhandler.replay.generating.traffic_frames import RecordWriter
 
 FEED = load_feed("euronext-utp-md")
 SHORT = ["--rate", "4mbps", "--duration", "1s", "--seed", "3"]

@@ -15,7 +15,7 @@ from feedhandler.amqp.subscribing.inbox import Inbox, Message
 from feedhandler.codecs import UsageError, load_feed
 from feedhandler.ingest.ring import RecordKind
 from feedhandler.ops import decode, subscribe
-from feedhandler.replay.capture import Datagram
+from feedhandler.replay.captures.capture import Datagram
 
 FEED = load_feed("euronext-utp-md")
 #: 2026-11-20 10:00:00 UTC.

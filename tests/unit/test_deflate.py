@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feedhandler._compiled import load_interpreted
-from feedhandler.replay.deflate import BYTES_MAX, Deflater
+from feedhandler.replay.generating.deflate import BYTES_MAX, Deflater
 
-TWIN = load_interpreted("feedhandler.replay.deflate").Deflater()
+TWIN = load_interpreted("feedhandler.replay.generating.deflate").Deflater()
 COMPILED = Deflater()
 
 

@@ -3,9 +3,16 @@
 from collections import Counter
 
 from feedhandler._compiled import load_interpreted
-from feedhandler.replay.dice import AGAIN_NS_MAX, AGAIN_NS_MIN, PLACES, Crowd, Dice, places
+from feedhandler.replay.generating.dice import (
+    AGAIN_NS_MAX,
+    AGAIN_NS_MIN,
+    PLACES,
+    Crowd,
+    Dice,
+    places,
+)
 
-TWIN = load_interpreted("feedhandler.replay.dice")
+TWIN = load_interpreted("feedhandler.replay.generating.dice")
 
 
 def test_the_twins_draw_the_same() -> None:

@@ -5,9 +5,9 @@ import random
 import numpy as np
 import pytest
 
-from feedhandler.replay.exchange_blocks import BlockMaker, LineSet
-from feedhandler.replay.generator_packets import Outgoing
-from feedhandler.replay.inject import LineFaults
+from feedhandler.replay.exchange.exchange_blocks import BlockMaker, LineSet
+from feedhandler.replay.generating.generator_packets import Outgoing
+from feedhandler.replay.playing.inject import LineFaults
 
 DESTINATIONS = [{104: 0, 103: 1}, {104: 2, 103: 3}]
 

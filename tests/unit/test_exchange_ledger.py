@@ -7,8 +7,7 @@ import pytest
 
 from feedhandler.codecs import UsageError, load_feed
 from feedhandler.codecs.errors import ConfigError, PeerError
-from feedhandler.replay.generator import SessionGenerator
-from feedhandler.replay.ledger import (
+from feedhandler.replay.exchange.ledger import (
     BUFFER_RECORDS,
     RECORD,
     Ledger,
@@ -16,7 +15,8 @@ from feedhandler.replay.ledger import (
     RecordKind,
     read_ledger,
 )
-from feedhandler.replay.ledger_check import Offender, Selection, check, matches
+from feedhandler.replay.exchange.ledger_check import Offender, Selection, check, matches
+from feedhandler.replay.generating.generator import SessionGenerator
 
 FEED = load_feed("euronext-utp-md")
 SECOND = 1_000_000_000

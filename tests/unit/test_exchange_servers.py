@@ -3,10 +3,14 @@
 import pytest
 
 from feedhandler.codecs import load_feed
-from feedhandler.replay.exchange_plan import ExchangePlan
-from feedhandler.replay.exchange_refresh import Snapshot
-from feedhandler.replay.exchange_servers import SNAPSHOTS_WAITING_MAX, OfferedPackets, SnapshotDesk
-from feedhandler.replay.generator_packets import SERVICES, Outgoing
+from feedhandler.replay.exchange.exchange_plan import ExchangePlan
+from feedhandler.replay.exchange.exchange_refresh import Snapshot
+from feedhandler.replay.exchange.exchange_servers import (
+    SNAPSHOTS_WAITING_MAX,
+    OfferedPackets,
+    SnapshotDesk,
+)
+from feedhandler.replay.generating.generator_packets import SERVICES, Outgoing
 from feedhandler.retrans.protocol import RefreshReject
 
 FEED = load_feed("euronext-utp-md")

@@ -6,11 +6,11 @@ from datetime import date
 import pytest
 
 from feedhandler.codecs import UsageError, load_feed
-from feedhandler.replay.book import BUY, Order
-from feedhandler.replay.generator_market import Share
-from feedhandler.replay.generator_packets import header_packer
-from feedhandler.replay.generator_wire import MessageTime, Wire, clock, packer
-from feedhandler.replay.instruments import Kind, isin_of, listing
+from feedhandler.replay.generating.generator_market import Share
+from feedhandler.replay.generating.generator_packets import header_packer
+from feedhandler.replay.generating.generator_wire import MessageTime, Wire, clock, packer
+from feedhandler.replay.generating.instruments import Kind, isin_of, listing
+from feedhandler.replay.state.book import BUY, Order
 
 FEED = load_feed("euronext-utp-md")
 NOON_NS = 12 * 3_600_000_000_000 + 34 * 60_000_000_000 + 56_789_123_456

@@ -12,14 +12,14 @@ import dpkt
 import pytest
 
 from feedhandler._compiled import load_interpreted
-from feedhandler.replay import frame_headers
-from feedhandler.replay.capture_writer import internet_checksum, multicast_mac
-from feedhandler.replay.frame_headers import Destination, ones_sum
-from feedhandler.replay.frame_sender import payload_sum
+from feedhandler.replay.captures.capture_writer import internet_checksum, multicast_mac
+from feedhandler.replay.playing import frame_headers
+from feedhandler.replay.playing.frame_headers import Destination, ones_sum
+from feedhandler.replay.playing.frame_sender import payload_sum
 
 TWINS = {
     "compiled": frame_headers,
-    "interpreted": load_interpreted("feedhandler.replay.frame_headers"),
+    "interpreted": load_interpreted("feedhandler.replay.playing.frame_headers"),
 }
 #: Bytes around the headers in the room that they are changed in.
 MARGIN = 5

@@ -6,11 +6,11 @@ import msgspec
 import numpy as np
 import pytest
 
-from feedhandler.replay.book import BUY, SELL
-from feedhandler.replay.generator_books import FLAT, SHIFT, SILENT, SLOTS, quotient
-from feedhandler.replay.generator_tape import COLUMNS, ROOM
-from feedhandler.replay.market import Market
-from feedhandler.replay.traffic import Traffic
+from feedhandler.replay.generating.generator_books import FLAT, SHIFT, SILENT, SLOTS, quotient
+from feedhandler.replay.generating.generator_tape import COLUMNS, ROOM
+from feedhandler.replay.generating.traffic import Traffic
+from feedhandler.replay.state.book import BUY, SELL
+from feedhandler.replay.state.market import Market
 from tests.market_traffic_kit import FEED, MARKET
 
 QUOTES, ORDERS, TRADES = 2, 3, 1

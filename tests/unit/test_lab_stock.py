@@ -12,7 +12,7 @@ from feedhandler.lab import feeder
 from feedhandler.lab.feeder import Feeder
 from feedhandler.lab.replayer import generated
 from feedhandler.lab.stock import Stock, Stretch, stock_of
-from feedhandler.replay.sender_lines import MulticastLine
+from feedhandler.replay.playing.sender_lines import MulticastLine
 
 UTP = load_feed("euronext-utp-md")
 IEX = load_feed("iex-deep")

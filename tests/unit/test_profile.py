@@ -8,8 +8,8 @@ import pytest
 
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import ConfigError
-from feedhandler.replay.profile import FOLDER, built_in, load_profile
-from feedhandler.replay.profile_plan import mean_payload, midnight_ns, settings_of
+from feedhandler.replay.generating.profile import FOLDER, built_in, load_profile
+from feedhandler.replay.generating.profile_plan import mean_payload, midnight_ns, settings_of
 
 FEED = load_feed("euronext-utp-md")
 DAY = (FOLDER / "euronext-2011-03.json").read_text()

@@ -13,8 +13,8 @@ from feedhandler._compiled import load_interpreted
 from feedhandler.capture_blocks import section
 from feedhandler.ingest.ring import RecordKind, Ring
 from feedhandler.recorder_frames import sender_word
-from feedhandler.replay.capture import Capture, Datagram
-from feedhandler.replay.capture_writer import CaptureWriter
+from feedhandler.replay.captures.capture import Capture, Datagram
+from feedhandler.replay.captures.capture_writer import CaptureWriter
 
 TWINS = {
     "compiled": recorder_frames,

@@ -10,8 +10,8 @@ from market_kit import FEED, order, session
 
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
-from feedhandler.replay.generator_packets import ORDERS, SERVICES
-from feedhandler.replay.market import Market
+from feedhandler.replay.generating.generator_packets import ORDERS, SERVICES
+from feedhandler.replay.state.market import Market
 from feedhandler.retrans.refresh import (
     COUNTS,
     NEVER,

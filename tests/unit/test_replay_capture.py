@@ -15,12 +15,16 @@ import numpy as np
 import pytest
 
 from feedhandler.codecs.errors import PeerError, UsageError
-from feedhandler.replay import capture as capture_module
-from feedhandler.replay import capture_sources
-from feedhandler.replay.capture import CHUNK_BYTES, Capture, Datagram
-from feedhandler.replay.capture_writer import CaptureWriter, internet_checksum, multicast_mac
-from feedhandler.replay.frames import RECORD_BYTES_MAX, DatagramColumns, Skip, Status
-from feedhandler.replay.pcap import PcapScanner
+from feedhandler.replay.captures import capture as capture_module
+from feedhandler.replay.captures import capture_sources
+from feedhandler.replay.captures.capture import CHUNK_BYTES, Capture, Datagram
+from feedhandler.replay.captures.capture_writer import (
+    CaptureWriter,
+    internet_checksum,
+    multicast_mac,
+)
+from feedhandler.replay.captures.frames import RECORD_BYTES_MAX, DatagramColumns, Skip, Status
+from feedhandler.replay.captures.pcap import PcapScanner
 from tests.capture_kit import TWINS
 
 SEED = int(os.environ.get("FEEDHANDLER_SEED", "20240311"))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.replay.inject import Injector, LineFaults, LineSends
+from feedhandler.replay.playing.inject import Injector, LineFaults, LineSends
 
 SEED = int(os.environ.get("FEEDHANDLER_SEED", "7"))
 RERUN = f"FEEDHANDLER_SEED={SEED} pytest tests/unit/test_replay_inject.py"

@@ -3,8 +3,8 @@
 import pytest
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.replay.inject import LineFaults
-from feedhandler.replay.line_map import LineMap, mapped_lines, parse_map
+from feedhandler.replay.playing.inject import LineFaults
+from feedhandler.replay.playing.line_map import LineMap, mapped_lines, parse_map
 
 A, B, C = ("224.0.59.76", 11_076), ("224.0.59.204", 11_204), ("224.0.59.77", 11_077)
 UNICAST = ("10.0.0.1", 5_000)

@@ -9,12 +9,12 @@ import pytest
 
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
-from feedhandler.replay import merge as module
-from feedhandler.replay.capture import Capture, DatagramBatch
-from feedhandler.replay.capture_writer import CaptureWriter
-from feedhandler.replay.merge import DISORDER_NS, Merger, join_batches
-from feedhandler.replay.pipeline import Pipeline, first_time_ns
-from feedhandler.replay.selection import Selection, with_headers
+from feedhandler.replay.captures.capture import Capture, DatagramBatch
+from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.playing import merge as module
+from feedhandler.replay.playing.merge import DISORDER_NS, Merger, join_batches
+from feedhandler.replay.playing.pipeline import Pipeline, first_time_ns
+from feedhandler.replay.playing.selection import Selection, with_headers
 
 UTP = load_feed("euronext-utp-md")
 GROUP = ("239.1.1.1", 5_001)

@@ -17,13 +17,13 @@ from feedhandler.codecs import Feed, load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.scanner import parse_header
 from feedhandler.counters import ChannelCounter, LineCounter
-from feedhandler.replay import numbering as module
-from feedhandler.replay.capture import Capture, Datagram
-from feedhandler.replay.capture_writer import CaptureWriter
-from feedhandler.replay.numbering import Numbering
-from feedhandler.replay.pipeline import Pipeline
-from feedhandler.replay.selection import LeftOut, Selection
-from feedhandler.replay.timeline import LONE_DISTANCE_NS, Timeline
+from feedhandler.replay.captures.capture import Capture, Datagram
+from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.playing import numbering as module
+from feedhandler.replay.playing.numbering import Numbering
+from feedhandler.replay.playing.pipeline import Pipeline
+from feedhandler.replay.playing.selection import LeftOut, Selection
+from feedhandler.replay.playing.timeline import LONE_DISTANCE_NS, Timeline
 
 UTP, IEX = load_feed("euronext-utp-md"), load_feed("iex-deep")
 GROUPS = ("239.1.1.1", "239.1.2.1")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.replay.pace import Pace, PaceKind, Schedule, parse_pace
+from feedhandler.replay.playing.pace import Pace, PaceKind, Schedule, parse_pace
 
 DAY_NS = 86_400 * 10**9
 START_NS = 1_700_000_000_123_456_789

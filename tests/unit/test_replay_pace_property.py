@@ -13,7 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from feedhandler.replay.pace import FRAME_BYTES_MIN, FRAME_OVERHEAD_BYTES, Pace, PaceKind, Schedule
+from feedhandler.replay.playing.pace import (
+    FRAME_BYTES_MIN,
+    FRAME_OVERHEAD_BYTES,
+    Pace,
+    PaceKind,
+    Schedule,
+)
 
 MONTH_NS = 30 * 86_400 * 10**9
 RATES = some.one_of(

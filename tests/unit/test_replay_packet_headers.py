@@ -9,11 +9,11 @@ import pytest
 from feedhandler._compiled import load_interpreted
 from feedhandler.codecs import BadPacket, Feed, Packet, list_feeds, load_feed
 from feedhandler.codecs.kinds import Reject
-from feedhandler.replay import packet_headers as compiled
+from feedhandler.replay.playing import packet_headers as compiled
 
 TWINS = {
     "compiled": compiled,
-    "interpreted": load_interpreted("feedhandler.replay.packet_headers"),
+    "interpreted": load_interpreted("feedhandler.replay.playing.packet_headers"),
 }
 FEEDS = [load_feed(name) for name in list_feeds()]
 

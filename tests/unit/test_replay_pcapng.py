@@ -10,11 +10,11 @@ import pyarrow
 import pytest
 
 from feedhandler.codecs.errors import PeerError
-from feedhandler.replay import capture as capture_module
-from feedhandler.replay.capture import Capture
-from feedhandler.replay.capture_writer import CaptureWriter
-from feedhandler.replay.frames import Skip, Status
-from feedhandler.replay.pcapng import INTERFACES_MAX, Damage
+from feedhandler.replay.captures import capture as capture_module
+from feedhandler.replay.captures.capture import Capture
+from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.captures.frames import Skip, Status
+from feedhandler.replay.captures.pcapng import INTERFACES_MAX, Damage
 from tests.capture_kit import TWINS, PcapngBytes
 
 SEED = int(os.environ.get("FEEDHANDLER_SEED", "20240311"))

@@ -9,12 +9,12 @@ import pytest
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.kinds import Reject
-from feedhandler.replay.capture import Capture
-from feedhandler.replay.capture_writer import CaptureWriter
-from feedhandler.replay.moments import Moment, check_zone, moment_text, parse_moment
-from feedhandler.replay.packet_headers import read_headers
-from feedhandler.replay.pipeline import Pipeline, endpoints, first_time_ns
-from feedhandler.replay.selection import (
+from feedhandler.replay.captures.capture import Capture
+from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.playing.moments import Moment, check_zone, moment_text, parse_moment
+from feedhandler.replay.playing.packet_headers import read_headers
+from feedhandler.replay.playing.pipeline import Pipeline, endpoints, first_time_ns
+from feedhandler.replay.playing.selection import (
     LeftOut,
     Selection,
     Selector,

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from feedhandler.codecs import Feed, load_feed
-from feedhandler.replay.capture import Capture, DatagramBatch
-from feedhandler.replay.capture_writer import CaptureWriter
-from feedhandler.replay.stamps import Stamper, Stamps
+from feedhandler.replay.captures.capture import Capture, DatagramBatch
+from feedhandler.replay.captures.capture_writer import CaptureWriter
+from feedhandler.replay.playing.stamps import Stamper, Stamps
 
 SECOND = 10**9
 UTP, IEX = load_feed("euronext-utp-md"), load_feed("iex-deep")

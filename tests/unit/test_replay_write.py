@@ -16,12 +16,12 @@ from feedhandler import cli
 from feedhandler._compiled import load_interpreted
 from feedhandler.codecs import load_feed
 from feedhandler.ops.console import ExitCode, run_guarded
-from feedhandler.replay import block_records as compiled
-from feedhandler.replay.capture import Capture, Datagram
-from feedhandler.replay.capture_writer import CaptureWriter, frame_headers
-from feedhandler.replay.frame_headers import Destination
-from feedhandler.replay.player_blocks import Block
-from feedhandler.replay.player_source import Chunk
+from feedhandler.replay.captures.capture import Capture, Datagram
+from feedhandler.replay.captures.capture_writer import CaptureWriter, frame_headers
+from feedhandler.replay.playing import block_records as compiled
+from feedhandler.replay.playing.frame_headers import Destination
+from feedhandler.replay.playing.player_blocks import Block
+from feedhandler.replay.playing.player_source import Chunk
 
 SECOND = 10**9
 START_NS = 1_763_625_600 * SECOND
@@ -258,7 +258,10 @@ def test_the_page_about_replaying_names_every_option() -> None:
 
 # -- records, byte by byte ------------------------------------------------------------------
 
-TWINS = {"compiled": compiled, "interpreted": load_interpreted("feedhandler.replay.block_records")}
+TWINS = {
+    "compiled": compiled,
+    "interpreted": load_interpreted("feedhandler.replay.playing.block_records"),
+}
 
 
 @pytest.fixture(params=TWINS)
@@ -266,7 +269,7 @@ def twin(request: pytest.FixtureRequest) -> ModuleType:
     module = TWINS[request.param]
     if request.param == "interpreted":
         vars(module)["HeaderChanges"] = load_interpreted(
-            "feedhandler.replay.frame_headers"
+            "feedhandler.replay.playing.frame_headers"
         ).HeaderChanges
     return module
 

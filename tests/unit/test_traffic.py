@@ -13,12 +13,12 @@ import pytest
 
 from feedhandler.codecs import PacketKind
 from feedhandler.codecs.errors import UsageError
-from feedhandler.replay.book import BUY, SELL
-from feedhandler.replay.generator_packets import PACKET_BYTES_MAX, SERVICES
-from feedhandler.replay.generator_tape import REALTIME
-from feedhandler.replay.market import Market
-from feedhandler.replay.profile import load_profile
-from feedhandler.replay.traffic import Traffic, packets
+from feedhandler.replay.generating.generator_packets import PACKET_BYTES_MAX, SERVICES
+from feedhandler.replay.generating.generator_tape import REALTIME
+from feedhandler.replay.generating.profile import load_profile
+from feedhandler.replay.generating.traffic import Traffic, packets
+from feedhandler.replay.state.book import BUY, SELL
+from feedhandler.replay.state.market import Market
 from tests.market_traffic_kit import FEED, MARKET, packets_of, sent, stretch
 
 SEEDS = [1, random.randrange(1 << 30)]
@@ -205,7 +205,7 @@ compiled.PURE_MODE = {name: path for name, path in compiled.PURE_MODE.items()
                       if name.split(".")[-1].split("_")[0] in OWN}
 compiled.prefer_interpreted()
 from tests.unit.test_traffic import SMALL, digest, morning, stretch
-import feedhandler.replay.generator_flow as flow
+import feedhandler.replay.generating.generator_flow as flow
 assert flow.__file__.endswith(".py"), flow.__file__
 print(digest(stretch(11, **SMALL)), digest(morning()))
 """

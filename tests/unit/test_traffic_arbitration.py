@@ -9,9 +9,9 @@ from feedhandler.codecs.scanner import PacketHeader
 from feedhandler.ingest.arbitration import Arbiter
 from feedhandler.ingest.ring import RecordKind, Ring
 from feedhandler.ingest.settings import ArbitrationSettings
-from feedhandler.replay.generator_packets import SERVICES
-from feedhandler.replay.generator_tape import CHANNELS, REALTIME
-from feedhandler.replay.traffic import Traffic
+from feedhandler.replay.generating.generator_packets import SERVICES
+from feedhandler.replay.generating.generator_tape import CHANNELS, REALTIME
+from feedhandler.replay.generating.traffic import Traffic
 from tests.market_traffic_kit import FEED, stretch
 
 MS = 1_000_000

@@ -10,11 +10,11 @@ import json
 import numpy as np
 import pytest
 
-from feedhandler.replay import generator_flow
-from feedhandler.replay.generator_tape import REALTIME
-from feedhandler.replay.profile import Profile, load_profile, seconds_of
-from feedhandler.replay.traffic import Traffic
-from feedhandler.replay.traffic_ledger import TrafficLedger
+from feedhandler.replay.generating import generator_flow
+from feedhandler.replay.generating.generator_tape import REALTIME
+from feedhandler.replay.generating.profile import Profile, load_profile, seconds_of
+from feedhandler.replay.generating.traffic import Traffic
+from feedhandler.replay.generating.traffic_ledger import TrafficLedger
 from tests.market_traffic_kit import FEED, MARKET
 
 DAY = load_profile("euronext-2011-03")

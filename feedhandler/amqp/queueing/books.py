@@ -18,7 +18,7 @@ from feedhandler.amqp.queueing.shortfall import BOOKS_BEGIN, BOOKS_END, Shortfal
 from feedhandler.codecs import Feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import pack_messages
-from feedhandler.replay.market import Market
+from feedhandler.replay.state.market import Market
 from feedhandler.retrans.snapshots import PACKET_BYTES_MAX, PacketFramer
 
 #: Books sent between one pair of marks: about so many bytes of orders, and one book at least, so

@@ -1,0 +1,1 @@
+"""Recordings: reading and writing capture files, and the datagrams in them."""

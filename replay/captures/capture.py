@@ -1,0 +1,321 @@
+"""Captures as a stream of UDP datagrams: pcap and pcapng, plain, gzipped or zstd.
+
+`Capture(path)` looks at the file's first bytes, not at its name, and refuses what is no capture
+with one clear line. `batches()` yields datagrams by the thousand as columns over a chunk of the
+file; iterating the capture itself yields them one by one. Memory is bounded by `CHUNK_BYTES`
+however large the file is, compressed or not; a batch owns its bytes, so it may be kept.
+
+A capture that was cut short (a recorder killed, a copy interrupted) is read to its last whole
+record; `capture.truncation` then says after how many records and at which byte. A capture that
+is damaged in the middle raises `PeerError` after the datagrams before the damage.
+
+Times are integer nanoseconds. What was skipped and why stands in `capture.statistics`.
+The walks over the bytes are `pcap`'s and `pcapng`'s, inflating is `capture_sources`', writing is
+`capture_writer`'s.
+"""
+
+import dataclasses
+import functools
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from feedhandler.codecs.errors import PeerError, UsageError
+from feedhandler.replay.captures.capture_sources import ByteSource, open_source, read_up_to
+from feedhandler.replay.captures.frames import (
+    RECORD_BYTES_MAX,
+    DatagramColumns,
+    LinkType,
+    Skip,
+    Status,
+)
+from feedhandler.replay.captures.pcap import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, PcapScanner
+from feedhandler.replay.captures.pcapng import (
+    BLOCK_BYTES_MAX,
+    BYTE_ORDERS,
+    SECTION_MAGIC,
+    PcapngScanner,
+)
+from feedhandler.replay.playing.packet_headers import PacketHeaders
+
+#: Bytes of capture walked at a time: fits a second-level cache, and holds any single record.
+CHUNK_BYTES = 1 << 20
+#: Datagrams a batch at most; a chunk of very small datagrams becomes two batches.
+BATCH_DATAGRAMS_MAX = 8_192
+
+assert max(RECORD_BYTES_MAX + RECORD_HEADER_BYTES, BLOCK_BYTES_MAX) < CHUNK_BYTES
+
+#: Magic number as read little-endian: is the file big-endian, nanoseconds a tick.
+_PCAP_MAGICS = {
+    0xA1B2C3D4: (False, 1_000),
+    0xA1B23C4D: (False, 1),
+    0xD4C3B2A1: (True, 1_000),
+    0x4D3CB2A1: (True, 1),
+}
+
+#: The columns of a `DatagramBatch` that have a row a datagram.
+COLUMNS = (
+    "time_ns",
+    "source",
+    "destination",
+    "source_port",
+    "destination_port",
+    "offset",
+    "length",
+    "frame_offset",
+    "frame_length",
+    "interface",
+    "link_type",
+)
+
+Scanner = PcapScanner | PcapngScanner
+
+
+class Datagram(NamedTuple):
+    """One UDP datagram of a capture: when, to which group and port, from whom, what."""
+
+    time_ns: int
+    group: str
+    port: int
+    source: str
+    payload: bytes
+
+
+@functools.lru_cache(maxsize=4_096)
+def address_text(address: int) -> str:
+    """An IPv4 address number as dotted text."""
+    return socket.inet_ntoa(address.to_bytes(4, "big"))
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class DatagramBatch:
+    """Some consecutive datagrams of a capture, a numpy array per column over shared bytes.
+
+    `data` u8: the bytes; `offset`, `length` u32: where each payload lies in them; `time_ns`
+    int64; `source`, `destination` u32 IPv4 numbers; `source_port`, `destination_port` u16;
+    `frame_offset`, `frame_length` u32: the same of the whole frame, as captured; `interface` u16:
+    which of the capture's interfaces saw it (pcapng), else 0; `link_type` u16: the frame's
+    `LinkType`.
+
+    On the way to a player more may be added: `headers`, the feed's packet headers, a row a
+    datagram; `moved_ns`, by how much `time_ns` differs from the recorded times; and `pass_number`,
+    counted from 1, of a loop.
+    """
+
+    data: np.ndarray[Any, Any]
+    time_ns: np.ndarray[Any, Any]
+    source: np.ndarray[Any, Any]
+    destination: np.ndarray[Any, Any]
+    source_port: np.ndarray[Any, Any]
+    destination_port: np.ndarray[Any, Any]
+    offset: np.ndarray[Any, Any]
+    length: np.ndarray[Any, Any]
+    frame_offset: np.ndarray[Any, Any]
+    frame_length: np.ndarray[Any, Any]
+    interface: np.ndarray[Any, Any]
+    link_type: np.ndarray[Any, Any]
+    headers: PacketHeaders | None = None
+    moved_ns: int = 0
+    pass_number: int = 1
+
+    def __len__(self) -> int:
+        return len(self.time_ns)
+
+    def take(self, rows: Any) -> "DatagramBatch":
+        """The datagrams that a mask, an index array or a slice names, over the same bytes."""
+        columns = {name: getattr(self, name)[rows] for name in COLUMNS}
+        headers = None if self.headers is None else self.headers.take(rows)
+        return dataclasses.replace(self, headers=headers, **columns)
+
+    def payload(self, position: int) -> bytes:
+        """The payload of one datagram, copied."""
+        start = int(self.offset[position])
+        return self.data[start : start + int(self.length[position])].tobytes()
+
+    def datagrams(self) -> Iterator[Datagram]:
+        """The batch's datagrams one by one."""
+        data = self.data.data
+        columns = (self.time_ns, self.destination, self.destination_port, self.source)
+        places = (self.offset, self.length)
+        for time_ns, group, port, source, start, length in zip(
+            *(column.tolist() for column in columns + places), strict=True
+        ):
+            payload = bytes(data[start : start + length])
+            yield Datagram(time_ns, address_text(group), port, address_text(source), payload)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Truncation:
+    """Where a capture was cut short: after `records` whole records, at byte `offset`.
+
+    `offset` counts the capture's own bytes (before compression); `reason` says what was cut.
+    """
+
+    records: int
+    offset: int
+    reason: str
+
+    def __str__(self) -> str:
+        return f"cut short after {self.records:,} records, at byte {self.offset:,}: {self.reason}"
+
+
+@dataclasses.dataclass(slots=True)
+class CaptureStatistics:
+    """What a pass over a capture met: whole records, datagrams, and what was no datagram.
+
+    Of pcapng also: the packets that had no time of their own, and the names of the interfaces of
+    the latest section.
+    """
+
+    records: int = 0
+    datagrams: int = 0
+    cut_payloads: int = 0
+    untimed: int = 0
+    interfaces: tuple[str, ...] = ()
+    skipped: dict[Skip, int] = dataclasses.field(default_factory=dict)
+
+
+class Capture:
+    """A capture file; see the module's text. Raises `UsageError` or `PeerError` on opening.
+
+    Each call of `batches()` and each iteration is a new pass from the beginning; `statistics`
+    and `truncation` tell of the latest pass.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self.statistics = CaptureStatistics()
+        self.truncation: Truncation | None = None
+        source, self._header, self.format = self._open()
+        source.close()
+        self._scanner()
+        self._source: ByteSource | None = None
+
+    def __iter__(self) -> Iterator[Datagram]:
+        for batch in self.batches():
+            yield from batch.datagrams()
+
+    @property
+    def share_done(self) -> float:
+        """How much of the file the running pass has read, 0.0 to 1.0."""
+        return self._source.share_done() if self._source else 0.0
+
+    def batches(self) -> Iterator[DatagramBatch]:
+        """The capture's datagrams in batches, from the beginning.
+
+        Raises `PeerError` at a record that claims an impossible length, after all before it.
+        """
+        self.statistics = CaptureStatistics()
+        self.truncation = None
+        source, _, _ = self._open()
+        self._source = source
+        try:
+            yield from self._walk(source)
+        finally:
+            source.close()
+
+    def _walk(self, source: ByteSource) -> Iterator[DatagramBatch]:
+        scanner = self._scanner()
+        # What was read to tell the format: a pcap's header is done with, a pcapng's is its first
+        # block's.
+        rest = np.frombuffer(self._header if self.format == "pcapng" else b"", np.uint8)
+        offset = len(self._header) - len(rest)  # in the capture's bytes, of the chunk's start
+        while True:
+            chunk = np.empty(CHUNK_BYTES, np.uint8)
+            chunk[: len(rest)] = rest
+            filled = len(rest) + source.readinto(chunk.data[len(rest) :])
+            if filled == len(rest):
+                break
+            position = 0
+            while True:
+                columns = DatagramColumns(BATCH_DATAGRAMS_MAX)
+                position = scanner.scan(chunk.data, position, filled, columns)
+                self._count(scanner, columns.count)
+                if columns.count:
+                    yield filled_batch(chunk, columns)
+                if scanner.status != Status.FULL:
+                    break
+            if scanner.status == Status.DAMAGED:
+                raise PeerError(
+                    f"{self.path}: damaged at byte {offset + position:,}, after "
+                    f"{scanner.records:,} records: {scanner.damage}",
+                    "record or fetch the capture again",
+                )
+            rest = chunk[position:filled]
+            offset += position
+        if len(rest) or source.cut:
+            reason = "the file has no end mark" if source.cut else "the last record is not whole"
+            self.truncation = Truncation(scanner.records, offset, reason)
+
+    def _count(self, scanner: Scanner, datagrams: int) -> None:
+        statistics = self.statistics
+        statistics.records = scanner.records
+        statistics.datagrams += datagrams
+        statistics.cut_payloads = scanner.frames.cut_payloads
+        statistics.skipped = scanner.frames.skipped()
+        if isinstance(scanner, PcapngScanner):
+            statistics.untimed = scanner.untimed
+            statistics.interfaces = tuple(scanner.interfaces)
+
+    def _open(self) -> tuple[ByteSource, bytes, str]:
+        """The file's bytes, those that were read already, and the format's name."""
+        try:
+            source = open_source(self.path)
+            header = read_up_to(source, len(SECTION_MAGIC))
+        except OSError as error:
+            raise UsageError(
+                f"cannot read capture {self.path}: {error.strerror}", "check path and rights"
+            ) from None
+        if header == SECTION_MAGIC:
+            return source, header + read_up_to(source, 8), "pcapng"
+        header += read_up_to(source, FILE_HEADER_BYTES - len(header))
+        if len(header) < FILE_HEADER_BYTES:
+            source.close()
+            raise PeerError(
+                f"{self.path} is not a capture: it ends after {len(header)} bytes",
+                "give a pcap or pcapng file, plain, gzipped or zstd",
+            )
+        return source, header, "pcap"
+
+    def _scanner(self) -> Scanner:
+        """What walks this file. Raises `PeerError` for what is no capture that is understood."""
+        if self.format == "pcapng":
+            if self._header[8:] not in BYTE_ORDERS:
+                raise PeerError(
+                    f"{self.path} is not a usable pcapng capture: its byte order cannot be told",
+                    "record or fetch the capture again",
+                )
+            return PcapngScanner()
+        return pcap_scanner(self._header, str(self.path))
+
+
+def pcap_scanner(header: bytes, name: str) -> PcapScanner:
+    """What walks the records of a classic capture that begins with these `FILE_HEADER_BYTES`.
+
+    Raises `PeerError`, which calls the file `name`, for what is no capture or not understood.
+    """
+    magic = int.from_bytes(header[:4], "little")
+    if magic not in _PCAP_MAGICS:
+        raise PeerError(
+            f"{name} is not a capture: it begins with {header[:4].hex(' ')}",
+            "give a pcap or pcapng file, plain, gzipped or zstd",
+        )
+    big_endian, tick_ns = _PCAP_MAGICS[magic]
+    # The upper half may tell of a frame check sequence; captures keep it behind the frame.
+    number = int.from_bytes(header[20:24], "big" if big_endian else "little") & 0xFFFF
+    if number not in list(LinkType):
+        raise PeerError(
+            f"{name}: link type {number} is not understood",
+            "Ethernet, raw IPv4 and Linux cooked captures are",
+        )
+    return PcapScanner(big_endian, tick_ns, number)
+
+
+def filled_batch(chunk: np.ndarray[Any, Any], columns: DatagramColumns) -> DatagramBatch:
+    """The rows of `columns` that a scanner has filled, over the bytes that it walked."""
+    arrays = {name: column[: columns.count] for name, column in columns.arrays.items()}
+    return DatagramBatch(chunk, **cast(dict[str, Any], arrays))

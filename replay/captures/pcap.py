@@ -1,0 +1,120 @@
+"""From the bytes of a classic pcap file to UDP payloads, as columns: no I/O, compiled.
+
+`PcapScanner` is given the file's header once and then chunks of the bytes that follow it. Each
+call of `scan` walks the complete records of a chunk and fills `DatagramColumns`; what is left of
+an incomplete record at the end is the caller's to keep and to put before the next chunk. Times
+are integer nanoseconds whatever the file's resolution, byte order is the file's own.
+
+A record that claims more than `RECORD_BYTES_MAX` means that the file is damaged: there is no way
+to find the next record, so scanning stops there and says so.
+
+What a frame holds is `frames`' to say; opening, decompressing and reading files is `capture`'s.
+"""
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.feedhandler.replay.captures.frames import (
+        DAMAGED,
+        FULL,
+        NEED_DATA,
+        DatagramColumns,
+        FrameReader,
+        read_u32,
+    )
+else:
+    from feedhandler.replay.captures.frames import DatagramColumns, FrameReader, Status, read_u32
+
+    NEED_DATA, FULL, DAMAGED = (int(each) for each in Status)
+
+from feedhandler.replay.captures.frames import RECORD_BYTES_MAX
+
+#: The length of the file header, and of the header before each record.
+FILE_HEADER_BYTES = 24
+RECORD_HEADER_BYTES = 16
+
+_RECORD_HEADER = cython.declare(cython.Py_ssize_t, RECORD_HEADER_BYTES)
+_RECORD_MAX = cython.declare(cython.Py_ssize_t, RECORD_BYTES_MAX)
+
+
+@cython.cclass
+class PcapScanner:
+    """Walks the records of one capture; see the module's text.
+
+    `big_endian`: the file's byte order. `tick_ns`: nanoseconds a unit of the time's fraction.
+    `records` counts all records passed; `frames` has what became of their frames.
+    """
+
+    frames = cython.declare(FrameReader, visibility="readonly")
+    records = cython.declare(cython.longlong, visibility="readonly")
+    status = cython.declare(cython.int, visibility="readonly")
+    _big_endian: cython.bint
+    _tick_ns: cython.longlong
+    _link_type: cython.int
+
+    def __init__(self, big_endian: bool, tick_ns: int, link_type: int) -> None:
+        self._big_endian = big_endian
+        self._tick_ns = tick_ns
+        self._link_type = link_type
+        self.frames = FrameReader()
+        self.records = 0
+        self.status = NEED_DATA
+
+    @property
+    def damage(self) -> str:
+        """What is wrong at the place where `scan` stopped, where the capture is damaged."""
+        return f"a record claims more than {RECORD_BYTES_MAX:,} bytes"
+
+    def scan(
+        self,
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        columns: DatagramColumns,
+    ) -> cython.Py_ssize_t:
+        """Append the datagrams of the whole records in `data[start:end]` to `columns`.
+
+        Returns the offset of the first record not taken; `status` says why it stopped there.
+        Raises `IndexError` for `start` or `end` outside `data`, or past what a u32 offset holds.
+        """
+        if start < 0 or end > len(data) or start > end or end > 0xFFFF_FFFF:
+            raise IndexError("start and end must lie within data, and below 4 GiB")
+        position: cython.Py_ssize_t
+        with cython.nogil:
+            position = self._scan(data, start, end, columns)
+        return position
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _scan(
+        self,
+        data: cython.const_uchar[::1],
+        start: cython.Py_ssize_t,
+        end: cython.Py_ssize_t,
+        columns: DatagramColumns,
+    ) -> cython.Py_ssize_t:
+        position: cython.Py_ssize_t = start
+        captured: cython.Py_ssize_t
+        time_ns: cython.longlong
+        while True:
+            self.status = NEED_DATA
+            if position + _RECORD_HEADER > end:
+                return position
+            time_ns = read_u32(data, position, self._big_endian) * 1_000_000_000
+            time_ns += read_u32(data, position + 4, self._big_endian) * self._tick_ns
+            captured = read_u32(data, position + 8, self._big_endian)
+            if captured > _RECORD_MAX:
+                self.status = DAMAGED
+                return position
+            if position + _RECORD_HEADER + captured > end:
+                return position
+            if columns.count == columns.capacity:
+                self.status = FULL
+                return position
+            position += _RECORD_HEADER
+            self.frames.take(
+                self._link_type, data, position, position + captured, time_ns, 0, columns
+            )
+            self.records += 1
+            position += captured

@@ -1,0 +1,1 @@
+"""The simulated exchange in real time, and the ledgers that check what became of its messages."""

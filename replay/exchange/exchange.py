@@ -1,0 +1,363 @@
+"""A simulated exchange: a generated UTP-MD session, sent in real time on lines A and B.
+
+`Exchange.run` draws packets from a `SessionGenerator` a step ahead of time, notes each in the
+ledger, gives it to both lines with their faults, and hands blocks to a thread that sends them on
+schedule without the GIL. Generation runs `AHEAD_BLOCKS` steps ahead, so a slow step delays
+nothing; more it never does, so stopping takes no longer than that.
+
+What the lines lose can be had from the servers, where the plan has them (`exchange_servers`, a
+thread of its own): the retransmission server has every packet that has been due, the refresh
+server has snapshots sent, on refresh lines A and B, of the state that the exchange keeps
+(`exchange_refresh`); they are sent in turn without being asked for as well.
+
+A run ends after `seconds`, or by `stop()`, or by SIGTERM or SIGINT where it handles signals:
+the step under way and what was generated ahead are sent, then the close of the session (every
+service once more, without faults, so that a loss just before the end shows), then heartbeats;
+the ledger is complete, and `run` returns as usual. After its full time it still sends heartbeats
+and serves for a while, as long as clients ask (`linger_s` at most).
+
+The ledger lists what the exchange published: what the lines lose on the way is in it.
+"""
+
+import contextlib
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from feedhandler.codecs import Feed, load_feed
+from feedhandler.replay.exchange.exchange_blocks import Block, BlockMaker, LineSet
+from feedhandler.replay.exchange.exchange_plan import (
+    FEED_NAME,
+    LINES,
+    ExchangePlan,
+    ExchangeProgress,
+    ExchangeResult,
+)
+from feedhandler.replay.exchange.exchange_refresh import RefreshFlow
+from feedhandler.replay.exchange.exchange_servers import REFRESH, RETRANSMISSION, ExchangeServers
+from feedhandler.replay.exchange.ledger import LedgerWriter
+from feedhandler.replay.generating.generator import SessionGenerator
+from feedhandler.replay.generating.generator_packets import ORDERS, SERVICES, Outgoing
+from feedhandler.replay.playing.sender import Progress, Sender
+from feedhandler.replay.playing.sender_lines import MulticastLine, OpenLines, open_lines
+from feedhandler.replay.state.market import Market
+from feedhandler.retrans.snapshots import SnapshotCutter
+
+__all__ = ["Exchange", "ExchangePlan", "ExchangeProgress", "ExchangeResult"]
+
+#: Simulated time of a step, and how many steps are generated ahead of the sender.
+STEP_NS, AHEAD_BLOCKS = 50_000_000, 5
+#: From the first block being ready to the first packet, so that it is not late already.
+START_LEAD_NS = 20_000_000
+#: After the end, servers wait this long for a further question.
+QUIET_NS = 1_000_000_000
+#: What makes the refresh lines' seed another one than the lines'.
+REFRESH_SEED = 0x5EED
+#: How often the generating thread looks whether the sender has ended.
+POLL_S = 0.05
+PROGRESS_INTERVAL_S = 0.25
+#: The sending thread waits for the GIL between blocks: so long at most.
+SWITCH_INTERVAL_S = 0.0005
+
+OnProgress = Callable[[ExchangeProgress], object]
+
+
+class Exchange:
+    """One run of a plan.
+
+    Raises `ConfigError` for an interface, a server's port or a ledger that cannot be used.
+    `retransmission_port` and `refresh_port` are where its servers listen; 0 where it has none.
+    """
+
+    def __init__(self, plan: ExchangePlan, feed: Feed | None = None) -> None:
+        self.plan = plan
+        self._feed = feed = feed or load_feed(FEED_NAME)
+        day, self._opening_ns = plan.moment(feed)
+        self.generator = SessionGenerator(
+            feed,
+            plan.seed,
+            instruments=plan.instruments,
+            messages_per_s=plan.messages_per_s,
+            heartbeat_ns=plan.heartbeat_ms * 1_000_000,
+            day=day,
+            opening_ns=self._opening_ns,
+        )
+        self._stop = threading.Event()
+        self._packets = dict.fromkeys(SERVICES, 0)
+        self._messages = dict.fromkeys(SERVICES, 0)
+        self._withheld: tuple[int, int] | None = None
+        self._blocks: queue.Queue[Block | None] = queue.Queue(AHEAD_BLOCKS)
+        self._thread = threading.Thread(target=self._send, name="exchange-send", daemon=True)
+        self._ended = threading.Event()
+        self._error: BaseException | None = None
+        self._anchor_ns = 0
+        with contextlib.ExitStack() as opened:
+            self._open(opened)
+            self._opened = opened.pop_all()
+
+    def _open(self, opened: contextlib.ExitStack) -> None:
+        """Sockets, servers and ledger; `opened` closes them."""
+        plan = self.plan
+        lines = open_lines(list(self._lines()))
+        opened.callback(lines.close)
+        self._ledger = LedgerWriter(plan.ledger, self._feed) if plan.ledger else None
+        if self._ledger is not None:
+            opened.callback(self._ledger.close)
+        self._sender = Sender(lines.destinations)
+        self._sets = list(_line_sets(plan, lines))
+        self._maker = BlockMaker(self._sets)
+        self._servers: ExchangeServers | None = None
+        self._refresh = self._refresh_flow() if plan.refresh_s is not None else None
+        if plan.retransmission_port is not None or plan.refresh_port is not None:
+            self._servers = ExchangeServers(self._feed, plan, self._refresh, self._elapsed_ns)
+            opened.callback(self._servers.close)
+
+    def _lines(self) -> Iterator[MulticastLine]:
+        plan = self.plan
+        for number, name in enumerate(LINES):
+            live = {service: plan.address(name, service) for service in SERVICES}
+            yield MulticastLine(name, live, plan.interface, plan.faults[number])
+        for number, name in enumerate(LINES if plan.refresh_s is not None else ()):
+            refresh = {service: plan.refresh_address(name, service) for service in SERVICES}
+            faults = plan.refresh_faults[number]
+            yield MulticastLine(f"refresh {name}", refresh, plan.interface, faults)
+
+    def _refresh_flow(self) -> RefreshFlow:
+        return RefreshFlow(
+            self._feed,
+            Market(self._feed),
+            SnapshotCutter(self._feed),
+            cycle_ns=int((self.plan.refresh_s or 0) * 1e9),
+            heartbeat_ns=self.plan.heartbeat_ms * 1_000_000,
+            start_ns=self._opening_ns,
+        )
+
+    @property
+    def retransmission_port(self) -> int:
+        """The TCP port of the retransmission server; 0: there is none."""
+        return self._servers.ports.get(RETRANSMISSION, 0) if self._servers else 0
+
+    @property
+    def refresh_port(self) -> int:
+        """The TCP port of the refresh server; 0: there is none."""
+        return self._servers.ports.get(REFRESH, 0) if self._servers else 0
+
+    def stop(self) -> None:
+        """End the run in good order; from any thread or a signal handler."""
+        self._stop.set()
+
+    def run(
+        self, on_progress: OnProgress | None = None, *, handle_signals: bool = False
+    ) -> ExchangeResult:
+        """Send the session to its end. An exchange runs once.
+
+        `handle_signals` (in the main thread only): SIGTERM and SIGINT end the run in good order.
+        Raises `OSError` where the network refuses a packet.
+        """
+        with _signals(self._stop if handle_signals else None), _quick_switches(), self._opened:
+            try:
+                self._generate(on_progress)
+                self._put(None)
+                self._finish()
+            finally:
+                # After an orderly end the sender is gone already; after an error it must go.
+                self._sender.stop()
+                self._finish()
+        if self._error is not None:
+            raise self._error
+        return self._result()
+
+    def progress(self, closed: bool = False) -> ExchangeProgress:
+        """How far the run is, from any thread."""
+        counts = self._sender.progress
+        return ExchangeProgress(
+            elapsed_ns=max(0, self._elapsed_ns()),
+            packets=sum(self._packets.values()),
+            messages=sum(self._messages.values()),
+            sent=int(counts[Progress.SENT]),
+            lateness_max_ns=int(counts[Progress.LATENESS_MAX_NS]),
+            closed=closed,
+        )
+
+    def _elapsed_ns(self) -> int:
+        """Since the session's start, as the sender keeps time."""
+        return time.monotonic_ns() - self._anchor_ns if self._anchor_ns else 0
+
+    # Generating, in the caller's thread
+
+    def _generate(self, on_progress: OnProgress | None) -> None:
+        end_ns = int(self.plan.seconds * 1e9) or None
+        until_ns, reported_s = 0, time.monotonic()
+        while not self._stop.is_set() and (end_ns is None or until_ns < end_ns):
+            until_ns = min(until_ns + STEP_NS, end_ns or until_ns + STEP_NS)
+            if not self._hand_over(self.generator.step(until_ns), until_ns):
+                return
+            if on_progress is not None and time.monotonic() - reported_s >= PROGRESS_INTERVAL_S:
+                reported_s = time.monotonic()
+                on_progress(self.progress())
+        closing = self.generator.close(until_ns)
+        until_ns = closing[-1].due_ns
+        self._maker.finish(0)
+        if self._hand_over(closing, until_ns):
+            self._linger(until_ns, on_progress)
+            self._put(self._maker.last_block())
+
+    def _linger(self, until_ns: int, on_progress: OnProgress | None) -> None:
+        """Heartbeats and refreshes after the close, while somebody may still want something."""
+        closed_ns, deadline_ns = until_ns, until_ns + int(self.plan.linger_s * 1e9)
+        while until_ns < deadline_ns and self._wanted(closed_ns) and not self._stop.is_set():
+            if on_progress is not None and self._elapsed_ns() > closed_ns:
+                on_progress(self.progress(closed=True))
+                on_progress = None
+            until_ns += STEP_NS
+            if not self._hand_over(self.generator.rest(until_ns), until_ns):
+                return
+
+    def _wanted(self, closed_ns: int) -> bool:
+        """Whether clients may still ask for what was sent until the close."""
+        servers, refresh = self._servers, self._refresh
+        if servers is None:
+            return False
+        over_ns, quiet_ns = self._elapsed_ns() - closed_ns, servers.quiet_ns()
+        if over_ns <= 0:
+            return True
+        busy = refresh is not None and refresh.busy
+        return bool(servers.clients) and (busy or min(over_ns, quiet_ns) < QUIET_NS)
+
+    def _hand_over(self, packets: list[Outgoing], until_ns: int) -> bool:
+        """A step's packets to everybody concerned; False where the sender has ended."""
+        self._note(packets)
+        offered = self._without_hole(packets)
+        streams = [offered]
+        if self._refresh is not None:
+            self._refresh.apply(packets)
+            streams.append(self._refresh.step(until_ns, self.generator.next_sequences()))
+        if self._servers is not None:
+            self._servers.publish(offered)
+        return self._put(self._maker.block(streams, until_ns))
+
+    def _note(self, packets: list[Outgoing]) -> None:
+        for packet in packets:
+            self._packets[packet.service] += 1
+            self._messages[packet.service] += packet.messages
+            if self._ledger is not None and packet.messages:
+                self._ledger.sent(packet.packet)
+
+    def _without_hole(self, packets: list[Outgoing]) -> list[Outgoing]:
+        """The packets but for the one that nobody is to have."""
+        hole_s = self.plan.hole_s
+        if hole_s is None or self._withheld is not None:
+            return packets
+        for place, packet in enumerate(packets):
+            if packet.service == ORDERS and packet.messages and packet.due_ns >= hole_s * 1e9:
+                number = self._feed.decode_packet(packet.packet).sequence
+                self._withheld = (ORDERS, number)
+                return packets[:place] + packets[place + 1 :]
+        return packets
+
+    def _put(self, block: Block | None) -> bool:
+        """Hand a block over, waiting for room; False where the sender has ended.
+
+        Sending begins when the session is as far ahead as it may be, or has ended.
+        """
+        while not self._ended.is_set():
+            if not self._thread.is_alive() and (self._blocks.full() or block is None):
+                self._thread.start()
+            try:
+                self._blocks.put(block, timeout=POLL_S)
+                return True
+            except queue.Full:
+                continue
+        return False
+
+    def _finish(self) -> None:
+        """Wait until the sender has sent what it was handed."""
+        while self._thread.is_alive():
+            self._put(None)
+            self._thread.join(POLL_S)
+
+    # Sending, in a thread of its own
+
+    def _send(self) -> None:
+        try:
+            while (block := self._blocks.get()) is not None:
+                self._anchor_ns = self._anchor_ns or time.monotonic_ns() + START_LEAD_NS
+                which = block.offsets * 0
+                self._sender.send_block(
+                    [block.data],
+                    which,
+                    block.offsets,
+                    block.lengths,
+                    block.destinations,
+                    block.due_ns,
+                    self._anchor_ns,
+                )
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._ended.set()
+
+    def _result(self) -> ExchangeResult:
+        counts, refresh, seconds = self._sender.progress, self._refresh, self.plan.seconds
+        duration_ns = self._elapsed_ns()
+        names = [f"{kind}{name}" for kind in ("", "refresh ") for name in LINES]
+        faults = [counts for lines in self._sets for counts in lines.counts]
+        return ExchangeResult(
+            packets=dict(self._packets),
+            messages=dict(self._messages),
+            lines=dict(zip(names, faults, strict=False)),
+            next_sequences=self.generator.next_sequences(),
+            sent=int(counts[Progress.SENT]),
+            duration_ns=duration_ns,
+            lateness_max_ns=int(counts[Progress.LATENESS_MAX_NS]),
+            behind=int(counts[Progress.BEHIND]),
+            withheld=self._withheld,
+            snapshots={"cyclic": refresh.cyclic, "asked": refresh.asked} if refresh else {},
+            servers=self._servers.counts() if self._servers else {},
+            stopped=self._stop.is_set() and (not seconds or duration_ns < seconds * 1e9),
+        )
+
+
+def _line_sets(plan: ExchangePlan, lines: OpenLines) -> Iterator[LineSet]:
+    """The lines of the market data, then those of the refreshes where there are any."""
+
+    def numbers(line: int) -> dict[int, int]:
+        """The sender's destination number of each service."""
+        return {
+            service: int(lines.table[line, lines.channels.index(service)]) for service in SERVICES
+        }
+
+    yield LineSet(
+        [numbers(0), numbers(1)], plan.faults, plan.seed, plan.spare_shared, plan.together
+    )
+    if plan.refresh_s is not None:
+        # A seed of its own, so that the two kinds of lines do not lose in step.
+        yield LineSet([numbers(2), numbers(3)], plan.refresh_faults, plan.seed ^ REFRESH_SEED)
+
+
+@contextlib.contextmanager
+def _signals(stop: threading.Event | None) -> Iterator[None]:
+    """SIGTERM and SIGINT set `stop` while this lasts."""
+    if stop is None:
+        yield
+        return
+    numbers = (signal.SIGTERM, signal.SIGINT)
+    before = [signal.signal(number, lambda *_: stop.set()) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+@contextlib.contextmanager
+def _quick_switches() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)

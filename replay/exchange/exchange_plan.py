@@ -1,0 +1,129 @@
+"""What a simulated exchange is asked to do, and its account of what it did."""
+
+import time
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from pathlib import Path
+from zoneinfo import ZoneInfo
+
+from feedhandler.codecs import Feed
+from feedhandler.codecs.errors import UsageError
+from feedhandler.replay.playing.inject import FaultCounts, LineFaults
+from feedhandler.retrans.settings import ServerSettings
+
+FEED_NAME = "euronext-utp-md"
+LINES = ("A", "B")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangePlan:
+    """What an exchange sends, where, for how long, and what goes wrong on the way.
+
+    `seconds` 0: until stopped. `day` and `opening_ns` (after midnight, exchange time) date the
+    messages; without them it is the present time in the exchange's zone. Line A of service s is
+    `group_prefixes[0]`.(s - 100), port `base_ports[0]` + s; the refresh lines likewise. A server's
+    port of None is no server, of 0 any free port.
+    """
+
+    seed: int = 1
+    seconds: float = 0.0
+    messages_per_s: float = 20_000.0
+    instruments: int = 300
+    faults: tuple[LineFaults, LineFaults] = (LineFaults(), LineFaults())
+    #: The rate at which both lines lose the same packet.
+    together: float = 0.0
+    #: Never lose on B what was lost on A; what is lost together is lost all the same.
+    spare_shared: bool = False
+    #: So long after the start, one packet of orders is lost on both lines, and the
+    #: retransmission server does not have it either. None: never.
+    hole_s: float | None = None
+    ledger: Path | None = None
+    interface: str = "127.0.0.1"
+    heartbeat_ms: int = 1000
+    day: date | None = None
+    opening_ns: int | None = None
+    group_prefixes: tuple[str, str] = ("239.101.1", "239.101.2")
+    base_ports: tuple[int, int] = (30_000, 31_000)
+    #: Time between two unasked snapshots of a service; 0: only at request. None: no refresh lines.
+    refresh_s: float | None = None
+    refresh_faults: tuple[LineFaults, LineFaults] = (LineFaults(), LineFaults())
+    refresh_prefixes: tuple[str, str] = ("239.101.3", "239.101.4")
+    refresh_base_ports: tuple[int, int] = (32_000, 33_000)
+    #: Where the TCP servers listen.
+    host: str = "127.0.0.1"
+    retransmission_port: int | None = None
+    refresh_port: int | None = None
+    servers: ServerSettings = field(default_factory=ServerSettings)
+    #: After the session's end the servers stay this long at most, while clients still ask.
+    linger_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        for name in ("seconds", "linger_s", "hole_s", "refresh_s"):
+            value = getattr(self, name)
+            if value is not None and value < 0:
+                raise UsageError(f"{name} is {value}", "give 0 or more")
+        if self.seed < 0:
+            raise UsageError(f"a seed of {self.seed}", "seeds are not negative")
+        if self.refresh_port is not None and self.refresh_s is None:
+            raise UsageError("a refresh server without refresh lines", "give refresh_s, 0 or more")
+
+    def address(self, line: str, service: int) -> tuple[str, int]:
+        """Group and port of a service on line A or B."""
+        number = LINES.index(line)
+        group = f"{self.group_prefixes[number]}.{service - 100}"
+        return group, self.base_ports[number] + service
+
+    def refresh_address(self, line: str, service: int) -> tuple[str, int]:
+        """Group and port of a service on refresh line A or B."""
+        number = LINES.index(line)
+        group = f"{self.refresh_prefixes[number]}.{service - 100}"
+        return group, self.refresh_base_ports[number] + service
+
+    def moment(self, feed: Feed) -> tuple[date, int]:
+        """Trading day and nanoseconds after midnight at which the session starts."""
+        now_ns = time.time_ns()
+        now = datetime.fromtimestamp(now_ns // 1_000_000_000, ZoneInfo(feed.zone))
+        since_midnight_s = now.hour * 3600 + now.minute * 60 + now.second
+        opening_ns = since_midnight_s * 1_000_000_000 + now_ns % 1_000_000_000
+        return self.day or now.date(), opening_ns if self.opening_ns is None else self.opening_ns
+
+
+@dataclass(frozen=True, slots=True)
+class ExchangeProgress:
+    """How far a run is: `packets` and `messages` generated, `sent` datagrams on all lines.
+
+    `closed`: the session's close was sent, and only the servers still work.
+    """
+
+    elapsed_ns: int
+    packets: int
+    messages: int
+    sent: int
+    lateness_max_ns: int
+    closed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExchangeResult:
+    """A run's account.
+
+    `packets` and `messages` are by service, control packets among the packets; `lines` is what
+    each line's faults did (`A`, `B`, and where there are any `refresh A`, `refresh B`); `behind`
+    counts datagrams that left more than a millisecond late; `withheld` is the packet, as (service,
+    sequence number), that neither line nor the retransmission server had; `snapshots` counts
+    those cut in their turn (`cyclic`) and those that somebody asked for (`asked`); `servers` has
+    the TCP servers' own counts; `stopped` tells whether the run ended before its time.
+    """
+
+    packets: dict[int, int]
+    messages: dict[int, int]
+    lines: dict[str, FaultCounts]
+    next_sequences: dict[int, int]
+    sent: int
+    duration_ns: int
+    lateness_max_ns: int
+    behind: int
+    withheld: tuple[int, int] | None
+    snapshots: dict[str, int]
+    servers: dict[str, dict[str, int]]
+    stopped: bool

@@ -1,0 +1,208 @@
+"""Snapshots on the refresh lines: cyclically, and when somebody asks.
+
+`RefreshFlow` is sans-IO. It is fed with the session's packets, applies them to a `Market`, and
+answers, step by step, with the packets of the refresh channel that fall due: one channel a
+service, numbered from 1 like any other, with a sequence reset at its start and heartbeats while
+it is idle.
+
+A snapshot is cut at the end of a step, from the state after the last packet of that step; its
+LastSeqNum is that packet's number, and it leaves after that packet was due. So whoever applies it
+and goes on behind LastSeqNum has the exchange's own state. The packets of all snapshots leave one
+after another, `packets_per_s` at most, so that no receiver's socket overflows; a snapshot is not
+cut while more than `BACKLOG_NS` of earlier ones wait, and the services take turns: whoever was
+asked for first, then whoever's turn of the cycle has come.
+
+`request` may be called from any thread, the rest from one.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from feedhandler.codecs import Feed
+from feedhandler.codecs.errors import UsageError
+from feedhandler.replay.generating.generator_packets import SERVICES, Outgoing
+from feedhandler.retrans.protocol import RefreshReject
+
+#: Packets a second on each refresh line: a snapshot of a thousand packets takes a quarter second.
+PACKETS_PER_S = 4_000
+#: Earlier snapshots that may still wait to leave when another one is cut.
+BACKLOG_NS = 500_000_000
+#: Snapshots cut in one step at most, so that a step keeps within its time.
+CUTS_PER_STEP = 2
+DAY_MS = 86_400_000
+
+
+class State(Protocol):
+    """What a snapshot is taken of; `feedhandler.replay.state.market.Market` is one."""
+
+    def apply(self, packet: bytes) -> object:
+        """Take a packet of the session."""
+
+    def snapshot(self, service: int) -> list[bytes]:
+        """The messages that make up the service's present state."""
+
+
+class Cutter(Protocol):
+    """What packs it; `feedhandler.retrans.snapshots.SnapshotCutter` is one."""
+
+    def cut(
+        self, service: int, messages: Sequence[bytes], last: int, refresh_sequence: int,
+        send_time_ms: int,
+    ) -> list[bytes]:  # fmt: skip
+        """Packets of the refresh channel, between start and end of refresh."""
+
+
+class Snapshot(NamedTuple):
+    """One snapshot as cut: its packets leave from `due_ns` on, `gap_ns` apart."""
+
+    due_ns: int
+    gap_ns: int
+    service: int
+    last: int
+    packets: list[bytes]
+
+
+class RefreshFlow:
+    """The refresh channels of one session; see the module's text.
+
+    `cycle_ns` is the time between two unasked snapshots of a service, 0 for none; `start_ns` the
+    session's start, after midnight. `on_snapshot` is told of each one when it is cut.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        state: State,
+        cutter: Cutter,
+        *,
+        cycle_ns: int,
+        heartbeat_ns: int,
+        start_ns: int = 0,
+        packets_per_s: int = PACKETS_PER_S,
+        services: Sequence[int] = SERVICES,
+        on_snapshot: Callable[[Snapshot], object] | None = None,
+    ) -> None:
+        if cycle_ns < 0 or packets_per_s < 1:
+            raise UsageError(
+                f"refreshes every {cycle_ns} ns, {packets_per_s} packets/s", "use positive values"
+            )
+        self._feed, self._state, self._cutter = feed, state, cutter
+        self._cycle_ns, self._heartbeat_ns, self._start_ns = cycle_ns, heartbeat_ns, start_ns
+        self._gap_ns = 1_000_000_000 // packets_per_s
+        self.on_snapshot = on_snapshot
+        #: The number that the next packet cut, and the next one sent, carries.
+        self._cut_next = dict.fromkeys(services, 1)
+        self._sent_next = dict.fromkeys(services, 1)
+        self._last_sent_ns = dict.fromkeys(services, 0)
+        self._cycle_due_ns = {
+            service: (place + 1) * cycle_ns // len(services)
+            for place, service in enumerate(services)
+        }
+        self._requested: dict[int, None] = {}
+        self._waiting: deque[Outgoing] = deque()
+        self._free_ns = self._latest_ns = 0
+        self._begun = False
+        #: Snapshots cut so far: in their turn, and because somebody asked.
+        self.cyclic = self.asked = 0
+
+    @property
+    def busy(self) -> bool:
+        """Whether a snapshot is asked for, or is on its way."""
+        return bool(self._requested or self._waiting)
+
+    def request(self, service: int) -> RefreshReject:
+        """Somebody asks for a snapshot; one that is asked for already serves both."""
+        if service not in self._cut_next:
+            return RefreshReject.WRONG_SERVICE
+        self._requested[service] = None
+        return RefreshReject.NONE
+
+    def apply(self, packets: Iterable[Outgoing]) -> None:
+        """The session's next packets, in order."""
+        apply = self._state.apply
+        for packet in packets:
+            apply(packet.packet)
+            if packet.due_ns > self._latest_ns:
+                self._latest_ns = packet.due_ns
+
+    def step(self, until_ns: int, next_sequences: Mapping[int, int]) -> list[Outgoing]:
+        """The refresh packets due by `until_ns`, in order of `due_ns`.
+
+        `next_sequences` are the numbers that the live services' next packets will carry.
+        """
+        answer = [] if self._begun else self._begin()
+        for service in self._due(until_ns):
+            if self._free_ns - until_ns > BACKLOG_NS:
+                break
+            self._cut(service, next_sequences[service] - 1, until_ns)
+        answer += self._release(until_ns)
+        answer += self._heartbeats(until_ns)
+        return answer
+
+    def _begin(self) -> list[Outgoing]:
+        self._begun = True
+        resets = [self._control("reset", service, 0) for service in self._cut_next]
+        for service in self._cut_next:
+            self._cut_next[service] = self._sent_next[service] = 2
+        return resets
+
+    def _due(self, until_ns: int) -> list[int]:
+        """Whose snapshot is to be cut now: requests first, then whoever waits longest."""
+        asked = list(self._requested)[:CUTS_PER_STEP]
+        if not self._cycle_ns:
+            return asked
+        turn = [s for s, due in self._cycle_due_ns.items() if due <= until_ns and s not in asked]
+        turn.sort(key=self._cycle_due_ns.__getitem__)
+        return (asked + turn)[:CUTS_PER_STEP]
+
+    def _cut(self, service: int, last: int, now_ns: int) -> None:
+        if service in self._requested:
+            del self._requested[service]
+            self.asked += 1
+        else:
+            self.cyclic += 1
+            # A turn that was missed is not made up for.
+            late = (now_ns - self._cycle_due_ns[service]) // self._cycle_ns
+            self._cycle_due_ns[service] += (1 + late) * self._cycle_ns
+        sequence, due_ns = self._cut_next[service], max(now_ns, self._latest_ns, self._free_ns)
+        messages = self._state.snapshot(service)
+        packets = self._cutter.cut(service, messages, last, sequence, self._clock_ms(due_ns))
+        self._cut_next[service] += len(packets)
+        for number, packet in enumerate(packets):
+            self._waiting.append(Outgoing(due_ns + number * self._gap_ns, service, packet, 0))
+        self._free_ns = due_ns + len(packets) * self._gap_ns
+        if self.on_snapshot is not None:
+            self.on_snapshot(Snapshot(due_ns, self._gap_ns, service, last, packets))
+
+    def _release(self, until_ns: int) -> list[Outgoing]:
+        answer, waiting = [], self._waiting
+        while waiting and waiting[0].due_ns <= until_ns:
+            packet = waiting.popleft()
+            self._sent_next[packet.service] += 1
+            self._last_sent_ns[packet.service] = packet.due_ns
+            answer.append(packet)
+        return answer
+
+    def _heartbeats(self, until_ns: int) -> list[Outgoing]:
+        """For every service that has been idle long enough; they come at the end of a step."""
+        beats = []
+        for service, sent_ns in self._last_sent_ns.items():
+            if until_ns - sent_ns >= self._heartbeat_ns:
+                self._last_sent_ns[service] = until_ns
+                beats.append(self._control("heartbeat", service, until_ns))
+        return beats
+
+    def _control(self, kind: str, service: int, due_ns: int) -> Outgoing:
+        """A packet without messages; a heartbeat says of the sequence what the feed has it say."""
+        number = self._sent_next[service]
+        if kind == "heartbeat":
+            said = {"next": number, "last": number - 1, "none": 0}
+            number = said[self._feed.description.packet.sequence.heartbeat]
+        packet = self._feed.encode_packet(
+            kind=kind, sequence=number, service=service, send_time=self._clock_ms(due_ns)
+        )
+        return Outgoing(due_ns, service, packet, 0)
+
+    def _clock_ms(self, ns: int) -> int:
+        return (self._start_ns + ns) // 1_000_000 % DAY_MS

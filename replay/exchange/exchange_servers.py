@@ -1,0 +1,212 @@
+"""The exchange's TCP side: a retransmission server and a refresh server, in a thread of their own.
+
+The thread runs an event loop with a `RequestServer` for each port that the plan names. The
+exchange hands over what it generates, ahead of time, with `publish`; the retransmission server
+offers a packet from the moment on at which it is due, so a client can never have it before the
+lines. What neither line may have, the exchange does not hand over. Snapshots are made by the
+exchange's own thread (`RefreshFlow`), which is told of requests and tells of snapshots; clients
+that get them over TCP as well get each when it begins to leave on the lines.
+
+Sockets are bound when `ExchangeServers` is made; `close` ends the thread.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from feedhandler.codecs import Feed
+from feedhandler.replay.exchange.exchange_plan import ExchangePlan
+from feedhandler.replay.exchange.exchange_refresh import RefreshFlow, Snapshot
+from feedhandler.replay.generating.generator_packets import SERVICES, Outgoing
+from feedhandler.retrans.protocol import RefreshReject
+from feedhandler.retrans.server import RequestServer
+from feedhandler.retrans.store import PacketStore
+from feedhandler.retrans.tcp import serve
+
+#: Snapshots that wait to go out over TCP at most; further ones go out on the lines alone.
+SNAPSHOTS_WAITING_MAX = 16
+#: What the servers are called.
+RETRANSMISSION, REFRESH = "retransmission", "refresh"
+
+OnPackets = Callable[[list[bytes]], None]
+
+
+class OfferedPackets(Mapping[int, PacketStore]):
+    """The stores of all services; looking one up first brings in what has fallen due.
+
+    `elapsed_ns` tells the time since the session's start. `publish` may be called by another
+    thread than everything else.
+    """
+
+    def __init__(
+        self, feed: Feed, services: Sequence[int], window_bytes: int, elapsed_ns: Callable[[], int]
+    ) -> None:
+        self._stores = {service: PacketStore(window_bytes) for service in services}
+        self._elapsed_ns = elapsed_ns
+        self._coming: deque[Outgoing] = deque()
+        # Exchanges number packets one by one; the header's place tells the number fastest.
+        number = next(field for field in feed.header.fields if field.wire == "PacketSeqNum")
+        self._number = slice(number.at, number.at + number.size)
+
+    def publish(self, packets: Iterable[Outgoing]) -> None:
+        """Packets that will be offered from their due times on; in the order of those."""
+        self._coming.extend(packet for packet in packets if packet.messages)
+
+    def advance(self) -> None:
+        """Take into the stores what is due by now."""
+        coming, stores, now_ns = self._coming, self._stores, self._elapsed_ns()
+        while coming and coming[0].due_ns <= now_ns:
+            _, service, packet, _ = coming.popleft()
+            number = int.from_bytes(packet[self._number], "big")
+            stores[service].append(number, number + 1, packet, 0, len(packet))
+
+    def __getitem__(self, service: int) -> PacketStore:
+        self.advance()
+        return self._stores[service]
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._stores)
+
+    def __len__(self) -> int:
+        return len(self._stores)
+
+
+class SnapshotDesk:
+    """What the refresh server asks for snapshots, and where its clients subscribe to them.
+
+    Lives in the servers' loop; `on_snapshot` may be called from any thread.
+    """
+
+    def __init__(
+        self, flow: RefreshFlow, loop: asyncio.AbstractEventLoop, elapsed_ns: Callable[[], int]
+    ) -> None:
+        self._flow, self._loop, self._elapsed_ns = flow, loop, elapsed_ns
+        self._callbacks: dict[int, dict[OnPackets, None]] = {}
+        self._waiting = 0
+
+    def request(self, service: int, now_ns: int) -> RefreshReject:
+        """Somebody asks for a snapshot; it is cut at the end of the exchange's next step."""
+        return self._flow.request(service)
+
+    def subscribe(self, service: int, callback: OnPackets) -> Callable[[], None]:
+        """`callback` gets every snapshot of the service, until the answer is called."""
+        callbacks = self._callbacks.setdefault(service, {})
+        callbacks[callback] = None
+
+        def leave() -> None:
+            callbacks.pop(callback, None)
+
+        return leave
+
+    def on_snapshot(self, snapshot: Snapshot) -> None:
+        """A snapshot was cut: it goes to the subscribers when it begins to leave."""
+        if self._callbacks.get(snapshot.service):
+            self._loop.call_soon_threadsafe(self._schedule, snapshot)
+
+    def _schedule(self, snapshot: Snapshot) -> None:
+        if self._waiting >= SNAPSHOTS_WAITING_MAX:
+            return
+        self._waiting += 1
+        delay_s = max(0, snapshot.due_ns - self._elapsed_ns()) / 1e9
+        self._loop.call_later(delay_s, self._hand_out, snapshot)
+
+    def _hand_out(self, snapshot: Snapshot) -> None:
+        self._waiting -= 1
+        for callback in list(self._callbacks.get(snapshot.service, ())):
+            callback(snapshot.packets)
+
+
+class ExchangeServers:
+    """The servers of one exchange; see the module's text. Raises `ConfigError` for a port.
+
+    `elapsed_ns` tells the time since the session's start, 0 before it, in any thread.
+    """
+
+    def __init__(
+        self,
+        feed: Feed,
+        plan: ExchangePlan,
+        flow: RefreshFlow | None,
+        elapsed_ns: Callable[[], int],
+    ) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._stop = asyncio.Event()
+        self._host = plan.host
+        self._packets = OfferedPackets(feed, SERVICES, plan.servers.window_bytes, elapsed_ns)
+        #: By name: the server, and the port that it is to listen on.
+        self._servers: dict[str, tuple[RequestServer, int]] = {}
+        self.ports: dict[str, int] = {}
+        if plan.retransmission_port is not None:
+            retransmission = RequestServer(feed, self._packets, plan.servers)
+            self._servers[RETRANSMISSION] = (retransmission, plan.retransmission_port)
+        if plan.refresh_port is not None and flow is not None:
+            desk = SnapshotDesk(flow, self._loop, elapsed_ns)
+            if plan.servers.refresh_over_tcp:
+                flow.on_snapshot = desk.on_snapshot
+            self._servers[REFRESH] = (
+                RequestServer(feed, {}, plan.servers, desk),
+                plan.refresh_port,
+            )
+        self._asked, self._asked_ns = 0, 0
+        self._elapsed_ns = elapsed_ns
+        self._ready = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="exchange-servers", daemon=True)
+        self._thread.start()
+        self._ready.wait()
+        if self._error is not None:
+            self._thread.join()
+            raise self._error
+
+    def publish(self, packets: Iterable[Outgoing]) -> None:
+        """Packets that the retransmission server offers from their due times on."""
+        self._packets.publish(packets)
+
+    def close(self) -> None:
+        """End every connection and the thread."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join()
+
+    @property
+    def clients(self) -> int:
+        """Connections at this moment, over all servers."""
+        return sum(len(server.sessions) for server, _ in self._servers.values())
+
+    def quiet_ns(self) -> int:
+        """For how long nobody has asked for anything, as far as calls of this can tell."""
+        now_ns = self._elapsed_ns()
+        asked = sum(
+            server.counts["requests"] + server.counts["refresh_requests"]
+            for server, _ in self._servers.values()
+        )
+        if asked != self._asked:
+            self._asked, self._asked_ns = asked, now_ns
+        return now_ns - self._asked_ns
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """What each server did: its own counts, those that are not 0."""
+        return {
+            name: {what: count for what, count in server.counts.items() if count}
+            for name, (server, _) in self._servers.items()
+        }
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_until_complete(self._serve())
+        except BaseException as error:
+            self._error = error
+        finally:
+            self._loop.close()
+            self._ready.set()
+
+    async def _serve(self) -> None:
+        async with contextlib.AsyncExitStack() as listening:
+            for name, (server, port) in self._servers.items():
+                listener = await serve(server, self._host, port)
+                listening.push_async_callback(listener.close)
+                self.ports[name] = listener.address[1]
+            self._ready.set()
+            await self._stop.wait()

@@ -1,0 +1,1 @@
+"""Sessions made from a seed or after a profile."""

@@ -1,0 +1,73 @@
+# What the compiled generator uses of the books; the meanings stand in generator_books.py.
+
+from feedhandler.replay.generating.dice cimport Dice
+from feedhandler.replay.generating.generator_tape cimport Tape
+
+cdef enum:
+    O_TIME, O_NUMBER, O_PRICE, O_AGGREGATE, O_VOLUME, O_ID, O_MICROS, O_COUNT, O_SIDE
+    O_ACTION, O_DATE, O_PRIORITY_TIME, O_PRIORITY_MICROS
+
+cdef enum:
+    Q_NUMBER, Q_TIME, Q_ASK, Q_ASK_SIZE, Q_BID, Q_BID_SIZE, Q_ASKS, Q_BIDS, Q_MICROS
+
+cdef enum:
+    T_TIME, T_ID, T_NUMBER, T_PRICE, T_VOLUME, T_TOTAL, T_HIGH, T_LOW, T_VARIATION, T_MICROS
+    T_DIRECTION, T_FIRST
+
+cdef enum:
+    U_TIME, U_NUMBER, U_PRICE, U_HIGH, U_LOW, U_VARIATION, U_MICROS
+
+cpdef long long quotient(long long number, long long by)
+
+
+cdef class ShareBooks:
+    cdef Dice dice
+    cdef Tape tape
+    cdef readonly int shares
+    cdef readonly dict tables
+    cdef readonly unsigned int number
+    cdef unsigned char[::1] orders, quotes, trades, updates, told, quoted
+    cdef readonly unsigned char[::1] halted
+    cdef signed char[::1] sides
+    cdef int[::1] prices, volumes, resting, next_order
+    cdef long long[::1] ages
+    cdef int[::1] level_price, level_volume, level_count, levels
+    cdef int[::1] shown
+    cdef int[::1] tick, opening, last, high, low, deals
+    cdef long long[::1] traded
+    cdef int[::1] at_order, at_quote, at_trade, at_update
+    cdef int date, previous_date
+    cdef int order_bytes, quote_bytes, trade_bytes, update_bytes
+
+    cpdef int fill(self, int share) except -1
+    cpdef int act(self, int share, int want) except -1
+    cpdef int cross(self, int share) except -1
+    cpdef int update_price(self, int share) except -1
+    cpdef int retell(self, int share) except -1
+    cpdef int show(self, int share, int low) except -1
+    cpdef int retold(self, int share, unsigned char[::1] to, Py_ssize_t at) except -1
+    cdef int _enter(self, int share, int side, int want) except -1
+    cdef int _rest(self, int share, int side, int level, int price, int age, int carried) except -1
+    cdef int _cancel(self, int share, int want) except -2
+    cdef int _change(self, int share, int want) except -2
+    cdef int _relieve(self, int share) except -1
+    cdef int _withdraw(self, int share, int slot) except -1
+    cdef int _alone(self, int share) except -2
+    cdef int _shrink(self, int share, int want) except -2
+    cdef int _slot(self, int share, int want) except -2
+    cdef int _free_slot(self, int share) except -2
+    cdef int _level_of(self, int side_base, int price) except -2
+    cdef int _take(self, int share, int slot) except -2
+    cdef int _open_level(self, int base, int level, int price) except -1
+    cdef int _close_level(self, int base, int level) except -1
+    cdef int _order(self, int share, int slot, int action, int volume, int aggregate, int count)\
+        except -1
+    cdef int _prioritise(self, int share, int slot) except -1
+    cdef int _deal(self, int share, int price, int volume) except -1
+    cdef int _gap(self, int share, int side) except -2
+    cdef long long _next_age(self, int share)
+    cdef long long _milliseconds(self)
+    cdef long long _microseconds(self)
+    cdef int _first_at(self, int share, int side, int price) except -2
+    cdef int _sorted(self, int share, int[::1] to) except -1
+    cdef int[::1] scratch

@@ -1,0 +1,675 @@
+# cython: language_level=3, boundscheck=True, cdivision=True, annotation_typing=False
+"""Order books of a generated market, kept as the messages that tell them.
+
+`ShareBooks` holds every share's resting orders, price levels and quotes in flat arrays, the latest
+message about each of them beside it. An event changes the book, patches the fields that it changes
+in the messages concerned, and puts these on the tape: the order on the orders' channel, a quote for
+each level that looks other than before on the quotes' channel, trades on theirs.
+
+Promises, the same that the exchange's market makes. Books never cross: a better price is only ever
+put strictly inside the spread, and orders that trade do so at the best price, in priority. Every
+event has a number, which all its messages carry, and a time, the tape's. A quote shows the
+level as it is after the events so far. Prices are multiples of the tick. An order's number repeats
+from day to day, so a book that is filled before the session holds orders of the day before.
+
+What an event should do to the quotes is the caller's to say (`SILENT`, `FLAT`, `SHIFT`): it keeps
+the mix of services, while this module keeps the books sound and of even size.
+"""
+
+from typing import Any
+
+import cython
+import numpy
+
+if cython.compiled:
+    from cython.cimports.feedhandler.replay.generating.dice import Dice
+    from cython.cimports.feedhandler.replay.generating.generator_tape import Tape
+    from cython.cimports.feedhandler.replay.generating.wirebytes import copy, put2, put4
+else:
+    from feedhandler.replay.generating.dice import Dice
+    from feedhandler.replay.generating.generator_tape import Tape
+    from feedhandler.replay.generating.wirebytes import copy, put2, put4
+
+from collections.abc import Sequence
+
+from feedhandler.replay.generating.generator_layouts import (
+    ORDER_FIELDS,
+    QUOTE_FIELDS,
+    TRADE_FIELDS,
+    UPDATE_FIELDS,
+    offsets,
+    share_messages,
+)
+from feedhandler.replay.generating.instruments import Instrument
+
+#: What an event should do: change no level that quotes show, change one in place, or open or close
+#: a level near the best, so that those behind it move.
+SILENT, FLAT, SHIFT = range(3)
+#: Orders and levels (of one side) of a book at most, and the levels that quotes show.
+SLOTS, LEVELS, DEPTH = 44, 16, 10
+#: Orders that a book is kept near, levels that a side grows to, and that it keeps at least.
+ORDERS_AIM, LEVELS_AIM, LEVELS_MIN = 30, 13, 5
+#: Orders with which each side of a book begins.
+FIRST_ORDERS = 15
+#: Nobody sells into bids that stand at or below so many ticks.
+FLOOR_TICKS = 60
+#: Channels of trades, quotes, orders.
+TRADES, QUOTES, ORDERS = 1, 2, 3
+SHARE_SYSTEM = 11
+
+_SILENT, _FLAT, _SHIFT = (cython.declare(cython.int, SILENT), cython.declare(cython.int, FLAT),
+                          cython.declare(cython.int, SHIFT))  # fmt: skip
+_SLOTS, _LEVELS = cython.declare(cython.int, SLOTS), cython.declare(cython.int, LEVELS)
+_DEPTH, _AIM = cython.declare(cython.int, DEPTH), cython.declare(cython.int, ORDERS_AIM)
+_LEVELS_MIN = cython.declare(cython.int, LEVELS_MIN)
+_FLOOR = cython.declare(cython.int, FLOOR_TICKS)
+_LEVELS_AIM = cython.declare(cython.int, LEVELS_AIM)
+_TRADES, _QUOTES = cython.declare(cython.int, TRADES), cython.declare(cython.int, QUOTES)
+_ORDERS = cython.declare(cython.int, ORDERS)
+_ADD, _MODIFY = cython.declare(cython.int, 65), cython.declare(cython.int, 77)
+_DELETE, _AGAIN = cython.declare(cython.int, 68), cython.declare(cython.int, 89)
+
+if not cython.compiled:
+    # Places in the tables of offsets, in the order of generator_layouts; compiled: in the .pxd.
+    (O_TIME, O_NUMBER, O_PRICE, O_AGGREGATE, O_VOLUME, O_ID, O_MICROS, O_COUNT, O_SIDE,
+     O_ACTION, O_DATE, O_PRIORITY_TIME, O_PRIORITY_MICROS) = range(13)  # fmt: skip
+    (Q_NUMBER, Q_TIME, Q_ASK, Q_ASK_SIZE, Q_BID, Q_BID_SIZE, Q_ASKS, Q_BIDS,
+     Q_MICROS) = range(9)  # fmt: skip
+    (T_TIME, T_ID, T_NUMBER, T_PRICE, T_VOLUME, T_TOTAL, T_HIGH, T_LOW, T_VARIATION, T_MICROS,
+     T_DIRECTION, T_FIRST) = range(12)  # fmt: skip
+    (U_TIME, U_NUMBER, U_PRICE, U_HIGH, U_LOW, U_VARIATION, U_MICROS) = range(7)
+
+
+@cython.final
+@cython.cclass
+class ShareBooks:
+    """The books of `instruments`, share 0 the first. `dates`: the trading day and the one before,
+    yyyymmdd. `number` counts events."""
+
+    def __init__(
+        self, feed: Any, instruments: Sequence[Instrument], dice: Dice, tape: Tape,
+        dates: tuple[int, int],
+    ) -> None:  # fmt: skip
+        self.dice, self.tape, self.shares = dice, tape, len(instruments)
+        self.date, self.previous_date = dates
+        self.number = 0
+        self.order_bytes, self.quote_bytes = feed.layout(230).size, feed.layout(140).size
+        self.trade_bytes, self.update_bytes = feed.layout(240).size, feed.layout(241).size
+        self.at_order, self.at_quote = (
+            offsets(feed, 230, ORDER_FIELDS),
+            offsets(feed, 140, QUOTE_FIELDS),
+        )
+        self.at_trade = offsets(feed, 240, TRADE_FIELDS)
+        self.at_update = offsets(feed, 241, UPDATE_FIELDS)
+        self.tables = messages = share_messages(
+            feed, instruments, dates[0], (SHARE_SYSTEM, SLOTS, DEPTH)
+        )
+        self.orders, self.quotes = memoryview(messages["orders"]), memoryview(messages["quotes"])
+        self.trades, self.updates = memoryview(messages["trades"]), memoryview(messages["updates"])
+        count = self.shares
+        prices = numpy.array([share.opening_price for share in instruments], numpy.intc)
+        self.tick = memoryview(numpy.array([share.tick for share in instruments], numpy.intc))
+        self.opening, self.last, self.high, self.low = (memoryview(prices.copy()) for _ in range(4))
+        self.deals, self.resting = _numbers(count), _numbers(count)
+        self.next_order = memoryview(numpy.ones(count, numpy.intc))
+        self.traded = memoryview(numpy.zeros(count, numpy.int64))
+        self.halted, self.told = (memoryview(numpy.zeros(count, numpy.uint8)) for _ in range(2))
+        self.quoted = memoryview(numpy.zeros(count * DEPTH, numpy.uint8))
+        self.prices, self.volumes = _numbers(count * SLOTS), _numbers(count * SLOTS)
+        self.sides = memoryview(numpy.full(count * SLOTS, -1, numpy.int8))
+        self.ages = memoryview(numpy.zeros(count * SLOTS, numpy.int64))
+        self.level_price, self.level_volume, self.level_count = (
+            _numbers(count * 2 * LEVELS) for _ in range(3)
+        )
+        self.levels = _numbers(count * 2)
+        self.shown = _numbers(count * 2 * DEPTH * 3)
+        self.scratch = _numbers(SLOTS)
+
+    def marks(self, name: str) -> Any:
+        """Which quotes were shown (`quoted`), shares have traded (`deals`), last prices were told
+        again (`told`): not 0 for those."""
+        return {"quoted": self.quoted, "deals": self.deals, "told": self.told}[name]
+
+    # -- events ---------------------------------------------------------------------------------
+
+    @cython.locals(side=cython.int, _i=cython.int, level=cython.int, base=cython.int,
+                   price=cython.int, count=cython.int)  # fmt: skip
+    def fill(self, share):
+        """Fill an empty book with the orders of the day before, telling nobody."""
+        for side in range(2):
+            base = (share * 2 + side) * _LEVELS
+            price = self.opening[share] + (self.tick[share] if side else -self.tick[share])
+            for _i in range(FIRST_ORDERS):
+                count = self.levels[share * 2 + side]
+                if count < 10 or (count < 13 and self.dice.below(3) == 0):
+                    level = count
+                    self._open_level(base, level, price)
+                    price += (1 if side else -1) * self.tick[share] * (1 + self.dice.below(2))
+                else:
+                    level = self.dice.below(count)
+                self._rest(share, side, level, self.level_price[base + level], 0, 1)
+        return 0
+
+    @cython.locals(low=cython.int, side=cython.int)
+    def act(self, share, want):
+        """One instruction arrives: an order is added, changed, or cancelled."""
+        self.number += 1
+        if self.resting[share] >= _SLOTS - 1:
+            return self.show(share, self._relieve(share))
+        side = -1
+        if self.levels[share * 2] < _LEVELS_MIN:
+            side = 0
+        elif self.levels[share * 2 + 1] < _LEVELS_MIN:
+            side = 1
+        low = -1
+        if side < 0:
+            low = self._change(share, want)
+            # The side with fewer levels, mostly.
+            side = self.dice.below(2)
+            if self.levels[share * 2 + side] > self.levels[share * 2 + 1 - side] + 2:
+                side = 1 - side
+        if low < 0:
+            low = self._enter(share, side, want)
+        return self.show(share, low)
+
+    @cython.locals(slot=cython.int, place=cython.int, base=cython.int)
+    def _relieve(self, share):
+        """A full book loses an order that shares its level: there is one, for a book has more
+        slots than levels. Returns the first level that changed."""
+        slot = self.dice.below(_SLOTS)
+        while True:
+            place = share * _SLOTS + slot
+            if self.sides[place] >= 0:
+                base = (share * 2 + self.sides[place]) * _LEVELS
+                base += self._level_of(base, self.prices[place])
+                if self.level_count[base] > 1:
+                    return self._withdraw(share, slot)
+            slot = slot + 1 if slot + 1 < _SLOTS else 0
+
+    @cython.locals(draw=cython.int, many=cython.int, low=cython.int)
+    def _change(self, share, want):
+        """An order goes or shrinks, the likelier the more there are; -1 where none should."""
+        many = self.resting[share]
+        draw = self.dice.below(1024)
+        low = -1
+        if want != _SHIFT and draw >= 820:
+            low = self._shrink(share, want)
+        elif draw < 410 + (many - _AIM) * 40:
+            low = self._cancel(share, want)
+        return low
+
+    @cython.locals(side=cython.int, base=cython.int, slot=cython.int, price=cython.int,
+                   volume=cython.int, level=cython.int, lean=cython.longlong)  # fmt: skip
+    def cross(self, share):
+        """An order comes that trades with the oldest one at the best price; nothing of it rests.
+        Returns 1, or 0 where the book is too thin for that."""
+        # Trading leans back to the opening price: 512 in 1024 there, at 10 % away 768.
+        lean = 512 + quotient(
+            (self.last[share] - self.opening[share]) * cython.cast(cython.longlong, 2560),
+            self.opening[share],
+        )
+        # Side 0 are the bids: whoever sells trades with them.
+        side = 0 if self.dice.below(1024) < lean else 1
+        if side == 0 and self.level_price[share * 2 * _LEVELS] <= _FLOOR * self.tick[share]:
+            side = 1
+        base = (share * 2 + side) * _LEVELS
+        if self.levels[share * 2 + side] <= _LEVELS_MIN:
+            return 0
+        self.number += 1
+        price = self.level_price[base]
+        slot = self._first_at(share, side, price)
+        volume = self.volumes[share * _SLOTS + slot]
+        if self.dice.below(2) == 0 and volume > 1:
+            volume = 1 + self.dice.below(volume - 1)
+        self._deal(share, price, volume)
+        if volume == self.volumes[share * _SLOTS + slot]:
+            self._take(share, slot)
+            if self.levels[share * 2 + side] and self.level_price[base] == price:
+                self._order(
+                    share, slot, _DELETE, 0, self.level_volume[base], self.level_count[base]
+                )
+            else:
+                self._order(share, slot, _DELETE, 0, 0, 0)
+        else:
+            self.volumes[share * _SLOTS + slot] -= volume
+            self.level_volume[base] -= volume
+            self._order(
+                share, slot, _MODIFY, self.volumes[share * _SLOTS + slot], self.level_volume[base],
+                self.level_count[base],
+            )  # fmt: skip
+        self.show(share, 0)
+        return 1
+
+    @cython.locals(at=cython.Py_ssize_t, variation=cython.longlong)
+    def update_price(self, share):
+        """241: the last price, told once more."""
+        at = share * self.update_bytes
+        variation = (self.last[share] - self.opening[share]) * cython.cast(cython.longlong, 10000)
+        put4(self.updates, at + self.at_update[U_TIME], self._milliseconds())
+        put4(self.updates, at + self.at_update[U_NUMBER], self.number)
+        put4(self.updates, at + self.at_update[U_PRICE], self.last[share])
+        put4(self.updates, at + self.at_update[U_HIGH], self.high[share])
+        put4(self.updates, at + self.at_update[U_LOW], self.low[share])
+        put4(
+            self.updates, at + self.at_update[U_VARIATION],
+            quotient(variation, self.opening[share]),
+        )  # fmt: skip
+        put2(self.updates, at + self.at_update[U_MICROS], self._microseconds())
+        self.told[share] = 1
+        return self.tape.put(_TRADES, self.updates, at, self.update_bytes, share)
+
+    # -- what is told again -----------------------------------------------------------------------
+
+    @cython.locals(i=cython.int, count=cython.int, slot=cython.int, place=cython.Py_ssize_t,
+                   level=cython.int)  # fmt: skip
+    def retold(self, share, to, at):
+        """Write the share's orders, by priority, as orders told again (ActionType Y) to `to[at:]`;
+        returns how many. After a level's last order the level's figures are its own."""
+        count = self._sorted(share, self.scratch)
+        for i in range(count):
+            slot = self.scratch[i]
+            place = (share * _SLOTS + slot) * cython.cast(cython.Py_ssize_t, self.order_bytes)
+            copy(to, at, self.orders, place, self.order_bytes)
+            level = (share * 2 + self.sides[share * _SLOTS + slot]) * _LEVELS
+            level += self._level_of(level, self.prices[share * _SLOTS + slot])
+            to[at + self.at_order[O_ACTION]] = _AGAIN
+            put4(to, at + self.at_order[O_AGGREGATE], self.level_volume[level])
+            put2(to, at + self.at_order[O_COUNT], self.level_count[level])
+            at += self.order_bytes
+        return count
+
+    @cython.locals(i=cython.int, count=cython.int, slot=cython.int, place=cython.Py_ssize_t)
+    def retell(self, share):
+        """Put the share's orders on the tape once more, and its quotes."""
+        count = self._sorted(share, self.scratch)
+        for i in range(count):
+            slot = self.scratch[i]
+            place = (share * _SLOTS + slot) * cython.cast(cython.Py_ssize_t, self.order_bytes)
+            self.orders[place + self.at_order[O_ACTION]] = _AGAIN
+            self.tape.put(_ORDERS, self.orders, place, self.order_bytes, share)
+        self.number += 1
+        return self.show(share, 0)
+
+    # -- the parts of events ----------------------------------------------------------------------
+
+    @cython.locals(base=cython.int, count=cython.int, level=cython.int, price=cython.int,
+                   step=cython.int, against=cython.int, i=cython.int)  # fmt: skip
+    def _enter(self, share, side, want):
+        """A new order rests; returns the first level that changed."""
+        base = (share * 2 + side) * _LEVELS
+        count = self.levels[share * 2 + side]
+        step = self.tick[share] if side else -self.tick[share]
+        level = -1
+        if count == 0:
+            # The other side is not empty: one tick behind its best.
+            against = (share * 2 + 1 - side) * _LEVELS
+            price = self.level_price[against] + step
+            level = 0
+            self._open_level(base, level, price)
+        elif want == _SHIFT:
+            level = self._gap(share, side) if count < _LEVELS else -1
+            if level < 0 and self.levels[share * 2 + 1 - side] < _LEVELS:
+                level = self._gap(share, 1 - side)
+                if level >= 0:
+                    side = 1 - side
+                    base = (share * 2 + side) * _LEVELS
+                    step = -step
+                    count = self.levels[share * 2 + side]
+            if level < 0 and self._alone(share) >= 0:
+                return self._cancel(share, want)
+        if level < 0 and (
+            count < _LEVELS_AIM
+            and (want == _SILENT or count < _LEVELS_MIN or self.dice.below(4) == 0)
+        ):
+            price = self.level_price[base + count - 1] + step * (1 + self.dice.below(2))
+            if price > 0:
+                level = count
+                self._open_level(base, level, price)
+        if level < 0:
+            count = self.levels[share * 2 + side]
+            if want == _SILENT and count > _DEPTH:
+                level = _DEPTH + self.dice.below(count - _DEPTH)
+            else:
+                level = self.dice.below(1 + self.dice.below(count))
+        i = self._rest(share, side, level, self.level_price[base + level], self.number, 0)
+        self._order(
+            share, i, _ADD, self.volumes[share * _SLOTS + i], self.level_volume[base + level],
+            self.level_count[base + level],
+        )  # fmt: skip
+        return level
+
+    @cython.locals(base=cython.int, count=cython.int, step=cython.int, better=cython.int,
+                   against=cython.int, i=cython.int)  # fmt: skip
+    def _gap(self, share, side):
+        """Open a level inside the spread, or in the first gap between levels; -1 where none is."""
+        base = (share * 2 + side) * _LEVELS
+        count = self.levels[share * 2 + side]
+        step = self.tick[share] if side else -self.tick[share]
+        better = self.level_price[base] - step
+        against = (share * 2 + 1 - side) * _LEVELS
+        if self.levels[share * 2 + 1 - side] == 0 or (
+            (better < self.level_price[against])
+            if side == 0
+            else (better > self.level_price[against])
+        ):
+            self._open_level(base, 0, better)
+            return 0
+        for i in range(1, count):
+            if self.level_price[base + i] != self.level_price[base + i - 1] + step:
+                self._open_level(base, i, self.level_price[base + i - 1] + step)
+                return i
+        return -1
+
+    @cython.locals(slot=cython.int, place=cython.int, volume=cython.int, base=cython.int,
+                   at=cython.Py_ssize_t, roll=cython.longlong)  # fmt: skip
+    def _rest(self, share, side, level, price, age, carried):
+        """An order rests at an open level; returns its slot. `carried`: from the day before."""
+        slot = self._free_slot(share)
+        place = share * _SLOTS + slot
+        roll = self.dice.below(1024)
+        volume = cython.cast(cython.int, 1 + (2500 * roll * roll >> 20) * roll // 1024)
+        base = (share * 2 + side) * _LEVELS + level
+        self.prices[place], self.volumes[place], self.sides[place] = price, volume, side
+        self.ages[place] = self._next_age(share)
+        self.resting[share] += 1
+        self.level_volume[base] += volume
+        self.level_count[base] += 1
+        at = place * cython.cast(cython.Py_ssize_t, self.order_bytes)
+        put4(self.orders, at + self.at_order[O_ID], self.next_order[share])
+        self.next_order[share] += 1
+        put4(self.orders, at + self.at_order[O_PRICE], price)
+        put4(self.orders, at + self.at_order[O_VOLUME], volume)
+        put4(self.orders, at + self.at_order[O_DATE], self.previous_date if carried else self.date)
+        put4(self.orders, at + self.at_order[O_NUMBER], age)
+        put4(self.orders, at + self.at_order[O_AGGREGATE], self.level_volume[base])
+        put2(self.orders, at + self.at_order[O_COUNT], self.level_count[base])
+        self.orders[at + self.at_order[O_SIDE]] = 50 if side else 49
+        self._prioritise(share, slot)
+        return slot
+
+    @cython.locals(slot=cython.int)
+    def _cancel(self, share, want):
+        """An order is cancelled; returns the first level that changed, -1 where none could be."""
+        slot = self._slot(share, want)
+        return -1 if slot < 0 else self._withdraw(share, slot)
+
+    @cython.locals(level=cython.int, base=cython.int, side=cython.int, price=cython.int)
+    def _withdraw(self, share, slot):
+        """This order is cancelled; returns the first level that changed."""
+        side = self.sides[share * _SLOTS + slot]
+        price = self.prices[share * _SLOTS + slot]
+        base = (share * 2 + side) * _LEVELS
+        level = self._take(share, slot)
+        if level < self.levels[share * 2 + side] and self.level_price[base + level] == price:
+            self._order(
+                share, slot, _DELETE, 0, self.level_volume[base + level],
+                self.level_count[base + level],
+            )  # fmt: skip
+        else:
+            self._order(share, slot, _DELETE, 0, 0, 0)
+        return level
+
+    @cython.locals(slot=cython.int, place=cython.int, level=cython.int, base=cython.int,
+                   volume=cython.int)  # fmt: skip
+    def _shrink(self, share, want):
+        """An order gives up some of its volume and keeps its place; -1 where none could."""
+        slot = self._slot(share, want)
+        place = share * _SLOTS + slot
+        if slot < 0 or self.volumes[place] < 2:
+            return -1
+        volume = 1 + self.dice.below(self.volumes[place] - 1)
+        base = (share * 2 + self.sides[place]) * _LEVELS
+        level = self._level_of(base, self.prices[place])
+        self.level_volume[base + level] += volume - self.volumes[place]
+        self.volumes[place] = volume
+        self._order(
+            share, slot, _MODIFY, volume, self.level_volume[base + level],
+            self.level_count[base + level],
+        )  # fmt: skip
+        return level
+
+    @cython.locals(_i=cython.int, slot=cython.int, place=cython.int, found=cython.int,
+                   base=cython.int, level=cython.int, many=cython.int,
+                   alone=cython.bint)  # fmt: skip
+    def _slot(self, share, want):
+        """A resting order whose going does what is wanted, if a few tries find one; never one
+        whose level a thin side needs. -1 where nothing was found."""
+        if want == _SHIFT:
+            return self._alone(share)
+        found = -1
+        for _i in range(8):
+            slot = self.dice.below(_SLOTS)
+            place = share * _SLOTS + slot
+            if self.sides[place] < 0:
+                continue
+            base = share * 2 + self.sides[place]
+            many = self.levels[base]
+            level = self._level_of(base * _LEVELS, self.prices[place])
+            alone = self.level_count[base * _LEVELS + level] == 1
+            if alone and many <= _LEVELS_MIN:
+                continue
+            if want == _SILENT:
+                if level >= _DEPTH:
+                    return slot
+                continue
+            found = slot
+            if not alone and level < _DEPTH:
+                break
+        return found
+
+    @cython.locals(_i=cython.int, _turn=cython.int, level=cython.int, side=cython.int,
+                   base=cython.int)  # fmt: skip
+    def _alone(self, share):
+        """An order that is alone at one of the best levels, so that its going closes the level;
+        -1 where there is none."""
+        side = self.dice.below(2)
+        level = self.dice.below(4)
+        for _turn in range(2):
+            base = (share * 2 + side) * _LEVELS
+            if self.levels[share * 2 + side] > _LEVELS_MIN:
+                for _i in range(5):
+                    if self.level_count[base + level] == 1:
+                        return self._first_at(share, side, self.level_price[base + level])
+                    level = level + 1 if level < 4 else 0
+            side = 1 - side
+        return -1
+
+    @cython.locals(_i=cython.int, slot=cython.int)
+    def _free_slot(self, share):
+        """A slot without an order. There is one: `act` keeps books below `SLOTS` orders."""
+        slot = self.dice.below(_SLOTS)
+        for _i in range(_SLOTS):
+            if self.sides[share * _SLOTS + slot] < 0:
+                return slot
+            slot = slot + 1 if slot + 1 < _SLOTS else 0
+        raise AssertionError("a book has no free slot")
+
+    @cython.locals(i=cython.int)
+    def _level_of(self, base, price):
+        """The level with this price; the side has it."""
+        for i in range(_LEVELS):
+            if self.level_price[base + i] == price:
+                return i
+        raise AssertionError("a book has lost a level")
+
+    @cython.locals(place=cython.int, base=cython.int, level=cython.int)
+    def _take(self, share, slot):
+        """Take an order out, closing its level if it was the last; returns the level's place."""
+        place = share * _SLOTS + slot
+        base = (share * 2 + self.sides[place]) * _LEVELS
+        level = self._level_of(base, self.prices[place])
+        self.level_volume[base + level] -= self.volumes[place]
+        self.level_count[base + level] -= 1
+        self.resting[share] -= 1
+        if self.level_count[base + level] == 0:
+            self._close_level(base, level)
+        self.sides[place] = -1
+        return level
+
+    @cython.locals(i=cython.int, count=cython.int)
+    def _open_level(self, base, level, price):
+        """Make room for an empty level at this place."""
+        count = self.levels[base // _LEVELS]
+        for i in range(count, level, -1):
+            self.level_price[base + i] = self.level_price[base + i - 1]
+            self.level_volume[base + i] = self.level_volume[base + i - 1]
+            self.level_count[base + i] = self.level_count[base + i - 1]
+        self.level_price[base + level] = price
+        self.level_volume[base + level] = self.level_count[base + level] = 0
+        self.levels[base // _LEVELS] = count + 1
+        return 0
+
+    @cython.locals(i=cython.int, count=cython.int)
+    def _close_level(self, base, level):
+        count = self.levels[base // _LEVELS] - 1
+        for i in range(level, count):
+            self.level_price[base + i] = self.level_price[base + i + 1]
+            self.level_volume[base + i] = self.level_volume[base + i + 1]
+            self.level_count[base + i] = self.level_count[base + i + 1]
+        self.level_price[base + count] = 0
+        self.levels[base // _LEVELS] = count
+        return 0
+
+    @cython.locals(i=cython.int, place=cython.int, found=cython.int)
+    def _first_at(self, share, side, price):
+        """The order with priority at a price."""
+        found = -1
+        for i in range(_SLOTS):
+            place = share * _SLOTS + i
+            if (
+                self.sides[place] == side
+                and self.prices[place] == price
+                and (found < 0 or self.ages[place] < self.ages[share * _SLOTS + found])
+            ):
+                found = i
+        return found
+
+    @cython.locals(i=cython.int, j=cython.int, count=cython.int, base=cython.int)
+    def _sorted(self, share, to):
+        """The slots of the share's orders, those with priority first; returns how many."""
+        count = 0
+        base = share * _SLOTS
+        for i in range(_SLOTS):
+            if self.sides[base + i] < 0:
+                continue
+            j = count
+            while j > 0 and self.ages[base + to[j - 1]] > self.ages[base + i]:
+                to[j] = to[j - 1]
+                j -= 1
+            to[j] = i
+            count += 1
+        return count
+
+    def _next_age(self, share):
+        """Later than every order's of the share. Numbers of orders do: each has its own."""
+        return self.next_order[share]
+
+    # -- messages ---------------------------------------------------------------------------------
+
+    def _milliseconds(self):
+        """SourceTime of what happens now."""
+        return self.tape.now_ns // 1_000_000 % 86_400_000
+
+    def _microseconds(self):
+        """SourceTimeMicroSecs of what happens now."""
+        return self.tape.now_ns // 1_000 % 1_000
+
+    @cython.locals(at=cython.Py_ssize_t, ms=cython.longlong, s=cython.longlong)
+    def _prioritise(self, share, slot):
+        """The order's priority time is now: HHMMSSmmm and microseconds."""
+        at = (share * _SLOTS + slot) * cython.cast(cython.Py_ssize_t, self.order_bytes)
+        ms = self._milliseconds()
+        s = ms // 1000
+        s = s // 3600 * 10_000 + s // 60 % 60 * 100 + s % 60
+        put4(self.orders, at + self.at_order[O_PRIORITY_TIME], s * 1000 + ms % 1000)
+        put2(self.orders, at + self.at_order[O_PRIORITY_MICROS], self._microseconds())
+        return 0
+
+    @cython.locals(at=cython.Py_ssize_t)
+    def _order(self, share, slot, action, volume, aggregate, count):
+        """230: `volume` is what the order has left; the level's figures are those after it."""
+        at = (share * _SLOTS + slot) * cython.cast(cython.Py_ssize_t, self.order_bytes)
+        put4(self.orders, at + self.at_order[O_TIME], self._milliseconds())
+        put4(self.orders, at + self.at_order[O_NUMBER], self.number)
+        put4(self.orders, at + self.at_order[O_AGGREGATE], aggregate)
+        put4(self.orders, at + self.at_order[O_VOLUME], volume)
+        put2(self.orders, at + self.at_order[O_MICROS], self._microseconds())
+        put2(self.orders, at + self.at_order[O_COUNT], count)
+        self.orders[at + self.at_order[O_ACTION]] = action
+        return self.tape.put(_ORDERS, self.orders, at, self.order_bytes, share)
+
+    @cython.locals(side=cython.int, level=cython.int, base=cython.int, row=cython.int,
+                   price=cython.int, volume=cython.int, count=cython.int, changed=cython.bint,
+                   at=cython.Py_ssize_t)  # fmt: skip
+    def show(self, share, low):
+        """A quote for every level from `low` on that looks other than when it was last shown."""
+        for level in range(low, _DEPTH):
+            at = (share * _DEPTH + level) * cython.cast(cython.Py_ssize_t, self.quote_bytes)
+            changed = False
+            for side in range(2):
+                base = (share * 2 + side) * _LEVELS + level
+                price = volume = count = 0
+                if level < self.levels[share * 2 + side]:
+                    price, volume = self.level_price[base], self.level_volume[base]
+                    count = self.level_count[base]
+                row = ((share * 2 + side) * _DEPTH + level) * 3
+                if (
+                    self.shown[row] == price
+                    and self.shown[row + 1] == volume
+                    and self.shown[row + 2] == count
+                ):
+                    continue
+                self.shown[row], self.shown[row + 1], self.shown[row + 2] = price, volume, count
+                changed = True
+                put4(self.quotes, at + self.at_quote[Q_ASK if side else Q_BID], price)
+                put4(self.quotes, at + self.at_quote[Q_ASK_SIZE if side else Q_BID_SIZE], volume)
+                put2(self.quotes, at + self.at_quote[Q_ASKS if side else Q_BIDS], count)
+            if changed:
+                put4(self.quotes, at + self.at_quote[Q_NUMBER], self.number)
+                put4(self.quotes, at + self.at_quote[Q_TIME], self._milliseconds())
+                put2(self.quotes, at + self.at_quote[Q_MICROS], self._microseconds())
+                self.quoted[share * _DEPTH + level] = 1
+                self.tape.put(_QUOTES, self.quotes, at, self.quote_bytes, share)
+        return 0
+
+    @cython.locals(at=cython.Py_ssize_t, variation=cython.longlong)
+    def _deal(self, share, price, volume):
+        """240: a trade; the day's figures include it."""
+        at = share * cython.cast(cython.Py_ssize_t, self.trade_bytes)
+        self.trades[at + self.at_trade[T_DIRECTION]] = (
+            43 if price > self.last[share] else 45 if price < self.last[share] else 61
+        )
+        self.last[share] = price
+        self.high[share], self.low[share] = (
+            max(self.high[share], price),
+            min(self.low[share], price),
+        )
+        self.deals[share] += 1
+        self.traded[share] += volume
+        variation = (price - self.opening[share]) * cython.cast(cython.longlong, 10000)
+        put4(self.trades, at + self.at_trade[T_TIME], self._milliseconds())
+        put4(self.trades, at + self.at_trade[T_ID], self.deals[share])
+        put4(self.trades, at + self.at_trade[T_NUMBER], self.number)
+        put4(self.trades, at + self.at_trade[T_PRICE], price)
+        put4(self.trades, at + self.at_trade[T_VOLUME], volume)
+        put4(self.trades, at + self.at_trade[T_TOTAL], self.traded[share])
+        put4(self.trades, at + self.at_trade[T_HIGH], self.high[share])
+        put4(self.trades, at + self.at_trade[T_LOW], self.low[share])
+        put4(
+            self.trades, at + self.at_trade[T_VARIATION],
+            quotient(variation, self.opening[share]),
+        )  # fmt: skip
+        put2(self.trades, at + self.at_trade[T_MICROS], self._microseconds())
+        self.trades[at + self.at_trade[T_FIRST]] = 49 if self.deals[share] == 1 else 48
+        return self.tape.put(_TRADES, self.trades, at, self.trade_bytes, share)
+
+
+def quotient(number, by):
+    """`number / by`, rounded down whatever the sign; `by` is positive."""
+    if number >= 0:
+        return number // by
+    return -((by - 1 - number) // by)
+
+
+def _numbers(count: int) -> memoryview:
+    return memoryview(numpy.zeros(count, numpy.intc))

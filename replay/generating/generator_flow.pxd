@@ -1,0 +1,76 @@
+# The flow's attributes; the meanings stand in generator_flow.py.
+
+from feedhandler.replay.generating.dice cimport Crowd, Dice
+from feedhandler.replay.generating.generator_books cimport ShareBooks
+from feedhandler.replay.generating.generator_issuers cimport IndexValues, IssuerQuotes
+from feedhandler.replay.generating.generator_tape cimport Tape
+
+cdef enum:
+    EQUITY, WARRANT, WARRANT_TRADE, INDEX, NOTICE, REFRESH, KINDS
+
+cdef enum:
+    RESETS, NAMES, BOOKS, MARKET
+
+cdef enum:
+    REFERENCE, TRADES, QUOTES, ORDERS, WARRANT_TRADES, WARRANT_QUOTES, INDICES, REFRESHES
+
+
+cdef class Flow:
+    cdef readonly Tape tape
+    cdef Dice dice
+    cdef ShareBooks books
+    cdef IssuerQuotes issuers
+    cdef IndexValues indices
+    cdef Crowd shares, warrants
+    cdef object notices, snapshots
+    cdef list resets, beats
+    cdef unsigned char[::1] delimiters, modes
+    cdef readonly bint ended
+    cdef readonly dict opened
+    cdef readonly long long next_ns
+    cdef readonly int phase, rounds
+    cdef bint stationary
+    cdef int place
+    cdef long long origin_ns, start_ns, slot_ns, names_ns, books_ns, prelude_byte_ps
+    cdef long long[::1] planned, wanted, weights, base
+    cdef unsigned short[::1] bodies
+    cdef long long base_repeats, base_near, base_mid
+    cdef Py_ssize_t slot
+    cdef readonly long long due
+    cdef long long horizon, bursts, train
+    cdef int[::1] means
+    cdef int near_ppm, mid_ppm, usual_body
+    cdef long long quote_debt, order_debt, warrant_debt, index_debt, body_debt
+    cdef long long trade_debt, warrant_trade_debt, notice_debt
+    cdef long long beat_ns, beat_every_ns
+
+    cpdef int run(self, long long until_ns) except -1
+    cdef int _reset(self) except -1
+    cdef int _name(self) except -1
+    cdef int _retell(self) except -1
+    cdef int _open(self) except -1
+    cdef int _pace(self, long long before) except -1
+    cdef bint _telling(self) except -1
+    cdef int _schedule(self, long long packets) except -1
+    cdef long long _time_of(self, long long due) except *
+    cdef int _beat(self) except -1
+    cdef int _body(self) except -1
+    cdef int _body_at(self, long long at_ns) except -1
+    cdef long long _total(self) except *
+    cdef long long _bytes(self) except *
+    cdef long long _sent(self, int channel) except *
+    cdef int _weigh(self) except -1
+    cdef int _burst(self) except -1
+    cdef int _act(self, int kind, int body) except -1
+    cdef int _equities(self, int body) except -1
+    cdef long long _quoted(self) except *
+    cdef int _visit(self, int share, int left, long long owed, bint silent, int body) except? -1
+    cdef bint _trade_due(self, int body) except -1
+    cdef int _trade(self, int share) except -1
+    cdef int _warrant_trade(self) except -1
+    cdef int _warrants(self, int body) except -1
+    cdef bint _again(self) except -1
+    cdef bint _echo(self) except -1
+    cdef int _share(self) except? -1
+    cdef int _warrant(self) except -1
+    cdef int _count(self, int mean, long long debt, int most) except -1

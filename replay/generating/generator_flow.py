@@ -1,0 +1,609 @@
+# cython: language_level=3, boundscheck=True, cdivision=True, annotation_typing=False
+"""When what happens in a generated session: bursts along a plan, services in their mix.
+
+A `Flow` drives the markets of a session. First it resets every channel, tells the reference data
+and every book (orders told again between delimiters, and quotes). Then activity comes in bursts of
+a few packets: some visits to shares, their orders in one packet and the quotes that changed in the
+next, trades in packets of their own; or an issuer's quotes, a warrant's trade, index values, a
+notice, a refresh packet.
+
+When bursts come, the plan says: how many packets there should be by when. A burst is due when the
+plan reaches the packets that were sent before it, give or take an exponential wait; where that
+leaves much time, some bursts follow the last one after a few milliseconds.
+
+What comes is drawn, and every draw leans towards what is owed: kinds of bursts towards each
+service's share of packets, messages of a packet towards the service's mean, what events do to the
+quotes towards the quotes' mean, visits towards the share of repeats within 1 ms, and those who
+come back towards the share within 10 ms. So a session comes to its profile's figures whatever its
+length, and the leaning is too weak to be seen in a single burst. Seconds with a size of their own
+(peaks) aim at that instead.
+
+Whole numbers throughout: shares in parts per million, means and debts in 1024ths of a message.
+"""
+
+from typing import Any
+
+import cython
+import numpy
+
+if cython.compiled:
+    from cython.cimports.feedhandler.replay.generating.generator_books import quotient
+else:
+    from feedhandler.replay.generating.generator_books import quotient
+
+    # Kinds of bursts; a session's phases, one after another; channels, the last for all refreshes.
+    EQUITY, WARRANT, WARRANT_TRADE, INDEX, NOTICE, REFRESH, KINDS = range(7)
+    RESETS, NAMES, BOOKS, MARKET = range(4)
+    (REFERENCE, TRADES, QUOTES, ORDERS, WARRANT_TRADES, WARRANT_QUOTES, INDICES,
+     REFRESHES) = range(8)  # fmt: skip
+
+#: Bursts after which the odds of their kinds are looked at again.
+WEIGH_EVERY = 32
+#: A burst does not follow sooner than this, and of those with time left so many in 1024 follow
+#: within a few milliseconds, but no more than so many in a row.
+GAP_NS_MIN, TRAIN = 20_000, 970
+TRAIN_BURSTS_MAX = 6
+TRAIN_NS_MIN, TRAIN_NS_SPREAD = 1_100_000, 5_000_000
+#: Messages of one packet of orders and of quotes at most.
+ORDERS_MAX, QUOTES_MAX = 21, 26
+#: Debts are limited to so many messages: a stretch that could not pay is not paid for ever.
+DEBT_MAX = 64
+
+_GAP_MIN = cython.declare(cython.longlong, GAP_NS_MIN)
+_TRAIN = cython.declare(cython.uint, TRAIN)
+_TRAIN_MAX = cython.declare(cython.longlong, TRAIN_BURSTS_MAX)
+_TRAIN_MIN = cython.declare(cython.longlong, TRAIN_NS_MIN)
+_TRAIN_SPREAD = cython.declare(cython.uint, TRAIN_NS_SPREAD)
+_DEBT = cython.declare(cython.longlong, DEBT_MAX * 1024)
+_SILENT, _FLAT, _SHIFT = (cython.declare(cython.int, 0), cython.declare(cython.int, 1),
+                          cython.declare(cython.int, 2))  # fmt: skip
+_WEIGH = cython.declare(cython.longlong, WEIGH_EVERY)
+_ORDERS_MAX, _QUOTES_MAX = (cython.declare(cython.int, ORDERS_MAX),
+                            cython.declare(cython.int, QUOTES_MAX))  # fmt: skip
+
+
+@cython.final
+@cython.cclass
+class Flow:
+    """See the module; `market` is made by `traffic`, `settings` by
+    `profile_plan`. `ended` tells that the
+    plan is at its end, `next_ns` when the next burst is due, `rounds` how often every book was
+    told; `opened` the tape's tables when a stationary stretch began."""
+
+    def __init__(self, market: Any, settings: Any) -> None:
+        self.tape, self.dice, self.books = market.tape, market.dice, market.books
+        self.issuers, self.indices = market.issuers, market.indices
+        self.shares, self.warrants = market.shares, market.warrants
+        self.notices, self.snapshots = market.notices, market.snapshots
+        self.resets, self.beats, self.delimiters = market.resets, market.beats, market.delimiters
+        plan = settings.plan
+        self.planned, self.bodies = memoryview(plan.packets), memoryview(plan.bodies)
+        self.modes, self.slot_ns = memoryview(plan.retold), plan.slot_ns
+        self.origin_ns = self.start_ns = self.next_ns = settings.start_ns
+        self.names_ns, self.books_ns = settings.names_ns, settings.books_ns
+        self.stationary = settings.stationary
+        self.prelude_byte_ps = settings.prelude_byte_ps
+        self.wanted = memoryview(numpy.array(settings.shares_ppm, numpy.int64))
+        self.means = memoryview(numpy.array(settings.means, numpy.intc))
+        self.near_ppm, self.mid_ppm = settings.near_ppm, settings.mid_ppm
+        self.usual_body, self.horizon = settings.usual_body, settings.horizon
+        self.beat_every_ns = settings.heartbeat_ns
+        self.weights = memoryview(numpy.zeros(KINDS, numpy.int64))
+        self.base = memoryview(numpy.zeros(7, numpy.int64))
+        self.phase = RESETS
+        self.place = self.rounds = 0
+        self.base_repeats = self.base_near = self.base_mid = 0
+        self.ended = False
+        self.opened = None
+        self.slot = 0
+        self.due = self.bursts = self.train = 0
+        self.quote_debt = self.order_debt = self.warrant_debt = self.index_debt = 0
+        self.body_debt = self.trade_debt = self.warrant_trade_debt = self.notice_debt = 0
+        self.beat_ns = self.start_ns + self.beat_every_ns
+
+    def run(self, until_ns):
+        """Everything that is due by `until_ns`, as long as the tape's block has room."""
+        while not self.ended and not self.tape.full():
+            if self.beat_ns < self.next_ns:
+                if self.beat_ns > until_ns:
+                    break
+                self._beat()
+                continue
+            if self.next_ns > until_ns:
+                break
+            if self.next_ns > self.tape.now_ns:
+                self.tape.now_ns = self.next_ns
+            if self.phase == MARKET:
+                self._burst()
+            elif self.phase == RESETS:
+                self._reset()
+            elif self.phase == NAMES:
+                self._name()
+            else:
+                self._retell()
+        return 0
+
+    # -- how it begins ----------------------------------------------------------------------------
+
+    def _reset(self):
+        """The first packet of every channel."""
+        for channel, packet in enumerate(self.resets):
+            if packet is not None:
+                self.tape.control(channel, packet)
+            self.tape.set_sequence(channel, 2)
+        for share in range(self.books.shares):
+            self.books.fill(share)
+        self.next_ns = max(self.names_ns, self.tape.now_ns)
+        self.phase, self.place = NAMES, 0
+        return 0
+
+    def _name(self):
+        """The next instrument's reference data."""
+        self.tape.set_limit(REFERENCE, 3)
+        before = self._bytes()
+        if self.place == 0:
+            self.notices.tell_mark(self.notices.start)
+        self.notices.tell_reference(self.place)
+        self.place += 1
+        if self.place == self.notices.instruments:
+            self.notices.tell_mark(self.notices.end)
+            self.tape.cut(REFERENCE)
+            self.phase, self.place = BOOKS, 0
+        self._pace(before)
+        if self.phase == BOOKS:
+            self.next_ns = max(self.next_ns, self.books_ns)
+        return 0
+
+    @cython.locals(before=cython.longlong, sent=cython.longlong, body=cython.int, limit=cython.int)
+    def _retell(self):
+        """The next share's book, or the next warrant's quote; round and round while the plan says
+        so, once at least."""
+        before, sent = self._bytes(), self._total()
+        body = self._body()
+        if body == 0:
+            body = 1_300
+        self.tape.open_limit[ORDERS] = min(max((body + self.dice.below(64)) // 64, 1), _ORDERS_MAX)
+        limit = min(max((body + self.dice.below(52)) // 52, 1), _QUOTES_MAX)
+        self.tape.open_limit[QUOTES] = self.tape.open_limit[WARRANT_QUOTES] = limit
+        if self.place == 0:
+            self.tape.put(ORDERS, self.delimiters, 0, 16, -1)
+        if self.place < self.books.shares:
+            self.books.retell(self.place)
+        elif self.place < self.books.shares + self.issuers.warrants:
+            self.issuers.act(self.place - self.books.shares)
+        self.place += 1
+        if self.place >= self.books.shares + self.issuers.warrants:
+            self.tape.put(ORDERS, self.delimiters, 16, 16, -1)
+            for channel in (QUOTES, ORDERS, WARRANT_QUOTES):
+                self.tape.cut(channel)
+            self.place = 0
+            self.rounds += 1
+        if self.stationary or not self._telling():
+            self._pace(before)
+        else:
+            self._schedule(self._total() - sent)
+        if self.place == 0 and (self.stationary or not self._telling()):
+            self._open()
+        return 0
+
+    @cython.locals(i=cython.int)
+    def _open(self):
+        """The market opens. A stationary stretch counts from here."""
+        self.phase = MARKET
+        for i in range(7):
+            self.tape.open_limit[i] = 255
+        self.tape.open_limit[TRADES] = 1
+        if self.stationary:
+            self.opened = {name: table.copy() for name, table in self.tape.tables.items()}
+            self.origin_ns = self.tape.now_ns
+            self.slot = 0
+            self.due = 0
+            for i in range(7):
+                self.base[i] = self.tape.packets[i]
+            self.base_repeats = self.tape.repeats
+            self.base_near = self.tape.within_1_ms
+            self.base_mid = self.tape.within_10_ms
+        else:
+            # A day's reference data is part of what service 101 has of it.
+            self.notice_debt = (self.means[REFERENCE] + 16 * 1024) * self.tape.packets[REFERENCE]
+            self.notice_debt -= self.tape.bytes[REFERENCE] * 1024
+        return 0
+
+    def _pace(self, before):
+        """What was sent since `before` bytes takes its time."""
+        self.next_ns = self.tape.now_ns + (self._bytes() - before) * self.prelude_byte_ps // 1000
+        return 0
+
+    def _telling(self):
+        """Whether the plan has books told at this time."""
+        place = (self.tape.now_ns - self.origin_ns) // self.slot_ns
+        return 0 <= place < len(self.modes) and self.modes[place] != 0
+
+    # -- when -------------------------------------------------------------------------------------
+
+    @cython.locals(wait=cython.longlong, at_ns=cython.longlong, later=cython.longlong)
+    def _schedule(self, packets):
+        """The next burst, after one of so many packets."""
+        self.due += packets * 1000
+        wait = packets * 1000
+        if wait > 20_000:
+            wait = 20_000
+        at_ns = self._time_of(self.due + self.dice.wait(cython.cast(cython.int, wait)) - wait)
+        later = self.tape.now_ns + _GAP_MIN
+        if (
+            at_ns - later > _TRAIN_SPREAD
+            and self.train < _TRAIN_MAX
+            and self._body_at(at_ns) == self._body() == 0
+            and self.dice.below(1024) < _TRAIN
+        ):
+            at_ns = self.tape.now_ns + _TRAIN_MIN + self.dice.below(_TRAIN_SPREAD)
+            self.train += 1
+        else:
+            self.train = 0
+        self.next_ns = at_ns if at_ns > later else later
+        return 0
+
+    @cython.locals(last=cython.Py_ssize_t, span=cython.longlong)
+    def _time_of(self, due):
+        """When the plan reaches `due` thousandths of a packet; `ended` where it never does."""
+        last = len(self.planned) - 1
+        if due < 0:
+            due = 0
+        while self.slot > 0 and self.planned[self.slot] > due:
+            self.slot -= 1
+        while self.slot < last and self.planned[self.slot + 1] <= due:
+            self.slot += 1
+        if self.slot >= last:
+            self.ended = True
+            return self.origin_ns + last * self.slot_ns
+        span = self.planned[self.slot + 1] - self.planned[self.slot]
+        return (
+            self.origin_ns
+            + self.slot * self.slot_ns
+            + (due - self.planned[self.slot]) * self.slot_ns // span
+        )
+
+    @cython.locals(channel=cython.int, oldest=cython.longlong)
+    def _beat(self):
+        """Heartbeats for the services that have been idle long enough."""
+        if self.beat_ns > self.tape.now_ns:
+            self.tape.now_ns = self.beat_ns
+        oldest = self.tape.now_ns
+        for channel in range(7):
+            if self.tape.now_ns - self.tape.sent_ns[channel] >= self.beat_every_ns:
+                self.tape.control(channel, self.beats[channel])
+                self.due += 1000
+            if self.tape.sent_ns[channel] < oldest:
+                oldest = self.tape.sent_ns[channel]
+        self.beat_ns = oldest + self.beat_every_ns
+        return 0
+
+    # -- what -------------------------------------------------------------------------------------
+
+    def _body(self):
+        """As `_body_at`, now."""
+        return self._body_at(self.tape.now_ns)
+
+    @cython.locals(place=cython.longlong)
+    def _body_at(self, at_ns):
+        """The mean size of packets' messages that the plan asks for then; 0: the usual."""
+        place = (at_ns - self.origin_ns) // self.slot_ns
+        if place < 0 or place >= len(self.bodies):
+            return 0
+        return self.bodies[place]
+
+    @cython.locals(i=cython.int, total=cython.longlong)
+    def _total(self):
+        """Packets sent so far, on one line."""
+        total = 0
+        for i in range(14):
+            total += self.tape.packets[i]
+        return total
+
+    @cython.locals(i=cython.int, total=cython.longlong)
+    def _bytes(self):
+        """Bytes of payload sent so far."""
+        total = 0
+        for i in range(14):
+            total += self.tape.bytes[i]
+        return total
+
+    @cython.locals(i=cython.int, refreshes=cython.longlong)
+    def _sent(self, channel):
+        """Packets of the stretch so far, of a service or of all refreshes."""
+        if channel < REFRESHES:
+            return self.tape.packets[channel] - self.base[channel]
+        refreshes = 0
+        for i in range(7, 14):
+            refreshes += self.tape.packets[i]
+        return refreshes
+
+    @cython.locals(kind=cython.int, channel=cython.int, total=cython.longlong,
+                   wanted=cython.longlong, weight=cython.longlong)  # fmt: skip
+    def _weigh(self):
+        """The odds of each kind: its share, less what it has too much of, over the horizon."""
+        total = 0
+        for channel in range(8):
+            total += self._sent(channel)
+        for kind in range(KINDS):
+            channel = _channel_of(kind)
+            wanted = self.wanted[channel]
+            weight = self._sent(channel) * 1_000_000 - wanted * total
+            weight = wanted - quotient(weight, self.horizon)
+            weight = max(wanted // 8, min(wanted * 4, weight))
+            self.weights[kind] = weight
+        return 0
+
+    @cython.locals(kind=cython.int, draw=cython.longlong, total=cython.longlong, body=cython.int,
+                   sent=cython.longlong, size=cython.longlong)  # fmt: skip
+    def _burst(self):
+        """One burst of whatever kind, and when the next one comes."""
+        if self.bursts % _WEIGH == 0:
+            self._weigh()
+        self.bursts += 1
+        body = self._body()
+        sent, size = self._total(), self._bytes()
+        total = 0
+        for kind in range(KINDS):
+            total += self.weights[kind]
+        draw = self.dice.below(cython.cast(cython.uint, total))
+        kind = 0
+        while kind < KINDS - 1 and draw >= self.weights[kind]:
+            draw -= self.weights[kind]
+            kind += 1
+        if body > self.usual_body * 3 // 2 and kind != WARRANT:
+            kind = EQUITY
+        if body == 0:
+            self.body_debt = 0
+            self._act(kind, 0)
+        else:
+            self._act(kind, max(40, min(1_370, body + quotient(self.body_debt, 4))))
+            sent, size = self._total() - sent, self._bytes() - size
+            self.body_debt += (body + 16) * sent - size
+            self.body_debt = max(-20_000, min(20_000, self.body_debt))
+            sent = self._total() - sent
+        return self._schedule(self._total() - sent)
+
+    @cython.locals(count=cython.int)
+    def _act(self, kind, body):
+        """A burst of this kind; `body`: bytes of messages a packet that it aims at, 0: usual."""
+        if kind == EQUITY:
+            self._equities(body)
+        elif kind == WARRANT:
+            self._warrants(body)
+        elif kind == WARRANT_TRADE:
+            self._warrant_trade()
+        elif kind == INDEX:
+            self.index_debt += self.means[INDICES]
+            count = max(1, cython.cast(cython.int, self.index_debt // 1024))
+            self.index_debt -= count * 1024
+            self.indices.show(count)
+            self.tape.cut(INDICES)
+        elif kind == NOTICE:
+            self.notice_debt += self.means[REFERENCE] + (self.tape.bytes[REFERENCE] + 16) * 1024
+            self.notices.tell(
+                max(0, quotient(self.notice_debt, 1024) - self.tape.bytes[REFERENCE] - 16)
+            )
+            self.tape.cut(REFERENCE)
+            self.notice_debt -= self.tape.bytes[REFERENCE] * 1024
+        else:
+            self.snapshots.send()
+        return 0
+
+    @cython.locals(mean=cython.int, quotes=cython.int, left=cython.int, silent=cython.bint,
+                   share=cython.int, before=cython.longlong, owed=cython.longlong,
+                   wanted=cython.longlong)  # fmt: skip
+    def _equities(self, body):
+        """Visits to some shares: a packet of orders, one of the quotes that changed, trades."""
+        mean, quotes = self.means[ORDERS], self.means[QUOTES]
+        if body > 2 * self.usual_body:
+            mean, quotes = body * 1024 // 64, body * 1024 // 52
+        elif body:
+            mean = max(1024, mean * body // self.usual_body)
+            quotes = max(1024, quotes * body // self.usual_body)
+        if body > 2 * self.usual_body:
+            left = min(max(mean // 1024 - 1 + self.dice.below(3), 1), _ORDERS_MAX)
+        else:
+            left = self._count(mean, self.order_debt if body == 0 else 0, _ORDERS_MAX)
+        if body == 0:
+            self.order_debt += self.means[ORDERS] - left * 1024
+            self.order_debt = max(-_DEBT, min(_DEBT, self.order_debt))
+        # Quotes get their packet unless they have more than their share of packets already.
+        silent = (
+            self._sent(QUOTES) * self.wanted[ORDERS]
+            > (self._sent(ORDERS) + 1) * self.wanted[QUOTES]
+        )
+        before = self.tape.messages[QUOTES]
+        owed = 0 if silent else quotes + (quotient(self.quote_debt, 4) if body == 0 else 0)
+        if owed > _QUOTES_MAX * 1024:
+            owed = _QUOTES_MAX * 1024
+        while left > 0:
+            share = self._share()
+            if share < 0:
+                break
+            left = self._visit(share, left, owed + (before - self._quoted()) * 1024, silent, body)
+        self.tape.cut(ORDERS)
+        self.tape.now_ns += 8_000 + self.dice.below(16_000)
+        # Full packets of quotes: the rest goes with the next burst's.
+        if body <= 2 * self.usual_body:
+            self.tape.cut(QUOTES)
+        if body == 0:
+            if not silent:
+                self.quote_debt += self.means[QUOTES]
+            self.quote_debt -= (self.tape.messages[QUOTES] - before) * 1024
+            self.quote_debt = max(-_DEBT, min(_DEBT, self.quote_debt))
+        return 0
+
+    def _quoted(self):
+        """Quotes of the stretch, those in the open packet too."""
+        return self.tape.messages[QUOTES] + self.tape.open_count[QUOTES]
+
+    @cython.locals(
+        want=cython.int, first=cython.longlong, now=cython.longlong, each=cython.longlong
+    )
+    def _visit(self, share, left, owed, silent, body):
+        """Some events of one share, at most `left`; returns how many are left. `owed`: quotes that
+        the events should bring (1024ths)."""
+        first = self._quoted()
+        if self._trade_due(body):
+            self._trade(share)
+            left -= 1
+            if left <= 0 or not self._again():
+                return left
+        while True:
+            now = owed - (self._quoted() - first) * 1024
+            each = quotient(now, left)
+            want = _FLAT
+            if silent or each < 512:
+                want = _SILENT
+            elif each > 1536 and cython.cast(cython.longlong, self.dice.below(2048)) < each - 1024:
+                want = _SHIFT
+            self.books.act(share, want)
+            left -= 1
+            if left <= 0 or not self._again():
+                return left
+            self.tape.now_ns += self.dice.below(4_000)
+
+    @cython.locals(due=cython.bint)
+    def _trade_due(self, body):
+        """Whether trades have fewer packets than their share beside the orders'."""
+        if body > self.usual_body * 3 // 2:
+            return False
+        return (self._sent(TRADES) + 1) * self.wanted[ORDERS] <= self._sent(ORDERS) * self.wanted[
+            TRADES
+        ]
+
+    def _trade(self, share):
+        """A trade, and the last price told as often as the mean size of trades' packets asks."""
+        if not self.books.cross(share):
+            return self.books.act(share, _SHIFT)
+        self.trade_debt += self.means[TRADES] - 64 * 1024
+        while self.trade_debt < 0:
+            self.tape.now_ns += 2_000 + self.dice.below(4_000)
+            self.books.update_price(share)
+            self.trade_debt += self.means[TRADES] - 44 * 1024
+        return 0
+
+    @cython.locals(warrant=cython.int)
+    def _warrant_trade(self):
+        """A warrant's trade, its last price once or twice."""
+        warrant = self._warrant()
+        self.warrant_trade_debt += self.means[WARRANT_TRADES] - (64 + 44) * 1024
+        self.issuers.trade(warrant)
+        self.issuers.update_price(warrant)
+        if self.warrant_trade_debt >= 22 * 1024:
+            self.issuers.update_price(warrant)
+            self.warrant_trade_debt -= 44 * 1024
+        return self.tape.cut(WARRANT_TRADES)
+
+    @cython.locals(mean=cython.int, left=cython.int, warrant=cython.int)
+    def _warrants(self, body):
+        """Issuers move their quotes: one packet."""
+        mean = self.means[WARRANT_QUOTES]
+        if body > 2 * self.usual_body:
+            mean = body * 1024 // 52
+        elif body:
+            mean = max(1024, mean * body // self.usual_body)
+        if body > 2 * self.usual_body:
+            left = min(max(mean // 1024 - 1 + self.dice.below(3), 1), _QUOTES_MAX)
+        else:
+            left = self._count(mean, self.warrant_debt if body == 0 else 0, _QUOTES_MAX)
+        if body == 0:
+            self.warrant_debt += self.means[WARRANT_QUOTES] - left * 1024
+            self.warrant_debt = max(-_DEBT, min(_DEBT, self.warrant_debt))
+        warrant = self._warrant()
+        while left > 0:
+            self.issuers.act(warrant)
+            left -= 1
+            if not self._again():
+                warrant = self._warrant()
+        return self.tape.cut(WARRANT_QUOTES)
+
+    # -- who --------------------------------------------------------------------------------------
+
+    @cython.locals(owed=cython.longlong, odds=cython.longlong)
+    def _again(self):
+        """Whether the next message is of the same instrument."""
+        owed = (self.tape.repeats - self.base_repeats) * self.near_ppm // 1_000_000
+        owed -= self.tape.within_1_ms - self.base_near
+        odds = 640 + quotient(owed, 4)
+        odds = max(100, min(1_000, odds))
+        return self.dice.below(1024) < cython.cast(cython.uint, odds)
+
+    @cython.locals(owed=cython.longlong, odds=cython.longlong)
+    def _echo(self):
+        """Whether the next instrument is one that came a few milliseconds ago."""
+        owed = (self.tape.repeats - self.base_repeats) * self.mid_ppm // 1_000_000
+        owed -= self.tape.within_10_ms - self.tape.within_1_ms - self.base_mid + self.base_near
+        odds = 400 + quotient(owed, 2)
+        odds = max(0, min(1_000, odds))
+        return self.dice.below(1024) < cython.cast(cython.uint, odds)
+
+    @cython.locals(share=cython.int, _tries=cython.int, now_ns=cython.longlong,
+                   gone=cython.longlong)  # fmt: skip
+    def _share(self):
+        """The next share to visit; -1 where a few draws find only halted ones."""
+        now_ns = self.tape.now_ns
+        share = -1
+        if self._echo():
+            share = self.shares.again(now_ns)
+            if share >= 0 and not self.books.halted[share]:
+                return share
+        for _tries in range(8):
+            share = self.shares.draw()
+            if self.books.halted[share]:
+                share = -1
+                continue
+            gone = self.tape.last_ns[ORDERS * self.tape.symbols + share]
+            if gone < 0 or now_ns - gone > 10_000_000:
+                break
+        if share >= 0:
+            self.shares.note(share, now_ns)
+        return share
+
+    @cython.locals(warrant=cython.int, _tries=cython.int, now_ns=cython.longlong,
+                   gone=cython.longlong)  # fmt: skip
+    def _warrant(self):
+        """The next warrant."""
+        now_ns = self.tape.now_ns
+        if self._echo():
+            warrant = self.warrants.again(now_ns)
+            if warrant >= 0:
+                return warrant
+        warrant = 0
+        for _tries in range(8):
+            warrant = self.warrants.draw()
+            gone = self.tape.last_ns[
+                WARRANT_QUOTES * self.tape.symbols + self.issuers.first + warrant
+            ]
+            if gone < 0 or now_ns - gone > 10_000_000:
+                break
+        self.warrants.note(warrant, now_ns)
+        return warrant
+
+    @cython.locals(count=cython.longlong, above=cython.longlong)
+    def _count(self, mean, debt, most):
+        """Messages for a packet: one and some more around the mean, leaning to what is owed."""
+        above = mean - 1024 + quotient(debt, 8)
+        if above < 0:
+            above = 0
+        count = 1 + (self.dice.wait(cython.cast(cython.int, above)) + 512) // 1024
+        return most if count > most else cython.cast(cython.int, count)
+
+
+@cython.cfunc
+@cython.inline
+@cython.exceptval(-1)
+@cython.locals(kind=cython.int)
+@cython.returns(cython.int)
+def _channel_of(kind):
+    """The channel whose packets a kind's bursts are counted by."""
+    if kind == EQUITY:
+        return ORDERS
+    if kind == WARRANT:
+        return WARRANT_QUOTES
+    if kind == WARRANT_TRADE:
+        return WARRANT_TRADES
+    if kind == INDEX:
+        return INDICES
+    return REFERENCE if kind == NOTICE else REFRESHES

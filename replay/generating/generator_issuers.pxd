@@ -1,0 +1,41 @@
+# What the compiled generator uses of issuers and indices; the meanings stand in the .py.
+
+from feedhandler.replay.generating.dice cimport Dice
+from feedhandler.replay.generating.generator_books cimport ShareBooks
+from feedhandler.replay.generating.generator_tape cimport Tape
+
+cdef enum:
+    X_TIME, X_LEVEL, X_HIGH, X_LOW, X_VARIATION, X_MICROS
+
+
+cdef class IssuerQuotes:
+    cdef Dice dice
+    cdef Tape tape
+    cdef readonly int warrants, first
+    cdef readonly dict tables
+    cdef readonly unsigned int number
+    cdef unsigned char[::1] quotes, trades, updates, told, quoted
+    cdef int[::1] bid, spread, opening, last, high, low, deals
+    cdef long long[::1] traded
+    cdef int[::1] at_quote, at_trade, at_update
+    cdef int quote_bytes, trade_bytes, update_bytes
+
+    cpdef int act(self, int warrant) except -1
+    cpdef int trade(self, int warrant) except -1
+    cpdef int update_price(self, int warrant) except -1
+    cdef long long _milliseconds(self)
+    cdef long long _microseconds(self)
+
+
+cdef class IndexValues:
+    cdef Tape tape
+    cdef ShareBooks books
+    cdef readonly int indices, first
+    cdef readonly dict tables
+    cdef int next
+    cdef unsigned char[::1] values, told
+    cdef int[::1] members, opening, high, low
+    cdef int[::1] at_index
+    cdef int index_bytes
+
+    cpdef int show(self, int count) except -1

@@ -1,0 +1,345 @@
+# cython: language_level=3, boundscheck=True, cdivision=True, annotation_typing=False
+"""What is quoted without a book: warrants, by their issuers, and indices, by computation.
+
+`IssuerQuotes` holds the one bid and one ask that an issuer shows for each warrant: it moves by a
+tick or changes its spread or size, and now and then somebody takes it. `IndexValues` holds the
+indices, each the mean of its shares' last prices over their opening prices. Both keep the latest
+messages and patch them, as `generator_books` does, and put them on the tape.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import cython
+import numpy
+
+if cython.compiled:
+    from cython.cimports.feedhandler.replay.generating.dice import Dice
+    from cython.cimports.feedhandler.replay.generating.generator_books import (
+        Q_ASK,
+        Q_ASK_SIZE,
+        Q_ASKS,
+        Q_BID,
+        Q_BID_SIZE,
+        Q_BIDS,
+        Q_MICROS,
+        Q_NUMBER,
+        Q_TIME,
+        T_DIRECTION,
+        T_FIRST,
+        T_HIGH,
+        T_ID,
+        T_LOW,
+        T_MICROS,
+        T_NUMBER,
+        T_PRICE,
+        T_TIME,
+        T_TOTAL,
+        T_VARIATION,
+        T_VOLUME,
+        U_HIGH,
+        U_LOW,
+        U_MICROS,
+        U_NUMBER,
+        U_PRICE,
+        U_TIME,
+        U_VARIATION,
+        ShareBooks,
+        quotient,
+    )
+    from cython.cimports.feedhandler.replay.generating.generator_tape import Tape
+    from cython.cimports.feedhandler.replay.generating.wirebytes import put2, put4
+else:
+    from feedhandler.replay.generating.dice import Dice
+    from feedhandler.replay.generating.generator_books import (
+        Q_ASK,
+        Q_ASK_SIZE,
+        Q_ASKS,
+        Q_BID,
+        Q_BID_SIZE,
+        Q_BIDS,
+        Q_MICROS,
+        Q_NUMBER,
+        Q_TIME,
+        T_DIRECTION,
+        T_FIRST,
+        T_HIGH,
+        T_ID,
+        T_LOW,
+        T_MICROS,
+        T_NUMBER,
+        T_PRICE,
+        T_TIME,
+        T_TOTAL,
+        T_VARIATION,
+        T_VOLUME,
+        U_HIGH,
+        U_LOW,
+        U_MICROS,
+        U_NUMBER,
+        U_PRICE,
+        U_TIME,
+        U_VARIATION,
+        ShareBooks,
+        quotient,
+    )
+    from feedhandler.replay.generating.generator_tape import Tape
+    from feedhandler.replay.generating.wirebytes import put2, put4
+
+    X_TIME, X_LEVEL, X_HIGH, X_LOW, X_VARIATION, X_MICROS = range(6)
+
+from feedhandler.replay.generating.generator_layouts import (
+    INDEX_FIELDS,
+    QUOTE_FIELDS,
+    TRADE_FIELDS,
+    UPDATE_FIELDS,
+    offsets,
+    templates,
+)
+from feedhandler.replay.generating.instruments import Instrument
+
+#: Channels of warrants' trades and quotes, and of index values.
+WARRANT_TRADES, WARRANT_QUOTES, INDICES = 4, 5, 6
+#: Engine numbers, as in SystemID.
+ISSUER_SYSTEM, INDEX_SYSTEM = 12, 13
+#: An index is made of so many shares at most.
+CONSTITUENTS_MAX = 20
+
+_TRADES, _QUOTES = cython.declare(cython.int, 4), cython.declare(cython.int, 5)
+_INDICES = cython.declare(cython.int, 6)
+_MEMBERS = cython.declare(cython.int, CONSTITUENTS_MAX)
+
+
+@cython.final
+@cython.cclass
+class IssuerQuotes:
+    """The quotes of `instruments`, all warrants; `first` is the first one's number in the
+    listing. `number` counts events."""
+
+    def __init__(
+        self, feed: Any, instruments: Sequence[Instrument], first: int, dice: Dice, tape: Tape
+    ) -> None:
+        self.dice, self.tape, self.warrants, self.first = dice, tape, len(instruments), first
+        self.number = 0
+        self.quote_bytes, self.trade_bytes = feed.layout(140).size, feed.layout(240).size
+        self.update_bytes = feed.layout(241).size
+        self.at_quote = offsets(feed, 140, QUOTE_FIELDS)
+        self.at_trade = offsets(feed, 240, TRADE_FIELDS)
+        self.at_update = offsets(feed, 241, UPDATE_FIELDS)
+        self.tables = messages = _messages(feed, instruments)
+        self.quotes, self.trades = memoryview(messages["quotes"]), memoryview(messages["trades"])
+        self.updates = memoryview(messages["updates"])
+        prices = numpy.array([warrant.opening_price for warrant in instruments], numpy.intc)
+        self.opening, self.bid, self.last, self.high, self.low = (
+            memoryview(prices.copy()) for _ in range(5)
+        )
+        self.spread = memoryview(numpy.ones(len(instruments), numpy.intc))
+        self.deals = memoryview(numpy.zeros(len(instruments), numpy.intc))
+        self.traded = memoryview(numpy.zeros(len(instruments), numpy.int64))
+        self.told, self.quoted = (
+            memoryview(numpy.zeros(len(instruments), numpy.uint8)) for _ in range(2)
+        )
+
+    def marks(self, name: str) -> Any:
+        """Which warrants were quoted (`quoted`), have traded (`deals`), had their last price told
+        again (`told`): not 0 for those."""
+        return {"quoted": self.quoted, "deals": self.deals, "told": self.told}[name]
+
+    def _milliseconds(self):
+        """SourceTime of what happens now."""
+        return self.tape.now_ns // 1_000_000 % 86_400_000
+
+    def _microseconds(self):
+        """SourceTimeMicroSecs of what happens now."""
+        return self.tape.now_ns // 1_000 % 1_000
+
+    @cython.locals(draw=cython.int, volume=cython.int, at=cython.Py_ssize_t)
+    def act(self, warrant):
+        """The issuer moves its quote by a tick, changes the spread, or only the size."""
+        draw = self.dice.below(1024)
+        if draw < 614:
+            # The further from the opening price, the likelier back.
+            if self.dice.below(2 * self.opening[warrant]) < cython.cast(
+                cython.uint, self.bid[warrant]
+            ):
+                self.bid[warrant] -= 1 if self.bid[warrant] > 1 else 0
+            else:
+                self.bid[warrant] += 1
+        elif draw < 768:
+            self.spread[warrant] = 1 + self.dice.below(3)
+        self.number += 1
+        volume = 1000 * (1 + self.dice.below(50))
+        at = warrant * cython.cast(cython.Py_ssize_t, self.quote_bytes)
+        put4(self.quotes, at + self.at_quote[Q_NUMBER], self.number)
+        put4(self.quotes, at + self.at_quote[Q_TIME], self._milliseconds())
+        put2(self.quotes, at + self.at_quote[Q_MICROS], self._microseconds())
+        put4(self.quotes, at + self.at_quote[Q_BID], self.bid[warrant])
+        put4(self.quotes, at + self.at_quote[Q_ASK], self.bid[warrant] + self.spread[warrant])
+        put4(self.quotes, at + self.at_quote[Q_BID_SIZE], volume)
+        put4(self.quotes, at + self.at_quote[Q_ASK_SIZE], volume)
+        put2(self.quotes, at + self.at_quote[Q_BIDS], 1)
+        put2(self.quotes, at + self.at_quote[Q_ASKS], 1)
+        self.quoted[warrant] = 1
+        return self.tape.put(_QUOTES, self.quotes, at, self.quote_bytes, self.first + warrant)
+
+    @cython.locals(
+        price=cython.int, volume=cython.int, at=cython.Py_ssize_t, variation=cython.longlong
+    )
+    def trade(self, warrant):
+        """Somebody takes the issuer's bid or ask."""
+        price = self.bid[warrant] + (self.spread[warrant] if self.dice.below(5) < 3 else 0)
+        volume = 100 * (1 + self.dice.below(40))
+        at = warrant * cython.cast(cython.Py_ssize_t, self.trade_bytes)
+        self.trades[at + self.at_trade[T_DIRECTION]] = (
+            43 if price > self.last[warrant] else 45 if price < self.last[warrant] else 61
+        )
+        self.last[warrant] = price
+        self.high[warrant] = max(self.high[warrant], price)
+        self.low[warrant] = min(self.low[warrant], price)
+        self.deals[warrant] += 1
+        self.traded[warrant] += volume
+        self.number += 1
+        variation = (price - self.opening[warrant]) * cython.cast(cython.longlong, 10000)
+        put4(self.trades, at + self.at_trade[T_TIME], self._milliseconds())
+        put4(self.trades, at + self.at_trade[T_ID], self.deals[warrant])
+        put4(self.trades, at + self.at_trade[T_NUMBER], self.number)
+        put4(self.trades, at + self.at_trade[T_PRICE], price)
+        put4(self.trades, at + self.at_trade[T_VOLUME], volume)
+        put4(self.trades, at + self.at_trade[T_TOTAL], self.traded[warrant])
+        put4(self.trades, at + self.at_trade[T_HIGH], self.high[warrant])
+        put4(self.trades, at + self.at_trade[T_LOW], self.low[warrant])
+        put4(
+            self.trades, at + self.at_trade[T_VARIATION],
+            quotient(variation, self.opening[warrant]),
+        )  # fmt: skip
+        put2(self.trades, at + self.at_trade[T_MICROS], self._microseconds())
+        self.trades[at + self.at_trade[T_FIRST]] = 49 if self.deals[warrant] == 1 else 48
+        return self.tape.put(_TRADES, self.trades, at, self.trade_bytes, self.first + warrant)
+
+    @cython.locals(at=cython.Py_ssize_t, variation=cython.longlong)
+    def update_price(self, warrant):
+        """241: the last price, told once more."""
+        at = warrant * cython.cast(cython.Py_ssize_t, self.update_bytes)
+        variation = (self.last[warrant] - self.opening[warrant]) * cython.cast(
+            cython.longlong, 10000
+        )
+        put4(self.updates, at + self.at_update[U_TIME], self._milliseconds())
+        put4(self.updates, at + self.at_update[U_NUMBER], self.number)
+        put4(self.updates, at + self.at_update[U_PRICE], self.last[warrant])
+        put4(self.updates, at + self.at_update[U_HIGH], self.high[warrant])
+        put4(self.updates, at + self.at_update[U_LOW], self.low[warrant])
+        put4(
+            self.updates, at + self.at_update[U_VARIATION],
+            quotient(variation, self.opening[warrant]),
+        )  # fmt: skip
+        put2(self.updates, at + self.at_update[U_MICROS], self._microseconds())
+        self.told[warrant] = 1
+        return self.tape.put(_TRADES, self.updates, at, self.update_bytes, self.first + warrant)
+
+
+@cython.final
+@cython.cclass
+class IndexValues:
+    """The values of `instruments`, all indices; `first` is the first one's number in the listing,
+    `shares` those of `books`, in its order."""
+
+    def __init__(
+        self, feed: Any, instruments: Sequence[Instrument], first: int, tape: Tape,
+        books: ShareBooks, shares: Sequence[Instrument],
+    ) -> None:  # fmt: skip
+        self.tape, self.books, self.indices, self.first = tape, books, len(instruments), first
+        self.next = 0
+        self.index_bytes = feed.layout(546).size
+        self.at_index = offsets(feed, 546, INDEX_FIELDS)
+        chosen = [_constituents(index, shares) for index in instruments]
+        self.tables = {"values": _values(feed, instruments, [len(each) for each in chosen])}
+        self.values = memoryview(self.tables["values"])
+        self.told = memoryview(numpy.zeros(len(instruments), numpy.uint8))
+        levels = numpy.array([index.opening_price for index in instruments], numpy.intc)
+        self.opening, self.high, self.low = (memoryview(levels.copy()) for _ in range(3))
+        members = numpy.full((len(instruments), CONSTITUENTS_MAX), -1, numpy.intc)
+        for row, each in zip(members, chosen, strict=True):
+            row[: len(each)] = each
+        self.members = memoryview(members.reshape(-1))
+
+    def marks(self) -> Any:
+        """Which indices were told: not 0 for those."""
+        return self.told
+
+    @cython.locals(_turn=cython.int, i=cython.int, index=cython.int, share=cython.int,
+                   many=cython.int, level=cython.int, relative=cython.longlong,
+                   at=cython.Py_ssize_t, now_ns=cython.longlong)  # fmt: skip
+    def show(self, count):
+        """The present values of the next `count` indices, in turn."""
+        now_ns = self.tape.now_ns
+        for _turn in range(count):
+            index = self.next
+            self.next = (index + 1) % self.indices
+            relative = many = 0
+            for i in range(_MEMBERS):
+                share = self.members[index * _MEMBERS + i]
+                if share >= 0:
+                    # Each constituent weighs the same at the opening.
+                    relative += (
+                        self.books.last[share] * cython.cast(cython.longlong, 1_000_000)
+                        // self.books.opening[share]
+                    )  # fmt: skip
+                    many += 1
+            level = cython.cast(cython.int, self.opening[index] * relative // (many * 1_000_000))
+            self.high[index] = max(self.high[index], level)
+            self.low[index] = min(self.low[index], level)
+            at = index * cython.cast(cython.Py_ssize_t, self.index_bytes)
+            put4(self.values, at + self.at_index[X_TIME], now_ns // 1_000_000 % 86_400_000)
+            put4(self.values, at + self.at_index[X_LEVEL], level)
+            put4(self.values, at + self.at_index[X_HIGH], self.high[index])
+            put4(self.values, at + self.at_index[X_LOW], self.low[index])
+            put4(
+                self.values, at + self.at_index[X_VARIATION],
+                quotient(
+                    (level - self.opening[index]) * cython.cast(cython.longlong, 10000),
+                    self.opening[index],
+                ),
+            )  # fmt: skip
+            put2(self.values, at + self.at_index[X_MICROS], now_ns // 1_000 % 1_000)
+            self.told[index] = 1
+            self.tape.put(_INDICES, self.values, at, self.index_bytes, self.first + index)
+        return 0
+
+
+def _messages(feed: Any, warrants: Sequence[Instrument]) -> dict[str, numpy.ndarray]:
+    """Every message that the issuers will ever patch, by what it tells."""
+
+    def scaled(warrant: Instrument, **fields: Any) -> dict[str, Any]:
+        return {
+            "SymbolIndex": warrant.symbol,
+            "SystemID": ISSUER_SYSTEM,
+            "PriceScaleCode": warrant.price_scale,
+            **fields,
+        }
+
+    return {
+        "quotes": templates(feed, 140, warrants, lambda w: scaled(w, QuoteNumber=1)),
+        "trades": templates(feed, 240, warrants, lambda w: scaled(w, VariationScaleCode=2)),
+        "updates": templates(
+            feed, 241, warrants, lambda w: scaled(w, VariationScaleCode=2, TypeOfPrice="00")
+        ),
+    }
+
+
+def _values(feed: Any, indices: Sequence[Instrument], members: Sequence[int]) -> numpy.ndarray:
+    many = dict(zip((index.symbol for index in indices), members, strict=True))
+
+    def fields(index: Instrument) -> dict[str, Any]:
+        return {
+            "SymbolIndex": index.symbol, "SystemID": INDEX_SYSTEM, "PctOfCapitalisation": 10_000,
+            "NumOfSecurities": many[index.symbol], "IndexCode": "R", "TypeOfLevel": "0",
+            "IndexLevelScaleCode": index.price_scale, "PctScaleCode": 2, "VarScaleCode": 2,
+        }  # fmt: skip
+
+    return templates(feed, 546, indices, fields)
+
+
+def _constituents(index: Instrument, shares: Sequence[Instrument]) -> list[int]:
+    """The most active shares of the index's own market, or of all where it has too few."""
+    local = [place for place, share in enumerate(shares) if share.mic == index.mic]
+    return (local if len(local) >= 3 else list(range(len(shares))))[:CONSTITUENTS_MAX]

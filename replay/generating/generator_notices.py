@@ -1,0 +1,117 @@
+"""What service 101 says: reference data, instruments halted and reopened.
+
+`Notices` keeps each instrument's reference data (553) and state (505) as messages and puts them on
+the tape. A halted share is marked in the books' `halted` table: nothing of it moves until it is
+reopened. There are few of these messages, so this is plain Python.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from feedhandler.codecs import Feed
+from feedhandler.replay.generating.generator_layouts import (
+    REFERENCE_FIELDS,
+    STATE_FIELDS,
+    offsets,
+    templates,
+)
+from feedhandler.replay.generating.generator_wire import MessageTime, Wire, clock
+from feedhandler.replay.generating.instruments import Instrument
+
+#: Engine number, as in SystemID, and the channel.
+REFERENCE_SYSTEM, REFERENCE = 10, 0
+#: How long a share is halted at least, and what share of all may be at once.
+HALT_NS, HALTED_SHARE = 400_000_000, 0.05
+
+
+class Notices:
+    """See the module. `halted` is the table of the shares, which come first among the
+    instruments; `dice` and `tape` are the generator's."""
+
+    def __init__(
+        self, feed: Feed, instruments: Sequence[Instrument], halted: Any, dice: Any, tape: Any,
+        time: MessageTime,
+    ) -> None:  # fmt: skip
+        self._dice, self._tape, self._time, self._halted = dice, tape, time, halted
+        self._number = 0
+        wire = Wire(feed)
+        time.set(0)
+        whole = b"".join(wire.reference(each, 0, REFERENCE_SYSTEM, time) for each in instruments)
+        self.reference = np.frombuffer(whole, np.uint8).copy()
+        self.states = templates(
+            feed, 505, instruments[: len(halted)], lambda share: {
+                "SymbolIndex": share.symbol, "SystemID": REFERENCE_SYSTEM,
+                "StartDateHalting": f"{time.date:08d}",
+            },
+        )  # fmt: skip
+        self.stated = np.zeros(len(halted), np.uint8)
+        self.start, self.end = wire.start_reference, wire.end_reference
+        self.instruments = len(instruments)
+        self.sizes = feed.layout(553).size, feed.layout(505).size
+        self._at_reference = offsets(feed, 553, REFERENCE_FIELDS)
+        self._at_state = offsets(feed, 505, STATE_FIELDS)
+        self._waiting: deque[tuple[int, int]] = deque()
+        self._turn = 0
+
+    def tell_mark(self, message: bytes) -> None:
+        """Put 550 or 551."""
+        self._tape.put(REFERENCE, memoryview(bytearray(message)), 0, len(message), -1)
+
+    def tell_reference(self, place: int) -> None:
+        """Put the reference data of the instrument at this place of the listing."""
+        self._number += 1
+        start = place * self.sizes[0]
+        data, at = memoryview(self.reference), self._at_reference
+        self._stamp(data, start, at[0], at[1], at[2])
+        self._tape.put(REFERENCE, data, start, self.sizes[0], place)
+
+    def tell(self, room: int) -> None:
+        """Put one notice, of about `room` bytes: reference data told again, or states."""
+        if room >= self.sizes[0] * 2 // 3:
+            self.tell_reference(self._turn)
+            self._turn = (self._turn + 1) % self.instruments
+            return
+        for _ in range(max(1, min(4, round(room / self.sizes[1])))):
+            self._tell_state()
+
+    def _tell_state(self) -> None:
+        now_ns = self._tape.now_ns
+        many = len(self._waiting)
+        if many and (self._waiting[0][0] <= now_ns or many > HALTED_SHARE * len(self._halted)):
+            self._set(self._waiting.popleft()[1], False)
+            return
+        share = self._dice.below(len(self._halted))
+        if self._halted[share]:
+            self.tell_reference(share)
+            return
+        self._waiting.append((now_ns + HALT_NS, share))
+        self._set(share, True)
+
+    def _set(self, share: int, halted: bool) -> None:
+        """505: the share is halted (order entry forbidden) or trades again."""
+        self._halted[share] = int(halted)
+        self._number += 1
+        self.stated[share] = 1
+        start = share * self.sizes[1]
+        data, at = memoryview(self.states), self._at_state
+        self._stamp(data, start, at[0], at[1], at[2])
+        now_ns = self._tape.now_ns
+        self._text(start + at[3], b"%06d" % (clock(now_ns) // 1000))
+        later_ns = now_ns + (HALT_NS if halted else 0)
+        self._text(start + at[4], b"%06d" % (clock(later_ns) // 1000))
+        for place, letter in zip(at[5:], b"YHMY" if halted else b"N  Z", strict=True):
+            data[start + place] = letter
+        self._tape.put(REFERENCE, data, start, self.sizes[1], share)
+
+    def _stamp(self, data: memoryview, start: int, number: int, time: int, micros: int) -> None:
+        """Number and time of what is told."""
+        self._time.set(self._tape.now_ns)
+        data[start + number : start + number + 4] = self._number.to_bytes(4, "big")
+        data[start + time : start + time + 4] = self._time.milliseconds.to_bytes(4, "big")
+        data[start + micros : start + micros + 2] = self._time.microseconds.to_bytes(2, "big")
+
+    def _text(self, at: int, text: bytes) -> None:
+        memoryview(self.states)[at : at + len(text)] = text

@@ -1,0 +1,274 @@
+# cython: language_level=3, boundscheck=True, cdivision=True, annotation_typing=False
+"""From messages to packets on two lines, as columns: sequence numbers, times, sizes, losses.
+
+A `Tape` has an open packet for each real-time channel. Messages are put there; a packet is cut
+when it holds its limit, when the next message does not fit, or when told. What is cut goes into
+the block that `begin` gave: the packet's bytes into its data, and one row of columns. Whoever
+puts messages looks at `full` from time to time and has the block taken away.
+
+Channels are numbers: 0 to 6 are the services 101 to 107, 7 to 13 their refresh channels. Times are
+nanoseconds after midnight, exchange time; `now_ns` is moved along by the caller. A packet leaves at
+`now_ns`, or when the leased line is free again: every byte of a frame takes its time, on both
+lines. Line B's copy comes later by a random skew; either copy may be lost, and is then marked.
+
+The tape also keeps account: packets, payload bytes and messages by channel, and how soon a symbol
+comes back on its service's line A (packets that A lost do not count, for no receiver sees them).
+Times of messages are those of their packets, as in the source paper.
+"""
+
+from typing import Any
+
+import cython
+import numpy
+
+if cython.compiled:
+    from cython.cimports.feedhandler.replay.generating.dice import Dice
+    from cython.cimports.feedhandler.replay.generating.wirebytes import copy, put2, put4
+else:
+    from feedhandler.replay.generating.dice import Dice
+    from feedhandler.replay.generating.wirebytes import copy, put2, put4
+
+from feedhandler.replay.generating.generator_packets import PACKET_BYTES_MAX, SERVICES
+
+#: Real-time channels, and with their refresh channels.
+REALTIME = len(SERVICES)
+CHANNELS = 2 * REALTIME
+HEADER_BYTES = 16
+#: Bytes of messages in one packet at most.
+ROOM = PACKET_BYTES_MAX - HEADER_BYTES
+#: Messages of one packet at most: the shortest that are put there have 8 bytes.
+MESSAGES_MAX = 255
+#: A block is full when it has no room for so many further packets: no step makes more.
+SPARE_PACKETS = 96
+#: Ethernet, IPv4 and UDP headers before a payload, and the shortest frame.
+FRAME_HEADERS, FRAME_BYTES_MIN = 42, 60
+#: Upper edges of the interarrival histogram: 1, 2 and 5 times each power of ten, 1 us to 500 s.
+EDGES_NS = tuple(m * 10**k for k in range(3, 12) for m in (1, 2, 5))
+#: What `flags` says: the copy on line A, on line B is lost.
+LOST_A, LOST_B = 1, 2
+
+_REALTIME = cython.declare(cython.int, REALTIME)
+_HEADER = cython.declare(cython.int, HEADER_BYTES)
+_ROOM = cython.declare(cython.int, ROOM)
+_MESSAGES = cython.declare(cython.int, MESSAGES_MAX)
+_SPARE = cython.declare(cython.Py_ssize_t, SPARE_PACKETS)
+_PACKET_MAX = cython.declare(cython.Py_ssize_t, PACKET_BYTES_MAX)
+_FRAME_HEADERS = cython.declare(cython.int, FRAME_HEADERS)
+_FRAME_MIN = cython.declare(cython.int, FRAME_BYTES_MIN)
+_EDGES = cython.declare(cython.Py_ssize_t, len(EDGES_NS))
+_LOST_A, _LOST_B = cython.declare(cython.int, LOST_A), cython.declare(cython.int, LOST_B)
+
+#: Columns of a block, a row a packet: line A's time, line B's, the channel, where the payload
+#: begins and its length, its messages, and what was lost.
+COLUMNS = {
+    "time_a_ns": numpy.int64,
+    "time_b_ns": numpy.int64,
+    "channel": numpy.uint8,
+    "offset": numpy.uint32,
+    "length": numpy.uint16,
+    "messages": numpy.uint16,
+    "lost": numpy.uint8,
+}
+
+
+@cython.final
+@cython.cclass
+class Tape:
+    """See the module. `symbols`: how many instruments there are. `byte_ps`: picoseconds that a
+    frame's byte takes on the leased line, both lines' copies together. `losses` of A and B count
+    in 2**32; B's skew is `skew_ns[0]` and up to `skew_ns[1]` more."""
+
+    def __init__(
+        self, feed: Any, symbols: int, dice: Dice, *, byte_ps: int = 0,
+        losses: tuple[int, int] = (0, 0), skew_ns: tuple[int, int] = (0, 0),
+    ) -> None:  # fmt: skip
+        self.symbols, self.dice, self.byte_ps = symbols, dice, byte_ps
+        self.loss_a, self.loss_b = losses
+        self.skew_ns_min, self.skew_ns_spread = skew_ns
+        self.now_ns = self.free_ns = self.latest_b_ns = 0
+        self.within_1_ms = self.within_10_ms = self.repeats = 0
+        places = {field.wire: field.at for field in feed.header.fields}
+        self.length_at, self.sequence_at = places["PacketLength"], places["PacketSeqNum"]
+        self.time_at, self.count_at = places["SendTime"], places["NumberMsgEntries"]
+        self.headers = memoryview(_headers(feed))
+        self.tables = {
+            "packets": numpy.zeros(CHANNELS, numpy.int64),
+            "bytes": numpy.zeros(CHANNELS, numpy.int64),
+            "messages": numpy.zeros(CHANNELS, numpy.int64),
+            "gaps": numpy.zeros((REALTIME, len(EDGES_NS) + 1), numpy.int64),
+            "sequences": numpy.ones(CHANNELS, numpy.uintc),
+            "last_ns": numpy.full(REALTIME * symbols, -1, numpy.int64),
+            "sent_ns": numpy.zeros(CHANNELS, numpy.int64),
+        }
+        tables = self.tables
+        self.packets, self.bytes = memoryview(tables["packets"]), memoryview(tables["bytes"])
+        self.messages = memoryview(tables["messages"])
+        self.gaps = memoryview(tables["gaps"].reshape(-1))
+        self.sequences = memoryview(tables["sequences"])
+        self.last_ns, self.sent_ns = memoryview(tables["last_ns"]), memoryview(tables["sent_ns"])
+        self.edges_ns = memoryview(numpy.array(EDGES_NS, numpy.int64))
+        self.open_data = memoryview(numpy.zeros(REALTIME * PACKET_BYTES_MAX, numpy.uint8))
+        self.open_bytes = memoryview(numpy.zeros(REALTIME, numpy.intc))
+        self.open_count = memoryview(numpy.zeros(REALTIME, numpy.intc))
+        self.open_limit = memoryview(numpy.full(REALTIME, MESSAGES_MAX, numpy.intc))
+        self.open_symbols = memoryview(numpy.zeros(REALTIME * MESSAGES_MAX, numpy.intc))
+        self.count = self.used = self.data_max = self.packets_max = 0
+
+    def begin(self, data, columns):
+        """Cut into `data` (uint8) and `columns` (`COLUMNS`, all of one length) from now on."""
+        self.columns = columns
+        self.data = memoryview(data)
+        self.times_a, self.times_b = (
+            memoryview(columns["time_a_ns"]),
+            memoryview(columns["time_b_ns"]),
+        )
+        self.channels, self.flags = memoryview(columns["channel"]), memoryview(columns["lost"])
+        self.offsets, self.lengths = memoryview(columns["offset"]), memoryview(columns["length"])
+        self.entries = memoryview(columns["messages"])
+        self.count = self.used = 0
+        self.data_max, self.packets_max = len(self.data), len(self.flags)
+        return 0
+
+    def full(self):
+        """Whether the block should be taken away before more is put."""
+        return (
+            self.count + _SPARE > self.packets_max
+            or self.used + _SPARE * _PACKET_MAX > self.data_max
+        )
+
+    def data_so_far(self) -> Any:
+        """The block's payloads so far."""
+        return self.data[0 : self.used]
+
+    def set_limit(self, channel: int, messages: int) -> None:
+        """Cut the channel's packets at so many messages from now on."""
+        self.open_limit[channel] = messages
+
+    def set_sequence(self, channel: int, sequence: int) -> None:
+        """The number of the channel's next packet."""
+        self.sequences[channel] = sequence
+
+    @cython.locals(count=cython.int)
+    def put(self, channel, source, at, size, symbol):
+        """Put `source[at:at + size]`, a whole message of the instrument `symbol` (its number in
+        the listing, -1 for none), into the channel's open packet."""
+        if self.open_bytes[channel] + size > _ROOM:
+            self.cut(channel)
+        count = self.open_count[channel]
+        copy(self.open_data, channel * _PACKET_MAX + self.open_bytes[channel], source, at, size)
+        self.open_symbols[channel * _MESSAGES + count] = symbol
+        self.open_bytes[channel] += size
+        self.open_count[channel] = count + 1
+        if count + 1 >= self.open_limit[channel]:
+            self.cut(channel)
+        return 0
+
+    @cython.locals(size=cython.int, count=cython.int, time_ns=cython.longlong)
+    def cut(self, channel):
+        """Send the channel's open packet, if it holds anything."""
+        count = self.open_count[channel]
+        if count == 0:
+            return 0
+        size = self.open_bytes[channel]
+        self.open_count[channel] = self.open_bytes[channel] = 0
+        self.send(channel, self.open_data, channel * _PACKET_MAX, size, count)
+        if not self.flags[self.count - 1] & _LOST_A:
+            time_ns = self.times_a[self.count - 1]
+            self.open_count[channel] = count
+            self._gaps_of(channel, time_ns)
+            self.open_count[channel] = 0
+        return 0
+
+    @cython.locals(time_ns=cython.longlong, place=cython.Py_ssize_t)
+    def send(self, channel, source, at, size, count):
+        """Send `source[at:at + size]`, the body of a packet with `count` messages."""
+        time_ns = self.now_ns if self.now_ns > self.free_ns else self.free_ns
+        place = self.used
+        copy(self.data, place, self.headers, channel * _HEADER, _HEADER)
+        put2(self.data, place + self.length_at, _HEADER + size)
+        put4(self.data, place + self.sequence_at, self.sequences[channel])
+        put4(self.data, place + self.time_at, time_ns // 1_000_000 % 86_400_000)
+        self.data[place + self.count_at] = count
+        copy(self.data, place + _HEADER, source, at, size)
+        self.sequences[channel] += 1
+        return self._record(channel, time_ns, _HEADER + size, count)
+
+    @cython.locals(time_ns=cython.longlong, i=cython.Py_ssize_t)
+    def control(self, channel, packet):
+        """Send a packet that is whole but for its send time; it takes no sequence number."""
+        time_ns = self.now_ns if self.now_ns > self.free_ns else self.free_ns
+        for i in range(len(packet)):
+            self.data[self.used + i] = packet[i]
+        put4(self.data, self.used + self.time_at, time_ns // 1_000_000 % 86_400_000)
+        return self._record(channel, time_ns, len(packet), 0)
+
+    @cython.locals(
+        row=cython.Py_ssize_t, frame=cython.longlong, skew=cython.longlong, lost=cython.int
+    )
+    def _record(self, channel, time_ns, size, count):
+        """The row of the packet of `size` bytes that stands at the data's end."""
+        row = self.count
+        frame = size + _FRAME_HEADERS
+        if frame < _FRAME_MIN:
+            frame = _FRAME_MIN
+        self.free_ns = time_ns + frame * self.byte_ps // 1000
+        # Now and then a switch on the way is busy.
+        skew = self.dice.below(self.skew_ns_spread)
+        if skew & 127 == 127:
+            skew *= 8
+        lost = 0
+        if self.loss_a and self.dice.roll() < self.loss_a:
+            lost |= _LOST_A
+        if self.loss_b and self.dice.roll() < self.loss_b:
+            lost |= _LOST_B
+        self.times_a[row] = time_ns
+        # A line does not overtake itself.
+        self.latest_b_ns = max(self.latest_b_ns, time_ns + self.skew_ns_min + skew)
+        self.times_b[row] = self.latest_b_ns
+        self.channels[row], self.flags[row] = channel, lost
+        self.offsets[row], self.lengths[row] = self.used, size
+        self.entries[row] = count
+        self.packets[channel] += 1
+        self.bytes[channel] += size
+        self.messages[channel] += count
+        self.sent_ns[channel] = time_ns
+        self.used += size
+        self.count = row + 1
+        return 0
+
+    @cython.locals(
+        i=cython.Py_ssize_t, place=cython.Py_ssize_t, edge=cython.Py_ssize_t, gap=cython.longlong
+    )
+    def _gaps_of(self, channel, time_ns):
+        """The time since the same symbol's last message, of every message in the open packet."""
+        for i in range(self.open_count[channel]):
+            place = self.open_symbols[channel * _MESSAGES + i]
+            if place < 0:
+                continue
+            place += channel * self.symbols
+            gap = time_ns - self.last_ns[place]
+            if self.last_ns[place] >= 0:
+                self.repeats += 1
+                edge = 0
+                if gap <= 1_000_000:
+                    self.within_1_ms += 1
+                elif gap > 10_000_000:
+                    edge = 13
+                if gap <= 10_000_000:
+                    self.within_10_ms += 1
+                while edge < _EDGES and gap > self.edges_ns[edge]:
+                    edge += 1
+                self.gaps[channel * (_EDGES + 1) + edge] += 1
+            self.last_ns[place] = time_ns
+        return 0
+
+
+def _headers(feed: Any) -> numpy.ndarray:
+    """The channels' packet headers, 16 bytes each, refreshes with the flag that says so."""
+    flag = feed.description.packet.compressed_flags[0]
+    headers = [
+        feed.encode_packet(service=service, flags=flags)[:HEADER_BYTES]
+        for flags in (0, flag)
+        for service in SERVICES
+    ]
+    return numpy.frombuffer(b"".join(headers), numpy.uint8).copy()

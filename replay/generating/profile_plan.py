@@ -1,0 +1,258 @@
+"""From a profile to a plan: by when how many packets, of what size, for a `Flow` to follow.
+
+A plan counts the packets of one line in thousandths, at the end of every slot. A stationary stretch
+is a straight line. A day follows the profile's minutes, some seconds busier than others and within
+a second some tenths, seconds with a size of their own exactly, and comes to the profile's total.
+Drawn unevenness is bounded so that no second outdoes the profile's peaks or the leased line.
+
+Everything is computed in whole numbers, so that a plan is the same on every machine.
+"""
+
+from bisect import bisect_right
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import numpy as np
+
+from feedhandler.codecs import Feed
+from feedhandler.codecs.errors import UsageError
+from feedhandler.replay.generating.dice import Dice
+from feedhandler.replay.generating.generator_packets import SERVICES
+from feedhandler.replay.generating.profile import REFRESH, Profile, Service, seconds_of
+
+Array = np.ndarray[Any, Any]
+
+LINES = 2
+#: Ethernet, IPv4 and UDP headers; a packet's own header; bytes of an order, of a quote.
+FRAME_HEADERS, HEADER, ORDER_BYTES, QUOTE_BYTES = 42, 16, 64, 52
+#: A day's slots.
+SLOT_NS = 100_000_000
+SLOTS_PER_S = 1_000_000_000 // SLOT_NS
+#: How uneven a day is, drawn: seconds of a minute and slots of a second weigh so many in 1024.
+SECOND_WEIGHTS, SLOT_WEIGHTS = (640, 768), (384, 1280)
+#: Usual seconds stay below so many percent of the least of the profile's peaks.
+PEAK_PERCENT = 92
+#: Until books are told, what is sent takes at most this share of the line.
+PRELUDE_PERCENT = 80
+#: What is owed is paid back over so many packets, or over this share of the session.
+HORIZON_PACKETS, HORIZON_SHARE = 2_000, 0.005
+#: Bounds of what can be asked for.
+SCALE_MIN, SCALE_MAX = 0.001, 100.0
+RATE_MBPS_MAX = 100_000.0
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`packets` (int64, a row more than slots): thousandths of packets planned before each slot;
+    `bodies` (uint16): mean bytes of messages in the slot's packets, 0 for the usual; `retold`
+    (uint8): whether the slot tells books again."""
+
+    slot_ns: int
+    packets: Array
+    bodies: Array
+    retold: Array
+
+    @property
+    def duration_ns(self) -> int:
+        """From the plan's beginning to its end."""
+        return self.slot_ns * len(self.bodies)
+
+
+@dataclass(frozen=True, slots=True)
+class FlowSettings:
+    """What a `Flow` is told, in its units; times are nanoseconds after midnight, exchange time.
+    `shares_ppm` are of packets, by channel and then all refreshes; `means` of a packet's messages
+    in 1024ths: bytes for 101, 102 and 105, messages for the others."""
+
+    plan: Plan
+    start_ns: int
+    names_ns: int
+    books_ns: int
+    stationary: bool
+    prelude_byte_ps: int
+    byte_ps: int
+    shares_ppm: list[int]
+    means: list[int]
+    refresh_body: float
+    refresh_messages: float
+    near_ppm: int
+    mid_ppm: int
+    usual_body: int
+    horizon: int
+    heartbeat_ns: int
+    instruments: int
+
+
+def settings_of(
+    profile: Profile, feed: Feed, seed: int, scale: float, duration_s: float | None
+) -> FlowSettings:
+    """What the profile asks for, times `scale`. `duration_s` is the length of a stationary
+    stretch, or bounds a day's. Raises `UsageError` for a scale or rate out of bounds."""
+    if not SCALE_MIN <= scale <= SCALE_MAX:
+        raise UsageError(f"a scale of {scale:g}", f"use {SCALE_MIN:g} to {SCALE_MAX:g}")
+    rate_mbps = profile.rate_mbps * scale
+    if rate_mbps > RATE_MBPS_MAX:
+        raise UsageError(f"a rate of {rate_mbps:g} Mbit/s", f"use up to {RATE_MBPS_MAX:g}")
+    start_ns = _exchange_ns(profile, feed)
+    mean = mean_payload(profile)
+    if profile.stationary:
+        plan = _stationary(rate_mbps, mean, duration_s or _length_s(profile))
+        prelude_mbps = rate_mbps
+    else:
+        plan = _day(profile, scale, seed, duration_s)
+        prelude_mbps = (profile.line_mbps or 1_000.0) * scale * PRELUDE_PERCENT / 100
+    total = sum(service.packets for service in profile.services.values())
+    names = [*map(str, SERVICES), REFRESH]
+    services = [profile.services.get(name, Service(0, 0.1)) for name in names]
+    second = 1_000_000_000
+    begin = seconds_of(profile.start)
+    books = min((seconds_of(s.at) for s in profile.seconds if s.books), default=begin)
+    line = profile.line_mbps * max(scale, 1.0)
+    return FlowSettings(
+        plan=plan,
+        start_ns=start_ns,
+        names_ns=start_ns + (seconds_of(profile.reference_at or profile.start) - begin) * second,
+        books_ns=start_ns + (books - begin) * second,
+        stationary=profile.stationary,
+        prelude_byte_ps=int(8_000_000 * LINES / prelude_mbps),
+        byte_ps=int(8_000_000 * LINES / line) if line else 0,
+        shares_ppm=[round(service.packets * 1_000_000 / total) for service in services],
+        means=[_mean(name, service) for name, service in zip(names, services, strict=True)],
+        refresh_body=services[-1].payload_bytes - HEADER,
+        refresh_messages=services[-1].messages,
+        near_ppm=round(profile.repeats.within_1_ms * 1_000_000),
+        mid_ppm=round((profile.repeats.within_10_ms - profile.repeats.within_1_ms) * 1_000_000),
+        usual_body=round(mean) - HEADER,
+        horizon=max(HORIZON_PACKETS, int(plan.packets[-1] // 1000 * HORIZON_SHARE)),
+        heartbeat_ns=int(profile.heartbeat_s * second),
+        instruments=max(8, round(profile.instruments * scale)),
+    )
+
+
+def mean_payload(profile: Profile) -> float:
+    """The mean UDP payload of all packets, in bytes."""
+    services = profile.services.values()
+    total = sum(service.packets for service in services)
+    return sum(service.packets * service.payload_bytes for service in services) / total
+
+
+def midnight_ns(profile: Profile, feed: Feed) -> int:
+    """The trading day's midnight, exchange time, as nanoseconds since 1970 UTC."""
+    day = date.fromisoformat(profile.day)
+    moment = datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(feed.zone))
+    return int(moment.timestamp()) * 1_000_000_000
+
+
+def _exchange_ns(profile: Profile, feed: Feed) -> int:
+    """The session's start as nanoseconds after midnight, exchange time."""
+    day = date.fromisoformat(profile.day)
+    midnight = datetime(day.year, day.month, day.day, tzinfo=ZoneInfo(profile.zone))
+    start = midnight + timedelta(seconds=seconds_of(profile.start))
+    return int(start.timestamp()) * 1_000_000_000 - midnight_ns(profile, feed)
+
+
+def _length_s(profile: Profile) -> float:
+    return seconds_of(profile.end) - seconds_of(profile.start)
+
+
+def _mean(name: str, service: Service) -> int:
+    """A service's mean as the flow counts it."""
+    body = service.payload_bytes - HEADER
+    if name in ("101", "102", "105", REFRESH):
+        return max(0, round(body * 1024))
+    return max(1024, round(body * 1024 / (ORDER_BYTES if name == "104" else QUOTE_BYTES)))
+
+
+def _stationary(rate_mbps: float, mean: float, duration_s: float) -> Plan:
+    """A straight line."""
+    per_s = rate_mbps * 125_000 / (mean + FRAME_HEADERS) / LINES
+    slots = max(1, round(duration_s * SLOTS_PER_S))
+    packets = np.array([int(per_s * 1000 * i / SLOTS_PER_S) for i in range(slots + 1)], np.int64)
+    return Plan(SLOT_NS, packets, np.zeros(slots, np.uint16), np.zeros(slots, np.uint8))
+
+
+def _day(profile: Profile, scale: float, seed: int, duration_s: float | None) -> Plan:
+    begin, end = seconds_of(profile.start), seconds_of(profile.end)
+    length = end - begin
+    dice = Dice(seed * 2 + 1)
+    total = sum(service.packets for service in profile.services.values())
+    own = {seconds_of(second.at) - begin: second for second in profile.seconds}
+    weights = _second_weights(profile, begin, length, dice)
+    first = max((at for at, second in own.items() if second.books), default=-1)
+    # Nothing happens before the books are known.
+    weights[: first + 1] = 0
+    weights[list(own)] = 0
+    rest = total - sum(second.packets for second in own.values())
+    # Thousandths of packets of one line, a second.
+    seconds = _shared(weights, int(rest * 1000 * scale / LINES), _most(profile, scale))
+    bodies = np.zeros(length, np.uint16)
+    retold = np.zeros(length, np.uint8)
+    for at, second in own.items():
+        seconds[at] = int(second.packets * 1000 * scale / LINES)
+        bodies[at] = max(1, round(second.payload_bytes) - HEADER)
+        retold[at] = second.books
+    if duration_s is not None:
+        length = max(1, min(length, int(duration_s)))
+    slots = [slot for count in seconds[:length].tolist() for slot in _slots(count, dice)]
+    packets = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.array(slots, np.int64))])
+    return Plan(
+        SLOT_NS, packets,
+        np.repeat(bodies[:length], SLOTS_PER_S), np.repeat(retold[:length], SLOTS_PER_S),
+    )  # fmt: skip
+
+
+def _second_weights(profile: Profile, begin: int, length: int, dice: Dice) -> Array:
+    """The profile's minutes, second by second, unevenly."""
+    ats = [seconds_of(minute.at) for minute in profile.minutes]
+    heights = [int(minute.packets * 16) for minute in profile.minutes]
+    low, spread = SECOND_WEIGHTS
+    weights = np.zeros(length, np.int64)
+    for at in range(length):
+        now = begin + at
+        place = bisect_right(ats, now) - 1
+        height = heights[max(place, 0)]
+        if 0 <= place < len(ats) - 1:
+            rise = (heights[place + 1] - height) * (now - ats[place])
+            height += rise // (ats[place + 1] - ats[place])
+        weights[at] = height * (low + dice.below(spread))
+    return weights
+
+
+def _most(profile: Profile, scale: float) -> int:
+    """What a usual second may have: below the least peak and the line, in thousandths."""
+    peaks = sorted(second.packets for second in profile.seconds if not second.books)[-10:]
+    most = [peak * PEAK_PERCENT / 100 for peak in peaks[:1]]
+    if profile.line_mbps:
+        frame = mean_payload(profile) + FRAME_HEADERS
+        most.append(profile.line_mbps * 125_000 / frame * PEAK_PERCENT / 100)
+    return int(min(most) * 1000 * scale / LINES) if most else 1 << 60
+
+
+def _shared(weights: Array, total: int, most: int) -> Array:
+    """`total` shared out by weight, none getting more than `most`: what is cut goes to the rest."""
+    shares = np.zeros(len(weights), np.int64)
+    open_ = weights > 0
+    left = total
+    for _ in range(20):
+        sum_ = int(weights[open_].sum())
+        if left <= 0 or sum_ == 0:
+            break
+        grown = shares[open_] + [int(weight) * left // sum_ for weight in weights[open_]]
+        shares[open_] = np.minimum(grown, most)
+        left = total - int(shares.sum())
+        open_ &= shares < most
+    return shares
+
+
+def _slots(count: int, dice: Dice) -> list[int]:
+    """A second's packets, tenth by tenth, unevenly."""
+    low, spread = SLOT_WEIGHTS
+    weights = [low + dice.below(spread) for _ in range(SLOTS_PER_S)]
+    sum_, so_far, done, answer = sum(weights), 0, 0, []
+    for weight in weights:
+        so_far += weight
+        answer.append(count * so_far // sum_ - done)
+        done += answer[-1]
+    return answer

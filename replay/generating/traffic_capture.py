@@ -1,0 +1,107 @@
+"""Generated traffic as a capture file, plain, gzipped or zstd, with its ledger beside it.
+
+`write_capture` is what `feedhandler generate` and the laboratory call. The capture is a pcap of
+nanoseconds with both lines' datagrams in the order of their time; its ledger, `NAME.ledger.json`,
+tells what is in it.
+"""
+
+import gzip
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO, cast
+
+import msgspec
+import numpy as np
+
+from feedhandler.codecs.errors import UsageError
+from feedhandler.replay.captures.frames import RECORD_BYTES_MAX, LinkType
+from feedhandler.replay.generating.traffic import Datagrams, Traffic
+from feedhandler.replay.generating.traffic_frames import HEADERS, RECORD_HEADER, RecordWriter
+from feedhandler.replay.generating.traffic_ledger import TrafficLedger
+
+#: Fast rather than small.
+GZIP_LEVEL = 1
+_NANOSECONDS = 0xA1B23C4D
+#: Room beside a payload: a record header, the headers, and what pads a short frame.
+_BESIDE = RECORD_HEADER + HEADERS + 18
+
+#: Told now and then how far it is: the share done, packets so far.
+OnProgress = Callable[[float, int], object]
+
+
+def write_capture(
+    traffic: Traffic, path: str | os.PathLike[str], on_progress: OnProgress | None = None
+) -> dict[str, Any]:
+    """Write all of the traffic to `path` (`.gz` and `.zst` are compressed) and its ledger beside
+    it; returns the ledger's document. Raises `UsageError` where the file cannot be written; what
+    was written of it is then removed."""
+    target = Path(path)
+    ledger = TrafficLedger(traffic.midnight_ns, traffic.profile.zone)
+    traffic.on_block = ledger.take
+    records = RecordWriter(traffic.destinations)
+    try:
+        file = _open(target)
+        try:
+            with file:
+                file.write(struct.pack(
+                    "<IHHiIII", _NANOSECONDS, 2, 4, 0, 0, RECORD_BYTES_MAX, LinkType.ETHERNET
+                ))  # fmt: skip
+                for datagrams in traffic.datagrams():
+                    file.write(record_bytes(records, datagrams))
+                    if on_progress is not None:
+                        on_progress(traffic.share_done, ledger.sent)
+            document = ledger.document(traffic.tape, about(traffic))
+            if traffic.flow.opened is not None:
+                document["stretch"] = ledger.stretch(traffic.tape, traffic.flow.opened)
+            ledger_path(target).write_bytes(
+                msgspec.json.format(msgspec.json.encode(document), indent=1)
+            )
+        except BaseException:
+            target.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {target}: {error.strerror}", "check path, rights and room"
+        ) from None
+    return document
+
+
+def record_bytes(records: RecordWriter, datagrams: Datagrams) -> memoryview:
+    """The datagrams as records of a capture file."""
+    size = int(datagrams.length.sum(dtype=np.int64)) + _BESIDE * len(datagrams)
+    out = np.empty(size, np.uint8)
+    # Memoryviews: in the interpreted twin, numpy's small integers would overflow.
+    columns = (datagrams.data, datagrams.time_ns, datagrams.destination, datagrams.offset,
+               datagrams.length, out)  # fmt: skip
+    used = records.write(*(memoryview(column) for column in columns))
+    return memoryview(out)[:used]
+
+
+def ledger_path(capture: Path) -> Path:
+    """Where a capture's ledger lies."""
+    return capture.with_name(capture.name + ".ledger.json")
+
+
+def about(traffic: Traffic) -> dict[str, Any]:
+    """What a session was made from, and where its packets went."""
+    return {
+        "profile": traffic.profile.name,
+        "seed": traffic.seed,
+        "scale": traffic.scale,
+        "zone": traffic.profile.zone,
+        "day": traffic.profile.day,
+        "instruments": len(traffic.instruments),
+        "destinations": [f"{group}:{port}" for group, port in traffic.destinations],
+    }
+
+
+def _open(path: Path) -> BinaryIO:
+    if path.suffix == ".gz":
+        return cast(BinaryIO, gzip.open(path, "wb", compresslevel=GZIP_LEVEL))
+    if path.suffix == ".zst":
+        import pyarrow
+
+        return cast(BinaryIO, pyarrow.CompressedOutputStream(path.open("wb"), "zstd"))
+    return path.open("wb", buffering=0)

@@ -1,0 +1,119 @@
+"""What becomes of the send times in packet headers when a recording is played later.
+
+`keep` leaves them as recorded. `shift` moves all of them by one whole amount, so that the first is
+the moment at which sending begins: distances stay as recorded, whatever the pace. `now` gives each
+packet the time at which it is due, as if the exchange sent it then. Moved are the times of packet
+headers; those inside messages stay.
+
+Lines A and B carry the same packets, so a packet gets one time on all of them: what has the same
+header in the recording (service, number, send time) gets the time at which the first of it is due,
+as long as it comes within `REMEMBERED_BATCHES` of it.
+
+Times are in the feed's own units: where it counts from midnight, from that of its own zone, and
+past midnight they begin at 0 again. What is no packet of the feed stays as it is. Sans-IO.
+"""
+
+import enum
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from feedhandler.codecs.feed import Feed
+from feedhandler.codecs.kinds import Reject
+from feedhandler.codecs.times import DAY_NS, UNIT_NS, day_of, day_start_ns
+from feedhandler.replay.captures.capture import DatagramBatch
+from feedhandler.replay.playing.packet_headers import PacketHeaders, write_send_times
+from feedhandler.replay.playing.selection import with_headers
+
+#: How many batches a packet's time is remembered for its copies on other lines.
+REMEMBERED_BATCHES = 2
+
+#: What mixes the fields of a header into one number (Knuth's multiplier, and others like it).
+_MIX = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9], np.uint64)
+
+Array = np.ndarray[Any, Any]
+
+
+class Stamps(enum.StrEnum):
+    """What becomes of send times."""
+
+    KEEP = "keep"
+    SHIFT = "shift"
+    NOW = "now"
+
+
+class Stamper:
+    """Writes send times into packets, in place; see the module's text.
+
+    `begin` tells when (ns since 1970 UTC) what is due at 0 leaves; calling the instance stamps a
+    batch. `stamped` counts packets.
+    """
+
+    def __init__(self, feed: Feed, stamps: Stamps) -> None:
+        self.stamped = 0
+        given = feed.description.packet.send_time
+        self._feed = feed
+        self._stamps = stamps
+        self._unit_ns = 1 if given.nanoseconds else UNIT_NS[given.unit]
+        self._from_midnight = given.since == "midnight" and not given.nanoseconds
+        self._start_ns = self._midnight_ns = 0
+        self._shift: int | None = None
+        self._moved_ns = 0
+        # Headers of the latest batches, mixed and sorted, and the times that they were given.
+        self._recent: deque[tuple[Array, Array]] = deque(maxlen=REMEMBERED_BATCHES)
+
+    def begin(self, start_ns: int) -> None:
+        """What is due at 0 leaves at `start_ns`."""
+        self._start_ns = start_ns
+        if self._from_midnight:
+            zone = self._feed.zone
+            self._midnight_ns = day_start_ns(day_of(start_ns, zone), zone)
+        self._shift = None
+        self._recent.clear()
+
+    def __call__(self, batch: DatagramBatch, due_ns: Array, late_ns: int = 0) -> None:
+        """Stamp the batch's packets. `due_ns` int64, a row a datagram: when each leaves after the
+        start; `late_ns`: how much later than that everything leaves by now (pauses)."""
+        if self._stamps is Stamps.KEEP:
+            return
+        batch = with_headers(batch, self._feed.table)
+        assert batch.headers is not None
+        rows = np.flatnonzero(batch.headers.verdict == Reject.FINE)
+        if not len(rows):
+            return
+        if self._stamps is Stamps.NOW:
+            headers = batch.headers.take(rows)
+            due_ns = self._first_due_ns(headers, batch.moved_ns, late_ns + due_ns[rows])
+            value = self._units(self._start_ns + due_ns)
+        else:
+            value = self._shifted(batch.headers.send_time[rows].astype(np.int64), batch.moved_ns)
+        if self._from_midnight:
+            value = value % (DAY_NS // self._unit_ns)
+        write_send_times(self._feed.table, batch.data, batch.offset[rows], value.astype(np.uint64))
+        self.stamped += len(rows)
+
+    def _first_due_ns(self, headers: PacketHeaders, moved_ns: int, due_ns: Array) -> Array:
+        """For each packet, when the first that has its header is due."""
+        mixed = (headers.send_time + np.uint64(moved_ns % (1 << 64))) * _MIX[0]
+        mixed ^= headers.sequence * _MIX[1]
+        mixed ^= (headers.service.astype(np.uint64) << np.uint64(8) | headers.kind) * _MIX[2]
+        keys, first, which = np.unique(mixed, return_index=True, return_inverse=True)
+        given = due_ns[first]
+        for known, times in self._recent:
+            place = np.minimum(np.searchsorted(known, keys), len(known) - 1)
+            given = np.where(known[place] == keys, times[place], given)
+        self._recent.append((keys, given))
+        return given[which]
+
+    def _units(self, time_ns: Array) -> Array:
+        """Times since 1970 in the units that the feed counts."""
+        return (time_ns - self._midnight_ns) // self._unit_ns
+
+    def _shifted(self, recorded: Array, moved_ns: int) -> Array:
+        """Recorded times moved by the one amount, and as their pass is moved."""
+        if self._shift is None:
+            first = int(self._units(np.array([self._start_ns], np.int64))[0])
+            self._shift = first - int(recorded[0])
+            self._moved_ns = moved_ns
+        return recorded + self._shift + (moved_ns - self._moved_ns) // self._unit_ns

@@ -1,0 +1,214 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
+"""Resting orders of one symbol, as a feed tells them: kept as messages, looked at as a book.
+
+`Orders` keeps the latest message about every order in one dictionary, whose order is the queue of
+every price level at once: an order that changes its price or grows loses its place and goes to the
+end, one that shrinks keeps it. That makes taking in a message cheap; price levels are made (a
+`Book`) only where somebody looks, and are kept up to date from then on.
+
+`OrderLayout` knows where order messages keep what matters; the places come from the feed's
+description. Bounds, counters and what an action means are the market's (`market`).
+"""
+
+from operator import attrgetter
+from typing import Any
+
+import cython
+
+from feedhandler.codecs.errors import UsageError
+from feedhandler.replay.state.book import BUY, SELL, Book
+
+_C_BUY, _C_SELL = cython.declare(cython.int, BUY), cython.declare(cython.int, SELL)
+#: ActionType Y: an order that is told again.
+_AGAIN = cython.declare(cython.int, 89)
+_level_of = attrgetter("level")
+
+
+def read_uint(data, at, size, big):
+    """The unsigned integer of `size` bytes (0..8) at `at`."""
+    value: cython.ulonglong = 0
+    place: cython.Py_ssize_t
+    if size == 4 and big:
+        return (
+            (cython.cast(cython.ulonglong, data[at]) << 24)
+            | (cython.cast(cython.ulonglong, data[at + 1]) << 16)
+            | (cython.cast(cython.ulonglong, data[at + 2]) << 8)
+            | data[at + 3]
+        )
+    for place in range(size):
+        value = (value << 8) | data[at + (place if big else size - 1 - place)]
+    return value
+
+
+@cython.cfunc
+def _write_uint(
+    data: bytearray,
+    at: cython.Py_ssize_t,
+    size: cython.Py_ssize_t,
+    big: cython.bint,
+    value: cython.ulonglong,
+) -> cython.int:
+    """Write `value`, or the field's greatest value where it is more, as `size` bytes at `at`."""
+    place: cython.Py_ssize_t
+    if size < 8 and value >> (8 * size):
+        value = (cython.cast(cython.ulonglong, 1) << (8 * size)) - 1
+    for place in range(size):
+        data[at + (size - 1 - place if big else place)] = value & 0xFF
+        value >>= 8
+    return 0
+
+
+@cython.final
+@cython.cclass
+class Resting:
+    """One resting order: its figures and the latest message about it. `level` is equal exactly
+    where side and price are, and sorts by price."""
+
+
+@cython.final
+@cython.cclass
+class OrderLayout:
+    """Where order messages (230) keep what matters. Raises `UsageError` for a feed that has no
+    such message or keeps prices, volumes and order numbers in anything but four bytes."""
+
+    def __init__(self, feed: Any) -> None:
+        layout = feed.layout("order_update")
+        places = {field.wire: field for field in layout.fields if field.kind != "x"}
+        for name in ("Price", "Volume", "OrderID", "OrderDate", "OrderPriorityTime"):
+            if places[name].size != 4:
+                raise UsageError(f"{name} has {places[name].size} bytes", "markets know four")
+        self.code, self.size, self.big = layout.code, layout.size, feed.byte_order == "big"
+        self.price_at, self.volume_at = places["Price"].at, places["Volume"].at
+        self.id_at, self.date_at = places["OrderID"].at, places["OrderDate"].at
+        self.side_at, self.action_at = places["Side"].at, places["ActionType"].at
+        self.clock_at = places["OrderPriorityTime"].at
+        self.microseconds_at = places["OrderPriorityMicroSecs"].at
+        level_volume, level_orders = places["AggregatedVolume"], places["NumberOrders"]
+        self.level_volume_at, self.level_volume_size = level_volume.at, level_volume.size
+        self.level_orders_at, self.level_orders_size = level_orders.at, level_orders.size
+
+    def key(self, view, at):
+        """The order's key: its date in the upper 32 bits, its number in the lower."""
+        return (read_uint(view, at + self.date_at, 4, self.big) << 32) | read_uint(
+            view, at + self.id_at, 4, self.big
+        )
+
+    def action(self, view, at):
+        """The character of ActionType."""
+        return view[at + self.action_at]
+
+    def read(self, data, view, at, size):
+        """The order as the message of `size` bytes at `at` tells it; side 0 for nonsense."""
+        side: cython.int = view[at + self.side_at]
+        order: Resting = Resting.__new__(Resting)
+        order.price = read_uint(view, at + self.price_at, 4, self.big)
+        order.volume = read_uint(view, at + self.volume_at, 4, self.big)
+        # `1` and `B` buy, `2` and `S` sell.
+        order.side = (
+            _C_BUY if side == 49 or side == 66 else _C_SELL if side == 50 or side == 83 else 0
+        )
+        order.level = cython.cast(cython.longlong, order.price) * 2 + (order.side == _C_BUY)
+        order.message = data[at : at + size]
+        return order
+
+    def again(self, message, volume, count):
+        """The order message as ActionType Y, with these figures of its level."""
+        copy: bytearray = bytearray(message)
+        copy[self.action_at] = _AGAIN
+        _write_uint(copy, self.level_volume_at, self.level_volume_size, self.big, volume)
+        _write_uint(copy, self.level_orders_at, self.level_orders_size, self.big, count)
+        return bytes(copy)
+
+    def priority_ns(self, message):
+        """Nanoseconds after midnight, from HHMMSSmmm and the microseconds beside it."""
+        view: cython.const_uchar[::1] = message
+        clock: cython.longlong = cython.cast(
+            cython.longlong, read_uint(view, self.clock_at, 4, self.big)
+        )
+        seconds: cython.longlong = clock // 1000
+        seconds = seconds // 10_000 * 3600 + seconds // 100 % 100 * 60 + seconds % 100
+        microseconds = cython.cast(
+            cython.longlong, read_uint(view, self.microseconds_at, 2, self.big)
+        )
+        return (seconds * 1000 + clock % 1000) * 1_000_000 + microseconds * 1000
+
+
+@cython.final
+@cython.cclass
+class Orders:
+    """One symbol's orders, `resting`: key to `Resting`, those with priority first. `live` is the
+    book that somebody looks at, given empty or made by `book`."""
+
+    def __init__(self, layout: OrderLayout, live: Book | None = None) -> None:
+        self.layout = layout
+        self.resting = {}
+        self.live = live
+
+    def add(self, key, order):
+        """Put in an order that is not there, at the back."""
+        self.resting[key] = order
+        if self.live is not None:
+            self._add_live(key, order)
+        return 0
+
+    def shrink(self, key, order, now):
+        """The order becomes `now`, which differs in its volume only, and keeps its place."""
+        order.volume = now.volume
+        order.message = now.message
+        if self.live is not None:
+            name = _name(key)
+            self.live.modify(name, order.price, order.volume)
+            self.live.by_key[name].priority_ns = self.layout.priority_ns(order.message)
+        return 0
+
+    def remove(self, key):
+        """Take out an order that is there."""
+        del self.resting[key]
+        if self.live is not None:
+            self.live.remove(_name(key))
+        return 0
+
+    def clear(self):
+        """Take out every order."""
+        self.resting.clear()
+        if self.live is not None:
+            self.live.clear()
+        return 0
+
+    def book(self) -> Book:
+        """The orders as a book, keys (order date, order number); live from the first look on."""
+        if self.live is None:
+            self.live = Book()
+            for key, order in self.resting.items():
+                self._add_live(key, order)
+        return self.live
+
+    def _add_live(self, key: int, order: Resting) -> None:
+        priority_ns = self.layout.priority_ns(order.message)
+        self.live.add(_name(key), order.side, order.price, order.volume, priority_ns)
+
+    def again(self, messages):
+        """Append each order's message as ActionType Y, its level's figures those of the orders so
+        far: after a level's last order they are the level's own."""
+        order: Resting
+        volumes: dict = {}
+        counts: dict = {}
+        for order in self.resting.values():
+            level: object = order.level
+            volumes[level] = volume = volumes.get(level, 0) + order.volume
+            counts[level] = count = counts.get(level, 0) + 1
+            messages.append(self.layout.again(order.message, volume, count))
+        return 0
+
+    def parts(self, parts):
+        """Append what makes two symbols' orders equal: by level, in priority, without what the
+        messages said of their action and their level."""
+        order: Resting
+        for order in sorted(self.resting.values(), key=_level_of):
+            parts.append(self.layout.again(order.message, 0, 0))
+        return 0
+
+
+def _name(key: int) -> tuple[int, int]:
+    """An order's key in a book: order date and number."""
+    return key >> 32, key & 0xFFFF_FFFF
