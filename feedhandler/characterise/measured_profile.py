@@ -1,9 +1,9 @@
 """A session profile out of what was measured: so that a day can be generated that looks like it.
 
-`profile_of` makes a profile (`replay.generating`) from the digest's tables: totals, shape and shares, no
-content of the capture. A capture of a few minutes gives a stationary stretch at its mean rate, a
-longer one the day's shape by the minute with its peak seconds. The generator makes UTP-MD sessions,
-so the feed has to be that. No I/O.
+`profile_of` makes a profile (`replay.generating`) from the digest's tables: totals, shape and
+shares, no content of the capture. A capture of a few minutes gives a stationary stretch at its mean
+rate, a longer one the day's shape by the minute with its peak seconds. The generator makes UTP-MD
+sessions, so the feed has to be that. No I/O.
 """
 
 import datetime
