@@ -64,7 +64,8 @@ class Receiver:
     def _receive(self) -> None:
         while not self._closing:
             with contextlib.suppress(TimeoutError):
-                number = self.number_of(self._socket.recv(2_048))
+                payload = self._socket.recv(2_048)
+                number = self.number_of(payload)
                 with self._news:
                     self.numbers.append(number)
                     self._news.notify_all()
