@@ -28,8 +28,14 @@ help: ## what can be made
 demo: $(VENV)/.compiled ## the main job, seen: exchange, gateway, subscribers (DEMO="--seconds 60")
 	@$(VENV)/bin/feedhandler demo $(DEMO)
 
-test: $(VENV)/.compiled ## everything that must pass (TESTS=tests/unit for a part, JOBS=1 in one process)
-	$(PY) -m pytest $(if $(filter-out 1,$(JOBS)),-n $(JOBS) --dist loadgroup) $(TESTS)
+test: $(VENV)/.compiled ## everything that must pass (TESTS=tests/unit for a part)
+ifdef TESTS
+	$(PY) -m pytest $(TESTS)
+else
+	$(PY) -m pytest -n $(JOBS) tests/unit tests/simulation tests/fuzz
+	# Real processes, sockets and brokers: one after the other, with the machine to themselves.
+	$(PY) -m pytest tests/system tests/interop
+endif
 
 coverage: $(VENV)/.compiled ## branches of the sans-IO cores that the tests take, in 15 minutes (CORES=retrans)
 	$(PY) -m tests.core_coverage $(CORES)

@@ -145,8 +145,8 @@ def lab(
     duration_s = words.check_duration(words.parse_duration(duration))
     plan = words.Plan(
         out=out,
-        scenarios=words.SCENARIOS if scenario == "both" else (scenario.value,),
-        exchanges=words.EXCHANGES if exchange == "both" else (exchange.value,),
+        scenarios=tuple(each for each in words.SCENARIOS if scenario in (each, "both")),
+        exchanges=tuple(each for each in words.EXCHANGES if exchange in (each, "both")),
         clients=words.parse_clients(clients),
         broker=broker.value,
         broker_url=broker_url,

@@ -36,13 +36,6 @@ def brokers_of(item: Any) -> set[str]:
     return BROKERS.keys() & {*item.fixturenames, *(each for each in chosen if type(each) is str)}
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Where tests run in several processes: those that share what is dear to start share one."""
-    for item in items:
-        if brokers_of(item):
-            item.add_marker(pytest.mark.xdist_group("brokers"))
-
-
 @pytest.fixture(scope="session")
 def brokers(
     request: pytest.FixtureRequest,

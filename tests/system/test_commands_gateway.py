@@ -18,9 +18,6 @@ from feedhandler.config_show import to_toml
 from feedhandler.ops.demo import FEED, free_ports
 from feedhandler.replay.exchange.ledger import read_ledger
 
-#: An exchange's groups are the same in every process: its tests run one after the other.
-pytestmark = pytest.mark.xdist_group("exchange")
-
 CHECKOUT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 60
 

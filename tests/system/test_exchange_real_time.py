@@ -22,9 +22,6 @@ from feedhandler.replay.exchange.ledger_check import check
 from feedhandler.replay.generating.generator_packets import SERVICES
 from feedhandler.replay.playing.inject import LineFaults
 
-#: An exchange's groups are the same in every process: its tests run one after the other.
-pytestmark = pytest.mark.xdist_group("exchange")
-
 FEED = load_feed("euronext-utp-md")
 DEADLINE_S = 30.0
 #: Groups and ports of this test run alone, so that runs side by side do not hear each other.

@@ -31,9 +31,6 @@ from feedhandler.retrans.events import (
 from feedhandler.retrans.protocol import RetransReject
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 
-#: An exchange's groups are the same in every process: its tests run one after the other.
-pytestmark = pytest.mark.xdist_group("exchange")
-
 FEED = load_feed("euronext-utp-md")
 DEADLINE_S = 30.0
 #: Groups and ports of this test run alone, so that runs side by side do not hear each other.

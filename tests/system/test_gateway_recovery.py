@@ -14,7 +14,6 @@ import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
-import pytest
 from node_kit import PATIENCE_S, Run, both_loops
 from test_gateway_loopback import QUICK, running
 
@@ -34,9 +33,6 @@ from feedhandler.replay.generating.generator_packets import ORDERS, REFERENCE, S
 from feedhandler.replay.playing.inject import LineFaults
 from feedhandler.replay.state.market import Market
 from feedhandler.retrans.settings import RecoverySettings
-
-#: An exchange's groups are the same in every process: its tests run one after the other.
-pytestmark = pytest.mark.xdist_group("exchange")
 
 FEED = load_feed("euronext-utp-md")
 #: A little session: its state is whole in two seconds.
