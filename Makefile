@@ -61,7 +61,7 @@ build: ## compile in place (ONLY=feedhandler.codecs.scanner for a quick turn)
 bench: $(VENV)/.compiled ## ratios against peers and ceilings, under 10 minutes
 	$(PY) -m bench
 
-bench-long: $(VENV)/.compiled ## what needs longer, half an hour: memory, outages, brokers that fail
+bench-long: $(VENV)/.compiled ## what needs longer, an hour or more: the lab, pacing, memory, outages, brokers that fail
 	$(PY) -m bench --long
 
 leaks: $(VENV)/.compiled ## ten million sends, 10,000 connects and reconnects: memory may not grow with them

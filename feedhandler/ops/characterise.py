@@ -79,8 +79,12 @@ def run(options: Options) -> int:
 def _outcome(options: Options, feed: Feed) -> Outcome:
     """What is in the captures, or in the lake."""
     if options.lake is not None:
-        if options.captures or options.exact:
-            raise UsageError("a lake is read as it is", "leave the captures and --exact out")
+        chosen = (options.captures, options.exact, any(options.window), options.services)
+        if any(chosen) or options.lines or options.packets_only:
+            raise UsageError(
+                "a lake is read as it is, and whole",
+                "leave out the captures and whatever chooses a part, and --exact",
+            )
         return outcome_of(options.lake, options.feed)
     if not options.captures:
         raise UsageError("there is nothing to characterise", "give captures, or --lake")

@@ -197,3 +197,22 @@ def test_captures_are_told_apart_by_content_and_feed(session: Path, tmp_path: Pa
     names = {identity_of(file, UTP), identity_of(file, "iex-deep")}
     names.add(identity_of(look_at(str(other)), UTP))
     assert len(names) == 3
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        {"window": ("2026-11-20T09:00:00Z", None)},
+        {"services": (104,)},
+        {"lines": ("239.1.1.1:5001",)},
+        {"packets_only": True},
+        {"exact": True},
+        {"captures": ("day.pcap",)},
+    ],
+)
+def test_a_part_of_a_lake_is_refused_and_not_taken_for_the_whole(tmp_path, chosen):
+    options = ops.Options(
+        **{"captures": (), "feed": "euronext-utp-md", "out": tmp_path, "lake": tmp_path, **chosen}
+    )
+    with pytest.raises(UsageError, match="a lake is read as it is"):
+        ops.run(options)
