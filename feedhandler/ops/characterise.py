@@ -79,8 +79,8 @@ def run(options: Options) -> int:
 def _outcome(options: Options, feed: Feed) -> Outcome:
     """What is in the captures, or in the lake."""
     if options.lake is not None:
-        chosen = (options.captures, options.exact, any(options.window), options.services)
-        if any(chosen) or options.lines or options.packets_only:
+        parts = (options.captures, options.exact, any(options.window), options.services)
+        if any(parts) or options.lines or options.packets_only:
             raise UsageError(
                 "a lake is read as it is, and whole",
                 "leave out the captures and whatever chooses a part, and --exact",
