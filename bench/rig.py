@@ -25,6 +25,7 @@ from feedhandler.config import (
     AmqpConfig,
     ChannelConfig,
     Config,
+    GatewaySettings,
     LineConfig,
     ServerConfig,
     StatsConfig,
@@ -190,6 +191,8 @@ class Rig:
             service=SERVICE, lines=lines, retransmission=servers[0].name if servers else ""
         )
         config = Config(
+            # Two processors that take turns with all parts: what halts is woken late.
+            gateway=GatewaySettings(stay_awake=True),
             channels=(channel,),
             servers=servers,
             arbitration=ArbitrationSettings(hold_packets=HOLD_PACKETS),

@@ -123,6 +123,12 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         Literal["index", "name"],
         _setting("symbols in routing keys: index, or name once reference data is known"),
     ] = "index"
+    stay_awake: Annotated[
+        bool,
+        _setting(
+            "keep idle processors from halting meanwhile: wake-ups are quicker, power is spent"
+        ),
+    ] = False
 
     @property
     def trading_date(self) -> datetime.date | None:

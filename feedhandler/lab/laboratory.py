@@ -53,6 +53,7 @@ from feedhandler.lab.results import (
 from feedhandler.lab.stamping import STAMPER, Stamping, latency_of_answer, start_stamping
 from feedhandler.lab.sweep import Search, trial_of
 from feedhandler.lab.view import View
+from feedhandler.ops import wakefulness
 from feedhandler.ops.feeds import open_feed
 from feedhandler.publish_settings import PublishConfig
 
@@ -236,7 +237,9 @@ class Laboratory:
         lines = self._lines()
         control = f"tcp://127.0.0.1:{control_port}"
         config = Config(
-            gateway=GatewaySettings(feed=self.plan.feed, interface=self.plan.interface),
+            gateway=GatewaySettings(
+                feed=self.plan.feed, interface=self.plan.interface, stay_awake=True
+            ),
             channels=tuple(
                 ChannelConfig(
                     service=service,
@@ -293,6 +296,7 @@ class Laboratory:
             record |= processors.describe()
         before = [processors.put_first(child.process.pid) for child in self.crew.children]
         record["nice"] = processors.NICE if all(before) else 0
+        record["awake"] = not wakefulness.fault()
         for child in self.crew.children:
             if self.plan.apart:
                 mine = first if child.name in (GATEWAY, REPLAYER) else second

@@ -27,8 +27,9 @@ from feedhandler.config import (
     loopback_config,
 )
 from feedhandler.ingest.lines import Line, open_line
-from feedhandler.ops import host
+from feedhandler.ops import host, wakefulness
 from feedhandler.ops.console import ExitCode, print_json, stdout_console
+from feedhandler.ops.run import AWAKE_HINT
 
 #: A certificate that expires sooner is warned of: time enough to have a new one issued.
 CERTIFICATE_DAYS_MIN = 14
@@ -85,6 +86,7 @@ def all_checks(config: Config, is_default: bool = False) -> Iterator[Check]:
             yield check_port(split_address(config.metrics.listen), "metrics", "metrics.listen")
     yield check_clock()
     yield check_privileges()
+    yield check_awake(config.gateway.stay_awake)
     yield check_queues(config)
     yield check_descriptors(config.amqp.max_connections + len(lines) + SPARE_DESCRIPTORS)
 
@@ -246,6 +248,17 @@ def check_privileges() -> Check:
     if host.has_net_admin():
         return Check("privileges", "ok", "CAP_NET_ADMIN: receive buffers may exceed rmem_max")
     return Check("privileges", "ok", "no CAP_NET_ADMIN; not needed where rmem_max suffices")
+
+
+def check_awake(wanted: bool) -> Check:
+    """Idle processors can be kept from halting, where that is asked for."""
+    fault = wakefulness.fault()
+    if wanted and fault:
+        return Check("idle processors", "warn", fault, AWAKE_HINT)
+    if wanted:
+        return Check("idle processors", "ok", "kept awake while the gateway runs")
+    found = "may halt; gateway.stay_awake makes wake-ups quicker"
+    return Check("idle processors", "ok", fault or found)
 
 
 def check_descriptors(wanted: int) -> Check:

@@ -6,6 +6,7 @@ rejected or lost, a line for each channel that has any of it.
 """
 
 import asyncio
+import contextlib
 import errno
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,9 +18,12 @@ from feedhandler.config import Config, load_config
 from feedhandler.notes import Level, opened, tell
 from feedhandler.ops.console import host_faults, run_async
 from feedhandler.ops.feeds import open_feed
+from feedhandler.ops.wakefulness import staying_awake
 
 #: What a command's own lines begin with, as those of `console.complain` do.
 COMMAND_PREFIX = "feedhandler: "
+#: What helps where a gateway may not keep processors awake.
+AWAKE_HINT = "let its user write there, with a udev rule; or leave gateway.stay_awake out"
 #: Counters of a snapshot's channel that the account at the end names where they are not zero.
 CHANNEL_FAULTS = ("gaps", "lost", "mismatches", "evicted", "hold_full", "ring_full")
 #: The same of each line. (Duplicates, silences and stale packets are a line's ordinary life.)
@@ -50,7 +54,9 @@ async def serve(
 
     Raises ConfigError for what cannot be had at the start, HostFault for what fails later.
     """
-    with opened(config.log, config.gateway.name):
+    with opened(config.log, config.gateway.name), contextlib.ExitStack() as meanwhile:
+        if config.gateway.stay_awake and (fault := meanwhile.enter_context(staying_awake())):
+            _tell("asleep", f"idle processors may halt: {fault} ({AWAKE_HINT})", Level.WARNING)
         return await _serve(config, stop, prepare)
 
 

@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from feedhandler.config import ChannelConfig, LineConfig, loopback_config
-from feedhandler.ops import doctor, host
+from feedhandler.ops import doctor, host, wakefulness
 from feedhandler.ops.host import ClockState, InterfaceState, SelfTest
 
 
@@ -137,3 +137,16 @@ def test_the_sum_of_all_bounds_is_told() -> None:
     assert config.waiting_bytes_max == config.amqp.max_links * config.amqp.queue_bytes
     check = doctor.check_queues(config)
     assert f"{config.waiting_bytes_max:,} bytes at most" in check.found
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fault", "status"),
+    [(True, "no such file", "warn"), (True, "", "ok"), (False, "no such file", "ok")],
+)
+def test_processors_that_cannot_be_kept_awake_are_a_warning_where_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, wanted: bool, fault: str, status: str
+) -> None:
+    monkeypatch.setattr(wakefulness, "fault", lambda: fault)
+    check = doctor.check_awake(wanted)
+    assert check.status == status
+    assert bool(check.remedy) == (status == "warn")
