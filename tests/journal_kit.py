@@ -127,6 +127,8 @@ class Script:
         assert opened is not None
         store = opened.store
         while (flush := store.seal(self.now_ns)) is not None:
+            if self.draw.random() < 0.7:
+                store.prepare(self.now_ns)
             carry_out(self.disk, flush.steps)
             store.settle()
             if not store.has_waiting:

@@ -3,10 +3,15 @@
 What it is for: finding an item by its id, marking it, and knowing what the block's two checkpoints
 on disk already have. A block holds consecutive ids, from `first_id` on. What it leaves to others:
 when checkpoints are written (`store.py`) and which block is used next. No I/O.
+
+Whoever reads or changes what an item has become holds the block's `lock`. In an open queue that is
+a mutex (`engine.py`); a simulation has no threads, and nothing to lock.
 """
 
+import contextlib
 from array import array
 from bisect import bisect_right
+from typing import Any
 
 from feedhandler.journal.layout import (
     Checkpoint,
@@ -19,14 +24,16 @@ from feedhandler.journal.segments import Place
 
 _PENDING = b"\0"
 
+#: A mutex, or where there are no threads nothing.
+Lock = contextlib.AbstractContextManager[Any]
+
 
 class Block:
     """A block in use, or free (`incarnation` 0).
 
     `end`: where its next segment goes. `active`: how many items are pending. `slot`: which of the
     two checkpoints is the older one, and written next. `uncovered`: for each checkpoint the
-    sequence number of the first change that it does not have; 0: it has all. `spoiled`: segments
-    and checkpoints that did not verify when it was read.
+    sequence number of the first change that it does not have; 0: it has all.
     """
 
     def __init__(self, queue_id: bytes, path: str, geometry: Geometry, state: Checkpoint) -> None:
@@ -36,6 +43,7 @@ class Block:
         self.number = state.block
         self.slot = 0
         self.uncovered = [0, 0]
+        self.lock: Lock = contextlib.nullcontext()
         self._take(state)
 
     def _take(self, state: Checkpoint) -> None:
@@ -62,6 +70,10 @@ class Block:
     def next_id(self) -> int:
         """The id after its last item's."""
         return self.first_id + len(self.statuses)
+
+    def holds(self, number: int) -> bool:
+        """Whether item `number` is in it."""
+        return self.first_id <= number < self.first_id + len(self.statuses)
 
     @property
     def reusable(self) -> bool:
@@ -99,13 +111,22 @@ class Block:
             if not self.uncovered[slot]:
                 self.uncovered[slot] = sequence
 
+    def is_pending(self, number: int) -> bool:
+        """Whether item `number`, which it holds, is pending."""
+        return not self.statuses[number - self.first_id]
+
     def mark(self, number: int, status: int, sequence: int) -> bool:
         """Item `number`, where it is pending, becomes `status`; whether it was."""
-        ordinal = number - self.first_id
-        if self.statuses[ordinal]:
+        return self.mark_run(number, 1, status, sequence)
+
+    def mark_run(self, first: int, count: int, status: int, sequence: int) -> bool:
+        """`count` items from `first` on, where all are pending, become `status`; whether they
+        were. It is journalled with `sequence` at the earliest."""
+        at = first - self.first_id
+        if any(self.statuses[at : at + count]):
             return False
-        self.statuses[ordinal] = status
-        self.active -= 1
+        self.statuses[at : at + count] = bytes([status]) * count
+        self.active -= count
         self.touch(sequence)
         return True
 
@@ -114,11 +135,24 @@ class Block:
         found = self.statuses.find(_PENDING, max(number - self.first_id, 0))
         return found + self.first_id if found >= 0 else -1
 
+    def pending_from(self, number: int, limit: int) -> list[int]:
+        """Up to `limit` pending ids from `number` on."""
+        if not self.active or (first := self.next_pending(number)) < 0:
+            return []
+        at = first - self.first_id
+        statuses = self.statuses[at : at + limit]
+        if not any(statuses):
+            return list(range(first, first + len(statuses)))
+        return [first + n for n, status in enumerate(statuses) if not status]
+
     def span_of(self, number: int) -> tuple[int, int]:
-        """Where the segment of item `number` begins, and where it has ended at the latest."""
+        """Where the segment of item `number` begins, and where it has ended at the latest; (0, 0)
+        where it holds no such item. May be asked without the lock."""
+        offsets = self.offsets
         at = bisect_right(self.ordinals, number - self.first_id) - 1
-        after = self.offsets[at + 1] if at + 1 < len(self.offsets) else self.end
-        return self.offsets[at], after
+        if not 0 <= at < len(offsets):
+            return 0, 0
+        return offsets[at], offsets[at + 1] if at + 1 < len(offsets) else self.end
 
     def checkpoint(self, serial: int, stamp_ns: int, next_id: int, roll: Roll) -> tuple[int, bytes]:
         """The older checkpoint's position and its new bytes: it has everything afterwards."""

@@ -7,12 +7,14 @@ has no thread beside it, and many share each sync.
 
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
 from feedhandler.journal.delivery import CancelAnswer, Item
 from feedhandler.journal.engine import Engine
+from feedhandler.journal.layout import Status
 from feedhandler.journal.settings import QueueSettings
 
 #: While no block can be had somebody looks again so often; a delivery wakes everybody anyway.
@@ -37,6 +39,8 @@ class BlockingQueue:
         self.engine = Engine(folder, settings or QueueSettings(), **options)
         self._changed = threading.Condition(self.engine.lock)
         self._writing = False
+        #: How often something changed that somebody may wait for.
+        self._changes = 0
 
     def __enter__(self) -> Self:
         return self
@@ -83,24 +87,24 @@ class BlockingQueue:
     def get_many(self, limit: int, timeout: float | None = None) -> list[Item]:
         """The next pending items, at least one, or none where none came in time (seconds)."""
         self.expire()
-        with self._changed:
-            found: list[Item] = []
-
-            def come() -> bool:
-                self.engine.check()
-                found.extend(self.engine.delivery.take(limit))
-                return bool(found)
-
-            self._changed.wait_for(come, timeout)
-            return found
+        ends = None if timeout is None else time.monotonic() + timeout
+        while True:
+            with self._changed:
+                changes = self._changes
+            items = self.engine.take(limit)
+            if items:
+                return items
+            left = None if ends is None else ends - time.monotonic()
+            if left is not None and left <= 0:
+                return []
+            with self._changed:
+                self._changed.wait_for(lambda: self._changes != changes, left)  # noqa: B023
 
     def pending(self) -> Iterator[Item]:
         """What is undelivered, oldest first, without taking it: handed out or not."""
         after = 0
         while True:
-            with self._changed:
-                self.engine.check()
-                items = self.engine.delivery.look(after, LOOK)
+            items = self.engine.look(after, LOOK)
             if not items:
                 return
             yield from items
@@ -123,8 +127,9 @@ class BlockingQueue:
 
     def cancel(self, number: int) -> CancelAnswer:
         """Cancel one item; what came of it, once that is durable."""
-        answer: CancelAnswer = self._durably(lambda: self.engine.delivery.cancel(number))
-        self.engine.tell_cancelled(number, answer)
+        answer: CancelAnswer
+        answer, changed = self._durably(lambda: self.engine.delivery.cancel_now(number))
+        self.engine.tell_cancelled(number, answer, changed)
         return answer
 
     def cancel_all(self) -> tuple[list[int], list[int]]:
@@ -140,6 +145,14 @@ class BlockingQueue:
         self.engine.tell(self.engine.on_expired, expired)
         return expired
 
+    def close_order(self, number: int) -> None:
+        """A delivered item is done with at its destination: `cancel_all` forwards it no more."""
+        self.engine.delivery.close_order(number)
+
+    def status(self, number: int) -> Status | None:
+        """What an item is; None where no item had that id, or it ended more than a day ago."""
+        return self.engine.status(number)
+
     def statistics(self) -> dict[str, Any]:
         """Figures of the queue."""
         with self._changed:
@@ -149,16 +162,20 @@ class BlockingQueue:
 
     def _durably(self, change: Callable[[], Any]) -> Any:
         """Change something; what came of it, once that is durable."""
+        engine = self.engine
+        engine.check()
+        result = change()
+        marks, done = engine.marks_now()
         with self._changed:
-            engine = self.engine
-            engine.check()
-            result = change()
-            marks = engine.store.marks_added
-            done = engine.durable_marks >= marks
-            self._changed.notify_all()
+            self._tell_changed()
         if not done:
             self._until(lambda: engine.durable_marks >= marks)
         return result
+
+    def _tell_changed(self) -> None:
+        """Everybody who waits looks again."""
+        self._changes += 1
+        self._changed.notify_all()
 
     def _until(self, durable: Callable[[], bool]) -> None:
         """Wait until that is so; do the writing where nobody else does."""
@@ -182,7 +199,7 @@ class BlockingQueue:
         finally:
             with self._changed:
                 self._writing = False
-                self._changed.notify_all()
+                self._tell_changed()
         if not wrote and not grown:
             with self._changed:
                 self._changed.wait(STALL_SECONDS)

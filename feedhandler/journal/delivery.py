@@ -9,11 +9,18 @@ is delivered (`forward`). One that is delivered is told so, however long ago tha
 What it promises: an item that is cancelled, expired or delivered is never handed out again; one
 whose bytes do not verify is never handed out at all. What has changed here goes into the journal of
 `store.py`, which makes it durable. Reads only what it needs, through `Files`.
+
+Any thread may call. What an item has become is asked and changed under the lock of its block alone:
+a cancel waits for nobody who works on another block, nor for the disk. Only `cancel_all` and
+`expire` take the locks of all blocks. Consumers take turns (`_taking`); they read what they took
+without a block's lock, for an item that is in somebody's hands keeps its block from being used
+anew. The order of locks: `_taking`, blocks by their numbers, the journal (`Store.lock`).
 """
 
+import contextlib
 import heapq
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterable, Iterator
 from enum import Enum, auto
 
 import msgspec
@@ -21,8 +28,12 @@ import msgspec
 from feedhandler.journal.block import Block
 from feedhandler.journal.files import Files
 from feedhandler.journal.layout import Status
-from feedhandler.journal.segments import HEAD, parse_segment
+from feedhandler.journal.segments import HEAD_BYTES, head_stamp, parse_segment
 from feedhandler.journal.store import Store
+
+#: Delivered orders known to be done with; beyond it the older half is forgotten, and would be
+#: forwarded once more, which an exchange refuses.
+CLOSED_MAX = 1_000_000
 
 
 class Item(msgspec.Struct, frozen=True, gc=False):
@@ -58,6 +69,11 @@ ANSWERS: dict[Status, CancelAnswer] = {
 }
 
 
+#: Items whose end is looked for at a time.
+ENDED_AT_ONCE = 4096
+_DELIVERED = bytes([Status.DELIVERED])
+
+
 class SegmentReader:
     """Items' contents, a segment at a time; the last one read is kept."""
 
@@ -85,7 +101,7 @@ class SegmentReader:
         """Read the segment that item `number` is in."""
         offset, after = block.span_of(number)
         self._of = (block.number, block.incarnation)
-        self._data = self._files.pread(block.path, after - offset, offset)
+        self._data = self._files.pread(block.path, max(after - offset, 0), offset)
         segment = parse_segment(memoryview(self._data), 0, block.place)
         self._first = self._end = 0
         if segment is not None:
@@ -95,14 +111,16 @@ class SegmentReader:
 
 
 class Delivery:
-    """What consumers and cancellers ask of a queue; see the module."""
+    """What consumers and cancellers ask of a queue; see the module. `damaged`: items that did not
+    verify when they were to be handed out."""
 
     def __init__(self, store: Store, files: Files) -> None:
         self.handed: set[int] = set()
         self.damaged = 0
         self._store = store
         self._files = files
-        self._reader = SegmentReader(files)
+        self._taking = store.new_lock()
+        self._reader, self._looker = SegmentReader(files), SegmentReader(files)
         self._cursor = 0
         #: The block that was asked for last; the next question mostly concerns it too.
         self._near: Block | None = None
@@ -116,173 +134,242 @@ class Delivery:
     def take(self, limit: int) -> list[Item]:
         """Up to `limit` pending items, oldest first, that nobody else has. Raises `OSError`."""
         items: list[Item] = []
-        while len(items) < limit:
-            number = self._next()
-            if number < 0:
-                break
-            item = self._item(number)
-            if item is not None:
-                items.append(item)
-        self.handed.update(item.id for item in items)
+        with self._taking:
+            while len(items) < limit:
+                block, numbers = self._claim(limit - len(items))
+                if block is None:
+                    break
+                for number in numbers:
+                    content = self._reader.content(block, number)
+                    if content is not None:
+                        items.append(Item(number, content))
+                    else:
+                        self._spoil(number)
         return items
+
+    def _claim(self, limit: int) -> tuple[Block | None, list[int]]:
+        """The next pending items of one block, in nobody else's hands from now on; no block:
+        there are none."""
+        while (number := self._next_returned()) >= 0:
+            with self._holding(number) as block:
+                if block is not None and block.is_pending(number):
+                    self.handed.add(number)
+                    return block, [number]
+        visible_end = self._store.visible_end
+        block, numbers = self._pending(
+            self._cursor, limit, lambda _, numbers: self.handed.update(numbers)
+        )
+        self._cursor = numbers[-1] + 1 if numbers else visible_end
+        return block, numbers
+
+    def _next_returned(self) -> int:
+        """The oldest item that was given back; -1: none was."""
+        with self._store.lock:
+            return heapq.heappop(self._returned) if self._returned else -1
+
+    def _pending(
+        self, number: int, limit: int, use: Callable[[Block, list[int]], None]
+    ) -> tuple[Block | None, list[int]]:
+        """The first pending ids from `number` on, up to `limit` of one block; `use` gets them while
+        the block is locked."""
+        while True:
+            live = self._store.live
+            at = max(bisect_right(live, number, key=_first_id) - 1, 0)
+            for block in live[at:]:
+                with block.lock:
+                    if self._store.live is not live:
+                        break  # one was used anew: begin again with the order as it is now
+                    numbers = block.pending_from(number, limit)
+                    if numbers:
+                        use(block, numbers)
+                        return block, numbers
+            else:
+                return None, []
+
+    def _spoil(self, number: int) -> None:
+        """An item's bytes do not verify: nobody gets it."""
+        with self._holding(number) as block:
+            self.handed.discard(number)
+            if block is not None and self._mark(block, number, 1, Status.DAMAGED):
+                self.damaged += 1
 
     def look(self, after: int, limit: int) -> list[Item]:
-        """Up to `limit` undelivered items with ids above `after`, handed out or not."""
+        """Up to `limit` undelivered items with ids above `after`, handed out or not. Raises
+        `OSError`."""
         items: list[Item] = []
-        while len(items) < limit:
-            after = self._pending_from(after + 1)
-            if after < 0:
-                break
-            item = self._item(after)
-            if item is not None:
-                items.append(item)
+        spoilt: list[int] = []
+
+        def read(block: Block, numbers: list[int]) -> None:
+            for number in numbers:
+                content = self._looker.content(block, number)
+                if content is not None:
+                    items.append(Item(number, content))
+                else:
+                    spoilt.append(number)
+
+        with self._taking:
+            while len(items) < limit:
+                _, numbers = self._pending(after + 1, limit - len(items), read)
+                if not numbers:
+                    break
+                after = numbers[-1]
+        for number in spoilt:
+            self._spoil(number)
         return items
-
-    def _next(self) -> int:
-        """The next item to hand out; -1 where none is."""
-        while self._returned:
-            number = heapq.heappop(self._returned)
-            block = self.find(number)
-            if block is not None and not block.statuses[number - block.first_id]:
-                return number
-        number = self._pending_from(self._cursor)
-        self._cursor = number + 1 if number >= 0 else self._store.visible_end
-        return number
-
-    def _pending_from(self, number: int) -> int:
-        """The first pending id from `number` on; -1 where none is."""
-        near = self._near
-        if near is not None and near.first_id <= number < near.next_id:
-            found = near.next_pending(number)
-            if found >= 0:
-                return found
-        live = self._store.live
-        at = max(bisect_right(live, number, key=_first_id) - 1, 0)
-        for block in live[at:]:
-            if block.active:
-                found = block.next_pending(number)
-                if found >= 0:
-                    return found
-        return -1
-
-    def _item(self, number: int) -> Item | None:
-        """The item; what does not verify is marked and left out."""
-        block = self.find(number)
-        assert block is not None
-        content = self._reader.content(block, number)
-        if content is not None:
-            return Item(number, content)
-        self.damaged += 1
-        self._mark(block, number, Status.DAMAGED)
-        return None
 
     # -- what becomes of items --------------------------------------------------------------
 
     def deliver(self, numbers: Iterable[int]) -> tuple[list[int], list[int]]:
         """These items were delivered: which of them were pending, and of these whose cancel is to
         be forwarded."""
-        delivered, forward = [], []
-        for number in numbers:
-            self.handed.discard(number)
-            block = self.find(number)
-            if block is None or not self._mark(block, number, Status.DELIVERED):
-                continue
-            delivered.append(number)
-            if number in self._unwanted:
-                self._unwanted.discard(number)
-                forward.append(number)
+        delivered: list[int] = []
+        forward: list[int] = []
+        for first, count in consecutive(numbers):
+            while count:
+                with self._holding(first) as block:
+                    some = 1 if block is None else min(count, block.next_id - first)
+                    run = range(first, first + some)
+                    if block is not None:
+                        self._deliver(block, run, delivered, forward)
+                    self.handed.difference_update(run)
+                first += some
+                count -= some
         return delivered, forward
+
+    def _deliver(self, block: Block, run: range, delivered: list[int], forward: list[int]) -> None:
+        """Deliver these items of one block, which is locked."""
+        if self._mark(block, run.start, len(run), Status.DELIVERED):
+            done = list(run)
+        else:
+            done = [n for n in run if self._mark(block, n, 1, Status.DELIVERED)]
+        delivered += done
+        if self._unwanted:
+            forward += [number for number in done if number in self._unwanted]
+            self._unwanted.difference_update(done)
 
     def release(self, number: int) -> Status:
         """A consumer gives an item back: what it is now. It was to be cancelled, or its day has
         ended, meanwhile; else it is pending, and the next to be handed out."""
-        if number not in self.handed:
-            return Status.PENDING
-        self.handed.discard(number)
-        status = Status.PENDING
-        if number in self._unwanted:
-            self._unwanted.discard(number)
-            status = Status.CANCELLED
-        elif number < self._expired_end:
-            status = Status.EXPIRED
-        block = self.find(number)
-        if status is Status.PENDING or block is None or not self._mark(block, number, status):
-            heapq.heappush(self._returned, number)
-            return Status.PENDING
-        return status
+        with self._holding(number) as block:
+            if number not in self.handed:
+                return Status.PENDING
+            self.handed.discard(number)
+            status = Status.PENDING
+            if number in self._unwanted:
+                self._unwanted.discard(number)
+                status = Status.CANCELLED
+            elif number < self._expired_end:
+                status = Status.EXPIRED
+            if (
+                status is Status.PENDING
+                or block is None
+                or not self._mark(block, number, 1, status)
+            ):
+                with self._store.lock:
+                    heapq.heappush(self._returned, number)
+                return Status.PENDING
+            return status
 
     def cancel(self, number: int) -> CancelAnswer:
         """Cancel one item; where that answers DELIVERED, the cancel is to be forwarded."""
+        return self.cancel_now(number)[0]
+
+    def cancel_now(self, number: int) -> tuple[CancelAnswer, bool]:
+        """As `cancel`; and whether it is cancelled by this, and was not before."""
         if not 1 <= number < self._store.visible_end:
-            return CancelAnswer.UNKNOWN
-        block = self.find(number)
-        if block is None:
-            status = self._store.ended.status(number)
-            return ANSWERS[Status.DELIVERED if status is None else status]
-        if number in self.handed and not block.statuses[number - block.first_id]:
-            self._unwanted.add(number)
-            return CancelAnswer.DELIVERING
-        self._mark(block, number, Status.CANCELLED)
-        return ANSWERS[Status(block.statuses[number - block.first_id])]
+            return CancelAnswer.UNKNOWN, False
+        with self._holding(number) as block:
+            if block is None:
+                status = self._status_ended(number)
+                return ANSWERS[Status.DELIVERED if status is None else status], False
+            if number in self.handed and block.is_pending(number):
+                self._unwanted.add(number)
+                return CancelAnswer.DELIVERING, False
+            changed = self._mark(block, number, 1, Status.CANCELLED)
+            return ANSWERS[Status(block.statuses[number - block.first_id])], changed
 
     def cancel_all(self, since_ns: int) -> tuple[list[int], list[int]]:
-        """Cancel everything pending. The ids; and those to forward: delivered since `since_ns` and
-        not closed. What consumers have is cancelled or forwarded when they are done."""
-        cancelled = self._end_all(Status.CANCELLED, self._store.visible_end)
-        self._unwanted |= self.handed
-        forward = [n for n in self._delivered_since(since_ns) if n not in self._closed]
+        """Cancel everything pending, all blocks locked. The ids; and those to forward: delivered
+        since `since_ns` and not closed. What consumers have is cancelled or forwarded when they
+        are done. Raises `OSError`."""
+        with self._store.everything() as live:
+            cancelled = self._end_all(live, Status.CANCELLED, self._store.visible_end)
+            self._unwanted |= self.handed
+            forward = [n for n in self._delivered_since(live, since_ns) if n not in self._closed]
         return cancelled, forward
 
     def close_order(self, number: int) -> None:
         """A delivered item is done with (its order filled): no cancel of it is forwarded."""
         self._closed.add(number)
+        if len(self._closed) > CLOSED_MAX:
+            self._closed = set(sorted(self._closed)[CLOSED_MAX // 2 :])
 
     def expire(self, before_ns: int) -> list[int]:
         """What came before and is pending expires; the ids. What consumers have does when they
         give it back. Raises `OSError`."""
-        self._closed = {number for number in self._closed if self.find(number) is not None}
-        self._expired_end = self.first_since(before_ns)
-        return self._end_all(Status.EXPIRED, self._expired_end)
+        with self._store.everything() as live:
+            self._closed = {number for number in self._closed if self.find(number) is not None}
+            self._expired_end = self.first_since(before_ns)
+            return self._end_all(live, Status.EXPIRED, self._expired_end)
 
-    def _end_all(self, status: Status, end: int) -> list[int]:
+    def _end_all(self, live: tuple[Block, ...], status: Status, end: int) -> list[int]:
         """Every pending item below `end` that nobody has becomes `status`."""
-        ended = []
-        for block in self._store.live:
-            number = block.next_pending(block.first_id) if block.active else -1
-            while 0 <= number < end:
-                if number not in self.handed:
-                    self._mark(block, number, status)
-                    ended.append(number)
-                number = block.next_pending(number + 1)
+        ended: list[int] = []
+        for block in live:
+            after = block.first_id
+            while block.active and (numbers := block.pending_from(after, ENDED_AT_ONCE)):
+                after = numbers[-1] + 1
+                free = [n for n in numbers if n < end and n not in self.handed]
+                for first, count in consecutive(free):
+                    self._mark(block, first, count, status)
+                ended += free
+                if after >= end:
+                    break
         return ended
 
-    def _mark(self, block: Block, number: int, status: Status) -> bool:
-        """Mark a pending item and journal it; whether it was pending."""
-        if not block.mark(number, status, self._store.sequence + 1):
+    def _mark(self, block: Block, first: int, count: int, status: Status) -> bool:
+        """Mark items of a locked block and journal it, where all of them are pending; whether
+        they were."""
+        if not block.mark_run(first, count, status, self._store.sequence + 1):
             return False
-        self._store.record(number, 1, status)
+        self._store.record(first, count, status)
         return True
 
     # -- finding ----------------------------------------------------------------------------
 
     def find(self, number: int) -> Block | None:
-        """The block that holds item `number`, by its range of ids; None: used anew since."""
+        """The block that holds item `number`, by its range of ids; None: used anew since. That
+        may change until the block is locked."""
         near = self._near
-        if near is not None and near.first_id <= number < near.next_id:
+        if near is not None and near.holds(number):
             return near
         live = self._store.live
         at = bisect_right(live, number, key=_first_id) - 1
-        if at < 0 or number >= live[at].next_id:
+        if at < 0 or not live[at].holds(number):
             return None
         self._near = live[at]
-        return self._near
+        return live[at]
+
+    @contextlib.contextmanager
+    def _holding(self, number: int) -> Iterator[Block | None]:
+        """The block that holds item `number`, locked; None: used anew since."""
+        while (block := self.find(number)) is not None:
+            with block.lock:
+                if block.holds(number):
+                    yield block
+                    return
+        yield None
 
     def status(self, number: int) -> Status | None:
         """What an item is; None where that is not known (any more)."""
-        block = self.find(number)
-        if block is None:
+        with self._holding(number) as block:
+            if block is None:
+                return self._status_ended(number)
+            return Status(block.statuses[number - block.first_id])
+
+    def _status_ended(self, number: int) -> Status | None:
+        with self._store.lock:
             return self._store.ended.status(number)
-        return Status(block.statuses[number - block.first_id])
 
     def first_since(self, stamp_ns: int) -> int:
         """The first id whose segment was journalled at `stamp_ns` or later."""
@@ -291,20 +378,48 @@ class Delivery:
                 continue
             if block.first_stamp_ns >= stamp_ns:
                 return block.first_id
-            for ordinal, offset in zip(block.ordinals, block.offsets, strict=True):
-                head = self._files.pread(block.path, HEAD.size, offset)
-                if HEAD.unpack(head)[5] >= stamp_ns:
-                    return block.first_id + ordinal
+            at = bisect_left(
+                range(len(block.offsets)),
+                stamp_ns,
+                key=lambda n: self._stamp(block, n),
+            )
+            return block.first_id + block.ordinals[at]
         return self._store.visible_end
 
-    def _delivered_since(self, stamp_ns: int) -> Iterator[int]:
+    def _stamp(self, block: Block, index: int) -> int:
+        """When a block's segment was journalled, ns since 1970; where its header does not verify,
+        when the next one was."""
+        for offset in block.offsets[index:-1]:
+            data = self._files.pread(block.path, HEAD_BYTES, offset)
+            stamp_ns = head_stamp(data, block.place)
+            if stamp_ns >= 0:
+                return stamp_ns
+        return block.last_stamp_ns
+
+    def _delivered_since(self, live: tuple[Block, ...], stamp_ns: int) -> Iterator[int]:
         """Ids of delivered items of the day, oldest first."""
-        yield from self._store.ended.delivered_since(stamp_ns)
+        with self._store.lock:
+            yield from list(self._store.ended.delivered_since(stamp_ns))
         first = self.first_since(stamp_ns)
-        for block in self._store.live:
-            for ordinal, status in enumerate(block.statuses):
-                if status == Status.DELIVERED and block.first_id + ordinal >= first:
-                    yield block.first_id + ordinal
+        for block in live:
+            at = block.statuses.find(_DELIVERED, max(first - block.first_id, 0))
+            while at >= 0:
+                yield block.first_id + at
+                at = block.statuses.find(_DELIVERED, at + 1)
+
+
+def consecutive(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Runs of ids that follow each other: (the first, how many)."""
+    first = count = 0
+    for number in numbers:
+        if number == first + count and count:
+            count += 1
+            continue
+        if count:
+            yield first, count
+        first, count = number, 1
+    if count:
+        yield first, count
 
 
 def _first_id(block: Block) -> int:

@@ -1,8 +1,10 @@
-"""An open queue between its callers and the disk: one lock, one write at a time, one way to stop.
+"""An open queue between its callers and the disk: locks, one write at a time, one way to stop.
 
 What it is for: `PersistentQueue` (asyncio) and `BlockingQueue` (threads) are both an `Engine` with
-a way of waiting. Everything in memory is done under `lock`, for microseconds; the writes and syncs
-of a flush, and the making of a new block, are done without it.
+a way of waiting. What waits for the disk is guarded by `lock`, what items have become by the lock
+of each block (`Delivery`, whose methods take them; nobody who holds `lock` may call those). All are
+held for microseconds; the writes and syncs of a flush, and the making of a new block, are done
+without any.
 
 What it promises: whoever flushes next takes all that waits, so that while one sync is under way the
 next segment gathers. The first failed write or sync stops the queue: everybody who waits, or comes
@@ -14,17 +16,17 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from feedhandler.codecs.errors import FeedhandlerError
-from feedhandler.journal.delivery import CancelAnswer, Delivery
+from feedhandler.journal.delivery import CancelAnswer, Delivery, Item
 from feedhandler.journal.files import Create, Files, RealFiles, carry_out
 from feedhandler.journal.layout import Status
 from feedhandler.journal.opening import KEEP_NS, open_store
 from feedhandler.journal.owner import Owner
 from feedhandler.journal.recovery import RecoveryReport, block_path, read_control
 from feedhandler.journal.settings import QueueSettings
-from feedhandler.journal.store import Store
+from feedhandler.journal.store import BlocksNeeded, Store
 
 #: After a block could not be made the next attempt waits.
 GROWTH_PAUSE_NS = 5_000_000_000
@@ -40,6 +42,7 @@ class QueueClosed(FeedhandlerError):
 
 
 Callback = Callable[[int], None]
+Answer = TypeVar("Answer")
 
 
 class Engine:
@@ -60,7 +63,6 @@ class Engine:
         self.folder = os.fspath(folder)
         self.settings = settings
         self.clock = clock
-        self.lock = threading.Lock()
         self.stopped: FeedhandlerError | None = None
         self.durable_id = 0
         self.durable_marks = 0
@@ -74,12 +76,15 @@ class Engine:
         try:
             self.files: Files = files or RealFiles()
             began = clock()
-            opened = open_store(self.files, self.folder, settings, os.urandom(16), began)
+            opened = open_store(
+                self.files, self.folder, settings, os.urandom(16), began, threading.Lock
+            )
             self.recovery_ns = max(clock() - began, 0)
         except BaseException:
             self._owner.release()
             raise
         self.store: Store = opened.store
+        self.lock = cast(threading.Lock, self.store.lock)
         self.delivery: Delivery = opened.delivery
         self.report: RecoveryReport = opened.report
         self.expired_at_open = opened.expired
@@ -92,13 +97,18 @@ class Engine:
     def flush(self) -> bool:
         """Make durable what waits, one segment; False where there is nothing, or no room for it.
         Only one thread at a time may be in here. Raises `QueueStopped`."""
-        with self.lock:
-            self.check()
-            flush = self.store.seal(self.clock())
+        try:
+            with self.lock:
+                self.check()
+                flush = self.store.seal(self.clock(), alone=False)
+        except BlocksNeeded:
+            with self.store.everything(), self.lock:
+                self.check()
+                flush = self.store.seal(self.clock())
         if flush is None:
             return False
         self._carry_out(flush.steps)
-        with self.lock:
+        with self.store.live[-1].lock, self.lock:
             self.store.settle()
             self.durable_id = max(self.durable_id, flush.next_id - 1)
             self.durable_marks = flush.marks_end
@@ -149,15 +159,23 @@ class Engine:
         try:
             carry_out(self.files, steps)
         except OSError as error:
-            self.stop(error)
-            self.check()
+            raise self.stop(error) from error
 
-    def stop(self, error: OSError) -> None:
-        """The disk failed: nothing goes any more."""
+    def _read(self, read: Callable[[], Answer]) -> Answer:
+        """What `read` finds. A disk that cannot be read stops the queue as well."""
+        self.check()
+        try:
+            return read()
+        except OSError as error:
+            raise self.stop(error) from error
+
+    def stop(self, error: OSError) -> FeedhandlerError:
+        """The disk failed: nothing goes any more; what everybody is told."""
         reason = error.strerror or error
         self.stopped = QueueStopped(
             f"{self.folder}: the queue has stopped: its disk failed: {reason}", _HINT
         )
+        return self.stopped
 
     def check(self) -> None:
         """Raises `QueueStopped` or `QueueClosed` where the queue does nothing any more."""
@@ -179,17 +197,30 @@ class Engine:
             self.files.close()
             self._owner.release()
 
-    # -- what callers ask, all under the lock -------------------------------------------------
+    # -- what callers ask -------------------------------------------------------------------
 
     def add(self, contents: list[bytes]) -> int:
-        """Take items; the first one's id. They wait for a flush. Raises `UsageError`."""
-        self.store.check_sizes(contents)
-        return self.store.add(contents)
+        """Take items, under the lock; the first one's id. They wait for a flush. Raises
+        `UsageError`."""
+        store = self.store
+        store.check_sizes(contents)
+        first = store.add(contents)
+        if store.full_segment and store.in_flight is not None:
+            store.prepare(self.clock())
+        return first
 
     @property
     def has_room(self) -> bool:
         """Whether what waits for the disk is within its bound."""
         return self.store.waiting_bytes < self.settings.waiting_bytes_max
+
+    def take(self, limit: int) -> list[Item]:
+        """Up to `limit` pending items, oldest first, that nobody else has."""
+        return self._read(lambda: self.delivery.take(limit))
+
+    def look(self, after: int, limit: int) -> list[Item]:
+        """Up to `limit` undelivered items with ids above `after`, handed out or not."""
+        return self._read(lambda: self.delivery.look(after, limit))
 
     def day_over(self) -> list[int]:
         """Where a trading day has ended since the last call: what expired by that."""
@@ -199,12 +230,18 @@ class Engine:
         if began <= self.day_ns:
             return []
         self.day_ns = began
-        return self.delivery.expire(began)
+        return self._read(lambda: self.delivery.expire(began))
 
     def cancel_all(self) -> tuple[list[int], list[int]]:
         """Cancel everything: the cancelled ids, and those to forward."""
         since_ns = self.day_ns or self.clock() - KEEP_NS
-        return self.delivery.cancel_all(since_ns)
+        return self._read(lambda: self.delivery.cancel_all(since_ns))
+
+    def marks_now(self) -> tuple[int, bool]:
+        """How many status changes there have been, and whether all of them are durable."""
+        with self.lock:
+            marks = self.store.marks_added
+            return marks, self.durable_marks >= marks
 
     def tell(self, callback: Callback | None, numbers: list[int]) -> None:
         """Call back for each id."""
@@ -212,9 +249,9 @@ class Engine:
             for number in numbers:
                 callback(number)
 
-    def tell_cancelled(self, number: int, answer: CancelAnswer) -> None:
-        """Tell what came of cancelling one item."""
-        if answer is CancelAnswer.CANCELLED:
+    def tell_cancelled(self, number: int, answer: CancelAnswer, changed: bool) -> None:
+        """Tell what came of cancelling one item; that it is cancelled is told once."""
+        if changed:
             self.tell(self.on_cancelled, [number])
         elif answer is CancelAnswer.DELIVERED:
             self.tell(self.on_forward, [number])
@@ -238,6 +275,7 @@ class Engine:
             "blocks_free": sum(not block.incarnation or block.reusable for block in store.blocks),
             "blocks_max": self.settings.blocks_max,
             "flushes": counts.flushes,
+            "flushes_prepared": counts.prepared,
             "items": counts.items,
             "content_bytes": counts.content_bytes,
             "journal_bytes": counts.journal_bytes,

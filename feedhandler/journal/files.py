@@ -10,8 +10,9 @@ says is that what was written may be gone, and a second one would say nothing ab
 """
 
 import contextlib
+import errno
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -23,6 +24,15 @@ NEW_SUFFIX = ".new"
 
 class Write(NamedTuple):
     """Put `data` at `offset` of the file."""
+
+    path: str
+    offset: int
+    data: bytes | memoryview
+
+
+class WriteThrough(NamedTuple):
+    """Put `data` at `offset` of the file, and those bytes are on the disk afterwards; what else was
+    written to the file may not be."""
 
     path: str
     offset: int
@@ -49,7 +59,10 @@ class Replace(NamedTuple):
     data: bytes
 
 
-Step = Write | Sync | Create | Replace
+Step = Write | WriteThrough | Sync | Create | Replace
+
+#: What a file system says that cannot write through by a flag of the call.
+_NO_FLAG = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 
 class Files(Protocol):
@@ -68,6 +81,10 @@ class Files(Protocol):
 
     def pwrite(self, path: str, data: memoryview, offset: int) -> int:
         """Write at `offset`; how many bytes that were."""
+        ...
+
+    def pwrite_through(self, path: str, data: memoryview, offset: int) -> int:
+        """As `pwrite`; the bytes that it says were written are on the disk."""
         ...
 
     def sync(self, path: str) -> None:
@@ -89,32 +106,36 @@ class Files(Protocol):
 def carry_out(files: Files, steps: Iterable[Step]) -> None:
     """Do what was planned, in order; stops at the first failure, an `OSError`."""
     for step in steps:
-        if isinstance(step, Write):
-            write_all(files, step.path, step.data, step.offset)
+        if isinstance(step, WriteThrough):
+            _write_all(files.pwrite_through, step.path, step.data, step.offset)
+        elif isinstance(step, Write):
+            _write_all(files.pwrite, step.path, step.data, step.offset)
         elif isinstance(step, Sync):
             files.sync(step.path)
         elif isinstance(step, Create):
             files.create(step.path)
             zeros = bytes(min(step.size, FILL_BYTES))
             for offset in range(0, step.size, FILL_BYTES):
-                write_all(files, step.path, zeros[: step.size - offset], offset)
+                _write_all(files.pwrite, step.path, zeros[: step.size - offset], offset)
             files.sync(step.path)
             files.sync_folder(os.path.dirname(step.path))
         else:
             new = step.path + NEW_SUFFIX
             files.create(new)
-            write_all(files, new, step.data, 0)
+            _write_all(files.pwrite, new, step.data, 0)
             files.sync(new)
             files.rename(new, step.path)
             files.sync_folder(os.path.dirname(step.path))
 
 
-def write_all(files: Files, path: str, data: bytes | memoryview, offset: int) -> None:
+def _write_all(
+    write: Callable[[str, memoryview, int], int], path: str, data: bytes | memoryview, offset: int
+) -> None:
     """All of `data`, in as many writes as it takes."""
     left = memoryview(data)
     while left:
         try:
-            done = files.pwrite(path, left, offset)
+            done = write(path, left, offset)
         except InterruptedError:
             continue
         left = left[done:]
@@ -126,6 +147,8 @@ class RealFiles:
 
     def __init__(self, *, read_only: bool = False) -> None:
         self._open: dict[str, int] = {}
+        #: Write and sync in one call, so that a thread waits for its turn once and not twice.
+        self._flag: int = getattr(os, "RWF_DSYNC", 0)
         self._flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR)
 
     def create(self, path: str) -> None:
@@ -149,6 +172,19 @@ class RealFiles:
 
     def pwrite(self, path: str, data: memoryview, offset: int) -> int:
         return os.pwrite(self._descriptor(path), data, offset)
+
+    def pwrite_through(self, path: str, data: memoryview, offset: int) -> int:
+        descriptor = self._descriptor(path)
+        if self._flag:
+            try:
+                return os.pwritev(descriptor, [data], offset, self._flag)
+            except OSError as error:
+                if error.errno not in _NO_FLAG:
+                    raise
+                self._flag = 0
+        done = os.pwrite(descriptor, data, offset)
+        os.fdatasync(descriptor)
+        return done
 
     def sync(self, path: str) -> None:
         os.fdatasync(self._descriptor(path))

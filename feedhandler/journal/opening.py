@@ -4,9 +4,12 @@ What it is for: the one way from a folder to a `Store` with its `Delivery`, for 
 simulated disks alike. What it leaves to others: who may open (`owner.py`) and threads (`queue.py`).
 """
 
+import contextlib
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from feedhandler.journal.block import Lock
 from feedhandler.journal.delivery import Delivery
 from feedhandler.journal.ended import NAME as ENDED_NAME
 from feedhandler.journal.ended import Ended
@@ -34,10 +37,16 @@ class Opened:
 
 
 def open_store(
-    files: Files, folder: str, settings: QueueSettings, queue_id: bytes, now_ns: int
+    files: Files,
+    folder: str,
+    settings: QueueSettings,
+    queue_id: bytes,
+    now_ns: int,
+    new_lock: Callable[[], Lock] = contextlib.nullcontext,
 ) -> Opened:
-    """The queue in `folder`; `queue_id` (16 random bytes) is what a new one is known by. Raises
-    `PeerError` (a file that cannot be believed), `OSError`."""
+    """The queue in `folder`; `queue_id` (16 random bytes) is what a new one is known by, `new_lock`
+    makes a mutex where threads share it. Raises `PeerError` (a file that cannot be believed),
+    `OSError`."""
     if not files.exists(control_path(folder)):
         steps, _ = creation(folder, settings, queue_id, now_ns)
         carry_out(files, steps)
@@ -52,7 +61,7 @@ def open_store(
     if shorter is not None:
         carry_out(files, [Replace(path, shorter)])
         data = shorter
-    store = Store(found, settings, ended)
+    store = Store(found, settings, ended, new_lock)
     store.ended_end = pages(len(data))
     carry_out(files, store.tidy(found.report.torn))
     delivery = Delivery(store, files)

@@ -11,12 +11,13 @@ import contextlib
 import os
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any
 
 from feedhandler.codecs.errors import FeedhandlerError
 from feedhandler.journal.delivery import CancelAnswer, Item
-from feedhandler.journal.engine import Callback, Engine
+from feedhandler.journal.engine import Callback, Engine, QueueStopped
+from feedhandler.journal.layout import Status
 from feedhandler.journal.settings import QueueSettings
 
 #: Items that `pending` reads at a time.
@@ -124,22 +125,21 @@ class PersistentQueue:
 
     async def get_many(self, limit: int) -> list[Item]:
         """The next pending items, at least one, for this consumer alone."""
-        engine = self.engine
-        while True:
-            with engine.lock:
-                engine.check()
-                items = engine.delivery.take(limit)
-            if items:
-                return items
+        while not (items := self.take_now(limit)):
             await self._wait(self._consumers)
+        return items
+
+    def take_now(self, limit: int) -> list[Item]:
+        """The next pending items, for this consumer alone; none where nothing is pending."""
+        with self._telling():
+            return self.engine.take(limit)
 
     async def pending(self) -> AsyncIterator[Item]:
         """What is undelivered, oldest first, without taking it: handed out or not."""
         after = 0
         while True:
-            with self.engine.lock:
-                self.engine.check()
-                items = self.engine.delivery.look(after, LOOK)
+            with self._telling():
+                items = self.engine.look(after, LOOK)
             if not items:
                 return
             for item in items:
@@ -164,8 +164,9 @@ class PersistentQueue:
 
     async def cancel(self, number: int) -> CancelAnswer:
         """Cancel one item; what came of it, once that is durable."""
-        answer: CancelAnswer = await self._durably(lambda: self.engine.delivery.cancel(number))
-        self.engine.tell_cancelled(number, answer)
+        answer: CancelAnswer
+        answer, changed = await self._durably(lambda: self.engine.delivery.cancel_now(number))
+        self.engine.tell_cancelled(number, answer, changed)
         return answer
 
     async def cancel_all(self) -> tuple[list[int], list[int]]:
@@ -183,8 +184,11 @@ class PersistentQueue:
 
     def close_order(self, number: int) -> None:
         """A delivered item is done with at its destination: `cancel_all` forwards it no more."""
-        with self.engine.lock:
-            self.engine.delivery.close_order(number)
+        self.engine.delivery.close_order(number)
+
+    def status(self, number: int) -> Status | None:
+        """What an item is; None where no item had that id, or it ended more than a day ago."""
+        return self.engine.status(number)
 
     def statistics(self) -> dict[str, Any]:
         """Figures of the queue."""
@@ -195,18 +199,25 @@ class PersistentQueue:
 
     async def _durably(self, change: Callable[[], Any]) -> Any:
         """Change something; what came of it, once that is durable."""
-        engine = self.engine
-        with engine.lock:
-            engine.check()
+        self.engine.check()
+        with self._telling():
             result = change()
-            marks = engine.store.marks_added
-            done = engine.durable_marks >= marks
+        marks, done = self.engine.marks_now()
         if not done:
             future = self._loop.create_future()
             self._marked.append((marks, future))
             self._ask()
             await future
         return result
+
+    @contextlib.contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Where the queue stops by this, the writer tells everybody who waits."""
+        try:
+            yield
+        except QueueStopped:
+            self._work.set()
+            raise
 
     async def _wait(self, waiting: deque[asyncio.Future[None]]) -> None:
         """Wait until there may be something."""

@@ -328,8 +328,11 @@ def mark_range(live: list[Block], first: int, count: int, status: int, sequence:
     at = max(bisect_right(live, first, key=_first_id) - 1, 0)
     while at < len(live) and live[at].first_id < end:
         block = live[at]
-        for number in range(max(first, block.first_id), min(end, block.next_id)):
-            marked += block.mark(number, status, sequence)
+        start, stop = max(first, block.first_id), min(end, block.next_id)
+        if start < stop and block.mark_run(start, stop - start, status, sequence):
+            marked += stop - start
+        else:
+            marked += sum(block.mark(number, status, sequence) for number in range(start, stop))
         at += 1
     return marked
 

@@ -139,18 +139,20 @@ def _put_items(
     contents: list,
 ) -> cython.bint:
     """Put table and contents behind the status records."""
-    entries = memoryview(data)[table : table + len(contents) * ENTRY_BYTES].cast("I")
+    view = memoryview(data)
     at: cython.Py_ssize_t = table + len(contents) * ENTRY_BYTES
+    entries: cython.uint[::1] = view[table:at].cast("I")
     entry: cython.Py_ssize_t = 0
     size: cython.Py_ssize_t
     number: cython.ulonglong = first_id
     for content in contents:
         size = len(content)
-        data[at : at + size] = content
+        # Through a view: a bytearray would copy the content once more for itself.
+        view[at : at + size] = content
         entries[entry] = at
         entries[entry + 1] = size
         entries[entry + 2] = crc32c(content, item_seed(seed, number, size))
-        entries[entry + 3] = number & _MASK
+        entries[entry + 3] = number & 0xFFFFFFFF
         entry += 4
         at += size
         number += 1
@@ -241,6 +243,15 @@ def _filled(data: memoryview, segment: Segment, place: Place) -> Segment:
             segment.spans.append((begin, begin + size))
         number += 1
     return segment
+
+
+def head_stamp(data: bytes, place: Place) -> int:
+    """When the segment was sealed whose header this is; -1 where it does not verify."""
+    if len(data) < HEAD_BYTES or data[:4] != MAGIC:
+        return -1
+    head = HEAD.unpack_from(data, 0)
+    good = crc32c(data[: HEAD_BYTES - 4], place.seed) == head[12]
+    return head[5] if good else -1
 
 
 def find_segment(data: memoryview, at: int, place: Place, after: int) -> Segment | None:

@@ -76,14 +76,26 @@ class SimulatedDisk:
         file.unsynced.update(range(offset // SECTOR, -(-end // SECTOR)))
         return count
 
+    def pwrite_through(self, path: str, data: memoryview, offset: int) -> int:
+        """Two calls, for either may fail: the write, and the sync of just these bytes."""
+        count = self.pwrite(path, data, offset)
+        self._call("sync")
+        end = offset + count
+        self._keep(self._files[path], set(range(offset // SECTOR, -(-end // SECTOR))))
+        return count
+
     def sync(self, path: str) -> None:
         self._call("sync")
         file = self._files[path]
+        self._keep(file, set(file.unsynced))
+
+    def _keep(self, file: _File, sectors: set[int]) -> None:
+        """These sectors are on the disk."""
         file.durable.extend(bytes(len(file.content) - len(file.durable)))
-        for sector in file.unsynced:
+        for sector in sectors:
             at = sector * SECTOR
             file.durable[at : at + SECTOR] = file.content[at : at + SECTOR]
-        file.unsynced.clear()
+        file.unsynced -= sectors
 
     def rename(self, old: str, new: str) -> None:
         self._call("rename")

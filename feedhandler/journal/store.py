@@ -15,19 +15,29 @@ A round of checkpoints (every `checkpoint_bytes`, and with each new block) write
 checkpoints lack something, syncs it, and only then the newest block's, which says: roll forward
 from here.
 
+While a segment is on its way and another's worth waits, `prepare` makes the next one, so that the
+disk has it as soon as it is done with the one before.
+
+What waits is guarded by `lock`, each block by its own (`Delivery` says in which order). One thread
+at a time flushes: with `lock` alone where the segment fits into the newest block, else
+(`BlocksNeeded`) with the locks of all blocks too (`everything`). Where there are no threads all of
+them are nothing.
+
 No I/O and no clock: the time comes as an argument, steps are done by the caller
 (`files.carry_out`). A step that fails ends the store's life: what is in memory may then be ahead of
 the disk.
 """
 
+import contextlib
 import os
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.journal.block import Block
+from feedhandler.journal.block import Block, Lock
 from feedhandler.journal.ended import NAME as ENDED_NAME
 from feedhandler.journal.ended import Ended, runs_of
-from feedhandler.journal.files import Create, Replace, Step, Sync, Write
+from feedhandler.journal.files import Create, Replace, Step, Sync, Write, WriteThrough
 from feedhandler.journal.layout import (
     TAIL_MAGIC,
     BlockHeader,
@@ -77,6 +87,10 @@ class Flush:
     marks: int = 0
 
 
+class BlocksNeeded(Exception):
+    """What waits takes more than room in the newest block: all blocks have to be locked."""
+
+
 @dataclass(slots=True)
 class Growth:
     """A new block on its way: `steps`, then `grown`."""
@@ -88,9 +102,11 @@ class Growth:
 
 @dataclass(slots=True)
 class Counts:
-    """What happened since the queue was opened."""
+    """What happened since the queue was opened; `prepared`: segments that were made while the one
+    before was on its way."""
 
     flushes: int = 0
+    prepared: int = 0
     items: int = 0
     content_bytes: int = 0
     journal_bytes: int = 0
@@ -152,16 +168,27 @@ class _Waiting:
 
 
 class Store:
-    """The queue's writing side; see the module. `ended` knows ids below the live blocks."""
+    """The queue's writing side; see the module. `ended` knows ids below the live blocks; `live`:
+    blocks in use, in the stream's order; `new_lock` makes a mutex, where there are threads."""
 
-    def __init__(self, found: Recovered, settings: QueueSettings, ended: Ended) -> None:
+    def __init__(
+        self,
+        found: Recovered,
+        settings: QueueSettings,
+        ended: Ended,
+        new_lock: Callable[[], Lock] = contextlib.nullcontext,
+    ) -> None:
+        self.new_lock = new_lock
+        self.lock = new_lock()
         self.folder = found.folder
         self.settings = settings
         self.control = found.control
         self.geometry = found.geometry
         self.queue_id = found.queue_id
         self.blocks = found.blocks
-        self.live = found.live
+        for block in self.blocks:
+            block.lock = new_lock()
+        self.live = tuple(found.live)
         self.ended = ended
         self.ended_end = 0
         self.counts = Counts()
@@ -177,8 +204,10 @@ class Store:
         self.growing = False
         self._waiting = _Waiting()
         self._since_checkpoint = self._marks_since_checkpoint = 0
-        # One segment is on its way at a time, so all of them are made in the same memory.
-        self._buffer = bytearray(pages(settings.journal_bytes) + SEGMENT_SLACK)
+        # One segment is on its way and one is prepared at most, in the same memory by turns.
+        size = pages(settings.journal_bytes) + SEGMENT_SLACK
+        self._buffers = (bytearray(size), bytearray(size))
+        self._prepared: Flush | None = None
         self._item_bytes_max = item_bytes_max(self.geometry)
         self._data_bytes = self.geometry.tail - self.geometry.data
         # A queue that was made with small blocks may be opened with settings for large ones.
@@ -195,7 +224,7 @@ class Store:
     @property
     def has_waiting(self) -> bool:
         """Whether there is anything to seal."""
-        return bool(self._waiting.contents or self._waiting.marks)
+        return bool(self._waiting.contents or self._waiting.marks or self._prepared)
 
     @property
     def full_segment(self) -> bool:
@@ -223,31 +252,52 @@ class Store:
 
     def record(self, first: int, count: int, status: int) -> None:
         """Take into the journal that these items, marked in their blocks, became `status`."""
-        marks = self._waiting.marks
-        self.counts.changes += count
-        if marks:
-            last_first, last_count, last_status = marks[-1]
-            if last_status == status and last_first + last_count == first:
-                marks[-1] = (last_first, last_count + count, status)
-                return
-        marks.append((first, count, status))
-        self.marks_added += 1
+        with self.lock:
+            marks = self._waiting.marks
+            self.counts.changes += count
+            if marks:
+                last_first, last_count, last_status = marks[-1]
+                if last_status == status and last_first + last_count == first:
+                    marks[-1] = (last_first, last_count + count, status)
+                    return
+            marks.append((first, count, status))
+            self.marks_added += 1
+
+    @contextlib.contextmanager
+    def everything(self) -> Iterator[tuple[Block, ...]]:
+        """All blocks in use, locked, in the stream's order."""
+        while True:
+            live = self.live
+            with contextlib.ExitStack() as held:
+                for block in sorted(live, key=lambda block: block.number):
+                    held.enter_context(block.lock)
+                if self.live is live:
+                    yield live
+                    return
 
     # -- writing ----------------------------------------------------------------------------
 
-    def seal(self, now_ns: int) -> Flush | None:
-        """Make a segment of what waits; None where nothing does, or no block has room for it."""
+    def seal(self, now_ns: int, *, alone: bool = True) -> Flush | None:
+        """Make a segment of what waits; None where nothing does, or no block has room for it.
+        Where not all blocks are locked (`alone` is false) it raises `BlocksNeeded` rather than
+        change more than the newest."""
         assert self.in_flight is None
+        if self._prepared is not None:
+            self.in_flight, self._prepared = self._prepared, None
+            return self.in_flight
         waiting = self._waiting
         if not self.has_waiting:
             return None
-        self.stamp_ns = max(self.stamp_ns, now_ns)
         marks = waiting.marks[: self._marks_max]
         count, size = self._batch()
         if segment_bytes(count, size, len(marks)) > self._data_bytes:
             count = size = 0
+        length = segment_bytes(count, size, len(marks))
+        if not alone and (self._checkpoint_due(0, 0) or not self._fits(length, count)):
+            raise BlocksNeeded
+        self.stamp_ns = max(self.stamp_ns, now_ns)
         steps: list[Step] = []
-        if not self._make_room(segment_bytes(count, size, len(marks)), count, steps):
+        if not self._make_room(length, count, steps):
             self.counts.stalls += count > 0
             if not marks:
                 return None
@@ -256,6 +306,24 @@ class Store:
                 return self._recorded_by_checkpoints(marks)
         self.in_flight = self._segment(count, size, marks, steps)
         return self.in_flight
+
+    def prepare(self, now_ns: int) -> bool:
+        """Make the segment that follows the one on its way, where enough for one waits, and it
+        goes right behind that one; whether that was done."""
+        ahead = self.in_flight
+        if ahead is None or self._prepared or not self.full_segment or not ahead.length:
+            return False
+        marks = self._waiting.marks[: self._marks_max]
+        count, size = self._batch()
+        length = segment_bytes(count, size, len(marks))
+        if self._checkpoint_due(ahead.length, ahead.marks) or not self.live[-1].has_room(
+            ahead.length + length, ahead.items + count
+        ):
+            return False
+        self.stamp_ns = max(self.stamp_ns, now_ns)
+        self._prepared = self._segment(count, size, marks, [], ahead)
+        self.counts.prepared += 1
+        return True
 
     def settle(self) -> Flush:
         """The flush's steps are done: its items may be had, its changes are on the disk."""
@@ -292,21 +360,28 @@ class Store:
         return count, size
 
     def _segment(
-        self, count: int, size: int, marks: list[tuple[int, int, int]], steps: list[Step]
+        self,
+        count: int,
+        size: int,
+        marks: list[tuple[int, int, int]],
+        steps: list[Step],
+        ahead: Flush | None = None,
     ) -> Flush:
-        """The segment that comes next in the newest block."""
+        """The segment that comes next in the newest block, or behind the one on its way."""
         waiting, block = self._waiting, self.live[-1]
         contents = waiting.contents[:count]
         first_id = self.next_id - len(waiting.contents)
         del waiting.contents[:count], waiting.marks[: len(marks)]
         waiting.content_bytes -= size + ENTRY_BYTES * count
+        sequence, chain, end = self.sequence + 1, self.chain, block.end
+        if ahead is not None:
+            sequence, chain, end = sequence + 1, ahead.crc, end + ahead.length
         data, crc = build_segment(
-            block.place, self.sequence + 1, self.stamp_ns, self.chain, first_id, contents, marks,
-            self._buffer,
+            block.place, sequence, self.stamp_ns, chain, first_id, contents, marks,
+            self._buffers[sequence % 2],
         )  # fmt: skip
-        steps.append(Write(block.path, block.end, data))
-        if self.settings.durable:
-            steps.append(Sync(block.path))
+        write = WriteThrough if self.settings.durable else Write
+        steps.append(write(block.path, end, data))
         return Flush(
             steps, first_id + count, self.marks_added - len(waiting.marks), len(data), count,
             first_id, self.stamp_ns, crc, size, len(marks),
@@ -315,13 +390,17 @@ class Store:
     def _fits(self, length: int, items: int) -> bool:
         return bool(self.live) and self.live[-1].has_room(length, items)
 
+    def _checkpoint_due(self, length: int, marks: int) -> bool:
+        """Whether checkpoints are due once so much more has been journalled."""
+        return (
+            self._since_checkpoint + length >= self.settings.checkpoint_bytes
+            or self._marks_since_checkpoint + marks >= MARKS_CHECKPOINT
+        )
+
     def _make_room(self, length: int, items: int, steps: list[Step]) -> bool:
         """See to it that a segment fits into the newest block, and that checkpoints are due."""
         if self._fits(length, items):
-            if (
-                self._since_checkpoint >= self.settings.checkpoint_bytes
-                or self._marks_since_checkpoint >= MARKS_CHECKPOINT
-            ):
+            if self._checkpoint_due(0, 0):
                 self.round(steps)
             return True
         return self._begin_block(steps)
@@ -347,15 +426,15 @@ class Store:
             steps.append(Sync(block.path))
 
     def round(self, steps: list[Step]) -> None:
-        """Every block's checkpoint has everything; the newest one's, last, says so. It is not
-        synced: the segment that follows in the same file sees to that."""
+        """Every block's checkpoint has everything; the newest one's, last, says so. A `fast` queue
+        does not wait for the disk with that."""
         self.counts.rounds += 1
         newest = self.live[-1]
         for block in self.live[:-1]:
             if block.dirty:
                 self._checkpoint(block, steps)
         self.roll = Roll(self.sequence, newest.incarnation, newest.end, self.chain)
-        self._checkpoint(newest, steps, sync=False)
+        self._checkpoint(newest, steps, sync=self.settings.durable)
         self._since_checkpoint = self._marks_since_checkpoint = 0
 
     def _begin_block(self, steps: list[Step]) -> bool:
@@ -370,7 +449,7 @@ class Store:
                 self._checkpoint(other, steps)
         self.incarnation += 1
         block.begin(self.incarnation, self.visible_end, self.sequence)
-        self.live.append(block)
+        self.live = (*self.live, block)
         self.roll = Roll(self.sequence, block.incarnation, block.end, self.chain)
         # One after the other: a crash between leaves one that is good.
         self._checkpoint(block, steps)
@@ -388,7 +467,7 @@ class Store:
     def _give_up(self, block: Block, steps: list[Step]) -> None:
         """See to it that nothing but this block's own bytes is lost with them."""
         self.counts.blocks_reused += 1
-        self.live.remove(block)
+        self.live = tuple(other for other in self.live if other is not block)
         for other in self.live:
             while any(0 < first <= block.last_sequence for first in other.uncovered):
                 self._checkpoint(other, steps)
@@ -427,6 +506,7 @@ class Store:
         steps = _new_block(path, self.queue_id, number, self.geometry, now_ns)
         steps.append(Replace(control_path(self.folder), pack_control(control)))
         block = Block(self.queue_id, path, self.geometry, Checkpoint(self.queue_id, number))
+        block.lock = self.new_lock()
         return Growth(steps, control, block)
 
     def grown(self, growth: Growth, *, made: bool = True) -> None:

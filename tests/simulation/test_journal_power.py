@@ -84,6 +84,7 @@ def play_power(
     total["reused"] += script.opened.store.counts.blocks_reused
     total["grown"] += script.opened.store.counts.blocks_grown
     total["stalls"] += script.opened.store.counts.stalls
+    total["prepared"] += script.opened.store.counts.prepared
     return total
 
 
@@ -99,7 +100,7 @@ def test_power_cut_at_every_call_loses_nothing_acknowledged() -> None:
         total += play_power(seed, SCRIPT, SAMPLES)
     print(dict(total))
     if not os.environ.get("SEED"):
-        assert all(total[name] for name in ("ok", "cuts", "reused", "grown", "stalls"))
+        assert all(total[name] for name in ("ok", "cuts", "reused", "grown", "stalls", "prepared"))
 
 
 def test_power_cut_while_the_queue_is_made_leaves_none_or_a_whole_one() -> None:

@@ -1,6 +1,7 @@
 """The queue's logic on a disk of its own: order, ends, expiry, blocks used anew, room."""
 
 import errno
+import random
 from dataclasses import replace
 
 import pytest
@@ -9,7 +10,7 @@ from journal_kit import DAY_NS, FOLDER, QUEUE_ID, SMALL
 from feedhandler.codecs.errors import ConfigError, PeerError, UsageError
 from feedhandler.journal import recovery
 from feedhandler.journal.delivery import CancelAnswer
-from feedhandler.journal.files import Create, RealFiles, Write, carry_out
+from feedhandler.journal.files import Create, RealFiles, Write, WriteThrough, carry_out
 from feedhandler.journal.layout import Roll, Status
 from feedhandler.journal.opening import open_store
 from feedhandler.journal.recovery import recover
@@ -223,13 +224,21 @@ def test_what_a_consumer_gives_back_after_its_day_has_expired(queue: Queue) -> N
     assert queue.take() == [3]
 
 
-def test_stamps_that_decayed_expire_more_rather_than_send_yesterdays(queue: Queue) -> None:
-    queue.put(b"a")
-    queue.now_ns += HOUR_NS
-    queue.put(b"b")
+def test_of_a_segment_whose_stamp_decayed_the_one_behind_it_says_when_it_came(
+    queue: Queue,
+) -> None:
+    for content in (b"a", b"b", b"c", b"d"):
+        queue.put(content)
+        queue.now_ns += HOUR_NS
     block = queue.store.live[-1]
-    carry_out(queue.disk, [Write(block.path, block.geometry.data + 4096 + 24, bytes(8))])
-    assert queue.delivery.first_since(DAY_NS + 1) == 3
+    second = block.offsets[1]
+    carry_out(queue.disk, [Write(block.path, second + 24, bytes(8))])
+    assert queue.delivery.first_since(DAY_NS + HOUR_NS) == 2
+    assert queue.delivery.first_since(DAY_NS + HOUR_NS + 1) == 2
+    assert queue.delivery.first_since(DAY_NS + 2 * HOUR_NS + 1) == 4
+    carry_out(queue.disk, [Write(block.path, block.offsets[2], bytes(64))])
+    assert queue.delivery.first_since(DAY_NS + 1) == 2
+    assert queue.delivery.first_since(DAY_NS + 3 * HOUR_NS + 1) == 5
 
 
 def test_trading_days_end_where_and_when_the_settings_say() -> None:
@@ -349,6 +358,84 @@ def test_looking_takes_nothing(queue: Queue) -> None:
     assert [item.id for item in queue.delivery.look(0, 10)] == [1, 3]
     assert [item.id for item in queue.delivery.look(1, 1)] == [3]
     assert queue.take() == [3]
+
+
+def test_while_a_segment_is_on_its_way_the_next_one_is_made_where_enough_waits(
+    queue: Queue,
+) -> None:
+    store = queue.store
+    store.add([b"a"])
+    assert not store.prepare(DAY_NS)
+    first = store.seal(DAY_NS)
+    assert not store.prepare(DAY_NS)  # nothing waits
+    store.add([b"b" * 3000] * 3)
+    assert store.prepare(DAY_NS)
+    store.add([b"c" * 3000] * 3)
+    assert not store.prepare(DAY_NS)  # one at a time
+    assert store.visible_end == 1
+    carry_out(queue.disk, first.steps)
+    store.settle()
+    assert store.visible_end == 2
+    assert store.has_waiting
+    assert queue.flush() == 3
+    assert store.counts.prepared == 1
+    queue.open()
+    assert queue.take() == list(range(1, 8))
+    assert not verify(queue.disk, FOLDER).problems
+
+
+def test_no_segment_is_made_ahead_where_checkpoints_or_another_block_come_first(
+    queue: Queue,
+) -> None:
+    store = queue.store
+    while store.live[-1].has_room(3 * 4096, 3):
+        queue.put(bytes(3000))
+    store.add([b"a"])
+    store.seal(DAY_NS)
+    store.add([bytes(3000)] * 3)
+    assert not store.prepare(DAY_NS)
+    store.in_flight = None
+    queue.open()
+    queue.store._since_checkpoint = SMALL.checkpoint_bytes
+    queue.store.add([b"a"])
+    queue.store.seal(DAY_NS)
+    queue.store.add([bytes(3000)] * 3)
+    assert not queue.store.prepare(DAY_NS)
+
+
+def test_what_is_on_the_disk_by_a_write_through_is_only_those_bytes() -> None:
+    disk = SimulatedDisk()
+    carry_out(disk, [Create("/a", 4096), Write("/a", 0, b"x"), WriteThrough("/a", 2048, b"y")])
+    draw = random.Random(1)
+    found = [disk.after_power_cut(draw).pread("/a", 4096, 0) for _ in range(50)]
+    assert {data[2048:2049] for data in found} == {b"y"}
+    assert len({data[:1] for data in found}) > 1
+
+
+def test_a_file_system_that_cannot_write_through_by_a_flag_is_synced(tmp_path, monkeypatch) -> None:
+    files = RealFiles()
+    path = str(tmp_path / "file")
+    carry_out(files, [Create(path, 4096), WriteThrough(path, 0, b"flag")])
+    calls = []
+
+    def refused(*_: object) -> int:
+        calls.append("pwritev")
+        raise OSError(errno.EOPNOTSUPP, "not supported")
+
+    monkeypatch.setattr("os.pwritev", refused)
+    for text in (b"a", b"b"):
+        carry_out(files, [WriteThrough(path, 1, text)])
+    assert calls == ["pwritev"]
+    assert files.pread(path, 4, 0) == b"fbag"
+    files._flag = 1
+
+    def failed(*_: object) -> int:
+        raise OSError(errno.EIO, "no")
+
+    monkeypatch.setattr("os.pwritev", failed)
+    with pytest.raises(OSError, match="no"):
+        carry_out(files, [WriteThrough(path, 1, b"c")])
+    files.close()
 
 
 def hit(queue: Queue, number: int, *, bit: int = 0) -> None:
