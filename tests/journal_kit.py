@@ -178,3 +178,57 @@ class Script:
         elif chance < 0.4:
             before = self.now_ns - self.draw.randrange(20 * 10**9)
             self.ledger.ask(self.opened.delivery.expire(before), Status.EXPIRED)
+
+
+class Queue:
+    """A queue driven by hand."""
+
+    def __init__(self, settings: QueueSettings = SMALL, disk: SimulatedDisk | None = None) -> None:
+        self.disk = disk or SimulatedDisk()
+        self.settings = settings
+        self.now_ns = DAY_NS
+        self.open()
+
+    def open(self) -> None:
+        """Open it (again)."""
+        opened = open_store(self.disk, FOLDER, self.settings, QUEUE_ID, self.now_ns)
+        self.store, self.delivery, self.report = opened.store, opened.delivery, opened.report
+        self.expired = opened.expired
+
+    def put(self, *contents: bytes) -> list[int]:
+        """Put items and flush."""
+        self.store.check_sizes(list(contents))
+        first = self.store.add(list(contents))
+        self.flush()
+        return list(range(first, first + len(contents)))
+
+    def flush(self) -> int:
+        """Write what waits; how many segments that took."""
+        count = 0
+        while (flush := self.store.seal(self.now_ns)) is not None:
+            carry_out(self.disk, flush.steps)
+            self.store.settle()
+            count += 1
+        return count
+
+    def grow(self) -> None:
+        """One more block."""
+        growth = self.store.grow(self.now_ns)
+        carry_out(self.disk, growth.steps)
+        self.store.grown(growth)
+
+    def take(self, limit: int = 100) -> list[int]:
+        """Ids handed out."""
+        return [item.id for item in self.delivery.take(limit)]
+
+    def end(self, *numbers: int) -> None:
+        """Deliver and flush."""
+        self.delivery.deliver(numbers)
+        self.flush()
+
+    def fill(self) -> list[int]:
+        """Put items until no block has room."""
+        numbers = []
+        while not self.store.has_waiting:
+            numbers += self.put(bytes(3000))
+        return numbers

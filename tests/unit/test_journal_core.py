@@ -5,7 +5,7 @@ import random
 from dataclasses import replace
 
 import pytest
-from journal_kit import DAY_NS, FOLDER, QUEUE_ID, SMALL
+from journal_kit import DAY_NS, FOLDER, QUEUE_ID, SMALL, Queue
 
 from feedhandler.codecs.errors import ConfigError, PeerError, UsageError
 from feedhandler.journal import recovery
@@ -14,66 +14,11 @@ from feedhandler.journal.files import Create, RealFiles, Write, WriteThrough, ca
 from feedhandler.journal.layout import Roll, Status
 from feedhandler.journal.opening import open_store
 from feedhandler.journal.recovery import recover
-from feedhandler.journal.repair import repair
 from feedhandler.journal.settings import QueueSettings
 from feedhandler.journal.simulated import Fault, SimulatedDisk
 from feedhandler.journal.verify import verify
 
 HOUR_NS = 3600 * 10**9
-
-
-class Queue:
-    """A queue driven by hand."""
-
-    def __init__(self, settings: QueueSettings = SMALL, disk: SimulatedDisk | None = None) -> None:
-        self.disk = disk or SimulatedDisk()
-        self.settings = settings
-        self.now_ns = DAY_NS
-        self.open()
-
-    def open(self) -> None:
-        """Open it (again)."""
-        opened = open_store(self.disk, FOLDER, self.settings, QUEUE_ID, self.now_ns)
-        self.store, self.delivery, self.report = opened.store, opened.delivery, opened.report
-        self.expired = opened.expired
-
-    def put(self, *contents: bytes) -> list[int]:
-        """Put items and flush."""
-        self.store.check_sizes(list(contents))
-        first = self.store.add(list(contents))
-        self.flush()
-        return list(range(first, first + len(contents)))
-
-    def flush(self) -> int:
-        """Write what waits; how many segments that took."""
-        count = 0
-        while (flush := self.store.seal(self.now_ns)) is not None:
-            carry_out(self.disk, flush.steps)
-            self.store.settle()
-            count += 1
-        return count
-
-    def grow(self) -> None:
-        """One more block."""
-        growth = self.store.grow(self.now_ns)
-        carry_out(self.disk, growth.steps)
-        self.store.grown(growth)
-
-    def take(self, limit: int = 100) -> list[int]:
-        """Ids handed out."""
-        return [item.id for item in self.delivery.take(limit)]
-
-    def end(self, *numbers: int) -> None:
-        """Deliver and flush."""
-        self.delivery.deliver(numbers)
-        self.flush()
-
-    def fill(self) -> list[int]:
-        """Put items until no block has room."""
-        numbers = []
-        while not self.store.has_waiting:
-            numbers += self.put(bytes(3000))
-        return numbers
 
 
 @pytest.fixture
@@ -656,46 +601,3 @@ def test_verify_tells_of_headers_trailers_heads_fill_and_status_records(queue: Q
     disk = queue.disk.copy()
     carry_out(disk, [Write(block.path, start + 4096, b"\xff" * 4096)])
     assert any("no segment verifies" in line for line in verify(disk, FOLDER).problems)
-
-
-# -- repair -----------------------------------------------------------------------------------
-
-
-def repaired(queue: Queue, *more: tuple[str, int]) -> list[str]:
-    """What `repair` did with the queue's own blocks and others."""
-    blocks = [(block.path, 64 << 10) for block in queue.store.blocks]
-    return repair(queue.disk, FOLDER, [*blocks, *more])
-
-
-def test_repair_leaves_what_is_right_alone(queue: Queue) -> None:
-    calls = queue.disk.calls
-    assert repaired(queue) == []
-    assert queue.disk.calls == calls
-
-
-def test_repair_passes_over_what_is_no_block_or_is_missing(queue: Queue) -> None:
-    carry_out(queue.disk, [Create("/queue/block-9.queue", 100)])
-    queue.disk.remove(queue.store.blocks[1].path)
-    assert repaired(queue) == []
-    queue.disk.remove(f"{FOLDER}/control")
-    found = [(queue.store.blocks[0].path, 64 << 10), ("/queue/block-9.queue", 100)]
-    assert repair(queue.disk, FOLDER, found) == ["control file made from 1 blocks"]
-
-
-def test_repair_takes_a_block_by_its_tail_and_not_if_it_was_cut(queue: Queue) -> None:
-    queue.disk.remove(f"{FOLDER}/control")
-    first, second = (block.path for block in queue.store.blocks)
-    queue.disk.decay(first, 8 * 20)
-    found = [(first, 64 << 10), (second, 8192)]
-    assert repair(queue.disk, FOLDER, found) == [
-        "control file made from 1 blocks", f"{first}: header written again",
-    ]  # fmt: skip
-
-
-def test_repair_does_not_touch_foreign_blocks_or_what_a_later_version_wrote(queue: Queue) -> None:
-    first, second = (block.path for block in queue.store.blocks)
-    carry_out(queue.disk, [Write(first, 0, queue.disk.pread(second, 4096, 0))])
-    assert repaired(queue) == []
-    carry_out(queue.disk, [Write(f"{FOLDER}/control", 10, b"\xff\xff")])
-    with pytest.raises(PeerError, match="later version"):
-        repaired(queue)
