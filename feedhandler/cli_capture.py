@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from feedhandler.cli_options import Json
+from feedhandler.cli_options import Json, Overwrite
 from feedhandler.ops import arguments
 
 Work = Callable[[], int]
@@ -34,9 +34,6 @@ Lines = Annotated[
     ),
 ]
 Source = Annotated[str | None, typer.Option(help="Only from this sender: a source-specific join.")]
-Overwrite = Annotated[
-    bool, typer.Option("--overwrite", help="Replace files that are there already.")
-]
 
 
 class ReplayVerb(StrEnum):

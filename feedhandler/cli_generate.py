@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from feedhandler.cli_options import Json, Loss, LossA, LossB, Seed
+from feedhandler.cli_options import Json, Loss, LossA, LossB, Overwrite, Seed
 from feedhandler.ops import arguments
 
 Work = Callable[[], int]
@@ -49,13 +49,15 @@ def generate(
     loss: Loss = 0.0,
     loss_a: LossA = None,
     loss_b: LossB = None,
+    overwrite: Overwrite = False,
     as_json: Json = False,
 ) -> Work:
     """Write a generated UTP-MD session as a capture.
 
     Sizes, mix, bursts and the day's shape follow a profile: `market` is a stretch at one rate,
     `euronext-2011-03` a whole day. Both lines are in it, merged in time. Beside the capture goes
-    its ledger, FILE.ledger.json: what is in it, by service, minute and second. The same profile,
+    its ledger, FILE.ledger.json: what is in it, by service, minute and second. A file
+    of either name that is there already stays, unless --overwrite says otherwise. The same profile,
     seed, scale and duration give the same bytes on every machine.
 
     \b
@@ -76,6 +78,7 @@ def generate(
         seed=seed,
         refresh=refresh,
         losses=losses if any(losses) else None,
+        overwrite=overwrite,
         as_json=as_json,
     )
     return lambda: ops.run(options)

@@ -22,4 +22,7 @@ LossB = Annotated[float | None, share("Loss on line B alone.")]
 SpareShared = Annotated[
     bool, typer.Option("--spare-shared", help="Never lose on B what was lost on A.")
 ]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace files that are there already.")
+]
 Interface = Annotated[str, typer.Option(help="Where to send: a name or an address.")]

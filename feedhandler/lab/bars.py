@@ -12,6 +12,8 @@ from feedhandler.lab.results import Scenario, Step, Verdict
 #: A shorter step tells something, but decides nothing.
 DURATION_S_MIN = 60.0
 _SHARES = {"p50": 0.5, "p90": 0.9}
+#: Of a step whose clients got nothing any more when the clock began to count.
+NOTHING_TIMED = "no delivery was timed"
 
 
 class Bar(Struct, frozen=True, kw_only=True):
@@ -56,7 +58,7 @@ def bar_of(step: Step) -> Bar | None:
 
 def judge(step: Step) -> list[Verdict]:
     """Whether a step met its bar, one verdict each for loss and for every bound; none where no bar
-    is of such a step."""
+    is of such a step. Where no delivery was timed, no bound was met."""
     bar = bar_of(step)
     if bar is None:
         return []
@@ -72,7 +74,7 @@ def judge(step: Step) -> list[Verdict]:
                 quantity=quantity,
                 found_ns=found_ns,
                 bound_ns=bound_ns,
-                met=found_ns < bound_ns,
+                met=step.latency.count > 0 and found_ns < bound_ns,
             )
         )
     return verdicts
@@ -98,7 +100,9 @@ def lines(step: Step) -> list[str]:
     short = step.duration_s < DURATION_S_MIN
     for verdict in step.verdicts:
         word = "met" if verdict.met else "missed"
-        if verdict.bound_ns:
+        if verdict.bound_ns and not step.latency.count:
+            figures = f"{verdict.quantity}: {NOTHING_TIMED}"
+        elif verdict.bound_ns:
             factor = verdict.found_ns / verdict.bound_ns
             figures = (
                 f"{verdict.quantity} {verdict.found_ns / 1e6:.3f} ms, "

@@ -10,6 +10,7 @@ broker's, and are told as that. Bytes are megabytes (10^6) a second, memory is M
 
 from msgspec import Struct
 
+from feedhandler.lab.bars import NOTHING_TIMED
 from feedhandler.lab.paper import paper
 from feedhandler.lab.report_tables import HERE, PAPER, Group, groups
 from feedhandler.lab.results import Array, Loads, Run, Step, Traffic
@@ -185,7 +186,9 @@ def bars_table(run: Run) -> Table:
                 bound = f"{verdict.bound_ns / 1e6:.3f} ms" if verdict.bound_ns else "no loss"
                 found = f"{verdict.found_ns / 1e6:.3f} ms" if verdict.bound_ns else _DASH
                 missed = "met" if verdict.met else "missed"
-                if not verdict.met and verdict.bound_ns:
+                if verdict.bound_ns and not step.latency.count:
+                    found, missed = _DASH, f"missed: {NOTHING_TIMED}"
+                elif not verdict.met and verdict.bound_ns:
                     by = (verdict.found_ns - verdict.bound_ns) / 1e6
                     share = 100 * verdict.found_ns / verdict.bound_ns - 100
                     missed = f"missed by {by:.3f} ms ({share:+.0f} %)"

@@ -8,6 +8,7 @@ more before it counts.
 
 from collections.abc import Iterator
 
+from feedhandler.lab.bars import NOTHING_TIMED
 from feedhandler.lab.plan import CLIENTS_MAX, Bound
 from feedhandler.lab.results import Step, Trial
 
@@ -81,6 +82,8 @@ def trial_of(step: Step, value: float, bound: Bound) -> Trial:
         why = step.findings[0]
     elif step.sent.behind > BEHIND_SHARE_MAX * step.sent.datagrams:
         why = f"the replayer did not keep the rate: {step.sent.behind:,} sends were late"
+    elif not step.latency.count:
+        why = NOTHING_TIMED
     elif found_ns > bound.bound_ns:
         why = f"{bound.quantity} is {found_ns / 1e6:.3f} ms"
     else:

@@ -21,6 +21,14 @@ def open_captures(paths: Sequence[Path]) -> list[Capture]:
     return [open_capture(path) for path in paths]
 
 
+def refuse_taken(overwrite: bool, *paths: Path) -> None:
+    """Raise `UsageError` where one of the files to be written is there already, unless files may be
+    replaced. What is no file (a pipe, `/dev/null`) has nothing to lose."""
+    for path in () if overwrite else paths:
+        if path.is_file():
+            raise UsageError(f"{path} is there already", "name another file, or --overwrite")
+
+
 def complain_if_cut(capture: Capture) -> bool:
     """Say where the capture was cut short; was it?"""
     if capture.truncation is None:

@@ -5,6 +5,7 @@ from typing import Any
 
 from msgspec import Struct
 
+from feedhandler.ops.captures import refuse_taken
 from feedhandler.ops.console import ExitCode, print_json, progress
 from feedhandler.replay.generating.profile import load_profile
 from feedhandler.replay.generating.traffic import Traffic
@@ -26,11 +27,14 @@ class Options(Struct, frozen=True, kw_only=True):
     seed: int = 1
     refresh: bool = True
     losses: tuple[float, float] | None = None
+    overwrite: bool = False
     as_json: bool = False
 
 
 def run(options: Options) -> int:
-    """Generate, write, and tell what was written."""
+    """Generate, write, and tell what was written. Raises `UsageError` where a file that is there
+    would be lost."""
+    refuse_taken(options.overwrite, options.out, ledger_path(options.out))
     traffic = Traffic(
         load_profile(options.profile),
         options.seed,

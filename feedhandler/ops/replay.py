@@ -50,6 +50,7 @@ class Options(Struct, frozen=True, kw_only=True):
     stamps: str = "keep"
     dry_run: bool = False
     write: Path | None = None
+    overwrite: bool = False
     duplicate: float = 0.0
     reorder: float = 0.0
     delay_b_us: int = 0
@@ -107,7 +108,7 @@ def _without_sending(source: Pipeline, lines: list[MulticastLine], options: Opti
     plan = replay_plan.Plan(source, lines, preparer, _title(options), options.as_json)
     plan.keeps_times = options.stamps == "keep"
     if options.write is not None:
-        plan.write(options.write, options.frames or FrameSettings())
+        plan.write(options.write, options.frames or FrameSettings(), options.overwrite)
     else:
         plan.tell()
     return ExitCode.FOUND if _complain_of_captures(source) else ExitCode.OK

@@ -9,6 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from feedhandler.codecs.errors import UsageError
+from feedhandler.ops.captures import refuse_taken
 from feedhandler.ops.console import host_faults, print_json, progress, stdout_console
 from feedhandler.replay.captures.capture_writer import CaptureWriter
 from feedhandler.replay.playing.block_records import RecordMaker
@@ -46,11 +47,12 @@ class Plan:
         else:
             self._print(outlook)
 
-    def write(self, path: Path, settings: FrameSettings) -> None:
-        """Write what would be sent to `path`."""
+    def write(self, path: Path, settings: FrameSettings, overwrite: bool) -> None:
+        """Write what would be sent to `path`. Raises `UsageError` where that would lose a file."""
         for capture in self.source.captures:
             if path.exists() and path.samefile(capture.path):
                 raise UsageError(f"{path} is what is read", "write to another file")
+        refuse_taken(overwrite, path)
         maker = RecordMaker(
             [
                 Destination(group, port, settings.source_mac, settings.source_ip)

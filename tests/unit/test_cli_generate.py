@@ -113,7 +113,10 @@ def test_the_command_tells_what_it_wrote(
     told = capsys.readouterr().out
     assert "mean payload" in told
     assert str(ledger_path(out)) in told
-    assert main(["generate", *SHORT, "--out", str(out), "--json", "--no-refresh"]) == 0
+    assert main(["generate", *SHORT, "--out", str(out), "--json", "--no-refresh"]) == 2
+    assert "is there already" in capsys.readouterr().err
+    again = ["generate", *SHORT, "--out", str(out), "--json", "--no-refresh", "--overwrite"]
+    assert main(again) == 0
     whole = json.loads(capsys.readouterr().out)
     assert whole["services"]["refresh"]["packets"] == 0
     assert whole["packets"] == sum(row["packets"] for row in whole["services"].values())
@@ -139,6 +142,21 @@ def test_wrong_words_are_refused_in_one_line(
     assert complaint in error
     assert error.count("\n") == 1
     assert not (tmp_path / "x.pcap").exists()
+
+
+def test_files_that_are_there_already_stay(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "kept.pcap"
+    for taken in (out, ledger_path(out)):
+        taken.write_bytes(b"kept")
+        assert main(["generate", *SHORT, "--out", str(out)]) == 2
+        assert capsys.readouterr().err == (
+            f"feedhandler: {taken} is there already (name another file, or --overwrite)\n"
+        )
+        assert taken.read_bytes() == b"kept"
+        taken.unlink()
+        assert list(tmp_path.iterdir()) == []
 
 
 def test_a_place_where_nothing_can_be_written_is_told(

@@ -121,6 +121,14 @@ def test_a_bar_about_loss_has_no_latency() -> None:
     assert (verdict.quantity, verdict.met) == ("loss", True)
 
 
+def test_where_no_delivery_was_timed_no_bound_is_met() -> None:
+    step = step_of(1)
+    step.latency = results.Latency()
+    step.verdicts = bars.judge(step)
+    assert [v.met for v in step.verdicts] == [True, False, False]
+    assert bars.lines(step)[1].endswith("missed: p50: no delivery was timed")
+
+
 @pytest.mark.parametrize("other", [{"clients": 9}, {"rate_bps": 41e6}, {"broker": "artemis"}])
 def test_other_steps_are_of_no_bar(other: dict[str, float]) -> None:
     assert step_of(1, **other).verdicts == []  # type: ignore[arg-type]

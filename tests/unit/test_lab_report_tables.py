@@ -13,6 +13,7 @@ from feedhandler.lab import report_loads, report_tables
 from feedhandler.lab.paper import paper
 from feedhandler.lab.results import (
     ClientResult,
+    Latency,
     Loads,
     Run,
     Sent,
@@ -226,6 +227,14 @@ def test_a_missed_bar_says_by_how_much() -> None:
         ("p90", "0.600 ms", "0.900 ms", "missed by 0.300 ms (+50 %)"),
         ("lost", "no loss", "-", "missed"),
     ]
+
+
+def test_a_bar_of_a_step_in_which_nothing_was_timed_is_missed() -> None:
+    verdicts = [Verdict(bar="ten", quantity="p50", found_ns=0, bound_ns=300_000, met=False)]
+    step = exact(verdicts=verdicts)
+    step.latency = Latency()
+    (row,) = report_loads.bars_table(Run(steps=[step])).rows
+    assert row[4:6] == ("-", "missed: no delivery was timed")
 
 
 def test_a_missed_bar_says_who_was_busy() -> None:

@@ -160,8 +160,8 @@ def test_stamps_of_what_is_written_begin_now_or_are_the_times_of_sending(
     day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = [str(day), "--feed", "euronext-utp-md", "--as-recorded", "--group", A[0]]
-    out = tmp_path / "out.pcap"
     for stamps, apart_ms in (("shift", 10), ("now", 1)):
+        out = tmp_path / f"{stamps}.pcap"
         code, _, _ = run(capsys, *words, "--stamps", stamps, "--speed", "10x", "--write", str(out))
         assert code == ExitCode.OK
         found = written(out)
@@ -216,6 +216,20 @@ def test_a_capture_is_never_overwritten_by_itself_nor_into_nowhere(
     assert "cannot write capture" in complained
 
 
+def test_a_file_that_is_there_already_is_replaced_only_where_that_is_asked_for(
+    day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.pcap"
+    out.write_bytes(b"kept")
+    words = [str(day), "--as-recorded", "--write", str(out)]
+    code, _, complained = run(capsys, *words)
+    assert code == ExitCode.USAGE
+    assert "is there already" in complained
+    assert out.read_bytes() == b"kept"
+    assert run(capsys, *words, "--overwrite")[0] == ExitCode.OK
+    assert len(written(out)) == 6_000
+
+
 @pytest.mark.parametrize("action", ["--dry-run", "--write"])
 def test_a_capture_that_is_cut_short_is_told_and_found(
     day: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], action: str
@@ -244,7 +258,7 @@ def test_a_damaged_capture_is_played_up_to_the_damage_and_the_next_one_follows(
     # Damage before anything could be read.
     data[24 + 8 : 24 + 12] = b"\xff" * 4
     (tmp_path / "damaged.pcap").write_bytes(data)
-    assert run(capsys, *words)[0] == ExitCode.FOUND
+    assert run(capsys, *words, "--overwrite")[0] == ExitCode.FOUND
 
 
 def test_the_page_about_replaying_names_every_option() -> None:
