@@ -213,7 +213,7 @@ class Exchange:
                 on_progress(self.progress(closed=True))
                 on_progress = None
             until_ns += STEP_NS
-            if not self._hand_over(self.generator.rest(until_ns), until_ns):
+            if not self._hand_over(self.generator.step(until_ns), until_ns):
                 return
 
     def _wanted(self, closed_ns: int) -> bool:

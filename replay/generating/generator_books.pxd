@@ -44,6 +44,7 @@ cdef class ShareBooks:
     cpdef int cross(self, int share) except -1
     cpdef int update_price(self, int share) except -1
     cpdef int retell(self, int share) except -1
+    cpdef int clear(self, int share) except -1
     cpdef int show(self, int share, int low) except -1
     cpdef int retold(self, int share, unsigned char[::1] to, Py_ssize_t at) except -1
     cdef int _enter(self, int share, int side, int want) except -1

@@ -290,6 +290,17 @@ class ShareBooks:
         self.number += 1
         return self.show(share, 0)
 
+    @cython.locals(i=cython.int)
+    def clear(self, share):
+        """The book is emptied and its quotes go blank; returns the last price."""
+        self.number += 1
+        for i in range(_SLOTS):
+            self.sides[share * _SLOTS + i] = -1
+        self.resting[share] = 0
+        self.levels[share * 2] = self.levels[share * 2 + 1] = 0
+        self.show(share, 0)
+        return self.last[share]
+
     # -- the parts of events ----------------------------------------------------------------------
 
     @cython.locals(base=cython.int, count=cython.int, level=cython.int, price=cython.int,

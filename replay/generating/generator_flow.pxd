@@ -25,11 +25,11 @@ cdef class Flow:
     cdef object notices, snapshots
     cdef list resets, beats
     cdef unsigned char[::1] delimiters, modes
-    cdef readonly bint ended
+    cdef readonly bint ended, trading
     cdef readonly dict opened
     cdef readonly long long next_ns
     cdef readonly int phase, rounds
-    cdef bint stationary
+    cdef bint stationary, endless
     cdef int place
     cdef long long origin_ns, start_ns, slot_ns, names_ns, books_ns, prelude_byte_ps
     cdef long long[::1] planned, wanted, weights, base
@@ -43,8 +43,10 @@ cdef class Flow:
     cdef long long quote_debt, order_debt, warrant_debt, index_debt, body_debt
     cdef long long trade_debt, warrant_trade_debt, notice_debt
     cdef long long beat_ns, beat_every_ns
+    cdef int beat_less
 
     cpdef int run(self, long long until_ns) except -1
+    cpdef int close(self) except -1
     cdef int _reset(self) except -1
     cdef int _name(self) except -1
     cdef int _retell(self) except -1
@@ -53,7 +55,8 @@ cdef class Flow:
     cdef bint _telling(self) except -1
     cdef int _schedule(self, long long packets) except -1
     cdef long long _time_of(self, long long due) except *
-    cdef int _beat(self) except -1
+    cdef int _go_round(self) except -1
+    cdef int _beat(self, bint everyone) except -1
     cdef int _body(self) except -1
     cdef int _body_at(self, long long at_ns) except -1
     cdef long long _total(self) except *

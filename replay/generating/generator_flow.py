@@ -48,6 +48,8 @@ TRAIN_NS_MIN, TRAIN_NS_SPREAD = 1_100_000, 5_000_000
 ORDERS_MAX, QUOTES_MAX = 21, 26
 #: Debts are limited to so many messages: a stretch that could not pay is not paid for ever.
 DEBT_MAX = 64
+#: After a session's close no burst is due any more.
+NEVER_NS = 1 << 62
 
 _GAP_MIN = cython.declare(cython.longlong, GAP_NS_MIN)
 _TRAIN = cython.declare(cython.uint, TRAIN)
@@ -57,6 +59,7 @@ _TRAIN_SPREAD = cython.declare(cython.uint, TRAIN_NS_SPREAD)
 _DEBT = cython.declare(cython.longlong, DEBT_MAX * 1024)
 _SILENT, _FLAT, _SHIFT = (cython.declare(cython.int, 0), cython.declare(cython.int, 1),
                           cython.declare(cython.int, 2))  # fmt: skip
+_NEVER = cython.declare(cython.longlong, NEVER_NS)
 _WEIGH = cython.declare(cython.longlong, WEIGH_EVERY)
 _ORDERS_MAX, _QUOTES_MAX = (cython.declare(cython.int, ORDERS_MAX),
                             cython.declare(cython.int, QUOTES_MAX))  # fmt: skip
@@ -65,10 +68,10 @@ _ORDERS_MAX, _QUOTES_MAX = (cython.declare(cython.int, ORDERS_MAX),
 @cython.final
 @cython.cclass
 class Flow:
-    """See the module; `market` is made by `traffic`, `settings` by
-    `profile_plan`. `ended` tells that the
-    plan is at its end, `next_ns` when the next burst is due, `rounds` how often every book was
-    told; `opened` the tape's tables when a stationary stretch began."""
+    """See the module; `market` is made by `generator_session`, `settings` by `profile_plan`.
+    `ended` tells that the plan is at its end, `next_ns` when the next burst is due, `rounds` how
+    often every book was told, `trading` that they all were, and the market is open; `opened` the
+    tape's tables when a stationary stretch began."""
 
     def __init__(self, market: Any, settings: Any) -> None:
         self.tape, self.dice, self.books = market.tape, market.dice, market.books
@@ -100,6 +103,9 @@ class Flow:
         self.quote_debt = self.order_debt = self.warrant_debt = self.index_debt = 0
         self.body_debt = self.trade_debt = self.warrant_trade_debt = self.notice_debt = 0
         self.beat_ns = self.start_ns + self.beat_every_ns
+        self.endless, self.trading = settings.endless, False
+        #: What heartbeats say: the next number less this; nothing where it is negative.
+        self.beat_less = market.beat_less
 
     def run(self, until_ns):
         """Everything that is due by `until_ns`, as long as the tape's block has room."""
@@ -107,7 +113,9 @@ class Flow:
             if self.beat_ns < self.next_ns:
                 if self.beat_ns > until_ns:
                     break
-                self._beat()
+                if self.beat_ns > self.tape.now_ns:
+                    self.tape.now_ns = self.beat_ns
+                self._beat(0)
                 continue
             if self.next_ns > until_ns:
                 break
@@ -129,7 +137,7 @@ class Flow:
         """The first packet of every channel."""
         for channel, packet in enumerate(self.resets):
             if packet is not None:
-                self.tape.control(channel, packet)
+                self.tape.control(channel, packet, 1)
             self.tape.set_sequence(channel, 2)
         for share in range(self.books.shares):
             self.books.fill(share)
@@ -189,7 +197,7 @@ class Flow:
     @cython.locals(i=cython.int)
     def _open(self):
         """The market opens. A stationary stretch counts from here."""
-        self.phase = MARKET
+        self.phase, self.trading = MARKET, True
         for i in range(7):
             self.tape.open_limit[i] = 255
         self.tape.open_limit[TRADES] = 1
@@ -209,6 +217,12 @@ class Flow:
             self.notice_debt -= self.tape.bytes[REFERENCE] * 1024
         return 0
 
+    def close(self):
+        """The market has closed: a heartbeat on every service, and heartbeats alone from here on,
+        whatever the plan says."""
+        self.next_ns = _NEVER
+        return self._beat(1)
+
     def _pace(self, before):
         """What was sent since `before` bytes takes its time."""
         self.next_ns = self.tape.now_ns + (self._bytes() - before) * self.prelude_byte_ps // 1000
@@ -225,6 +239,8 @@ class Flow:
     def _schedule(self, packets):
         """The next burst, after one of so many packets."""
         self.due += packets * 1000
+        if self.endless:
+            self._go_round()
         wait = packets * 1000
         if wait > 20_000:
             wait = 20_000
@@ -243,6 +259,16 @@ class Flow:
         self.next_ns = at_ns if at_ns > later else later
         return 0
 
+    @cython.locals(last=cython.Py_ssize_t)
+    def _go_round(self):
+        """An endless session that is through with its plan begins it again."""
+        last = len(self.planned) - 1
+        if self.due >= self.planned[last]:
+            self.due -= self.planned[last]
+            self.origin_ns += last * self.slot_ns
+            self.slot = 0
+        return 0
+
     @cython.locals(last=cython.Py_ssize_t, span=cython.longlong)
     def _time_of(self, due):
         """When the plan reaches `due` thousandths of a packet; `ended` where it never does."""
@@ -254,8 +280,11 @@ class Flow:
         while self.slot < last and self.planned[self.slot + 1] <= due:
             self.slot += 1
         if self.slot >= last:
-            self.ended = True
-            return self.origin_ns + last * self.slot_ns
+            if not self.endless:
+                self.ended = True
+                return self.origin_ns + last * self.slot_ns
+            # A little further than this round: as in its last slot.
+            self.slot = last - 1
         span = self.planned[self.slot + 1] - self.planned[self.slot]
         return (
             self.origin_ns
@@ -263,16 +292,19 @@ class Flow:
             + (due - self.planned[self.slot]) * self.slot_ns // span
         )
 
-    @cython.locals(channel=cython.int, oldest=cython.longlong)
-    def _beat(self):
-        """Heartbeats for the services that have been idle long enough."""
-        if self.beat_ns > self.tape.now_ns:
-            self.tape.now_ns = self.beat_ns
+    @cython.locals(channel=cython.int, oldest=cython.longlong, number=cython.longlong)
+    def _beat(self, everyone):
+        """Heartbeats for the services that have been idle long enough, or for all of them."""
         oldest = self.tape.now_ns
         for channel in range(7):
-            if self.tape.now_ns - self.tape.sent_ns[channel] >= self.beat_every_ns:
-                self.tape.control(channel, self.beats[channel])
-                self.due += 1000
+            if everyone or self.tape.now_ns - self.tape.sent_ns[channel] >= self.beat_every_ns:
+                number = 0
+                if self.beat_less >= 0:
+                    number = cython.cast(cython.longlong, self.tape.sequences[channel])
+                    number -= self.beat_less
+                self.tape.control(channel, self.beats[channel], number)
+                # A profile counts every packet; who asks for a rate means the market's.
+                self.due += 0 if self.endless else 1000
             if self.tape.sent_ns[channel] < oldest:
                 oldest = self.tape.sent_ns[channel]
         self.beat_ns = oldest + self.beat_every_ns

@@ -7,6 +7,7 @@ from feedhandler.replay.generating.generator_tape import Tape
 class Flow:
     tape: Tape
     ended: bool
+    trading: bool
     next_ns: int
     phase: int
     rounds: int
@@ -14,3 +15,4 @@ class Flow:
     opened: dict[str, Any] | None
     def __init__(self, market: Any, settings: Any) -> None: ...
     def run(self, until_ns: int) -> int: ...
+    def close(self) -> int: ...

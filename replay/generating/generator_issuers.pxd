@@ -21,6 +21,8 @@ cdef class IssuerQuotes:
     cdef int quote_bytes, trade_bytes, update_bytes
 
     cpdef int act(self, int warrant) except -1
+    cpdef int clear(self, int warrant) except -1
+    cdef int _show(self, int warrant, int bid, int ask, int volume) except -1
     cpdef int trade(self, int warrant) except -1
     cpdef int update_price(self, int warrant) except -1
     cdef long long _milliseconds(self)

@@ -153,7 +153,7 @@ class IssuerQuotes:
         """SourceTimeMicroSecs of what happens now."""
         return self.tape.now_ns // 1_000 % 1_000
 
-    @cython.locals(draw=cython.int, volume=cython.int, at=cython.Py_ssize_t)
+    @cython.locals(draw=cython.int, volume=cython.int)
     def act(self, warrant):
         """The issuer moves its quote by a tick, changes the spread, or only the size."""
         draw = self.dice.below(1024)
@@ -167,18 +167,31 @@ class IssuerQuotes:
                 self.bid[warrant] += 1
         elif draw < 768:
             self.spread[warrant] = 1 + self.dice.below(3)
-        self.number += 1
         volume = 1000 * (1 + self.dice.below(50))
+        return self._show(
+            warrant, self.bid[warrant], self.bid[warrant] + self.spread[warrant], volume
+        )
+
+    def clear(self, warrant):
+        """The issuer's quote goes blank; returns the last price."""
+        self._show(warrant, 0, 0, 0)
+        return self.last[warrant]
+
+    @cython.locals(at=cython.Py_ssize_t, orders=cython.int)
+    def _show(self, warrant, bid, ask, volume):
+        """140: what the issuer shows now; a volume of 0 is nothing."""
+        self.number += 1
+        orders = 1 if volume else 0
         at = warrant * cython.cast(cython.Py_ssize_t, self.quote_bytes)
         put4(self.quotes, at + self.at_quote[Q_NUMBER], self.number)
         put4(self.quotes, at + self.at_quote[Q_TIME], self._milliseconds())
         put2(self.quotes, at + self.at_quote[Q_MICROS], self._microseconds())
-        put4(self.quotes, at + self.at_quote[Q_BID], self.bid[warrant])
-        put4(self.quotes, at + self.at_quote[Q_ASK], self.bid[warrant] + self.spread[warrant])
+        put4(self.quotes, at + self.at_quote[Q_BID], bid)
+        put4(self.quotes, at + self.at_quote[Q_ASK], ask)
         put4(self.quotes, at + self.at_quote[Q_BID_SIZE], volume)
         put4(self.quotes, at + self.at_quote[Q_ASK_SIZE], volume)
-        put2(self.quotes, at + self.at_quote[Q_BIDS], 1)
-        put2(self.quotes, at + self.at_quote[Q_ASKS], 1)
+        put2(self.quotes, at + self.at_quote[Q_BIDS], orders)
+        put2(self.quotes, at + self.at_quote[Q_ASKS], orders)
         self.quoted[warrant] = 1
         return self.tape.put(_QUOTES, self.quotes, at, self.quote_bytes, self.first + warrant)
 

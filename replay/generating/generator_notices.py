@@ -18,13 +18,15 @@ from feedhandler.replay.generating.generator_layouts import (
     offsets,
     templates,
 )
-from feedhandler.replay.generating.generator_wire import MessageTime, Wire, clock
-from feedhandler.replay.generating.instruments import Instrument
+from feedhandler.replay.generating.generator_times import MessageTime, clock
+from feedhandler.replay.generating.instruments import Instrument, Kind
 
 #: Engine number, as in SystemID, and the channel.
 REFERENCE_SYSTEM, REFERENCE = 10, 0
 #: How long a share is halted at least, and what share of all may be at once.
 HALT_NS, HALTED_SHARE = 400_000_000, 0.05
+#: What reference data says of a kind: TypeOfInstrument and CFI.
+KINDS = {Kind.EQUITY: (1, "ESVUFR"), Kind.WARRANT: (9, "RWSTCA"), Kind.INDEX: (7, "TIEXXX")}
 
 
 class Notices:
@@ -37,10 +39,9 @@ class Notices:
     ) -> None:  # fmt: skip
         self._dice, self._tape, self._time, self._halted = dice, tape, time, halted
         self._number = 0
-        wire = Wire(feed)
-        time.set(0)
-        whole = b"".join(wire.reference(each, 0, REFERENCE_SYSTEM, time) for each in instruments)
-        self.reference = np.frombuffer(whole, np.uint8).copy()
+        self.reference = templates(
+            feed, 553, instruments, lambda each: reference_fields(each, time.date)
+        )
         self.states = templates(
             feed, 505, instruments[: len(halted)], lambda share: {
                 "SymbolIndex": share.symbol, "SystemID": REFERENCE_SYSTEM,
@@ -48,7 +49,8 @@ class Notices:
             },
         )  # fmt: skip
         self.stated = np.zeros(len(halted), np.uint8)
-        self.start, self.end = wire.start_reference, wire.end_reference
+        self.start = feed.encode_message(550, indicator="S")
+        self.end = feed.encode_message(551, indicator="E")
         self.instruments = len(instruments)
         self.sizes = feed.layout(553).size, feed.layout(505).size
         self._at_reference = offsets(feed, 553, REFERENCE_FIELDS)
@@ -67,6 +69,10 @@ class Notices:
         data, at = memoryview(self.reference), self._at_reference
         self._stamp(data, start, at[0], at[1], at[2])
         self._tape.put(REFERENCE, data, start, self.sizes[0], place)
+
+    def halt(self, share: int) -> None:
+        """Put that the share is halted, whether it is already or not."""
+        self._set(share, True)
 
     def tell(self, room: int) -> None:
         """Put one notice, of about `room` bytes: reference data told again, or states."""
@@ -115,3 +121,20 @@ class Notices:
 
     def _text(self, at: int, text: bytes) -> None:
         memoryview(self.states)[at : at + len(text)] = text
+
+
+def reference_fields(instrument: Instrument, date: int) -> dict[str, Any]:
+    """553, by the specification's names: what the instrument is called, and how its prices are to
+    be read. `date`: the trading day, yyyymmdd."""
+    type_of_instrument, cfi = KINDS[instrument.kind]
+    return {
+        "SymbolIndex": instrument.symbol, "SystemID": REFERENCE_SYSTEM,
+        "LastAdjPrice": instrument.opening_price, "LastAdjPriceScaleCode": instrument.price_scale,
+        "FixPriceTick": instrument.tick, "FixPriceTickScaleCode": instrument.price_scale,
+        "StockExchangeCode": 25, "TypeOfInstrument": type_of_instrument, "CFI": cfi,
+        "EventDate": f"{date:08d}", "PeriodIndicator": "M", "TradingCurrency": "EUR",
+        "InstrumentName": instrument.name, "InstrumentCode": instrument.isin,
+        "IssuingCountryCode": instrument.isin[:2], "MIC": instrument.mic,
+        "InstrumentGroupCode": instrument.kind.value[:2].upper(), "InstrumentCategory": "1",
+        "UnderlyingISINCode": instrument.underlying_isin, "LotSize": 1, "Mnemo": instrument.mnemo,
+    }  # fmt: skip

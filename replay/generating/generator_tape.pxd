@@ -35,6 +35,6 @@ cdef class Tape:
     cpdef int send(
         self, int channel, unsigned char[::1] source, Py_ssize_t at, int size, int count
     ) except -1
-    cpdef int control(self, int channel, bytes packet) except -1
+    cpdef int control(self, int channel, bytes packet, unsigned int number) except -1
     cdef int _record(self, int channel, long long time_ns, int size, int count) except -1
     cdef int _gaps_of(self, int channel, long long time_ns) except -1

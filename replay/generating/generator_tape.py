@@ -28,12 +28,15 @@ else:
     from feedhandler.replay.generating.dice import Dice
     from feedhandler.replay.generating.wirebytes import copy, put2, put4
 
+from feedhandler.codecs.errors import UsageError
 from feedhandler.replay.generating.generator_packets import PACKET_BYTES_MAX, SERVICES
 
 #: Real-time channels, and with their refresh channels.
 REALTIME = len(SERVICES)
 CHANNELS = 2 * REALTIME
 HEADER_BYTES = 16
+#: What is written into each packet's header.
+HEADER_FIELDS = ("PacketLength", "PacketSeqNum", "SendTime", "NumberMsgEntries")
 #: Bytes of messages in one packet at most.
 ROOM = PACKET_BYTES_MAX - HEADER_BYTES
 #: Messages of one packet at most: the shortest that are put there have 8 bytes.
@@ -87,9 +90,7 @@ class Tape:
         self.skew_ns_min, self.skew_ns_spread = skew_ns
         self.now_ns = self.free_ns = self.latest_b_ns = 0
         self.within_1_ms = self.within_10_ms = self.repeats = 0
-        places = {field.wire: field.at for field in feed.header.fields}
-        self.length_at, self.sequence_at = places["PacketLength"], places["PacketSeqNum"]
-        self.time_at, self.count_at = places["SendTime"], places["NumberMsgEntries"]
+        self.length_at, self.sequence_at, self.time_at, self.count_at = _places(feed)
         self.headers = memoryview(_headers(feed))
         self.tables = {
             "packets": numpy.zeros(CHANNELS, numpy.int64),
@@ -194,11 +195,13 @@ class Tape:
         return self._record(channel, time_ns, _HEADER + size, count)
 
     @cython.locals(time_ns=cython.longlong, i=cython.Py_ssize_t)
-    def control(self, channel, packet):
-        """Send a packet that is whole but for its send time; it takes no sequence number."""
+    def control(self, channel, packet, number):
+        """Send a packet that is whole but for its send time and `number`, what it says of the
+        sequence; it takes no sequence number."""
         time_ns = self.now_ns if self.now_ns > self.free_ns else self.free_ns
         for i in range(len(packet)):
             self.data[self.used + i] = packet[i]
+        put4(self.data, self.used + self.sequence_at, number)
         put4(self.data, self.used + self.time_at, time_ns // 1_000_000 % 86_400_000)
         return self._record(channel, time_ns, len(packet), 0)
 
@@ -261,6 +264,16 @@ class Tape:
                 self.gaps[channel * (_EDGES + 1) + edge] += 1
             self.last_ns[place] = time_ns
         return 0
+
+
+def _places(feed: Any) -> list[int]:
+    """Where a packet header keeps what changes. Raises `UsageError` for a feed that is another."""
+    places = {field.wire: field.at for field in feed.header.fields}
+    if any(name not in places for name in HEADER_FIELDS):
+        raise UsageError(
+            f"the header of {feed.name} is not UTP-MD's", "generate sessions of euronext-utp-md"
+        )
+    return [places[name] for name in HEADER_FIELDS]
 
 
 def _headers(feed: Any) -> numpy.ndarray:

@@ -6,8 +6,6 @@ rules (an ISIN has its country, nine characters and the check digit of ISO 6166;
 most five characters and unique; MICs are the four cash markets of the group), but every company
 is invented. Prices are whole numbers; `price_scale` is the power of ten that divides them, and
 every price of an instrument is a multiple of its `tick`.
-
-Who trades how often is not evenly spread: activity falls with rank as a power law.
 """
 
 import random
@@ -24,8 +22,6 @@ INSTRUMENTS_MIN = 8
 #: Values in one index message burst: the paper's service 107 carries 5.6 messages a packet.
 INDICES_MAX = 6
 WARRANT_SHARE = 0.35
-#: Activity of the instrument of rank r is proportional to (r + 1) ** -ACTIVITY_EXPONENT.
-ACTIVITY_EXPONENT = 0.9
 
 _MARKETS = (("XPAR", "FR", 0.55), ("XAMS", "NL", 0.2), ("XBRU", "BE", 0.15), ("XLIS", "PT", 0.1))
 _ONSETS = ("B", "C", "D", "F", "G", "L", "M", "N", "P", "R", "S", "T", "V", "AL", "CR", "ST", "TR")
@@ -64,7 +60,6 @@ class Instrument:
     tick: int
     price_scale: int
     opening_price: int
-    activity: float
     #: Symbol of the share that a warrant is written on; 0 for everything else.
     underlying: int = 0
     underlying_isin: str = ""
@@ -83,8 +78,7 @@ def listing(rng: random.Random, count: int) -> tuple[Instrument, ...]:
     warrants = int((count - indices) * WARRANT_SHARE)
     mnemos: set[str] = {mnemo for mnemo, _, _ in _INDICES}
     equities = [
-        _equity(rng, FIRST_SYMBOL + rank, rank, mnemos)
-        for rank in range(count - indices - warrants)
+        _equity(rng, FIRST_SYMBOL + rank, mnemos) for rank in range(count - indices - warrants)
     ]
     first_warrant = FIRST_SYMBOL + len(equities)
     issued = [
@@ -105,7 +99,7 @@ def isin_of(country: str, body: str) -> str:
     return f"{text}{-total % 10}"
 
 
-def _equity(rng: random.Random, symbol: int, rank: int, mnemos: set[str]) -> Instrument:
+def _equity(rng: random.Random, symbol: int, mnemos: set[str]) -> Instrument:
     mic, country = _market(rng)
     cents = int(10 ** rng.uniform(2.0, 4.4))
     tick, scale = next((tick, scale) for low, tick, scale in reversed(_TICK_BANDS) if cents >= low)
@@ -120,7 +114,6 @@ def _equity(rng: random.Random, symbol: int, rank: int, mnemos: set[str]) -> Ins
         tick=tick,
         price_scale=scale,
         opening_price=max(cents * 10**scale // 100 // tick, 200) * tick,
-        activity=(rank + 1) ** -ACTIVITY_EXPONENT,
     )
 
 
@@ -142,7 +135,6 @@ def _warrant(
         tick=1,
         price_scale=2,
         opening_price=rng.randrange(40, 900),
-        activity=(rank + 1) ** -ACTIVITY_EXPONENT,
         underlying=share.symbol,
         underlying_isin=share.isin,
     )
@@ -161,7 +153,6 @@ def _index(symbol: int, rank: int) -> Instrument:
         tick=1,
         price_scale=2,
         opening_price=400_000,
-        activity=1.0,
     )
 
 

@@ -9,7 +9,7 @@ Everything is computed in whole numbers, so that a plan is the same on every mac
 """
 
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
@@ -41,6 +41,9 @@ HORIZON_PACKETS, HORIZON_SHARE = 2_000, 0.005
 #: Bounds of what can be asked for.
 SCALE_MIN, SCALE_MAX = 0.001, 100.0
 RATE_MBPS_MAX = 100_000.0
+#: An endless session goes through a plan of so many seconds again and again; nobody waits for its
+#: opening longer than this many packets a second take.
+ROUND_S, OPENING_PACKETS_PER_S = 60.0, 4_000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,8 @@ class FlowSettings:
     horizon: int
     heartbeat_ns: int
     instruments: int
+    #: Whether the session goes through its plan again and again, until it is closed.
+    endless: bool = False
 
 
 def settings_of(
@@ -98,7 +103,8 @@ def settings_of(
     start_ns = _exchange_ns(profile, feed)
     mean = mean_payload(profile)
     if profile.stationary:
-        plan = _stationary(rate_mbps, mean, duration_s or _length_s(profile))
+        per_s = rate_mbps * 125_000 / (mean + FRAME_HEADERS) / LINES
+        plan = _stationary(per_s, duration_s or _length_s(profile))
         prelude_mbps = rate_mbps
     else:
         plan = _day(profile, scale, seed, duration_s)
@@ -128,6 +134,35 @@ def settings_of(
         horizon=max(HORIZON_PACKETS, int(plan.packets[-1] // 1000 * HORIZON_SHARE)),
         heartbeat_ns=int(profile.heartbeat_s * second),
         instruments=max(8, round(profile.instruments * scale)),
+    )
+
+
+def endless_of(
+    profile: Profile,
+    feed: Feed,
+    *,
+    packets_per_s: float,
+    instruments: int,
+    heartbeat_ns: int,
+    start_ns: int,
+) -> FlowSettings:
+    """What a stationary profile asks for, at another rate (packets on one line), with other
+    instruments, from `start_ns` after midnight on, without refreshes and without an end. Its opening takes its time
+    at that rate or at `OPENING_PACKETS_PER_S`, whichever is more."""
+    settings = settings_of(profile, feed, 0, 1.0, ROUND_S)
+    packet_ps = 1_000_000_000_000 / max(packets_per_s, OPENING_PACKETS_PER_S)
+    return replace(
+        settings,
+        plan=_stationary(packets_per_s, ROUND_S),
+        start_ns=start_ns,
+        names_ns=start_ns,
+        books_ns=start_ns,
+        prelude_byte_ps=int(packet_ps / mean_payload(profile)),
+        shares_ppm=[*settings.shares_ppm[:-1], 0],
+        horizon=HORIZON_PACKETS,
+        heartbeat_ns=heartbeat_ns,
+        instruments=instruments,
+        endless=True,
     )
 
 
@@ -165,9 +200,8 @@ def _mean(name: str, service: Service) -> int:
     return max(1024, round(body * 1024 / (ORDER_BYTES if name == "104" else QUOTE_BYTES)))
 
 
-def _stationary(rate_mbps: float, mean: float, duration_s: float) -> Plan:
-    """A straight line."""
-    per_s = rate_mbps * 125_000 / (mean + FRAME_HEADERS) / LINES
+def _stationary(per_s: float, duration_s: float) -> Plan:
+    """A straight line, of so many packets a second on one line."""
     slots = max(1, round(duration_s * SLOTS_PER_S))
     packets = np.array([int(per_s * 1000 * i / SLOTS_PER_S) for i in range(slots + 1)], np.int64)
     return Plan(SLOT_NS, packets, np.zeros(slots, np.uint16), np.zeros(slots, np.uint8))

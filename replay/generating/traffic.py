@@ -13,11 +13,9 @@ The contents are a market's own: reference data, order books that never cross, q
 that follow them, numbered packets. A fresh `Market` takes all of it without a problem.
 """
 
-import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import date
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -25,38 +23,17 @@ import numpy as np
 from feedhandler.codecs import Feed, load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.replay.exchange.exchange_plan import ExchangePlan
-from feedhandler.replay.generating.dice import Crowd, Dice
-from feedhandler.replay.generating.generator_books import SLOTS, ShareBooks
-from feedhandler.replay.generating.generator_flow import Flow
-from feedhandler.replay.generating.generator_issuers import IndexValues, IssuerQuotes
-from feedhandler.replay.generating.generator_notices import Notices
 from feedhandler.replay.generating.generator_packets import SERVICES
-from feedhandler.replay.generating.generator_snapshots import SnapshotSource, rows_of
-from feedhandler.replay.generating.generator_tape import CHANNELS, COLUMNS, REALTIME, Tape
-from feedhandler.replay.generating.generator_wire import MessageTime
-from feedhandler.replay.generating.instruments import Kind, listing
+from feedhandler.replay.generating.generator_session import Block, Session
+from feedhandler.replay.generating.generator_tape import CHANNELS, REALTIME
 from feedhandler.replay.generating.profile import Profile, load_profile
 from feedhandler.replay.generating.profile_plan import midnight_ns, settings_of
 
 Array = np.ndarray[Any, Any]
 
-#: A block: some thousand packets, in a buffer that a cache may hold.
-BLOCK_PACKETS, BLOCK_BYTES = 8_192, 3 << 20
 LINES = ("A", "B")
-#: Weights fall with rank as 1 / (rank + HEAD): no single instrument has all the traffic.
-HEAD = 6
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """What the exchange sent: payloads in `data` (uint8), and a row a packet in `columns`, as
-    `generator_tape.COLUMNS` tells; times count from midnight, exchange time."""
-
-    data: Array
-    columns: dict[str, Array]
-
-    def __len__(self) -> int:
-        return len(self.columns["length"])
+#: Beyond any session's end.
+NEVER_NS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,19 +92,19 @@ class Traffic:
         self.settings = settings_of(profile, self.feed, seed, scale, duration_s)
         if not refresh:
             self.settings.shares_ppm[REALTIME] = 0
-        self.instruments = listing(random.Random(seed), self.settings.instruments)
         lines = profile.lines
         self._loss = loss or (lines.loss_a, lines.loss_b)
-        self.tape = Tape(
-            self.feed, len(self.instruments), Dice(seed * 2 + 1_000_003),
-            byte_ps=self.settings.byte_ps,
+        self.session = Session(
+            self.feed,
+            seed,
+            self.settings,
+            date.fromisoformat(profile.day),
             losses=_loss_of(self._loss),
             skew_ns=(lines.skew_us[0] * 1000, (lines.skew_us[1] - lines.skew_us[0]) * 1000),
-        )  # fmt: skip
+        )
         self.midnight_ns = midnight_ns(profile, self.feed)
-        #: Books, issuers, indices, notices and snapshots, which the flow drives.
-        self.market = _market(self, self.tape)
-        self.flow = Flow(self.market, self.settings)
+        self.instruments, self.market = self.session.instruments, self.session.market
+        self.tape, self.flow = self.session.tape, self.session.flow
         #: Told of every block: its data and its columns.
         self.on_block: Callable[[Array, dict[str, Array]], object] | None = None
         #: Group and port by number: services' line A and B, then refreshes' A and B.
@@ -135,17 +112,11 @@ class Traffic:
 
     def blocks(self) -> Iterator[Block]:
         """What the exchange sends, a block at a time; a block's arrays are its own."""
-        flow, tape = self.flow, self.tape
-        end_ns = 1 << 62
-        while not flow.ended:
-            data = np.empty(BLOCK_BYTES, np.uint8)
-            columns = {name: np.empty(BLOCK_PACKETS, dtype) for name, dtype in COLUMNS.items()}
-            tape.begin(data, columns)
-            flow.run(end_ns)
-            used = {name: column[: tape.count] for name, column in columns.items()}
+        while not self.flow.ended:
+            block = self.session.block(NEVER_NS)
             if self.on_block is not None:
-                self.on_block(data, used)
-            yield Block(data[: tape.used], used)
+                self.on_block(block.data, block.columns)
+            yield block
 
     @property
     def share_done(self) -> float:
@@ -250,91 +221,3 @@ def _destinations() -> list[tuple[str, int]]:
         for place in (plan.address, plan.refresh_address)
         for service in SERVICES
     ]
-
-
-def _market(traffic: Traffic, tape: Any) -> SimpleNamespace:
-    """The parts of a market that a `Flow` drives."""
-    feed, instruments = traffic.feed, traffic.instruments
-    dice = Dice(traffic.seed * 2)
-    time = MessageTime(date.fromisoformat(traffic.profile.day))
-    shares = [each for each in instruments if each.kind is Kind.EQUITY]
-    warrants = [each for each in instruments if each.kind is Kind.WARRANT]
-    indices = [each for each in instruments if each.kind is Kind.INDEX]
-    books = ShareBooks(feed, shares, dice, tape, (time.date, time.previous_date))
-    issuers = IssuerQuotes(feed, warrants, len(shares), dice, tape)
-    values = IndexValues(feed, indices, len(shares) + len(warrants), tape, books, shares)
-    notices = Notices(feed, instruments, books.halted, dice, tape, time)
-    settings = traffic.settings
-    return SimpleNamespace(
-        tape=tape, dice=dice, books=books, issuers=issuers, indices=values, notices=notices,
-        shares=_crowd(dice, len(shares)), warrants=_crowd(dice, len(warrants)),
-        snapshots=SnapshotSource(
-            feed, tape, dice, States(feed, books, issuers, values, notices),
-            settings.refresh_body, settings.refresh_messages,
-        ),
-        resets=[
-            feed.encode_packet(kind="reset", sequence=1, service=service)
-            if channel < REALTIME or settings.shares_ppm[REALTIME] else None
-            for channel, service in enumerate(SERVICES * 2)
-        ],
-        beats=[feed.encode_packet(kind="heartbeat", sequence=0, service=s) for s in SERVICES],
-        delimiters=memoryview(bytearray(
-            b"".join(feed.encode_message(231, retransmission_indicator=each) for each in "SE")
-        )),
-    )  # fmt: skip
-
-
-def _crowd(dice: Dice, members: int) -> Crowd:
-    return Crowd(dice, [(1 << 32) // (rank + HEAD) for rank in range(members)])
-
-
-class States:
-    """The present state of each service as messages, for snapshots: called with a channel, it
-    answers with arrays of rows of equal size."""
-
-    def __init__(self, feed: Feed, books: Any, issuers: Any, values: Any, notices: Notices) -> None:
-        self._books, self._issuers, self._values = books, issuers, values
-        self._notices = notices
-        self._size = {type_: feed.layout(type_).size for type_ in (140, 230, 240, 241, 546)}
-        self._delimiters = [
-            np.frombuffer(feed.encode_message(231, retransmission_indicator=each), np.uint8)
-            for each in "SE"
-        ]
-
-    def __call__(self, channel: int) -> list[Array]:
-        """The messages of service 101 + channel, in the order in which a snapshot has them."""
-        books, issuers, size = self._books, self._issuers, self._size
-        if channel == 0:
-            return self._reference()
-        if channel == 2:
-            return [rows_of(books.tables["quotes"], size[140], books.marks("quoted"))]
-        if channel == 3:
-            return self._orders()
-        if channel == 5:
-            return [rows_of(issuers.tables["quotes"], size[140], issuers.marks("quoted"))]
-        if channel == 6:
-            return [rows_of(self._values.tables["values"], size[546], self._values.marks())]
-        owner = books if channel == 1 else issuers
-        return [
-            rows_of(owner.tables["trades"], size[240], owner.marks("deals")),
-            rows_of(owner.tables["updates"], size[241], owner.marks("told")),
-        ]
-
-    def _reference(self) -> list[Array]:
-        notices = self._notices
-        sizes = notices.sizes
-        start, end = (np.frombuffer(each, np.uint8)[None] for each in (notices.start, notices.end))
-        return [
-            start, rows_of(notices.reference, sizes[0]), end,
-            rows_of(notices.states, sizes[1], notices.stated),
-        ]  # fmt: skip
-
-    def _orders(self) -> list[Array]:
-        """Every book's orders between delimiters."""
-        books, size = self._books, self._size[230]
-        room = np.empty(books.shares * SLOTS * size, np.uint8)
-        view, count = memoryview(room), 0
-        for share in range(books.shares):
-            count += books.retold(share, view, count * size)
-        start, end = (each[None] for each in self._delimiters)
-        return [start, rows_of(room[: count * size], size), end]

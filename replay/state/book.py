@@ -1,21 +1,20 @@
-"""A limit order book: price levels with orders in priority, and matching.
+"""A limit order book: price levels with orders in priority.
 
-The same book serves both ends of a feed. The session generator trades on it (`match`), and a
-user rebuilds it from order messages with `add`, `modify` and `remove`, the three actions that
-an order feed knows. Prices and volumes are whole numbers in the feed's own units; an order is
-known by any hashable key, in UTP-MD by order date and number together, since numbers repeat
-from day to day.
+A user rebuilds it from order messages with `add`, `modify` and `remove`, the three actions that an
+order feed knows. Prices and volumes are whole numbers in the feed's own units; an order is known
+by any hashable key, in UTP-MD by order date and number together, since numbers repeat from day to
+day.
 
 It promises price-time priority: best price first, and at a price the order that has stood there
 longest; an order that changes its price or grows goes to the back of the queue, one that shrinks
 keeps its place. A level's volume and number of orders always equal the sum over its orders.
 
-`match` never leaves the book crossed. `add` and `modify` put an order where they are told, as a
-feed's user must; whoever trades calls `match` first and adds only what is left.
+`add` and `modify` put an order where they are told, as a feed's user must: whether the book is
+crossed then, `crossed` tells.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -37,14 +36,13 @@ NO_ROW = Row(0, 0, 0)
 
 @dataclass(slots=True, eq=False)
 class Order:
-    """A resting order; `slot` is its place in the book's list of all orders."""
+    """A resting order."""
 
     key: Hashable
     side: int
     price: int
     volume: int
     priority_ns: int = 0
-    slot: int = 0
 
 
 class Level:
@@ -108,14 +106,17 @@ class Side:
 class Book:
     """The two sides of one instrument and every resting order by its key."""
 
-    __slots__ = ("asks", "bids", "by_key", "orders")
+    __slots__ = ("asks", "bids", "by_key")
 
     def __init__(self) -> None:
         self.bids = Side(BUY)
         self.asks = Side(SELL)
         self.by_key: dict[Hashable, Order] = {}
-        #: All orders in no order: lets a generator pick one at random in constant time.
-        self.orders: list[Order] = []
+
+    @property
+    def orders(self) -> list[Order]:
+        """Every resting order, those that were added first before the others."""
+        return list(self.by_key.values())
 
     def add(
         self, key: Hashable, side: int, price: int, volume: int, priority_ns: int = 0
@@ -128,9 +129,8 @@ class Book:
             raise PeerError(f"order {key!r} is in the book already", "was an update lost?")
         if volume <= 0:
             raise PeerError(f"order {key!r} has volume {volume}", "volumes are positive")
-        order = Order(key, side, price, volume, priority_ns, len(self.orders))
+        order = Order(key, side, price, volume, priority_ns)
         self.by_key[key] = order
-        self.orders.append(order)
         return order, self.side(side).place(order)
 
     def modify(self, key: Hashable, price: int, volume: int, priority_ns: int = 0) -> Level:
@@ -158,10 +158,6 @@ class Book:
         """
         order = self._known(key)
         del self.by_key[key]
-        last = self.orders.pop()
-        if last is not order:
-            self.orders[order.slot] = last
-            last.slot = order.slot
         return order, self.side(order.side).take(order)
 
     def clear(self) -> None:
@@ -169,30 +165,6 @@ class Book:
         self.bids = Side(BUY)
         self.asks = Side(SELL)
         self.by_key.clear()
-        self.orders.clear()
-
-    def match(
-        self, side: int, limit: int, volume: int, fills_max: int
-    ) -> Iterator[tuple[Order, Level, int]]:
-        """Trade an incoming order against the book; yields (order hit, its level, volume).
-
-        The book has changed already when a fill is yielded: an order filled entirely is gone.
-        Stops at the limit price, when the volume is used up, or after `fills_max` fills; the
-        caller adds up the fills to know what is left.
-        """
-        against = self.side(-side)
-        for _ in range(fills_max):
-            best = against.best()
-            if volume <= 0 or best is None or best.price * side > limit * side:
-                return
-            order = next(iter(best.orders.values()))
-            filled = min(volume, order.volume)
-            volume -= filled
-            if filled == order.volume:
-                self.remove(order.key)
-            else:
-                self.modify(order.key, order.price, order.volume - filled)
-            yield order, best, filled
 
     def side(self, side: int) -> Side:
         """The bids for `BUY`, the asks for `SELL`."""

@@ -134,7 +134,9 @@ def test_a_hundred_thousand_packets_blacked_out_on_both_lines_are_one_refresh():
         assert reasons.count("snapshot-end") == reasons.count("gap"), "one snapshot heals it"
         assert world.gateway.desk.state(place) is State.IN_SYNC
     assert counts["refreshes"] == counts["refresh_requests"] >= 2
-    assert counts["requests"] == 0
+    # Only reference data lost few enough for asking to be of use.
+    assert counts["requests"] <= 1
+    assert counts["retransmitted"] <= 2 * COPIES
     assert grown < MEMORY_KIB_MAX
 
 

@@ -226,7 +226,7 @@ def test_compiled_and_interpreted_tallies_agree(tmp_path: Path) -> None:
 
 def test_compiled_and_interpreted_boundaries_agree(session: Path) -> None:
     file = look_at(str(session))
-    data = session.read_bytes()[:6_000]
+    data = session.read_bytes()[:8_000]
     for start in range(24, 3_000, 101):
         asked = (data, start, 4_000, file.big_endian, file.ticks, file.second)
         assert boundaries.find_boundary(*asked) == TWIN.boundaries.find_boundary(*asked)

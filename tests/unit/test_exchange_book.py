@@ -1,4 +1,4 @@
-"""The limit order book: priority, levels, matching."""
+"""The limit order book: priority and levels."""
 
 import random
 
@@ -27,26 +27,12 @@ def test_rows_are_best_first_with_volume_and_number_of_orders():
 def test_an_order_that_shrinks_keeps_its_place_and_one_that_grows_or_moves_loses_it():
     book = book_of(("a", SELL, 10, 5), ("b", SELL, 10, 5))
     book.modify("a", 10, 3)
-    assert [order.key for order, _, _ in book.match(BUY, 10, 1, 9)] == ["a"]
+    assert list(book.asks.best().orders) == ["a", "b"]
     book.modify("a", 10, 8)
-    assert [order.key for order, _, _ in book.match(BUY, 10, 1, 9)] == ["b"]
+    assert list(book.asks.best().orders) == ["b", "a"]
     book.modify("b", 11, 4)
     assert book.row(SELL, 1) == Row(10, 8, 1)
     assert book.row(SELL, 2) == Row(11, 4, 1)
-
-
-def test_an_incoming_order_trades_best_price_first_and_stops_at_its_limit():
-    book = book_of(("a", BUY, 9, 5), ("b", BUY, 10, 5), ("c", BUY, 10, 5), ("d", BUY, 7, 5))
-    fills = [(order.key, level.volume, filled) for order, level, filled in
-             book.match(SELL, 9, 100, 9)]  # fmt: skip
-    assert fills == [("b", 5, 5), ("c", 0, 5), ("a", 0, 5)]
-    assert book.row(BUY, 1) == Row(7, 5, 1)
-
-
-def test_matching_stops_at_its_bound():
-    book = book_of(*((str(n), SELL, 10, 1) for n in range(5)))
-    assert len(list(book.match(BUY, 10, 100, 2))) == 2
-    assert len(book.orders) == 3
 
 
 def test_what_a_feed_could_not_have_said_is_refused():
@@ -78,15 +64,9 @@ def test_levels_always_add_up_whatever_happens(seed):
         draw = rng.random()
         side, price, volume = rng.choice((BUY, SELL)), rng.randrange(90, 110), rng.randrange(1, 9)
         if draw < 0.5:
-            for order, _, filled in book.match(side, price, volume, 50):
-                volume -= filled
-                left = plain.pop(order.key)[2] - filled
-                if left:
-                    plain[order.key] = (order.side, order.price, left)
-            if volume:
-                number += 1
-                book.add(number, side, price, volume)
-                plain[number] = (side, price, volume)
+            number += 1
+            book.add(number, side, price, volume)
+            plain[number] = (side, price, volume)
         elif plain:
             key = rng.choice(sorted(plain))
             if draw < 0.7:
@@ -96,9 +76,9 @@ def test_levels_always_add_up_whatever_happens(seed):
                 own, old_price, old_volume = plain[key]
                 book.modify(key, old_price, max(1, old_volume - 1))
                 plain[key] = (own, old_price, max(1, old_volume - 1))
-        assert not book.crossed()
+        bids, asks = ([at for own, at, _ in plain.values() if own == way] for way in (BUY, SELL))
+        assert book.crossed() == bool(bids and asks and max(bids) >= min(asks))
         assert {order.key for order in book.orders} == plain.keys() == book.by_key.keys()
-        assert all(order is book.orders[order.slot] for order in book.orders)
         for side in (BUY, SELL):
             levels = {}
             for own, at, left in plain.values():

@@ -7,12 +7,14 @@ its figures, so it stays well inside.
 
 import json
 
+import msgspec
 import numpy as np
 import pytest
 
 from feedhandler.replay.generating import generator_flow
 from feedhandler.replay.generating.generator_tape import REALTIME
 from feedhandler.replay.generating.profile import Profile, load_profile, seconds_of
+from feedhandler.replay.generating.profile_plan import settings_of
 from feedhandler.replay.generating.traffic import Traffic
 from feedhandler.replay.generating.traffic_ledger import TrafficLedger
 from tests.market_traffic_kit import FEED, MARKET
@@ -100,6 +102,23 @@ def test_a_stretch_keeps_its_rate(stretch: dict) -> None:
     rows = [stretch[name] for name in MARKET.services]
     frames = sum(row["payload_bytes"] + 42 * row["packets"] for row in rows)
     assert 2 * 8 * frames / 10.0 / 1e6 == pytest.approx(40.0, rel=0.01)
+
+
+def test_nothing_goes_faster_than_the_leased_line() -> None:
+    """Twice as much as the line carries: it is full all the time, and no tenth of a second has
+    more than fits, but for the frame under way."""
+    narrow = msgspec.structs.replace(MARKET, line_mbps=20.0, instruments=100)
+    traffic = Traffic(narrow, SEED, duration_s=4.0, feed=FEED, refresh=False)
+    times, frames = [], []
+    for block in traffic.blocks():
+        times.append(block.columns["time_a_ns"])
+        frames.append(np.maximum(block.columns["length"].astype(np.int64) + 42, 60))
+    slots = (np.concatenate(times) - times[0][0]) // 100_000_000
+    bits = np.bincount(slots, 2 * 8 * np.concatenate(frames))
+    assert bits.max() <= 20e6 / 10 + 2 * 8 * 1_442
+    assert np.median(bits) == pytest.approx(20e6 / 10, rel=0.02)
+    assert DAY.line_mbps == 48.0
+    assert settings_of(DAY, FEED, SEED, 1.0, None).byte_ps == int(2 * 8e6 / 48)
 
 
 def test_a_day_has_table_1s_mix_by_packets_and_by_bytes(day: dict) -> None:
