@@ -11,6 +11,7 @@ from feedhandler.replay.generating.instruments import Instrument
 SILENT: int
 FLAT: int
 SHIFT: int
+SHARE_SYSTEM: int
 SLOTS: int
 LEVELS: int
 DEPTH: int

@@ -9,6 +9,8 @@ from feedhandler.replay.generating.generator_books import ShareBooks
 from feedhandler.replay.generating.generator_tape import Tape
 from feedhandler.replay.generating.instruments import Instrument
 
+ISSUER_SYSTEM: int
+
 class IssuerQuotes:
     warrants: int
     first: int

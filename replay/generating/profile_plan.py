@@ -147,8 +147,8 @@ def endless_of(
     start_ns: int,
 ) -> FlowSettings:
     """What a stationary profile asks for, at another rate (packets on one line), with other
-    instruments, from `start_ns` after midnight on, without refreshes and without an end. Its opening takes its time
-    at that rate or at `OPENING_PACKETS_PER_S`, whichever is more."""
+    instruments, from `start_ns` after midnight on, without refreshes and without an end. Its
+    opening goes at that rate or at `OPENING_PACKETS_PER_S`, whichever is more."""
     settings = settings_of(profile, feed, 0, 1.0, ROUND_S)
     packet_ps = 1_000_000_000_000 / max(packets_per_s, OPENING_PACKETS_PER_S)
     return replace(
