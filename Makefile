@@ -32,9 +32,7 @@ test: $(VENV)/.compiled ## everything that must pass (TESTS=tests/unit for a par
 ifdef TESTS
 	$(PY) -m pytest $(TESTS)
 else
-	$(PY) -m pytest -n $(JOBS) tests/unit tests/simulation tests/fuzz
-	# Real processes, sockets and brokers: one after the other, with the machine to themselves.
-	$(PY) -m pytest tests/system tests/interop
+	$(PY) -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder tests
 endif
 
 coverage: $(VENV)/.compiled ## branches of the sans-IO cores that the tests take, in 15 minutes (CORES=retrans)

@@ -1,4 +1,5 @@
-"""What every test may need: the real captures, real brokers, and what must not be skipped.
+"""What every test may need: the real captures, real brokers, and what must not be skipped; and
+what is told apart where tests run in several processes.
 
 `FEEDHANDLER_REQUIRE` is a comma list of `captures`, `brokers`, `clients`, `java`: a test that
 would skip for want of one of them fails instead. `FEEDHANDLER_CAPTURES` names the captures folder;
@@ -19,6 +20,9 @@ from broker_kit import BROKERS, Absent, Artemis, Broker, BrokerJ, RabbitMQ3, Rab
 from need_kit import absent
 
 CHECKOUT = Path(__file__).resolve().parent.parent
+#: In which order folders' tests begin where several processes share them: those that wait most,
+#: and take longest, first.
+FOLDERS = ("interop", "system", "fuzz", "simulation", "unit")
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +38,30 @@ def brokers_of(item: Any) -> set[str]:
     """The brokers that a collected test asks for, by a fixture's name or as a parameter."""
     chosen = item.callspec.params.values() if hasattr(item, "callspec") else ()
     return BROKERS.keys() & {*item.fixturenames, *(each for each in chosen if type(each) is str)}
+
+
+def group_of(item: Any) -> str:
+    """What one process runs as a whole: all tests with brokers (which tests stop, freeze and kill),
+    all with Spark, else a file."""
+    if brokers_of(item):
+        return "brokers"
+    return "spark" if "spark" in item.fixturenames else str(item.path.relative_to(CHECKOUT))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> None:
+    """Where processes share the tests, name the groups (`--dist loadgroup`), and put what takes
+    longest first: the last minute should have small groups left for whoever is idle."""
+    if not hasattr(config, "workerinput"):
+        return
+
+    def turn(item: Any) -> tuple[bool, bool, int]:
+        group, folder = group_of(item), item.path.relative_to(CHECKOUT).parts[1]
+        return group != "brokers", group != "spark", FOLDERS.index(folder)
+
+    items.sort(key=turn)
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group(group_of(item)))
 
 
 @pytest.fixture(scope="session")

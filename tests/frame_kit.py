@@ -16,6 +16,7 @@ from need_kit import absent
 
 from bench import veth
 from bench.veth import FAR
+from feedhandler.ingest.lines import set_receive_buffer
 
 # From <linux/if_ether.h>, <linux/if_packet.h>, <linux/capability.h>.
 _ETH_P_ALL = 3
@@ -24,7 +25,7 @@ _TP_STATUS_VLAN_VALID = 0x10
 _CAPABILITY_VERSION_3, _CAP_NET_RAW = 0x20080522, 13
 _IPV6 = b"\x86\xdd"
 #: How long a test waits for a frame before it gives up.
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 @contextlib.contextmanager
@@ -59,7 +60,7 @@ class FrameReceiver:
 
     def __init__(self, interface: str = FAR) -> None:
         self._socket = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETH_P_ALL))
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 8 << 20)
+        set_receive_buffer(self._socket, 64 << 20)
         self._socket.setsockopt(_SOL_PACKET, _PACKET_AUXDATA, 1)
         self._socket.bind((interface, _ETH_P_ALL))
 

@@ -7,8 +7,6 @@ every packet and message that it is given whether it is the next one, byte for b
 
 import asyncio
 import contextlib
-import os
-import random
 import sys
 import threading
 import time
@@ -16,6 +14,8 @@ from collections.abc import Callable, Iterable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
+
+import places_kit
 
 import feedhandler
 from feedhandler.amqp.subscribing.inbox import split_packets
@@ -25,7 +25,7 @@ from feedhandler.config_show import to_toml
 from feedhandler.replay.playing.sender_lines import MulticastLine
 from feedhandler.replay.playing.sender_load import LoadGenerator, LoadTemplate
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 FEED = load_feed("euronext-utp-md")
 SERVICES = (104, 105)
 #: Packets that differ, and messages in each: a packet with another one's number is noticed.
@@ -39,12 +39,10 @@ class Market:
 
     def __init__(self, rate: int) -> None:
         self.rate = rate
-        self.port = random.randrange(20_000, 30_000)
-        own = os.getpid() % 250 + 1
-        self.groups = {
-            name: {service: f"239.{service}.{number}.{own}" for service in SERVICES}
-            for number, name in enumerate("AB")
-        }
+        #: Of the lines, and where gateways listen.
+        self.port = places_kit.port()
+        self._listening = [self.port]
+        self.groups = {name: {service: places_kit.group() for service in SERVICES} for name in "AB"}
         self.messages = [
             [
                 FEED.encode_message(230, symbol_index=7 + number, price=kind, price_scale_code=2)
@@ -82,7 +80,9 @@ class Market:
             )
             for service in SERVICES
         )
-        listen = f"127.0.0.1:{self.port + number}"
+        while len(self._listening) <= number:
+            self._listening.append(places_kit.port())
+        listen = f"127.0.0.1:{self._listening[number]}"
         return Config(amqp=AmqpConfig(listen=listen, **amqp), channels=channels)
 
     def start(self) -> None:

@@ -3,8 +3,10 @@
 import socket
 import threading
 
+from feedhandler.ingest.lines import set_receive_buffer
+
 #: How long a test waits for a datagram before it gives up.
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 class Receiver:
@@ -12,7 +14,7 @@ class Receiver:
 
     def __init__(self, group: str) -> None:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        set_receive_buffer(self._socket, 64 << 20)
         self._socket.bind((group, 0))
         self._socket.setsockopt(
             socket.IPPROTO_IP,

@@ -11,7 +11,7 @@ from proton.utils import BlockingConnection
 
 from feedhandler.lab.brokers import USER, Broker
 
-CONSUME_SECONDS = 10.0
+CONSUME_SECONDS = 60.0
 CREDIT = 500
 LAST = "the last one"
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import places_kit
 import pytest
 
 from feedhandler import capturing as module
@@ -31,17 +32,16 @@ from feedhandler.replay.playing.player import Player
 from feedhandler.replay.playing.sender_lines import MulticastLine
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 SEED = int(os.environ.get("FEEDHANDLER_SEED", "20261121"))
 RERUN = f"FEEDHANDLER_SEED={SEED} pytest tests/system/test_capturing.py"
-GROUPS = [f"239.253.{os.getpid() % 250}.{number}" for number in (1, 2)]
-_ports = itertools.count(20_000 + os.getpid() % 20_000)
+GROUPS = [places_kit.group(), places_kit.group()]
 
 
 @pytest.fixture
 def lines() -> tuple[Line, Line]:
     """Two lines that nobody else sends to."""
-    port = next(_ports)
+    port = places_kit.port()
     return Line("A", GROUPS[0], port, "lo"), Line("B", GROUPS[1], port, "127.0.0.1")
 
 

@@ -10,16 +10,19 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import places_kit
 import pytest
 
 from feedhandler.codecs import load_feed
 from feedhandler.config import loopback_config
 from feedhandler.config_show import to_toml
-from feedhandler.ops.demo import FEED, free_ports
+from feedhandler.ops.demo import FEED
 from feedhandler.replay.exchange.ledger import read_ledger
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 60
+#: One that nobody else hears.
+EXCHANGE = ("exchange", "--rate", "5000", "--port-base", str(places_kit.exchange_port()))
 
 
 def command(*words: str) -> list[str]:
@@ -46,9 +49,11 @@ def running(*words: str) -> Iterator[subprocess.Popen[str]]:
 @pytest.fixture
 def gateway(tmp_path: Path) -> Iterator[str]:
     """A running gateway for the simulated exchange; the URL of its node."""
-    (port,) = free_ports(1)
+    port = places_kit.port()
     path = tmp_path / "gateway.toml"
-    path.write_text(to_toml(loopback_config(listen=f"127.0.0.1:{port}")))
+    path.write_text(
+        to_toml(loopback_config(listen=f"127.0.0.1:{port}", port_base=places_kit.exchange_port()))
+    )
     with running("run", str(path)) as process:
         assert process.stderr is not None
         assert any(": ready: 7 channels, 14 lines" in line for line in process.stderr)
@@ -61,7 +66,7 @@ def gateway(tmp_path: Path) -> Iterator[str]:
 
 def test_subscribe_prints_as_many_messages_as_asked(gateway: str) -> None:
     words = ["subscribe", gateway, "euronext.104.#", "--json", "--count", "50", "--stamp"]
-    with running(*words) as subscriber, running("exchange", "--rate", "5000") as exchange:
+    with running(*words) as subscriber, running(*EXCHANGE) as exchange:
         output, errors = subscriber.communicate(timeout=TIMEOUT_S)
         assert subscriber.returncode == 0, errors
         exchange.send_signal(signal.SIGINT)
@@ -79,7 +84,7 @@ def test_subscribe_prints_as_many_messages_as_asked(gateway: str) -> None:
 @pytest.mark.parametrize("granularity", ["packet", "batch", "message"])
 def test_every_granularity_prints_single_messages(gateway: str, granularity: str) -> None:
     words = ["subscribe", gateway, "euronext.#", "--as", granularity, "--json", "--count", "200"]
-    with running(*words) as subscriber, running("exchange", "--rate", "5000"):
+    with running(*words) as subscriber, running(*EXCHANGE):
         output, errors = subscriber.communicate(timeout=TIMEOUT_S)
     assert subscriber.returncode == 0, errors
     assert len(output.splitlines()) == 200
@@ -90,7 +95,7 @@ def test_every_granularity_prints_single_messages(gateway: str, granularity: str
 def test_a_signal_ends_a_subscriber_in_good_order(gateway: str, number: signal.Signals) -> None:
     with (
         running("subscribe", gateway, "euronext.101") as subscriber,
-        running("exchange", "--rate", "5000"),
+        running(*EXCHANGE),
     ):
         assert subscriber.stdout is not None
         assert subscriber.stdout.readline()
@@ -121,7 +126,7 @@ def test_the_readmes_subscriber_receives(gateway: str) -> None:
         subprocess.Popen(
             [sys.executable, "-u", "-c", program], cwd=CHECKOUT, stdout=subprocess.PIPE, text=True
         ) as subscriber,
-        running("exchange", "--rate", "5000"),
+        running(*EXCHANGE),
     ):
         assert subscriber.stdout is not None
         try:
@@ -133,7 +138,7 @@ def test_the_readmes_subscriber_receives(gateway: str) -> None:
 
 def test_exchange_sends_a_session_and_keeps_a_ledger(tmp_path: Path) -> None:
     path = tmp_path / "sent.ledger"
-    words = ["exchange", "--seconds", "1", "--rate", "5000", "--seed", "3", "--ledger", str(path)]
+    words = [*EXCHANGE, "--seconds", "1", "--seed", "3", "--ledger", str(path)]
     done = subprocess.run(
         command(*words, "--loss", "10%", "--json"),
         cwd=CHECKOUT,

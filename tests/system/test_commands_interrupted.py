@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import places_kit
 import pytest
 
 from feedhandler.config import loopback_config
@@ -46,7 +47,9 @@ def words(request: pytest.FixtureRequest, silent_port: int, tmp_path: Path) -> t
         return ("subscribe", f"amqp://127.0.0.1:{silent_port}", "euronext.104")
     if request.param == "run":
         config = tmp_path / "gateway.toml"
-        config.write_text(to_toml(loopback_config(services=(104,), port_base=47_000)))
+        config.write_text(
+            to_toml(loopback_config(services=(104,), port_base=places_kit.exchange_port()))
+        )
         return ("run", str(config))
     if request.param == "decode":
         os.mkfifo(tmp_path / "unwritten.pcap")
@@ -55,11 +58,24 @@ def words(request: pytest.FixtureRequest, silent_port: int, tmp_path: Path) -> t
         path = tmp_path / "slow.pcap"
         with CaptureWriter(path) as writer:
             for hour in range(2):
-                writer.write(hour * 3_600 * 10**9, "239.190.8.9", 5_010, b"payload")
-        return ("replay", str(path), "--line-a", "239.190.8.9:5010")
+                writer.write(hour * 3_600 * 10**9, "239.1.1.1", 5_001, b"payload")
+        return ("replay", str(path), "--line-a", f"{places_kit.group()}:5001")
     if request.param == "capture":
-        return ("capture", "--group", "239.190.8.9:5009", "--out", str(tmp_path / "x.pcap"))
-    return ("exchange", "--no-servers", "--rate", "100", "--port-base", "47000")
+        return (
+            "capture",
+            "--group",
+            f"{places_kit.group()}:5001",
+            "--out",
+            str(tmp_path / "x.pcap"),
+        )
+    return (
+        "exchange",
+        "--no-servers",
+        "--rate",
+        "100",
+        "--port-base",
+        str(places_kit.exchange_port()),
+    )
 
 
 #: Moments of each command: at the first of our modules, and at random ones.

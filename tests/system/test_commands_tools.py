@@ -7,6 +7,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import places_kit
 import pytest
 
 from feedhandler.replay.captures.capture import Capture
@@ -179,7 +180,8 @@ def test_replay_sends_a_capture_and_gives_an_account(iex: Path) -> None:
     told = json.loads(
         output(
             *("replay", str(iex), "--feed", "iex-deep", "--speed", "flat", "--loss", "5%"),
-            *("--line-a", "239.190.8.1:5001", "--line-b", "239.190.8.2:5001"),
+            *("--line-a", f"{places_kit.group()}:5001"),
+            *("--line-b", f"{places_kit.group()}:5001"),
             *("--spare-shared", "--seed", "7", "--json"),
         )
     )
@@ -193,14 +195,15 @@ def test_replay_sends_a_capture_and_gives_an_account(iex: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_replay_in_good_order(iex: Path, number: signal.Signals) -> None:
+    group = places_kit.group()
     with subprocess.Popen(
-        command("replay", str(iex), "--line-a", "239.190.8.1:5002", "--interface", "127.0.0.1"),
+        command("replay", str(iex), "--line-a", f"{group}:5002", "--interface", "127.0.0.1"),
         cwd=CHECKOUT,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     ) as process:
-        _wait_until_it_sends("239.190.8.1", 5002)
+        _wait_until_it_sends(group, 5002)
         process.send_signal(number)
         _, errors = process.communicate(timeout=30)
         assert process.returncode == 0

@@ -1,7 +1,6 @@
 """The simulated exchange over loopback multicast, with real sockets and a real process."""
 
 import contextlib
-import os
 import select
 import signal
 import socket
@@ -12,10 +11,12 @@ import threading
 import time
 from collections import defaultdict
 
+import places_kit
 import pytest
 
 from feedhandler.codecs import PacketKind, load_feed
 from feedhandler.codecs.errors import ConfigError, UsageError
+from feedhandler.ingest.lines import set_receive_buffer
 from feedhandler.replay.exchange.exchange import Exchange, ExchangePlan
 from feedhandler.replay.exchange.ledger import LedgerWriter, read_ledger
 from feedhandler.replay.exchange.ledger_check import check
@@ -23,17 +24,14 @@ from feedhandler.replay.generating.generator_packets import SERVICES
 from feedhandler.replay.playing.inject import LineFaults
 
 FEED = load_feed("euronext-utp-md")
-DEADLINE_S = 30.0
-#: Groups and ports of this test run alone, so that runs side by side do not hear each other.
-OWN = os.getpid() % 250
-ADDRESSES = {
-    "group_prefixes": (f"239.102.{OWN}", f"239.103.{OWN}"),
-    "base_ports": (33_000 + 10 * OWN, 43_000 + 10 * OWN),
-}
+DEADLINE_S = 60.0
 
 
 def plan_of(**settings):
-    return ExchangePlan(**{"instruments": 60, "messages_per_s": 3000.0, **ADDRESSES, **settings})
+    """An exchange on groups that nobody else uses."""
+    groups = (places_kit.prefix(), places_kit.prefix())
+    usual = {"instruments": 60, "messages_per_s": 3000.0, "group_prefixes": groups}
+    return ExchangePlan(**{**usual, **settings})
 
 
 @contextlib.contextmanager
@@ -47,7 +45,7 @@ def listening(plan):
                 sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
                 sockets[sock] = (line, service)
                 sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+                set_receive_buffer(sock, 64 << 20)
                 sock.bind((group, port))
                 member = struct.pack("4s4s", socket.inet_aton(group), socket.inet_aton("127.0.0.1"))
                 sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, member)
@@ -149,8 +147,7 @@ def test_sigterm_ends_an_exchange_in_good_order(tmp_path):
         "from pathlib import Path\n"
         "from feedhandler.replay.exchange.exchange import Exchange, ExchangePlan\n"
         f"plan = ExchangePlan(seed=2, instruments=60, messages_per_s=3000.0,"
-        f" ledger=Path({str(plan.ledger)!r}), group_prefixes={plan.group_prefixes!r},"
-        f" base_ports={plan.base_ports!r})\n"
+        f" ledger=Path({str(plan.ledger)!r}), group_prefixes={plan.group_prefixes!r})\n"
         "print(Exchange(plan).run(handle_signals=True).stopped)\n"
     )
     with listening(plan) as sockets:

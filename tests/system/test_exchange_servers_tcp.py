@@ -1,7 +1,6 @@
 """The simulated exchange's servers and refresh lines, with real sockets."""
 
 import contextlib
-import os
 import select
 import socket
 import struct
@@ -9,10 +8,12 @@ import threading
 import time
 from collections import defaultdict
 
+import places_kit
 import pytest
 
 from feedhandler.codecs import PacketKind, load_feed
 from feedhandler.codecs.errors import ConfigError
+from feedhandler.ingest.lines import set_receive_buffer
 from feedhandler.replay.exchange.exchange import Exchange, ExchangePlan
 from feedhandler.replay.exchange.ledger import read_ledger
 from feedhandler.replay.generating.generator_packets import ORDERS, REFERENCE, SERVICES
@@ -32,21 +33,18 @@ from feedhandler.retrans.protocol import RetransReject
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 
 FEED = load_feed("euronext-utp-md")
-DEADLINE_S = 30.0
-#: Groups and ports of this test run alone, so that runs side by side do not hear each other.
-OWN = os.getpid() % 250
-ADDRESSES = {
-    "group_prefixes": (f"239.104.{OWN}", f"239.105.{OWN}"),
-    "base_ports": (33_000 + 10 * OWN, 43_000 + 10 * OWN),
-    "refresh_prefixes": (f"239.106.{OWN}", f"239.107.{OWN}"),
-    "refresh_base_ports": (38_000 + 10 * OWN, 48_000 + 10 * OWN),
-}
+DEADLINE_S = 60.0
 
 
 def plan_of(**settings):
+    """An exchange on groups that nobody else uses."""
     usual = {"instruments": 60, "messages_per_s": 3000.0, "refresh_s": 0.5}
     ports = {"retransmission_port": 0, "refresh_port": 0}
-    return ExchangePlan(**{**usual, **ports, **ADDRESSES, **settings})
+    groups = {
+        "group_prefixes": (places_kit.prefix(), places_kit.prefix()),
+        "refresh_prefixes": (places_kit.prefix(), places_kit.prefix()),
+    }
+    return ExchangePlan(**{**usual, **ports, **groups, **settings})
 
 
 class Listener:
@@ -65,7 +63,7 @@ class Listener:
         sock = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self._places[sock] = place
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4 << 20)
+        set_receive_buffer(sock, 64 << 20)
         sock.bind((group, port))
         member = struct.pack("4s4s", socket.inet_aton(group), socket.inet_aton("127.0.0.1"))
         sock.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, member)

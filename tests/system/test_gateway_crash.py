@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
+import places_kit
 import pytest
 
 import feedhandler
@@ -26,17 +27,14 @@ from feedhandler.replay.playing.sender_load import LoadGenerator, LoadTemplate
 CRASHES = int(os.environ.get("CRASHES", "2"))
 RATE = 2000
 SERVICE = 104
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 
 @pytest.fixture
 def config() -> Config:
     """Two lines on groups of this test's own, and a port that stays the same after a crash."""
-    port = random.randrange(20_000, 30_000)
-    lines = tuple(
-        LineConfig(name=name, group=f"239.104.{number}.{os.getpid() % 250 + 1}", port=port)
-        for number, name in enumerate("AB")
-    )
+    port = places_kit.port()
+    lines = tuple(LineConfig(name=name, group=places_kit.group(), port=port) for name in "AB")
     return Config(
         amqp=AmqpConfig(listen=f"127.0.0.1:{port}"),
         channels=(ChannelConfig(service=SERVICE, lines=lines),),

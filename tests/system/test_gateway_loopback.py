@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import places_kit
 import pytest
 import zmq
 import zmq.asyncio
@@ -38,27 +39,19 @@ from feedhandler.ingest.settings import ArbitrationSettings
 CHECKOUT = Path(__file__).resolve().parents[2]
 #: Lines are never silent and gaps are announced soon, unless a test is about that.
 QUICK = ArbitrationSettings(gap_wait_us=20_000, start_wait_us=1_000, silent_us=60_000_000)
-_groups = itertools.count(1)
-
-
-def free_port() -> int:
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def configured(services: tuple[int, ...] = (104,), **sections: Any) -> Config:
     """A gateway of these services on groups and ports that no other test uses."""
-    number = next(_groups)
     channels = tuple(
         ChannelConfig(
             service=service,
             lines=tuple(
-                LineConfig(name=name, group=f"239.193.{place}.{number}", port=free_port())
-                for place, name in ((2 * i, "A"), (2 * i + 1, "B"))
+                LineConfig(name=name, group=places_kit.group(), port=places_kit.port())
+                for name in "AB"
             ),
         )
-        for i, service in enumerate(services)
+        for service in services
     )
     sections.setdefault("amqp", AmqpConfig(listen="127.0.0.1:0"))
     sections.setdefault("arbitration", QUICK)
@@ -350,10 +343,10 @@ def test_services_do_not_disturb_each_other_and_strangers_are_counted(run: Run) 
 
 @both_loops
 def test_two_services_may_come_on_the_same_lines(run: Run) -> None:
-    number, port = next(_groups), free_port()
+    port = places_kit.port()
     lines = "".join(
-        f'[[channel.line]]\nname = "{name}"\ngroup = "239.194.{place}.{number}"\nport = {port}\n'
-        for place, name in enumerate("AB")
+        f'[[channel.line]]\nname = "{name}"\ngroup = "{places_kit.group()}"\nport = {port}\n'
+        for name in "AB"
     )
     text = "".join(f"[[channel]]\nservice = {service}\n{lines}" for service in (104, 105))
 
@@ -446,9 +439,7 @@ def test_symbols_are_named_from_reference_data_where_configured(run: Run) -> Non
 @both_loops
 def test_statistics_come_on_the_bus(run: Run) -> None:
     async def scenario() -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            bind = f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+        bind = f"tcp://127.0.0.1:{places_kit.port()}"
         config = configured(stats=StatsConfig(bind=bind, interval_ms=100))
         context = zmq.asyncio.Context()
         listener = context.socket(zmq.SUB)
@@ -507,7 +498,7 @@ def test_what_was_received_is_delivered_before_the_end(run: Run) -> None:
 def test_what_waits_for_a_snapshot_at_the_end_is_delivered_as_stale(run: Run) -> None:
     async def scenario() -> None:
         config = configured()
-        refresh = RefreshLineConfig(name="A", group="239.195.77.1", port=free_port())
+        refresh = RefreshLineConfig(name="A", group=places_kit.group(), port=places_kit.port())
         channel = msgspec.structs.replace(config.channels[0], refresh_lines=(refresh,))
         config = msgspec.structs.replace(config, channels=(channel,))
         async with contextlib.AsyncExitStack() as stack:

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import places_kit
 import pytest
 from node_kit import PATIENCE_S, Run, both_loops
 from prometheus_client.parser import text_string_to_metric_families
-from test_gateway_loopback import configured, free_port, running, until
+from test_gateway_loopback import configured, running, until
 
 import feedhandler
 from feedhandler.codecs import ConfigError, PeerError
@@ -202,7 +203,7 @@ def test_a_refused_link_is_told_and_counted(run: Run, capsys: pytest.CaptureFixt
 @both_loops
 def test_the_control_socket_tells_of_health_too(run: Run) -> None:
     async def scenario() -> None:
-        control = ControlConfig(bind=f"tcp://127.0.0.1:{free_port()}")
+        control = ControlConfig(bind=f"tcp://127.0.0.1:{places_kit.port()}")
         async with running(configured(control=control)) as (gateway, _, _url):
             told = await asyncio.to_thread(ask, gateway.control.endpoint, "health")
             assert told["live"] == {"ok": True, "reasons": []}
@@ -255,7 +256,7 @@ def test_systemd_hears_ready_watchdog_and_stopping_and_the_log_is_json(
     tmp_path: Path, systemd: socket.socket
 ) -> None:
     path = tmp_path / "gateway.toml"
-    port = free_port()
+    port = places_kit.port()
     path.write_text(
         f"""
         [amqp]
@@ -267,7 +268,7 @@ def test_systemd_hears_ready_watchdog_and_stopping_and_the_log_is_json(
         service = 104
         [[channel.line]]
         name = "A"
-        group = "239.193.77.1"
+        group = "{places_kit.group()}"
         port = {port}
         """
     )

@@ -6,7 +6,6 @@ from a seed, so the test plays it once more by itself and knows every state.
 
 import asyncio
 import contextlib
-import itertools
 import os
 import random
 import socket
@@ -14,6 +13,7 @@ import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
+import places_kit
 from node_kit import PATIENCE_S, Run, both_loops
 from test_gateway_loopback import QUICK, running
 
@@ -41,20 +41,17 @@ RECOVERY = RecoverySettings(
     reconnect_us=20_000, reconnect_max_us=50_000, recovery_wait_us=5_000_000,
     refresh_timeout_us=3_000_000,
 )  # fmt: skip
-_ports = itertools.count(random.randrange(36_000, 58_000, 10), 10)
-_groups = itertools.count(1)
 
 
 def planned(**changes: Any) -> ExchangePlan:
     """An exchange on groups and ports that no other test uses."""
-    number = next(_groups)
     changes.setdefault("seconds", SECONDS)
     changes.setdefault("messages_per_s", RATE)
     return ExchangePlan(
         seed=7, instruments=INSTRUMENTS, opening_ns=OPENING_NS,
         heartbeat_ms=200, linger_s=15.0,
-        group_prefixes=(f"239.194.{4 * number}", f"239.194.{4 * number + 1}"),
-        refresh_prefixes=(f"239.194.{4 * number + 2}", f"239.194.{4 * number + 3}"),
+        group_prefixes=(places_kit.prefix(), places_kit.prefix()),
+        refresh_prefixes=(places_kit.prefix(), places_kit.prefix()),
         **changes,
     )  # fmt: skip
 

@@ -7,8 +7,6 @@ and struct that shares no code with the project.
 
 import asyncio
 import gzip
-import os
-import random
 import struct
 import sys
 from collections import Counter
@@ -16,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import dpkt
+import places_kit
 import pytest
 import uvloop
 
@@ -79,11 +78,8 @@ def expected(captures: Path) -> Stream:
 
 def configuration(loop: str) -> Config:
     """One channel, two lines, on groups that no other test uses."""
-    port = random.randrange(20_000, 30_000)
-    lines = tuple(
-        LineConfig(name=name, group=f"239.103.{number}.{os.getpid() % 250 + 1}", port=port)
-        for number, name in enumerate("AB")
-    )
+    port = places_kit.port()
+    lines = tuple(LineConfig(name=name, group=places_kit.group(), port=port) for name in "AB")
     return Config(
         gateway=GatewaySettings(feed="iex-deep", loop=loop, trading_day="2023-10-02"),
         # A busy machine may stop the player between the two lines' copies for long.

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import places_kit
 import pytest
 from replay_kit import PATIENCE_S, Receiver
 
@@ -38,7 +39,7 @@ LATE_NS = 3_600 * 10**9
 @pytest.fixture
 def receivers() -> Iterator[list[Receiver]]:
     """Three receivers, on groups of their own."""
-    made = [Receiver(f"239.255.{os.getpid() % 250}.{number}") for number in (1, 2, 3)]
+    made = [Receiver(places_kit.group()) for _ in range(3)]
     yield made
     for receiver in made:
         receiver.close()

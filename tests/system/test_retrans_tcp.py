@@ -5,6 +5,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import places_kit
 import pytest
 from node_kit import PATIENCE_S, Run, both_loops
 from retrans_kit import (
@@ -125,13 +126,6 @@ async def until_counted(server: RequestServer, name: str) -> None:
             await asyncio.sleep(0.001)
 
 
-def free_port() -> int:
-    """A port of which nobody listened a moment ago."""
-    with socket.socket() as sock:
-        sock.bind((HOST, 0))
-        return int(sock.getsockname()[1])
-
-
 @both_loops
 def test_many_clients_get_what_they_ask_for(run: Run) -> None:
     async def scenario() -> None:
@@ -182,7 +176,7 @@ def test_a_client_that_takes_long_answers_does_not_starve_another(run: Run) -> N
 @both_loops
 def test_a_server_that_cannot_be_reached_is_told_once_and_tried_again(run: Run) -> None:
     async def scenario() -> None:
-        port = free_port()
+        port = places_kit.port()
         owner = Owner(port)
         await owner.until(lambda: owner.waits >= 5, "five attempts")
         assert len(owner.downs) == 1
@@ -511,7 +505,7 @@ def test_closing_is_orderly_at_any_moment(run: Run) -> None:
     async def scenario() -> None:
         server, listener = await listening()
         port = listener.address[1]
-        never = Owner(free_port())
+        never = Owner(places_kit.port())
         await never.connection.close()
         asked = Owner(port)
         await asked.until(lambda: asked.ups, "connected")

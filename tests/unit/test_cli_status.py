@@ -20,7 +20,7 @@ from feedhandler.counters import ChannelCounter, DestinationCounter, LineCounter
 from feedhandler.gateway import Gateway
 from feedhandler.ops import status
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def line(**told: int) -> dict[str, int]:

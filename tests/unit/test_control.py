@@ -20,7 +20,7 @@ from feedhandler import control
 from feedhandler.codecs.errors import ConfigError, PeerError, UsageError
 from feedhandler.control import REQUEST_BYTES_MAX, ControlSocket, Verbs, ask, kept
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 SNAPSHOT = {"name": "gate", "channels": [{"service": 104, "quality": "OK"}]}
 
 

@@ -26,7 +26,7 @@ from feedhandler.journal import (
 from feedhandler.journal.owner import owner_of
 from feedhandler.journal.simulated import Fault, SimulatedDisk
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def run(work: Coroutine[Any, Any, None]) -> None:

@@ -19,7 +19,7 @@ from feedhandler.lab.stamper import SIDES, STAMPED, Side, Stamper, matched
 from feedhandler.lab.stamping import Stamping, start_stamping
 
 WHOLE = 0xFFFF
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @pytest.fixture

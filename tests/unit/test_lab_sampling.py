@@ -15,7 +15,7 @@ from feedhandler.lab import sampling, sock_diag
 from feedhandler.lab.results import Loads
 from feedhandler.lab.sampling import Sampler, pids_listening, read_usage, sockets_of, usage_of
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from feedhandler.recorder_files import RecordingFiles
 from feedhandler.recorder_settings import FILE_BYTES_MIN, RecordConfig
 from feedhandler.replay.captures.capture import Capture, Datagram
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 START_NS = 1_795_168_800_000_000_000
 LINES = [
     Line("104/A", "239.101.1.4", 30104, "127.0.0.1"),

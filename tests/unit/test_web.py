@@ -14,7 +14,7 @@ from feedhandler.codecs.errors import ConfigError
 from feedhandler.observe import web
 from feedhandler.observe.web import Answer, WebServer
 
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 async def _hello() -> Answer:

@@ -1,0 +1,72 @@
+"""Multicast groups and ports that no other test has, whatever else runs on this machine.
+
+Each process of tests holds one of `PLACES` places for as long as it lives: the name of a socket in
+the network namespace, which the kernel gives to one process at a time and takes back however that
+ends. A place has groups of its own, 239.(128 + place).x.y, and ports of its own, which lie below
+those that the kernel hands out by itself: what was found free stays free until a test uses it.
+"""
+
+import contextlib
+import functools
+import itertools
+import socket
+
+#: Test processes at a time in one network namespace.
+PLACES = 64
+#: The second byte of the first place's groups; those of defaults and examples lie below.
+FIRST_BYTE = 128
+#: The first place's first port, and how many a place has.
+FIRST_PORT, PORTS = 10_000, 250
+#: Where the first place's `feedhandler exchange` counts its ports from: the ports of the next place
+#: are ten further, behind those of its seven services.
+FIRST_EXCHANGE_PORT, EXCHANGE_PORTS = 26_000, 10
+
+_prefixes = itertools.count()
+_ports = itertools.count()
+
+
+@functools.cache
+def place() -> tuple[int, socket.socket]:
+    """This process' place, and what holds it."""
+    held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    for number in range(PLACES):
+        with contextlib.suppress(OSError):
+            held.bind(f"\0feedhandler tests, place {number}")
+            return number, held
+    raise AssertionError(f"{PLACES} processes of tests run already")
+
+
+def prefix() -> str:
+    """Three bytes of groups that nobody else uses, such as `239.128.7`."""
+    return f"239.{FIRST_BYTE + place()[0]}.{next(_prefixes) % 256}"
+
+
+def group() -> str:
+    """A multicast group that nobody else uses."""
+    return f"{prefix()}.1"
+
+
+def port() -> int:
+    """A port that nobody has on loopback, of TCP and of UDP."""
+    first = FIRST_PORT + PORTS * place()[0]
+    for number in itertools.islice(_ports, PORTS):
+        found = first + number % PORTS
+        if _is_free(found):
+            return found
+    raise AssertionError(f"none of the ports {first} to {first + PORTS - 1} is free")
+
+
+def exchange_port() -> int:
+    """A `--port-base` of this process: its exchanges run one after the other."""
+    return FIRST_EXCHANGE_PORT + EXCHANGE_PORTS * place()[0]
+
+
+def _is_free(number: int) -> bool:
+    with contextlib.ExitStack() as opened:
+        try:
+            opened.enter_context(socket.create_server(("127.0.0.1", number)))
+            datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+            opened.enter_context(datagrams).bind(("127.0.0.1", number))
+        except OSError:
+            return False
+    return True
