@@ -1,11 +1,20 @@
-"""Bytes to meaning and back: feed descriptions, the compiled scanner, records and columns."""
+"""Bytes to meaning and back: feed descriptions, the compiled scanner, records and columns.
+
+The errors come at once; what else is named here is imported when it is first used, since it brings
+numpy, which takes a command longer to load than all else.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
-from feedhandler.codecs.feed import BadPacket, Feed, Packet, Reference, key_word, pack_messages
-from feedhandler.codecs.kinds import REJECT_TEXT, PacketKind, Reject
-from feedhandler.codecs.layouts import Field, Layout, Record, UnknownMessage
-from feedhandler.codecs.loader import list_feeds, load_feed
-from feedhandler.codecs.prices import Price
+
+if TYPE_CHECKING:
+    from feedhandler.codecs.feed import BadPacket, Feed, Packet, Reference, key_word, pack_messages
+    from feedhandler.codecs.kinds import REJECT_TEXT, PacketKind, Reject
+    from feedhandler.codecs.layouts import Field, Layout, Record, UnknownMessage
+    from feedhandler.codecs.loader import list_feeds, load_feed
+    from feedhandler.codecs.prices import Price
 
 __all__ = [
     "REJECT_TEXT",
@@ -29,3 +38,20 @@ __all__ = [
     "load_feed",
     "pack_messages",
 ]
+
+#: Which module has what.
+_HOMES = {
+    "feed": ("BadPacket", "Feed", "Packet", "Reference", "key_word", "pack_messages"),
+    "kinds": ("REJECT_TEXT", "PacketKind", "Reject"),
+    "layouts": ("Field", "Layout", "Record", "UnknownMessage"),
+    "loader": ("list_feeds", "load_feed"),
+    "prices": ("Price",),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            found = globals()[name] = getattr(import_module(f"{__name__}.{home}"), name)
+            return found
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,12 +15,12 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from typing import Any
-
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+from typing import TYPE_CHECKING, Any
 
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class ExitCode(enum.IntEnum):
@@ -44,13 +44,17 @@ ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 PIPE_WIDTH = 160
 
 
-def stderr_console() -> Console:
+def stderr_console() -> "Console":
     """Where progress and warnings go."""
+    from rich.console import Console  # when something is drawn: a gateway never does
+
     return Console(stderr=True, highlight=False, soft_wrap=True)
 
 
-def stdout_console() -> Console:
+def stdout_console() -> "Console":
     """Where tables go; wide enough not to fold where stdout is no terminal."""
+    from rich.console import Console
+
     width = None if sys.stdout.isatty() else PIPE_WIDTH
     return Console(highlight=False, width=width)
 
@@ -75,16 +79,18 @@ def _json_fallback(value: Any) -> Any:
 @contextmanager
 def progress(title: str, total: float | None, unit: str = "") -> Iterator[Callable[..., None]]:
     """A bar on stderr where that is a terminal; yields `update(completed=..., total=...)`."""
+    if not sys.stderr.isatty():
+        yield lambda **changes: None
+        return
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.completed:,.0f}" + (f" {unit}" if unit else "")),
         TimeElapsedColumn(),
     )
-    console = stderr_console()
-    with Progress(
-        *columns, console=console, transient=True, disable=not console.is_terminal
-    ) as bar:
+    with Progress(*columns, console=stderr_console(), transient=True) as bar:
         task = bar.add_task(title, total=total)
         yield lambda **changes: bar.update(task, **changes)
 
