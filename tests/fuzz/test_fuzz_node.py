@@ -10,12 +10,15 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.amqp_wire import Frame, split
 from tests.fuzz import frame_mutator, node_fuzz
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.timeout(1800)
 def test_mutated_frames_neither_crash_nor_grow_the_node_nor_harm_another_subscriber(tmp_path):
     count = int(os.environ.get("FEEDHANDLER_FUZZ_FRAMES", "1000000"))
     seed = int(os.environ.get("FEEDHANDLER_FUZZ_SEED", str(time.time_ns() % 2**32)))

@@ -9,6 +9,8 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
 from tests.amqp_wire import ACCEPTED, DISPOSITION, TRANSFER, Frame, Value, described, frame
 from tests.fuzz import publisher_fuzz
 from tests.fuzz.hostile_broker import Hearing, Script
@@ -17,6 +19,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 FRAMES = 100_000
 
 
+@pytest.mark.timeout(1800)
 def test_a_hostile_broker_neither_crashes_the_publisher_nor_makes_it_forget_a_message(tmp_path):
     seed = int(os.environ.get("FEEDHANDLER_FUZZ_SEED", str(time.time_ns() % 2**32)))
     keep = tmp_path / "conversation"

@@ -82,7 +82,7 @@ def live_and_die(context, folder: Path, seed: int, book: Book) -> None:
         here.close()
 
 
-@pytest.mark.timeout(0 if KILLS > 100 else 300)
+@pytest.mark.timeout(0 if KILLS > 100 else 1800)
 def test_a_killed_writer_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     first = int(os.environ.get("SEED", "1"))
     context = multiprocessing.get_context("forkserver")
