@@ -10,7 +10,14 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
-from feedhandler.amqp.serving.users import ANONYMOUS, Entitlement, User, entitlement_of, parse_hash
+from feedhandler.amqp.serving.users import (
+    ANONYMOUS,
+    Entitlement,
+    QueueRights,
+    User,
+    entitlement_of,
+    parse_hash,
+)
 
 #: Users of one node; who has more has a directory, and asks for it.
 MAX_USERS = 10_000
@@ -108,6 +115,15 @@ class UserConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     symbols: Annotated[
         tuple[str, ...], _setting("of these symbols: words of keys, beginnings (MS*), * for all")
     ] = ("*",)
+    put: Annotated[
+        tuple[str, ...], _setting("durable queues that messages may be put into; * for all")
+    ] = ()
+    get: Annotated[
+        tuple[str, ...], _setting("durable queues whose messages may be got; * for all")
+    ] = ()
+    cancel: Annotated[
+        tuple[str, ...], _setting("durable queues whose messages may be cancelled; * for all")
+    ] = ()
     connections: Annotated[
         _Count, _setting("connections at a time; 0: limits.connections_per_user")
     ] = 0
@@ -129,6 +145,7 @@ class UserConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             password,
             self.certificate,
             self.connections or connections_max,
+            QueueRights(frozenset(self.put), frozenset(self.get), frozenset(self.cancel)),
         )
 
 
@@ -278,7 +295,8 @@ def _fault_of_user(user: UserConfig) -> tuple[str, str, str] | None:
             parse_hash(user.password)
     except ValueError as error:
         return "password", str(error), "never the password itself"
-    if not user.services or not user.symbols:
+    of_queues = bool(user.put or user.get or user.cancel)
+    if not (user.services or of_queues) or not user.symbols:
         key = "symbols" if user.services else "services"
         return key, "empty: nothing could be received", '["*"] for all'
     try:

@@ -34,6 +34,7 @@ from feedhandler.config_text import KeyLines, KeyPath, parse_path, path_text
 from feedhandler.ingest.settings import SOURCES_MAX, ArbitrationSettings
 from feedhandler.observe.settings import LOG_CHOICES, HealthConfig, LogConfig, MetricsConfig
 from feedhandler.publish_settings import MAX_DESTINATIONS, PublishConfig, fault_of
+from feedhandler.queue_settings import MAX_QUEUES, DurableQueueConfig, fault_of_queues
 from feedhandler.recorder_settings import FILES_MIN, RecordConfig
 from feedhandler.retrans.settings import RecoverySettings
 
@@ -243,6 +244,9 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     health: HealthConfig = HealthConfig()
     log: LogConfig = LogConfig()
     publish: Annotated[tuple[PublishConfig, ...], Meta(max_length=MAX_DESTINATIONS)] = ()
+    queues: Annotated[tuple[DurableQueueConfig, ...], Meta(max_length=MAX_QUEUES)] = field(
+        name="queue", default=()
+    )
     servers: Annotated[tuple[ServerConfig, ...], Meta(max_length=MAX_SERVERS)] = field(
         name="server", default=()
     )
@@ -420,6 +424,7 @@ _TABLES: dict[str, tuple[type[Struct], bool]] = {
     "line": (LineConfig, True),
     "refresh_line": (RefreshLineConfig, True),
     "publish": (PublishConfig, True),
+    "queue": (DurableQueueConfig, True),
     "server": (ServerConfig, True),
     "recovery": (RecoverySettings, False),
 }
@@ -586,6 +591,20 @@ def _check_publish(config: Config) -> None:
         raise _Wrong(("publish", number, key), reason, hint)
 
 
+def _check_queues(config: Config) -> None:
+    if wrong := fault_of_queues(config.queues):
+        number, key, reason, hint = wrong
+        raise _Wrong(("queue", number, key), reason, hint)
+    known = {"*", *(queue.name for queue in config.queues)}
+    for number, user in enumerate(config.amqp.users):
+        for key in ("put", "get", "cancel"):
+            for name in getattr(user, key):
+                if name not in known:
+                    hint = f"known: {', '.join(sorted(known))}"
+                    reason = f"no queue is named {name!r}"
+                    raise _Wrong(("amqp", "users", number, key), reason, hint)
+
+
 def _check_servers_of(channel: ChannelConfig, known: set[str], path: KeyPath) -> None:
     for key in ("retransmission", "refresh"):
         name = getattr(channel, key)
@@ -663,6 +682,7 @@ _CHECKS = (
     _check_bounds,
     _check_record,
     _check_publish,
+    _check_queues,
     _check_servers,
     _check_channels,
     _check_queue,

@@ -13,9 +13,11 @@ from feedhandler.amqp_settings import MASK, AmqpConfig, UserConfig
 from feedhandler.config import Config, described
 from feedhandler.config_text import toml_value
 from feedhandler.publish_settings import PublishConfig
+from feedhandler.queue_settings import DurableQueueConfig
 
 #: The tables there is one of, in the order in which they are written.
-SECTIONS = tuple(n for n in Config.__struct_fields__ if n not in ("servers", "channels", "publish"))
+_MANY = ("servers", "channels", "publish", "queues")
+SECTIONS = tuple(name for name in Config.__struct_fields__ if name not in _MANY)
 
 
 def to_toml(config: Config, comments: bool = False) -> str:
@@ -27,6 +29,8 @@ def to_toml(config: Config, comments: bool = False) -> str:
             parts.extend(_node_tables(config.amqp, comments))
     for number, destination in enumerate(config.publish):
         parts.append(_table_text("[[publish]]", destination, comments and number == 0))
+    for number, queue in enumerate(config.queues):
+        parts.append(_table_text("[[queue]]", queue, comments and number == 0))
     for number, server in enumerate(config.servers):
         parts.append(_table_text("[[server]]", server, comments and number == 0))
     for number, channel in enumerate(config.channels):
@@ -52,7 +56,7 @@ def _table_text(header: str, table: Struct, comments: bool) -> str:
     for item, (_, description) in zip(fields, described(type(table)), strict=True):
         value = getattr(table, item.name)
         if isinstance(value, Struct) or (
-            isinstance(value, tuple) and not isinstance(table, UserConfig)
+            isinstance(value, tuple) and not isinstance(table, UserConfig | DurableQueueConfig)
         ):
             continue
         if isinstance(table, PublishConfig) and item.name == "to":

@@ -166,6 +166,25 @@ class DestinationCounter(Counter):
     FULL_SECONDS = 21, "time in which too much waited, and messages were dropped"
 
 
+class QueueCounter(Counter):
+    """One durable queue of the node."""
+
+    PUT = 0, "messages that producers sent and that are durable"
+    PUT_BYTES = 1, "bytes of messages that were put"
+    REFUSED = 2, "messages rejected as they came: too large, no AMQP message, or the queue full"
+    FULL = 3, "of those, messages rejected because too much waited for the disk"
+    HANDED_OUT = 4, "messages sent to consumers, each time"
+    HANDED_OUT_AGAIN = 5, "of those, messages that may have been with a consumer before"
+    DELIVERED = 6, "messages that consumers have accepted; that is recorded"
+    RETURNED = 7, "messages that came back: released, modified, or their consumer was gone"
+    DEAD = 8, "messages that were rejected, or came back too often"
+    CANCELLED = 9, "messages that were cancelled while they were pending, or when they came back"
+    CANCELS_LATE = 10, "cancel requests for messages that a consumer has or had, or that expired"
+    CANCELS_UNKNOWN = 11, "cancel requests for ids that no message has, or that are damaged"
+    EXPIRED = 12, "messages whose trading day ended before they were delivered"
+    REQUESTS = 13, "management requests"
+
+
 class RecorderCounter(Counter):
     """One series of recordings: what the lines received, or what was published."""
 
@@ -236,6 +255,25 @@ GAUGES: dict[str, dict[str, str]] = {
         "unconfirmed_bytes": "bytes of those",
         "queued": "messages that wait to be sent",
         "queued_bytes": "bytes of those, with what keeping them costs",
+    },
+    "queue": {
+        "up": "1: open, 0: stopped",
+        "depth": "messages that are not delivered",
+        "in_hand": "of those, messages that consumers have, or are about to get",
+        "waiting_bytes": "bytes that wait for the disk",
+        "message_ids": "message-ids that are known",
+        "consumers": "consumers attached now",
+        "links": "links attached now: producers, consumers, management",
+        "next_id": "the id that the next message gets",
+        "blocks": "blocks the queue has",
+        "blocks_free": "blocks that can be used anew",
+        "blocks_max": "blocks it may have",
+        "flushes": "writes since it was opened, a sync each where it is durable",
+        "journal_bytes": "bytes of those",
+        "checkpoints": "checkpoints written since",
+        "stalls": "times that messages had to wait for a free block",
+        "damaged": "messages whose bytes did not verify",
+        "recovery_ms": "how long it took to open",
     },
     "subscription": {
         "links_now": "links attached now",

@@ -20,6 +20,7 @@ import msgspec
 import numpy
 import zmq
 
+from feedhandler.amqp.durable.queues import DurableQueues
 from feedhandler.amqp.fanout import Fanout
 from feedhandler.amqp.policies import CONFLATE
 from feedhandler.amqp.publishing.publisher import Publishers
@@ -75,20 +76,7 @@ class Gateway:
         self.recovery = RecoveryRunner(
             config, self.feed, self.streams, self.qualities, self._renumbered, os.getpid()
         )
-        self.fanout = Fanout(
-            self.ring,
-            self.feed.table,
-            self.streams,
-            self._name_of,
-            self._on_mark,
-            -1 if self._reference is None else self._reference.code,
-            self._on_reference,
-            self.recovery.refresh_packet,
-            self._alias_of,
-            self._reference_bytes_min(),
-        )
-        if config.conflates:
-            self.fanout.keeper = keeper_of(self.feed)
+        self.fanout = self._fanout()
         self.subscriptions = Subscriptions()
         self.node = Node(
             self.fanout,
@@ -102,6 +90,7 @@ class Gateway:
             gate=Gate(config.amqp, _tell_tls),
             conflates=self.feed if config.conflates else None,
         )
+        self.queues = self.node.queues = DurableQueues(config.queues, self.node.flush)
         self.publishers = self._publishers()
         plans = self._plans()
         self.recorder = self._recorder(plans)
@@ -131,6 +120,23 @@ class Gateway:
             reader: [stream.latency.counts() for stream in self.streams]
             for reader in ("stats", "control")
         }
+
+    def _fanout(self) -> Fanout:
+        made = Fanout(
+            self.ring,
+            self.feed.table,
+            self.streams,
+            self._name_of,
+            self._on_mark,
+            -1 if self._reference is None else self._reference.code,
+            self._on_reference,
+            self.recovery.refresh_packet,
+            self._alias_of,
+            self._reference_bytes_min(),
+        )
+        if self.config.conflates:
+            made.keeper = keeper_of(self.feed)
+        return made
 
     def _record_published(self) -> None:
         """Let the recorder have what goes out, and know of what it had no room for."""
@@ -234,12 +240,14 @@ class Gateway:
         """Run until `stop` is set; call `ready` once lines are joined and the node listens."""
         self._stop = stop or self._stop
         self._loop = asyncio.get_running_loop()
-        self.node.start()
+        await self.queues.open()
         try:
+            self.node.start()
             async with self._attended():
                 await self._receive(ready)
         finally:
             await asyncio.gather(self.node.stop(STOP_SECONDS), self.publishers.stop(STOP_SECONDS))
+            await self.queues.close()
         if self._failure is not None:
             raise self._failure
 
@@ -402,6 +410,7 @@ class Gateway:
             "recovery": {**self.recovery.snapshot(), "lines": self._refresh_lines_snapshot()},
             "node": self.node_snapshot(),
             "destinations": self.publishers.snapshot(),
+            "queues": self.queues.snapshot(),
             **recorder,
         }
 

@@ -32,6 +32,7 @@ cdef class Connection:
     cdef readonly list news
     cdef readonly tuple session_condition
     cdef public object owner
+    cdef public object kind_of
     cdef readonly Wire wire
     cdef Py_ssize_t unsettled_max
     cdef Py_ssize_t unencoded
@@ -94,3 +95,24 @@ cdef class ReceiverLink(Link):
     cdef bint draining
     cpdef flow(self, int credit)
     cpdef clear(self)
+
+
+cdef class HandoutLink(SenderLink):
+    cdef readonly list told
+    cdef dict pending
+    cpdef int hand_out(
+        self, unsigned long long number, const unsigned char[::1] head, bytes data,
+        Py_ssize_t skip) except -1
+    cpdef finish(self, unsigned long long number)
+
+
+cdef class IntakeLink(Link):
+    cdef readonly list arrived
+    cdef readonly Py_ssize_t aborted
+    cdef readonly size_t message_bytes_max
+    cdef dict pending
+    cdef unsigned long long last
+    cdef bint dropping
+    cdef int _take(self, void *delivery) except -1
+    cpdef flow(self, int credit)
+    cpdef accept(self, unsigned long long number)

@@ -80,6 +80,7 @@ cdef int _REMOTE_CLOSED = _lib.PN_REMOTE_CLOSED
 cdef unsigned long _ACCEPTED = _lib.PN_ACCEPTED
 cdef unsigned long _RECEIVED = _lib.PN_RECEIVED
 cdef unsigned long _MODIFIED = _lib.PN_MODIFIED
+cdef int _RCV_FIRST = _lib.PN_RCV_FIRST
 
 #: What a peer may say of a message that we sent it; none of them: settled without a word.
 ACCEPTED = _lib.PN_ACCEPTED
@@ -203,6 +204,9 @@ cdef class Connection:
     we are (client, SASL PLAIN); nobody, by SASL ANONYMOUS, where `user` is empty; `external`: the
     client certificate says who we are. `sessions_max`: sessions that the peer may have.
     `unsettled_max`: unsettled messages on their way on one link, at most.
+
+    `kind_of(sending, address)`, where it is set, chooses the class of a link that the peer attaches;
+    None leaves it to the engine.
 
     Between socket and engine may stand `tls`, a `security.TlsSession`, and `sasl`, a
     `sasl.SaslServer` that hears a client before the engine does.
@@ -470,7 +474,14 @@ cdef class Connection:
         cdef void *known = pn_link_get_context(link)
         if known != NULL:
             return <object> known
-        if not pn_link_is_sender(link):
+        cdef bint sending = pn_link_is_sender(link)
+        kind = None
+        if self.kind_of is not None:
+            kind = self.kind_of(sending, _text(pn_terminus_get_address(
+                pn_link_remote_source(link) if sending else pn_link_remote_target(link))))
+        if kind is not None:
+            wrapper = kind()
+        elif not sending:
             wrapper = ReceiverLink()
         else:  # what is shared goes to another member where this one does not take it
             wrapper = PublisherLink() if _asks_to_share(link) else SenderLink()
@@ -605,3 +616,4 @@ cdef class Connection:
 
 
 include "proton_links.pxi"
+include "proton_queue_links.pxi"

@@ -1,5 +1,6 @@
 # The links of the engine: what is common, sending, publishing, receiving. Included by `proton.pyx`,
-# which says what for; a file of its own for the reader's sake.
+# which says what for; a file of its own for the reader's sake. `proton_queue_links.pxi` has those
+# of durable queues.
 
 cdef bint _asks_to_share(void *link) except -1:
     """Whether the peer's source names the capability `shared`, alone or among others."""
@@ -151,6 +152,15 @@ cdef class SenderLink(Link):
         if _asks_to_share(self.link):
             _put_symbol(pn_terminus_capabilities(pn_link_source(self.link)), b"shared")
         return 0
+
+    def open_at(self, str address):
+        """Accept a link whose source the peer left to us (dynamic): it has this address."""
+        if self.link == NULL:
+            return
+        self._answer()
+        pn_terminus_set_address(pn_link_source(self.link), address.encode())
+        pn_terminus_set_dynamic(pn_link_source(self.link), True)
+        pn_link_open(self.link)
 
     @property
     def shared(self):

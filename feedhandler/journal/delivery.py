@@ -144,8 +144,32 @@ class Delivery:
                     if content is not None:
                         items.append(Item(number, content))
                     else:
-                        self._spoil(number)
+                        self.spoil(number)
         return items
+
+    def claim(self, limit: int) -> list[tuple[int, Block]]:
+        """As `take`, but nothing is read: ids and their blocks, for who reads them by itself with a
+        `SegmentReader`, and `spoil`s what does not verify."""
+        claimed: list[tuple[int, Block]] = []
+        with self._taking:
+            while len(claimed) < limit:
+                block, numbers = self._claim(limit - len(claimed))
+                if block is None:
+                    break
+                claimed += [(number, block) for number in numbers]
+        return claimed
+
+    def pending_ids(self, after: int, limit: int) -> list[int]:
+        """Up to `limit` undelivered ids above `after`, handed out or not."""
+        found: list[int] = []
+        while len(found) < limit:
+            left = limit - len(found)
+            _, numbers = self._pending(after + 1, left, lambda block, numbers: None)
+            if not numbers:
+                break
+            found += numbers
+            after = numbers[-1]
+        return found
 
     def _claim(self, limit: int) -> tuple[Block | None, list[int]]:
         """The next pending items of one block, in nobody else's hands from now on; no block:
@@ -186,7 +210,7 @@ class Delivery:
             else:
                 return None, []
 
-    def _spoil(self, number: int) -> None:
+    def spoil(self, number: int) -> None:
         """An item's bytes do not verify: nobody gets it."""
         with self._holding(number) as block:
             self.handed.discard(number)
@@ -214,7 +238,7 @@ class Delivery:
                     break
                 after = numbers[-1]
         for number in spoilt:
-            self._spoil(number)
+            self.spoil(number)
         return items
 
     # -- what becomes of items --------------------------------------------------------------

@@ -47,6 +47,8 @@ class PersistentQueue:
         self._asked = False
         self._asked_ns = 0
         self._max_ns = engine.settings.journal_max_us * 1000
+        #: Called in the event loop after each flush, and once the queue has stopped.
+        self.on_settled: Callable[[], None] | None = None
         self._growth: threading.Thread | None = None
         self._writer = threading.Thread(target=self._write, name="journal", daemon=True)
 
@@ -116,6 +118,17 @@ class PersistentQueue:
             self._ask()
             await future
         return range(first, last + 1)
+
+    def put_soon(self, contents: list[bytes]) -> int:
+        """Put items (at least one) without waiting: the first one's id. They are durable once
+        `engine.durable_id` has come that far; `on_settled` tells when to look. Whoever puts this
+        way asks `engine.has_room` first."""
+        engine = self.engine
+        with engine.lock:
+            engine.check()
+            first = engine.add(contents)
+        self._ask()
+        return first
 
     # -- consuming --------------------------------------------------------------------------
 
@@ -197,16 +210,23 @@ class PersistentQueue:
 
     # -- waiting ----------------------------------------------------------------------------
 
-    async def _durably(self, change: Callable[[], Any]) -> Any:
-        """Change something; what came of it, once that is durable."""
+    def change_soon(self, change: Callable[[], Any]) -> tuple[Any, int]:
+        """Change something without waiting: what came of it, and the `engine.durable_marks` with
+        which it is durable; `on_settled` tells when to look."""
         self.engine.check()
         with self._telling():
             result = change()
         marks, done = self.engine.marks_now()
         if not done:
+            self._ask()
+        return result, marks
+
+    async def _durably(self, change: Callable[[], Any]) -> Any:
+        """Change something; what came of it, once that is durable."""
+        result, marks = self.change_soon(change)
+        if self.engine.durable_marks < marks:
             future = self._loop.create_future()
             self._marked.append((marks, future))
-            self._ask()
             await future
         return result
 
@@ -270,6 +290,8 @@ class PersistentQueue:
         self._wake(self._consumers)
         if engine.has_room or error is not None:
             self._wake(self._room)
+        if self.on_settled is not None:
+            self.on_settled()
 
     async def _watch_days(self) -> None:
         while self.engine.day_ns:

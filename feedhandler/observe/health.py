@@ -35,6 +35,7 @@ class Facts(Struct, kw_only=True):
     closed: list[int] = []
     servers: dict[str, bool] = {}
     recording_stopped: str = ""  #: why
+    queues_stopped: dict[str, str] = {}  #: why, by name
 
 
 def not_live(facts: Facts) -> list[str]:
@@ -95,6 +96,12 @@ def _servers(facts: Facts, _settings: HealthConfig) -> list[str]:
     )
 
 
+def _queues(facts: Facts, _settings: HealthConfig) -> list[str]:
+    return _shortened(
+        [f"queue {name} has stopped: {why}" for name, why in facts.queues_stopped.items()]
+    )
+
+
 def _recorder(facts: Facts, _settings: HealthConfig) -> list[str]:
     return [f"recording stopped: {facts.recording_stopped}"] if facts.recording_stopped else []
 
@@ -111,5 +118,6 @@ _REASONS = {
     "joined": _joined,
     "complete": _complete,
     "servers": _servers,
+    "queues": _queues,
     "recorder": _recorder,
 }

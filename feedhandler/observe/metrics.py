@@ -120,6 +120,7 @@ SCOPES: dict[str, Scope] = {
         _scope("node", (), counters.NodeCounter),
         _scope("subscription", ("peer", "address"), counters.SubscriptionCounter),
         _scope("destination", ("destination",), counters.DestinationCounter),
+        _scope("queue", ("queue",), counters.QueueCounter),
         _scope("recorder_series", ("series",), counters.RecorderCounter),
         _scope("recorder", (), None),
         _scope("control", (), control.COUNTS),

@@ -17,6 +17,7 @@ from feedhandler.counters import (
     DestinationCounter,
     LineCounter,
     NodeCounter,
+    QueueCounter,
     as_dict,
 )
 from feedhandler.ingest.states import State as ArbitrationState
@@ -31,6 +32,7 @@ _ARBITRATIONS = tuple(each.name for each in ArbitrationState)
 _CONNECTIONS = tuple(each.value for each in PublisherState)
 _RECOVERIES = tuple(each.name for each in RecoveryState)
 
+_QUEUE_VALUES = {each.name.lower() for each in QueueCounter} | {*GAUGES["queue"]}
 _DESTINATION_VALUES = {each.name.lower() for each in DestinationCounter} | {*GAUGES["destination"]}
 
 
@@ -41,6 +43,9 @@ def readings(gateway: "Gateway") -> Iterator[AnyReading]:
         yield from _channel(gateway, place)
     yield from _recovery(gateway)
     yield from _node(gateway)
+    for told in gateway.queues.snapshot():
+        values = {key: value for key, value in told.items() if key in _QUEUE_VALUES}
+        yield Reading("queue", {**values, "up": told["state"] == "open"}, (told["name"],))
     yield from _process(gateway)
 
 

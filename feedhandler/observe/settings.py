@@ -12,6 +12,7 @@ CONDITIONS: dict[str, str] = {
     "joined": "no channel has waited for its first packet longer than joining_max_ms",
     "complete": "no channel is STALE or SILENT, or closed until its first snapshot",
     "servers": "there is a connection to every [[server]]",
+    "queues": "no durable queue has stopped",
     "recorder": "recording, where it is configured, has not stopped by itself",
 }
 

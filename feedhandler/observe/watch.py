@@ -164,6 +164,7 @@ class Watch:
             quality={each.service: each.state.value for each in gateway.qualities},
             closed=[each.service for each in gateway.streams if each.closed],
             servers=self._servers(),
+            queues_stopped={q.name: q.fault for q in gateway.queues.all.values() if q.fault},
             recording_stopped=recorder.reason if recorder.state == "stopped" else "",
         )
 

@@ -23,12 +23,14 @@ from feedhandler.amqp_settings import (
 )
 from feedhandler.config_text import toml_value
 from feedhandler.counters import (
+    GAUGES,
     HIGH_WATER,
     ChannelCounter,
     Counter,
     DestinationCounter,
     LineCounter,
     NodeCounter,
+    QueueCounter,
     RecorderCounter,
 )
 from feedhandler.observe import settings as observe
@@ -36,6 +38,7 @@ from feedhandler.ops.markdown import table
 from feedhandler.ops.reference_metrics import metrics
 from feedhandler.ops.reference_recovery import recovery
 from feedhandler.publish_settings import MAX_DESTINATIONS, PublishConfig
+from feedhandler.queue_settings import MAX_QUEUES, DurableQueueConfig
 from feedhandler.recovery import desk, runner
 from feedhandler.retrans import client, refresh
 from feedhandler.retrans import recovery as channel_recovery
@@ -62,6 +65,7 @@ _SNAPSHOT = {
         "recovery": "what recovery did for all channels",
         "node": "the AMQP node",
         "destinations": "one object a `[[publish]]` table, in the configuration's order",
+        "queues": "one object a `[[queue]]` table, in the configuration's order",
         "recorder": "what is recorded; only where `[record] dir` is set",
     },
     "Each of `channels`": {
@@ -113,6 +117,13 @@ _SNAPSHOT = {
         "confirm_ns": "from a message's first being sent to its being confirmed: percentiles "
         "(p50, p90, p99) since the start, and max",
     },
+    "Each of `queues`, beside its counters": {
+        "name": "its name",
+        "state": "`open` or `stopped`",
+        "reason": "why it has stopped; empty while it is open",
+        **{key: meaning for key, meaning in GAUGES["queue"].items() if key != "up"},
+        "durability": "`durable` or `fast`",
+    },
     "`recorder`": {
         "state": "`ready`, `recording`, `stopped` (by itself, at a bound or a failure), or `ended` "
         "with the gateway",
@@ -134,6 +145,7 @@ _SCOPES: list[tuple[str, str, type[Counter]]] = [
         "One broker that is published to, see [publishing.md](publishing.md).",
         DestinationCounter,
     ),
+    ("Queue", "One durable queue of the node, see [queues.md](queues.md).", QueueCounter),
     ("Recorder", "One series of recordings, see [recording.md](recording.md).", RecorderCounter),
 ]
 
@@ -218,6 +230,12 @@ _TABLES: list[tuple[str, str, type[Struct]]] = [
         "A broker that the gateway publishes to, see [publishing.md](publishing.md). "
         f"{MAX_DESTINATIONS} of them at most.",
         PublishConfig,
+    ),
+    (
+        "[[queue]]",
+        "A durable queue of the embedded node, see [queues.md](queues.md). "
+        f"{MAX_QUEUES} of them at most.",
+        DurableQueueConfig,
     ),
     (
         "[[server]]",

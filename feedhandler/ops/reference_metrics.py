@@ -27,6 +27,7 @@ _TITLES = {
     "subscription": "the links of one client host with one source address, those that have ended "
     "included",
     "destination": "one broker that is published to, by the name of its `[[publish]]` table",
+    "queue": "one durable queue of the node, by the name of its `[[queue]]` table",
     "recorder_series": "one series of recordings",
     "recorder": "the recorder",
     "control": "the control socket",

@@ -48,7 +48,23 @@ _DESTINATION_COUNTERS = (
     "dropped",
     "failures",
 )
+#: The state of a durable queue with which all is well; its columns.
+OPEN = "open"
+_QUEUE_COUNTERS = (
+    "depth",
+    "in_hand",
+    "put",
+    "delivered",
+    "returned",
+    "cancelled",
+    "dead",
+    "expired",
+    "refused",
+    "consumers",
+)
 _STYLES = {
+    "open": "green",
+    "stopped": "bold red",
     "OK": "green",
     "UP": "green",
     "WAITING": "bold red",
@@ -113,8 +129,8 @@ def endpoint_of(gateway: str | None) -> str:
 
 
 def verdict(snapshot: Mapping[str, Any]) -> int:
-    """`FOUND` where a channel is stale, silent or closed, a broker is not published to, or
-    recording stopped; else `OK`.
+    """`FOUND` where a channel is stale, silent or closed, a broker is not published to, a durable
+    queue or recording stopped; else `OK`.
 
     What is being recovered, and a channel that waits for its first packet, is in order. A closed
     one has packets that no subscriber gets before the snapshot comes.
@@ -124,6 +140,8 @@ def verdict(snapshot: Mapping[str, Any]) -> int:
         if {channel.get("quality"), recovery.get("state")} & UNWELL or recovery.get("closed"):
             return ExitCode.FOUND
     if any(each.get("state") != PUBLISHING for each in snapshot.get("destinations", ())):
+        return ExitCode.FOUND
+    if any(each.get("state") != OPEN for each in snapshot.get("queues", ())):
         return ExitCode.FOUND
     if snapshot.get("recorder", {}).get("state") == RECORDER_UNWELL:
         return ExitCode.FOUND
@@ -162,6 +180,8 @@ def render(snapshot: Mapping[str, Any]) -> RenderableType:
     ]
     if destinations := snapshot.get("destinations", []):
         parts += ["", destination_table(destinations)]
+    if queues := snapshot.get("queues", []):
+        parts += ["", queue_table(queues)]
     if told := list(_counter_lines(snapshot)):
         parts += ["", *(Text(line) for line in told)]
     return Group(*parts)
@@ -238,6 +258,23 @@ def destination_table(destinations: Iterable[Mapping[str, Any]]) -> Table:
             str(each.get("broker") or each.get("to", "?")),
             *(_number(each.get(key)) for key in _DESTINATION_COUNTERS),
             *(_milliseconds(confirm.get(key)) for key in ("p50", "p99")),
+            str(each.get("reason", "")),
+        )
+    return made
+
+
+def queue_table(queues: Iterable[Mapping[str, Any]]) -> Table:
+    """A row a durable queue: whether it is open, what is in it, what became of the rest."""
+    made = _table(
+        ("queue", "state"), (*(name.replace("_", " ") for name in _QUEUE_COUNTERS), "blocks")
+    )
+    made.add_column("why not", overflow="fold")
+    for each in queues:
+        made.add_row(
+            str(each.get("name", "?")),
+            _state(each.get("state")),
+            *(_number(each.get(key)) for key in _QUEUE_COUNTERS),
+            f"{_number(each.get('blocks'))} of {_number(each.get('blocks_max'))}",
             str(each.get("reason", "")),
         )
     return made

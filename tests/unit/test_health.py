@@ -49,6 +49,10 @@ BROKEN = {
     ),
     "complete": (Facts(quality={101: "OK", 104: "STALE"}), "service 104: STALE"),
     "servers": (Facts(servers={"rts": True, "rfs": False}), "server rfs: no connection"),
+    "queues": (
+        Facts(queues_stopped={"orders": "its disk failed"}),
+        "queue orders has stopped: its disk failed",
+    ),
     "recorder": (Facts(recording_stopped="disk full"), "recording stopped: disk full"),
 }
 

@@ -72,6 +72,7 @@ ENUMERATIONS = {
     "line": counters.LineCounter,
     "channel": counters.ChannelCounter,
     "node": counters.NodeCounter,
+    "queue": counters.QueueCounter,
     "recorder_series": counters.RecorderCounter,
     "subscription": counters.SubscriptionCounter,
     "destination": counters.DestinationCounter,

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy
 
 from feedhandler.amqp import proton
+from feedhandler.amqp.durable.links import Answers
+from feedhandler.amqp.durable.queues import AnyLink
 from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.policies import DETACH
 from feedhandler.amqp.queueing.backlog import Backlog
@@ -66,6 +68,7 @@ class NodeConnection(Peer):
         self.sock = sock
         self.peer = peer
         self.outlets: dict[proton.Link, Any] = {}
+        self.queue_links: dict[proton.Link, AnyLink] = {}
         self.members: list[Member] = []
         self.parted = False
         self.orderly = False
@@ -86,6 +89,7 @@ class NodeConnection(Peer):
             sessions_max=limits.sessions_per_connection,
             unsettled_max=limits.unsettled_per_link,
         )
+        self.engine.kind_of = node.kind_of
         node.loop.add_reader(sock.fileno(), self.on_readable)
 
     # -- from the event loop ----------------------------------------------------------------
@@ -120,6 +124,8 @@ class NodeConnection(Peer):
                 self._handle(kind, link)
             for member in self.members:
                 member.settle()
+            for queue_link in list(self.queue_links.values()):
+                queue_link.work()
             if self.overruns:
                 self._detach_overruns()
             if self.gone:
@@ -146,8 +152,11 @@ class NodeConnection(Peer):
 
     def _drain(self) -> bool:
         """Let waiting messages into the engine; whether any went."""
+        for queue_link in list(self.queue_links.values()):
+            if queue_link.blocked:
+                queue_link.flow()
         if not self.backlog:
-            return False
+            return self.dirty
         for outlet in self.outlets.values():
             if outlet.behind:
                 self._drain_link(outlet)
@@ -237,6 +246,8 @@ class NodeConnection(Peer):
 
     def _handle(self, kind: int, link: Any) -> None:
         if kind == proton.LINK_FLOW:
+            if link in self.queue_links:
+                self.queue_links[link].flow()
             outlet = self.outlets.get(link)
             if outlet is not None:
                 self._drain_link(outlet, asked=True)
@@ -259,6 +270,9 @@ class NodeConnection(Peer):
 
     def _attach(self, link: Any) -> None:
         """A client wants to receive: read the address, join the fan-out, tell the quality."""
+        if self.node.queues.concerns(link):
+            self._attach_to_queue(link)
+            return
         try:
             subscription = self._asked_for(link)
         except AddressError as refusal:
@@ -277,6 +291,33 @@ class NodeConnection(Peer):
             self.node.send_snapshots(outlet, concerned + afresh)
         if outlet.catching:
             self.node.catch_up_soon()
+
+    def _attach_to_queue(self, link: Any) -> None:
+        """A client wants to put messages into a durable queue, to get them, or to manage it."""
+        node = self.node
+        try:
+            self._check_limits(link, f"{link.source_address}{link.target_address}")
+            assert self.user is not None
+            made = node.queues.attach(self, link, self.user, self._forget, self._answers)
+        except AddressError as refusal:
+            self._refuse(link, refusal)
+            return
+        self.queue_links[link] = made
+        node.links += 1
+        node.counts[NodeCounter.LINKS_OPENED] += 1
+        made.flow()
+
+    def _answers(self, address: str) -> Answers | None:
+        """The link of this connection that has this address for answers."""
+        for each in self.queue_links.values():
+            if isinstance(each, Answers) and each.address == address:
+                return each
+        return None
+
+    def _forget(self, link: Any) -> None:
+        """A queue's link is over."""
+        if self.queue_links.pop(link, None) is not None:
+            self.node.links -= 1
 
     def _share(self, link: Any, subscription: Subscription) -> None:
         """A client wants to have a part of what a group of links receives."""
@@ -318,15 +359,7 @@ class NodeConnection(Peer):
             raise AddressError("this node takes no messages", "amqp:not-allowed")
         if link.dynamic:
             raise AddressError("this node makes no addresses of its own", "amqp:not-implemented")
-        links_max = node.gate.limits.links_per_connection
-        if node.links >= node.settings.max_links or 0 < links_max <= self._links():
-            raise AddressError("too many links", LIMIT)
-        if not self._attaches.take(time.monotonic_ns()):
-            raise AddressError("links are asked for too quickly", LIMIT)
-        frame_bytes = self.engine.remote_max_frame_bytes
-        if frame_bytes and len(f"{link.name}{link.source_address}") + ANSWER_BYTES > frame_bytes:
-            # The answer repeats both, and an attach cannot be sent in parts.
-            raise AddressError(f"frames of {frame_bytes} bytes have no room for the address")
+        self._check_limits(link, link.source_address)
         asked = parse_address(
             link.source_address, node.message_type, node.snapshots, node.history, node.policies
         )
@@ -335,9 +368,22 @@ class NodeConnection(Peer):
         node.counts[NodeCounter.LINKS_NARROWED] += narrowed
         return subscription
 
+    def _check_limits(self, link: Any, addresses: str) -> None:
+        """Raises AddressError where there may not be one more link, or it cannot be answered."""
+        node = self.node
+        links_max = node.gate.limits.links_per_connection
+        if node.links >= node.settings.max_links or 0 < links_max <= self._links():
+            raise AddressError("too many links", LIMIT)
+        if not self._attaches.take(time.monotonic_ns()):
+            raise AddressError("links are asked for too quickly", LIMIT)
+        frame_bytes = self.engine.remote_max_frame_bytes
+        if frame_bytes and len(f"{link.name}{addresses}") + ANSWER_BYTES > frame_bytes:
+            # The answer repeats both, and an attach cannot be sent in parts.
+            raise AddressError(f"frames of {frame_bytes} bytes have no room for the address")
+
     def _links(self) -> int:
         """Links that this connection has now."""
-        return len(self.outlets)
+        return len(self.outlets) + len(self.queue_links)
 
     def _refuse(self, link: Any, refusal: AddressError) -> None:
         """Close a link that is not to be, with the reason."""
@@ -346,7 +392,8 @@ class NodeConnection(Peer):
             self.node.counts[REFUSALS[refusal.condition]] += 1
         link.refuse(refusal.condition, refusal.message)
         if self.node.observer is not None:
-            address = "" if isinstance(link, proton.ReceiverLink) else link.source_address
+            taking = isinstance(link, proton.ReceiverLink | proton.IntakeLink)
+            address = link.target_address if taking else link.source_address
             self.node.observer.refused(self.peer, address, refusal.condition, refusal.message)
 
     def _join(self, link: Any, subscription: Subscription, resumed: list[Stream]) -> Outlet:
@@ -378,6 +425,11 @@ class NodeConnection(Peer):
         return concerned
 
     def _detach(self, link: proton.Link) -> None:
+        queue_link = self.queue_links.get(link)
+        if queue_link is not None:
+            self._forget(link)
+            queue_link.leave()
+            return
         outlet = self.outlets.pop(link, None)
         if outlet is not None:
             add_outlet(self.node.counts, outlet)
@@ -466,7 +518,7 @@ class NodeConnection(Peer):
 
     def _part(self) -> None:
         """The links leave the fan-out; a client that never said goodbye counts as failed."""
-        for link in list(self.outlets):
+        for link in [*self.outlets, *self.queue_links]:
             self._detach(link)
         if not self.parted and not self.orderly:
             self.node.counts[NodeCounter.CONNECTIONS_FAILED] += 1

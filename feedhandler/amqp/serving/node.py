@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from feedhandler.amqp.durable.queues import DurableQueues, kind_of
 from feedhandler.amqp.fanout import Fanout
 from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.policies import CONFLATE, DETACH, LINK_POLICIES, POLICIES
@@ -111,6 +112,9 @@ class Node:
         self.counts = counter_array(NodeCounter, 1)[0]
         self.connections: set[NodeConnection] = set()
         self.links = 0
+        #: Durable queues; without any, addresses of queues are refused as not found.
+        self.queues = DurableQueues((), self.flush)
+        self.kind_of = kind_of
         self.resumption = Resumption(fanout, qualities, self.send_snapshots)
         self.groups = Groups()
         self._catching_up = False
@@ -256,10 +260,11 @@ class Node:
         if not self._listeners:
             return
         self._close_listeners()
+        self.queues.stop_taking()
         deadline = self.loop.time() + seconds
         for connection in list(self.connections):
             connection.work()
-        while any(c.waiting() for c in self.connections) and self.loop.time() < deadline:
+        while self._waiting() and self.loop.time() < deadline:
             await asyncio.sleep(0.005)
         self._idle = asyncio.Event()
         for connection in list(self.connections):
@@ -274,6 +279,10 @@ class Node:
         for task in list(self._tasks):
             task.cancel()
         self.gate.close()
+
+    def _waiting(self) -> bool:
+        """Whether anything is still on its way to a client, or to a queue's disk."""
+        return self.queues.busy or any(each.waiting() for each in self.connections)
 
     def counters(self) -> dict[str, int]:
         """Every `NodeCounter` by name, links that are gone included."""

@@ -108,6 +108,18 @@ class Entitlement:
         return len(rest) == 1 and rest[0] not in ("*", "#") and self.allows(feed, service, rest[0])
 
 
+@dataclass(frozen=True, slots=True)
+class QueueRights:
+    """Durable queues by name, `*` for every one: which ones messages may be put into, got from, and
+    cancelled in."""
+
+    put: frozenset[str] = frozenset()
+    get: frozenset[str] = frozenset()
+    cancel: frozenset[str] = frozenset()
+
+
+#: Every queue: who is not limited.
+EVERY_QUEUE = QueueRights(*3 * (frozenset("*"),))
 #: Everything: who is not limited.
 EVERYTHING = Entitlement((("*", "*"),))
 
@@ -156,6 +168,7 @@ class User:
     password: str = field(default="", repr=False)
     certificate: str = ""
     connections_max: int = 0
+    queues: QueueRights = EVERY_QUEUE
 
     def allows(self, feed: str, service: str, symbol: str) -> bool:
         """Whether messages of this symbol are the user's."""

@@ -1,0 +1,1 @@
+"""Durable queues of the embedded node: `queue.<name>` addresses over the persistent queue."""

@@ -1,0 +1,362 @@
+"""The links of durable queues on one connection: producers, consumers, management, answers.
+
+What it is for: each stands between one of the engine's links and a queue. `work` is called in the
+connection's turns, after the engine's events: it takes in what the client has sent or said. `flow`:
+the client has given credit, or wants it drained. `blocked`: something could go out once the socket
+has taken what is before it. `leave`: the link is over.
+
+What it promises: a producer never has more messages on their way than its queue's `credit`; what it
+sends is accepted once durable, or rejected with a reason; of a consumer that goes away everything
+that was not settled goes to another one.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from feedhandler.amqp import proton
+from feedhandler.amqp.durable.management import Desk
+from feedhandler.amqp.durable.queue import DurableQueue
+from feedhandler.amqp.durable.sections import (
+    SectionError,
+    head_of,
+    look,
+    read_request,
+    write_reply,
+)
+from feedhandler.amqp.outlet import Peer
+from feedhandler.counters import QueueCounter
+
+#: Management requests that one link may have on their way.
+REQUESTS_MAX = 64
+#: Answers that may wait for one link's credit; what is beyond is dropped, as to who is gone.
+ANSWERS_MAX = 1024
+#: A producer's messages are about as large as the last so many.
+MEAN_OF = 8
+#: A management request is no larger.
+REQUEST_BYTES_MAX = 16 << 10
+TOO_LARGE = "amqp:link:message-size-exceeded"
+LIMIT = "amqp:resource-limit-exceeded"
+UNDECODABLE = "amqp:decode-error"
+
+Forget = Callable[[Any], None]
+
+
+class _Link:
+    """What they have in common; `forget` has the connection know the link no more."""
+
+    blocked = False
+
+    def __init__(self, peer: Peer, link: Any, forget: Forget) -> None:
+        self.peer = peer
+        self.link = link
+        self._forget = forget
+        self.over = False
+
+    def end(self, condition: str, reason: str) -> None:
+        """Detach the client, with the reason."""
+        if not self.over:
+            self._forget(self.link)
+            self.leave()
+            self.link.close(condition, reason)
+            self.peer.stir()
+
+    def work(self) -> None:
+        """Take in what the client has sent or said."""
+
+    def flow(self) -> None:
+        """The client has given credit, or drains it."""
+
+    def leave(self) -> None:
+        """The link is over."""
+        self.over = True
+
+
+class Producer(_Link):
+    """A link that puts messages into `queue`."""
+
+    def __init__(self, peer: Peer, link: Any, forget: Forget, queue: DurableQueue) -> None:
+        super().__init__(peer, link, forget)
+        self._queue = queue
+        self._credit = self._held = 0
+        self._mean_bytes = 0.0
+        link.open_for(queue.message_bytes_max)
+        queue.links[self] = None
+        queue.producers += 1
+        self._grant()
+
+    def work(self) -> None:
+        link: proton.IntakeLink = self.link
+        if not link.arrived and not link.aborted:
+            return
+        self._credit -= len(link.arrived) + link.aborted
+        for number, data, _ in link.arrived:
+            self._take(number, data)
+        link.clear()
+        self._queue.push()
+        self._grant()
+
+    def _take(self, number: int, data: bytes | None) -> None:
+        """Offer one message to the queue, or reject it."""
+        queue = self._queue
+        if data is None:
+            reason = f"queue {queue.name} takes messages of {queue.message_bytes_max} bytes at most"
+            self._reject(number, TOO_LARGE, reason)
+            return
+        if queue.overfull:
+            queue.counts[QueueCounter.FULL] += 1
+            self._reject(number, LIMIT, f"queue {queue.name} is full")
+            return
+        try:
+            found = look(data)
+        except SectionError as error:
+            self._reject(number, UNDECODABLE, f"no AMQP message: {error}")
+            return
+        self._held += 1
+        self._mean_bytes += (len(data) - self._mean_bytes) / MEAN_OF
+        queue.offer(self, number, data, found.message_id)
+
+    def _reject(self, number: int, condition: str, reason: str) -> None:
+        self._queue.counts[QueueCounter.REFUSED] += 1
+        self.link.give_back(number, proton.REJECTED, condition, reason)
+
+    def _grant(self) -> None:
+        """Let the client send more, as long as the queue has room."""
+        window = self._queue.window(self._mean_bytes)
+        more = window - self._credit - self._held
+        if more <= window // 4 and self._credit:
+            return
+        if not self._queue.takes_more:
+            self._queue.starve(self)
+        elif more > 0:
+            self.link.flow(more)
+            self._credit += more
+
+    def accepted(self, number: int) -> None:
+        """A message is durable."""
+        self._held -= 1
+        self.link.accept(number)
+
+    def settled(self) -> None:
+        """That was all for now; or there is room again."""
+        if not self.over:
+            self._grant()
+            self.peer.stir()
+
+    def leave(self) -> None:
+        super().leave()
+        self._queue.links.pop(self, None)
+        self._queue.producers -= 1
+
+
+class Consumer(_Link):
+    """A link that gets messages of `queue`; `unsettled` are those it has."""
+
+    def __init__(self, peer: Peer, link: Any, forget: Forget, queue: DurableQueue) -> None:
+        super().__init__(peer, link, forget)
+        self._queue = queue
+        self.unsettled: dict[int, None] = {}
+        self._draining = False
+        link.open()
+        link.wants_flow = True
+        queue.links[self] = None
+        queue.join(self)
+
+    # -- as the dispatch sees it ------------------------------------------------------------
+
+    def ready(self) -> bool:
+        """Whether one more may be sent now; where not, flow or the socket will tell."""
+        link: proton.HandoutLink = self.link
+        if link.ready():
+            return True
+        self.blocked = link.credit() > 0
+        link.wants_flow = True
+        return False
+
+    def wants(self) -> int:
+        """Its credit, as far as more can be sent to it now."""
+        link: proton.HandoutLink = self.link
+        return link.credit() if self.ready() else 0
+
+    def hand_out(self, number: int, content: bytes, first: bool, failures: int) -> None:
+        """Send a message."""
+        link: proton.HandoutLink = self.link
+        try:
+            found = look(content)
+            head, skip = head_of(found, first, failures), found.passed_on
+        except SectionError:
+            # Put by other means than AMQP: it travels as data.
+            head, skip = head_of_bytes(content, first, failures), 0
+        link.hand_out(number, head, content, skip)
+        if link.settled:
+            self._queue.deliver(self, [number])
+        else:
+            self.unsettled[number] = None
+        self.peer.stir()
+
+    # -- as the connection sees it ----------------------------------------------------------
+
+    def work(self) -> None:
+        link: proton.HandoutLink = self.link
+        if not link.told:
+            return
+        told = link.told.copy()
+        link.told.clear()
+        accepted: list[int] = []
+        released: list[int] = []
+        failed: list[int] = []
+        refused: list[int] = []
+        for number, outcome, is_failure in told:
+            if number not in self.unsettled:
+                continue
+            del self.unsettled[number]
+            if outcome == proton.ACCEPTED:
+                accepted.append(number)
+            elif outcome in (proton.REJECTED, proton.UNDELIVERABLE):
+                refused.append(number)
+            else:
+                (failed if is_failure or outcome == proton.UNTOLD else released).append(number)
+        queue = self._queue
+        if queue.fault:
+            return
+        if accepted:
+            queue.deliver(self, accepted)
+        if refused:
+            queue.bury(self, refused, "was rejected by its consumer")
+        for numbers, is_failure in ((released, False), (failed, True)):
+            if numbers:
+                self.finished(numbers)
+                queue.give_back(numbers, failed=is_failure)
+        queue.serve()
+
+    def finished(self, numbers: Iterable[int]) -> None:
+        """What became of these is recorded."""
+        for number in numbers:
+            self.link.finish(number)
+        self.peer.stir()
+
+    def flow(self) -> None:
+        link: proton.HandoutLink = self.link
+        self.work()  # what came back goes out before what is newer
+        link.wants_flow = self.blocked = False
+        self._draining = True
+        self._queue.serve()
+        self.settle_drain()
+
+    def settle_drain(self) -> None:
+        """Unused credit goes back where the client drains it, once nothing can be handed out."""
+        if self._draining and (self._queue.idle or self.link.credit() == 0):
+            self._draining = False
+            self.link.drained(asked=True)
+            self.peer.stir()
+
+    def leave(self) -> None:
+        super().leave()
+        self._queue.links.pop(self, None)
+        numbers, self.unsettled = list(self.unsettled), {}
+        self._queue.leave(self, numbers)
+
+
+def head_of_bytes(content: bytes, first: bool, failures: int) -> bytes:
+    """Header and the beginning of a data section for bytes that are no AMQP message."""
+    head = head_of(look(b"\x00\x53\x70\x45"), first, failures)
+    return head + b"\x00\x53\x75\xb0" + len(content).to_bytes(4, "big")
+
+
+class Answers(_Link):
+    """A link that answers to management requests go out on; `address` is their reply-to."""
+
+    def __init__(self, peer: Peer, link: Any, forget: Forget, address: str) -> None:
+        super().__init__(peer, link, forget)
+        self.address = address
+        self._waiting: deque[bytes] = deque()
+        self.dropped = 0
+        link.wants_flow = True
+        if link.dynamic:
+            link.open_at(address)
+        else:
+            link.open()
+
+    def send(self, data: bytes) -> None:
+        """Send an answer, or let it wait for credit."""
+        if self.over:
+            return
+        if len(self._waiting) >= ANSWERS_MAX:
+            self.dropped += 1
+            return
+        self._waiting.append(data)
+        self.flow()
+
+    def flow(self) -> None:
+        link: proton.SenderLink = self.link
+        while self._waiting and link.ready():
+            data = self._waiting.popleft()
+            link.send(data, 0, len(data))
+        self.blocked = bool(self._waiting) and link.credit() > 0
+        link.wants_flow = True
+        if not self._waiting:
+            link.drained(asked=True)
+        self.peer.stir()
+
+
+class Requests(_Link):
+    """A link that management requests come in on. `answers` finds a link by its reply-to."""
+
+    def __init__(
+        self,
+        peer: Peer,
+        link: Any,
+        forget: Forget,
+        desk: Desk,
+        answers: Callable[[str], Answers | None],
+    ) -> None:
+        super().__init__(peer, link, forget)
+        self._desk = desk
+        self._answers = answers
+        self._open = 0
+        link.open_for(REQUEST_BYTES_MAX)
+        desk.queue.links[self] = None
+        link.flow(REQUESTS_MAX)
+
+    def work(self) -> None:
+        link: proton.IntakeLink = self.link
+        if not link.arrived and not link.aborted:
+            return
+        arrived = link.arrived.copy()
+        if link.aborted:
+            link.flow(link.aborted)
+        link.clear()
+        for number, data, _ in arrived:
+            self._take(number, data)
+
+    def _take(self, number: int, data: bytes | None) -> None:
+        """Do what is asked, and have the answer sent."""
+        link: proton.IntakeLink = self.link
+        try:
+            if data is None:
+                raise SectionError(f"more than {REQUEST_BYTES_MAX} bytes")
+            request = read_request(data)
+        except SectionError as error:
+            link.give_back(number, proton.REJECTED, UNDECODABLE, f"no request: {error}")
+            link.flow(1)
+            return
+        answers = self._answers(request.reply_to) if request.reply_to else None
+        if request.reply_to and answers is None:
+            reason = "reply-to is the address of no receiver on this connection"
+            link.give_back(number, proton.REJECTED, "amqp:precondition-failed", reason)
+            link.flow(1)
+            return
+        link.accept(number)
+
+        def reply(arguments: dict[str, Any], body: Any) -> None:
+            if answers is not None:
+                answers.send(write_reply(request, arguments, body))
+            if not self.over:
+                link.flow(1)
+                self.peer.stir()
+
+        self._desk.do(request.arguments, reply)
+
+    def leave(self) -> None:
+        super().leave()
+        self._desk.queue.links.pop(self, None)

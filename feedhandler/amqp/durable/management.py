@@ -1,0 +1,128 @@
+"""What may be asked of a queue by management messages: cancel, cancel-all, find, stat.
+
+What it is for: `Desk.do` takes the application-properties of a request and calls `reply` with those
+of the answer, and its body, once the answer holds: `cancelled` is said when that is durable. What
+is asked wrongly is answered too, with a status code that says so.
+
+    operation    arguments                                    answer
+    cancel       message-id, or id (the queue's number);      cancelled, delivered, delivering,
+                 wait: no `delivering`, but what came of it   expired, damaged, unknown
+    cancel-all                                                cancelled and delivering: how many
+    find         message-id, or id                            pending, delivered, ..., unknown
+    stat                                                      figures of the queue
+
+What it leaves to others: messages on the wire (`sections`), links (`links`).
+"""
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from feedhandler.amqp.durable.queue import DurableQueue
+from feedhandler.amqp.durable.sections import id_bytes
+from feedhandler.counters import QueueCounter
+
+Reply = Callable[[dict[str, Any], Any], None]
+
+#: Status codes by answer: 200 it was done; 409 too late; 410 it is gone; 404 nobody knows it.
+CODES = {
+    "cancelled": 200,
+    "delivered": 409,
+    "delivering": 409,
+    "expired": 410,
+    "damaged": 410,
+    "unknown": 404,
+    "stopped": 503,
+}
+#: Of several messages with one message-id the answer that comes first here is told.
+_WORST = ("stopped", "delivered", "delivering", "damaged", "expired", "cancelled", "unknown")
+
+
+class Desk:
+    """Does what is asked of `queue`. `may_cancel`: the client may cancel and find, not only ask for
+    figures."""
+
+    def __init__(self, queue: DurableQueue, may_cancel: bool) -> None:
+        self.queue = queue
+        self._may_cancel = may_cancel
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def do(self, arguments: dict[str, Any], reply: Reply) -> None:
+        """Do it; `reply` is called once, now or later."""
+        queue = self.queue
+        queue.counts[QueueCounter.REQUESTS] += 1
+        operation = arguments.get("operation")
+        if queue.fault:
+            reply(_status(503, "stopped", f"queue {queue.name} has stopped: {queue.fault}"), None)
+        elif operation == "stat":
+            reply(_status(200, "stat", "OK"), queue.snapshot())
+        elif operation not in ("cancel", "cancel-all", "find"):
+            reason = "operation is none of cancel, cancel-all, find, stat"
+            reply(_status(400, "invalid", reason), None)
+        elif not self._may_cancel:
+            reason = f"not entitled to cancel in queue {queue.name}"
+            reply(_status(403, "unauthorized", reason), None)
+        elif operation == "cancel-all":
+            task = asyncio.get_running_loop().create_task(self._cancel_all(reply))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        else:
+            self._of_some(operation, arguments, reply)
+
+    def _of_some(self, operation: str, arguments: dict[str, Any], reply: Reply) -> None:
+        """Cancel or find: which messages are meant?"""
+        message_id = id_bytes(arguments.get("message-id"))
+        number = arguments.get("id")
+        if message_id:
+            numbers = self.queue.ids.find(message_id)
+        elif isinstance(number, int) and not isinstance(number, bool):
+            numbers = [number]
+        else:
+            reply(_status(400, "invalid", "neither message-id nor id"), None)
+            return
+        if not numbers:
+            reply(_status(404, "unknown", "no message has had this id"), [])
+        elif operation == "find":
+            self._find(numbers, reply)
+        else:
+            self._cancel(numbers, bool(arguments.get("wait")), reply)
+
+    def _find(self, numbers: list[int], reply: Reply) -> None:
+        found = [{"id": number, "status": self.queue.status_of(number)} for number in numbers]
+        word = str(found[-1]["status"])
+        reply(_status(404 if word == "unknown" else 200, word, "OK"), found)
+
+    def _cancel(self, numbers: list[int], wait: bool, reply: Reply) -> None:
+        answers: dict[int, str] = {}
+
+        def hear(number: int, answer: str) -> None:
+            answers[number] = answer
+            if len(answers) == len(numbers):
+                worst = min(answers.values(), key=_WORST.index)
+                body = [{"id": each, "answer": answers[each]} for each in numbers]
+                reply(_status(CODES[worst], worst, _WORDS[worst]), body)
+
+        for number in numbers:
+            self.queue.cancel(number, partial(hear, number), wait)
+
+    async def _cancel_all(self, reply: Reply) -> None:
+        cancelled, delivering = await self.queue.cancel_all()
+        body = {"cancelled": cancelled, "delivering": delivering}
+        reply(_status(200, "cancelled", "OK"), body)
+        self.queue.flush()
+
+
+_WORDS = {
+    "cancelled": "it will never be delivered",
+    "delivered": "too late: it was delivered; cancel it at its destination",
+    "delivering": "too late: a consumer has it; cancelled if it comes back",
+    "expired": "its trading day was over",
+    "damaged": "its bytes were lost",
+    "unknown": "no message has had this id",
+    "stopped": "the queue has stopped",
+}
+
+
+def _status(code: int, answer: str, description: str) -> dict[str, Any]:
+    return {"status-code": code, "status-description": description, "answer": answer}

@@ -1,0 +1,159 @@
+"""Which of a queue's items has which message-id: so that a producer cancels by the id it chose.
+
+What it is for: a message-id is in the item's own bytes, which are durable; this is an index over
+them, made anew from what it lacks whenever the queue is opened. An item is known by its id in the
+queue and by a keyed hash of its message-id (8 bytes; the key is the queue's random number, so that
+nobody can make two that are alike). Items that ended stay known for the day: "already delivered" is
+an answer, "unknown" is not.
+
+The newest entries are a dictionary; full pages of them are sorted arrays, 16 bytes an entry, which
+`full_page` also gives as a record for the file `message-ids`. What the file lacks is in items that
+are still there: a page is written before the blocks of its items can be used anew.
+
+What it promises: at most `ENTRIES_MAX` entries, the oldest page gives way; a record that does not
+verify is passed over. No I/O.
+"""
+
+import struct
+from hashlib import blake2b
+
+import numpy
+from crc32c import crc32c
+
+FILE_NAME = "message-ids"
+#: Entries of a page: sorting one takes the event loop half a millisecond.
+PAGE_ENTRIES = 8192
+#: Entries that are known, with those that ended today: 64 MiB.
+ENTRIES_MAX = 1 << 22
+#: Magic, version, bytes of this, queue, first id covered, last, when, entries, CRC32C of all else.
+RECORD = struct.Struct("<4sHH16sQQQII")
+MAGIC = b"FHQM"
+VERSION = 1
+_WORD = numpy.dtype("<u8")
+ENTRY_BYTES = 2 * _WORD.itemsize
+#: Hashes in order, and the id of each.
+Page = tuple[numpy.ndarray, numpy.ndarray]
+#: One item's, or several items', ids.
+Ids = int | list[int]
+
+
+class MessageIds:
+    """The index of one queue; `queue_id` is its random number."""
+
+    def __init__(self, queue_id: bytes) -> None:
+        self._queue_id = queue_id
+        self._pages: list[Page] = []
+        self._entries = 0
+        self._newest: dict[int, Ids] = {}
+        self._count = 0
+        #: Ids up to this one are in pages, as far as they have message-ids.
+        self.covered = 0
+        self.last = 0
+        self.forgotten = 0
+
+    def __len__(self) -> int:
+        return self._entries + self._count
+
+    def add(self, number: int, message_id: bytes) -> None:
+        """Item `number` (each is above the one before) has this message-id, as of `id_bytes`; b"":
+        none."""
+        self.last = number
+        if not message_id:
+            return
+        key = self._hash(message_id)
+        known = self._newest.get(key)
+        if known is None:
+            self._newest[key] = number
+        elif isinstance(known, list):
+            known.append(number)
+        else:
+            self._newest[key] = [known, number]
+        self._count += 1
+
+    def find(self, message_id: bytes) -> list[int]:
+        """Items with this message-id, oldest first: several where a producer has used it again."""
+        key = self._hash(message_id)
+        found: list[int] = []
+        word = numpy.uint64(key)
+        for hashes, numbers in self._pages:
+            at = int(hashes.searchsorted(word))
+            while at < len(hashes) and hashes[at] == word:
+                found.append(int(numbers[at]))
+                at += 1
+        newest = self._newest.get(key, [])
+        return found + (newest if isinstance(newest, list) else [newest])
+
+    @property
+    def page_due(self) -> bool:
+        """Whether the newest entries fill a page."""
+        return self._count >= PAGE_ENTRIES
+
+    def full_page(self, stamp_ns: int) -> bytes:
+        """Make a page of the newest entries; the record for the file, b"" where there are none."""
+        first, self.covered = self.covered + 1, max(self.covered, self.last)
+        if not self._count:
+            return b""
+        pairs = [
+            (key, number)
+            for key, known in self._newest.items()
+            for number in (known if isinstance(known, list) else (known,))
+        ]
+        hashes = numpy.fromiter((pair[0] for pair in pairs), _WORD, len(pairs))
+        numbers = numpy.fromiter((pair[1] for pair in pairs), _WORD, len(pairs))
+        order = hashes.argsort(kind="stable")
+        page = hashes[order], numbers[order]
+        self._newest.clear()
+        self._count = 0
+        self._keep(page)
+        return self._record(first, self.covered, stamp_ns, page)
+
+    def _keep(self, page: Page) -> None:
+        self._pages.append(page)
+        self._entries += len(page[0])
+        while self._entries > ENTRIES_MAX and len(self._pages) > 1:
+            gone = len(self._pages.pop(0)[0])
+            self._entries -= gone
+            self.forgotten += gone
+
+    # -- the file ---------------------------------------------------------------------------
+
+    def _record(self, first: int, last: int, stamp_ns: int, page: Page) -> bytes:
+        body = page[0].tobytes() + page[1].tobytes()
+        head = RECORD.pack(
+            MAGIC, VERSION, RECORD.size, self._queue_id, first, last, stamp_ns, len(page[0]), 0
+        )[:-4]
+        return head + struct.pack("<I", crc32c(body, crc32c(head))) + body
+
+    def load(self, data: bytes, since_ns: int, end_id: int) -> bytes:
+        """Take in the file's records that are not older than `since_ns`; what the file is to hold
+        now. From the first record on that does not verify, or knows ids from `end_id` on, which
+        nobody has, nothing is believed: their items are to be looked at again."""
+        kept, at = [], 0
+        while (record := self._parse(data, at)) is not None:
+            first, last, stamp_ns, end, page = record
+            if last >= end_id or (self.covered and first > self.covered + 1):
+                break
+            self.covered = max(self.covered, last)
+            if stamp_ns >= since_ns:
+                self._keep(page)
+                kept.append(data[at:end])
+            at = end
+        self.last = self.covered
+        return b"".join(kept)
+
+    def _parse(self, data: bytes, at: int) -> tuple[int, int, int, int, Page] | None:
+        """First id, last, time stamp, end and page of the record at `at`; None where none is."""
+        if at + RECORD.size > len(data):
+            return None
+        magic, version, _, queue, first, last, stamp_ns, count, crc = RECORD.unpack_from(data, at)
+        end = at + RECORD.size + ENTRY_BYTES * count
+        if (magic, version, queue) != (MAGIC, VERSION, self._queue_id) or end > len(data):
+            return None
+        body = data[at + RECORD.size : end]
+        if crc32c(body, crc32c(data[at : at + RECORD.size - 4])) != crc:
+            return None
+        words = numpy.frombuffer(body, _WORD)
+        return first, last, stamp_ns, end, (words[:count], words[count:])
+
+    def _hash(self, message_id: bytes) -> int:
+        return int.from_bytes(blake2b(message_id, digest_size=8, key=self._queue_id).digest())

@@ -1,0 +1,648 @@
+"""One durable queue of the node: producers in, the persistent queue in between, consumers out.
+
+What it is for: what producers send is put into the persistent queue in order, many messages a sync;
+each is accepted once it is durable. Consumers get what is pending, as far as they have credit
+(`dispatch`); what they accept is recorded, what they do not goes to the next one. `cancel` ends a
+message that nobody has.
+
+What it promises: the event loop never waits for the disk: the persistent queue's thread writes, a
+thread of this queue's own reads what is not in memory any more. What waits for the disk is bounded:
+producers get no more credit while the bound is reached. A disk that fails stops the queue: `fault`
+says why, every link of it is closed with the reason, nothing more is accepted, and nobody else is
+harmed.
+
+Links call in from their connections' turns; `flush` has connections written that something was
+added to outside of their own.
+"""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Protocol
+
+from feedhandler.amqp.durable.dispatch import Dispatch, Taker
+from feedhandler.amqp.durable.index import open_index
+from feedhandler.amqp.durable.message_ids import MessageIds
+from feedhandler.codecs.errors import FeedhandlerError
+from feedhandler.counters import QueueCounter, as_dict, counter_array
+from feedhandler.journal import CancelAnswer, PersistentQueue, Status
+from feedhandler.journal.block import Block
+from feedhandler.journal.delivery import SegmentReader
+from feedhandler.journal.settings import item_bytes_max
+from feedhandler.notes import Level, tell
+from feedhandler.queue_settings import DurableQueueConfig
+
+#: Contents that are kept in memory from being put to being handed out: what is taken at once is not
+#: read again.
+RECENT_BYTES_MAX = 4 << 20
+#: Messages that are read, or handed out, before the loop serves anybody else.
+SHARE = 256
+#: Ids that are looked at together where all are to be cancelled.
+CANCELLED_TOGETHER = 1024
+#: Producers' credit goes by the sizes of what they sent before: where these grow all at once, more
+#: may wait than is meant to, but not more than so many times that.
+OVERFULL = 2
+#: What each message costs beside its bytes while it waits.
+ENTRY_BYTES = 100
+
+Told = Callable[[str], None]
+
+
+class Source(Protocol):
+    """Who put a message: hears by its own number that it is durable."""
+
+    def accepted(self, number: int) -> None: ...
+    def settled(self) -> None:
+        """That was all for now."""
+
+
+class Holder(Protocol):
+    """Who has messages in hand: hears that what became of them is recorded."""
+
+    def finished(self, numbers: Iterable[int]) -> None: ...
+
+
+class QueueLink(Protocol):
+    """Any link of a queue's."""
+
+    def end(self, condition: str, reason: str) -> None: ...
+
+
+class DurableQueue:
+    """See the module. `options` go to the persistent queue (a disk for tests)."""
+
+    def __init__(
+        self, config: DurableQueueConfig, flush: Callable[[], None], **options: Any
+    ) -> None:
+        self.config = config
+        self.name = config.name
+        self.message_bytes_max = config.message_bytes_max
+        self.counts = counter_array(QueueCounter, 1)[0]
+        self.fault = "it is not open"
+        self.links: dict[QueueLink, None] = {}
+        self.producers = 0
+        self.closing = False
+        #: Where dead messages go.
+        self.dead: DurableQueue | None = None
+        self.flush = flush
+        self._options = options
+        self._ending = contextlib.AsyncExitStack()
+        self._threads = ThreadPoolExecutor(1, f"queue {config.name}")
+        self._waiting: list[tuple[Source, int, bytes, bytes]] = []
+        self._waiting_bytes = 0
+        self._flying: deque[tuple[int, int, list[tuple[Source, int, bytes]]]] = deque()
+        self._starved: dict[Source, None] = {}
+        self._recent: dict[int, bytes] = {}
+        self._recent_bytes = 0
+        self._recording: deque[tuple[int, Callable[[], None]]] = deque()
+        self._fates: dict[int, list[Told]] = {}
+        self._reading: set[int] = set()
+        self._reread = self._serving = False
+        self._after_reading: list[Callable[[], None]] = []
+        self._more = True
+        self._opened = False
+        self._seen_end = self._day_ns = 0
+        self._block = 0
+        self._moving: set[asyncio.Task[None]] = set()
+        self.store: PersistentQueue
+        self.dispatch: Dispatch
+        self.ids: MessageIds
+        self._loop: asyncio.AbstractEventLoop
+        self._reader: SegmentReader
+
+    # -- open and closed --------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Open the persistent queue. Raises what it raises; `fault` says so too."""
+        self._loop = asyncio.get_running_loop()
+        try:
+            self.store = await self._ending.enter_async_context(
+                PersistentQueue.open(
+                    self.config.folder,
+                    self.config.settings(),
+                    on_expired=self._expired,
+                    **self._options,
+                )
+            )
+            engine = self.store.engine
+            self.ids, self._index = await asyncio.to_thread(open_index, engine)
+        except (FeedhandlerError, OSError) as error:
+            self.fault = str(error)
+            await self._ending.aclose()
+            raise
+        self._reader = SegmentReader(engine.files)
+        self.message_bytes_max = min(
+            self.config.message_bytes_max, item_bytes_max(engine.store.geometry)
+        )
+        self.dispatch = Dispatch(engine.store.visible_end)
+        self._seen_end, self._day_ns = engine.store.visible_end, engine.day_ns
+        self._block = engine.store.incarnation
+        self.store.on_settled = self._on_settled
+        self._opened = True
+        self.fault = ""
+
+    async def close(self) -> None:
+        """Write what waits and let the queue go; its links are gone by now."""
+        self.closing = True
+        for task in list(self._moving):
+            task.cancel()
+        self.fault = self.fault or "it is closed"
+        await asyncio.to_thread(self._threads.shutdown)
+        with contextlib.suppress(FeedhandlerError):
+            await self._ending.aclose()
+
+    def _stop(self, reason: str) -> None:
+        """The disk has failed: nothing goes any more; links hear why."""
+        if self.fault:
+            return
+        self.fault = reason
+        self._starved.clear()
+        self._recent.clear()
+        tell("queue_stopped", f"queue {self.name}: {reason}", Level.ERROR, queue=self.name)
+        for link in list(self.links):
+            link.end("amqp:internal-error", f"queue {self.name} has stopped: {reason}")
+        for told in [each for several in self._fates.values() for each in several]:
+            told("stopped")
+        self._fates.clear()
+        self.flush()
+
+    def _guard(self, change: Callable[[], Any]) -> tuple[Any, int] | None:
+        """Change something of the persistent queue; None where it has stopped."""
+        try:
+            return self.store.change_soon(change)
+        except FeedhandlerError as error:
+            self._stop(str(error))
+            return None
+
+    # -- producing --------------------------------------------------------------------------
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether producers may be given credit."""
+        return not (self.fault or self.closing or self._waiting) and self.store.engine.has_room
+
+    @property
+    def overfull(self) -> bool:
+        """Whether so much waits that even messages whose credit was given are not taken."""
+        return self._waiting_bytes > OVERFULL * self.config.waiting_bytes_max
+
+    def window(self, message_bytes: float) -> int:
+        """How many messages of about this size a producer may have on their way: so that those of
+        all producers together are within what may wait for the disk."""
+        each = (message_bytes + ENTRY_BYTES) * max(self.producers, 1)
+        return min(self.config.credit, max(int(self.config.waiting_bytes_max / each), 1))
+
+    @property
+    def busy(self) -> bool:
+        """Whether messages have come that are not durable yet, or outcomes not recorded."""
+        return not self.fault and bool(self._waiting or self._flying or self._recording)
+
+    def offer(self, source: Source, number: int, content: bytes, message_id: bytes) -> None:
+        """A message that a producer has sent; it goes to the disk with the next `push`."""
+        self._waiting.append((source, number, content, message_id))
+        self._waiting_bytes += len(content) + ENTRY_BYTES
+
+    def starve(self, source: Source) -> None:
+        """Have `source` hear by `settled` when there is room again."""
+        self._starved[source] = None
+
+    def push(self) -> None:
+        """Put what was offered, unless too much waits for the disk already."""
+        if not self._waiting or self.fault or not self.store.engine.has_room:
+            return
+        batch, self._waiting = self._waiting, []
+        self._waiting_bytes = 0
+        contents = [content for _, _, content, _ in batch]
+        try:
+            first = self.store.put_soon(contents)
+        except FeedhandlerError as error:
+            self._stop(str(error))
+            return
+        for number, content in enumerate(contents, first):
+            if self._recent_bytes + len(content) > RECENT_BYTES_MAX:
+                break
+            self._recent[number] = content
+            self._recent_bytes += len(content) + ENTRY_BYTES
+        self.counts[QueueCounter.PUT_BYTES] += sum(map(len, contents))
+        flying = [(source, number, message_id) for source, number, _, message_id in batch]
+        self._flying.append((first, first + len(batch) - 1, flying))
+
+    def _confirm(self, durable_id: int) -> None:
+        """Messages up to this id are durable: their producers hear of it."""
+        sources: dict[Source, None] = {}
+        while self._flying and self._flying[0][1] <= durable_id:
+            first, _, batch = self._flying.popleft()
+            for place, (source, number, message_id) in enumerate(batch):
+                self.ids.add(first + place, message_id)
+                source.accepted(number)
+                sources[source] = None
+            self.counts[QueueCounter.PUT] += len(batch)
+        if self.ids.page_due or self._block != self.store.engine.store.incarnation:
+            self._block = self.store.engine.store.incarnation
+            page = self.ids.full_page(self.store.engine.clock())
+            if page:
+                self._threads.submit(self._index.append, page)
+        for source in sources:
+            source.settled()
+
+    # -- after a flush ----------------------------------------------------------------------
+
+    def _on_settled(self) -> None:
+        """The persistent queue has flushed, or has stopped."""
+        if self.fault:
+            return
+        engine = self.store.engine
+        self._confirm(engine.durable_id)
+        self._recorded(engine.durable_marks)
+        if engine.stopped is not None:
+            self._stop(str(engine.stopped))
+            return
+        self.push()
+        if self._starved and self.takes_more:
+            starved, self._starved = self._starved, {}
+            for source in starved:
+                source.settled()
+        if engine.store.visible_end > self._seen_end:
+            self._seen_end = engine.store.visible_end
+            self._more = True
+        if engine.day_ns != self._day_ns:
+            self._day_ns = engine.day_ns
+            self._recent.clear()
+            self._recent_bytes = 0
+            self._take_back([])
+        self.serve()
+        self.flush()
+
+    def _when(self, marks: int, then: Callable[[], None]) -> None:
+        """Do that once so many status changes are durable."""
+        if self.store.engine.durable_marks >= marks:
+            then()
+        else:
+            self._recording.append((marks, then))
+
+    def _recorded(self, durable_marks: int) -> None:
+        while self._recording and self._recording[0][0] <= durable_marks:
+            self._recording.popleft()[1]()
+
+    # -- handing out ------------------------------------------------------------------------
+
+    def join(self, taker: Taker) -> None:
+        """One consumer more; it is served when it has credit."""
+        self.dispatch.join(taker)
+
+    def leave(self, taker: Taker, numbers: list[int]) -> None:
+        """A consumer is gone: what it had goes to the others."""
+        self.dispatch.leave(taker)
+        if not self.fault and numbers:
+            self.give_back(numbers, failed=True)
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing that could be handed out."""
+        return not (self._more or self._reading or self.dispatch.ready)
+
+    def serve(self) -> None:
+        """Hand out what is pending, as far as consumers have credit."""
+        dispatch, left = self.dispatch, SHARE
+        while not self.fault:
+            left -= dispatch.serve(left)
+            wanted = dispatch.wanted()
+            if left <= 0:
+                if wanted > 0 or dispatch.ready:
+                    self._serve_soon()
+                break
+            if wanted <= 0 or self._reading or not self._more:
+                self._answer_drains()
+                break
+            self._claim(min(wanted, SHARE))
+
+    def _answer_drains(self) -> None:
+        """Where nothing can be handed out, unused credit may go back."""
+        if self.idle:
+            for taker in self.dispatch.everybody():
+                taker.settle_drain()
+
+    def _serve_soon(self) -> None:
+        if not self._serving:
+            self._serving = True
+            self._loop.call_soon(self._serve_on)
+
+    def _serve_on(self) -> None:
+        self._serving = False
+        self.serve()
+        self.flush()
+
+    def _claim(self, limit: int) -> None:
+        """Take the next messages out of the persistent queue; those that are not in memory are
+        read in the thread."""
+        done = self._guard(lambda: self.store.engine.delivery.claim(limit))
+        if done is None:
+            return
+        claimed: list[tuple[int, Block]] = done[0]
+        self._more = len(claimed) == limit
+        items: list[tuple[int, bytes | None]] = []
+        for number, _ in claimed:
+            content = self._recent.pop(number, None)
+            if content is not None:
+                self._recent_bytes -= len(content) + ENTRY_BYTES
+            items.append((number, content))
+        if all(content is not None for _, content in items):
+            self.dispatch.add(items)  # type: ignore[arg-type]
+            return
+        self._reading = {number for number, _ in claimed}
+        blocks = [block for _, block in claimed]
+        future = self._loop.run_in_executor(self._threads, self._read, items, blocks)
+        future.add_done_callback(self._on_read)
+
+    def _read(
+        self, items: list[tuple[int, bytes | None]], blocks: list[Block]
+    ) -> list[tuple[int, bytes | None]]:
+        """In the thread: contents that are not there yet; None for what does not verify."""
+        return [
+            (number, self._reader.content(block, number) if content is None else content)
+            for (number, content), block in zip(items, blocks, strict=True)
+        ]
+
+    def _on_read(self, future: "asyncio.Future[list[tuple[int, bytes | None]]]") -> None:
+        """Contents were read: hand them out, unless something older came back meanwhile."""
+        numbers, self._reading = self._reading, set()
+        if self.fault or future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:
+            reason = error if isinstance(error, OSError) else OSError(str(error))
+            self._stop(str(self.store.engine.stop(reason)))
+            return
+        items = future.result()
+        for number, content in items:
+            if content is None:
+                self._spoiled(number)
+        whole = [(number, content) for number, content in items if content is not None]
+        if self._reread:
+            self._reread = False
+            self._take_back([number for number, _ in whole])
+        else:
+            self.dispatch.add(whole)
+        later, self._after_reading = self._after_reading, []
+        for action in later:
+            action()
+        assert numbers
+        self.serve()
+        self.flush()
+
+    def _spoiled(self, number: int) -> None:
+        self._guard(lambda: self.store.engine.delivery.spoil(number))
+        tell("queue_damaged", f"queue {self.name}: message {number} does not verify", Level.ERROR)
+
+    # -- what becomes of messages -----------------------------------------------------------
+
+    def deliver(self, holder: Holder, numbers: list[int]) -> None:
+        """A consumer has accepted these: that is recorded, then it hears so."""
+        done = self._guard(lambda: self.store.engine.delivery.deliver(numbers))
+        if done is None:
+            return
+        (delivered, forward), marks = done
+        self.counts[QueueCounter.DELIVERED] += len(delivered)
+        self.dispatch.forget(numbers)
+
+        def recorded() -> None:
+            holder.finished(numbers)
+            for number in forward:
+                self._tell_fate(number, "delivered")
+
+        self._when(marks, recorded)
+
+    def give_back(self, numbers: list[int], *, failed: bool) -> None:
+        """These were not delivered: they are handed out again, in order; `failed` counts, and too
+        many failures are a message's end."""
+        most = self.config.redeliveries_max
+        self.counts[QueueCounter.RETURNED] += len(numbers)
+        back = []
+        for number in numbers:
+            failures = self.dispatch.tried(number, failed and not self.closing)
+            if most and failures > most:
+                self.bury(None, [number], f"came back {failures} times")
+            else:
+                back.append(number)
+        if back:
+            self._take_back(back)
+
+    def _take_back(self, numbers: list[int]) -> None:
+        """Give these, and what is ready, to the persistent queue again: it knows the order."""
+        delivery = self.store.engine.delivery
+        numbers = sorted(numbers + self.dispatch.withdraw())
+        self._reread = self._reread or bool(self._reading)
+        done = self._guard(lambda: [(number, delivery.release(number)) for number in numbers])
+        self._more = True
+        if done is None:
+            return
+        for number, status in done[0]:
+            if status is not Status.PENDING:
+                self.dispatch.forget([number])
+                self._when(done[1], self._fate_teller(number, status))
+
+    def _fate_teller(self, number: int, status: Status) -> Callable[[], None]:
+        """What there is to tell once this is recorded."""
+
+        def told() -> None:
+            if status is Status.CANCELLED:
+                self.counts[QueueCounter.CANCELLED] += 1
+            elif status is Status.EXPIRED:
+                self._expired(number)
+            self._tell_fate(number, status.name.lower())
+
+        return told
+
+    def _tell_fate(self, number: int, answer: str) -> None:
+        for told in self._fates.pop(number, ()):
+            told(answer)
+
+    def _expired(self, number: int) -> None:
+        self.counts[QueueCounter.EXPIRED] += 1
+
+    # -- dead messages ----------------------------------------------------------------------
+
+    def bury(self, holder: Holder | None, numbers: list[int], why: str) -> None:
+        """These are not to be handed out again: they go to the queue of dead messages, or are
+        cancelled."""
+        self.counts[QueueCounter.DEAD] += len(numbers)
+        where = f"moved to queue {self.dead.name}" if self.dead is not None else "cancelled"
+        for number in numbers:
+            tell("queue_dead", f"queue {self.name}: message {number} {why}: {where}",
+                 queue=self.name, message=number)  # fmt: skip
+        if self.dead is None:
+            self._end(holder, numbers)
+            return
+        task = self._loop.create_task(self._move(self.dead, holder, numbers))
+        self._moving.add(task)
+        task.add_done_callback(self._moving.discard)
+
+    def _end(self, holder: Holder | None, numbers: list[int]) -> None:
+        """Cancel what is in hand."""
+        delivery = self.store.engine.delivery
+
+        def end() -> None:
+            for number in numbers:
+                delivery.cancel(number)
+                delivery.release(number)
+
+        done = self._guard(end)
+        if done is None:
+            return
+        self.dispatch.forget(numbers)
+
+        def recorded() -> None:
+            if holder is not None:
+                holder.finished(numbers)
+            for number in numbers:
+                self._tell_fate(number, "cancelled")
+
+        self._when(done[1], recorded)
+
+    async def _move(self, dead: "DurableQueue", holder: Holder | None, numbers: list[int]) -> None:
+        """Put messages into the queue of dead ones, durably; then end them here."""
+        delivery = self.store.engine.delivery
+        for number in numbers:
+            block = delivery.find(number)
+            if block is None:
+                continue
+            content = await self._loop.run_in_executor(
+                self._threads, self._reader.content, block, number
+            )
+            if content is not None and not dead.fault:
+                await _Mover(dead).put(content)
+            self._end(holder, [number])
+            self.flush()
+
+    # -- cancelling -------------------------------------------------------------------------
+
+    def cancel(self, number: int, told: Told, wait: bool = False) -> None:
+        """Cancel a message; `told` gets the answer, once that is recorded: `cancelled`,
+        `delivered`, `delivering` (a consumer has it), `expired`, `damaged` or `unknown`. `wait`: in
+        place of `delivering` what became of it in the end."""
+        if number in self._reading:
+            self._after_reading.append(lambda: self.cancel(number, told, wait))
+            return
+        delivery = self.store.engine.delivery
+        mine = self.dispatch.remove(number)
+
+        def change() -> tuple[CancelAnswer, bool]:
+            if mine:
+                delivery.release(number)
+            return delivery.cancel_now(number)
+
+        done = self._guard(change)
+        if done is None:
+            told("stopped")
+            return
+        (answer, changed), marks = done
+        content = self._recent.pop(number, None)
+        if content is not None:
+            self._recent_bytes -= len(content) + ENTRY_BYTES
+        self.counts[_CANCEL_COUNTS[answer]] += changed or answer is not CancelAnswer.CANCELLED
+        if answer is CancelAnswer.DELIVERING and wait:
+            self._fates.setdefault(number, []).append(told)
+            return
+        self._when(marks, lambda: told(answer.name.lower()))
+
+    def status_of(self, number: int) -> str:
+        """What a message is: pending, delivered, cancelled, expired, damaged or unknown."""
+        engine = self.store.engine
+        if not 1 <= number < engine.store.visible_end:
+            return "unknown"
+        status = engine.status(number)
+        return "delivered" if status is None else status.name.lower()
+
+    async def cancel_all(self) -> tuple[int, int]:
+        """Cancel everything that is pending now: how many were cancelled; and how many consumers
+        have, which are cancelled if they come back."""
+        end = self.store.engine.store.visible_end
+        answers: dict[str, int] = {}
+        open_ = 0
+        idle = asyncio.Event()
+
+        def told(answer: str) -> None:
+            nonlocal open_
+            answers[answer] = answers.get(answer, 0) + 1
+            open_ -= 1
+            idle.set()
+
+        after = 0
+        while not self.fault:
+            found = self.store.engine.delivery
+            numbers = [n for n in found.pending_ids(after, CANCELLED_TOGETHER) if n < end]
+            for number in numbers:
+                open_ += 1
+                self.cancel(number, told)
+            if len(numbers) < CANCELLED_TOGETHER:
+                break
+            after = numbers[-1]
+            await asyncio.sleep(0)
+        while open_ > 0:
+            idle.clear()
+            await idle.wait()
+        return answers.get("cancelled", 0), answers.get("delivering", 0)
+
+    # -- figures ----------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """Counters and state, for status, statistics and metrics."""
+        counts = as_dict(QueueCounter, self.counts)
+        told: dict[str, Any] = {"name": self.name, "state": "stopped" if self.fault else "open"}
+        if not self._opened:
+            return {**told, "reason": self.fault, **counts}
+        counts["handed_out"] = self.dispatch.handed_out
+        counts["handed_out_again"] = self.dispatch.handed_out_again
+        figures = self.store.statistics()
+        return {
+            **told,
+            "reason": self.fault,
+            **counts,
+            "depth": figures["pending"],
+            "in_hand": figures["handed_out"],
+            "waiting_bytes": figures["waiting_bytes"] + self._waiting_bytes,
+            "message_ids": len(self.ids),
+            "consumers": self.dispatch.takers,
+            "links": len(self.links),
+            **{key: figures[key] for key in _FIGURES},
+        }
+
+
+#: Figures of the persistent queue that are told as they are.
+_FIGURES = (
+    "next_id", "blocks", "blocks_free", "blocks_max", "flushes", "journal_bytes", "checkpoints",
+    "stalls", "damaged", "recovery_ms", "durability",
+)  # fmt: skip
+
+#: Which counter counts each answer to a cancel request.
+_CANCEL_COUNTS = {
+    CancelAnswer.CANCELLED: QueueCounter.CANCELLED,
+    CancelAnswer.DELIVERED: QueueCounter.CANCELS_LATE,
+    CancelAnswer.DELIVERING: QueueCounter.CANCELS_LATE,
+    CancelAnswer.EXPIRED: QueueCounter.CANCELS_LATE,
+    CancelAnswer.DAMAGED: QueueCounter.CANCELS_UNKNOWN,
+    CancelAnswer.UNKNOWN: QueueCounter.CANCELS_UNKNOWN,
+}
+
+
+class _Mover:
+    """Puts one message into another queue: a producer within."""
+
+    def __init__(self, queue: DurableQueue) -> None:
+        self._queue = queue
+        self._done = asyncio.get_running_loop().create_future()
+
+    async def put(self, content: bytes) -> None:
+        """Returns once it is durable."""
+        self._queue.offer(self, 0, content, b"")
+        self._queue.push()
+        await self._done
+
+    def accepted(self, number: int) -> None:
+        if not self._done.done():
+            self._done.set_result(None)
+
+    def settled(self) -> None:
+        """Nothing more is to come."""

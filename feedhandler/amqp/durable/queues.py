@@ -1,0 +1,164 @@
+"""The durable queues of one node: opened, found by address, closed.
+
+What it is for: `queue.<name>` is a queue; as a target it takes messages, as a source it gives them.
+`queue.<name>/$management` takes requests; answers go to a link of the same connection, whose source
+the node names (dynamic), or whose target has the address that the request calls its reply-to.
+
+What it promises: a link that cannot be is refused with a reason: no such queue, not the user's, the
+queue has stopped.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable
+from typing import Any
+
+from feedhandler.amqp import proton
+from feedhandler.amqp.durable.links import Answers, Consumer, Forget, Producer, Requests
+from feedhandler.amqp.durable.management import Desk
+from feedhandler.amqp.durable.queue import DurableQueue
+from feedhandler.amqp.outlet import Peer
+from feedhandler.amqp.routing import AddressError
+from feedhandler.amqp.serving.users import User
+from feedhandler.codecs.errors import ConfigError, FeedhandlerError, UsageError
+from feedhandler.notes import Level, tell
+from feedhandler.queue_settings import DurableQueueConfig
+
+PREFIX = "queue."
+MANAGEMENT = "/$management"
+#: What the node calls links for answers.
+REPLY_PREFIX = "$reply."
+
+AnyLink = Producer | Consumer | Requests | Answers
+
+
+def kind_of(sending: bool, address: str) -> type[proton.Link] | None:
+    """The engine's class for a link to this address; None: it is none of a queue's."""
+    if not address.startswith(PREFIX):
+        return None
+    if not sending:
+        return proton.IntakeLink
+    return None if address.endswith(MANAGEMENT) else proton.HandoutLink
+
+
+class DurableQueues:
+    """See the module. `flush` has connections written; `options` are for tests."""
+
+    def __init__(
+        self,
+        configs: tuple[DurableQueueConfig, ...],
+        flush: Callable[[], None],
+        **options: Any,
+    ) -> None:
+        self.all = {config.name: DurableQueue(config, flush, **options) for config in configs}
+        for queue in self.all.values():
+            queue.dead = self.all.get(queue.config.dead)
+
+    async def open(self) -> None:
+        """Open every queue. Raises what the operator has to change (`ConfigError`, `UsageError`);
+        a queue that cannot be opened for another reason is refused to its clients, and told of."""
+        try:
+            for queue in self.all.values():
+                try:
+                    await queue.open()
+                except (ConfigError, UsageError):
+                    raise
+                except (FeedhandlerError, OSError) as error:
+                    text = f"queue {queue.name}: cannot be opened: {error}"
+                    tell("queue_stopped", text, Level.ERROR, queue=queue.name)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        """Close every queue."""
+        await asyncio.gather(*(queue.close() for queue in self.all.values()))
+
+    def stop_taking(self) -> None:
+        """Give producers no more credit: the end has begun."""
+        for queue in self.all.values():
+            queue.closing = True
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is on its way to the disk."""
+        return any(queue.busy for queue in self.all.values())
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """Figures of each queue."""
+        return [queue.snapshot() for queue in self.all.values()]
+
+    # -- links ------------------------------------------------------------------------------
+
+    def concerns(self, link: Any) -> bool:
+        """Whether a link that a client attaches is a queue's, or for answers of one."""
+        if isinstance(link, proton.IntakeLink | proton.HandoutLink):
+            return True
+        if isinstance(link, proton.ReceiverLink):
+            return False
+        return bool(self.all and link.dynamic) or link.source_address.startswith(PREFIX)
+
+    def attach(
+        self,
+        peer: Peer,
+        link: Any,
+        user: User,
+        forget: Forget,
+        answers: Callable[[str], Answers | None],
+    ) -> AnyLink:
+        """Accept a link. Raises AddressError where it cannot be."""
+        if isinstance(link, proton.IntakeLink):
+            return self._taking(peer, link, user, forget, answers)
+        if isinstance(link, proton.HandoutLink):
+            queue = self._find(link.source_address)
+            _demand(user, user.queues.get, queue, "get messages of")
+            return Consumer(peer, link, forget, queue)
+        if link.dynamic:
+            return Answers(peer, link, forget, REPLY_PREFIX + os.urandom(12).hex())
+        self._find(link.source_address.removesuffix(MANAGEMENT))
+        if not link.target_address:
+            raise AddressError("a link for answers wants a target address, or a dynamic source")
+        return Answers(peer, link, forget, link.target_address)
+
+    def _taking(
+        self,
+        peer: Peer,
+        link: Any,
+        user: User,
+        forget: Forget,
+        answers: Callable[[str], Answers | None],
+    ) -> AnyLink:
+        """A link on which the client sends."""
+        address = link.target_address
+        queue = self._find(address.removesuffix(MANAGEMENT))
+        if not address.endswith(MANAGEMENT):
+            _demand(user, user.queues.put, queue, "put messages into")
+            return Producer(peer, link, forget, queue)
+        rights = user.queues
+        may = any(grants(each, queue.name) for each in (rights.put, rights.get, rights.cancel))
+        if not may:
+            _demand(user, frozenset(), queue, "ask about")
+        desk = Desk(queue, grants(rights.cancel, queue.name))
+        return Requests(peer, link, forget, desk, answers)
+
+    def _find(self, address: str) -> DurableQueue:
+        """The queue with this address."""
+        name = address.removeprefix(PREFIX)
+        queue = self.all.get(name)
+        if queue is None:
+            raise AddressError(f"no queue is named {name!r}", "amqp:not-found")
+        if queue.fault:
+            raise AddressError(f"queue {name} has stopped: {queue.fault}", "amqp:internal-error")
+        return queue
+
+
+def grants(names: frozenset[str], name: str) -> bool:
+    """Whether the queue is among those named; `*` is every one."""
+    return name in names or "*" in names
+
+
+def _demand(user: User, names: frozenset[str], queue: DurableQueue, what: str) -> None:
+    if not grants(names, queue.name):
+        raise AddressError(
+            f"user {user.name} may not {what} queue {queue.name}", "amqp:unauthorized-access"
+        )

@@ -1,0 +1,189 @@
+# The links of durable queues: what is received and handed out stays open until somebody says what
+# became of it. Included by `proton.pyx`.
+
+
+cdef class IntakeLink(Link):
+    """A link on which we receive, and say of each message later what became of it.
+
+    `arrived` are tuples (number, message, settled): numbers count from 1, `settled` says that the
+    peer does not want to hear of it. The message is None where it is larger than
+    `message_bytes_max`: it was read and dropped. `aborted` counts those that the peer gave up half
+    sent: like the others they have used up credit. Whoever reads them empties them.
+    """
+
+    def __cinit__(self):
+        self.arrived = []
+        self.pending = {}
+
+    cdef int _answer(self) except -1:
+        """The peer's way of settling is ours; we settle first, for it has nothing to add."""
+        pn_link_set_snd_settle_mode(self.link, pn_link_remote_snd_settle_mode(self.link))
+        pn_link_set_rcv_settle_mode(self.link, _RCV_FIRST)
+        return Link._answer(self)
+
+    def open_for(self, size_t message_bytes_max):
+        """Accept the link, and say how large a message may be."""
+        if self.link == NULL:
+            return
+        self.message_bytes_max = message_bytes_max
+        pn_link_set_max_message_size(self.link, message_bytes_max)
+        self.open()
+
+    def clear(self):
+        """Forget what was read so far."""
+        self.arrived.clear()
+        self.aborted = 0
+
+    cpdef flow(self, int credit):
+        """Grant `credit` more messages."""
+        if self.link != NULL:
+            pn_link_flow(self.link, credit)
+
+    cpdef accept(self, unsigned long long number):
+        """This message is taken; a number that is not open is passed over."""
+        cdef void *delivery
+        place = self.pending.pop(number, None)
+        if place is None or self.link == NULL:
+            return
+        delivery = <void *> <uintptr_t> place
+        pn_delivery_update(delivery, _ACCEPTED)
+        pn_delivery_settle(delivery)
+
+    def give_back(self, unsigned long long number, unsigned long outcome, str condition="",
+                  str description=""):
+        """This message is not taken: `REJECTED` with a reason, or `RELEASED`."""
+        cdef void *delivery
+        place = self.pending.pop(number, None)
+        if place is None or self.link == NULL:
+            return
+        delivery = <void *> <uintptr_t> place
+        _set_condition(
+            pn_disposition_condition(pn_delivery_local(delivery)), condition, description)
+        pn_delivery_update(delivery, outcome)
+        pn_delivery_settle(delivery)
+
+    cdef int _on_delivery(self, void *event_delivery) except -1:
+        """Read every whole message that waits on the link."""
+        cdef void *delivery
+        while True:
+            delivery = pn_link_current(self.link)
+            if delivery == NULL or not pn_delivery_readable(delivery):
+                return 0
+            if pn_delivery_aborted(delivery):
+                pn_link_advance(self.link)
+                pn_delivery_settle(delivery)
+                self.aborted += 1
+                self.dropping = False
+                continue
+            if self._take(delivery) != 0:
+                return 0
+
+    cdef int _take(self, void *delivery) except -1:
+        """Read one message; 1 where more of it is to come."""
+        cdef size_t size = pn_delivery_pending(delivery)
+        cdef bytes data = None
+        cdef bint settled
+        if size > self.message_bytes_max:
+            self.dropping = True
+        if self.dropping:
+            while size > 0:
+                dropped = bytearray(min(size, 65536))
+                pn_link_recv(self.link, dropped, len(dropped))
+                size -= len(dropped)
+        if pn_delivery_partial(delivery):
+            return 1
+        if not self.dropping:
+            data = PyBytes_FromStringAndSize(NULL, size)
+            if size > 0:
+                pn_link_recv(self.link, PyBytes_AS_STRING(data), size)
+        self.dropping = False
+        settled = pn_delivery_settled(delivery)
+        pn_link_advance(self.link)
+        self.last += 1
+        if settled:
+            pn_delivery_settle(delivery)
+        else:
+            self.pending[self.last] = <uintptr_t> delivery
+        self.arrived.append((self.last, data, settled))
+        return 0
+
+
+cdef class HandoutLink(SenderLink):
+    """A link on which messages are numbered by the caller, and stay open until it has recorded what
+    the peer says of them.
+
+    `told` are tuples (number, outcome, failed) of what the peer has said: an outcome as of
+    `PublisherLink`, and whether it calls the delivery failed (modified). Whoever reads them empties
+    them, and calls `finish` for each; the peer may have said two things of one number.
+    """
+
+    def __cinit__(self):
+        self.told = []
+        self.pending = {}
+
+    cpdef int hand_out(
+        self, uint64_t number, const unsigned char[::1] head, bytes data, Py_ssize_t skip
+    ) except -1:
+        """Send `head` and `data[skip:]` under this number, which must not be open on the link. The
+        caller has asked `ready`."""
+        cdef Bytes tag
+        cdef void *delivery
+        cdef const char *start = data
+        cdef Py_ssize_t size = len(data)
+        if head.shape[0] == 0 or not 0 <= skip <= size:
+            raise IndexError("parts outside the message")
+        if self.link == NULL:
+            raise ValueError("the link is closed")
+        tag.size = sizeof(number)
+        tag.start = <const char *> &number
+        delivery = pn_delivery(self.link, tag)
+        pn_link_send(self.link, <const char *> &head[0], head.shape[0])
+        if skip < size:
+            pn_link_send(self.link, start + skip, size - skip)
+        pn_link_advance(self.link)
+        if self.settled:
+            pn_delivery_settle(delivery)
+        else:
+            pn_delivery_set_context(delivery, <void *> self)
+            self.pending[number] = <uintptr_t> delivery
+            self.unsettled += 1
+        self.connection._encode_soon()
+        return 0
+
+    cpdef finish(self, uint64_t number):
+        """What became of the message is recorded: let it go. One that is not open is passed over."""
+        cdef void *delivery
+        place = self.pending.pop(number, None)
+        if place is None or self.link == NULL:
+            return
+        self.unsettled -= 1
+        delivery = <void *> <uintptr_t> place
+        pn_delivery_update(delivery, pn_delivery_remote_state(delivery))
+        pn_delivery_settle(delivery)
+
+    cdef int _on_delivery(self, void *delivery) except -1:
+        """The peer has said something of a message; a state and the settlement may come apart."""
+        cdef unsigned long state
+        cdef uint64_t number
+        cdef object outcome
+        cdef void *disposition
+        cdef bint failed = False
+        if self._breached(delivery) or not pn_delivery_updated(delivery):
+            return 0
+        state = pn_delivery_remote_state(delivery)
+        if (state == 0 or state == _RECEIVED) and not pn_delivery_settled(delivery):
+            return 0
+        number = (<uint64_t *> pn_delivery_tag(delivery).start)[0]
+        pn_delivery_clear(delivery)
+        outcome = UNTOLD if state == _RECEIVED else state
+        if state == _ACCEPTED:
+            self.accepted += 1
+        else:
+            self.refused += 1
+        if state == _MODIFIED:
+            disposition = pn_delivery_remote(delivery)
+            failed = pn_disposition_is_failed(disposition)
+            if pn_disposition_is_undeliverable(disposition):
+                outcome = _UNDELIVERABLE
+        self.told.append((number, outcome, failed))
+        return 0

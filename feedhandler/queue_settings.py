@@ -1,0 +1,120 @@
+"""`[[queue]]`: a durable queue of the embedded node. What the operator may say of it."""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import Meta, Struct
+
+from feedhandler.codecs.errors import ConfigError
+from feedhandler.journal.layout import Geometry
+from feedhandler.journal.settings import BLOCKS_LIMIT, QueueSettings, item_bytes_max
+
+#: Queues of one node: each has a thread that writes, and blocks on the disk.
+MAX_QUEUES = 64
+#: What a message may be at most where nothing else is said; a block's data area bounds it too.
+MESSAGE_BYTES_DEFAULT = 1 << 20
+
+_Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_\-]{1,64}$")]
+
+
+def _setting(description: str, **bounds: Any) -> Meta:
+    return Meta(description=description, **bounds)
+
+
+class DurableQueueConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[[queue]]`: one durable queue, its address `queue.<name>`."""
+
+    name: Annotated[_Name, _setting("names the queue: its address is queue.<name>")]
+    folder: Annotated[str, _setting("where it is kept; made where it is not there")]
+    durability: Annotated[
+        Literal["durable", "fast"],
+        _setting("accepted after fdatasync (durable), or after write (fast: not over a power cut)"),
+    ] = "durable"
+    message_bytes_max: Annotated[int, _setting("largest message taken", ge=1024, le=2**30)] = (
+        MESSAGE_BYTES_DEFAULT
+    )
+    block_bytes: Annotated[
+        int, _setting("bytes of each block; counts when the queue is made", ge=2**20, le=2**34)
+    ] = 64 * 2**20
+    blocks: Annotated[
+        int, _setting("blocks it is made with, filled with zeros", ge=2, le=BLOCKS_LIMIT)
+    ] = 2
+    blocks_max: Annotated[
+        int, _setting("blocks it may grow to; then producers wait", ge=2, le=BLOCKS_LIMIT)
+    ] = 64
+    paths: Annotated[
+        tuple[str, ...], _setting("folders that blocks are spread over in turn; none: its own")
+    ] = ()
+    checkpoint_bytes: Annotated[
+        int, _setting("journalled between two checkpoints: what a start reads", ge=0, le=2**40)
+    ] = 32 * 2**20
+    waiting_bytes_max: Annotated[
+        int,
+        _setting("what may wait in memory for the disk; then producers wait", ge=2**16, le=2**32),
+    ] = 16 * 2**20
+    credit: Annotated[
+        int, _setting("messages that one producer may have on their way", ge=1, le=10_000)
+    ] = 256
+    redeliveries_max: Annotated[
+        int,
+        _setting("failed deliveries a message may have before it is dead; 0: any", ge=0, le=255),
+    ] = 20
+    dead: Annotated[
+        str, _setting("the queue that dead messages go to; empty: they are cancelled and told of")
+    ] = ""
+    day_zone: Annotated[
+        str, _setting("where trading days end, and with them what is undelivered; empty: nowhere")
+    ] = ""
+    day_end: Annotated[str, _setting("when a trading day ends there, HH:MM")] = "00:00"
+
+    def settings(self) -> QueueSettings:
+        """What the persistent queue is told. Raises `ConfigError`."""
+        return QueueSettings(
+            block_bytes=self.block_bytes,
+            blocks=self.blocks,
+            blocks_max=self.blocks_max,
+            paths=self.paths,
+            checkpoint_bytes=self.checkpoint_bytes,
+            waiting_bytes_max=self.waiting_bytes_max,
+            durability=self.durability,
+            day_zone=self.day_zone,
+            day_end=self.day_end,
+        )
+
+
+#: Number of the queue, key, reason, remedy.
+Fault = tuple[int, str, str, str]
+
+
+def fault_of_queues(queues: tuple[DurableQueueConfig, ...]) -> Fault | None:
+    """What is wrong with `[[queue]]` tables; None where nothing is."""
+    names = [queue.name for queue in queues]
+    folders: set[str] = set()
+    for number, queue in enumerate(queues):
+        if queue.name in names[:number]:
+            return number, "name", f"a second queue {queue.name!r}", ""
+        if not queue.folder:
+            return number, "folder", "empty", "a folder of its own, on a disk that keeps it"
+        if queue.folder in folders:
+            return number, "folder", f"{queue.folder} is another queue's", "a folder of its own"
+        folders.add(queue.folder)
+        if queue.dead and (queue.dead == queue.name or queue.dead not in names):
+            others = ", ".join(name for name in names if name != queue.name) or "there is none"
+            return number, "dead", f"no other queue is named {queue.dead!r}", others
+        if wrong := _fault_of_bounds(queue):
+            return number, *wrong
+    return None
+
+
+def _fault_of_bounds(queue: DurableQueueConfig) -> tuple[str, str, str] | None:
+    if queue.blocks > queue.blocks_max:
+        return "blocks_max", f"{queue.blocks_max} is less than blocks", f"at least {queue.blocks}"
+    try:
+        queue.settings()
+        most = item_bytes_max(Geometry(queue.block_bytes))
+    except ConfigError as error:
+        key = "day_zone" if "day_zone" in str(error) else "block_bytes"
+        return key, error.message, error.hint
+    if queue.message_bytes_max > most:
+        reason = f"{queue.message_bytes_max} is more than a block of {queue.block_bytes} holds"
+        return "message_bytes_max", reason, f"at most {most}, or a larger block_bytes"
+    return None

@@ -1,0 +1,398 @@
+"""Durable queues at a node on a socket: put, get, compete, cancel; what clients do wrong."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import proton
+import pytest
+from durable_kit import (
+    ACCEPTED,
+    MODIFIED,
+    REJECTED,
+    RELEASED,
+    QueueClient,
+    orders,
+    running,
+)
+from node_kit import Run, both_loops, in_thread
+
+from feedhandler.journal import BlockingQueue, QueueSettings
+
+
+@both_loops
+def test_what_is_put_is_accepted_and_comes_out_in_order(run: Run, tmp_path: Path) -> None:
+    def talk(client: QueueClient) -> None:
+        putting = client.sender()
+        client.put_numbers(putting, *range(1, 601))
+        taking = client.taker(credit=1000)
+        assert client.wait_for(taking, 600) == list(range(1, 601))
+        first = client.of(taking)[0][0]
+        assert (first.id, first.durable, first.first_acquirer) == ("m1", True, True)
+        client.settle_all(taking)
+        client.close()
+
+    async def scenario() -> None:
+        async with running(orders(tmp_path)) as rig:
+            await in_thread(talk, await rig.client())
+            await rig.until(lambda: rig.told("delivered") == 600, "deliveries recorded")
+            assert (rig.told("put"), rig.told("depth"), rig.told("handed_out")) == (600, 0, 600)
+
+    run(scenario())
+
+
+def test_consumers_compete_and_each_message_goes_to_one(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(orders(tmp_path)) as rig:
+            clients = [await rig.client() for _ in range(3)]
+            links = [await in_thread(each.taker, credit=1000) for each in clients[:2]]
+            putting = await in_thread(clients[2].sender)
+            await in_thread(clients[2].put_numbers, putting, *range(300))
+            both = list(zip(clients[:2], links, strict=True))
+            for client, link in both:
+                await in_thread(client.wait_for, link, 100)
+            for client, _ in both:
+                await in_thread(client.sync)
+            got = [client.bodies(link) for client, link in both]
+            assert sorted(got[0] + got[1]) == list(range(300))
+            assert all(each == sorted(each) for each in got)
+
+    asyncio.run(scenario())
+
+
+def test_what_a_consumer_had_goes_to_the_next_in_order_with_its_count(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(orders(tmp_path)) as rig:
+            dying, living = await rig.client(), await rig.client()
+            putting = await in_thread(dying.sender)
+            await in_thread(dying.put_numbers, putting, *range(20))
+            first = await in_thread(dying.taker, credit=10)
+            assert await in_thread(dying.wait_for, first, 10) == list(range(10))
+            second = await in_thread(living.taker, credit=3)
+            assert await in_thread(living.wait_for, second, 3) == [10, 11, 12]
+            dying.drop()
+            await rig.until(lambda: rig.told("returned") == 10, "the return")
+            second.flow(100)
+            got = await in_thread(living.wait_for, second, 20)
+            assert got == [10, 11, 12, *range(10), *range(13, 20)]
+            header = [(m.first_acquirer, m.delivery_count) for m, _ in living.of(second)]
+            assert header == [(True, 0)] * 3 + [(False, 1)] * 10 + [(True, 0)] * 7
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("state", "failed", "count"), [(RELEASED, False, 0), (MODIFIED, True, 1), (MODIFIED, False, 0)]
+)
+def test_what_is_given_back_is_given_again(
+    tmp_path: Path, state: int, failed: bool, count: int
+) -> None:
+    def talk(client: QueueClient) -> None:
+        client.put_numbers(client.sender(), 1, 2, 3)
+        link = client.taker(credit=1)
+        client.wait_for(link, 1)
+        (delivery,) = (each for _, each in client.of(link))
+        delivery.local.failed = failed
+        delivery.update(state)
+        delivery.settle()
+        link.flow(3)
+        assert client.wait_for(link, 4) == [1, 1, 2, 3]
+        again = client.of(link)[1][0]
+        assert (again.first_acquirer, again.delivery_count) == (False, count)
+
+    async def scenario() -> None:
+        async with running(orders(tmp_path)) as rig:
+            await in_thread(talk, await rig.client())
+
+    asyncio.run(scenario())
+
+
+def test_what_is_rejected_is_dead(tmp_path: Path) -> None:
+    def talk(client: QueueClient) -> None:
+        client.put_numbers(client.sender(), 1, 2)
+        link = client.taker(credit=1)
+        client.wait_for(link, 1)
+        client.settle_all(link, REJECTED)
+        link.flow(1)
+        assert client.wait_for(link, 1) == [2]
+        assert client.ask(operation="find", message_id="m1")[0]["answer"] == "cancelled"
+
+    async def scenario() -> None:
+        async with running(orders(tmp_path)) as rig:
+            await in_thread(talk, await rig.client())
+            assert (rig.told("dead"), rig.told("depth")) == (1, 1)
+
+    asyncio.run(scenario())
+
+
+def test_dead_messages_go_to_the_queue_for_them(tmp_path: Path) -> None:
+    def talk(client: QueueClient) -> None:
+        client.put_numbers(client.sender(), 1, 2)
+        link = client.taker(credit=1)
+        for _ in range(3):
+            client.wait_for(link, 1)
+            for _, delivery in client.of(link):
+                delivery.local.failed = True
+            client.settle_all(link, MODIFIED)
+            link.flow(1)
+        assert client.wait_for(link, 1) == [2]
+        buried = client.taker("queue.dead", credit=9)
+        assert client.wait_for(buried, 1) == [1]
+        assert client.of(buried)[0][0].id == "m1"
+
+    async def scenario() -> None:
+        dead = orders(tmp_path / "dead", name="dead")
+        queue = orders(tmp_path / "orders", redeliveries_max=2, dead="dead")
+        async with running(queue, dead) as rig:
+            await in_thread(talk, await rig.client())
+            await rig.until(lambda: rig.told("depth") == 1, "the dead one's end")
+            assert rig.told("dead") == 1
+
+    asyncio.run(scenario())
+
+
+def test_credit_is_honoured_and_drained(tmp_path: Path) -> None:
+    def talk(client: QueueClient) -> None:
+        putting = client.sender()
+        client.put_numbers(putting, *range(5))
+        link = client.taker(credit=2)
+        assert client.wait_for(link, 2) == [0, 1]
+        client.sync()
+        assert client.bodies(link) == [0, 1]
+        link.drain(10)
+        client.pump(lambda: not link.draining(), "the drain")
+        assert client.bodies(link) == [0, 1, 2, 3, 4]
+        assert link.credit == 0
+        link.drain(0)
+        client.sync()
+        link.flow(1)
+        client.put_numbers(putting, 5)
+        assert client.wait_for(link, 6)[-1] == 5
+
+    async def scenario() -> None:
+        async with running(orders(tmp_path)) as rig:
+            await in_thread(talk, await rig.client())
+
+    asyncio.run(scenario())
+
+
+def test_pre_settled_links_on_both_sides(tmp_path: Path) -> None:
+    def talk(client: QueueClient) -> None:
+        putting = client.sender(settled=True)
+        for number in range(300):
+            client.send(putting, proton.Message(body=number))
+        link = client.taker(credit=1000, settled=True)
+        assert client.wait_for(link, 300) == list(range(300))
+
+    async def scenario() -> None:
+        async with running(orders(tmp_path, credit=16)) as rig:
+            await in_thread(talk, await rig.client())
+            await rig.until(lambda: rig.told("delivered") == 300, "deliveries recorded")
+
+    asyncio.run(scenario())
+
+
+def test_a_producer_never_has_more_on_its_way_than_its_credit(tmp_path: Path) -> None:
+    def talk(client: QueueClient) -> None:
+        link = client.sender()
+        client.pump(lambda: link.credit > 0, "credit")
+        assert link.credit == 16
+        client.put_numbers(link, *range(100))
+
+    async def scenario() -> None:
+        async with running(orders(tmp_path, credit=16)) as rig:
+            await in_thread(talk, await rig.client())
+
+    asyncio.run(scenario())
+
+
+def test_what_is_no_message_or_too_large_is_rejected_with_a_reason(tmp_path: Path) -> None:
+    def talk(client: QueueClient) -> None:
+        link = client.sender()
+        assert link.remote_max_message_size == 5000
+        large, good, nonsense = client.put(
+            link, proton.Message(body=b"x" * 500_000), proton.Message(body=1), b"8=FIX.4.3"
+        )
+        assert [each.remote_state for each in (large, good, nonsense)] == [
+            REJECTED,
+            ACCEPTED,
+            REJECTED,
+        ]
+        condition = large.remote.condition
+        assert condition.name == "amqp:link:message-size-exceeded"
+        assert "5000 bytes at most" in condition.description
+        assert nonsense.remote.condition.name == "amqp:decode-error"
+        aborted = link.delivery("half")
+        link.send(b"\x00\x53")
+        client.sync()
+        aborted.abort()
+        client.put_numbers(link, 2)
+        assert client.wait_for(client.taker(), 2) == [1, 2]
+
+    async def scenario() -> None:
+        async with running(orders(tmp_path, message_bytes_max=5000)) as rig:
+            await in_thread(talk, await rig.client())
+            assert rig.told("refused") == 2
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("address", ["queue.nothing", "queue.nothing/$management", "queue."])
+def test_a_queue_that_is_not_there_is_told_so(tmp_path: Path, address: str) -> None:
+    def talk(client: QueueClient) -> None:
+        for link in (client.sender(address), client.taker(address)):
+            condition = client.refusal(link)
+            assert condition.name == "amqp:not-found"
+            assert "no queue is named" in condition.description
+        assert client.refusal(client.sender("euronext.104")).name == "amqp:not-allowed"
+
+    async def scenario() -> None:
+        async with running(orders(tmp_path)) as rig:
+            await in_thread(talk, await rig.client())
+            assert rig.count("links_refused") == 3
+
+    asyncio.run(scenario())
+
+
+def test_a_pending_message_is_cancelled_by_its_message_id(tmp_path: Path) -> None:
+    def talk(client: QueueClient) -> None:
+        putting = client.sender()
+        client.put_numbers(putting, *range(1, 6))
+        told, body = client.ask(operation="cancel", message_id="m2")
+        assert (told["status-code"], told["answer"]) == (200, "cancelled")
+        assert body == [{"id": 2, "answer": "cancelled"}]
+        assert client.ask(operation="cancel", id=4)[0]["answer"] == "cancelled"
+        link = client.taker(credit=2)
+        assert client.wait_for(link, 2) == [1, 3]
+        assert client.ask(operation="cancel", message_id="m1")[0]["answer"] == "delivering"
+        client.settle_all(link)
+        told, _ = client.ask(operation="cancel", message_id="m1")
+        assert (told["status-code"], told["answer"]) == (409, "delivered")
+        assert client.ask(operation="cancel", message_id="m3")[0]["answer"] == "delivered"
+        assert client.ask(operation="cancel", message_id="m9")[0]["status-code"] == 404
+        assert client.ask(operation="cancel", id=6)[0]["answer"] == "unknown"
+        link.flow(9)
+        assert client.wait_for(link, 1) == [5]
+
+    async def scenario() -> None:
+        async with running(orders(tmp_path)) as rig:
+            await in_thread(talk, await rig.client())
+            assert (rig.told("cancelled"), rig.told("depth")) == (2, 1)
+
+    asyncio.run(scenario())
+
+
+def test_who_waits_hears_what_became_of_a_message_that_a_consumer_had(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(orders(tmp_path)) as rig:
+            consumer, trader = await rig.client(), await rig.client()
+            putting = await in_thread(trader.sender)
+            await in_thread(trader.put_numbers, putting, 1, 2)
+            link = await in_thread(consumer.taker, credit=2)
+            await in_thread(consumer.wait_for, link, 2)
+            asked = [
+                asyncio.create_task(
+                    in_thread((await rig.client()).ask, operation="cancel", id=n, wait=True)
+                )
+                for n in (1, 2)
+            ]
+            await rig.until(lambda: rig.told("cancels_late") == 2, "the questions")
+            (_, kept), (_, back) = consumer.of(link)
+            kept.update(ACCEPTED)
+            back.update(RELEASED)
+            for each in (kept, back):
+                each.settle()
+            await in_thread(consumer.sync)
+            answers = [(await each)[0]["answer"] for each in asked]
+            assert answers == ["delivered", "cancelled"]
+            assert rig.told("depth") == 0
+
+    asyncio.run(scenario())
+
+
+def test_everything_pending_is_cancelled_at_once(tmp_path: Path) -> None:
+    def talk(client: QueueClient) -> None:
+        putting = client.sender()
+        client.put_numbers(putting, *range(3000))
+        link = client.taker(credit=2)
+        client.wait_for(link, 2)
+        told, body = client.ask(operation="cancel-all")
+        assert (told["answer"], body) == ("cancelled", {"cancelled": 2998, "delivering": 2})
+        link.flow(5)
+        client.put_numbers(putting, 7)
+        assert client.wait_for(link, 3)[-1] == 7
+
+    async def scenario() -> None:
+        async with running(orders(tmp_path, credit=1000)) as rig:
+            await in_thread(talk, await rig.client())
+
+    asyncio.run(scenario())
+
+
+def test_management_tells_figures_and_what_was_asked_wrongly(tmp_path: Path) -> None:
+    def talk(client: QueueClient) -> None:
+        client.put_numbers(client.sender(), 1, 2, 3)
+        told, body = client.ask(operation="stat")
+        assert told["status-code"] == 200
+        assert (body["name"], body["depth"], body["put"]) == ("orders", 3, 3)
+        assert client.ask(operation="find", id=2)[1] == [{"id": 2, "status": "pending"}]
+        assert client.ask(operation="find", id=99)[0]["status-code"] == 404
+        for arguments in ({"operation": "explode"}, {}, {"operation": "cancel"}):
+            assert client.ask(**arguments)[0]["status-code"] == 400
+        _, asking = client.desk()
+        elsewhere = proton.Message(reply_to="elsewhere", properties={"operation": "stat"})
+        lost, bad = client.put(asking, elsewhere, b"no request")
+        assert lost.remote.condition.name == "amqp:precondition-failed"
+        assert bad.remote.condition.name == "amqp:decode-error"
+        quiet = proton.Message(properties={"operation": "cancel", "id": 1})
+        assert client.put(asking, quiet)[0].remote_state == ACCEPTED
+
+    async def scenario() -> None:
+        async with running(orders(tmp_path)) as rig:
+            await in_thread(talk, await rig.client())
+            assert rig.told("cancelled") == 1
+
+    asyncio.run(scenario())
+
+
+def test_what_was_accepted_is_there_after_a_restart_with_its_message_ids(tmp_path: Path) -> None:
+    def before(client: QueueClient) -> None:
+        client.put_numbers(client.sender(), *range(1, 11))
+        link = client.taker(credit=3)
+        client.wait_for(link, 3)
+        client.of(link)[0][1].update(ACCEPTED)
+        client.of(link)[0][1].settle()
+        client.sync()
+        client.ask(operation="cancel", message_id="m5")
+        client.close()
+
+    def after(client: QueueClient) -> None:
+        assert client.ask(operation="cancel", message_id="m1")[0]["answer"] == "delivered"
+        assert client.ask(operation="cancel", message_id="m6")[0]["answer"] == "cancelled"
+        link = client.taker()
+        assert client.wait_for(link, 7) == [2, 3, 4, 7, 8, 9, 10]
+        assert not any(message.first_acquirer for message, _ in client.of(link))
+        client.settle_all(link)
+        client.close()
+
+    async def scenario(talk: Any) -> None:
+        async with running(orders(tmp_path)) as rig:
+            await in_thread(talk, await rig.client())
+
+    asyncio.run(scenario(before))
+    asyncio.run(scenario(after))
+    with BlockingQueue(tmp_path) as queue:
+        assert queue.statistics()["pending"] == 0
+
+
+def test_bytes_that_were_put_otherwise_travel_as_data(tmp_path: Path) -> None:
+    with BlockingQueue(tmp_path, QueueSettings(block_bytes=1 << 20)) as queue:
+        queue.put(b"8=FIX.4.3")
+
+    async def scenario() -> None:
+        async with running(orders(tmp_path)) as rig:
+            client = await rig.client()
+            link = await in_thread(client.taker)
+            assert await in_thread(client.wait_for, link, 1) == [b"8=FIX.4.3"]
+
+    asyncio.run(scenario())
