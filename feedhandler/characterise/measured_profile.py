@@ -36,10 +36,17 @@ HEADER_BYTES = 16
 STRETCH_MINUTES = 10
 #: Peak seconds that get a size of their own, by packets and by bytes.
 PEAK_SECONDS = 10
+#: What a profile's skew is of the one measured: a line does not overtake itself, so little of it is
+#: near the least, and the few that come much later are the generator's own.
+SKEW_QUANTILES = (0.01, 0.95)
 #: Fewer instruments make no market.
 INSTRUMENTS_MIN = 8
 
+#: Heartbeats closer together than this are none that a profile may have.
+HEARTBEAT_S_MIN = 0.01
+
 _PACKETS, _PAYLOAD = TOTALS.index("packets"), TOTALS.index("payload_bytes")
+_HEARTBEATS = TOTALS.index("heartbeats")
 
 
 def profile_of(tables: Tables, name: str) -> Profile:
@@ -68,6 +75,7 @@ def profile_of(tables: Tables, name: str) -> Profile:
         services=_services(tables),
         repeats=_repeats(tables),
         lines=_lines(tables),
+        heartbeat_s=_heartbeat_s(tables, last_ns - first_ns),
         rate_mbps=_rate_mbps(tables, last_ns - first_ns) if stretch else 0.0,
         minutes=[] if stretch else _minutes(tables),
         seconds=[] if stretch else _seconds(tables),
@@ -116,7 +124,7 @@ def _lines(tables: Tables) -> Lines:
     for (first, later), each in tables.digest.pairs.items():
         sides = [letters[place].letter for place in (first, later) if place in letters]
         if sides == ["A", "B"] and each.count:
-            early, late = quantiles_ns(each, (0.05, 0.95))
+            early, late = quantiles_ns(each, SKEW_QUANTILES)
             low, high = low + early * each.count, high + late * each.count
             weight += each.count
     missing = {"A": [0, 0], "B": [0, 0]}
@@ -132,6 +140,16 @@ def _lines(tables: Tables) -> Lines:
         return Lines(loss_a=losses["A"], loss_b=losses["B"])
     skew_us = (int(low / weight / 1_000), int(high / weight / 1_000))
     return Lines(skew_us, losses["A"], losses["B"])
+
+
+def _heartbeat_s(tables: Tables, duration_ns: int) -> float:
+    """The service that was idle the most was so nearly all the time, so its heartbeats tell how
+    far they are apart; where there are none, they are farther apart than the capture is long."""
+    most = max((int(tables.digest.totals[line.place, _HEARTBEATS]) for line in tables.lines),
+               default=0)  # fmt: skip
+    return max(
+        HEARTBEAT_S_MIN, round(duration_ns / 1e9 / most if most else duration_ns / 1e9 + 1, 3)
+    )
 
 
 def _rate_mbps(tables: Tables, duration_ns: int) -> float:

@@ -424,7 +424,7 @@ class Flow:
 
     @cython.locals(mean=cython.int, quotes=cython.int, left=cython.int, silent=cython.bint,
                    share=cython.int, before=cython.longlong, owed=cython.longlong,
-                   wanted=cython.longlong)  # fmt: skip
+                   packets=cython.longlong)  # fmt: skip
     def _equities(self, body):
         """Visits to some shares: a packet of orders, one of the quotes that changed, trades."""
         mean, quotes = self.means[ORDERS], self.means[QUOTES]
@@ -445,7 +445,7 @@ class Flow:
             self._sent(QUOTES) * self.wanted[ORDERS]
             > (self._sent(ORDERS) + 1) * self.wanted[QUOTES]
         )
-        before = self.tape.messages[QUOTES]
+        before, packets = self.tape.messages[QUOTES], self.tape.packets[QUOTES]
         owed = 0 if silent else quotes + (quotient(self.quote_debt, 4) if body == 0 else 0)
         if owed > _QUOTES_MAX * 1024:
             owed = _QUOTES_MAX * 1024
@@ -460,8 +460,8 @@ class Flow:
         if body <= 2 * self.usual_body:
             self.tape.cut(QUOTES)
         if body == 0:
-            if not silent:
-                self.quote_debt += self.means[QUOTES]
+            # Some quotes come unwanted, in packets of few: the others make up for it.
+            self.quote_debt += self.means[QUOTES] * (self.tape.packets[QUOTES] - packets)
             self.quote_debt -= (self.tape.messages[QUOTES] - before) * 1024
             self.quote_debt = max(-_DEBT, min(_DEBT, self.quote_debt))
         return 0
