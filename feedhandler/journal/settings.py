@@ -11,6 +11,8 @@ from feedhandler.journal.segments import segment_bytes
 DURABLE, FAST = "durable", "fast"
 #: No folder of blocks grows beyond so many: their status maps are in memory.
 BLOCKS_LIMIT = 4096
+#: Two segments of that size are in memory at a time.
+JOURNAL_BYTES_MAX = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,20 +22,20 @@ class QueueSettings:
     `block_bytes`: size of each block; counts when the queue is made. `blocks`: how many are made
     then. `blocks_max`: the queue grows to so many, then `put` waits. `paths`: folders that blocks
     are spread over, in turn; none: the queue's own. `journal_bytes`: what one segment takes at
-    most, unless a single item is larger. `journal_max_us`: how long an item waits for others at
-    most while the disk is idle; it does not wait at all once the sync before has returned.
-    `waiting_bytes_max`: what may wait in memory for the disk; then `put` waits. `checkpoint_bytes`:
-    so much is journalled between two checkpoints, which is what recovery has to read.
-    `durability`: "durable" acknowledges after fdatasync, "fast" after write: that survives the
-    process, not the machine. `day_zone`: where trading days end (at `day_end`, "HH:MM"), and with
-    them what is undelivered; "": it stays for ever.
+    most, and never more than half a block, unless a single item is larger. `journal_max_us`: how
+    long an item waits for others at most while the disk is idle; it does not wait at all once the
+    sync before has returned. `waiting_bytes_max`: what may wait in memory for the disk; then `put`
+    waits. `checkpoint_bytes`: so much is journalled between two checkpoints, which is what recovery
+    has to read. `durability`: "durable" acknowledges after fdatasync, "fast" after write: that
+    survives the process, not the machine. `day_zone`: where trading days end (at `day_end`,
+    "HH:MM"), and with them what is undelivered; "": it stays for ever.
     """
 
     block_bytes: int = 64 << 20
     blocks: int = 2
     blocks_max: int = 64
     paths: tuple[str, ...] = ()
-    journal_bytes: int = 256 << 10
+    journal_bytes: int = 1 << 20
     journal_max_us: int = 500
     waiting_bytes_max: int = 16 << 20
     checkpoint_bytes: int = 32 << 20
@@ -42,7 +44,7 @@ class QueueSettings:
     day_end: str = "00:00"
 
     def __post_init__(self) -> None:
-        geometry = Geometry(self.block_bytes)
+        Geometry(self.block_bytes)
         if self.durability not in (DURABLE, FAST):
             raise ConfigError(f"durability = {self.durability!r}", f'take "{DURABLE}" or "{FAST}"')
         if not 2 <= self.blocks <= self.blocks_max <= BLOCKS_LIMIT:
@@ -50,10 +52,9 @@ class QueueSettings:
                 f"blocks = {self.blocks}, blocks_max = {self.blocks_max}",
                 f"2 <= blocks <= blocks_max <= {BLOCKS_LIMIT}",
             )
-        if not PAGE <= self.journal_bytes <= geometry.tail - geometry.data:
+        if not PAGE <= self.journal_bytes <= JOURNAL_BYTES_MAX:
             raise ConfigError(
-                f"journal_bytes = {self.journal_bytes:,}",
-                f"take {PAGE:,} to the data area's {geometry.tail - geometry.data:,}",
+                f"journal_bytes = {self.journal_bytes:,}", f"take {PAGE:,} to {JOURNAL_BYTES_MAX:,}"
             )
         for name in ("journal_max_us", "waiting_bytes_max", "checkpoint_bytes"):
             if getattr(self, name) < 0:

@@ -204,14 +204,14 @@ class Store:
         self.growing = False
         self._waiting = _Waiting()
         self._since_checkpoint = self._marks_since_checkpoint = 0
-        # One segment is on its way and one is prepared at most, in the same memory by turns.
-        size = pages(settings.journal_bytes) + SEGMENT_SLACK
-        self._buffers = (bytearray(size), bytearray(size))
         self._prepared: Flush | None = None
         self._item_bytes_max = item_bytes_max(self.geometry)
         self._data_bytes = self.geometry.tail - self.geometry.data
         # A queue that was made with small blocks may be opened with settings for large ones.
         self._journal_bytes = min(settings.journal_bytes, self._data_bytes // 2)
+        # One segment is on its way and one is prepared at most, in the same memory by turns.
+        size = pages(self._journal_bytes) + SEGMENT_SLACK
+        self._buffers = (bytearray(size), bytearray(size))
         self._marks_max = min(MARKS_MAX, self._data_bytes // 2 // STATUS_BYTES)
 
     # -- taking in --------------------------------------------------------------------------
