@@ -14,6 +14,8 @@ found after a crash:
 import random
 from collections import Counter
 
+from crc32c import crc32c
+
 from feedhandler.journal.files import carry_out
 from feedhandler.journal.layout import Status
 from feedhandler.journal.opening import Opened, open_store
@@ -178,6 +180,12 @@ class Script:
         elif chance < 0.4:
             before = self.now_ns - self.draw.randrange(20 * 10**9)
             self.ledger.ask(self.opened.delivery.expire(before), Status.EXPIRED)
+
+
+def of_later_version(control: bytes) -> bytes:
+    """A control file as a later format writes it that no reader of today may use."""
+    head = control[:10] + b"\xff\xff" + control[12:16]
+    return head + crc32c(control[20:], crc32c(head)).to_bytes(4, "little") + control[20:]
 
 
 class Queue:

@@ -3,15 +3,15 @@
 What it is for: an id that a trader holds may be older than every block. `Ended` knows, of ids that
 ended since the day began, what each became, as runs of ids with the same status; before a block is
 used anew its runs are written to the file `ended`, a record of whole pages with a CRC32C. The file
-is made anew without what is older than a day each time the queue is opened. An id that it does not
-know ended before: nothing pending is ever in it.
+is made anew without what is older than a day when the queue is opened, and when it has grown to
+`FILE_BYTES_MAX`. An id that it does not know ended before: nothing pending is ever in it.
 
 What it promises: at most `RUNS_MAX` runs in memory, the oldest give way. No I/O.
 """
 
 import struct
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 
 from crc32c import crc32c
@@ -25,6 +25,14 @@ RUN = struct.Struct("<QII")
 #: 24 bytes each on disk at most, some hundred in memory.
 RUNS_MAX = 1_000_000
 NAME = "ended"
+#: Without trading days, ids are known for this long after their block was used anew.
+KEEP_NS = 24 * 3600 * 1_000_000_000
+#: The file is made anew at that size: `RUNS_MAX` runs are a quarter of it.
+FILE_BYTES_MAX = 64 << 20
+#: More of it is not read.
+READ_BYTES_MAX = 2 * FILE_BYTES_MAX
+#: When it is made anew, what came within an hour becomes one record.
+TOGETHER_NS = 3600 * 1_000_000_000
 
 #: First id, how many, what they became.
 Run = tuple[int, int, int]
@@ -51,8 +59,11 @@ def pack_record(queue_id: bytes, stamp_ns: int, runs: list[Run]) -> bytes:
     return data.ljust(pages(len(data)), b"\0")
 
 
-def parse_records(data: bytes, queue_id: bytes) -> Iterator[tuple[int, list[Run]]]:
-    """(stamp, runs) of each record that verifies; pages that do not are passed over."""
+def parse_records(
+    data: bytes, queue_id: bytes, bad: Callable[[int], None] = lambda at: None
+) -> Iterator[tuple[int, list[Run]]]:
+    """(stamp, runs) of each record that verifies; pages that do not are passed over, and `bad` is
+    told where they are, unless they are blank."""
     at = 0
     while at + RECORD.size <= len(data):
         magic, version, _, queue, stamp_ns, _, _, count, crc = RECORD.unpack_from(data, at)
@@ -63,13 +74,18 @@ def parse_records(data: bytes, queue_id: bytes) -> Iterator[tuple[int, list[Run]
                 yield stamp_ns, list(RUN.iter_unpack(body))
                 at = pages(end)
                 continue
+        if any(data[at : at + PAGE]):
+            bad(at)
         at += PAGE
+    if any(data[at:]):
+        bad(at)
 
 
 class Ended:
-    """Runs of ended ids in order of their ids."""
+    """Runs of ended ids in order of their ids. `damaged`: pages of the file that did not verify."""
 
     def __init__(self, queue_id: bytes) -> None:
+        self.damaged = 0
         self._queue_id = queue_id
         self._firsts: list[int] = []
         self._runs: list[tuple[int, int, int, int]] = []  # first, count, status, stamp
@@ -78,15 +94,29 @@ class Ended:
         return len(self._runs)
 
     def load(self, data: bytes, since_ns: int) -> bytes | None:
-        """Take in the file's records; its new content, where some are older than `since_ns`."""
+        """Take in the file's records; its new content, where some are older than `since_ns`, or do
+        not verify."""
         kept, dropped = [], False
-        for stamp_ns, runs in parse_records(data, self._queue_id):
+        bad: list[int] = []
+        for stamp_ns, runs in parse_records(data, self._queue_id, bad.append):
             if stamp_ns < since_ns:
                 dropped = True
                 continue
             kept.append(pack_record(self._queue_id, stamp_ns, runs))
             self.add(stamp_ns, runs)
-        return b"".join(kept) if dropped else None
+        self.damaged = len(bad)
+        return b"".join(kept) if dropped or bad else None
+
+    def shortened(self, since_ns: int) -> bytes:
+        """Forget what came before `since_ns`; the file's new content."""
+        self._runs = [run for run in self._runs if run[3] >= since_ns]
+        self._firsts = [run[0] for run in self._runs]
+        records = []
+        for _, group in groupby(self._runs, key=lambda run: run[3] // TOGETHER_NS):
+            runs = list(group)
+            stamp_ns = max(run[3] for run in runs)
+            records.append(pack_record(self._queue_id, stamp_ns, [run[:3] for run in runs]))
+        return b"".join(records)
 
     def record(self, stamp_ns: int, runs: list[Run]) -> bytes:
         """Take in a block's runs; the record that is to be written."""

@@ -20,9 +20,10 @@ from typing import Any, TypeVar, cast
 
 from feedhandler.codecs.errors import FeedhandlerError
 from feedhandler.journal.delivery import CancelAnswer, Delivery, Item
+from feedhandler.journal.ended import KEEP_NS
 from feedhandler.journal.files import Create, Files, RealFiles, carry_out
 from feedhandler.journal.layout import Status
-from feedhandler.journal.opening import KEEP_NS, open_store
+from feedhandler.journal.opening import open_store
 from feedhandler.journal.owner import Owner
 from feedhandler.journal.recovery import RecoveryReport, block_path, read_control
 from feedhandler.journal.settings import QueueSettings

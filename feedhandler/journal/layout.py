@@ -133,7 +133,8 @@ class Control(msgspec.Struct, frozen=True):
 def pack_control(control: Control) -> bytes:
     """The control file's bytes."""
     body = msgspec.json.encode(control)
-    return CONTROL.pack(CONTROL_MAGIC, VERSION, VERSION, len(body), crc32c(body)) + body
+    head = CONTROL.pack(CONTROL_MAGIC, VERSION, VERSION, len(body), 0)[:-CRC_BYTES]
+    return head + struct.pack("<I", crc32c(body, crc32c(head))) + body
 
 
 def parse_control(data: bytes) -> tuple[Reading, Control | None]:
@@ -144,10 +145,10 @@ def parse_control(data: bytes) -> tuple[Reading, Control | None]:
     body = data[CONTROL.size : CONTROL.size + size]
     if magic != CONTROL_MAGIC:
         return Reading.FOREIGN, None
+    if len(body) != size or crc32c(body, crc32c(data[: CONTROL.size - CRC_BYTES])) != crc:
+        return Reading.DAMAGED, None
     if compatible > VERSION:
         return Reading.NEWER, None
-    if len(body) != size or crc32c(body) != crc:
-        return Reading.DAMAGED, None
     try:
         control = msgspec.json.decode(body, type=Control)
         Geometry(control.block_bytes)

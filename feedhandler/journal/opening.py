@@ -11,18 +11,13 @@ from dataclasses import dataclass
 
 from feedhandler.journal.block import Lock
 from feedhandler.journal.delivery import Delivery
+from feedhandler.journal.ended import KEEP_NS, READ_BYTES_MAX, Ended
 from feedhandler.journal.ended import NAME as ENDED_NAME
-from feedhandler.journal.ended import Ended
 from feedhandler.journal.files import Create, Files, Replace, carry_out
 from feedhandler.journal.layout import pages
-from feedhandler.journal.recovery import RecoveryReport, control_path, recover
+from feedhandler.journal.recovery import RecoveryReport, control_path, damaged_pages, recover
 from feedhandler.journal.settings import QueueSettings
 from feedhandler.journal.store import Store, creation
-
-#: Without trading days, ids are known for this long after their block was used anew.
-KEEP_NS = 24 * 3600 * 1_000_000_000
-#: More of the file `ended` is not read: it is made anew every day.
-ENDED_BYTES_MAX = 1 << 30
 
 
 @dataclass(slots=True)
@@ -56,8 +51,10 @@ def open_store(
     path = os.path.join(folder, ENDED_NAME)
     if not files.exists(path):
         carry_out(files, [Create(path, 0)])
-    data = files.pread(path, ENDED_BYTES_MAX, 0)
+    data = files.pread(path, READ_BYTES_MAX, 0)
     shorter = ended.load(data, since_ns)
+    if ended.damaged:
+        found.report.problems.append(damaged_pages(path, ended.damaged))
     if shorter is not None:
         carry_out(files, [Replace(path, shorter)])
         data = shorter

@@ -40,7 +40,14 @@ from feedhandler.journal.layout import (
     parse_control,
     parse_header,
 )
-from feedhandler.journal.segments import HEAD, Place, Segment, find_segment, parse_segment
+from feedhandler.journal.segments import (
+    HEAD,
+    Place,
+    Segment,
+    find_segment,
+    is_newer,
+    parse_segment,
+)
 
 CONTROL_NAME = "control"
 
@@ -126,6 +133,11 @@ def refusal(path: str, reading: Reading, hint: str) -> PeerError:
     }
     reason, remedy = words.get(reading, ("is damaged", hint))
     return PeerError(f"{path}: {reason}", remedy)
+
+
+def damaged_pages(path: str, count: int) -> str:
+    """How it is told that pages of the file `ended` do not verify."""
+    return f"{path}: {count} page(s) do not verify (a write that was cut short, or damage)"
 
 
 def recover(
@@ -268,6 +280,8 @@ def _roll_block(files: Files, recovered: Recovered, block: Block, start: int, kn
     while at < len(data):
         segment = parse_segment(data, at, block.place)
         if segment is None or segment.sequence <= recovered.sequence:
+            if is_newer(data, at, block.place):
+                raise refusal(block.path, Reading.NEWER, "")
             segment = find_segment(data, at + PAGE, block.place, recovered.sequence)
             if segment is None:
                 return

@@ -254,6 +254,15 @@ def head_stamp(data: bytes, place: Place) -> int:
     return head[5] if good else -1
 
 
+def is_newer(data: memoryview, at: int, place: Place) -> bool:
+    """Whether the header at `at` verifies and is of a later version than can be read here."""
+    if at + HEAD_BYTES > len(data) or data[at : at + 4] != MAGIC:
+        return False
+    head = HEAD.unpack_from(data, at)
+    good = crc32c(data[at : at + HEAD_BYTES - 4], place.seed) == head[12]
+    return good and head[1] > SEGMENT_VERSION
+
+
 def find_segment(data: memoryview, at: int, place: Place, after: int) -> Segment | None:
     """The next segment from `at` on, a page at a time, whose sequence is above `after`."""
     position: cython.Py_ssize_t = at

@@ -35,8 +35,9 @@ from dataclasses import dataclass, field
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.journal.block import Block, Lock
+from feedhandler.journal.ended import FILE_BYTES_MAX as ENDED_BYTES_MAX
+from feedhandler.journal.ended import KEEP_NS, Ended, runs_of
 from feedhandler.journal.ended import NAME as ENDED_NAME
-from feedhandler.journal.ended import Ended, runs_of
 from feedhandler.journal.files import Create, Replace, Step, Sync, Write, WriteThrough
 from feedhandler.journal.layout import (
     TAIL_MAGIC,
@@ -476,8 +477,13 @@ class Store:
         path = os.path.join(self.folder, ENDED_NAME)
         runs = runs_of(block.first_id, block.statuses)
         data = self.ended.record(block.last_stamp_ns, runs)
-        steps += [Write(path, self.ended_end, data), Sync(path)]
-        self.ended_end += len(data)
+        if self.ended_end + len(data) <= ENDED_BYTES_MAX:
+            steps += [Write(path, self.ended_end, data), Sync(path)]
+            self.ended_end += len(data)
+        else:
+            data = self.ended.shortened(self.stamp_ns - KEEP_NS)
+            steps.append(Replace(path, data))
+            self.ended_end = len(data)
 
     # -- growth -----------------------------------------------------------------------------
 

@@ -2,17 +2,21 @@
 
 What it is for: recovery reads only what it needs; this reads each block from its first segment to
 its last and holds every CRC, the chain, the fill between contents and trailer, ids and sequence
-numbers against each other. It writes nothing, so it may run beside the queue's owner: the segment
-that is being written just then is not looked at, for recovery has found it to be unfinished.
+numbers against each other, and each record of the file `ended`. It writes nothing, so it may run
+beside the queue's owner: the segment that is being written just then is not looked at, for recovery
+has found it to be unfinished.
 """
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from feedhandler.journal.block import Block
+from feedhandler.journal.ended import NAME as ENDED_NAME
+from feedhandler.journal.ended import READ_BYTES_MAX, parse_records
 from feedhandler.journal.files import Files
 from feedhandler.journal.layout import PAGE
-from feedhandler.journal.recovery import Recovered, recover
+from feedhandler.journal.recovery import Recovered, damaged_pages, recover
 from feedhandler.journal.segments import (
     ENTRY_BYTES,
     HEAD_BYTES,
@@ -45,7 +49,21 @@ def verify(
     for block in recovered.live:
         _verify_block(files, block, found)
         advance(1)
+    _verify_ended(files, folder, found)
     return found
+
+
+def _verify_ended(files: Files, folder: str, found: Verified) -> None:
+    """Check what is kept of items whose blocks were used anew."""
+    path = os.path.join(folder, ENDED_NAME)
+    if files.exists(path):
+        data = files.pread(path, READ_BYTES_MAX, 0)
+        bad: list[int] = []
+        for _ in parse_records(data, found.recovered.queue_id, bad.append):
+            pass
+        if bad:
+            found.problems.append(damaged_pages(path, len(bad)))
+        found.bytes += len(data)
 
 
 def _verify_block(files: Files, block: Block, found: Verified) -> None:

@@ -5,7 +5,8 @@ import random
 from dataclasses import replace
 
 import pytest
-from journal_kit import DAY_NS, FOLDER, QUEUE_ID, SMALL, Queue
+from crc32c import crc32c
+from journal_kit import DAY_NS, FOLDER, QUEUE_ID, SMALL, Queue, of_later_version
 
 from feedhandler.codecs.errors import ConfigError, PeerError, UsageError
 from feedhandler.journal import recovery
@@ -475,10 +476,11 @@ def test_a_control_file_that_is_not_there_or_not_right_is_refused(queue: Queue) 
     with pytest.raises(UsageError, match="no queue here"):
         recover(SimulatedDisk(), FOLDER)
     path = f"{FOLDER}/control"
+    control = queue.disk.pread(path, 4096, 0)
     queue.disk.decay(path, 8 * 30)
     with pytest.raises(PeerError, match="is damaged"):
         queue.open()
-    carry_out(queue.disk, [Write(path, 10, b"\xff\xff")])
+    carry_out(queue.disk, [Write(path, 0, of_later_version(control))])
     with pytest.raises(PeerError, match="later version"):
         queue.open()
 
@@ -527,6 +529,56 @@ def test_a_checkpoint_of_another_block_is_refused(queue: Queue) -> None:
     carry_out(queue.disk, [Write(first.path, at, queue.disk.pread(second.path, 4096, at))])
     with pytest.raises(PeerError, match="belongs to another queue"):
         queue.open()
+
+
+def test_a_segment_that_a_later_version_wrote_is_refused_and_not_cut_off(queue: Queue) -> None:
+    queue.put(b"a")
+    block = queue.store.live[-1]
+    at = block.end
+    queue.put(b"b")
+    head = bytearray(queue.disk.pread(block.path, 60, at))
+    head[4] = 2
+    later = bytes(head) + crc32c(bytes(head), block.place.seed).to_bytes(4, "little")
+    carry_out(queue.disk, [Write(block.path, at, later), Write(block.path, block.end - 64, later)])
+    calls = queue.disk.calls
+    with pytest.raises(PeerError, match="later version"):
+        queue.open()
+    assert queue.disk.calls == calls
+
+
+def test_the_file_of_ended_items_is_made_anew_when_it_has_grown(queue: Queue, monkeypatch) -> None:
+    monkeypatch.setattr("feedhandler.journal.store.ENDED_BYTES_MAX", 5 * 4096)
+    path = f"{FOLDER}/ended"
+    for turn in range(150):
+        number = queue.put(bytes(3000))[0]
+        if turn % 3:
+            queue.delivery.cancel(number)
+        queue.end(*queue.take())
+        assert queue.disk.size(path) <= 5 * 4096
+    known = [queue.delivery.status(number) for number in range(1, 151)]
+    assert queue.store.counts.blocks_reused > 8
+    assert known == [Status.CANCELLED if n % 3 else Status.DELIVERED for n in range(150)]
+    queue.open()
+    assert [queue.delivery.status(number) for number in range(1, 151)] == known
+    queue.now_ns += 2 * DAY_NS
+    while queue.delivery.status(1):
+        queue.end(*queue.put(bytes(3000)))
+    assert queue.delivery.cancel(1) is CancelAnswer.DELIVERED
+
+
+def test_a_page_of_ended_items_that_does_not_verify_is_told_once_and_taken_away(
+    queue: Queue,
+) -> None:
+    while queue.store.counts.blocks_reused < 2:
+        queue.end(*queue.put(bytes(3000)))
+    queue.disk.decay(f"{FOLDER}/ended", 8 * 70)
+    assert any("1 page(s) do not verify" in text for text in verify(queue.disk, FOLDER).problems)
+    queue.open()
+    assert any("1 page(s) do not verify" in text for text in queue.report.problems)
+    assert queue.delivery.status(1) is None
+    assert not verify(queue.disk, FOLDER).problems
+    queue.open()
+    assert not queue.report.problems
 
 
 def test_what_the_newest_checkpoint_knows_counts_where_no_segment_is_left(queue: Queue) -> None:

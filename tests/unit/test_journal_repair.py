@@ -1,7 +1,7 @@
 """Repair: control file, headers and tails are made anew from what verifies, and nothing else is."""
 
 import pytest
-from journal_kit import FOLDER, Queue
+from journal_kit import FOLDER, Queue, of_later_version
 
 from feedhandler.codecs.errors import PeerError
 from feedhandler.journal.files import Create, Write, carry_out
@@ -49,6 +49,7 @@ def test_repair_does_not_touch_foreign_blocks_or_what_a_later_version_wrote(queu
     first, second = (block.path for block in queue.store.blocks)
     carry_out(queue.disk, [Write(first, 0, queue.disk.pread(second, 4096, 0))])
     assert repaired(queue) == []
-    carry_out(queue.disk, [Write(f"{FOLDER}/control", 10, b"\xff\xff")])
+    control = queue.disk.pread(f"{FOLDER}/control", 4096, 0)
+    carry_out(queue.disk, [Write(f"{FOLDER}/control", 0, of_later_version(control))])
     with pytest.raises(PeerError, match="later version"):
         repaired(queue)
