@@ -130,6 +130,21 @@ class Block:
         self.touch(sequence)
         return True
 
+    def mark_read(self, first: int, count: int, status: int, sequence: int) -> int:
+        """What a status record says of `count` items from `first` on, when it is read back: those
+        that are pending become `status`, and those whose bytes do not verify, for they had ended
+        before anybody could miss them. How many those were."""
+        if self.mark_run(first, count, status, sequence):
+            return count
+        marked = 0
+        for at in range(first - self.first_id, first - self.first_id + count):
+            if self.statuses[at] in (Status.PENDING, Status.DAMAGED):
+                self.active -= not self.statuses[at]
+                self.statuses[at] = status
+                marked += 1
+        self.touch(sequence)
+        return marked
+
     def next_pending(self, number: int) -> int:
         """The first pending id from `number` on; -1 where none is."""
         found = self.statuses.find(_PENDING, max(number - self.first_id, 0))

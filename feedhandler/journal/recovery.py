@@ -343,10 +343,8 @@ def mark_range(live: list[Block], first: int, count: int, status: int, sequence:
     while at < len(live) and live[at].first_id < end:
         block = live[at]
         start, stop = max(first, block.first_id), min(end, block.next_id)
-        if start < stop and block.mark_run(start, stop - start, status, sequence):
-            marked += stop - start
-        else:
-            marked += sum(block.mark(number, status, sequence) for number in range(start, stop))
+        if start < stop:
+            marked += block.mark_read(start, stop - start, status, sequence)
         at += 1
     return marked
 

@@ -155,6 +155,10 @@ class SimulatedDisk:
         """Flip one bit of a file."""
         self._files[path].content[bit // 8] ^= 1 << bit % 8
 
+    def cut(self, path: str, size: int) -> None:
+        """A file loses what it has beyond `size` bytes."""
+        del self._files[path].content[size:]
+
     def size(self, path: str) -> int:
         """A file's bytes."""
         return len(self._files[path].content)

@@ -1,0 +1,139 @@
+"""What each byte of a queue's files belongs to, and what it may cost when it decays.
+
+Read from the bytes themselves, by the format document and not by recovery: a map from positions to
+`Place`s, so that a test knows beforehand which items a flipped bit may concern, and whether
+somebody has to be told of it.
+"""
+
+import struct
+from bisect import bisect_right
+from dataclasses import dataclass
+
+from journal_kit import FOLDER
+
+from feedhandler.journal.layout import CHECKPOINT, HEADER, PAGE
+from feedhandler.journal.opening import Opened
+from feedhandler.journal.simulated import SimulatedDisk
+
+NOTHING: frozenset[int] = frozenset()
+SEGMENT, RECORD, ENTRY = 64, 24, 16
+ENDED_HEAD = struct.calcsize("<4sHH16sQQQII")
+
+
+@dataclass(frozen=True)
+class Place:
+    """What stands from `start` on. `told`: a flipped bit is told of. `items`: those whose bytes are
+    lost by it; `ends`: those whose end may be. `fatal`: the queue is refused."""
+
+    start: int
+    kind: str
+    told: bool = False
+    items: frozenset[int] = NOTHING
+    ends: frozenset[int] = NOTHING
+    fatal: bool = False
+
+
+class Map:
+    """The places of every file of a closed queue."""
+
+    def __init__(self, disk: SimulatedDisk, opened: Opened) -> None:
+        self._disk = disk
+        self._files: dict[str, list[Place]] = {}
+        store = opened.store
+        self._rolled = store.roll.sequence
+        for block in store.blocks:
+            data = disk.pread(block.path, block.geometry.block_bytes, 0)
+            end = block.end if block in store.live else block.geometry.data
+            self._files[block.path] = self._block(data, block.geometry, end)
+        self._files[f"{FOLDER}/control"] = [Place(0, "control", told=True, fatal=True)]
+        self._files[f"{FOLDER}/ended"] = self._ended(disk.pread(f"{FOLDER}/ended", 1 << 30, 0))
+        self.sizes = {path: disk.size(path) for path in self._files}
+
+    def paths(self) -> list[str]:
+        """Files that hold anything."""
+        return [path for path, size in self.sizes.items() if size]
+
+    def places(self, path: str) -> list[Place]:
+        """A file's places in order."""
+        return self._files[path]
+
+    def at(self, path: str, byte: int) -> Place:
+        """The place that a byte belongs to."""
+        places = self._files[path]
+        return places[bisect_right(places, byte, key=lambda place: place.start) - 1]
+
+    def _block(self, data: bytes, geometry, end: int) -> list[Place]:
+        places = [Place(0, "header", told=True), Place(HEADER.size, "fill")]
+        for at in geometry.checkpoints:
+            head = data[at : at + CHECKPOINT.size]
+            items, segments = struct.unpack_from("<II", head, 28)
+            blank = not any(head)
+            used = CHECKPOINT.size if blank else CHECKPOINT.size + 8 * segments + items + 4
+            places += [Place(at, "checkpoint", told=True), Place(at + used, "fill")]
+        at = geometry.data
+        while at < end:
+            places += self._segment(data, at)
+            at += struct.unpack_from("<I", data, at + 48)[0]
+        places.append(Place(at, "free"))
+        tail = [Place(geometry.tail, "tail", told=True), Place(geometry.tail + HEADER.size, "fill")]
+        return [place for place in places if place.start < geometry.tail] + tail
+
+    def _segment(self, data: bytes, at: int) -> list[Place]:
+        _, _, _, _, sequence, _, first, items, statuses, length, *_ = struct.unpack_from(
+            "<4sHHQQQQIIIIII", data, at
+        )
+        places = [Place(at, "segment header", told=True)]
+        record = at + SEGMENT
+        for _ in range(statuses):
+            start, count = struct.unpack_from("<QI", data, record)
+            ends = frozenset(range(start, start + count)) if sequence > self._rolled else NOTHING
+            places.append(Place(record, "status record", told=True, ends=ends))
+            record += RECORD
+        contents = []
+        last = record + ENTRY * items
+        for number in range(first, first + items):
+            offset, size = struct.unpack_from("<II", data, record)
+            item = frozenset([number])
+            places.append(Place(record, "table entry", told=True, items=item))
+            if size:
+                contents.append(Place(at + offset, "content", told=True, items=item))
+            last = at + offset + size
+            record += ENTRY
+        places += contents
+        if last < at + length - SEGMENT:
+            places.append(Place(last, "segment fill", told=True))
+        places.append(Place(at + length - SEGMENT, "trailer", told=True))
+        return places
+
+    def _ended(self, data: bytes) -> list[Place]:
+        places = []
+        at = 0
+        while at < len(data):
+            runs = struct.unpack_from("<I", data, at + ENDED_HEAD - 8)[0]
+            ids: set[int] = set()
+            for first, count, _ in struct.iter_unpack(
+                "<QII", data[at + ENDED_HEAD : at + ENDED_HEAD + 16 * runs]
+            ):
+                ids.update(range(first, first + count))
+            places.append(Place(at, "ended", told=True, ends=frozenset(ids)))
+            used = ENDED_HEAD + 16 * runs
+            places.append(Place(at + used, "fill"))
+            at += -(-used // PAGE) * PAGE
+        return places or [Place(0, "fill")]
+
+
+View = dict[int, tuple[object, bytes | None]]
+
+
+def view_of(opened: Opened) -> View:
+    """What everybody can know of a queue: each id's status, and the bytes of what is pending."""
+    contents = {item.id: item.content for item in opened.delivery.look(0, 1 << 30)}
+    return {
+        number: (opened.delivery.status(number), contents.get(number))
+        for number in range(1, opened.store.visible_end)
+    }
+
+
+def differing(one: View, other: View) -> set[int]:
+    """Ids of which the two say different things."""
+    return {n for n in one.keys() | other.keys() if one.get(n) != other.get(n)}

@@ -1,0 +1,173 @@
+"""A queue's disk decays: of every flipped bit it is known beforehand what it may cost.
+
+`journal_map` says of each byte which record it belongs to. A flipped bit of an item's content or
+table entry costs that item, which is then *damaged* if it was pending; one of a status record
+costs at most the ends that it says and no checkpoint has; one of `ended` what is known of those
+ids; one of a header, checkpoint, trailer or tail costs nothing. Everything else is as it was, bit
+by bit, and `verify` tells of exactly those that stand in a record. A file that was cut is refused.
+
+`FLIPS=n` flips more bits, `SWEEP=1` one of every byte; `SEED=s` begins with another queue.
+"""
+
+import os
+import random
+from collections import Counter
+
+import pytest
+from journal_kit import FOLDER, Script
+from journal_map import Map, Place, View, differing, view_of
+
+from feedhandler.codecs.errors import FeedhandlerError
+from feedhandler.journal.layout import Status
+from feedhandler.journal.opening import Opened, open_store
+from feedhandler.journal.simulated import SimulatedDisk
+from feedhandler.journal.verify import verify
+
+FLIPS = int(os.environ.get("FLIPS", "5000"))
+SWEEP = bool(os.environ.get("SWEEP"))
+SEED = int(os.environ.get("SEED", "1"))
+#: Bits flipped in one queue before another is made.
+FLIPS_A_QUEUE = 250
+KINDS = {
+    "header", "tail", "checkpoint", "control", "ended", "segment header", "trailer",
+    "status record", "table entry", "content", "segment fill", "fill", "free",
+}  # fmt: skip
+
+
+class Decaying:
+    """A queue with several blocks in use, closed; what everybody knows of it, and its map."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        #: Ends that a flipped bit took back.
+        self.brought_back = 0
+        self.script = Script(seed, SimulatedDisk())
+        store = self.script.open().store
+        while not (
+            store.counts.blocks_grown > 1
+            and len(store.live) > 2
+            and store.counts.blocks_reused
+            and any(block.active for block in store.live)
+        ):
+            self.script.step()
+        for _ in range(8):  # so that there are changes that no checkpoint has
+            self.script.step()
+        self.disk = self.script.disk
+        assert not verify(self.disk, FOLDER).problems
+        self.map = Map(self.disk, self.script.opened)
+        self.known = view_of(self.opened(self.disk.copy()))
+
+    def opened(self, disk: SimulatedDisk) -> Opened:
+        """The queue as its owner would find it on that disk."""
+        return open_store(disk, FOLDER, self.script.settings, bytes(16), self.script.now_ns)
+
+    def flip(self, path: str, bit: int) -> str:
+        """Flip one bit, and hold what is found against what the map says; the record's kind."""
+        place = self.map.at(path, bit // 8)
+        about = f"SEED={self.seed}: {path}, bit {bit}, {place}"
+        disk = self.disk.copy()
+        disk.decay(path, bit)
+        try:
+            told = bool(verify(disk, FOLDER).problems)
+            opened = self.opened(disk)
+        except FeedhandlerError:
+            assert place.fatal, about
+            return place.kind
+        assert told == place.told, f"{about}: {'told' if told else 'nobody is told'}"
+        assert not place.fatal, about
+        self.hold(view_of(opened), place, about)
+        return place.kind
+
+    def hold(self, found: View, place: Place, about: str) -> None:
+        """Whether exactly what the place says is lost."""
+        lost = differing(self.known, found)
+        pending = {n for n in place.items if self.known[n][0] is Status.PENDING}
+        assert pending <= lost <= pending | place.ends, f"{about}: {sorted(lost)}"
+        for number in lost:
+            if number in pending:
+                assert found[number] == (Status.DAMAGED, None), about
+            elif place.kind == "ended":
+                assert found[number] == (None, None), about
+            else:
+                self.brought_back += 1
+                assert found[number][0] is Status.PENDING, about
+                assert found[number][1] == self.script.ledger.contents[number], about
+
+
+def drawn(queue: Decaying, draw: random.Random) -> tuple[str, int]:
+    """A bit of some record: a kind of record first, so that small ones are hit as well."""
+    path = draw.choice(queue.map.paths())
+    places = queue.map.places(path)
+    kind = draw.choice(sorted({place.kind for place in places}))
+    at = draw.choice([n for n, place in enumerate(places) if place.kind == kind])
+    end = places[at + 1].start if at + 1 < len(places) else queue.map.sizes[path]
+    return path, draw.randrange(8 * places[at].start, max(8 * end, 8 * places[at].start + 1))
+
+
+def test_a_flipped_bit_costs_what_it_belongs_to_and_is_told_of() -> None:
+    hit: Counter[str] = Counter()
+    for seed in range(SEED, SEED + max(FLIPS // FLIPS_A_QUEUE, 1)):
+        queue, draw = Decaying(seed), random.Random(seed)
+        for _ in range(min(FLIPS, FLIPS_A_QUEUE)):
+            hit[queue.flip(*drawn(queue, draw))] += 1
+    print(dict(hit))
+    assert hit.keys() == KINDS
+
+
+@pytest.mark.skipif(not SWEEP, reason="takes minutes: SWEEP=1 (make simulate-journal)")
+def test_one_bit_of_every_byte() -> None:
+    queue, draw = Decaying(SEED), random.Random(SEED)
+    hit: Counter[str] = Counter()
+    for path in queue.map.paths():
+        for byte in range(queue.map.sizes[path]):
+            hit[queue.flip(path, 8 * byte + draw.randrange(8))] += 1
+    print(dict(hit))
+
+
+def test_a_status_that_decayed_is_told_and_takes_back_no_more_than_it_said() -> None:
+    """Bits of every status record of some queues: ends that no checkpoint has come back."""
+    brought_back = 0
+    for seed in range(SEED, SEED + 6):
+        queue = Decaying(seed)
+        for path in queue.map.paths():
+            for place in queue.map.places(path):
+                if place.kind == "status record":
+                    for bit in range(8 * place.start, 8 * (place.start + 24), 1 if SWEEP else 67):
+                        queue.flip(path, bit)
+        brought_back += queue.brought_back
+    assert brought_back
+
+
+@pytest.mark.parametrize("name", ["control", "ended", "block"])
+def test_a_file_that_was_cut_is_refused_or_told_of(name: str) -> None:
+    queue = Decaying(SEED)
+    path = next(path for path in queue.map.paths() if name in path)
+    size = queue.map.sizes[path]
+    draw = random.Random(SEED)
+    lengths = range(size) if size < 1000 else sorted(draw.sample(range(size), 200))
+    for length in lengths:
+        disk = queue.disk.copy()
+        disk.cut(path, length)
+        if name == "ended":
+            last = queue.map.at(path, max(length - 1, 0)).start
+            cut = {n for place in queue.map.places(path) if place.start >= last for n in place.ends}
+            assert differing(queue.known, view_of(queue.opened(disk))) <= cut
+        else:
+            with pytest.raises(FeedhandlerError, match=r"damaged|shorter|empty"):
+                queue.opened(disk)
+
+
+def test_the_map_bites() -> None:
+    """Two bits, of which the map knows one only, are found out."""
+    queue = Decaying(SEED)
+    path, places = next(
+        (path, found)
+        for path in queue.map.paths()
+        if len(found := [place for place in queue.map.places(path) if place.kind == "content"
+                         and queue.known[min(place.items)][0] is Status.PENDING]) > 1
+    )  # fmt: skip
+    disk = queue.disk.copy()
+    for place in places[:2]:
+        disk.decay(path, 8 * place.start)
+    with pytest.raises(AssertionError):
+        queue.hold(view_of(queue.opened(disk)), places[0], "two bits")
