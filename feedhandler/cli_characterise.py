@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from feedhandler.cli_options import Json
+from feedhandler.ops import arguments
 
 Work = Callable[[], int]
 
@@ -39,6 +40,19 @@ Lines = Annotated[
 PacketsOnly = Annotated[
     bool, typer.Option("--packets-only", help="Leave messages alone: faster, fewer tables.")
 ]
+Follow = Annotated[
+    bool, typer.Option("--follow", help="Go on while recordings are written; Ctrl-C ends it.")
+]
+Every = Annotated[
+    int,
+    typer.Option(
+        parser=arguments.span_ns, metavar="TIME", help="With --follow: how often it looks."
+    ),
+]
+Once = Annotated[
+    bool,
+    typer.Option("--once", help="As --follow, but to the end: recording is over."),
+]
 Exact = Annotated[
     bool, typer.Option("--exact", help="Interarrival by Spark's window function: slow, the same.")
 ]
@@ -62,6 +76,9 @@ def characterise(
     packets_only: PacketsOnly = False,
     exact: Exact = False,
     write_profile: Profile = None,
+    follow: Follow = False,
+    every: Every = 10_000_000_000,
+    once: Once = False,
     as_json: Json = False,
 ) -> Work:
     """Say what a session looks like: tables, figures and one page.
@@ -74,6 +91,7 @@ def characterise(
     Examples:
       feedhandler characterise day.pcap --feed euronext-utp-md --out day --zone Europe/Lisbon
       feedhandler characterise 'captures/*.pcap.gz' --feed iex-deep --out day --master none
+      feedhandler characterise recordings --feed iex-deep --out today --follow
     """
     from feedhandler.ops import characterise as ops
 
@@ -90,6 +108,9 @@ def characterise(
         packets_only=packets_only,
         exact=exact,
         profile=write_profile,
+        follow=follow,
+        every_ns=every,
+        once=once,
         as_json=as_json,
     )
     return lambda: ops.run(options)

@@ -22,12 +22,17 @@ from feedhandler.characterise.slices import CaptureFile
 from feedhandler.characterise.zstd_frames import FramedFile, frames_of
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.replay.captures.capture import pcap_scanner
+from feedhandler.replay.captures.capture_sources import open_source
 from feedhandler.replay.captures.pcap import FILE_HEADER_BYTES, RECORD_HEADER_BYTES
 from feedhandler.replay.captures.pcapng import SECTION_MAGIC
 
 #: File names that a folder's captures have; others in it are nobody's mistake.
 CAPTURE_PATTERNS = ("*.pcap", "*.pcapng", "*.cap", "*.pcap.gz", "*.pcapng.gz", "*.cap.gz",
                     "*.pcap.zst", "*.pcapng.zst", "*.cap.zst")  # fmt: skip
+#: What the name of a compressed capture ends with, behind the capture's own.
+COMPRESSED = (".gz", ".zst")
+#: What the gateway's recorder adds to a recording's name until it is complete.
+PART = ".part"
 #: Bytes copied at a time from a remote file that can only be read from its beginning.
 COPY_BYTES = 1 << 20
 
@@ -142,9 +147,18 @@ def open_at(path: str, position: int) -> Any:
             system, place = _file_system(path)
             file: Any = system.open_input_file(place)
         else:
-            file = open(path, "rb", buffering=0)  # noqa: SIM115
+            file = _open_local(path)
         file.seek(position)
         return file
+
+
+def _open_local(path: str) -> Any:
+    """The file, or the one with `PART` behind its name that it is until it is complete. That may
+    become so meanwhile, so the name itself is tried twice."""
+    for name in (path, path + PART):
+        with contextlib.suppress(FileNotFoundError):
+            return open(name, "rb", buffering=0)
+    return open(path, "rb", buffering=0)
 
 
 def size_of(path: str) -> int:
@@ -168,11 +182,70 @@ def local_copy(path: str) -> Iterator[Path]:
 
 def open_capture_at(file: CaptureFile, position: int) -> Any:
     """A capture that can be cut, to be read from a place in it on. Raises `UsageError`."""
+    if file.kind == "content":
+        return open_content(compressed(file.path) or file.path, position)
     if not file.frames:
         return open_at(file.path, position)
     framed = FramedFile(open_at(file.path, 0), file.frames, shown(file.path))
     framed.seek(position)
     return framed
+
+
+class Content:
+    """A local file's content, inflated where it is compressed, read from a place in it on."""
+
+    def __init__(self, path: str, position: int) -> None:
+        self.damage = ""
+        self._path = path
+        self._source = open_source(Path(path))
+        block = memoryview(bytearray(COPY_BYTES))
+        while position and (got := self.readinto(block[: min(position, COPY_BYTES)])):
+            position -= got
+
+    def readinto(self, buffer: memoryview) -> int:
+        """Fill some of `buffer`; 0 at the end, and where what follows cannot be inflated, which
+        `damage` tells then."""
+        try:
+            return self._source.readinto(buffer)
+        except PeerError as error:
+            self.damage = error.message
+            return 0
+
+    def __enter__(self) -> "Content":
+        return self
+
+    def __exit__(self, *_told: object) -> None:
+        self._source.close()
+
+
+def open_content(path: str, position: int) -> Content:
+    """The content of a local file from `position` on. Raises `UsageError`."""
+    with _as_usage(path):
+        return Content(path, position)
+
+
+def compressed(name: str) -> str:
+    """The local file that a plain one of this name has become; empty where there is none."""
+    return next((name + each for each in COMPRESSED if Path(name + each).exists()), "")
+
+
+def look_at_content(path: str) -> CaptureFile:
+    """A local, compressed classic capture, to be read by places in its content. Raises
+    `UsageError`, and `PeerError` for what is none."""
+    head = bytearray(FILE_HEADER_BYTES + RECORD_HEADER_BYTES)
+    with open_content(path, 0) as content:
+        got = content.readinto(memoryview(head))
+    if got < FILE_HEADER_BYTES:
+        raise PeerError(f"{path} is not a capture: it ends after {got} bytes", _HINT)
+    return _classic(path, "content", size_of(path), bytes(head))
+
+
+def _classic(path: str, kind: str, size: int, head: bytes) -> CaptureFile:
+    """A classic capture, whose first bytes are `head`. Raises `PeerError` for what is none."""
+    header = head[:FILE_HEADER_BYTES]
+    pcap_scanner(header, shown(path))
+    order: Literal["big", "little"] = "big" if header[:1] == b"\xa1" else "little"
+    return CaptureFile(path, kind, size, header, int.from_bytes(head[24:28], order))
 
 
 def _framed(file: CaptureFile) -> CaptureFile:
@@ -210,8 +283,4 @@ def look_at(path: str) -> CaptureFile:
         return CaptureFile(path, "pcapng", size)
     if len(head) < FILE_HEADER_BYTES:
         raise PeerError(f"{shown(path)} is not a capture: it ends after {len(head)} bytes", _HINT)
-    header = head[:FILE_HEADER_BYTES]
-    pcap_scanner(header, shown(path))
-    file_of = CaptureFile(path, "pcap", size, header)
-    second = int.from_bytes(head[24:28], "big" if file_of.big_endian else "little")
-    return CaptureFile(path, "pcap", size, header, second)
+    return _classic(path, "pcap", size, head)

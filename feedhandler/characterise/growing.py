@@ -1,18 +1,42 @@
 """Captures that are still being written: how far they can be read, and what is new since.
 
-An *offset* says of each file how many bytes are read: {path: byte}. `reach` gives the offset up to
-which everything is whole: a plain capture to its last whole record, however far its writer is in
-the next one; any other file once a later one (in the order of names) follows it, for then it is
+An *offset* says of each recording how many bytes are read: {name: byte}. `reach` gives the offset
+up to which everything is whole: a plain capture to its last whole record, however far its writer is
+in the next one; any other file once a later one (in the order of names) follows it, for then it is
 rotated away and complete. `news` are the slices between two offsets, each beginning at a record. A
 file that is no capture (yet) has no offset. What an offset covers never changes, so a batch that is
 read again brings the same rows.
+
+A recording keeps its name whatever its file is called meanwhile: the gateway's recorder writes
+`NAME.part` until it is complete, and who compresses old recordings leaves `NAME.gz` or `NAME.zst`
+behind. Of a plain capture that is compressed now the offset stays what it was, bytes of its
+content, and reading goes on there; nothing of it counts again.
 """
 
+import contextlib
+import functools
+import glob
 import mmap
-from collections.abc import Mapping
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from msgspec import structs
 
 from feedhandler.characterise.boundaries import walk
-from feedhandler.characterise.files import find_captures, is_remote, look_at
+from feedhandler.characterise.files import (
+    COMPRESSED,
+    PART,
+    compressed,
+    find_captures,
+    is_remote,
+    look_at,
+    look_at_content,
+    open_at,
+    open_content,
+)
 from feedhandler.characterise.slices import CaptureFile, Slice
 from feedhandler.codecs.errors import PeerError, UsageError
 
@@ -21,41 +45,108 @@ Offset = dict[str, int]
 #: Bytes of a plain capture that one step takes at most, so that a stream that begins late does not
 #: take everything as one batch.
 STEP_BYTES_MAX = 256 << 20
+#: No bound to a step.
+UNBOUNDED = 1 << 62
+#: Inflated at a time, to see how far a compressed recording's content goes.
+COPY_BYTES = 1 << 20
 
 
-def reach(paths: tuple[str, ...], known: Mapping[str, int], step: int = STEP_BYTES_MAX) -> Offset:
-    """How far can be read, never less than `known`, of a plain capture at most `step` bytes more. A
-    path that means nothing yet means nothing."""
+def recordings(paths: Sequence[str], known: Mapping[str, int]) -> dict[str, str]:
+    """The recordings that the paths mean, in the order of names, and the file of each. `known`: the
+    offset, by which a compressed file is told to be what came as a plain one. Paths that mean
+    nothing yet mean nothing. Raises `UsageError` for what is not on this machine."""
+    found: set[str] = set()
+    for path in paths:
+        if is_remote(path):
+            raise UsageError(f"{path}: a stream reads local captures", "record to a folder")
+        with contextlib.suppress(UsageError):
+            found.update(find_captures([path]))
+        pattern = os.path.join(glob.escape(path), f"*{PART}") if Path(path).is_dir() else path
+        if pattern != path or any(sign in path for sign in "*?["):
+            found.update(each for each in glob.glob(pattern.removesuffix(PART) + PART))
+    names = {each.removesuffix(PART) for each in found}
+    made = {}
+    for name in names:
+        plain = _without_compression(name)
+        if plain == name or not (plain in names or plain in known):
+            made[name] = name
+        elif plain not in names:
+            made[plain] = name
+        # Else the plain one is still there: it is being compressed.
+    return dict(sorted(made.items()))
+
+
+def _without_compression(name: str) -> str:
+    for suffix in COMPRESSED:
+        name = name.removesuffix(suffix)
+    return name
+
+
+def reach(
+    paths: Sequence[str],
+    known: Mapping[str, int],
+    step: int = STEP_BYTES_MAX,
+    *,
+    complete: bool = False,
+) -> Offset:
+    """How far can be read, never less than `known`, of a plain capture at most `step` bytes more.
+    `complete`: nothing is being written any more, so that the latest file too is read whole."""
     found = dict(known)
-    try:
-        names = sorted(set(find_captures(paths)))
-    except UsageError:
-        return found
-    for place, name in enumerate(names):
-        if is_remote(name):
-            raise UsageError(f"{name}: a stream reads local captures", "record to a folder")
+    files = list(recordings(paths, known).items())
+    for place, (name, path) in enumerate(files):
         try:
-            file = look_at(name)
+            file = look_at(name) if path == name else look_at_content(path)
         except (PeerError, UsageError):
             continue  # its first bytes are not written yet
-        if file.kind == "pcap":
+        if path != name:
+            begin = max(found[name], len(file.header))
+            found[name] = _whole_content(path, _stamp(path), begin, step)
+        elif file.kind == "pcap":
             found[name] = _whole_records(file, found.get(name, len(file.header)), step)
-        elif place + 1 < len(names):
+        elif complete or place + 1 < len(files):
             found.setdefault(name, file.size)
     return found
+
+
+@contextlib.contextmanager
+def _mapped(file: Any) -> Iterator[memoryview]:
+    with (
+        mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+        memoryview(mapped) as data,
+    ):
+        yield data
 
 
 def _whole_records(file: CaptureFile, start: int, step: int) -> int:
     """Where the last whole record ends, or the last that begins within `step` behind `start`."""
     if file.size <= start:
         return start
-    with (
-        open(file.path, "rb") as opened,
-        mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
-        memoryview(mapped) as data,
-    ):
-        end = min(len(data), start + step)
-        return walk(data, start, end, file.big_endian)
+    with open_at(file.path, 0) as opened, _mapped(opened) as data:
+        return walk(data, start, min(len(data), start + step), file.big_endian)
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    """What changes when a file does."""
+    with contextlib.suppress(OSError):
+        told = os.stat(path)
+        return told.st_size, told.st_mtime_ns
+    return 0, 0
+
+
+@functools.lru_cache(maxsize=256)
+def _whole_content(path: str, _stamp: tuple[int, int], start: int, step: int) -> int:
+    """The same of the content of a compressed capture; damage ends it. A file is inflated once."""
+    file = look_at_content(path)
+    with tempfile.TemporaryFile(prefix="feedhandler-") as copy, open_content(path, 0) as content:
+        block = memoryview(bytearray(COPY_BYTES))
+        with contextlib.suppress(PeerError):
+            while got := content.readinto(block):
+                copy.write(block[:got])
+        copy.flush()
+        with _mapped(copy) as data:
+            if len(data) <= start:
+                return start
+            return walk(data, start, min(len(data), start + step), file.big_endian)
 
 
 def news(start: Mapping[str, int], end: Mapping[str, int], size: int) -> list[Slice]:
@@ -66,13 +157,29 @@ def news(start: Mapping[str, int], end: Mapping[str, int], size: int) -> list[Sl
     for name in sorted(end):
         if start.get(name, -1) >= end[name]:
             continue
-        file = look_at(name)
-        begin = start.get(name, len(file.header) if file.kind == "pcap" else 0)
-        if file.kind != "pcap":
+        file = located(name)
+        if file.kind == "content":
+            # A stream of bytes without seats to jump to: one slice.
+            begin = start.get(name, len(file.header))
+            made += [Slice(file, len(made), begin, end[name])] if begin < end[name] else []
+        elif file.kind != "pcap":
             made.append(Slice(file, len(made), 0, file.size))
-            continue
-        made += _cut(file, begin, end[name], size, len(made))
+        else:
+            made += _cut(file, start.get(name, len(file.header)), end[name], size, len(made))
     return made
+
+
+def located(name: str) -> CaptureFile:
+    """A recording where it is now. Raises `UsageError` where it is gone, `PeerError` where it is no
+    capture."""
+    if not any(Path(each).exists() for each in (name, name + PART, name)):
+        path = compressed(name)
+        if path:
+            try:
+                return structs.replace(look_at_content(path), path=name)
+            except PeerError:
+                return look_at(path)  # no classic capture: read whole, as it was
+    return look_at(name)
 
 
 def _cut(file: CaptureFile, begin: int, end: int, size: int, number: int) -> list[Slice]:
@@ -80,11 +187,7 @@ def _cut(file: CaptureFile, begin: int, end: int, size: int, number: int) -> lis
     made: list[Slice] = []
     if begin >= end:
         return made
-    with (
-        open(file.path, "rb") as opened,
-        mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
-        memoryview(mapped) as data,
-    ):
+    with open_at(file.path, 0) as opened, _mapped(opened) as data:
         while begin < end:
             stop = walk(data, begin, min(begin + size, end), file.big_endian)
             if stop == begin:

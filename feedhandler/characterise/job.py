@@ -186,13 +186,14 @@ def _stitched(
             (tallied,) = again(wanted)
             stitcher.offer(wanted, tallied.report, tallied)
         for report, kept in stitcher.kept:
-            _note(account, report)
+            note(account, report)
             yield kept
         stitcher.kept.clear()
     account.read_again = stitcher.read_again
 
 
-def _note(account: FileAccount, report: SliceReport) -> None:
+def note(account: FileAccount, report: SliceReport) -> None:
+    """Add what a slice's reader met."""
     account.records += report.records
     account.datagrams += report.datagrams
     account.cut_payloads += report.cut_payloads

@@ -1,13 +1,15 @@
 """What the job found, as files: JSON, CSV, Parquet, PNG and one HTML page.
 
-`write` makes all of them in one folder. The page opens from disk: pictures inlined, no script, no
-network; every text of the captures is escaped.
+`write` makes all of them in one folder; a file that is there already is replaced at once, so that
+who reads it meanwhile reads the old one or the new one. The page opens from disk: pictures inlined,
+no script, no network; every text of the captures is escaped.
 """
 
 import base64
+import contextlib
 import csv
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -56,13 +58,23 @@ def write(tables: Sequence[Table], about: Mapping[str, Any], out: Path) -> list[
             written.append(_write_parquet(table, out / f"{table.name}.parquet"))
         for figure in figures:
             path = out / f"{figure.name}.png"
-            path.write_bytes(figure.png)
+            with _replacing(path) as beside:
+                beside.write_bytes(figure.png)
             written.append(path)
         page_path = out / "report.html"
-        page_path.write_text(page(tables, figures, about), encoding="utf-8")
+        with _replacing(page_path) as beside:
+            beside.write_text(page(tables, figures, about), encoding="utf-8")
     except OSError as error:
         raise UsageError(f"cannot write to {out}: {error.strerror}", "check --out") from None
     return [*written, page_path]
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    """A file beside, which then takes the place of `path`."""
+    beside = path.with_name(f"{path.name}.new")
+    yield beside
+    beside.replace(path)
 
 
 def _write_json(tables: Sequence[Table], about: Mapping[str, Any], path: Path) -> Path:
@@ -78,12 +90,13 @@ def _write_json(tables: Sequence[Table], about: Mapping[str, Any], path: Path) -
             for table in tables
         },
     }
-    path.write_text(json.dumps(whole, ensure_ascii=False, indent=1), encoding="utf-8")
+    with _replacing(path) as beside:
+        beside.write_text(json.dumps(whole, ensure_ascii=False, indent=1), encoding="utf-8")
     return path
 
 
 def _write_csv(table: Table, path: Path) -> Path:
-    with path.open("w", newline="", encoding="utf-8") as file:
+    with _replacing(path) as beside, beside.open("w", newline="", encoding="utf-8") as file:
         writer = csv.writer(file)
         writer.writerow(table.columns)
         writer.writerows(table.rows)
@@ -100,7 +113,8 @@ def _write_parquet(table: Table, path: Path) -> Path:
         if any(isinstance(value, float) for value in values):
             values = [None if value is None else float(value) for value in values]
         columns[name] = pa.array(values) if values else pa.nulls(0, pa.string())
-    pq.write_table(pa.table(columns), path)
+    with _replacing(path) as beside:
+        pq.write_table(pa.table(columns), beside)
     return path
 
 

@@ -24,7 +24,9 @@ class CaptureFile(Struct, frozen=True):
 
     `kind`: `pcap` (plain, can be cut anywhere), `pcapng`, `gzip` or `zstd`; `size` in bytes. Of a
     plain one also its `header` and the second of its first record; of a zstd file that is a row of
-    frames with a classic capture in it the same, and the `frames`: it is cut by its content.
+    frames with a classic capture in it the same, and the `frames`: it is cut by its content. Of
+    kind `content` is a compressed capture that was read as a plain one up to some place before
+    (`growing`): a slice of it is a range of its content.
     """
 
     path: str
@@ -37,7 +39,7 @@ class CaptureFile(Struct, frozen=True):
     @property
     def is_cut(self) -> bool:
         """Whether it can be read from any record on."""
-        return self.kind == "pcap" or bool(self.frames)
+        return self.kind in ("pcap", "content") or bool(self.frames)
 
     @property
     def length(self) -> int:

@@ -8,7 +8,7 @@ Options, all text:
 
 feed        a built-in feed or a description's path; needed
 path(s)     what `load` is given: files, folders, patterns, `s3a://...`, several as a list
-rows        `packets` (default) or `messages`
+rows        `packets` (default) or `messages`; `tallies`: see below
 fields      decoded fields by name, comma between them (rows of messages)
 from, until the window: full times (2026-11-20T09:00:00Z) or nanoseconds since 1970
 service     one or several numbers
@@ -16,9 +16,13 @@ line        `group:port`, one or several
 lines       names for them: `A=239.1.1.1:15000,B=239.1.2.1:15000`
 slice_bytes about how long partitions of plain captures are
 odd         `fail` (default) or `skip`: what becomes of files that are no captures
+complete    `yes`: nothing is being written, so that a stream takes the latest file whole
 
 `spark.readStream` reads the same while captures are written: a folder of rotating recordings.
 There `ordinal` counts within a batch.
+
+A row of `tallies` is a slice, counted where it was read: what `following` keeps (`pieces`), for a
+session's tables without rows. `packets_only`: `yes` leaves messages alone.
 
 Window, service and line are also pushed down from simple filters where Spark does that
 (`spark.sql.python.filterPushdown.enabled`). Module and reader are pickled: nothing open is kept.
@@ -29,6 +33,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 from msgspec import Struct, structs
 from pyspark.sql import SparkSession
@@ -48,22 +53,42 @@ from pyspark.sql.datasource import (
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
+try:
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+except ImportError:  # pragma: no cover (Spark before 4.2)
+
+    class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
+        """Older versions of Spark do not ask."""
+
+
 from feedhandler.characterise.files import find_captures, look_at, shown
-from feedhandler.characterise.growing import Offset, news, reach
+from feedhandler.characterise.following import piece_of
+from feedhandler.characterise.growing import STEP_BYTES_MAX, UNBOUNDED, Offset, news, reach
+from feedhandler.characterise.job import Request
+from feedhandler.characterise.pieces import Piece
 from feedhandler.characterise.planning import exact_slices
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.characterise.rows import RowMaker
-from feedhandler.characterise.slices import SLICE_BYTES_MAX, CaptureFile, Slice, slice_bytes
+from feedhandler.characterise.slices import (
+    SLICE_BYTES_MAX,
+    CaptureFile,
+    Slice,
+    SliceReport,
+    slice_bytes,
+)
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.replay.captures.capture import DatagramBatch
 from feedhandler.replay.playing.moments import parse_moment
 from feedhandler.replay.playing.selection import Selection, Selector, parse_group
 
-#: No bound to a batch.
-UNBOUNDED = 1 << 62
 #: Workers that slices are cut for where nothing is said.
 WORKERS = 4
+#: A piece of a recording, as `pieces.Piece` has it; the report as JSON.
+TALLY_SCHEMA = pa.schema(
+    [("name", pa.string()), ("start", pa.int64()), ("report", pa.binary()), ("tally", pa.binary())]
+)
+ROWS = ("packets", "messages", "tallies")
 
 
 class Asked(Struct, frozen=True):
@@ -71,7 +96,7 @@ class Asked(Struct, frozen=True):
 
     feed: str
     paths: tuple[str, ...]
-    messages: bool = False
+    rows: str = "packets"
     fields: tuple[str, ...] = ()
     from_ns: int | None = None
     until_ns: int | None = None
@@ -80,6 +105,25 @@ class Asked(Struct, frozen=True):
     lines: tuple[tuple[int, int, str], ...] = ()
     slice_bytes: int | None = None
     skip_odd: bool = False
+    complete: bool = False
+    packets_only: bool = False
+
+    @property
+    def schema(self) -> pa.Schema:
+        """Of the rows. Raises `UsageError`."""
+        return TALLY_SCHEMA if self.rows == "tallies" else self.row_maker().schema
+
+    @property
+    def request(self) -> Request:
+        """What is tallied, for rows of tallies."""
+        return Request(
+            feed=self.feed,
+            from_ns=self.from_ns,
+            until_ns=self.until_ns,
+            groups=self.groups,
+            services=self.services,
+            messages=not self.packets_only,
+        )
 
     @property
     def selection(self) -> Selection:
@@ -95,7 +139,10 @@ class Asked(Struct, frozen=True):
         """What makes the rows. Raises `UsageError`."""
         names = {(group, port): name for group, port, name in self.lines}
         return RowMaker(
-            load_feed(self.feed), messages=self.messages, fields=self.fields, lines=names
+            load_feed(self.feed),
+            messages=self.rows == "messages",
+            fields=self.fields,
+            lines=names,
         )
 
 
@@ -134,14 +181,14 @@ def understand(options: Mapping[str, str]) -> Asked:
     if "feed" not in given:
         raise UsageError("the feed is not told", 'add .option("feed", "iex-deep"), say')
     rows = given.get("rows", "packets")
-    if rows not in ("packets", "messages"):
-        raise UsageError(f"rows: '{rows}'", "give packets or messages")
+    if rows not in ROWS:
+        raise UsageError(f"rows: '{rows}'", f"give {' or '.join(ROWS)}")
     paths = json.loads(given["paths"]) if "paths" in given else [given.get("path", "")]
     size = given.get("slice_bytes")
     return Asked(
         feed=given["feed"],
         paths=tuple(paths),
-        messages=rows == "messages",
+        rows=rows,
         fields=tuple(_words(given.get("fields", ""))),
         from_ns=_moment_ns(given.get("from")),
         until_ns=_moment_ns(given.get("until")),
@@ -150,6 +197,8 @@ def understand(options: Mapping[str, str]) -> Asked:
         lines=tuple(_line(word) for word in _words(given.get("lines", ""))),
         slice_bytes=_number(size, "slice_bytes") if size else None,
         skip_odd=given.get("odd") == "skip",
+        complete=given.get("complete") == "yes",
+        packets_only=given.get("packets_only") == "yes",
     )
 
 
@@ -195,6 +244,9 @@ class FeedhandlerReader(DataSourceReader):
         """The rows of one slice."""
         assert isinstance(partition, SlicePartition)
         asked, part = self.asked, partition.part
+        if asked.rows == "tallies":
+            yield _tally_row(part, asked.request)
+            return
         maker = asked.row_maker()
         selector = Selector(asked.selection, maker.feed.table)
 
@@ -203,6 +255,19 @@ class FeedhandlerReader(DataSourceReader):
                 yield selector(batch)
 
         yield from maker.batches(chosen(), shown(part.file.path), part.number)
+
+
+def _tally_row(part: Slice, request: Request) -> pa.RecordBatch:
+    """One slice, counted."""
+    piece = piece_of(part, request)
+    row = {**structs.asdict(piece), "report": msgspec.json.encode(piece.report)}
+    return pa.RecordBatch.from_pylist([row], TALLY_SCHEMA)
+
+
+def piece_of_row(row: Any) -> Piece:
+    """The piece that a row of tallies is."""
+    report = msgspec.json.decode(bytes(row.report), type=SliceReport)
+    return Piece(row.name, row.start, report, bytes(row.tally))
 
 
 def narrowed(asked: Asked, condition: Filter) -> Asked:
@@ -230,22 +295,43 @@ def narrowed(asked: Asked, condition: Filter) -> Asked:
     return asked
 
 
-class FeedhandlerStreamReader(DataSourceStreamReader):
-    """Reads captures while they grow; offsets are bytes of files (`growing`)."""
+class FeedhandlerStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads captures while they grow; offsets are bytes of files (`growing`).
+
+    Spark keeps one of these a query. What it was told last is where the next look begins where
+    Spark (before 4.2) does not say what it has; `_target` is where a query ends that
+    is to bring what is there now."""
 
     def __init__(self, asked: Asked) -> None:
         self.asked = asked
+        self._told: Offset = {}
+        self._ends = False
+        self._target: Offset | None = None
 
     def initialOffset(self) -> Offset:
         """Nothing is read yet."""
         return {}
 
-    def latestOffset(self, *known: Any) -> Offset:
-        """How far everything is whole. Newer versions of Spark tell what is known, and then a
-        batch is bounded; from the beginning, a bound could lie before what was read already."""
-        if known and isinstance(known[0], dict):
-            return reach(self.asked.paths, known[0])
-        return reach(self.asked.paths, {}, UNBOUNDED)
+    def prepareForTriggerAvailableNow(self) -> None:
+        """What is there now is what this query is to bring, in as many batches as that takes."""
+        self._ends = True
+
+    def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:
+        """How far everything is whole. A batch is bounded where it is known what was read before;
+        from the beginning, a bound could lie before it."""
+        bounded = start is not None
+        known = start or self._told
+        if self._ends and self._target is None:
+            self._target = self._reach(known, UNBOUNDED)
+        found = self._reach(known, STEP_BYTES_MAX if bounded else UNBOUNDED)
+        if self._target is not None:
+            told = self._target
+            found = {name: min(at, told[name]) for name, at in found.items() if name in told}
+        self._told = found
+        return found
+
+    def _reach(self, known: Offset, step: int) -> Offset:
+        return reach(self.asked.paths, known, step, complete=self.asked.complete)
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """The slices of a batch."""
@@ -270,7 +356,7 @@ class FeedhandlerSource(DataSource):
 
     def schema(self) -> StructType:
         """Of the rows that are asked for."""
-        return from_arrow_schema(understand(self.options).row_maker().schema)
+        return from_arrow_schema(understand(self.options).schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """A reader of everything that is asked for."""

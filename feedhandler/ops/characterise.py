@@ -35,6 +35,8 @@ NO_SPARK = "none"
 PRINTED = ("services", "packet_peaks", "byte_peaks", "figures", "interarrival", "gaps")
 #: Rows of the interarrival that are printed: all, and each service's.
 PRINTED_ROWS = 24
+#: How often a session that is followed is looked at.
+EVERY_NS = 10_000_000_000
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -52,11 +54,18 @@ class Options(Struct, frozen=True, kw_only=True):
     packets_only: bool = False
     exact: bool = False
     profile: Path | None = None
+    follow: bool = False
+    every_ns: int = EVERY_NS
+    once: bool = False
     as_json: bool = False
 
 
 def run(options: Options) -> int:
     """Do the job, print and write; `FOUND` where a file is odd."""
+    if options.follow or options.once:
+        from feedhandler.ops.following import follow
+
+        return follow(options)
     feed = open_feed(options.feed)
     zone = check_zone(options.zone or feed.zone)
     outcome = _outcome(options, feed)
@@ -73,7 +82,7 @@ def run(options: Options) -> int:
     }
     written = report.write(tables, about, options.out)
     _show(tables, options, written)
-    return ExitCode.FOUND if _complain(outcome.files) else ExitCode.OK
+    return ExitCode.FOUND if complain_of(outcome.files) else ExitCode.OK
 
 
 def _outcome(options: Options, feed: Feed) -> Outcome:
@@ -88,7 +97,7 @@ def _outcome(options: Options, feed: Feed) -> Outcome:
         return outcome_of(options.lake, options.feed)
     if not options.captures:
         raise UsageError("there is nothing to characterise", "give captures, or --lake")
-    request = _request(options)
+    request = request_of(options)
     with (
         progress("characterising", total=1.0) as advance,
         _runner(options, lambda done, total: advance(completed=done, total=total)) as chosen,
@@ -100,7 +109,7 @@ def _outcome(options: Options, feed: Feed) -> Outcome:
     return outcome
 
 
-def _request(options: Options) -> Request:
+def request_of(options: Options) -> Request:
     """What is asked of the captures. Raises `UsageError`."""
     moments = [None if text is None else _full_time_ns(text) for text in options.window]
     return Request(
@@ -207,7 +216,7 @@ def _printed(table: Table) -> Printed:
     return printed
 
 
-def _complain(files: Sequence[FileAccount]) -> bool:
+def complain_of(files: Sequence[FileAccount]) -> bool:
     """Name the odd files; were there any?"""
     odd = [each for each in files if each.problem]
     for each in odd:

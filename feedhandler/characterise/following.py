@@ -1,0 +1,178 @@
+"""A session's tables while its recordings are written: what is counted is kept, batch by batch.
+
+A `Following` keeps the pieces of each batch (`pieces`) in a file named by the batch's number, so
+that a batch that is done again replaces what it was and counts once; whoever begins again, after a
+`kill -9` say, finds all that was counted. Pieces have an order, by recording and byte, and the
+digest is made of them in that order, whatever batches brought them: it is the digest of the job
+over the same files. `offset` is what is read of each recording.
+
+What makes batches is somebody else's: `batches_here` makes them in this process, Spark's stream
+elsewhere. Two makers of one folder would count twice, so a folder belongs to what it was begun
+with (`asked`), and a piece of what another batch has counted is refused.
+"""
+
+import functools
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from feedhandler.characterise.digest import Digest
+from feedhandler.characterise.files import shown
+from feedhandler.characterise.growing import Offset, located, news, reach, recordings
+from feedhandler.characterise.job import FileAccount, Outcome, Request, note, tally_slice
+from feedhandler.characterise.pieces import Piece, packed, read_pieces, write_pieces, write_whole
+from feedhandler.characterise.reading import SliceReader
+from feedhandler.characterise.slices import SLICE_BYTES_MAX, CaptureFile, Slice, SliceReport
+from feedhandler.codecs.errors import PeerError, UsageError
+
+_BATCH = "batch-{:010}.tallies"
+_PATTERN = "batch-*.tallies"
+_ASKED = "asked.json"
+
+
+class Following:
+    """See the module's text. `folder` is where batches are kept, made where it is missing; `asked`
+    says what is counted, in bytes of the caller's choice. Raises `UsageError` for a folder that
+    keeps something else or cannot be used."""
+
+    def __init__(self, folder: Path, asked: bytes) -> None:
+        self._folder = folder
+        self._digest = Digest()
+        self._latest: tuple[str, int] | None = None
+        self._batches: dict[int, list[tuple[tuple[str, int], SliceReport]]] = {}
+        try:
+            self._claim(asked)
+            self._read_all()
+        except OSError as error:
+            raise UsageError(f"cannot use {folder}: {error.strerror}", "check --out") from None
+
+    def _claim(self, asked: bytes) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        about = self._folder / _ASKED
+        if not about.exists():
+            write_whole(about, asked)
+        elif about.read_bytes() != asked:
+            raise UsageError(
+                f"{self._folder.parent} follows something else, or in another way",
+                "give another --out, or the same feed, captures, master and choice as before",
+            )
+
+    @property
+    def last(self) -> int:
+        """The highest number of a batch; -1 where there is none."""
+        return max(self._batches, default=-1)
+
+    @property
+    def offset(self) -> Offset:
+        """How much of each recording is read, in bytes."""
+        return self._offset_of(self._batches)
+
+    def _offset_of(self, numbers: Sequence[int] | dict[int, object]) -> Offset:
+        found: Offset = {}
+        for number in numbers:
+            for (name, _), report in self._batches[number]:
+                found[name] = max(found.get(name, 0), report.ended)
+        return found
+
+    def take(self, number: int, pieces: Sequence[Piece]) -> None:
+        """What a batch brought; on disk when this returns. A batch that was taken before is
+        replaced. Raises `UsageError` where another batch has counted some of it, or where the
+        folder cannot be written."""
+        pieces = sorted(pieces, key=lambda each: each.place)
+        others = self._offset_of([each for each in self._batches if each != number])
+        for each in pieces:
+            if each.report.began < others.get(each.name, 0):
+                raise UsageError(
+                    f"{shown(each.name)}: byte {each.report.began:,} was counted before",
+                    "somebody else follows into this folder: give another --out",
+                )
+        try:
+            write_pieces(self._folder / _BATCH.format(number), pieces)
+        except OSError as error:
+            raise UsageError(
+                f"cannot write to {self._folder}: {error.strerror}", "make room for it"
+            ) from None
+        again = number in self._batches
+        self._batches[number] = [(each.place, each.report) for each in pieces]
+        if again or not self._add(pieces):
+            self._read_all()
+
+    def _add(self, pieces: Sequence[Piece]) -> bool:
+        """Add pieces to the digest, if they come behind all that is in it; did they?"""
+        if not pieces:
+            return True
+        if self._latest is not None and pieces[0].place <= self._latest:
+            return False
+        for each in pieces:
+            self._digest.add(each.columns)
+        self._latest = pieces[-1].place
+        return True
+
+    def _read_all(self) -> None:
+        """The digest anew, of all batches."""
+        pieces = []
+        self._batches = {}
+        for path in sorted(self._folder.glob(_PATTERN)):
+            found = read_pieces(path)
+            self._batches[int(path.stem[6:])] = [(each.place, each.report) for each in found]
+            pieces += found
+        self._digest, self._latest = Digest(), None
+        self._add(sorted(pieces, key=lambda each: each.place))
+
+    def outcome(self, paths: Sequence[str], *, complete: bool = False) -> Outcome:
+        """What the job would find in what is read by now. `complete`: nothing is being written any
+        more, so that a record that is not whole is an odd file's also in the latest one."""
+        offset = self.offset
+        accounts = {name: FileAccount(shown(name)) for name in recordings(paths, offset)}
+        for reports in self._batches.values():
+            for (name, _), report in reports:
+                account = accounts.setdefault(name, FileAccount(shown(name)))
+                note(account, report)
+                account.slices += 1
+        names = sorted(accounts)
+        for name in names:
+            growing = not complete and name == names[-1]
+            _look_behind(accounts[name], name, offset.get(name, 0), growing=growing)
+        return Outcome(self._digest, [accounts[name] for name in names])
+
+
+def _look_behind(account: FileAccount, name: str, read: int, *, growing: bool) -> None:
+    """Note what keeps the rest of a recording, behind what is read, from being read."""
+    try:
+        file = located(name)
+    except (PeerError, UsageError) as error:
+        if not account.slices and not growing:
+            account.problem = error.message
+        return  # what was read of a recording that is gone counts
+    account.kind, account.size = file.kind, file.size
+    if file.kind in ("pcap", "content") and not account.problem:
+        told = _record_at(file, max(read, len(file.header)))
+        account.problem = told.damage or ("" if growing else told.cut)
+
+
+@functools.lru_cache(maxsize=4_096)
+def _record_at(file: CaptureFile, place: int) -> SliceReport:
+    """What is met at a place of a capture that is read by places."""
+    reader = SliceReader(Slice(file, 0, place, place + 1))
+    for _ in reader.batches():
+        pass
+    return reader.report
+
+
+def piece_of(part: Slice, request: Request) -> Piece:
+    """One slice, tallied."""
+    tallied = tally_slice(part, request)
+    return Piece(part.file.path, part.start, tallied.report, packed(tallied.columns))
+
+
+def batches_here(
+    following: Following, paths: Sequence[str], request: Request, *, complete: bool = False
+) -> Iterator[int]:
+    """Take what is new, batch after batch, until there is nothing new now; the numbers taken."""
+    while True:
+        known = following.offset
+        slices = news(known, reach(paths, known, complete=complete), SLICE_BYTES_MAX)
+        if not slices:
+            return
+        number = following.last + 1
+        following.take(number, [piece_of(part, request) for part in slices])
+        yield number

@@ -1,0 +1,78 @@
+"""What was tallied of a stretch of a recording, with its place in it: to be sent and to be kept.
+
+A `Piece` is a slice's tally and report under the recording's name and the byte it begins at, by
+which pieces have an order. `packed` makes bytes of its tally, `write_pieces` a file of several: it
+appears under its name when all of it is there and on disk.
+"""
+
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+
+from feedhandler.characterise.digest import Columns
+from feedhandler.characterise.slices import SliceReport
+
+
+class Piece(Struct, frozen=True):
+    """`tally`: `packed` columns."""
+
+    name: str
+    start: int
+    report: SliceReport
+    tally: bytes
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """What pieces are ordered by."""
+        return self.name, self.start
+
+    @property
+    def columns(self) -> Columns:
+        """What was tallied."""
+        return unpacked(self.tally)
+
+
+_WRITING, _READING = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(list[Piece])
+
+
+def packed(columns: Columns) -> bytes:
+    """A tally's columns as bytes."""
+    file = io.BytesIO()
+    np.savez(file, **columns)  # type: ignore[arg-type]
+    return file.getvalue()
+
+
+def unpacked(data: bytes) -> Columns:
+    """What `packed` was given."""
+    with np.load(io.BytesIO(data)) as arrays:
+        return {name: arrays[name] for name in arrays.files}
+
+
+def write_pieces(path: Path, pieces: Sequence[Piece]) -> None:
+    """All of them as one file, whole or not at all. Raises `OSError`."""
+    write_whole(path, _WRITING.encode(list(pieces)))
+
+
+def read_pieces(path: Path) -> list[Piece]:
+    """What `write_pieces` was given. Raises `OSError`."""
+    return _READING.decode(path.read_bytes())
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """The file with these bytes, by a rename when they are on disk. Raises `OSError`."""
+    beside = path.with_name(path.name + ".new")
+    with beside.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.rename(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,193 @@
+"""`feedhandler characterise --follow`: a session's report while its recordings are written.
+
+What is new in the recordings is counted in batches, in this process or by a stream of Spark's, and
+after each the whole report is written anew, file by file in place of the one before. What is
+counted is kept in the report's folder (`STATE`), so that whoever begins again goes on there, even
+after a `kill -9`: nothing is lost and nothing counts twice.
+"""
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from feedhandler.characterise import report
+from feedhandler.characterise.files import is_remote
+from feedhandler.characterise.following import Following, batches_here
+from feedhandler.characterise.tables import Tables
+from feedhandler.codecs.errors import FeedhandlerError, UsageError
+from feedhandler.ops.characterise import (
+    NO_SPARK,
+    Options,
+    complain_of,
+    request_of,
+)
+from feedhandler.ops.console import ExitCode, signal_handlers
+from feedhandler.ops.feeds import open_feed
+from feedhandler.replay.playing.moments import check_zone
+
+#: Where in the report's folder the batches are kept, and Spark's checkpoint.
+STATE = "_followed"
+_CHECKPOINT = "checkpoint"
+#: How often a running query is asked whether it has ended.
+ASK_S = 0.5
+
+
+class _Session:
+    """What is followed, and its report."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.request = request_of(options)
+        self.feed = open_feed(options.feed)
+        self.zone = check_zone(options.zone or self.feed.zone)
+        # Absolute, so that a recording is the same one wherever the next run is begun.
+        self.captures = tuple(str(Path(each).absolute()) for each in options.captures)
+        by_spark = options.master != NO_SPARK
+        asked = {"captures": self.captures, "request": self.request, "spark": by_spark}
+        self.following = Following(options.out / STATE, msgspec.json.encode(asked))
+        self.odd = False
+
+    def write(self) -> None:
+        """The report of all that is counted by now."""
+        options, batch = self.options, self.following.last
+        outcome = self.following.outcome(self.captures, complete=options.once)
+        tables = Tables(outcome, self.feed, self.zone)
+        about = {
+            "feed": self.feed.name,
+            "zone": self.zone,
+            "captures": len(outcome.files),
+            "followed to batch": batch,
+        }
+        report.write(tables.all(), about, options.out)
+        packets = int(outcome.digest.totals[:, 0].sum())
+        if options.as_json:
+            print(json.dumps({"batch": batch, "packets": packets}), flush=True)
+        else:
+            print(f"batch {batch}: {packets:,} packets in {options.out}", flush=True)
+        if options.once:
+            self.odd = complain_of(outcome.files)
+
+    def batch_taken(self) -> None:
+        """Show what a batch brought; who reads to the end of what is there waits for that."""
+        if not self.options.once:
+            self.write()
+
+
+def follow(options: Options) -> int:
+    """Follow until a signal comes, or to the end of what is there (`once`); `FOUND` where a file is
+    odd then."""
+    _refuse_parts(options)
+    session = _Session(options)
+    if session.following.last >= 0:
+        session.batch_taken()
+    runner = _follow_here if options.master == NO_SPARK else _follow_on_spark
+    with contextlib.suppress(KeyboardInterrupt):
+        runner(session)
+    if options.once and session.following.last < 0:
+        raise UsageError(f"no capture at {', '.join(options.captures)}", "is it the right folder?")
+    if options.once:
+        session.write()
+    return ExitCode.FOUND if session.odd else ExitCode.OK
+
+
+def _refuse_parts(options: Options) -> None:
+    if options.lake is not None or options.exact or options.profile is not None:
+        raise UsageError(
+            "--follow counts recordings as they are written",
+            "leave out --lake, --exact and --write-profile",
+        )
+    if not options.captures:
+        raise UsageError("there is nothing to follow", "give the folder of the recordings")
+    if any(is_remote(each) for each in options.captures):
+        raise UsageError("recordings are followed on this machine", "record to a folder")
+    if options.every_ns <= 0:
+        raise UsageError("--every 0 is no time", "give 10s, say")
+
+
+def _follow_here(session: _Session) -> None:
+    """Batches in this process."""
+    options = session.options
+    while True:
+        for _ in batches_here(
+            session.following, session.captures, session.request, complete=options.once
+        ):
+            session.batch_taken()
+        if options.once:
+            return
+        time.sleep(options.every_ns / 1e9)
+
+
+def _follow_on_spark(session: _Session) -> None:
+    """Batches of a stream, whose offsets are in its checkpoint."""
+    from feedhandler.characterise import register
+    from feedhandler.characterise.cluster import spark_session, told_by_worker
+
+    stopping = threading.Event()
+    # A signal's exception in the middle of a call to Java would leave both at odds.
+    with signal_handlers(lambda *_: stopping.set()):
+        spark = spark_session(session.options.master)
+        failed: list[FeedhandlerError] = []
+        try:
+            register(spark)
+            query = _query(spark, session, failed)
+            while not query.awaitTermination(ASK_S) and not stopping.is_set():
+                pass
+            query.stop()
+        except Exception as error:
+            raise (failed[0] if failed else told_by_worker(error)) from None
+        finally:
+            spark.stop()
+
+
+def _query(spark: Any, session: _Session, failed: list[FeedhandlerError]) -> Any:
+    """The running stream. What goes wrong with a batch is noted in `failed`."""
+    checkpoint = session.options.out.absolute() / STATE / _CHECKPOINT
+    stream = spark.readStream.format("feedhandler").options(**_stream_options(session)).load()
+    writer = stream.writeStream.foreachBatch(_taking(session, failed))
+    writer = writer.option("checkpointLocation", str(checkpoint))
+    return writer.trigger(**_trigger(session.options)).start()
+
+
+def _taking(session: _Session, failed: list[FeedhandlerError]) -> Callable[[Any, int], None]:
+    """What a batch of the stream is given to; what goes wrong is noted, for Spark tells it in words
+    of its own."""
+    from feedhandler.characterise.source import piece_of_row
+
+    def take(batch: Any, number: int) -> None:
+        try:
+            session.following.take(number, [piece_of_row(row) for row in batch.collect()])
+            session.batch_taken()
+        except FeedhandlerError as error:
+            failed.append(error)
+            raise
+
+    return take
+
+
+def _trigger(options: Options) -> dict[str, Any]:
+    if options.once:
+        return {"availableNow": True}
+    return {"processingTime": f"{options.every_ns // 1_000_000} milliseconds"}
+
+
+def _stream_options(session: _Session) -> dict[str, str]:
+    """What the data source is told, as it wants it."""
+    options = session.options
+    told = {
+        "feed": options.feed,
+        "paths": json.dumps(session.captures),
+        "rows": "tallies",
+        "packets_only": "yes" if options.packets_only else "",
+        "complete": "yes" if options.once else "",
+        "from": options.window[0] or "",
+        "until": options.window[1] or "",
+        "service": ",".join(map(str, options.services)),
+        "line": ",".join(options.lines),
+    }
+    return {name: value for name, value in told.items() if value}

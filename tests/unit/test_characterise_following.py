@@ -1,0 +1,285 @@
+"""A session that is followed has the tables of the job over the same files, whatever happens."""
+
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from characterise_kit import FEED, write_session
+
+from feedhandler.characterise import following as followings
+from feedhandler.characterise import report
+from feedhandler.characterise.following import Following, batches_here, piece_of
+from feedhandler.characterise.growing import news, reach
+from feedhandler.characterise.job import Outcome, Request, characterise
+from feedhandler.characterise.pieces import packed, unpacked
+from feedhandler.characterise.tables import tables_of
+from feedhandler.codecs.errors import UsageError
+from feedhandler.ops import characterise as ops
+from feedhandler.ops.console import ExitCode
+
+UTP = Request("euronext-utp-md")
+DEADLINE_S = 60.0
+
+
+def told(outcome: Outcome) -> list[tuple[str, list[list[Any]]]]:
+    """Every table; of the files what does not depend on how they were cut."""
+    tables = [(t.name, t.rows) for t in tables_of(outcome, FEED, "UTC")]
+    files = tables.pop()[1]
+    return [*tables, ("files", [[*row[:6], row[-1]] for row in files])]
+
+
+@pytest.fixture(scope="module")
+def recordings(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
+    """Three recordings that follow one another, of one session."""
+    path = write_session(tmp_path_factory.mktemp("day") / "day.pcap", seed=11, seconds=0.3)
+    data = path.read_bytes()
+    ends = [reach([str(path)], {}, len(data) * part // 3)[str(path)] for part in (1, 2, 3)]
+    starts = [24, *ends[:-1]]
+    return [data[:24] + data[a:b] for a, b in zip(starts, ends, strict=True)]
+
+
+def follow_to(folder: Path, state: Path, **asked: bool) -> Following:
+    """Take all that is new in the folder."""
+    following = Following(state, b"asked")
+    for _ in batches_here(following, [str(folder)], UTP, **asked):
+        pass
+    return following
+
+
+def test_growing_and_rotating_recordings_give_the_job_s_tables_whoever_begins_again(
+    recordings: list[bytes], tmp_path: Path
+) -> None:
+    seed = random.randrange(2**32)
+    rng = random.Random(seed)
+    folder, state = tmp_path / "live", tmp_path / "state"
+    folder.mkdir()
+    for number, data in enumerate(recordings):
+        written = 0
+        while written < len(data):
+            written = min(len(data), written + rng.randrange(1, 60_000))
+            # As the gateway's recorder writes it, and as it leaves it.
+            (folder / f"lines-{number}.pcap.part").write_bytes(data[:written])
+            if rng.random() < 0.7:
+                follow_to(folder, state)
+        (folder / f"lines-{number}.pcap.part").rename(folder / f"lines-{number}.pcap")
+    following = follow_to(folder, state, complete=True)
+    whole = characterise([str(folder)], UTP)
+    assert told(following.outcome([str(folder)], complete=True)) == told(whole), f"seed {seed}"
+    assert following.last > 3
+
+
+def test_a_recording_that_is_compressed_afterwards_counts_once(
+    recordings: list[bytes], tmp_path: Path
+) -> None:
+    folder, state = tmp_path / "live", tmp_path / "state"
+    folder.mkdir()
+    first, second = recordings[:2]
+    (folder / "a.pcap").write_bytes(first[:50_000])
+    follow_to(folder, state)
+    (folder / "a.pcap").write_bytes(first)
+    (folder / "b.pcap").write_bytes(second[: len(second) // 2])
+    # It is compressed before all of it was read; for a moment there are both.
+    subprocess.run(["gzip", "-k", str(folder / "a.pcap")], check=True)
+    before = Following(state, b"asked").offset
+    assert set(reach([str(folder)], before)) == {str(folder / "a.pcap"), str(folder / "b.pcap")}
+    (folder / "a.pcap").unlink()
+    follow_to(folder, state)
+    (folder / "b.pcap").write_bytes(second)
+    following = follow_to(folder, state, complete=True)
+    assert list(following.offset) == [str(folder / "a.pcap"), str(folder / "b.pcap")]
+    found = told(following.outcome([str(folder)], complete=True))
+    assert found[:-1] == told(characterise([str(folder)], UTP))[:-1]
+    assert [row[1] for row in found[-1][1]] == ["content", "pcap"]
+
+
+def test_a_batch_that_is_done_again_replaces_what_it_was(
+    recordings: list[bytes], tmp_path: Path
+) -> None:
+    path = tmp_path / "a.pcap"
+    path.write_bytes(recordings[0])
+    end = reach([str(path)], {})
+    pieces = [piece_of(part, UTP) for part in news({}, end, 40_000)]
+    following = Following(tmp_path / "state", b"asked")
+    following.take(0, pieces[:3])
+    following.take(1, pieces[3:])
+    once = told(following.outcome([str(path)]))
+    following.take(1, pieces[3:])
+    assert told(following.outcome([str(path)])) == once
+    # Done again and never written down before: the one who was killed had not got so far.
+    other = Following(tmp_path / "other", b"asked")
+    other.take(0, pieces[:3])
+    other = Following(tmp_path / "other", b"asked")
+    other.take(1, list(reversed(pieces[3:])))
+    assert told(other.outcome([str(path)])) == once == told(characterise([str(path)], UTP))
+    with pytest.raises(UsageError, match="was counted before"):
+        other.take(2, pieces[2:3])
+
+
+def test_recordings_that_grow_side_by_side_are_taken_in_the_order_of_names(
+    recordings: list[bytes], tmp_path: Path
+) -> None:
+    folder, state = tmp_path / "live", tmp_path / "state"
+    folder.mkdir()
+    for share in (3, 2, 1):
+        for name, data in zip("cab", recordings, strict=True):
+            (folder / f"{name}.pcap").write_bytes(data[: len(data) // share])
+        following = follow_to(folder, state)
+    assert told(following.outcome([str(folder)])) == told(characterise([str(folder)], UTP))
+
+
+def test_what_is_odd_is_told_as_the_job_tells_it_and_the_rest_counts(
+    recordings: list[bytes], tmp_path: Path
+) -> None:
+    data = recordings[0]
+    damaged = bytearray(data)
+    at = reach([_write(tmp_path / "x" / "x.pcap", data)], {}, 30_000).popitem()[1]
+    damaged[at + 8 : at + 12] = b"\xff\xff\xff\x7f"
+    folder = tmp_path / "live"
+    _write(folder / "a-damaged.pcap", bytes(damaged))
+    _write(folder / "b-text.pcap", b"this is no capture, but a text of some length")
+    _write(folder / "c-cut.pcap", data[:-7])
+    _write(folder / "d-empty.pcap", b"")
+    _write(folder / "e-cut.pcap", data[: 2 * len(data) // 3])
+    following = follow_to(folder, tmp_path / "state")
+    live = following.outcome([str(folder)])
+    assert live.files[-1].problem == "", "the latest one is being written"
+    complete = following.outcome([str(folder)], complete=True)
+    assert told(complete) == told(characterise([str(folder)], UTP))
+    assert [bool(each.problem) for each in complete.files] == [True] * 5
+    (folder / "c-cut.pcap").unlink()
+    gone = following.outcome([str(folder)], complete=True)
+    assert (gone.files[2].records, gone.files[2].problem) == (complete.files[2].records, "")
+    assert told(gone)[:-1] == told(complete)[:-1]
+
+
+def _write(path: Path, data: bytes) -> str:
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(data)
+    return str(path)
+
+
+def test_a_folder_belongs_to_what_it_was_begun_with(tmp_path: Path) -> None:
+    Following(tmp_path / "state", b"one")
+    with pytest.raises(UsageError, match="follows something else"):
+        Following(tmp_path / "state", b"other")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot use"):
+        Following(tmp_path / "file", b"one")
+    following = Following(tmp_path / "state", b"one")
+    shutil.rmtree(tmp_path / "state")
+    with pytest.raises(UsageError, match="cannot write to"):
+        following.take(0, [])
+
+
+def test_tallies_survive_packing(tmp_path: Path) -> None:
+    path = write_session(tmp_path / "a.pcap", 1, seconds=0.01)
+    (part,) = news({}, reach([str(path)], {}), 10**9)
+    columns = followings.tally_slice(part, UTP).columns
+    again = unpacked(packed(columns))
+    assert columns.keys() == again.keys()
+    assert all((columns[name] == again[name]).all() for name in columns)
+
+
+# -- the command ---------------------------------------------------------------------------------
+
+
+def options(folder: Path, out: Path, **changes: Any) -> ops.Options:
+    settled = {"captures": (str(folder),), "feed": UTP.feed, "out": out, "master": "none"}
+    return ops.Options(**{**settled, **changes})
+
+
+def test_once_reads_to_the_end_of_what_is_there_and_says_what_is_odd(
+    recordings: list[bytes],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(report, "draw", lambda tables: [])
+    folder, out = tmp_path / "live", tmp_path / "out"
+    _write(folder / "a.pcap", recordings[0])
+    write_session(folder / "b.pcap.gz", 5, seconds=0.02)
+    assert ops.run(options(folder, out, once=True)) == ExitCode.OK
+    assert "packets in" in capsys.readouterr().out
+    _write(folder / "c.pcap", recordings[1][:-1])
+    assert ops.run(options(folder, out, once=True, as_json=True)) == ExitCode.FOUND
+    shown = capsys.readouterr()
+    assert "the last record is not whole" in shown.err
+    packets = characterise([str(folder)], UTP).digest.totals[:, 0].sum()
+    assert json.loads(shown.out) == {"batch": 1, "packets": packets}
+    assert json.loads((out / "session.json").read_text())["about"]["followed to batch"] == 1
+    assert not list(out.rglob("*.new"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"exact": True}, "counts recordings as they are written"),
+        ({"captures": ()}, "nothing to follow"),
+        ({"captures": ("s3a://bucket/day",)}, "on this machine"),
+        ({"every_ns": 0}, "is no time"),
+        ({"captures": ("/nowhere/at/all",)}, "no capture at"),
+    ],
+)
+def test_what_cannot_be_followed_is_refused(
+    tmp_path: Path, changes: dict[str, Any], complaint: str
+) -> None:
+    with pytest.raises(UsageError, match=complaint):
+        ops.run(options(tmp_path, tmp_path / "out", once=True, **changes))
+
+
+def test_killed_again_and_again_it_ends_with_the_job_s_tables(
+    recordings: list[bytes], tmp_path: Path
+) -> None:
+    seed = random.randrange(2**32)
+    rng = random.Random(seed)
+    folder, out = tmp_path / "live", tmp_path / "out"
+    growing = Path(_write(folder / "a.pcap", recordings[0][:24]))
+    command = [sys.executable, "-m", "feedhandler", "characterise", str(folder), "--out", str(out),
+               "--feed", UTP.feed, "--master", "none"]  # fmt: skip
+    for turn in range(3):
+        process = subprocess.Popen(
+            [*command, "--follow", "--every", "1ms"], stdout=subprocess.DEVNULL
+        )
+        try:
+            append(growing, recordings[0], (2 * turn + 1) / 8)
+            wait_for_batches(out, _batches(out) + 1)
+            append(growing, recordings[0], (2 * turn + 2) / 8)
+            # Killed at any moment: while it counts, writes or draws.
+            time.sleep(rng.random() / 10)
+        finally:
+            os.kill(process.pid, signal.SIGKILL)
+            process.wait()
+    append(growing, recordings[0], 1)
+    _write(folder / "b.pcap", recordings[1])
+    subprocess.run([*command, "--once"], check=True, stdout=subprocess.DEVNULL)
+    expected = {t.name: t for t in tables_of(characterise([str(folder)], UTP), FEED, FEED.zone)}
+    found = json.loads((out / "session.json").read_text())
+    assert found["about"]["followed to batch"] >= 3
+    for name, table in found["tables"].items():
+        if name != "files":
+            assert table["rows"] == expected[name].rows, f"{name}, seed {seed}"
+
+
+def append(path: Path, data: bytes, share: float) -> None:
+    """What a recorder has added when it has written so much of `data`."""
+    with path.open("ab") as file:
+        file.write(data[file.tell() : int(len(data) * share)])
+
+
+def wait_for_batches(out: Path, count: int) -> None:
+    until = time.monotonic() + DEADLINE_S
+    while _batches(out) < count:
+        assert time.monotonic() < until, "no batch was taken"
+        time.sleep(0.005)
+
+
+def _batches(out: Path) -> int:
+    return len(list((out / "_followed").glob("batch-*.tallies")))
