@@ -42,6 +42,8 @@ class Seen(NamedTuple):
     file_bytes: int
     count: int
     messages: list[tuple[int, int | bytes | None, int]]
+    #: Of a compressed packet, what is in it.
+    inflated: list[tuple[int, int | bytes | None, int]]
 
 
 class Independent:
@@ -112,7 +114,9 @@ def _iex(time_ns: int, line: tuple[bytes, int], data: bytes, on_file: int) -> Se
         messages.append((kind, symbol, size + 2))
         at += size + 2
     kind_of_packet = "data" if count else "heartbeat"
-    return Seen(time_ns, line, channel, number, kind_of_packet, len(data), on_file, count, messages)
+    return Seen(
+        time_ns, line, channel, number, kind_of_packet, len(data), on_file, count, messages, []
+    )
 
 
 #: UTP-MD: where the symbol index of a type stands, taken from the description and not the scanner.
@@ -130,16 +134,18 @@ def _utp(time_ns: int, line: tuple[bytes, int], data: bytes, on_file: int) -> Se
     length, kind, number, _, service, flag, count = struct.unpack_from(">HHIIHBB", data)
     if length != len(data) or kind not in (501, 1, 2):
         return None
-    messages, at = [], 16
-    for _ in range(count if flag != 17 else 0):
-        size, code = struct.unpack_from(">HH", data, at)
+    body = zlib.decompress(data[16:]) if flag == 17 else data[16:]
+    messages, at = [], 0
+    for _ in range(count):
+        size, code = struct.unpack_from(">HH", body, at)
         symbol = None
         if code in _UTP_SYMBOLS:
-            (symbol,) = struct.unpack_from(">I", data, at + _UTP_SYMBOLS[code])
+            (symbol,) = struct.unpack_from(">I", body, at + _UTP_SYMBOLS[code])
         messages.append((code, symbol, size + 2))
         at += size + 2
     name = {501: "data", 1: "reset", 2: "heartbeat"}[kind]
-    return Seen(time_ns, line, service, number, name, len(data), on_file, count, messages)
+    read, inflated = ([], messages) if flag == 17 else (messages, [])
+    return Seen(time_ns, line, service, number, name, len(data), on_file, count, read, inflated)
 
 
 def refresh_packet(packet: bytes) -> bytes:

@@ -12,7 +12,7 @@ with (`asked`), and a piece of what another batch has counted is refused.
 """
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from feedhandler.characterise.digest import Digest
@@ -66,7 +66,7 @@ class Following:
         """How much of each recording is read, in bytes."""
         return self._offset_of(self._batches)
 
-    def _offset_of(self, numbers: Sequence[int] | dict[int, object]) -> Offset:
+    def _offset_of(self, numbers: Iterable[int]) -> Offset:
         found: Offset = {}
         for number in numbers:
             for (name, _), report in self._batches[number]:

@@ -4,37 +4,41 @@
     lake/capture=<identity>/_about.json       which capture, of which feed, what was read
     lake/capture=<identity>/_tally/0.npz      what the tables of the session are made of
 
-A capture is known by what it holds, not by its name: a second run finds its folder and leaves it
-alone. A new one is written beside, in `_staging-<identity>`, and becomes visible by one rename when
-all of it is there; what an interrupted run left is removed by the next. Folders that begin with an
-underscore are none of Spark's, so a table is read by
+A capture is known by what it holds, not by its name, nor by how it is compressed: a second run
+finds its folder and leaves it alone. A recording that has grown since it was taken takes the place
+of what it was (`lake_identity`). A new one is written beside, in `_staging-<identity>`, and becomes
+visible by one rename when all of it is there; what an interrupted run left is removed by the next.
+Folders that begin with an underscore are none of Spark's, so a table is read by
 
     spark.read.option("basePath", lake).parquet(f"{lake}/capture=*/type=order_update")
 
 Slices are decoded side by side by whatever runs them, each into files of its own, which are then
-put together to files of at most `FILE_ROWS_MAX` rows. The lake is a local or mounted folder.
+put together to files of at most `FILE_ROWS_MAX` rows; either step may be done again by who runs it.
+The lake is a local or mounted folder. What of a capture is in no table is told: `contents_table`.
 """
 
-import hashlib
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from msgspec import Struct, structs
+from msgspec import Struct, field, structs
 
 from feedhandler.characterise.digest import Digest
-from feedhandler.characterise.files import local_copy, shown
-from feedhandler.characterise.job import FileAccount, Outcome, look_at_all
-from feedhandler.characterise.lake_rows import MessageTables, Place
+from feedhandler.characterise.files import shown
+from feedhandler.characterise.job import FileAccount, Outcome, look_at_all, note
+from feedhandler.characterise.lake_identity import Identity, begin_of, look, quick_identity
+from feedhandler.characterise.lake_rows import Contents, MessageTables, Place
+from feedhandler.characterise.pieces import write_whole
 from feedhandler.characterise.planning import exact_slices
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.characterise.slices import CaptureFile, Slice, SliceReport, slice_bytes
+from feedhandler.characterise.tables import Table
 from feedhandler.characterise.tally import Tally
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
@@ -43,8 +47,6 @@ from feedhandler.codecs.errors import UsageError
 GROUP_ROWS = 1 << 17
 #: Rows a file at most: some hundred megabytes.
 FILE_ROWS_MAX = 5_000_000
-#: Bytes at either end of a capture that make its identity, with its size.
-IDENTITY_BYTES = 1 << 20
 
 #: Calls a function with each of many values, in any place and any order; answers in order.
 Mapper = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
@@ -58,16 +60,21 @@ class Written(Struct, frozen=True):
     new: bool
     rows: int = 0
     problem: str = ""
+    contents: Contents = field(default_factory=Contents)
 
 
 class About(Struct):
-    """What `_about.json` holds."""
+    """What `_about.json` holds. `size` and `begins` are of the content; `known`: quick identities
+    of files that were found to hold this."""
 
     path: str
     feed: str
     size: int
+    begins: str
     rows: int
     account: FileAccount
+    contents: Contents
+    known: list[str]
 
 
 def here(function: Callable[[Any], Any], values: Sequence[Any]) -> Iterable[Any]:
@@ -75,14 +82,63 @@ def here(function: Callable[[Any], Any], values: Sequence[Any]) -> Iterable[Any]
     return map(function, values)
 
 
-def identity_of(file: CaptureFile, feed: str) -> str:
-    """Of a capture's content as this feed reads it: 24 hexadecimal digits."""
-    digest = hashlib.blake2b(f"{feed} {file.size} ".encode(), digest_size=12)
-    with local_copy(file.path) as path, path.open("rb") as opened:
-        digest.update(opened.read(IDENTITY_BYTES))
-        opened.seek(max(0, file.size - IDENTITY_BYTES))
-        digest.update(opened.read(IDENTITY_BYTES))
-    return digest.hexdigest()
+class _Shelf:
+    """The captures of one feed that are in a lake."""
+
+    def __init__(self, lake: Path, feed: str) -> None:
+        self.lake = lake
+        self.feed = feed
+        self.abouts: dict[str, About] = {}
+        for folder in sorted(lake.glob("capture=*")):
+            about = read_about(folder)
+            if about.feed == feed:
+                self.abouts[folder.name.partition("=")[2]] = about
+
+    def folder(self, name: str) -> Path:
+        return self.lake / f"capture={name}"
+
+    def find(self, file: CaptureFile) -> tuple[str, Identity | None]:
+        """The name of the capture that the file is, and its identity where the lake has none such.
+
+        Of a file that is found under another form of the same that is noted, for the next time."""
+        quick = quick_identity(file, self.feed)
+        for name, about in self.abouts.items():
+            if name == quick or quick in about.known:
+                return name, None
+        begins = begin_of(file)
+        sizes = [each.size for each in self.abouts.values() if each.begins == begins]
+        identity = look(file, self.feed, sizes)
+        about = self.abouts.get(identity.name)
+        if about is None:
+            return identity.name, identity
+        about.known.append(quick)
+        write_about(self.folder(identity.name), about)
+        return identity.name, None
+
+    def longer(self, identity: Identity) -> str:
+        """A capture that begins as this one and goes on longer, in words; empty: there is none."""
+        for about in self.abouts.values():
+            if about.begins == identity.begins and about.size > identity.size:
+                return f"it begins as {about.path} does, which is in the lake: is it a part of it?"
+        return ""
+
+    def outgrown(self, identity: Identity) -> list[str]:
+        """The captures that are a beginning of this one."""
+        return [name for name in identity.at.values() if name in self.abouts]
+
+
+def read_about(folder: Path) -> About:
+    """What is known of a capture in the lake. Raises `UsageError` where that cannot be read."""
+    try:
+        return msgspec.json.decode((folder / "_about.json").read_bytes(), type=About)
+    except (OSError, msgspec.DecodeError):
+        hint = "an older version wrote it, or it is damaged: remove the folder and fill the lake"
+        raise UsageError(f"{folder} tells nothing of its capture", hint) from None
+
+
+def write_about(folder: Path, about: About) -> None:
+    """Note what is known of a capture. Raises `OSError`."""
+    write_whole(folder / "_about.json", msgspec.json.encode(about))
 
 
 def fill_lake(
@@ -95,6 +151,7 @@ def fill_lake(
     files, accounts = look_at_all(paths)
     try:
         lake.mkdir(parents=True, exist_ok=True)
+        _clear(lake)
         done = [_fill_one(file, feed, lake, mapper, workers) for file in files]
     except OSError as error:
         raise UsageError(f"cannot write to {lake}: {error.strerror}", "check --lake") from None
@@ -102,30 +159,56 @@ def fill_lake(
     return done + odd
 
 
+def _clear(lake: Path) -> None:
+    """Remove what an interrupted run left."""
+    for pattern in ("_staging-*", "_outgrown-*"):
+        for folder in lake.glob(pattern):
+            shutil.rmtree(folder)
+
+
 def _fill_one(file: CaptureFile, feed: str, lake: Path, mapper: Mapper, workers: int) -> Written:
-    identity = identity_of(file, feed)
-    folder, staging = lake / f"capture={identity}", lake / f"_staging-{identity}"
-    if folder.is_dir():
+    shelf = _Shelf(lake, feed)
+    name, identity = shelf.find(file)
+    folder, staging = shelf.folder(name), lake / f"_staging-{name}"
+    if identity is None:
         return Written(shown(file.path), str(folder), False)
-    shutil.rmtree(staging, ignore_errors=True)
     (staging / "_tally").mkdir(parents=True)
     slices = exact_slices([file], slice_bytes(file.size, workers))
     tasks = [(part, feed, str(staging)) for part in slices]
     account = FileAccount(shown(file.path), file.kind, file.size, slices=len(slices))
-    for report in mapper(_decode_slice, tasks):
-        _note(account, report)
-    rows = sum(mapper(_put_together, [str(each) for each in _leaves(staging)]))
-    about = About(shown(file.path), feed, file.size, rows, account)
-    (staging / "_about.json").write_text(json.dumps(structs.asdict(about), default=structs.asdict))
+    contents = Contents()
+    for report, told in mapper(_decode_slice, tasks):
+        note(account, report)
+        contents.add(told)
+    rows = _put_all_together(staging, mapper)
+    about = About(
+        path=shown(file.path),
+        feed=feed,
+        size=identity.size,
+        begins=identity.begins,
+        rows=rows,
+        account=account,
+        contents=contents,
+        known=[quick_identity(file, feed)],
+    )
+    write_about(staging, about)
     _make_durable(staging)
+    # Between the two the lake has neither, and never both: nothing in it counts twice.
+    for each in shelf.outgrown(identity):
+        shelf.folder(each).rename(lake / f"_outgrown-{each}")
     staging.rename(folder)
-    return Written(shown(file.path), str(folder), True, rows, account.problem)
+    _clear(lake)
+    problem = "; ".join(each for each in (account.problem, shelf.longer(identity)) if each)
+    return Written(shown(file.path), str(folder), True, rows, problem, contents)
 
 
-def _note(account: FileAccount, report: SliceReport) -> None:
-    account.records += report.records
-    account.datagrams += report.datagrams
-    account.problem = account.problem or report.damage or report.cut
+def _put_all_together(staging: Path, mapper: Mapper) -> int:
+    """Make few files of the slices' many; how many rows they have."""
+    rows = sum(mapper(_put_together, [str(each) for each in _leaves(staging)]))
+    # Not before all are there: a worker that dies at work is asked again by who runs it.
+    for path in staging.rglob("slice-*.parquet"):
+        path.unlink()
+    return rows
 
 
 def _leaves(staging: Path) -> list[Path]:
@@ -143,7 +226,7 @@ def _make_durable(folder: Path) -> None:
             os.close(handle)
 
 
-def _decode_slice(task: tuple[Slice, str, str]) -> SliceReport:
+def _decode_slice(task: tuple[Slice, str, str]) -> tuple[SliceReport, Contents]:
     """Write one slice's rows and tally below the staging folder. What workers run."""
     part, feed_name, staging = task
     feed = load_feed(feed_name)
@@ -163,7 +246,7 @@ def _decode_slice(task: tuple[Slice, str, str]) -> SliceReport:
             writers.add(place, rows)
     writers.close()
     np.savez(Path(staging) / "_tally" / f"{part.number}.npz", **tally.columns())  # type: ignore[arg-type]
-    return reader.report
+    return reader.report, tables.contents
 
 
 class _Writers:
@@ -221,7 +304,6 @@ def _put_together(folder: str) -> int:
             rows += table.num_rows
             whole += table.num_rows
         source.close()
-        path.unlink()
     if writer is not None:
         writer.close()
     return whole
@@ -231,23 +313,37 @@ def outcome_of(lake: Path, feed: str) -> Outcome:
     """What the job would find in the lake's captures of a feed, in the order of their first
     packets. Raises `UsageError` where there is none."""
     found = []
-    for folder in sorted(lake.glob("capture=*")):
-        about = json.loads((folder / "_about.json").read_text())
-        if about["feed"] == feed:
-            parts = sorted((folder / "_tally").glob("*.npz"), key=lambda path: int(path.stem))
-            tallies = [_tally_of(path) for path in parts]
-            firsts = [t["totals"][:, 11].min() for t in tallies if len(t["totals"])]
-            found.append((min(firsts, default=0), about, tallies))
+    for name, about in _Shelf(lake, feed).abouts.items():
+        folder = lake / f"capture={name}" / "_tally"
+        parts = sorted(folder.glob("*.npz"), key=lambda path: int(path.stem))
+        tallies = [_tally_of(path) for path in parts]
+        firsts = [t["totals"][:, 11].min() for t in tallies if len(t["totals"])]
+        found.append((min(firsts, default=0), about, tallies))
     if not found:
         raise UsageError(
             f"no capture of {feed} in the lake {lake}", "fill it with `feedhandler pipeline`"
         )
     digest, accounts = Digest(), []
-    for _, about, tallies in sorted(found, key=lambda each: (each[0], each[1]["path"])):
-        accounts.append(FileAccount(**about["account"]))
+    for _, about, tallies in sorted(found, key=lambda each: (each[0], each[1].path)):
+        accounts.append(about.account)
         for columns in tallies:
             digest.add(columns)
     return Outcome(digest, accounts)
+
+
+def contents_table(lake: Path, feed: str) -> Table:
+    """What became of the messages of each capture in the lake."""
+    rows = [
+        [each.path, each.rows, *structs.astuple(each.contents), each.contents.lost]
+        for each in sorted(_Shelf(lake, feed).abouts.values(), key=lambda each: each.path)
+    ]
+    columns = ["file", "rows", *Contents.__struct_fields__, "in_no_table"]
+    note = (
+        "Messages by packet headers. Those of unknown types, or too short for theirs, are kept as "
+        "bytes (raw). In no table are those of compressed packets that could not be inflated and "
+        "of packets whose messages are not whole."
+    )
+    return Table("lake", "What is in the lake", columns, rows, note)
 
 
 def _tally_of(path: Path) -> dict[str, Any]:

@@ -3,8 +3,9 @@
 `MessageTables` takes batches of a capture and gives, of each layout, day and service, record
 batches with real column types: times as 64-bit nanoseconds, prices of a fixed scale as decimals,
 prices whose scale the message tells as the wire's integer beside that scale, text as text. Rows
-stand in the order of the capture. Messages of unknown types and of compressed packets are in no
-table; the tally beside them counts them.
+stand in the order of the capture; those of compressed packets, whose column `refresh` is true,
+behind the others of the same batch. Messages of unknown types, and those too short for their type,
+are kept as bytes in a table of their own (`RAW`). What is in no table is counted: `contents`.
 """
 
 import datetime
@@ -13,7 +14,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
+from feedhandler.characterise.lake_refresh import inflated
 from feedhandler.characterise.rows import RowMaker
 from feedhandler.codecs.columns import Columns
 from feedhandler.codecs.feed import Feed
@@ -25,6 +28,34 @@ Array = np.ndarray[Any, Any]
 
 #: Digits of a decimal price: what 64 bits can hold.
 PRICE_DIGITS = 19
+#: The table of messages that no layout fits.
+RAW = "unknown"
+
+
+class Contents(Struct):
+    """What became of the messages of a capture.
+
+    `messages`: by packet headers; `in_tables`: decoded; `raw`: kept as bytes, of unknown types or
+    too short; `refresh_packets`: compressed ones that were inflated; `not_inflated`, `not_whole`:
+    packets whose messages could not be read. A message is in one of the tables or in such a packet.
+    """
+
+    messages: int = 0
+    in_tables: int = 0
+    raw: int = 0
+    refresh_packets: int = 0
+    not_inflated: int = 0
+    not_whole: int = 0
+
+    @property
+    def lost(self) -> int:
+        """Messages that are in no table."""
+        return self.messages - self.in_tables - self.raw
+
+    def add(self, other: "Contents") -> None:
+        """Count another's."""
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
 
 class Place(NamedTuple):
@@ -40,6 +71,7 @@ class MessageTables:
 
     def __init__(self, feed: Feed) -> None:
         self.feed = feed
+        self.contents = Contents()
         self._maker = RowMaker(feed, messages=True)
         self._layouts = [
             _LayoutTable(feed, layout) for ways in feed.layouts.values() for layout in ways
@@ -47,14 +79,58 @@ class MessageTables:
 
     def batches(self, batch: DatagramBatch) -> Iterator[tuple[Place, pa.RecordBatch]]:
         """The rows of one batch of datagrams, by where they belong."""
+        messages, packets = self._maker.told(batch)
+        self.contents.messages += messages
+        self.contents.not_whole += packets
+        yield from self._tables(batch, refresh=False)
+        refresh, bad = inflated(self.feed, batch)
+        self.contents.not_inflated += bad
+        self.contents.refresh_packets += len(refresh)
+        self.contents.not_whole += len(refresh)
+        yield from self._tables(refresh, refresh=True)
+
+    def _tables(
+        self, batch: DatagramBatch, *, refresh: bool
+    ) -> Iterator[tuple[Place, pa.RecordBatch]]:
+        """The rows of packets whose bodies are no longer compressed, or never were."""
         for columns, data, index in self._maker.scans(batch):
+            self.contents.not_whole -= index.packets
+            columns["refresh"] = refresh
             for first, last, day in _days(columns["time_ns"], self.feed.zone):
+                taken = np.zeros(len(columns["code"]), bool)
                 for table in self._layouts:
                     rows = table.rows(columns, data, index, day)
                     if rows is None:
                         continue
+                    taken[rows["at"]] = True
                     within = pa.array((rows["at"] >= first) & (rows["at"] < last))
                     yield from _by_service(table.layout.name, day, rows["batch"].filter(within))
+                raw = np.flatnonzero(~taken[first:last]) + first
+                self.contents.raw += len(raw)
+                self.contents.in_tables += last - first - len(raw)
+                if len(raw):
+                    yield from _by_service(RAW, day, _raw_rows(columns, data, index, raw))
+
+
+def _raw_rows(columns: dict[str, Any], data: Array, index: Any, rows: Array) -> pa.RecordBatch:
+    """Messages as they are."""
+    offsets, sizes = (index.arrays()[name][rows].tolist() for name in ("offsets", "sizes"))
+    taken = pa.array(rows)
+    made = {
+        "time_ns": pa.array(columns["time_ns"][rows]),
+        "line": columns["line"].take(taken),
+        "sequence": pa.array(columns["sequence"][rows].astype(np.int64)),
+        "number": pa.array(columns["number"][rows].astype(np.int32)),
+        "service": pa.array(columns["service"][rows].astype(np.int64)),
+        "symbol": columns["symbol"].take(taken),
+        "refresh": pa.repeat(columns["refresh"], len(rows)),
+        "type": columns["type"].take(taken),
+        "body": pa.array(
+            [data[at : at + size].tobytes() for at, size in zip(offsets, sizes, strict=True)],
+            pa.binary(),
+        ),
+    }
+    return pa.RecordBatch.from_pydict(made)
 
 
 def _days(times_ns: Array, zone: str) -> Iterator[tuple[int, int, datetime.date]]:
@@ -117,10 +193,11 @@ class _LayoutTable:
             "number": pa.array(columns["number"][at].astype(np.int32)),
             "service": pa.array(arrays["service"].astype(np.int64)),
             "symbol": columns["symbol"].take(taken),
+            "refresh": pa.repeat(columns["refresh"], len(at)),
         }
         decoded = self._columns.to_arrow()
         for name in decoded.schema.names:
-            if name not in ("seq", "service", "symbol") and name not in self._scales:
+            if name not in ("seq", "service", "symbol", "refresh") and name not in self._scales:
                 self._put(made, name, decoded.column(name), arrays[name])
         return {"at": at, "batch": pa.RecordBatch.from_pydict(made)}
 

@@ -134,6 +134,14 @@ class RowMaker:
                 ordinal += count
                 yield _record_batch(columns, self.schema)
 
+    def told(self, batch: DatagramBatch) -> tuple[int, int]:
+        """Messages that the headers of a batch tell of, and uncompressed packets with some."""
+        headers = read_headers(self.feed.table, batch.data, batch.offset, batch.length)
+        fine = np.flatnonzero(headers.verdict == Reject.FINE)
+        counts = self._counts(batch.take(fine))
+        with_messages = (counts > 0) & (headers.compressed[fine] == 0)
+        return int(counts.sum()), int(with_messages.sum())
+
     def scans(self, batch: DatagramBatch) -> Iterator[tuple[dict[str, Any], Array, MessageIndex]]:
         """The messages of a batch for who decodes them by himself: columns of a row a message
         (with `code`, the type's number), the bytes, and the index that was made of them, which the

@@ -18,7 +18,7 @@ from feedhandler.characterise.job import (
     characterise,
     in_process,
 )
-from feedhandler.characterise.lake import outcome_of
+from feedhandler.characterise.lake import contents_table, outcome_of
 from feedhandler.characterise.measured_profile import profile_of
 from feedhandler.characterise.slices import Slice
 from feedhandler.characterise.tables import Table, Tables
@@ -73,6 +73,8 @@ def run(options: Options) -> int:
     if options.profile is not None:
         _write_profile(whole, options.profile)
     tables = whole.all()
+    if options.lake is not None:
+        tables.append(contents_table(options.lake, options.feed))
     about = {
         "feed": feed.name,
         "zone": zone,

@@ -7,6 +7,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from feedhandler.characterise.lake import fill_lake, here
+from feedhandler.characterise.lake_rows import RAW, Contents
 from feedhandler.ops.characterise import NO_SPARK
 from feedhandler.ops.console import ExitCode, complain, print_json, progress
 from feedhandler.ops.feeds import open_feed
@@ -44,10 +45,22 @@ def run(options: Options) -> int:
         elif each.folder:
             what = f"{each.rows:,} rows in {each.folder}" if each.new else "was there already"
             print(f"{each.path}: {what}")
+            _print_rest(each.contents)
     odd = [each for each in done if each.problem]
     for each in odd:
         complain(each.problem if each.path in each.problem else f"{each.path}: {each.problem}")
     return ExitCode.FOUND if odd else ExitCode.OK
+
+
+def _print_rest(contents: Contents) -> None:
+    """What is not in the table of its type, where there is such."""
+    if contents.raw:
+        print(f"  {contents.raw:,} messages of unknown types or too short: as bytes, type={RAW}")
+    if contents.lost:
+        print(
+            f"  {contents.lost:,} messages in no table: {contents.not_inflated:,} compressed "
+            f"packets not inflated, {contents.not_whole:,} packets not whole"
+        )
 
 
 def spark_mapper(context: Any) -> Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]:

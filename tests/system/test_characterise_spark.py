@@ -1,16 +1,28 @@
 """The data source and the job on Spark: every row, every table, and what is asked for only."""
 
 import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from characterise_kit import FEED, OPENING_NS, Independent, write_session
 
+from feedhandler.characterise import lake
 from feedhandler.characterise.cluster import SparkRunner, exact_interarrival
 from feedhandler.characterise.job import Request, characterise
 from feedhandler.characterise.tables import tables_of
+from feedhandler.ops.pipeline import spark_mapper
 from feedhandler.replay.captures.capture import address_text
+
+#: How often a stream's driver is killed; more of it takes ten seconds each.
+KILLS = int(os.environ.get("FEEDHANDLER_KILLS", "1"))
+DEADLINE_S = 300.0
 
 
 @pytest.fixture(scope="module")
@@ -102,3 +114,76 @@ def test_a_stream_goes_on_where_its_checkpoint_is(
         assert query.awaitTermination(100)
         counts.append(spark.read.parquet(str(tmp_path / "out")).count())
     assert 0 < counts[0] < counts[1] == expected
+
+
+def test_the_pipeline_on_spark_makes_the_lake_that_it_makes_without(
+    spark: Any, session: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lake, "slice_bytes", lambda total, workers: 60_000)
+    mapper = spark_mapper(spark.sparkContext)
+    (there,) = lake.fill_lake([str(session)], FEED.name, tmp_path / "there", mapper, 2)
+    (here,) = lake.fill_lake([str(session)], FEED.name, tmp_path / "here")
+    assert here.rows == there.rows
+    assert here.contents == there.contents
+    for folder in ("here", "there"):
+        assert len(list((tmp_path / folder).rglob("_tally/*.npz"))) > 1
+    files = [path.relative_to(here.folder) for path in Path(here.folder).rglob("*.parquet")]
+    assert len(files) > 10
+    for path in files:
+        assert pq.read_table(Path(here.folder) / path).equals(
+            pq.read_table(Path(there.folder) / path)
+        )
+    outcomes = [lake.outcome_of(tmp_path / each, FEED.name) for each in ("here", "there")]
+    tables = [[(t.name, t.rows) for t in tables_of(each, FEED, "UTC")] for each in outcomes]
+    assert tables[0] == tables[1]
+
+
+def test_a_stream_whose_driver_is_killed_ends_with_the_job_s_tables(
+    spark: Any, session: Path, tmp_path: Path
+) -> None:
+    """`spark` is here for its reasons to skip; the drivers are processes of their own."""
+    data, folder, out = session.read_bytes(), tmp_path / "live", tmp_path / "out"
+    folder.mkdir()
+    recording = folder / "lines-1.pcap.part"
+    command = [sys.executable, "-m", "feedhandler", "characterise", str(folder), "--out", str(out),
+               "--feed", FEED.name, "--master", "local[2]"]  # fmt: skip
+    for turn in range(KILLS):
+        before = batches(out)
+        with (tmp_path / "log").open("ab") as log:
+            driver = subprocess.Popen(
+                [*command, "--follow", "--every", "1ms"], stdout=log, stderr=log
+            )
+        try:
+            # Some before the stream begins, some while it runs, some that it may never come to.
+            for part in (1, 2, 3):
+                add(recording, data, (3 * turn + part) / (3 * KILLS + 1))
+                wait_until(lambda: part == 3 or batches(out) > before, driver)  # noqa: B023
+        finally:
+            driver.kill()
+            driver.wait()
+    add(recording, data, 1)
+    recording.rename(folder / "lines-1.pcap")
+    subprocess.run([*command, "--once"], check=True, capture_output=True)
+    assert batches(out) > KILLS
+    expected = tables_of(characterise([str(folder)], Request(FEED.name)), FEED, FEED.zone)
+    found = json.loads((out / "session.json").read_text())["tables"]
+    for table in expected[:-1]:
+        assert found[table.name]["rows"] == table.rows, table.name
+
+
+def batches(out: Path) -> int:
+    return len(list(out.glob("_followed/batch-*.tallies")))
+
+
+def add(path: Path, data: bytes, share: float) -> None:
+    """What a recorder has added when it has written so much of `data`."""
+    with path.open("ab") as file:
+        file.write(data[file.tell() : int(len(data) * share)])
+
+
+def wait_until(holds: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    until = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert process.poll() is None, "the driver ended"
+        assert time.monotonic() < until, "no batch was taken"
+        time.sleep(0.01)

@@ -1,7 +1,6 @@
 """A session that is followed has the tables of the job over the same files, whatever happens."""
 
 import json
-import os
 import random
 import shutil
 import signal
@@ -255,7 +254,7 @@ def test_killed_again_and_again_it_ends_with_the_job_s_tables(
             # Killed at any moment: while it counts, writes or draws.
             time.sleep(rng.random() / 10)
         finally:
-            os.kill(process.pid, signal.SIGKILL)
+            process.send_signal(signal.SIGKILL)
             process.wait()
     append(growing, recordings[0], 1)
     _write(folder / "b.pcap", recordings[1])

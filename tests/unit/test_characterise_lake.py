@@ -1,18 +1,38 @@
 """The lake: each capture once, whole or not at all, and tables from it as from the captures."""
 
+import gzip
 import json
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from characterise_kit import FEED, LINE_A, OPENING_NS, PORT, Independent, write_session
+from characterise_kit import (
+    FEED,
+    LINE_A,
+    OPENING_NS,
+    PORT,
+    Independent,
+    refresh_packet,
+    write_session,
+)
 
 from feedhandler.characterise import lake as lakes
-from feedhandler.characterise.job import Request, characterise
-from feedhandler.characterise.lake import fill_lake, identity_of, outcome_of
-from feedhandler.characterise.tables import tables_of
+from feedhandler.characterise import lake_identity
+from feedhandler.characterise.files import look_at
+from feedhandler.characterise.job import Outcome, Request, characterise
+from feedhandler.characterise.lake import contents_table, fill_lake, outcome_of
+from feedhandler.characterise.lake_identity import look, quick_identity
+from feedhandler.characterise.slices import CaptureFile
+from feedhandler.characterise.tables import Table, tables_of
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import characterise as ops
@@ -51,7 +71,8 @@ def files_of(lake: Path) -> dict[str, bytes]:
 def test_every_message_is_in_the_table_of_its_type(session: Path, tmp_path: Path) -> None:
     (written,) = fill_lake([str(session)], UTP, tmp_path)
     expected = Independent(session, UTP).packets
-    messages = [(e.time_ns, e.number, *m) for e in expected for m in e.messages]
+    messages = [(e.time_ns, e.number, *m, False) for e in expected for m in e.messages]
+    messages += [(e.time_ns, e.number, *m, True) for e in expected for m in e.inflated]
     names = {layout.code: layout.name for ways in FEED.layouts.values() for layout in ways}
     assert written.new
     assert written.rows == len(messages)
@@ -59,11 +80,13 @@ def test_every_message_is_in_the_table_of_its_type(session: Path, tmp_path: Path
     for code, name in names.items():
         rows = rows_of(tmp_path, name)
         found += len(rows)
-        mine = sorted((m[0], m[1], str(m[3])) for m in messages if m[2] == code)
+        mine = sorted((m[0], m[1], str(m[3]), m[5]) for m in messages if m[2] == code)
         if len({layout.name for layout in FEED.layouts[code]}) == 1:
-            got = sorted((row["time_ns"], row["sequence"], str(row["symbol"])) for row in rows)
-            assert got == mine, name
-    assert found == len(messages)
+            got = [(r["time_ns"], r["sequence"], str(r["symbol"]), r["refresh"]) for r in rows]
+            assert sorted(got) == mine, name
+    assert found == len(messages) == written.contents.in_tables
+    assert written.contents.refresh_packets == sum(bool(e.inflated) for e in expected) > 0
+    assert written.contents.lost == written.contents.raw == 0
     quotes = rows_of(tmp_path, "quote")
     assert {row["service"] for row in quotes} <= {103, 106}
     assert {str(row["day"]) for row in quotes} == {"2011-03-15"}
@@ -189,14 +212,172 @@ def test_what_cannot_be_is_refused(session: Path, tmp_path: Path) -> None:
 
 
 def test_captures_are_told_apart_by_content_and_feed(session: Path, tmp_path: Path) -> None:
-    from feedhandler.characterise.files import look_at
-
     file = look_at(str(session))
     other = tmp_path / "other.pcap"
     other.write_bytes(session.read_bytes()[:-1] + b"\x7f")
-    names = {identity_of(file, UTP), identity_of(file, "iex-deep")}
-    names.add(identity_of(look_at(str(other)), UTP))
+    names = {look(file, UTP).name, look(file, "iex-deep").name, look(look_at(str(other)), UTP).name}
     assert len(names) == 3
+    assert quick_identity(file, UTP) == look(file, UTP).name
+
+
+@pytest.mark.parametrize("size", [10, 1_000, 70_000])
+def test_a_compressed_capture_is_the_one_that_it_holds(
+    session: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    monkeypatch.setattr(lake_identity, "IDENTITY_BYTES", size)
+    data = session.read_bytes()
+    (tmp_path / "day.pcap.gz").write_bytes(gzip.compress(data))
+    marks = [5, 900, 50_000, 80_000, len(data), len(data) + 1]
+    plain = look(look_at(str(session)), UTP, marks)
+    zipped = look(look_at(str(tmp_path / "day.pcap.gz")), UTP, marks)
+    assert plain == zipped
+    assert plain.size == len(data)
+    for mark, name in plain.at.items():
+        (tmp_path / "part.pcap").write_bytes(data[:mark])
+        part = look(CaptureFile(str(tmp_path / "part.pcap"), "pcap", mark), UTP)
+        assert (part.name, part.begins) == (name, data[: min(40, mark)].hex()[: 2 * size])
+
+
+def test_a_recording_that_grew_and_was_compressed_is_in_the_lake_once(
+    session: Path, tmp_path: Path
+) -> None:
+    data, lake, folder = session.read_bytes(), tmp_path / "lake", tmp_path / "recordings"
+    folder.mkdir()
+    whole = [(t.name, t.rows) for t in told(characterise([str(session)], Request(UTP)))]
+    for written in (len(data) // 2, len(data) // 2, len(data)):
+        (folder / "a.pcap").write_bytes(data[:written])
+        fill_lake([str(folder)], UTP, lake)
+        assert len(list(lake.iterdir())) == 1
+    before = files_of(lake)
+    assert [(t.name, t.rows) for t in told(outcome_of(lake, UTP))] == whole
+    (folder / "a.pcap").unlink()
+    (folder / "a.pcap.gz").write_bytes(gzip.compress(data))
+    for _ in range(2):
+        (done,) = fill_lake([str(folder)], UTP, lake)
+        assert not done.new
+    changed = {name for name, content in files_of(lake).items() if content != before[name]}
+    assert {Path(name).name for name in changed} == {"_about.json"}, "it has another name now"
+    # A part of it is not known by its bytes, and told.
+    (folder / "b.pcap").write_bytes(data[: len(data) // 3])
+    assert "is it a part of it?" in fill_lake([str(folder / "b.pcap")], UTP, lake)[0].problem
+
+
+def test_what_no_table_can_hold_is_kept_as_bytes_or_counted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Unknown types, messages too short for theirs, and packets that cannot be read."""
+    order = FEED.encode_message("order_update", symbol_index=7, price=1234, price_scale_code=2)
+    unknown, short = _message(999, b"what is this?"), _message(230, b"too short")
+    body = order + unknown + short
+    packet = FEED.encode_packet(service=104, sequence=1, body=body, count=3)
+    broken = FEED.encode_packet(service=104, sequence=2, body=order, count=2)
+    fine_refresh = refresh_packet(packet)
+    bad_refresh = FEED.encode_packet(service=104, flags=17, body=b"no zlib", count=4, sequence=3)
+    with CaptureWriter(tmp_path / "odd.pcap") as writer:
+        for number, each in enumerate((packet, broken, fine_refresh, bad_refresh)):
+            writer.write(OPENING_NS + number, LINE_A, PORT, each)
+    asked = pipeline.Options(
+        captures=(str(tmp_path / "odd.pcap"),), feed=UTP, lake=tmp_path / "lake", master="none"
+    )
+    assert pipeline.run(asked) == 0
+    shown = capsys.readouterr().out
+    assert "4 messages of unknown types or too short: as bytes, type=unknown" in shown
+    assert "6 messages in no table: 1 compressed packets not inflated, 1 packets not whole" in shown
+    rows = rows_of(tmp_path / "lake", "unknown")
+    assert [(row["type"], row["body"], row["refresh"], row["number"]) for row in rows] == [
+        (kind, message, refresh, number)
+        for refresh in (False, True)
+        for kind, message, number in (("999", unknown, 1), ("230", short, 2))
+    ]
+    assert [row["refresh"] for row in rows_of(tmp_path / "lake", "order_update")] == [False, True]
+    table = contents_table(tmp_path / "lake", UTP)
+    (told_of,) = [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+    del told_of["file"]
+    assert told_of == {
+        "rows": 6,
+        "messages": 12,
+        "in_tables": 2,
+        "raw": 4,
+        "refresh_packets": 1,
+        "not_inflated": 1,
+        "not_whole": 1,
+        "in_no_table": 6,
+    }
+    out = tmp_path / "out"
+    assert ops.run(ops.Options(captures=(), lake=tmp_path / "lake", feed=UTP, out=out)) == 0
+    assert "of packets whose messages are not whole" in (out / "report.html").read_text()
+
+
+def _message(code: int, body: bytes) -> bytes:
+    return (len(body) + 2).to_bytes(2, "big") + code.to_bytes(2, "big") + body
+
+
+def test_work_that_is_done_again_after_a_worker_died_loses_nothing(
+    session: Path, tmp_path: Path
+) -> None:
+    def unlucky(function: Any, values: Sequence[Any]) -> Iterator[Any]:
+        """Each call is made twice, as Spark does where the first answer is lost."""
+        for value in values:
+            function(value)
+            yield function(value)
+
+    (once,) = fill_lake([str(session)], UTP, tmp_path / "once")
+    (again,) = fill_lake([str(session)], UTP, tmp_path / "again", unlucky)
+    assert again.rows == once.rows
+    tables = [path.name for path in Path(once.folder).glob("type=*")]
+    for name in tables:
+        layout = name.partition("=")[2]
+        assert rows_of(tmp_path / "again", layout) == rows_of(tmp_path / "once", layout)
+    assert not list(tmp_path.rglob("slice-*"))
+
+
+def test_killed_at_any_moment_it_leaves_whole_captures_and_the_next_run_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # the command cuts as it does
+    seed = random.randrange(2**32)
+    rng = random.Random(seed)
+    folder, lake = tmp_path / "captures", tmp_path / "lake"
+    folder.mkdir()
+    for number in range(3):
+        write_session(folder / f"{number}.pcap", number, seconds=0.05)
+    command = [sys.executable, "-m", "feedhandler", "pipeline", str(folder), "--lake", str(lake),
+               "--feed", UTP, "--master", "none"]  # fmt: skip
+    fill_lake([str(folder)], UTP, tmp_path / "whole")
+    expected = tree_of(tmp_path / "whole")
+    for _ in range(3):
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        until = time.monotonic() + 60
+        while process.poll() is None and not list(lake.glob("_staging-*")):
+            assert time.monotonic() < until
+            time.sleep(0.001)
+        time.sleep(rng.random() / 20)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        found = tree_of(lake)
+        for name in {name.split("/")[0] for name in found if name.startswith("capture=")}:
+            mine = {each for each in found if each.startswith(name)}
+            assert mine == {each for each in expected if each.startswith(name)}, f"seed {seed}"
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    assert tree_of(lake) == expected
+    there, whole = outcome_of(lake, UTP), outcome_of(tmp_path / "whole", UTP)
+    assert [(t.name, t.rows) for t in told(there)] == [(t.name, t.rows) for t in told(whole)]
+
+
+def tree_of(lake: Path) -> set[str]:
+    return {str(path.relative_to(lake)) for path in lake.rglob("*") if path.is_file()}
+
+
+def told(outcome: Outcome) -> list[Table]:
+    """All tables but the account of the files."""
+    return tables_of(outcome, FEED, "UTC")[:-1]
+
+
+def test_a_lake_that_cannot_be_read_is_told(session: Path, tmp_path: Path) -> None:
+    (written,) = fill_lake([str(session)], UTP, tmp_path)
+    (Path(written.folder) / "_about.json").write_text("{}")
+    with pytest.raises(UsageError, match="tells nothing of its capture"):
+        outcome_of(tmp_path, UTP)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,43 @@
+"""Compressed packets of a batch as ordinary ones, so that their messages can be decoded; no I/O."""
+
+import dataclasses
+
+import numpy as np
+
+from feedhandler.codecs.feed import BadPacket, Feed
+from feedhandler.codecs.kinds import Reject
+from feedhandler.replay.captures.capture import DatagramBatch
+from feedhandler.replay.playing.packet_headers import read_headers
+
+
+def inflated(feed: Feed, batch: DatagramBatch) -> tuple[DatagramBatch, int]:
+    """The batch's compressed packets with their bodies inflated and the flag taken away, over bytes
+    of their own; and how many could not be inflated, which are left out."""
+    headers = read_headers(feed.table, batch.data, batch.offset, batch.length)
+    rows = np.flatnonzero((headers.verdict == Reject.FINE) & (headers.compressed != 0))
+    packets, good = [], []
+    for row in rows.tolist():
+        try:
+            packets.append(_plain(feed, batch.payload(row)))
+        except BadPacket:
+            continue
+        good.append(row)
+    length = np.array([len(each) for each in packets], np.uint32)
+    offset = (np.cumsum(length) - length).astype(np.uint32)
+    made = dataclasses.replace(
+        batch.take(np.array(good, np.int64)),
+        data=np.frombuffer(b"".join(packets), np.uint8),
+        offset=offset,
+        length=length,
+        frame_offset=offset,
+        frame_length=length,
+    )
+    return made, len(rows) - len(good)
+
+
+def _plain(feed: Feed, packet: bytes) -> bytes:
+    """The packet inflated. Raises `BadPacket`."""
+    table = feed.table
+    made = bytearray(feed.inflate(packet))
+    made[table.flags_at : table.flags_at + table.flags_size] = bytes(table.flags_size)
+    return bytes(made)
