@@ -32,7 +32,13 @@ from msgspec import Struct, field, structs
 from feedhandler.characterise.digest import Digest
 from feedhandler.characterise.files import shown
 from feedhandler.characterise.job import FileAccount, Outcome, look_at_all, note
-from feedhandler.characterise.lake_identity import Identity, begin_of, look, quick_identity
+from feedhandler.characterise.lake_identity import (
+    MARKS,
+    Identity,
+    begin_of,
+    look,
+    quick_identity,
+)
 from feedhandler.characterise.lake_rows import Contents, MessageTables, Place
 from feedhandler.characterise.pieces import write_whole
 from feedhandler.characterise.planning import exact_slices
@@ -65,7 +71,7 @@ class Written(Struct, frozen=True):
 
 class About(Struct):
     """What `_about.json` holds. `size` and `begins` are of the content; `known`: quick identities
-    of files that were found to hold this."""
+    of files that were found to hold this; `marks`: identities of its first so many bytes."""
 
     path: str
     feed: str
@@ -75,6 +81,7 @@ class About(Struct):
     account: FileAccount
     contents: Contents
     known: list[str]
+    marks: dict[int, str]
 
 
 def here(function: Callable[[Any], Any], values: Sequence[Any]) -> Iterable[Any]:
@@ -106,20 +113,27 @@ class _Shelf:
             if name == quick or quick in about.known:
                 return name, None
         begins = begin_of(file)
-        sizes = [each.size for each in self.abouts.values() if each.begins == begins]
-        identity = look(file, self.feed, sizes)
-        about = self.abouts.get(identity.name)
-        if about is None:
+        sizes = [
+            each.size
+            for each in self.abouts.values()
+            if each.account.records and begins.startswith(each.begins)
+        ]
+        identity = look(file, self.feed, {*sizes, *MARKS})
+        same = self.abouts.get(identity.name)
+        if same is None:
             return identity.name, identity
-        about.known.append(quick)
-        write_about(self.folder(identity.name), about)
+        same.known.append(quick)
+        write_about(self.folder(identity.name), same)
         return identity.name, None
 
     def longer(self, identity: Identity) -> str:
         """A capture that begins as this one and goes on longer, in words; empty: there is none."""
         for about in self.abouts.values():
-            if about.begins == identity.begins and about.size > identity.size:
-                return f"it begins as {about.path} does, which is in the lake: is it a part of it?"
+            marks = about.marks.keys() & identity.at.keys()
+            if about.size > identity.size and marks:
+                mark = max(marks)
+                if about.marks[mark] == identity.at[mark]:
+                    return f"a longer one, {about.path}, is in the lake: is it a part of that?"
         return ""
 
     def outgrown(self, identity: Identity) -> list[str]:
@@ -190,6 +204,7 @@ def _fill_one(file: CaptureFile, feed: str, lake: Path, mapper: Mapper, workers:
         account=account,
         contents=contents,
         known=[quick_identity(file, feed)],
+        marks={mark: identity.at[mark] for mark in MARKS if mark in identity.at},
     )
     write_about(staging, about)
     _make_durable(staging)

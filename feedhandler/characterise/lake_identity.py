@@ -17,8 +17,10 @@ from feedhandler.characterise.slices import CaptureFile
 
 #: Bytes at either end of a capture that make its identity, with its size.
 IDENTITY_BYTES = 1 << 20
-#: A capture's first bytes, its first record's time among them: those of two captures differ.
-BEGIN_BYTES = 40
+#: A capture's first bytes, its first packet among them: those of two captures differ.
+BEGIN_BYTES = 512
+#: Sizes at which the identities of beginnings are kept with a capture, to know its parts by.
+MARKS = tuple(1 << power for power in range(12, 44))
 
 
 class Identity(Struct, frozen=True):
