@@ -1,211 +1,393 @@
-"""Order routing with the persistent queue: FIX orders queued, routed, cancelled, through crashes.
+"""Order routing through the gateway's durable queue: FIX orders in over AMQP, routed, cancelled,
+through crashes.
 
     python examples/order_routing.py --orders 2000 --crashes 3
 
-A router takes orders for two simulated exchanges from many traders at once, acknowledges each once
-it is on the disk, and sends it on; traders cancel some of their orders while that goes on. Now and
-then the router's process is killed. The next one recovers the queue, sends what was not delivered
-(marked as possibly sent before, PossDupFlag 43=Y), and goes on. At the end the books are compared:
+A gateway process has the durable queue `orders`. Traders put FIX orders for two simulated exchanges
+into it, each with its ClOrdID as message-id, and go on once an order is accepted: then it is on the
+disk. Now and then one is cancelled, while the router takes orders out and sends them on: the queue
+answers whether the cancel came in time, or is to be forwarded to the exchange, where it races with
+the fill. Now and then the gateway is killed (kill -9). The next one recovers the queue; traders put
+again what they got no answer for (marked PossResend, 97=Y), the router sends what may have been
+sent before as such (PossDupFlag, 43=Y). At the end the books are compared:
 
-    every acknowledged order is at its exchange, unless its trader asked to cancel it
-    no order that was cancelled while it was pending ever reached an exchange
-    an order is at its exchange twice only with PossDupFlag, and only around a crash
+    every accepted order is at its exchange, unless its trader asked to cancel it
+    no order that was cancelled in the queue ever reached an exchange
+    an exchange gets an order twice only with 43=Y or 97=Y, and takes it once
 
-What a trader was told, and what an exchange received, are lines in files, as they would be in other
-processes. The folder is a temporary one unless `--folder` names one.
+The folder is a temporary one unless `--folder` names one.
 """
 
 import argparse
-import asyncio
+import contextlib
 import os
+import queue
 import random
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from feedhandler.journal import CancelAnswer, Item, PersistentQueue, QueueSettings
+import proton
+from proton import Delivery, Message
+from proton.utils import BlockingConnection, SyncRequestResponse
+
+from feedhandler.config import loopback_config
+from feedhandler.config_show import to_toml
+from feedhandler.queue_settings import DurableQueueConfig
 
 SOH = "\x01"
-EXCHANGES = {"CHA": "NYSE", "0728": "HKEX"}
-TRADERS = 16
-SETTINGS = QueueSettings(block_bytes=1 << 20, journal_bytes=64 << 10, checkpoint_bytes=1 << 20)
+MARKETS = {"CHA": "NYSE", "0728": "HKEX"}
+TRADERS = 4
+QUEUE = "queue.orders"
+PATIENCE_S = 60.0
+#: An exchange takes a moment for an order: meanwhile others wait in the queue.
+ORDER_S = 0.002
+#: What a client sees of a gateway that is gone: all of it means connect again.
+GONE = (proton.ProtonException, OSError)
 
 
-def new_order(number: str, symbol: str, shares: int) -> bytes:
-    """NewOrderSingle (35=D), a market order, with body length and checksum."""
-    fields = (("35", "D"), ("11", number), ("55", symbol), ("54", "1"), ("38", shares), ("40", "1"))
-    body = "".join(f"{tag}={value}{SOH}" for tag, value in fields)
+def fix(kind: str, number: str, **fields: object) -> bytes:
+    """A FIX message with body length and checksum; `fields` are tags as `t55=...`."""
+    body = "".join(
+        f"{tag}={value}{SOH}"
+        for tag, value in (("35", kind), ("11", number), *((k[1:], v) for k, v in fields.items()))
+    )
     text = f"8=FIX.4.3{SOH}9={len(body)}{SOH}{body}"
     return f"{text}10={sum(text.encode()) % 256:03}{SOH}".encode()
 
 
-def field(message: bytes, tag: str) -> str:
-    """One field of a FIX message."""
-    (value,) = (part[len(tag) + 1 :] for part in message.decode().split(SOH)
-                if part.startswith(tag + "="))  # fmt: skip
-    return value
+def tags(message: bytes) -> dict[str, str]:
+    """A FIX message's fields."""
+    return dict(part.split("=", 1) for part in message.decode().split(SOH) if part)
 
 
-class Ledgers:
-    """What was said to traders and what exchanges received: files that survive the router."""
+class Gateway:
+    """The gateway's process, with the durable queue; the port stays when it is started anew."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            self.port = probe.getsockname()[1]
+        queue_config = DurableQueueConfig(
+            name="orders", folder=str(folder / "queue"), block_bytes=1 << 20,
+            message_bytes_max=1 << 16, checkpoint_bytes=1 << 20,
+        )  # fmt: skip
+        config = loopback_config(
+            services=[104], listen=f"127.0.0.1:{self.port}", queues=(queue_config,)
+        )
+        self._path = folder / "gateway.toml"
+        self._path.write_text(to_toml(config), encoding="utf-8")
+        self._process: subprocess.Popen[str]
+        self._up = threading.Event()
 
-    def note(self, name: str, *words: object) -> None:
-        """Add a line."""
-        with open(self.folder / f"{name}.txt", "a", encoding="utf-8") as file:
-            file.write(" ".join(map(str, words)) + "\n")
+    def start(self) -> None:
+        """Start it, and wait until it is ready."""
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "feedhandler", "run", str(self._path)],
+            stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert self._process.stderr is not None
+        told = ""
+        while "ready" not in told:
+            line = self._process.stderr.readline()
+            if not line:
+                raise SystemExit(f"the gateway has ended: {told}")
+            told += line
+        self._up.set()
 
-    def lines(self, name: str) -> list[list[str]]:
-        """Every whole line."""
-        path = self.folder / f"{name}.txt"
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        return [line.split() for line in text.split("\n")[:-1]]
+    def end(self, how: int) -> None:
+        """Send it a signal and wait for its end."""
+        self._up.clear()
+        self._process.send_signal(how)
+        self._process.communicate()
+
+    def connect(self) -> BlockingConnection:
+        """A connection, once there is a gateway."""
+        while self._up.wait(PATIENCE_S):
+            with contextlib.suppress(*GONE):
+                return BlockingConnection(f"127.0.0.1:{self.port}", timeout=PATIENCE_S)
+        raise TimeoutError("there is no gateway")
 
 
-class Router:
-    """One life of the router: traders in, exchanges out."""
+class Exchange:
+    """A simulated exchange: orders rest in its book until they are filled or cancelled."""
 
-    def __init__(self, queue: PersistentQueue, ledgers: Ledgers, first: int, last: int) -> None:
-        self.queue = queue
-        self.ledgers = ledgers
-        self.numbers = iter(range(first, last + 1))
-        self.recovered = queue.engine.store.visible_end
+    def __init__(self, draw: random.Random) -> None:
+        self._draw = draw
+        self._lock = threading.Lock()
+        self.received: Counter[str] = Counter()
+        self.open: set[str] = set()
+        self.filled: set[str] = set()
+        self.cancelled: set[str] = set()
+        self.wrong: list[str] = []
 
-    async def trade(self, draw: random.Random) -> None:
-        """A trader: places orders, cancels one in five a moment later."""
-        for number in self.numbers:
-            order = new_order(f"ORD{number}", draw.choice(list(EXCHANGES)), 100)
-            placed = await self.queue.put(order)
-            self.ledgers.note("acknowledged", f"ORD{number}", placed)
-            if draw.random() < 0.2:
-                for _ in range(draw.randrange(4)):
-                    await asyncio.sleep(0)
-                self.ledgers.note("cancelling", f"ORD{number}")
-                answer = await self.queue.cancel(placed)
-                if answer is CancelAnswer.CANCELLED:
-                    self.ledgers.note("cancelled", f"ORD{number}")
+    def order(self, message: bytes) -> None:
+        """NewOrderSingle (35=D)."""
+        fields = tags(message)
+        number = fields["11"]
+        time.sleep(ORDER_S)
+        with self._lock:
+            self.received[number] += 1
+            if self.received[number] > 1:
+                if "Y" not in (fields.get("43"), fields.get("97")):
+                    self.wrong.append(f"{number} was sent twice as a new order")
+                return
+            self.open.add(number)
+            if self._draw.random() < 0.5:
+                self._fill(self._draw.choice(sorted(self.open)))
 
-    async def route(self) -> None:
-        """Send what is pending to its exchange, for ever."""
+    def _fill(self, number: str) -> None:
+        self.open.discard(number)
+        self.filled.add(number)
+
+    def cancel(self, message: bytes) -> bool:
+        """OrderCancelRequest (35=F): whether the order was still open."""
+        number = tags(message)["41"]
+        with self._lock:
+            if number not in self.open:
+                return False
+            self.open.discard(number)
+            self.cancelled.add(number)
+            return True
+
+
+class Desk:
+    """Everything but the gateway: traders, router, exchanges, and what each was told."""
+
+    def __init__(self, gateway: Gateway, orders: int, seed: int) -> None:
+        self.gateway = gateway
+        draw = random.Random(seed)
+        self.exchanges = {name: Exchange(random.Random(seed)) for name in MARKETS.values()}
+        self.numbers: queue.SimpleQueue[int] = queue.SimpleQueue()
+        for number in range(1, orders + 1):
+            self.numbers.put(number)
+        self.accepted: set[str] = set()
+        self.asked: set[str] = set()
+        self.cancelled: set[str] = set()
+        self.answers: Counter[str] = Counter()
+        self.resent = self.again = 0
+        self.trading = TRADERS
+        self.failures: list[BaseException] = []
+        self._draws = [random.Random(draw.random()) for _ in range(TRADERS)]
+        self._threads = [
+            threading.Thread(target=self._guarded, args=about, daemon=True)
+            for about in [(self._route,), *((self._trade, each) for each in self._draws)]
+        ]
+
+    def start(self) -> None:
+        """Open for business."""
+        for thread in self._threads:
+            thread.start()
+
+    def join(self) -> None:
+        """Returns when every order is placed and routed."""
+        for thread in self._threads:
+            thread.join()
+
+    @property
+    def busy(self) -> bool:
+        """Whether anybody still works."""
+        return not self.failures and any(thread.is_alive() for thread in self._threads)
+
+    def _guarded(self, task: Callable[..., None], *about: Any) -> None:
+        try:
+            task(*about)
+        except BaseException as error:
+            self.failures.append(error)
+
+    # -- traders ----------------------------------------------------------------------------
+
+    def _trade(self, draw: random.Random) -> None:
+        """Place orders until there are none; cancel one in five a moment later."""
+        trader = Trader(self.gateway)
         while True:
-            items = await self.queue.get_many(8)
-            for item in items:
-                self.send(item)
-            await self.queue.delivered(*(item.id for item in items))
+            try:
+                number = f"ORD{self.numbers.get_nowait()}"
+            except queue.Empty:
+                break
+            market = draw.choice(list(MARKETS))
+            self.resent += trader.place(number, market)
+            self.accepted.add(number)
+            if draw.random() < 0.2:
+                self.asked.add(number)
+                self._cancel(trader, number, market)
+        trader.close()
+        self.trading -= 1
 
-    def send(self, item: Item) -> None:
-        """Hand an order to its exchange; one that was there before a crash may have been sent."""
-        possible = "43=Y" if item.id < self.recovered else "43=N"
-        exchange = EXCHANGES[field(item.content, "55")]
-        self.ledgers.note(exchange, field(item.content, "11"), possible)
+    def _cancel(self, trader: "Trader", number: str, market: str) -> None:
+        """Cancel an order: in the queue, or else at its exchange."""
+        answer = trader.cancel(number)
+        if answer == "cancelled":
+            self.cancelled.add(number)
+        elif answer == "delivered":
+            request = fix("F", f"C{number}", t41=number, t55=market, t54=1)
+            answer = "forwarded" if self.exchanges[MARKETS[market]].cancel(request) else "filled"
+        self.answers[answer] += 1
 
-    def forward(self, number: int) -> None:
-        """A cancel that came too late here: the exchange is asked (OrderCancelRequest, 35=F)."""
-        self.ledgers.note("forwarded", number)
+    # -- router -----------------------------------------------------------------------------
 
+    def _route(self) -> None:
+        """Send what the queue gives to its exchange; accept it when it is there."""
+        while True:
+            connection = self.gateway.connect()
+            try:
+                if self._route_some(connection):
+                    connection.close()
+                    return
+            except GONE:
+                pass
 
-async def live(folder: Path, last: int, crash_after: int, seed: int) -> None:
-    """One life: until all orders are placed and routed, or until it is killed."""
-    ledgers = Ledgers(folder)
-    draw = random.Random(seed)
-    done = [int(line[1].removeprefix("ORD")) for line in ledgers.lines("placing")]
-    first = max(done, default=0) + 1
-    async with PersistentQueue.open(folder / "queue", SETTINGS) as queue:
-        router = Router(queue, ledgers, first, last)
-        queue.engine.on_forward = router.forward
-        ledgers.note("lives", f"recovered={queue.statistics()['pending']}")
-        routes = [asyncio.create_task(router.route()) for _ in range(2)]
-        traders = [router.trade(random.Random(draw.random())) for _ in range(TRADERS)]
-        if crash_after:
-            routes.append(asyncio.create_task(_die(ledgers, router, crash_after)))
-        router.numbers = _noted(router.numbers, ledgers)
-        await asyncio.gather(*traders)
-        while queue.statistics()["pending"]:
-            await asyncio.sleep(0.001)
-        for task in routes:
-            task.cancel()
-
-
-def _noted(numbers: Iterator[int], ledgers: Ledgers) -> Iterator[int]:
-    """Numbers of orders, each noted before it is used, so that no life uses it again."""
-    for number in numbers:
-        ledgers.note("placing", "order", f"ORD{number}")
-        yield number
-
-
-async def _die(ledgers: Ledgers, router: Router, after: int) -> None:
-    """Be killed, without a word, once so many orders are acknowledged in this life."""
-    before = len(ledgers.lines("acknowledged"))
-    while len(ledgers.lines("acknowledged")) - before < after:
-        await asyncio.sleep(0.002)
-    os.kill(os.getpid(), signal.SIGKILL)
+    def _route_some(self, connection: BlockingConnection) -> bool:
+        """Route until nothing more can come; whether that was the end."""
+        receiver = connection.create_receiver(QUEUE, credit=2)
+        desk = SyncRequestResponse(connection, f"{QUEUE}/$management")
+        while True:
+            last = self.trading == 0
+            if last or receiver.fetcher.has_message:
+                left = desk.call(Message(properties={"operation": "stat"})).body["depth"]
+                if last and left == 0:
+                    return True
+            try:
+                message = receiver.receive(timeout=0.2)
+            except proton.Timeout:
+                continue
+            order = bytes(message.body)
+            if not message.first_acquirer:
+                self.again += 1
+                fields = tags(order)
+                order = fix("D", fields["11"], t43="Y", t55=fields["55"], t54=1, t38=100, t40=1)
+            self.exchanges[MARKETS[tags(order)["55"]]].order(order)
+            receiver.accept()
 
 
-def check(ledgers: Ledgers) -> list[str]:
+class Trader:
+    """One trader's connection to the queue: whatever happens, an order is placed in the end."""
+
+    def __init__(self, gateway: Gateway) -> None:
+        self._gateway = gateway
+        self._connect()
+
+    def _connect(self) -> None:
+        while True:
+            try:
+                self._connection = self._gateway.connect()
+                self._sender = self._connection.create_sender(QUEUE)
+                self._desk = SyncRequestResponse(self._connection, f"{QUEUE}/$management")
+                return
+            except GONE:
+                pass
+
+    def place(self, number: str, market: str) -> int:
+        """Put an order until it is accepted; how often again."""
+        tries = 0
+        while True:
+            order = fix(
+                "D", number, t55=market, t54=1, t38=100, t40=1, **({"t97": "Y"} if tries else {})
+            )
+            try:
+                outcome = self._sender.send(Message(id=number, body=order, durable=True))
+            except GONE:
+                tries += 1
+                self._connect()
+                continue
+            assert outcome.remote_state == Delivery.ACCEPTED
+            return tries
+
+    def cancel(self, number: str) -> str:
+        """Ask the queue to cancel an order; where the router has it, what became of it."""
+        request = {"operation": "cancel", "message-id": number, "wait": True}
+        while True:
+            try:
+                return str(self._desk.call(Message(properties=request)).properties["answer"])
+            except GONE:
+                self._connect()
+
+    def close(self) -> None:
+        """Go home."""
+        with contextlib.suppress(*GONE):
+            self._connection.close()
+
+
+def check(desk: Desk) -> list[str]:
     """Compare the books: what is wrong."""
-    acknowledged = {line[0] for line in ledgers.lines("acknowledged")}
-    cancelled = {line[0] for line in ledgers.lines("cancelled")}
-    # A router that was killed between cancelling and saying so has cancelled all the same.
-    asked = {line[0] for line in ledgers.lines("cancelling")}
-    received: Counter[str] = Counter()
-    doubtful = set()
-    for exchange in EXCHANGES.values():
-        for line in ledgers.lines(exchange):
-            received[line[0]] += 1
-            if line[1] == "43=Y":
-                doubtful.add(line[0])
-    wrong = [f"{order} is lost" for order in acknowledged - asked - received.keys()]
-    wrong += [f"{order} was cancelled and sent" for order in cancelled & received.keys()]
-    wrong += [
-        f"{order} was sent {count} times"
-        for order, count in received.items()
-        if count > 1 and order not in doubtful
-    ]
-    lives = ledgers.lines("lives")
-    print(
-        f"{len(acknowledged):,} orders acknowledged in {len(lives)} lives,"
-        f" {len(cancelled):,} cancelled in time, {len(ledgers.lines('forwarded')):,} cancels"
-        f" forwarded, {len(received):,} orders at exchanges,"
-        f" {sum(received.values()) - len(received)} of them sent again after a crash;"
-        f" recovered: {', '.join(line[0].removeprefix('recovered=') for line in lives[1:]) or '-'}"
-    )
+    wrong = [text for exchange in desk.exchanges.values() for text in exchange.wrong]
+    received: set[str] = set()
+    for exchange in desk.exchanges.values():
+        received |= exchange.received.keys()
+    wrong += [f"{order} is lost" for order in desk.accepted - desk.asked - received]
+    wrong += [f"{order} was cancelled and sent" for order in desk.cancelled & received]
     return wrong
 
 
+def report(desk: Desk, recovered: list[str]) -> None:
+    """What happened."""
+    filled = sum(len(exchange.filled) for exchange in desk.exchanges.values())
+    received = sum(len(exchange.received) for exchange in desk.exchanges.values())
+    cancels = ", ".join(f"{count} {answer}" for answer, count in sorted(desk.answers.items()))
+    print(
+        f"{len(desk.accepted):,} orders accepted over {len(recovered) + 1} gateways; cancels:"
+        f" {cancels}; {received:,} orders at exchanges, {filled:,} of them filled;"
+        f" {desk.resent} put again without an answer, {desk.again} routed as possible duplicates;"
+        f" pending when killed: {', '.join(recovered) or '-'}"
+    )
+
+
 def main() -> int:
-    """Run the lives one after the other, then compare the books; 1 where something is wrong."""
+    """Trade through the crashes, then compare the books; 1 where something is wrong."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--orders", type=int, default=2000)
     parser.add_argument("--crashes", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path)
-    parser.add_argument("--life", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.life is not None:
-        asyncio.run(live(options.folder, options.orders, options.life, options.seed))
-        return 0
     with tempfile.TemporaryDirectory() as made:
         folder = options.folder or Path(made)
         folder.mkdir(parents=True, exist_ok=True)
-        draw = random.Random(options.seed)
-        each = max(options.orders // (options.crashes + 1), 1)
-        for number in range(options.crashes + 1):
-            crash = draw.randrange(1, each) if number < options.crashes and each > 1 else 0
-            words = [sys.executable, __file__, "--folder", folder, "--orders", options.orders,
-                     "--life", crash, "--seed", options.seed + number]  # fmt: skip
-            code = subprocess.run([str(word) for word in words], check=False).returncode
-            if code not in (0, -signal.SIGKILL):
-                return code
-        wrong = check(Ledgers(folder))
+        return trade(folder, options.orders, options.crashes, options.seed)
+
+
+def trade(folder: Path, orders: int, crashes: int, seed: int) -> int:
+    """Orders through so many crashes; the exit code."""
+    draw = random.Random(seed)
+    gateway = Gateway(folder)
+    desk = Desk(gateway, orders, seed)
+    gateway.start()
+    recovered = []
+    each = max(orders // (crashes + 1), 1)
+    desk.start()
+    try:
+        for crash in range(crashes):
+            enough = crash * each + draw.randrange(1, each + 1)
+            while desk.busy and len(desk.accepted) < enough:
+                time.sleep(0.002)
+            gateway.end(signal.SIGKILL)
+            recovered.append(pending(folder))
+            gateway.start()
+        while desk.busy:
+            time.sleep(0.02)
+    finally:
+        gateway.end(signal.SIGTERM)
+    if desk.failures:
+        raise desk.failures[0]
+    report(desk, recovered)
+    wrong = check(desk)
     for text in wrong:
         print(text, file=sys.stderr)
     return 1 if wrong else 0
+
+
+def pending(folder: Path) -> str:
+    """How many orders a gateway that was killed has left: `feedhandler queue stat` says so."""
+    words = [sys.executable, "-m", "feedhandler", "queue", "stat", str(folder / "queue")]
+    told = subprocess.run(words, capture_output=True, text=True, check=False, env={**os.environ})
+    return next((x.split()[1] for x in told.stdout.splitlines() if x.startswith("pending")), "?")
 
 
 if __name__ == "__main__":

@@ -121,6 +121,14 @@ cdef class HandoutLink(SenderLink):
         self.told = []
         self.pending = {}
 
+    cdef int _answer(self) except -1:
+        """Pre-settled only for who insists on that: a message may be given up only by its consumer.
+        """
+        SenderLink._answer(self)
+        self.settled = pn_link_remote_snd_settle_mode(self.link) == _SND_SETTLED
+        pn_link_set_snd_settle_mode(self.link, pn_link_remote_snd_settle_mode(self.link))
+        return 0
+
     cpdef int hand_out(
         self, uint64_t number, const unsigned char[::1] head, bytes data, Py_ssize_t skip
     ) except -1:

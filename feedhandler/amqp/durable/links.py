@@ -47,11 +47,17 @@ class _Link:
 
     blocked = False
 
-    def __init__(self, peer: Peer, link: Any, forget: Forget) -> None:
+    def __init__(self, peer: Peer, link: Any, forget: Forget, queue: DurableQueue | None) -> None:
         self.peer = peer
         self.link = link
         self._forget = forget
+        self._soon = (lambda: None) if queue is None else queue.flush_soon
         self.over = False
+
+    def _stir(self) -> None:
+        """Something goes out on the link: its connection is written to soon."""
+        self.peer.stir()
+        self._soon()
 
     def end(self, condition: str, reason: str) -> None:
         """Detach the client, with the reason."""
@@ -59,7 +65,7 @@ class _Link:
             self._forget(self.link)
             self.leave()
             self.link.close(condition, reason)
-            self.peer.stir()
+            self._stir()
 
     def work(self) -> None:
         """Take in what the client has sent or said."""
@@ -76,7 +82,7 @@ class Producer(_Link):
     """A link that puts messages into `queue`."""
 
     def __init__(self, peer: Peer, link: Any, forget: Forget, queue: DurableQueue) -> None:
-        super().__init__(peer, link, forget)
+        super().__init__(peer, link, forget, queue)
         self._queue = queue
         self._credit = self._held = 0
         self._mean_bytes = 0.0
@@ -141,7 +147,7 @@ class Producer(_Link):
         """That was all for now; or there is room again."""
         if not self.over:
             self._grant()
-            self.peer.stir()
+            self._stir()
 
     def leave(self) -> None:
         super().leave()
@@ -153,7 +159,7 @@ class Consumer(_Link):
     """A link that gets messages of `queue`; `unsettled` are those it has."""
 
     def __init__(self, peer: Peer, link: Any, forget: Forget, queue: DurableQueue) -> None:
-        super().__init__(peer, link, forget)
+        super().__init__(peer, link, forget, queue)
         self._queue = queue
         self.unsettled: dict[int, None] = {}
         self._draining = False
@@ -192,7 +198,7 @@ class Consumer(_Link):
             self._queue.deliver(self, [number])
         else:
             self.unsettled[number] = None
-        self.peer.stir()
+        self._stir()
 
     # -- as the connection sees it ----------------------------------------------------------
 
@@ -233,7 +239,7 @@ class Consumer(_Link):
         """What became of these is recorded."""
         for number in numbers:
             self.link.finish(number)
-        self.peer.stir()
+        self._stir()
 
     def flow(self) -> None:
         link: proton.HandoutLink = self.link
@@ -248,7 +254,7 @@ class Consumer(_Link):
         if self._draining and (self._queue.idle or self.link.credit() == 0):
             self._draining = False
             self.link.drained(asked=True)
-            self.peer.stir()
+            self._stir()
 
     def leave(self) -> None:
         super().leave()
@@ -267,7 +273,7 @@ class Answers(_Link):
     """A link that answers to management requests go out on; `address` is their reply-to."""
 
     def __init__(self, peer: Peer, link: Any, forget: Forget, address: str) -> None:
-        super().__init__(peer, link, forget)
+        super().__init__(peer, link, forget, None)
         self.address = address
         self._waiting: deque[bytes] = deque()
         self.dropped = 0
@@ -296,7 +302,7 @@ class Answers(_Link):
         link.wants_flow = True
         if not self._waiting:
             link.drained(asked=True)
-        self.peer.stir()
+        self._stir()
 
 
 class Requests(_Link):
@@ -310,7 +316,7 @@ class Requests(_Link):
         desk: Desk,
         answers: Callable[[str], Answers | None],
     ) -> None:
-        super().__init__(peer, link, forget)
+        super().__init__(peer, link, forget, desk.queue)
         self._desk = desk
         self._answers = answers
         self._open = 0
@@ -353,7 +359,7 @@ class Requests(_Link):
                 answers.send(write_reply(request, arguments, body))
             if not self.over:
                 link.flow(1)
-                self.peer.stir()
+                self._stir()
 
         self._desk.do(request.arguments, reply)
 

@@ -99,7 +99,7 @@ class DurableQueue:
         self._recording: deque[tuple[int, Callable[[], None]]] = deque()
         self._fates: dict[int, list[Told]] = {}
         self._reading: set[int] = set()
-        self._reread = self._serving = False
+        self._reread = self._serving = self._flushing = False
         self._after_reading: list[Callable[[], None]] = []
         self._more = True
         self._opened = False
@@ -323,6 +323,16 @@ class DurableQueue:
         if self.idle:
             for taker in self.dispatch.everybody():
                 taker.settle_drain()
+
+    def flush_soon(self) -> None:
+        """Have connections written to after what else is to be done in this turn."""
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush_now)
+
+    def _flush_now(self) -> None:
+        self._flushing = False
+        self.flush()
 
     def _serve_soon(self) -> None:
         if not self._serving:
