@@ -4,6 +4,7 @@
 some moment while they read. The others open the queue, so its owner has to be stopped.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from feedhandler.amqp.durable.sections import SectionError, shown
 from feedhandler.codecs.errors import FeedhandlerError, UsageError
 from feedhandler.journal import BlockingQueue, Item
 from feedhandler.journal.delivery import SegmentReader
@@ -204,7 +206,18 @@ def _pending(found: Recovered) -> Iterator[Item]:
 
 
 def _readable(item: Item) -> dict[str, Any]:
-    """An item as JSON: its text, or its bytes in hex where they are none."""
+    """An item as JSON: its text, or its bytes in hex where they are none; of an AMQP message its
+    message-id and its body's text too."""
+    try:
+        message_id, body = shown(item.content)
+        return {
+            "id": item.id,
+            "message_id": message_id,
+            "body": body.decode(errors="replace"),
+            "hex": item.content.hex(),
+        }
+    except SectionError:
+        pass
     try:
         return {"id": item.id, "text": item.content.decode()}
     except UnicodeDecodeError:
@@ -212,10 +225,15 @@ def _readable(item: Item) -> dict[str, Any]:
 
 
 def _text(content: bytes) -> str:
-    """An item's bytes on one line; FIX's field separator as `|`."""
+    """An item's bytes on one line; FIX's field separator as `|`. Of an AMQP message its message-id
+    and its body."""
+    lead = ""
+    with contextlib.suppress(SectionError):
+        lead, content = shown(content)
     text = content.decode("utf-8", errors="backslashreplace").replace("\x01", "|")
-    shown = "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text[:160])
-    return shown + (f" ... ({len(content):,} bytes)" if len(text) > 160 else "")
+    text = f"{lead}  {text}" if lead else text
+    line = "".join(char if char.isprintable() else f"\\x{ord(char):02x}" for char in text[:160])
+    return line + (f" ... ({len(content):,} bytes)" if len(text) > 160 else "")
 
 
 def _opened(path: Path) -> BlockingQueue:

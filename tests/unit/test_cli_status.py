@@ -16,7 +16,13 @@ from feedhandler.codecs.errors import ConfigError, PeerError
 from feedhandler.config import ControlConfig, loopback_config
 from feedhandler.config_show import to_toml
 from feedhandler.control import ENDPOINT_DEFAULT, Verbs
-from feedhandler.counters import ChannelCounter, DestinationCounter, LineCounter, RecorderCounter
+from feedhandler.counters import (
+    ChannelCounter,
+    DestinationCounter,
+    LineCounter,
+    QueueCounter,
+    RecorderCounter,
+)
 from feedhandler.gateway import Gateway
 from feedhandler.ops import status
 
@@ -320,3 +326,24 @@ def test_the_default_is_what_the_example_configuration_binds() -> None:
 
 def test_a_snapshot_survives_the_wire() -> None:
     assert msgspec.json.decode(msgspec.json.encode(SNAPSHOT)) == SNAPSHOT
+
+
+QUEUE: dict[str, Any] = {
+    **{each.name.lower(): 0 for each in QueueCounter},
+    "name": "orders",
+    "state": "open",
+    "reason": "",
+    "depth": 12_345,
+    "blocks": 3,
+    "blocks_max": 64,
+}
+
+
+def test_a_durable_queue_has_a_row_and_one_that_stopped_is_found() -> None:
+    stopped = {**QUEUE, "name": "dead", "state": "stopped", "reason": "its disk failed"}
+    text = text_of(changed(queues=[QUEUE, stopped]))
+    assert row(text, "orders ")[1:3] == ["open", "12,345"]
+    assert "3 of 64" in text
+    assert "its disk failed" in text
+    assert status.verdict(changed(queues=[QUEUE])) == 0
+    assert status.verdict(changed(queues=[QUEUE, stopped])) != 0

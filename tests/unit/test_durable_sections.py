@@ -16,6 +16,7 @@ from feedhandler.amqp.durable.sections import (
     look,
     read_request,
     sections,
+    shown,
     write_reply,
 )
 
@@ -185,3 +186,20 @@ def test_a_request_without_anything_is_one() -> None:
 @pytest.mark.parametrize("value", [1.5, True, -1, 1 << 64, [1], None])
 def test_what_is_no_message_id_has_no_bytes(value: object) -> None:
     assert id_bytes(value) == b""
+
+
+@pytest.mark.parametrize(
+    ("sent", "told"),
+    [
+        (message(id="ORD1"), ("ORD1", b"8=FIX.4.3")),
+        (Message(id=7, body="text"), ("7", b"text")),
+        (Message(body={"a": 1}), ("", b"{'a': 1}")),
+        (Message(id=b"\xff", body=None), ("\N{REPLACEMENT CHARACTER}", b"")),
+    ],
+)
+def test_a_message_is_shown_by_its_id_and_body(sent: Message, told: tuple[str, bytes]) -> None:
+    assert shown(sent.encode()) == told
+
+
+def test_properties_without_fields_show_no_id() -> None:
+    assert shown(b"\x00\x53\x73\x45" + 2 * b"\x00\x53\x75\xa0\x01x") == ("", b"xx")

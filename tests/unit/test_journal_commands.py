@@ -4,6 +4,7 @@ import hashlib
 import json
 from pathlib import Path
 
+import proton
 import pytest
 from journal_kit import SMALL
 
@@ -162,3 +163,16 @@ def test_a_folder_without_a_queue_is_told_so(verb: str, tmp_path: Path, capsys) 
     assert run(verb, tmp_path, *more) == 2
     assert "no queue here" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_amqp_messages_are_listed_by_message_id_and_body_while_somebody_has_the_queue(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = bytes(proton.Message(id="ORD1", body="35=D\x0155=IBM\x01").encode())
+    with BlockingQueue(tmp_path, SMALL) as queue:
+        queue.put(message)
+        assert run("list", tmp_path) == 0
+        assert "ORD1  35=D|55=IBM|" in capsys.readouterr().out
+        assert run("list", tmp_path, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["message_id"], told["hex"]) == ("ORD1", message.hex())

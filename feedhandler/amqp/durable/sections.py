@@ -168,6 +168,26 @@ def _fields(data: bytes, at: int, end: int) -> list[bytes]:
     return fields
 
 
+def shown(data: bytes) -> tuple[str, bytes]:
+    """A message for people: its message-id as text ("" for none), its body's bytes (of a value that
+    is neither text nor bytes: as Python writes it). Raises `SectionError`."""
+    message_id, body = "", b""
+    for code, _, value, end in sections(data):
+        if code == PROPERTIES:
+            fields = _fields(data, value, end)
+            found = _decode(fields[0], 0)[0] if fields else None
+            message_id = "" if found is None else _words(found).decode(errors="replace")
+        elif code in (DATA, SEQUENCE, VALUE):
+            body += _words(_decode(data, value)[0])
+    return message_id, body
+
+
+def _words(value: Any) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    return (value if isinstance(value, str) else repr(value)).encode()
+
+
 def id_bytes(value: Any) -> bytes:
     """A message-id as bytes that differ where the ids do: an unsigned number, text, bytes, UUID.
     b"" for what is none. (Clients that ask for an id say a number as what they have.)"""
@@ -280,7 +300,7 @@ def encode(value: Any) -> bytes:
     if isinstance(value, bool):
         return b"\x41" if value else b"\x42"
     if isinstance(value, int):
-        return struct.pack(">BQ", 0x80, value) if value >= 0 else struct.pack(">Bq", 0x81, value)
+        return struct.pack(">Bq", 0x81, value)
     if isinstance(value, float):
         return struct.pack(">Bd", 0x82, value)
     if isinstance(value, uuid.UUID):

@@ -1,0 +1,103 @@
+"""`[[queue]]`: what may be said of a durable queue, what is refused, and what users may do."""
+
+from pathlib import Path
+
+import pytest
+
+from feedhandler.amqp.durable.queues import grants
+from feedhandler.amqp.serving.users import EVERY_QUEUE, User
+from feedhandler.amqp_settings import UserConfig
+from feedhandler.codecs.errors import ConfigError
+from feedhandler.config import Config, loopback_config, parse_config
+from feedhandler.config_show import to_toml
+from feedhandler.queue_settings import DurableQueueConfig
+
+BASE = to_toml(loopback_config(services=(104,)))
+HASH = "scrypt$16$8$1$c2l4dGVlbiBieXRlcyBvZg==$c2l4dGVlbiBieXRlcyBvZg=="
+
+
+def table(*lines: str) -> str:
+    return f'[[queue]]\nname = "orders"\nfolder = "/q/orders"\n{chr(10).join(lines)}\n'
+
+
+def made(*tables: str) -> Config:
+    return parse_config("\n".join([BASE, *tables]))
+
+
+def test_a_queue_needs_a_name_and_a_folder_and_has_defaults_for_the_rest() -> None:
+    (queue,) = made(table()).queues
+    assert (queue.name, queue.folder) == ("orders", "/q/orders")
+    settings = queue.settings()
+    assert (settings.durability, settings.block_bytes) == ("durable", 64 << 20)
+
+
+def test_what_is_shown_is_read_back() -> None:
+    config = made(table('paths = ["/a", "/b"]', 'day_zone = "Europe/Paris"', 'day_end = "17:40"'))
+    assert parse_config(to_toml(config, comments=True)) == config
+
+
+@pytest.mark.parametrize(
+    ("tables", "told"),
+    [
+        ((table(), table()), r"queue\[1\].name: a second queue 'orders'"),
+        ((table(), table().replace('"orders"', '"other"')), r"queue\[1\].folder: .* another"),
+        ((table().replace("/q/orders", ""),), r"queue\[0\].folder: empty"),
+        ((table('dead = "orders"'),), r"queue\[0\].dead: no other queue is named 'orders'"),
+        ((table('dead = "graves"'),), r"queue\[0\].dead: no other queue is named 'graves'"),
+        ((table("blocks = 9", "blocks_max = 3"),), r"queue\[0\].blocks_max: 3 is less than"),
+        ((table('day_zone = "Nowhere"'),), r"queue\[0\].day_zone: day_zone = 'Nowhere'"),
+        ((table("block_bytes = 1048577"),), r"queue\[0\].block_bytes"),
+        (
+            (table("block_bytes = 1048576", "message_bytes_max = 1048576"),),
+            r"queue\[0\].message_bytes_max: 1048576 is more than a block of 1048576 holds",
+        ),
+        ((table('durability = "none"'),), r"queue\[0\].durability"),
+        ((table("colour = 1"),), r"queue\[0\].colour: unknown key"),
+        ((table().replace('"orders"', '"a.b"'),), r"queue\[0\].name: wants 1 to 64 letters"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_with_its_key(tables: tuple[str, ...], told: str) -> None:
+    with pytest.raises(ConfigError, match=told):
+        made(*tables)
+
+
+def users(**rights: object) -> str:
+    lines = [f"{key} = {value!r}".replace("'", '"') for key, value in rights.items()]
+    head = f'[[amqp.users]]\nname = "ann"\npassword = "{HASH}"\n'
+    return head + "\n".join(lines) + "\n"
+
+
+def with_user(**rights: object) -> Config:
+    opened = BASE.replace("plain_without_tls = false", "plain_without_tls = true")
+    return parse_config("\n".join([opened, table(), users(**rights)]))
+
+
+def test_a_user_may_have_queues_and_no_services() -> None:
+    (told,) = with_user(services=[], put=["orders"], cancel=["*"]).amqp.users
+    rights = told.user("", 0).queues
+    assert (rights.put, rights.get, rights.cancel) == ({"orders"}, set(), {"*"})
+    assert grants(rights.put, "orders")
+    assert not grants(rights.put, "others")
+    assert grants(rights.cancel, "others")
+
+
+def test_a_user_with_nothing_at_all_is_refused() -> None:
+    with pytest.raises(ConfigError, match="nothing could be received"):
+        with_user(services=[])
+
+
+@pytest.mark.parametrize("key", ["put", "get", "cancel"])
+def test_a_right_to_a_queue_that_is_not_there_is_refused(key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"users\[0\].{key}: no queue is named 'ordres'"):
+        with_user(services=["*"], **{key: ["ordres"]})
+
+
+def test_who_is_not_limited_may_have_every_queue() -> None:
+    assert User("anonymous").queues == EVERY_QUEUE
+    assert UserConfig(name="a", services=("*",)).user("", 0).queues != EVERY_QUEUE
+
+
+def test_a_queues_settings_are_its_folders(tmp_path: Path) -> None:
+    config = DurableQueueConfig(name="q", folder=str(tmp_path), durability="fast", paths=("/a",))
+    assert not config.settings().durable
+    assert config.settings().paths == ("/a",)
