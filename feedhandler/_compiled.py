@@ -31,6 +31,7 @@ _PURE_NAMES = (
     "feedhandler.amqp.queueing.backlog",
     "feedhandler.amqp.serving.backlogged_link",
     "feedhandler.amqp.publishing.destination",
+    "feedhandler.amqp.publishing.journalled",
     "feedhandler.amqp.stream",
     "feedhandler.amqp.symbols",
     "feedhandler.amqp.subscribing.columns",

@@ -164,6 +164,14 @@ class DestinationCounter(Counter):
     DISCONNECTED_SECONDS = 19, "time without a link that takes messages"
     BEHIND_SECONDS = 20, "time in which messages waited for the broker"
     FULL_SECONDS = 21, "time in which too much waited, and messages were dropped"
+    JOURNALLED = 22, "messages written to the journal, by when_full = journal"
+    SPILLED = 23, "messages that were in the journal only, since the broker was behind"
+    DRAINED = 24, "messages read back from the journal"
+    RECOVERED = 25, "messages of the run before that were in the journal at the start"
+    JOURNAL_LATE = 26, "messages that took more than a second to get into the journal"
+    JOURNAL_DAMAGED = 27, "messages in the journal whose bytes do not verify; lost"
+    JOURNAL_FAULTS = 28, "times the journal's disk failed; from then on all waits in memory"
+    SPILLING_SECONDS = 29, "time in which messages were in the journal only"
 
 
 class QueueCounter(Counter):
@@ -253,8 +261,11 @@ GAUGES: dict[str, dict[str, str]] = {
         "up": "1: connected and attached, 0: not",
         "unconfirmed": "messages sent and not confirmed yet",
         "unconfirmed_bytes": "bytes of those",
-        "queued": "messages that wait to be sent",
+        "queued": "messages that wait in memory to be sent",
         "queued_bytes": "bytes of those, with what keeping them costs",
+        "journal_backlog": "messages that wait in the journal only",
+        "journal_bytes": "bytes of the journal's files",
+        "oldest_seconds": "age of the oldest unconfirmed message, where there is a journal",
     },
     "queue": {
         "up": "1: open, 0: stopped",

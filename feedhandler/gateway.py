@@ -253,6 +253,7 @@ class Gateway:
 
     async def _receive(self, ready: Callable[[], None] | None) -> None:
         """Join the lines and serve until `stop`."""
+        await self.publishers.open()
         self.recovery.start()
         self.publishers.start(self.qualities)
         self.receiver.start()

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from feedhandler.amqp.identity import read_password
-from feedhandler.amqp.policies import POLICIES, fault_of_policy
+from feedhandler.amqp.policies import DESTINATION_POLICIES, JOURNAL, fault_of_policy
 from feedhandler.amqp.publishing import brokers
 from feedhandler.codecs.errors import ConfigError
 
@@ -24,6 +24,11 @@ AMQP_PORT = 5672
 TLS_PORT = 5671
 #: Brokers published to: each is a connection, a queue and a window of its own.
 MAX_DESTINATIONS = 64
+#: With a journal: the largest batch that its blocks are made for; and a job at the journal may
+#: read and write one eighth of `queue_bytes`, which has to hold a batch and the largest packet.
+JOURNAL_BATCH_BYTES_MAX = 4 * 2**20
+JOURNAL_SHARE = 8
+JOURNAL_PACKET_BYTES = 80_000
 
 _Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_\-]{1,64}$")]
 _Bytes = Annotated[int, Meta(ge=65_536, le=2**32)]
@@ -115,8 +120,28 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         _Bytes, _setting("bytes that wait or are unconfirmed at most; beyond it `when_full`")
     ] = 64 * 2**20
     when_full: Annotated[
-        str, _setting("what gives way at that bound: drop_oldest, detach or conflate")
+        str,
+        _setting(
+            "what gives way at that bound: drop_oldest, detach, conflate; or journal: nothing"
+        ),
     ] = "drop_oldest"
+    journal_folder: Annotated[
+        str, _setting("journal: the folder of this destination's journal; made where it is not")
+    ] = ""
+    journal_bytes_max: Annotated[
+        int,
+        _setting(
+            "journal: bytes of its files at most; then new messages are dropped", ge=2**26, le=2**36
+        ),
+    ] = 2**30
+    journal_durability: Annotated[
+        Literal["fast", "durable"],
+        _setting("journal: fast survives a killed gateway, durable (synced) a power cut too"),
+    ] = "fast"
+    journal_max_us: Annotated[
+        int,
+        _setting("journal: what is unconfirmed is written after so long", ge=0, le=10**7),
+    ] = 2000
     batch_max_bytes: Annotated[int, _setting("largest body of a batch", ge=1500, le=2**24)] = 65_536
     batch_max_us: Annotated[
         int,
@@ -222,12 +247,18 @@ class PublishConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 def fault_of(destinations: tuple[PublishConfig, ...]) -> tuple[int, str, str, str] | None:
     """What is wrong with the destinations: place, key, reason, remedy; None where nothing is."""
     names: set[str] = set()
+    folders: set[str] = set()
     for number, destination in enumerate(destinations):
         if destination.name in names:
             return number, "name", f"a second destination {destination.name!r}", ""
         names.add(destination.name)
         if wrong := _fault(destination):
             return number, *wrong
+        if folder := destination.journal_folder:
+            if os.path.realpath(folder) in folders:
+                hint = "each destination has a journal of its own"
+                return number, "journal_folder", f"a second journal in {folder}", hint
+            folders.add(os.path.realpath(folder))
     return None
 
 
@@ -246,8 +277,8 @@ def _fault(config: PublishConfig) -> tuple[str, str, str] | None:
     if secret and not place.encrypted:
         hint = "amqps://, or plain_over_network = true where the network between is trusted"
         return "to", "would send the password unencrypted to another machine", hint
-    if wrong := fault_of_policy(config.when_full, config.quality):
-        return "when_full", wrong, f"one of {', '.join(POLICIES)}"
+    if wrong := fault_of_policy(config.when_full, config.quality, DESTINATION_POLICIES):
+        return "when_full", wrong, f"one of {', '.join(DESTINATION_POLICIES)}"
     if secret and config.management.startswith("http://"):
         hint = "https://, or plain_over_network = true where the network between is trusted"
         return "management", "would send the password unencrypted to another machine", hint
@@ -257,7 +288,12 @@ def _fault(config: PublishConfig) -> tuple[str, str, str] | None:
     if bool(config.certificate) != bool(config.key):
         missing = "key" if config.certificate else "certificate"
         return missing, "missing", "a certificate and its key"
-    return _fault_of_goal(config) or _fault_of_management(config) or _fault_of_bounds(config)
+    return (
+        _fault_of_goal(config)
+        or _fault_of_management(config)
+        or _fault_of_bounds(config)
+        or _fault_of_journal(config)
+    )
 
 
 def _fault_of_goal(config: PublishConfig) -> tuple[str, str, str] | None:
@@ -294,4 +330,22 @@ def _fault_of_management(config: PublishConfig) -> tuple[str, str, str] | None:
 def _fault_of_bounds(config: PublishConfig) -> tuple[str, str, str] | None:
     if config.queue_bytes < 2 * config.batch_max_bytes:
         return "queue_bytes", "is less than two batches", "make it larger, or batch_max_bytes less"
+    return None
+
+
+def _fault_of_journal(config: PublishConfig) -> tuple[str, str, str] | None:
+    if config.when_full != JOURNAL:
+        if config.journal_folder:
+            return "journal_folder", "says nothing by itself", 'when_full = "journal"'
+        return None
+    if not config.journal_folder:
+        hint = f'for example journal_folder = "/var/lib/feedhandler/{config.name}"'
+        return "journal_folder", "missing, with when_full = journal", hint
+    if config.batch_max_bytes > JOURNAL_BATCH_BYTES_MAX:
+        hint = f"at most {JOURNAL_BATCH_BYTES_MAX} with when_full = journal"
+        return "batch_max_bytes", "is more than an item of the journal holds", hint
+    least = JOURNAL_SHARE * (config.batch_max_bytes + JOURNAL_PACKET_BYTES)
+    if config.queue_bytes < least:
+        hint = f"at least {least}, or batch_max_bytes less"
+        return "queue_bytes", "is too little for when_full = journal", hint
     return None

@@ -3,29 +3,31 @@
     detach       the link is closed and told why; what waited is gone with it
     drop_oldest  what has waited longest is dropped, and the range told before any later data
     conflate     of messages with one key the newest is kept, books are sent anew; told, too
-
-`journal`, which would let what waits go to disk, is known by name and not offered.
+    journal      nothing does: what waits goes to disk. For brokers only: a subscriber has `from=`
+                 to go on from where it was, and durable queues
 
 No I/O, no engine: words in, decisions out.
 """
 
-DETACH, DROP_OLDEST, CONFLATE = "detach", "drop_oldest", "conflate"
-#: Known, but not offered.
-JOURNAL = "journal"
-#: What a configuration may say.
+DETACH, DROP_OLDEST, CONFLATE, JOURNAL = "detach", "drop_oldest", "conflate", "journal"
+#: What a configuration may say of links, and of brokers.
 POLICIES = (DETACH, DROP_OLDEST, CONFLATE)
+DESTINATION_POLICIES = (*POLICIES, JOURNAL)
 #: What a link gets by asking for it, where the gateway keeps no books.
 LINK_POLICIES = (DETACH, DROP_OLDEST)
-_NO_JOURNAL = "journal (letting what waits go to disk) is not offered"
+_NO_JOURNAL = (
+    "journal is a policy of [[publish]] only: a subscriber goes on where it was with from=, "
+    "and what must not be lost is put into a durable queue"
+)
 
 
-def fault_of_policy(word: str, quality: bool) -> str | None:
+def fault_of_policy(word: str, quality: bool, offered: tuple[str, ...] = POLICIES) -> str | None:
     """Why a configuration cannot have this policy, in one line; None where it can. `quality`:
     quality messages are sent, without which nobody could be told what gave way."""
-    if word == JOURNAL:
+    if word == JOURNAL and JOURNAL not in offered:
         return _NO_JOURNAL
-    if word not in POLICIES:
-        return f"{word!r} is none of {', '.join(POLICIES)}"
+    if word not in offered:
+        return f"{word!r} is none of {', '.join(offered)}"
     if word == CONFLATE and not quality:
         return "conflate tells what gave way by quality messages, which are turned off"
     return None

@@ -112,8 +112,13 @@ _SNAPSHOT = {
         "reason": "why the last connection ended; empty while it is up",
         "unconfirmed": "messages sent and not confirmed yet",
         "unconfirmed_bytes": "bytes of those",
-        "queued": "messages that wait to be sent",
+        "queued": "messages that wait in memory to be sent",
         "queued_bytes": "bytes of those, with what keeping them costs",
+        "journal": 'with `when_full = "journal"`: `MEMORY` (nothing is on the disk only), '
+        "`SPILLING` (what comes goes there), `DRAINING` (it is read back), or `FAILED`; else empty",
+        "journal_backlog": "messages that wait in the journal only",
+        "journal_bytes": "bytes of the journal's files",
+        "oldest_seconds": "age of the oldest unconfirmed message, where there is a journal",
         "confirm_ns": "from a message's first being sent to its being confirmed: percentiles "
         "(p50, p90, p99) since the start, and max",
     },

@@ -62,6 +62,18 @@ _QUEUE_COUNTERS = (
     "refused",
     "consumers",
 )
+#: What is told of a destination's journal, in a line of its own.
+_JOURNAL_COUNTERS = (
+    "journal_backlog",
+    "journal_bytes",
+    "journalled",
+    "spilled",
+    "drained",
+    "recovered",
+    "journal_late",
+    "journal_damaged",
+    "journal_faults",
+)
 _STYLES = {
     "open": "green",
     "stopped": "bold red",
@@ -294,8 +306,20 @@ def _counter_lines(snapshot: Mapping[str, Any]) -> Iterator[str]:
         yield ", ".join(filter(None, (f"server {name}: {up}", _told(server))))
     if told := _told(snapshot.get("node", {})):
         yield f"node: {told}"
+    for destination in snapshot.get("destinations", ()):
+        if destination.get("journal"):
+            yield _journal_line(destination)
     if recorder := snapshot.get("recorder"):
         yield from _recorder_lines(recorder)
+
+
+def _journal_line(destination: Mapping[str, Any]) -> str:
+    """Where a destination's messages go, and what its journal holds."""
+    counts = {name: destination.get(name, 0) for name in _JOURNAL_COUNTERS}
+    oldest = destination.get("oldest_seconds", 0.0)
+    age = f", oldest {oldest:,.1f} s" if oldest else ""
+    told = _told(counts) or "nothing in it"
+    return f"journal {destination.get('name', '?')}: {destination['journal']}, {told}{age}"
 
 
 def _recorder_lines(recorder: Mapping[str, Any]) -> Iterator[str]:

@@ -25,6 +25,7 @@ from feedhandler.gateway import Gateway
 from feedhandler.publish_settings import PublishConfig
 
 BASE = to_toml(loopback_config(services=(104,)))
+SPILL = {"when_full": "journal", "journal_folder": "/var/lib/feedhandler/firm"}
 SECRET = "hunter/2%"
 WHERE = "amqp://feed:hunter%2F2%25@127.0.0.1:5673/market"
 
@@ -102,7 +103,13 @@ def test_a_wrong_url_is_refused_without_being_repeated(to: str) -> None:
         ({"window": 10_001}, "publish[0].window"),
         ({"as": "bundle"}, "publish[0].as"),
         ({"grain": "batch"}, "unknown key"),
-        ({"when_full": "journal"}, "publish[0].when_full"),
+        ({"when_full": "sink"}, "publish[0].when_full"),
+        ({"when_full": "journal"}, "journal_folder: missing"),
+        ({"journal_folder": "/x"}, "journal_folder: says nothing by itself"),
+        ({**SPILL, "batch_max_bytes": 5 << 20}, "batch_max_bytes: is more than an item"),
+        ({**SPILL, "queue_bytes": 1 << 20}, "queue_bytes: is too little"),
+        ({**SPILL, "journal_bytes_max": 1 << 20}, "publish[0].journal_bytes_max"),
+        ({**SPILL, "journal_durability": "quick"}, "publish[0].journal_durability"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_key(keys: dict[str, object], told: str) -> None:
@@ -126,7 +133,33 @@ def test_what_gives_way_reaches_the_destination_by_the_configuration(policy: str
 
 def test_a_policy_that_tells_by_quality_messages_wants_them() -> None:
     assert "publish[0].when_full: conflate tells" in refusal(when_full="conflate", quality=False)
-    assert "publish[0].when_full: journal" in refusal(when_full="journal")
+
+
+def test_a_journal_is_for_destinations_and_not_for_links() -> None:
+    assert 'when_full = "detach"' in BASE
+    text = BASE.replace('when_full = "detach"', 'when_full = "journal"')
+    with pytest.raises(ConfigError, match=r"amqp\.when_full: journal is a policy of \[\[publish"):
+        parse_config(text)
+
+
+def test_two_destinations_do_not_share_a_journal(tmp_path: Path) -> None:
+    one = table(**SPILL)
+    other = one.replace('"firm"', '"other"').replace('"/var', '"/var/../var')
+    with pytest.raises(ConfigError, match=r"publish\[1\]\.journal_folder: a second journal"):
+        parse_config(one + "\n" + other.partition(BASE)[2])
+
+
+def test_a_journal_reaches_the_destination_by_the_configuration(tmp_path: Path) -> None:
+    config = parse_config(table(**SPILL, journal_max_us=500))
+    (again,) = parse_config(to_toml(config, True)).publish
+    assert (again.journal_folder, again.journal_max_us) == (SPILL["journal_folder"], 500)
+    gateway = Gateway(config)
+    (publisher,) = gateway.publishers.all
+    assert publisher.journal is not None
+    assert publisher.journal.spill.wait_ns == 500_000
+    assert publisher.destination.policy == "journal"
+    (told,) = gateway.snapshot()["destinations"]
+    assert (told["journal"], told["journal_backlog"], told["spilled"]) == ("MEMORY", 0, 0)
 
 
 def test_two_destinations_of_one_name_are_refused() -> None:

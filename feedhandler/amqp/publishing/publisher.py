@@ -35,10 +35,14 @@ from feedhandler.amqp import proton
 from feedhandler.amqp.fanout import Fanout
 from feedhandler.amqp.identity import refusal
 from feedhandler.amqp.outlet import Peer
+from feedhandler.amqp.policies import JOURNAL
 from feedhandler.amqp.publishing import brokers
 from feedhandler.amqp.publishing.destination import Destination
 from feedhandler.amqp.publishing.envelope import Envelope
+from feedhandler.amqp.publishing.journal import DestinationJournal
+from feedhandler.amqp.publishing.journalled import JournalledDestination
 from feedhandler.amqp.publishing.rabbitmq_management import problem, problem_of_queue
+from feedhandler.amqp.publishing.snapshot import snapshot_of
 from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.queueing.stopwatch import Stopwatch
 from feedhandler.amqp.queueing.window import Outcome
@@ -47,7 +51,6 @@ from feedhandler.amqp.security import ClientTls, TlsSession, TlsSettings
 from feedhandler.amqp.serving.listener import SEND_BUFFER_BYTES
 from feedhandler.amqp.serving.node import TICK_SECONDS
 from feedhandler.codecs.errors import ConfigError
-from feedhandler.counters import DestinationCounter
 from feedhandler.publish_settings import PublishConfig
 from feedhandler.retrans.backoff import Backoff
 
@@ -58,6 +61,8 @@ RETRY_MOST_US = 2_000_000
 GOOD_SECONDS = 5.0
 #: Looks at the backlog while the gateway ends.
 STOP_LOOK_SECONDS = 0.005
+#: With a journal, what waits need not go now: it is there at the next start.
+JOURNAL_STOP_SECONDS = 1.0
 #: Characters of a broker's words in a line to the operator.
 WORDS_CHARS_MAX = 200
 
@@ -103,6 +108,7 @@ class Publisher(Peer):
         self.reason = ""
         self.broker = ""
         self.connects = self.failures = self.detached = 0
+        self.journal: DestinationJournal | None = None
         self.destination = self._destination(fanout, message_type)
         self._fanout = fanout
         self._container = container
@@ -116,9 +122,9 @@ class Publisher(Peer):
         self._up_ns = self._confirmed_before = 0
         self._told_down = self._told_overflow = self._told_abandoned = False
         self._tries = 0
-        self._kind: str = "" if config.kind == "auto" else config.kind
+        self.kind: str = "" if config.kind == "auto" else config.kind
         self._way = brokers.Way()
-        self._down_time = Stopwatch()
+        self.down_time = Stopwatch()
         self._moved = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop
         seed = zlib.crc32(f"{container}/{config.name}".encode())
@@ -132,7 +138,7 @@ class Publisher(Peer):
             raise ConfigError(
                 f"publish {config.name!r}: {error.message}", "see docs/addresses.md, Patterns"
             ) from None
-        return Destination(
+        given = (
             self,
             subscription,
             fanout.streams,
@@ -142,8 +148,14 @@ class Publisher(Peer):
             Backoff(RETRY_US, RETRY_MOST_US, zlib.crc32(config.name.encode())).delay_ns,
             time.monotonic_ns,
             self._on_batch if config.batch_max_us else None,
-            config.when_full,
         )
+        if config.when_full != JOURNAL:
+            return Destination(*given, config.when_full)
+        journal = self.journal = DestinationJournal(config, self._say, self.work)
+        journal.destination = JournalledDestination(
+            *given, journal.spill, time.time_ns, journal.look
+        )
+        return journal.destination
 
     # -- beginning and end ------------------------------------------------------------------
 
@@ -151,7 +163,7 @@ class Publisher(Peer):
         """Take part in the fan-out, and connect; to be called within a running event loop."""
         self._loop = asyncio.get_running_loop()
         self._fanout.add(self.destination)
-        self._down_time.set(True, time.monotonic_ns())
+        self.down_time.set(True, time.monotonic_ns())
         for stream in self._fanout.streams:
             if self.destination in stream.concerned:
                 body = qualities[stream.index].attached(stream.next_sequence or None)
@@ -165,13 +177,17 @@ class Publisher(Peer):
         """
         task, self._task = self._task, None
         if task is None:
+            if self.journal is not None:
+                await self.journal.close()
             return
+        if self.journal is not None:
+            seconds = min(seconds, JOURNAL_STOP_SECONDS)
         deadline = self._loop.time() + seconds
         self.destination.flush_batches()
         while self.connects and self._unfinished() and self._loop.time() < deadline:
             self.work()
             await asyncio.sleep(STOP_LOOK_SECONDS)
-        if self._unfinished():
+        if self._unfinished() and self.journal is None:
             self._say(f"{self._unfinished()} messages were not confirmed when the gateway ended")
         if self._sock is not None and self.engine is not None:
             self.engine.close()
@@ -180,8 +196,10 @@ class Publisher(Peer):
         await asyncio.gather(task, return_exceptions=True)
         self._disconnect()
         self._fanout.remove(self.destination)
+        if self.journal is not None:
+            await self.journal.close()
         self.state = State.CLOSED
-        self._down_time.set(False, time.monotonic_ns())
+        self.down_time.set(False, time.monotonic_ns())
         if self._batch_timer is not None:
             self._batch_timer.cancel()
 
@@ -270,7 +288,7 @@ class Publisher(Peer):
 
     def _hostname(self) -> str:
         """What to open the connection with, as far as the broker is known."""
-        return brokers.hostname_of(self._kind, self.place.host, self.place.vhost)
+        return brokers.hostname_of(self.kind, self.place.host, self.place.vhost)
 
     async def _next_step(self) -> None:
         """Wait for the broker's answer; ask and attach once it has said what it is."""
@@ -298,7 +316,7 @@ class Publisher(Peer):
         if wrong := brokers.unlike(kind, config.form):
             self._end(f"{self.broker}: {wrong[0]}; write {wrong[1]}")
             return
-        hostname, self._kind = self._hostname(), kind
+        hostname, self.kind = self._hostname(), kind
         if self._hostname() != hostname:
             self._end("its virtual hosts are asked for in another way")
             return
@@ -310,7 +328,7 @@ class Publisher(Peer):
         """Why what is sent may go nowhere; None where it does not or nobody wants to know."""
         config, place = self.config, self.place
         made = config.form == "queue" and config.declare
-        if made or not config.require_route or not brokers.hides_unroutable(self._kind):
+        if made or not config.require_route or not brokers.hides_unroutable(self.kind):
             return None
         if not config.management:
             return (
@@ -354,7 +372,7 @@ class Publisher(Peer):
             )
         else:
             self.state = State.UP
-            self._down_time.set(False, time.monotonic_ns())
+            self.down_time.set(False, time.monotonic_ns())
             self._moved.set()
             self.destination.connect(link, Envelope(self._way.annotations, self._way.to))
 
@@ -383,7 +401,7 @@ class Publisher(Peer):
         self._settle()
         self._probe = None
         self.destination.disconnect()
-        self._down_time.set(True, time.monotonic_ns())
+        self.down_time.set(True, time.monotonic_ns())
         if self.engine is not None:
             for link in list(self.engine.links.values()):
                 link.release()
@@ -550,7 +568,10 @@ class Publisher(Peer):
         full = self.destination.overflowing
         if full and not self._told_overflow:
             what = "all" if self.destination.given_up else "the oldest"
-            self._say(f"the broker does not keep up: {what} messages are dropped")
+            if self.journal is not None and not self.journal.spill.failed:
+                self._say("the journal is full, or its disk too slow: new messages are dropped")
+            else:
+                self._say(f"the broker does not keep up: {what} messages are dropped")
         self._told_overflow = full
 
     def _tell_up(self) -> None:
@@ -576,48 +597,7 @@ class Publisher(Peer):
 
     def snapshot(self) -> dict[str, Any]:
         """State and counters, for statistics."""
-        destination, window = self.destination, self.destination.window
-        now_ns = time.monotonic_ns()
-        p50, p90, p99 = window.latency.percentiles(0.5, 0.9, 0.99)
-        counts = {
-            DestinationCounter.SENT: destination.sent,
-            DestinationCounter.SENT_BYTES: destination.sent_bytes,
-            DestinationCounter.CONFIRMED: window.confirmed,
-            DestinationCounter.RESENT: window.resent,
-            DestinationCounter.RELEASED: window.counts[Outcome.RELEASED],
-            DestinationCounter.REJECTED: window.counts[Outcome.REJECTED],
-            DestinationCounter.MODIFIED: window.counts[Outcome.MODIFIED]
-            + window.counts[Outcome.UNDELIVERABLE],
-            DestinationCounter.UNTOLD: window.counts[Outcome.UNTOLD],
-            DestinationCounter.ABANDONED: destination.abandoned,
-            DestinationCounter.WAITED: destination.waited,
-            DestinationCounter.DROPPED: destination.dropped,
-            DestinationCounter.DROPPED_BYTES: destination.dropped_bytes,
-            DestinationCounter.OVERFLOWS: destination.overflows,
-            DestinationCounter.CONNECTS: self.connects,
-            DestinationCounter.FAILURES: self.failures,
-            DestinationCounter.DETACHED: self.detached,
-            DestinationCounter.CONFLATED: destination.conflated,
-            DestinationCounter.CONFLATED_BYTES: destination.conflated_bytes,
-            DestinationCounter.BOOKS: destination.books_sent,
-            DestinationCounter.DISCONNECTED_SECONDS: self._down_time.total_ns(now_ns) / 1e9,
-            DestinationCounter.BEHIND_SECONDS: destination.behind_time.total_ns(now_ns) / 1e9,
-            DestinationCounter.FULL_SECONDS: destination.full_time.total_ns(now_ns) / 1e9,
-        }
-        return {
-            "name": self.config.name,
-            "to": self.place.shown,
-            "kind": self._kind,
-            "broker": self.broker,
-            "state": self.state.value,
-            "reason": "" if self.state is State.UP else self.reason,
-            "unconfirmed": len(window.held),
-            "unconfirmed_bytes": window.bytes,
-            "queued": len(destination.queue),
-            "queued_bytes": destination.queued_bytes,
-            "confirm_ns": {"p50": p50, "p90": p90, "p99": p99, "max": window.latency.maximum},
-            **{counter.name.lower(): value for counter, value in counts.items()},
-        }
+        return snapshot_of(self)
 
 
 class Publishers:
@@ -633,6 +613,13 @@ class Publishers:
     ) -> None:
         self.all = [Publisher(config, fanout, message_type, container, tell) for config in configs]
         self._ticker: asyncio.TimerHandle | None = None
+
+    async def open(self) -> None:
+        """Open the journals that there are; before `start`, and before the first packet. Raises
+        `FeedhandlerError`."""
+        for publisher in self.all:
+            if publisher.journal is not None:
+                await publisher.journal.open()
 
     def start(self, qualities: list[QualityState]) -> None:
         """Connect each; to be called within a running event loop."""

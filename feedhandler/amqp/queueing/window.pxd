@@ -16,6 +16,10 @@ cdef class Parcel:
     cdef public int tries
     cdef public Py_ssize_t number_at
     cdef public object template
+    cdef public long long came_ns
+    cdef public unsigned long long item
+    cdef public bint ended
+    cdef public bint spilled
     cpdef Parcel cut(self, bytes data)
 
 

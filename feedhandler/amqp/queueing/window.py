@@ -81,6 +81,10 @@ class Parcel:
     sent and came back. `number_at`: where the group-sequence of a message stands that is numbered
     only as it is sent; 0 of one that has its number. `template`: what the message was framed with,
     where that is still known.
+
+    Where what waits goes to disk (`spill`): `came_ns`: when it came, ns since 1970. `item`: its id
+    in the journal; 0 while it has none. `ended`: nobody waits for it any more. `spilled`: it is on
+    its way to the disk, and to be forgotten once it is there.
     """
 
     def __init__(
@@ -104,6 +108,8 @@ class Parcel:
         self.tries = 0
         self.number_at = 0
         self.template = None
+        self.came_ns = self.item = 0
+        self.ended = self.spilled = False
 
     @cython.ccall
     def cut(self, data: bytes) -> "Parcel":

@@ -36,6 +36,10 @@ class Parcel:
     tries: int
     number_at: int
     template: Template | None
+    came_ns: int
+    item: int
+    ended: bool
+    spilled: bool
     def __init__(
         self,
         data: bytes,

@@ -1,0 +1,207 @@
+"""The journal of one destination in the running gateway: opened, kept busy, told of, closed.
+
+What it is for: `when_full = "journal"`. A `DestinationJournal` opens the journal before the first
+packet, has the `Spill`'s jobs done on a thread (`spill_disk`), and takes what came of each back
+into the event loop. At the end it sees to it that everything unconfirmed is in the journal.
+
+What it promises: no call but `open` and `close` waits, and those wait outside the event loop; the
+operator is told in one line each time that messages begin to go to disk and that the broker has
+caught up, and once of a disk that failed, or does not keep up.
+
+What it leaves to others: which messages (`journalled`), when (`spill`), the connection
+(`publisher`).
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+from feedhandler.amqp.outlet import PACKET_BYTES_MAX, SECTIONS_BYTES_MAX
+from feedhandler.amqp.publishing.journalled import JournalledDestination
+from feedhandler.amqp.publishing.spill import Result, Spill, State, bounds_of
+from feedhandler.amqp.publishing.spill_disk import SpillDisk, SpillThread, settings_of
+from feedhandler.amqp.publishing.spill_items import HEAD
+from feedhandler.codecs.errors import ConfigError
+from feedhandler.counters import DestinationCounter
+from feedhandler.publish_settings import PublishConfig
+
+#: Looks at what is not in the journal yet while the gateway ends.
+STOP_LOOK_SECONDS = 0.002
+#: What waits in memory at the end is put into the journal for so long at most.
+STOP_SECONDS = 5.0
+
+
+def item_bytes_max(batch_max_bytes: int) -> int:
+    """The largest item: a batch and the packet that passes its bound, with what goes around."""
+    key_and_reason = 4096
+    return batch_max_bytes + PACKET_BYTES_MAX + SECTIONS_BYTES_MAX + HEAD.size + key_and_reason
+
+
+class DestinationJournal:
+    """See the module. `tell` gets lines for the operator; `on_news` is called when messages have
+    come back from the disk, or have been told of there."""
+
+    def __init__(
+        self, config: PublishConfig, tell: Callable[[str], None], on_news: Callable[[], None]
+    ) -> None:
+        self.config = config
+        self.spill = Spill(bounds_of(config.queue_bytes), config.journal_max_us * 1000)
+        self.destination: JournalledDestination
+        self._tell = tell
+        self._on_news = on_news
+        self._disk: SpillDisk | None = None
+        self._thread: SpillThread | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._loop: asyncio.AbstractEventLoop
+        self._told_spilling = self._told_late = False
+        self._drained_before = 0
+
+    async def open(self) -> None:
+        """Open the journal, and recover it. Raises `FeedhandlerError`."""
+        config = self.config
+        self._loop = asyncio.get_running_loop()
+        settings = settings_of(config.journal_bytes_max, config.journal_durability)
+        largest = item_bytes_max(config.batch_max_bytes)
+        try:
+            self._disk = await asyncio.to_thread(
+                SpillDisk, config.journal_folder, settings, largest
+            )
+        except OSError as error:
+            raise ConfigError(
+                f"publish {config.name!r}: journal_folder {config.journal_folder}: "
+                f"{(error.strerror or str(error)).lower()}",
+                "a folder that the gateway may write to, with room for the journal",
+            ) from None
+        count = self._disk.pending
+        self.spill.find(count, time.monotonic_ns())
+        if count:
+            self._told_spilling = True
+            self._tell(f"{count:,} messages of the run before are in the journal, and go first")
+        self._thread = SpillThread(self._disk, self._on_done_there, config.name)
+        self.look()
+
+    # -- jobs -------------------------------------------------------------------------------
+
+    def look(self) -> None:
+        """Have the next job done, now or when it is due."""
+        if self._thread is None:
+            return
+        destination, spill = self.destination, self.spill
+        job = spill.next_job(time.monotonic_ns(), destination.front_bytes)
+        if job is not None:
+            self._disarm()
+            destination.attended = True
+            self._thread.give(job)
+        elif spill.in_flight is None and self._timer is None and spill.due_ns is not None:
+            destination.attended = True
+            wait_ns = max(spill.due_ns - time.monotonic_ns(), 0)
+            self._timer = self._loop.call_later(wait_ns / 1e9, self._on_due)
+        self._tell_spilling()
+
+    def _on_due(self) -> None:
+        self._timer = None
+        self.destination.attended = False
+        self.look()
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _on_done_there(self, result: Result) -> None:
+        """On the journal's thread."""
+        with contextlib.suppress(RuntimeError):  # the loop has ended before the disk answered
+            self._loop.call_soon_threadsafe(self._on_done, result)
+
+    def _on_done(self, result: Result) -> None:
+        """A job has been done."""
+        self.destination.attended = False
+        self.destination.take_back(result)
+        if result.error:
+            left = f", {self.spill.on_disk:,} messages stay in it" if self.spill.on_disk else ""
+            self._tell(
+                f"the journal has failed{left}: {result.error}; what waits stays in memory, and "
+                "the oldest gives way. See to the disk, then start the gateway anew"
+            )
+        elif self.spill.late and not self._told_late:
+            self._told_late = True
+            self._tell("the journal's disk does not keep up; `journal_late` counts the messages")
+        self._on_news()
+        self.look()
+
+    def _tell_spilling(self) -> None:
+        """Tell when messages begin to be on the disk only, and when none is any more."""
+        spill = self.spill
+        if spill.state is State.SPILLING and not self._told_spilling:
+            self._told_spilling = True
+            self._drained_before = spill.drained
+            self._tell("the broker does not keep up: messages go to the journal")
+        elif spill.state is State.MEMORY and self._told_spilling:
+            self._told_spilling = False
+            count = spill.drained - self._drained_before
+            self._tell(f"the broker has caught up: {count:,} messages came from the journal")
+
+    # -- the end ----------------------------------------------------------------------------
+
+    async def close(self) -> None:
+        """Put what is unconfirmed into the journal, and let it go."""
+        thread, spill = self._thread, self.spill
+        if thread is None:
+            return
+        deadline = self._loop.time() + STOP_SECONDS
+        spill.hurry = True
+        self._disarm()
+        self.look()
+        while not spill.settled and not spill.stalled and self._loop.time() < deadline:
+            await asyncio.sleep(STOP_LOOK_SECONDS)
+        self._disarm()
+        self._thread = None
+        if not await asyncio.to_thread(thread.close, STOP_SECONDS):
+            self._tell("the journal's disk does not answer; it is left as it is")
+        self._tell_left()
+
+    def _tell_left(self) -> None:
+        """Tell what becomes of the messages that the broker has not confirmed."""
+        destination, spill = self.destination, self.spill
+        unsaved = spill.unwritten
+        memory = len(destination.window.held) + len(destination.queue)
+        left = memory + spill.on_disk - (0 if spill.failed else unsaved)
+        if spill.failed:
+            unsaved, left = memory, spill.on_disk
+        if left > 0:
+            self._tell(f"{left:,} messages stay in the journal, and go first at the next start")
+        if unsaved:
+            self._tell(f"{unsaved:,} messages are not in the journal, and lost")
+
+    # -- statistics -------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """Where messages go, and what is on the disk."""
+        oldest_ns = self.destination.oldest_ns
+        age_ns = max(time.time_ns() - oldest_ns, 0) if oldest_ns else 0
+        return {
+            "journal": self.spill.state.name,
+            "journal_backlog": self.spill.on_disk,
+            "journal_bytes": self._disk.file_bytes if self._disk else 0,
+            "oldest_seconds": age_ns / 1e9,
+        }
+
+    def counts(self, now_ns: int) -> dict[DestinationCounter, float]:
+        """The journal's part of the destination's counters."""
+        spill = self.spill
+        return {
+            DestinationCounter.JOURNALLED: spill.written,
+            DestinationCounter.SPILLED: spill.spilled,
+            DestinationCounter.DRAINED: spill.drained,
+            DestinationCounter.RECOVERED: spill.found,
+            DestinationCounter.JOURNAL_LATE: spill.late,
+            DestinationCounter.JOURNAL_DAMAGED: spill.damaged + self._damaged,
+            DestinationCounter.JOURNAL_FAULTS: int(spill.failed),
+            DestinationCounter.SPILLING_SECONDS: spill.spill_time.total_ns(now_ns) / 1e9,
+        }
+
+    @property
+    def _damaged(self) -> int:
+        return self._disk.engine.delivery.damaged if self._disk else 0

@@ -1,0 +1,300 @@
+"""A destination whose backlog goes to disk: `when_full = "journal"`.
+
+What it is for: what comes from the fan-out is made whole at once (numbered, quality messages too),
+so that it is the same message whether it leaves now or after a restart. Where it goes is the
+`Spill`'s to say: into the queue that every destination has, or by way of the journal. What the
+broker has confirmed, or what was given up, the journal is told of.
+
+What it promises: the broker gets messages in the order in which they came; those of the run before
+first. What is in memory never exceeds `queue_bytes`. What is refused because the journal has no
+room, or no disk that keeps up, is dropped, the newest first, and told where it is missing: by a
+quality message before the next one that is taken.
+
+Where the disk has failed, the destination goes on as one that drops its oldest. What was on the
+disk only is told as lost; it stays there, and the next start publishes it.
+
+A batch is closed at the end of its time whether the broker has room or not: what is in no message
+is in no journal.
+
+What it leaves to others: threads and files (`journal`); connections (`publisher`).
+"""
+
+from collections.abc import Callable
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.feedhandler.amqp.framing import Frame
+    from cython.cimports.feedhandler.amqp.outlet import Peer
+    from cython.cimports.feedhandler.amqp.publishing.destination import Destination
+    from cython.cimports.feedhandler.amqp.queueing.backlog import Backlog
+    from cython.cimports.feedhandler.amqp.queueing.window import Parcel
+    from cython.cimports.feedhandler.amqp.stream import Stream
+else:
+    from feedhandler.amqp.framing import Frame
+    from feedhandler.amqp.outlet import Peer
+    from feedhandler.amqp.publishing.destination import Destination
+    from feedhandler.amqp.queueing.backlog import Backlog
+    from feedhandler.amqp.queueing.window import Parcel
+    from feedhandler.amqp.stream import Stream
+
+from feedhandler.amqp.outlet import QUEUE_ENTRY_BYTES, SECTIONS_BYTES_MAX
+from feedhandler.amqp.policies import JOURNAL
+from feedhandler.amqp.publishing.spill import Result, Spill, Where
+from feedhandler.amqp.publishing.spill_items import WHOLE
+
+_ENTRY_BYTES = cython.declare(cython.Py_ssize_t, QUEUE_ENTRY_BYTES)
+_SECTIONS_BYTES = cython.declare(cython.Py_ssize_t, SECTIONS_BYTES_MAX)
+_WHOLE = cython.declare(cython.Py_ssize_t, WHOLE)
+#: What stands before the body of a message (`framing.Template`). No body in JSON has these bytes.
+_BEFORE_BODY = b"\x00\x53\x75\xb0"
+
+
+@cython.cclass
+class JournalledDestination(Destination):
+    """A `Destination` with a `spill`. `wall`: ns since 1970. `on_work` is called where the journal
+    may have something to do.
+
+    `lacking`: something was refused that the receiver has not been told of.
+    """
+
+    def __init__(
+        self,
+        peer: Peer,
+        subscription: object,
+        streams: list,
+        messages_max: int,
+        queue_bytes_max: int,
+        batch_bytes_max: int,
+        retry_ns: Callable[[int], int],
+        clock: Callable[[], int],
+        on_batch: Callable[[], None] | None,
+        spill: Spill,
+        wall: Callable[[], int],
+        on_work: Callable[[], None],
+    ) -> None:
+        super().__init__(
+            peer, subscription, streams, messages_max, queue_bytes_max, batch_bytes_max, retry_ns,
+            clock, on_batch, JOURNAL,
+        )  # fmt: skip
+        self.spill = spill
+        self.wall = wall
+        self.on_work = on_work
+        self.lacking = False
+        self.attended = False
+
+    @property
+    def front_bytes(self) -> int:
+        """Bytes of what waits in memory, or is sent and unconfirmed."""
+        return self.queued_bytes + self.window.bytes
+
+    @property
+    def oldest_ns(self) -> int:
+        """When the oldest message came that nobody has confirmed, ns since 1970; 0: none known."""
+        parcel: Parcel
+        for parcel in self.window.held.values():
+            return parcel.came_ns
+        parcel = self._peek()
+        return 0 if parcel is None else parcel.came_ns
+
+    # -- what the fan-out brings ------------------------------------------------------------
+
+    @cython.ccall
+    def deliver(self, frame: Frame) -> cython.int:
+        """Send the finished message, let it wait in memory, or send it to the journal."""
+        if self.spill.failed:
+            return Backlog.deliver(self, frame)
+        parcel: Parcel = self._parcel(frame)
+        shortfall = self.shortfalls[parcel.service]
+        if shortfall.skipping and shortfall.skips(parcel.block, parcel.reason, parcel.data):
+            self._count_drop(parcel)
+        elif self.lacking and not self._tell_lacking(parcel.service, parcel.sequence):
+            self._lose(parcel)
+        else:
+            self._place(parcel)
+        self._note_backlog()
+        if not self.attended:
+            self.on_work()
+        return 0
+
+    def _place(self, parcel: Parcel) -> None:
+        """Take a message, or refuse it."""
+        size = len(parcel.data) + (_SECTIONS_BYTES if parcel.reason else 0)
+        where = self.spill.place(size, self.front_bytes)
+        if where is Where.NOWHERE:
+            if not self.overflowing:
+                self._set_overflowing(True)
+                self.overflows += 1
+            self._lose(parcel)
+            return
+        if self.overflowing:
+            self._set_overflowing(False)
+        if parcel.reason:
+            parcel = self._finished(parcel)
+            parcel.number_at = _WHOLE
+        self._put(parcel, where)
+
+    def _put(self, parcel: Parcel, where: Where) -> None:
+        """Let a whole message go where it is to go."""
+        parcel.came_ns = self.wall()
+        if where is Where.FRONT:
+            if self._may_send() and self._room(len(parcel.data)):
+                self._send(parcel)
+            else:
+                self.waited += 1
+                self._join(parcel)
+        else:
+            self.waited += 1
+        self.spill.take(parcel, where, self.clock())
+
+    def _join(self, parcel: Parcel) -> None:
+        """Put a message behind what waits in memory."""
+        self.queue.append(parcel)
+        self.queued_bytes += len(parcel.data) + _ENTRY_BYTES
+        if self.queued_bytes > self.queued_bytes_high:
+            self.queued_bytes_high = self.queued_bytes
+
+    @cython.cfunc
+    def _send(self, parcel: Parcel) -> cython.int:
+        """Send a message; one that is whole as it is."""
+        if not parcel.reason or parcel.number_at != _WHOLE:
+            return Backlog._send(self, parcel)
+        self._dispatch(parcel)
+        self.sent += 1
+        self.sent_bytes += len(parcel.data)
+        self.peer.touch()
+        return 0
+
+    @cython.cfunc
+    def _is_behind(self) -> cython.bint:
+        """Whether anything waits, on the disk too."""
+        return not self.spill.level or self.lacking or Destination._is_behind(self)
+
+    # -- what is missing --------------------------------------------------------------------
+
+    def _count_drop(self, parcel: Parcel) -> None:
+        """As long as the journal takes messages, what is missing is told in the stream."""
+        self.dropped += 1
+        self.dropped_bytes += len(parcel.data)
+        self._lack()
+
+    def _lack(self) -> None:
+        if self.spill.failed:
+            self.untold = True
+        else:
+            self.lacking = True
+
+    def _set_overflowing(self, full: bool) -> None:
+        """Messages are refused from now on, or taken again; an empty queue says nothing of that."""
+        if full or not self.spill.refusing:
+            Destination._set_overflowing(self, full)
+
+    def _tell_lacking(self, service: int, sequence: int) -> bool:
+        """Put what the receiver lacks into the stream, before message `sequence` of `service`;
+        whether there was room for that."""
+        while True:
+            where = self.spill.place(_SECTIONS_BYTES, self.front_bytes)
+            if where is Where.NOWHERE:
+                return False
+            if not self._gather_notices():
+                break
+            about, reason, body = self.notices.popleft()
+            stream: Stream = self.by_service[about]
+            following = sequence if about == service else stream.next_sequence
+            notice: Parcel = self._note(about, following, reason, body)
+            notice.number_at = _WHOLE
+            self._put(notice, where)
+        self.lacking = False
+        return True
+
+    def _lose(self, parcel: Parcel) -> None:
+        """The receiver will not get this message. One of the run before may be of a service that
+        is published no more."""
+        if parcel.service not in self.shortfalls:
+            self._count_drop(parcel)
+            return
+        if parcel.reason and parcel.number_at == _WHOLE:
+            body = parcel.data[parcel.data.rfind(_BEFORE_BODY) + len(_BEFORE_BODY) + 4 :]
+            parcel = parcel.cut(body)
+        Destination._lose(self, parcel)
+
+    def abandon(self, parcel: Parcel) -> None:
+        """A message was refused for good, or comes back too often."""
+        self.spill.end(parcel, self.clock(), given_up=True)
+        self.abandoned += 1
+        if parcel.service in self.shortfalls:
+            self.shortfalls[parcel.service].refuse(parcel)
+            self._lack()
+        self._note_backlog()
+
+    # -- what the broker takes --------------------------------------------------------------
+
+    @cython.ccall
+    def settle(self) -> cython.int:
+        """Forget what the broker has confirmed, in the journal too."""
+        number: cython.ulonglong
+        parcel: Parcel
+        if self.link.confirmed:
+            now_ns: cython.longlong = self.clock()
+            for number in self.link.confirmed:
+                parcel = self.window.held.get(number)
+                if parcel is not None:
+                    self.window.confirm(number, now_ns)
+                    self.spill.end(parcel, now_ns)
+            self.link.confirmed.clear()
+            if not self.attended:
+                self.on_work()
+        return 0
+
+    @cython.ccall
+    def drain(self) -> cython.int:
+        """Send what waits, and have more read where there is room for it."""
+        Destination.drain(self)
+        if not self.spill.level:
+            self._fetch()
+        if self.lacking and self.spill.level:
+            self._tell_lacking(-1, 0)
+            Destination.drain(self)
+        return 0
+
+    def _fetch(self) -> None:
+        """Ask for what is on the disk, as far as there is room."""
+        joined = self.spill.poll(self.front_bytes, self.clock())
+        for parcel in joined:
+            self._join(parcel)
+        if joined:
+            Destination.drain(self)
+        self._note_backlog()
+        self.on_work()
+
+    def take_back(self, result: Result) -> None:
+        """The journal has done what it was asked to; `drain` sends what that brought."""
+        failed = self.spill.failed
+        for parcel in self.spill.done(result, self.clock(), self.front_bytes):
+            self._join(parcel)
+        if self.spill.failed and not failed:
+            self._tell_failed()
+        self._note_backlog()
+
+    def _tell_failed(self) -> None:
+        """What is on the disk only is lost to this run."""
+        for service, hole in self.spill.holes.items():
+            shortfall = self.shortfalls[service]
+            if hole.following > hole.first:
+                shortfall.fresh.add(hole.first, hole.following - 1)
+            if hole.blocks:
+                shortfall.miss_book()
+            shortfall.untold = True
+        self.dropped += self.spill.on_disk
+        self.untold = self.lacking or self.spill.on_disk > 0
+        self.lacking = False
+
+    # -- batches ----------------------------------------------------------------------------
+
+    @cython.ccall
+    def flush_batches(self) -> cython.int:
+        """Finish what was gathered, whether the broker has room or not."""
+        while self.open_batches:
+            self._close(self.open_batches[0])
+        self._note_backlog()
+        return 0

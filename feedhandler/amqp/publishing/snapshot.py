@@ -1,0 +1,90 @@
+"""What is told of one destination: its state and its counters, for statistics and metrics.
+
+What it is for: the one place that knows which of a destination's parts counts what. A destination
+without a journal has the journal's values too, and they are 0. No I/O.
+"""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from feedhandler.amqp.queueing.window import Outcome
+from feedhandler.counters import DestinationCounter
+
+if TYPE_CHECKING:
+    from feedhandler.amqp.publishing.publisher import Publisher
+
+#: What there is to tell of a journal where there is none.
+_NO_JOURNAL: dict[str, Any] = {
+    "journal": "",
+    "journal_backlog": 0,
+    "journal_bytes": 0,
+    "oldest_seconds": 0.0,
+}
+_JOURNAL_COUNTERS = (
+    DestinationCounter.JOURNALLED,
+    DestinationCounter.SPILLED,
+    DestinationCounter.DRAINED,
+    DestinationCounter.RECOVERED,
+    DestinationCounter.JOURNAL_LATE,
+    DestinationCounter.JOURNAL_DAMAGED,
+    DestinationCounter.JOURNAL_FAULTS,
+    DestinationCounter.SPILLING_SECONDS,
+)
+
+
+def counts_of(publisher: "Publisher", now_ns: int) -> dict[DestinationCounter, float]:
+    """Every counter; `now_ns` is of the clock that waits are measured by."""
+    destination, window = publisher.destination, publisher.destination.window
+    counts: dict[DestinationCounter, float] = {
+        DestinationCounter.SENT: destination.sent,
+        DestinationCounter.SENT_BYTES: destination.sent_bytes,
+        DestinationCounter.CONFIRMED: window.confirmed,
+        DestinationCounter.RESENT: window.resent,
+        DestinationCounter.RELEASED: window.counts[Outcome.RELEASED],
+        DestinationCounter.REJECTED: window.counts[Outcome.REJECTED],
+        DestinationCounter.MODIFIED: window.counts[Outcome.MODIFIED]
+        + window.counts[Outcome.UNDELIVERABLE],
+        DestinationCounter.UNTOLD: window.counts[Outcome.UNTOLD],
+        DestinationCounter.ABANDONED: destination.abandoned,
+        DestinationCounter.WAITED: destination.waited,
+        DestinationCounter.DROPPED: destination.dropped,
+        DestinationCounter.DROPPED_BYTES: destination.dropped_bytes,
+        DestinationCounter.OVERFLOWS: destination.overflows,
+        DestinationCounter.CONNECTS: publisher.connects,
+        DestinationCounter.FAILURES: publisher.failures,
+        DestinationCounter.DETACHED: publisher.detached,
+        DestinationCounter.CONFLATED: destination.conflated,
+        DestinationCounter.CONFLATED_BYTES: destination.conflated_bytes,
+        DestinationCounter.BOOKS: destination.books_sent,
+        DestinationCounter.DISCONNECTED_SECONDS: publisher.down_time.total_ns(now_ns) / 1e9,
+        DestinationCounter.BEHIND_SECONDS: destination.behind_time.total_ns(now_ns) / 1e9,
+        DestinationCounter.FULL_SECONDS: destination.full_time.total_ns(now_ns) / 1e9,
+    }
+    if publisher.journal is None:
+        return counts | dict.fromkeys(_JOURNAL_COUNTERS, 0)
+    return counts | publisher.journal.counts(now_ns)
+
+
+def snapshot_of(publisher: "Publisher") -> dict[str, Any]:
+    """State and counters by name."""
+    destination, window = publisher.destination, publisher.destination.window
+    p50, p90, p99 = window.latency.percentiles(0.5, 0.9, 0.99)
+    journal = publisher.journal
+    return {
+        "name": publisher.config.name,
+        "to": publisher.place.shown,
+        "kind": publisher.kind,
+        "broker": publisher.broker,
+        "state": publisher.state.value,
+        "reason": "" if publisher.state.value == "UP" else publisher.reason,
+        "unconfirmed": len(window.held),
+        "unconfirmed_bytes": window.bytes,
+        "queued": len(destination.queue),
+        "queued_bytes": destination.queued_bytes,
+        **(_NO_JOURNAL if journal is None else journal.snapshot()),
+        "confirm_ns": {"p50": p50, "p90": p90, "p99": p99, "max": window.latency.maximum},
+        **{
+            counter.name.lower(): value
+            for counter, value in counts_of(publisher, time.monotonic_ns()).items()
+        },
+    }

@@ -1,0 +1,177 @@
+"""The journal of one destination, on the disk: jobs done, one after the other.
+
+What it is for: `SpillDisk` opens a persistent queue and does `Job`s to it: reads items back, marks
+those that the broker has confirmed as delivered, those that were given up as cancelled, and writes
+new ones, all of a job's in as few segments as they take. `SpillThread` does that on a thread of its
+own, so that nobody waits for the disk; a block that the journal is to grow by is made on a second
+one, beside it.
+
+What it promises: jobs are done in the order in which they are given, and each is answered, a
+failure too: after the first one nothing more is written or acknowledged (the queue has stopped).
+
+What it leaves to others: what to do and when (`spill`); the files (`feedhandler.journal`).
+"""
+
+import contextlib
+import os
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from feedhandler.amqp.publishing.spill import Job, Result
+from feedhandler.amqp.publishing.spill_items import parse_item
+from feedhandler.codecs.errors import ConfigError, FeedhandlerError
+from feedhandler.journal.engine import Engine
+from feedhandler.journal.settings import FAST, QueueSettings
+
+#: The journal grows by blocks of this size.
+BLOCK_BYTES = 16 << 20
+#: It is made with so many: one is written while the other is still read.
+BLOCKS_FIRST = 2
+#: Messages of any size that are read by one call at most.
+LOOK = 64
+
+
+def settings_of(bytes_max: int, durability: str = FAST) -> QueueSettings:
+    """Settings of a journal of at most `bytes_max`."""
+    return QueueSettings(
+        block_bytes=BLOCK_BYTES,
+        blocks=BLOCKS_FIRST,
+        blocks_max=max(bytes_max // BLOCK_BYTES, BLOCKS_FIRST),
+        durability=durability,
+    )
+
+
+class SpillDisk:
+    """The journal in `folder`, recovered or made. `pending`: messages of the run before in it.
+    `item_bytes_max`: the largest item that there can be; `options`: the engine's, for tests.
+
+    Raises `UsageError` (another process has it), `PeerError` (its files cannot be believed),
+    `ConfigError` (it holds something else), `OSError`.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        settings: QueueSettings,
+        item_bytes_max: int,
+        **options: Any,
+    ) -> None:
+        self.engine = Engine(folder, settings, **options)
+        self.pending = int(self.engine.statistics()["pending"])
+        self._item_bytes_max = item_bytes_max
+        try:
+            self._check_first()
+        except BaseException:
+            self.engine.close()
+            raise
+
+    def _check_first(self) -> None:
+        """What is pending must be messages of a gateway."""
+        first = self.engine.delivery.look(0, 1)
+        if first and parse_item(first[0].content) is None:
+            raise ConfigError(
+                f"{self.engine.folder}: the queue there holds something else than a gateway's "
+                "messages",
+                "give each destination a journal_folder of its own",
+            )
+
+    @property
+    def file_bytes(self) -> int:
+        """Bytes of its files."""
+        store = self.engine.store
+        return len(store.blocks) * store.geometry.block_bytes
+
+    @property
+    def growth_due(self) -> bool:
+        """Whether one more block is to be made."""
+        return self.engine.growth_due
+
+    def grow(self) -> None:
+        """Make one more block; where the disk has no room the journal goes on without."""
+        self.engine.grow()
+
+    def carry_out(self, job: Job) -> Result:
+        """Do a job; what came of it. Raises nothing."""
+        result = Result()
+        engine = self.engine
+        try:
+            engine.check()
+            if job.read_bytes:
+                self._read(job, result)
+            engine.delivery.deliver(job.ended)
+            for number in job.given_up:
+                engine.delivery.cancel(number)
+            if job.contents:
+                with engine.lock:
+                    result.first_id = engine.add(job.contents)
+            while engine.flush():
+                pass
+        except FeedhandlerError as error:
+            result.error = error.message
+        except OSError as error:
+            result.error = f"{engine.folder}: its disk failed: {error.strerror or error}"
+            engine.stop(error)
+        result.durable_id = engine.durable_id
+        return result
+
+    def _read(self, job: Job, result: Result) -> None:
+        """Items above `job.after`, as many as surely fit into `job.read_bytes`, one at least."""
+        left, after = job.read_bytes, job.after
+        most = self._item_bytes_max
+        while not result.items or left >= most:
+            limit = min(max(left // most, 1), LOOK)
+            items = self.engine.delivery.look(after, limit)
+            for item in items:
+                result.items.append((item.id, item.content))
+                left -= len(item.content)
+                after = item.id
+            if len(items) < limit:
+                result.exhausted = True
+                return
+
+    def close(self) -> None:
+        """Let the journal go; where its disk has failed, as it is."""
+        with contextlib.suppress(FeedhandlerError, OSError):
+            self.engine.close()
+
+
+class SpillThread:
+    """A thread that does jobs; `on_done(result)` is called on it after each."""
+
+    def __init__(self, disk: SpillDisk, on_done: Callable[[Result], None], name: str) -> None:
+        self.disk = disk
+        self._on_done = on_done
+        # One job at a time, and the word that ends it.
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._growth: threading.Thread | None = None
+        self._thread = threading.Thread(target=self._run, name=f"journal {name}", daemon=True)
+        self._thread.start()
+
+    def give(self, job: Job) -> None:
+        """Have a job done."""
+        self._jobs.put(job)
+
+    def close(self, seconds: float) -> bool:
+        """Have the journal closed; whether that was done in time."""
+        self._jobs.put(None)
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            result = self.disk.carry_out(job)
+            self._grow_beside()
+            self._on_done(result)
+        if self._growth is not None:
+            self._growth.join()
+        self.disk.close()
+
+    def _grow_beside(self) -> None:
+        """Have one more block made where one is wanted, while jobs go on."""
+        if self.disk.growth_due and not (self._growth and self._growth.is_alive()):
+            self._growth = threading.Thread(
+                target=self.disk.grow, name="journal growth", daemon=True
+            )
+            self._growth.start()

@@ -1,0 +1,58 @@
+"""A message as an item of the journal: its bytes as they are sent, and before them what it is.
+
+    version | flags | length of reason | 0 | length of key | service | sequence | following | came
+    1 byte  | 1     | 1                | 1 | 2             | 2       | 8        | 8         | 8
+    key | reason | the message
+
+Little-endian, 32 bytes before the key. `flags`: 1 where it belongs to a snapshot block. `reason`:
+of a quality message; empty of all others. `came`: when it came, ns since 1970. The message is
+whole: tag, group-sequence and body are those that it was given as it came, so it is the same
+message after a restart. What goes around it (`envelope`) is not stored: the broker may be another.
+
+What verifies in the journal and is no such item (another queue's folder was configured, or a later
+version wrote it) is None, never an error. No I/O.
+"""
+
+import struct
+
+from feedhandler.amqp.queueing.window import Parcel
+
+VERSION = 1
+HEAD = struct.Struct("<BBBxHHQQQ")
+_BLOCK = 1
+#: `Parcel.number_at` of a quality message that has been made whole.
+WHOLE = -1
+#: A reason longer than that is none of ours.
+REASON_BYTES_MAX = 255
+
+
+def pack_item(parcel: Parcel) -> bytes:
+    """The item of a message that is numbered and encoded."""
+    key, reason = parcel.key.encode(), parcel.reason.encode()[:REASON_BYTES_MAX]
+    head = HEAD.pack(
+        VERSION, _BLOCK if parcel.block else 0, len(reason), len(key), parcel.service,
+        parcel.sequence, parcel.following, parcel.came_ns,
+    )  # fmt: skip
+    return b"".join((head, key, reason, parcel.data))
+
+
+def parse_item(content: bytes) -> Parcel | None:
+    """The message of an item; None for what is none."""
+    if len(content) < HEAD.size or content[0] != VERSION:
+        return None
+    _, flags, reason_size, key_size, service, sequence, following, came_ns = HEAD.unpack_from(
+        content
+    )
+    key_end = HEAD.size + key_size
+    data_at = key_end + reason_size
+    if data_at >= len(content) or flags > _BLOCK:
+        return None
+    try:
+        key = content[HEAD.size : key_end].decode()
+        reason = content[key_end:data_at].decode()
+    except UnicodeDecodeError:
+        return None
+    parcel = Parcel(content[data_at:], service, sequence, following, flags == _BLOCK, reason, key)
+    parcel.came_ns = came_ns
+    parcel.number_at = WHOLE if reason else 0
+    return parcel
