@@ -56,6 +56,12 @@ Once = Annotated[
 Exact = Annotated[
     bool, typer.Option("--exact", help="Interarrival by Spark's window function: slow, the same.")
 ]
+Arbitrated = Annotated[
+    bool,
+    typer.Option(
+        "--arbitrated", help="Of each packet the first copy, in the order of numbers, not lines."
+    ),
+]
 Profile = Annotated[
     Path | None,
     typer.Option("--write-profile", help="Write what `generate --profile` needs, to this file."),
@@ -75,6 +81,7 @@ def characterise(
     line: Lines = None,
     packets_only: PacketsOnly = False,
     exact: Exact = False,
+    arbitrated: Arbitrated = False,
     write_profile: Profile = None,
     follow: Follow = False,
     every: Every = 10_000_000_000,
@@ -107,6 +114,7 @@ def characterise(
         lines=tuple(line or ()),
         packets_only=packets_only,
         exact=exact,
+        arbitrated=arbitrated,
         profile=write_profile,
         follow=follow,
         every_ns=every,

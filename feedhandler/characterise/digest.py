@@ -85,6 +85,8 @@ class Digest:
     pairs       histograms of skew by (place of the first channel, of the later one)
     foreign     datagrams that are no packets of the feed, by `Reject`
     overflow    packets beyond the channels' bound, symbols beyond theirs
+    stretches   of each stretch that was added: by channel's place the epoch of numbers it began
+                in, and its runs (i64[4, n]: place, epoch, first number, number after the last)
     """
 
     def __init__(self) -> None:
@@ -94,6 +96,7 @@ class Digest:
         self.pairs: dict[tuple[int, int], Histogram] = {}
         self.foreign = np.zeros(REJECT_COUNT, np.int64)
         self.overflow = np.zeros(2, np.int64)
+        self.stretches: list[tuple[dict[int, int], Array]] = []
         self._places: dict[Channel, int] = {}
         self._moments: list[Array] = []
         self._minutes: list[Array] = []
@@ -242,6 +245,7 @@ class Digest:
             runs[1] += starts[runs[0]]
             runs[0] = places[runs[0]]
             self._runs.append(runs)
+        self.stretches.append((dict(zip(places.tolist(), starts.tolist(), strict=True)), runs))
 
     # -- the whole ------------------------------------------------------------------------------
 

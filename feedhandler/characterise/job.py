@@ -88,10 +88,12 @@ class FileAccount(Struct):
 
 
 class Outcome(NamedTuple):
-    """What the job found."""
+    """What the job found. `lines`: where `digest` is of the arbitrated stream, that of the lines
+    (`arbitrated`)."""
 
     digest: Digest
     files: list[FileAccount]
+    lines: Digest | None = None
 
 
 @functools.lru_cache(maxsize=8)
@@ -165,12 +167,12 @@ def characterise(
     by_path = {account.path: account for account in accounts}
     for group in by_file(slices):
         account = by_path[shown(group[0].file.path)]
-        for tallied in _stitched(group, results, account, lambda each: runner([each], request)):
+        for tallied in stitched(group, results, account, lambda each: runner([each], request)):
             digest.add(tallied.columns)
     return Outcome(digest, accounts)
 
 
-def _stitched(
+def stitched(
     group: Sequence[Slice],
     results: Iterator[Tallied],
     account: FileAccount,

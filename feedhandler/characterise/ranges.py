@@ -9,6 +9,9 @@ import numpy as np
 
 Ranges = np.ndarray[Any, Any]
 
+#: The empty set.
+NOTHING: Ranges = np.zeros((0, 2), np.int64)
+
 
 def normal(ranges: Ranges) -> Ranges:
     """The same numbers as ranges in rising order that neither touch nor overlap."""
@@ -38,3 +41,36 @@ def holes(ranges: Ranges, first: int, after: int) -> int:
         return int(after > first)
     at_the_ends = int(ranges[0, 0]) > first, int(ranges[-1, 1]) < after
     return len(ranges) - 1 + sum(at_the_ends)
+
+
+def within(numbers: Ranges, ranges: Ranges) -> Ranges:
+    """Which of the numbers normal ranges hold (bool[n])."""
+    if not len(ranges):
+        return np.zeros(len(numbers), bool)
+    place = np.searchsorted(ranges[:, 0], numbers, side="right") - 1
+    return (place >= 0) & (numbers < ranges[place, 1])
+
+
+def both(one: Ranges, other: Ranges) -> Ranges:
+    """The numbers that are in both of two normal sets, normal."""
+    first = np.searchsorted(other[:, 1], one[:, 0], side="right")
+    counts = np.maximum(0, np.searchsorted(other[:, 0], one[:, 1], side="left") - first)
+    mine = np.repeat(np.arange(len(one)), counts)
+    theirs = np.arange(len(mine)) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+    return np.stack(
+        [
+            np.maximum(one[mine, 0], other[theirs, 0]),
+            np.minimum(one[mine, 1], other[theirs, 1]),
+        ],
+        axis=1,
+    )
+
+
+def minus(one: Ranges, other: Ranges) -> Ranges:
+    """The numbers of a normal set that are not in another, normal."""
+    if not len(one) or not len(other):
+        return one
+    starts = np.concatenate([[min(one[0, 0], other[0, 0])], other[:, 1]])
+    ends = np.concatenate([other[:, 0], [max(one[-1, 1], other[-1, 1])]])
+    rest = np.stack([starts, ends], axis=1)
+    return both(one, rest[ends > starts])

@@ -10,6 +10,11 @@ from msgspec import Struct
 from rich.table import Table as Printed
 
 from feedhandler.characterise import report
+from feedhandler.characterise.arbitrated import (
+    Mapper,
+    arbitrated_tables,
+    characterise_arbitrated,
+)
 from feedhandler.characterise.job import (
     FileAccount,
     Outcome,
@@ -53,6 +58,7 @@ class Options(Struct, frozen=True, kw_only=True):
     lines: tuple[str, ...] = ()
     packets_only: bool = False
     exact: bool = False
+    arbitrated: bool = False
     profile: Path | None = None
     follow: bool = False
     every_ns: int = EVERY_NS
@@ -72,7 +78,7 @@ def run(options: Options) -> int:
     whole = Tables(outcome, feed, zone)
     if options.profile is not None:
         _write_profile(whole, options.profile)
-    tables = whole.all()
+    tables = whole.all() if outcome.lines is None else arbitrated_tables(outcome, feed, zone)
     if options.lake is not None:
         tables.append(contents_table(options.lake, options.feed))
     about = {
@@ -81,6 +87,7 @@ def run(options: Options) -> int:
         "captures": len(outcome.files),
         "master": options.master,
         "interarrival": "window function" if options.exact else "",
+        "of": "the arbitrated stream" if options.arbitrated else "",
     }
     written = report.write(tables, about, options.out)
     _show(tables, options, written)
@@ -91,7 +98,7 @@ def _outcome(options: Options, feed: Feed) -> Outcome:
     """What is in the captures, or in the lake."""
     if options.lake is not None:
         parts = (options.captures, options.exact, any(options.window), options.services)
-        if any(parts) or options.lines or options.packets_only:
+        if any(parts) or options.lines or options.packets_only or options.arbitrated:
             raise UsageError(
                 "a lake is read as it is, and whole",
                 "leave out the captures and whatever chooses a part, and --exact",
@@ -99,16 +106,32 @@ def _outcome(options: Options, feed: Feed) -> Outcome:
         return outcome_of(options.lake, options.feed)
     if not options.captures:
         raise UsageError("there is nothing to characterise", "give captures, or --lake")
+    if options.arbitrated and (options.exact or options.profile is not None):
+        raise UsageError(
+            "the window function and profiles are of lines",
+            "leave out --exact and --write-profile, or --arbitrated",
+        )
     request = request_of(options)
     with (
         progress("characterising", total=1.0) as advance,
         _runner(options, lambda done, total: advance(completed=done, total=total)) as chosen,
     ):
         runner, workers, spark = chosen
+        if options.arbitrated:
+            mapper = map if spark is None else _mapper(spark)
+            return characterise_arbitrated(
+                options.captures, request, runner, mapper, workers=workers
+            )
         outcome = characterise(options.captures, request, runner, workers=workers)
         if options.exact:
             _take_exact(outcome, spark, options, feed)
     return outcome
+
+
+def _mapper(spark: Any) -> Mapper:
+    from feedhandler.ops.pipeline import spark_mapper
+
+    return spark_mapper(spark.sparkContext)
 
 
 def request_of(options: Options) -> Request:

@@ -97,10 +97,10 @@ def follow(options: Options) -> int:
 
 
 def _refuse_parts(options: Options) -> None:
-    if options.lake is not None or options.exact or options.profile is not None:
+    if options.lake or options.exact or options.profile or options.arbitrated:
         raise UsageError(
             "--follow counts recordings as they are written",
-            "leave out --lake, --exact and --write-profile",
+            "leave out --lake, --exact, --arbitrated and --write-profile",
         )
     if not options.captures:
         raise UsageError("there is nothing to follow", "give the folder of the recordings")

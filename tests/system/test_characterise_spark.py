@@ -14,6 +14,7 @@ import pytest
 from characterise_kit import FEED, OPENING_NS, Independent, write_session
 
 from feedhandler.characterise import lake
+from feedhandler.characterise.arbitrated import arbitrated_tables, characterise_arbitrated
 from feedhandler.characterise.cluster import SparkRunner, exact_interarrival
 from feedhandler.characterise.job import Request, characterise
 from feedhandler.characterise.tables import tables_of
@@ -73,6 +74,17 @@ def test_the_job_on_spark_is_the_job_in_this_process_and_the_window_functions(
         assert exact[key].buckets.tolist() == histogram.buckets.tolist()
         assert exact[key].within_1ms == histogram.within_1ms
         assert exact[key].within_10ms == histogram.within_10ms
+
+
+def test_the_arbitrated_stream_on_spark_is_the_one_in_this_process(
+    spark: Any, session: Path
+) -> None:
+    asked = ([str(session)], Request(FEED.name))
+    mapper = spark_mapper(spark.sparkContext)
+    there = characterise_arbitrated(*asked, SparkRunner(spark), mapper, slice_size=200_000)
+    here = characterise_arbitrated(*asked)
+    tables = [[(t.name, t.rows) for t in arbitrated_tables(o, FEED, "UTC")] for o in (there, here)]
+    assert tables[0][:-1] == tables[1][:-1]
 
 
 def test_rows_of_messages_have_the_fields_that_are_asked_for(spark: Any, session: Path) -> None:

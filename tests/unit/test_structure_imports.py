@@ -138,6 +138,7 @@ CORES = (
     "feedhandler/amqp_settings.py",
     "feedhandler/characterise/boundaries.py",
     "feedhandler/characterise/digest.py",
+    "feedhandler/characterise/in_order.py",
     "feedhandler/characterise/interarrival.py",
     "feedhandler/characterise/measured_profile.py",
     "feedhandler/characterise/ranges.py",

@@ -1,0 +1,232 @@
+"""A session as the arbitrated stream has it: each packet once, in the order of its numbers.
+
+The arbitrated stream of a service is its numbered packets, of all its lines but refresh lines: the
+first copy of each in the order of the capture, with that copy's time, and all of them in the order
+of their numbers. A packet is a copy where its first number came before; a reset that leads back
+begins new numbers. Heartbeats and resets are no part of it. What the tables tell of it is what they
+would tell of a capture with these packets, in this order, on one line.
+
+Slices are read twice, side by side. The first walk counts packets as the job does, which tells what
+numbers each slice brings (the lines' own tables come of it too). Hence the *plan* of each slice:
+which numbers no slice before it has brought, and where between its numbers those of other slices
+belong. The second walk (`in_order`) takes exactly those. Its tallies are put together in the order
+of numbers, what lies between two is stitched as between any stretches (`digest`): nothing is
+shuffled, and the result does not depend on how captures are cut.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from msgspec import structs
+
+from feedhandler.characterise import ranges
+from feedhandler.characterise.digest import Columns, Digest
+from feedhandler.characterise.in_order import MAIN, InOrder, Plan, Span, ordered_span
+from feedhandler.characterise.job import (
+    Outcome,
+    Request,
+    Runner,
+    Tallied,
+    in_process,
+    look_at_all,
+    stitched,
+)
+from feedhandler.characterise.reading import SliceReader
+from feedhandler.characterise.slices import Slice, by_file, cut_into_slices, slice_bytes
+from feedhandler.characterise.tables import Table, Tables
+from feedhandler.codecs import load_feed
+from feedhandler.codecs.feed import Feed
+from feedhandler.replay.playing.selection import Selector
+
+#: Calls a function with each of many values, in any place; answers in order.
+Mapper = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
+#: Tables that are about lines, whatever the others are about.
+OF_LINES = ("gaps", "skew", "left_out")
+
+Wanted = dict[tuple[int, int], ranges.Ranges]
+
+
+class Task(NamedTuple):
+    """A slice to be read a second time."""
+
+    part: Slice
+    request: Request
+    plan: Plan
+
+
+class Part(NamedTuple):
+    """A tally of the second walk, and where it belongs among the others."""
+
+    place: tuple[int, int, int, int, int]
+    columns: Columns
+
+
+def characterise_arbitrated(
+    paths: Sequence[str],
+    request: Request,
+    runner: Runner = in_process,
+    mapper: Mapper = map,
+    *,
+    workers: int = 1,
+    slice_size: int | None = None,
+) -> Outcome:
+    """The digest of the arbitrated stream, and in `lines` that of the lines. Raises `UsageError` as
+    the job does, and where lines are so far apart in the captures that they cannot be put in
+    order."""
+    feed = load_feed(request.feed)
+    files, accounts = look_at_all(paths)
+    total = sum(file.length for file in files if file.is_cut)
+    slices = cut_into_slices(files, slice_size or slice_bytes(total, workers))
+    packets_only = structs.replace(request, messages=False)
+    results = iter(runner(slices, packets_only))
+    lines, kept = Digest(), []
+    by_path = {account.path: account for account in accounts}
+    for group, file in ((group, group[0].file) for group in by_file(slices)):
+        account = by_path[_shown(file.path)]
+        for tallied in stitched(group, results, account, lambda x: runner([x], packets_only)):
+            lines.add(tallied.columns)
+            kept.append(_exactly(group[0], tallied))
+    plans = plans_of(lines, feed)
+    tasks = [Task(part, request, plan) for part, plan in zip(kept, plans, strict=True)]
+    parts = []
+    for number, found in enumerate(mapper(read_in_order, tasks)):
+        parts += [_placed(number, plans, *each) for each in found]
+    digest = Digest()
+    for part in sorted(parts, key=lambda each: each.place):
+        digest.add(part.columns)
+    return Outcome(digest, accounts, lines)
+
+
+def _shown(path: str) -> str:
+    from feedhandler.characterise.files import shown
+
+    return shown(path)
+
+
+def _exactly(first: Slice, tallied: Tallied) -> Slice:
+    """The slice that was read, with its true boundaries."""
+    file, report = first.file, tallied.report
+    if file.is_cut:
+        return Slice(file, first.number, report.began, report.ended)
+    return Slice(file, first.number, 0, file.size)
+
+
+# -- what each slice is to bring -----------------------------------------------------------------
+
+
+def plans_of(lines: Digest, feed: Feed) -> list[Plan]:
+    """A plan for each stretch that was added to the lines' digest."""
+    refresh = Tables(Outcome(lines, []), feed, "UTC").refresh_places
+    channels = lines.channels
+    realtime = {place for place in range(len(channels)) if place not in refresh}
+    addresses = frozenset((channels[place].group, channels[place].port) for place in realtime)
+    plans: list[Plan] = []
+    seen: Wanted = {}
+    for starts, runs in lines.stretches:
+        epochs = {
+            (channels[place].group, channels[place].port, channels[place].service): epoch
+            for place, epoch in starts.items()
+            if place in realtime
+        }
+        wanted: Wanted = {}
+        for service, epoch, numbers in _numbers(runs, channels, realtime):
+            before = seen.get((service, epoch), ranges.NOTHING)
+            new = ranges.minus(numbers, before)
+            seen[service, epoch] = ranges.union(before, numbers)
+            if len(new):
+                wanted[service, epoch] = new
+        plans.append(Plan(addresses, epochs, wanted, {}))
+    for service in {service for plan in plans for service, _ in plan.wanted}:
+        _set_breaks(plans, service)
+    return plans
+
+
+def _numbers(
+    runs: ranges.Ranges, channels: Sequence[Any], realtime: set[int]
+) -> Iterable[tuple[int, int, ranges.Ranges]]:
+    """The numbers of a stretch by service and epoch, of all its lines."""
+    found: dict[tuple[int, int], list[ranges.Ranges]] = {}
+    for place in set(runs[0].tolist()) & realtime:
+        mine = runs[:, runs[0] == place]
+        for epoch in set(mine[1].tolist()):
+            key = (channels[place].service, epoch)
+            found.setdefault(key, []).append(mine[2:, mine[1] == epoch].T)
+    for (service, epoch), sets in found.items():
+        yield service, epoch, ranges.union(*sets)
+
+
+def _set_breaks(plans: Sequence[Plan], service: int) -> None:
+    """Where the numbers of a service do not follow one another slice by slice: the numbers at which
+    a slice's own begin anew behind another's."""
+    spans = {n: span for n, plan in enumerate(plans) if (span := ordered_span(plan, service))}
+    least: Span | None = None
+    behind: dict[int, Span | None] = {}
+    for number in reversed(spans):
+        behind[number] = least
+        least = spans[number] if least is None else min(least, spans[number])
+    reached: Span | None = None
+    for number, (first, last) in spans.items():
+        later = behind[number]
+        ahead = reached is None or reached[1] < first
+        if not ahead or (later is not None and later[0] < last):
+            plans[number].breaks[service] = _breaks(plans, number, service)
+        reached = (
+            max(reached, (first, last), key=lambda each: each[1]) if reached else (first, last)
+        )
+
+
+def _breaks(plans: Sequence[Plan], number: int, service: int) -> dict[int, Any]:
+    """The breaks of one slice by epoch."""
+    made = {}
+    for (whose, epoch), own in plans[number].wanted.items():
+        if whose == service:
+            others = [
+                plan.wanted[service, epoch]
+                for n, plan in enumerate(plans)
+                if n != number and (service, epoch) in plan.wanted
+            ]
+            foreign = ranges.union(*others)[:, 0] if others else ranges.NOTHING[:, 0]
+            starts = np.searchsorted(foreign, own[:-1, 1])
+            ends = np.searchsorted(foreign, own[1:, 0])
+            made[epoch] = own[1:, 0][ends > starts]
+    return made
+
+
+# -- the second walk -----------------------------------------------------------------------------
+
+
+def read_in_order(task: Task) -> list[tuple[int, int, int, Columns]]:
+    """The tallies of one slice. What workers run."""
+    part, request, plan = task
+    table = load_feed(request.feed).table
+    selector = Selector(request.selection, table)
+    order = InOrder(table, plan, messages=request.messages)
+    for batch in SliceReader(part).batches():
+        order.take(batch if request.selection.is_everything else selector(batch))
+    return order.finish()
+
+
+def _placed(
+    number: int, plans: Sequence[Plan], service: int, epoch: int, first: int, columns: Columns
+) -> Part:
+    """A tally of slice `number` with its place: the slices' main tallies in order, and behind the
+    last one with lower numbers of its service what is a tally of its own."""
+    if service == MAIN:
+        return Part((number, 0, 0, 0, 0), columns)
+    behind = -1
+    for other, plan in enumerate(plans):
+        span = ordered_span(plan, service)
+        if span and service not in plan.breaks and span[0] <= (epoch, first):
+            behind = other
+    return Part((behind, 1, service, epoch, first), columns)
+
+
+def arbitrated_tables(outcome: Outcome, feed: Feed, zone: str) -> list[Table]:
+    """Every table; those of lines are of the lines."""
+    assert outcome.lines is not None
+    of_lines = {each.name: each for each in Tables(Outcome(outcome.lines, []), feed, zone).all()}
+    return [
+        of_lines[each.name] if each.name in OF_LINES else each
+        for each in Tables(outcome, feed, zone).all()
+    ]

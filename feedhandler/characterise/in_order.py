@@ -1,0 +1,353 @@
+"""The second walk of `arbitrated` over one slice: first copies, in the order of their numbers.
+
+`InOrder` is given the slice's batches and its `Plan`, keeps of each batch the packets that count,
+and holds back what would come too early: the plan says which numbers the slice will bring, so a
+packet waits only for one that is on its way. What goes into a tally is in the order of numbers, all
+services together; where numbers of another slice belong in between, and where waiting would take
+too much memory, a service goes on in tallies of its own. Sans-IO.
+"""
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from feedhandler.characterise import ranges
+from feedhandler.characterise.digest import Columns
+from feedhandler.characterise.tally import STRAY_MAX, Tally
+from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.kinds import PacketKind, Reject
+from feedhandler.codecs.scanner import FeedTable
+from feedhandler.replay.captures.capture import COLUMNS, DatagramBatch
+from feedhandler.replay.playing.packet_headers import PacketHeaders, read_headers
+
+Array = np.ndarray[Any, Any]
+
+#: Payload that waits for lower numbers of its slice.
+HELD_BYTES_MAX = 64 << 20
+#: Tallies of their own that one slice may need: some megabytes each.
+PIECES_MAX = 128
+#: In the place of a service: the tally of all that needs none of its own.
+MAIN = -1
+#: In the place of a number: before the first break.
+_FROM_THE_BEGINNING = -1
+
+#: The first and the last (epoch, number) of something.
+Span = tuple[tuple[int, int], tuple[int, int]]
+
+
+class Plan(NamedTuple):
+    """What a slice brings to the arbitrated stream.
+
+    lines    the lines that count, (group, port)
+    epochs   by (group, port, service), the epoch of numbers in which the line begins the slice
+    wanted   by (service, epoch), the numbers that no slice before this one brings
+    breaks   by service and epoch, numbers before which packets of other slices belong; a service
+             that is not in here has its numbers in one piece
+    """
+
+    lines: frozenset[tuple[int, int]]
+    epochs: dict[tuple[int, int, int], int]
+    wanted: dict[tuple[int, int], ranges.Ranges]
+    breaks: dict[int, dict[int, Array]]
+
+
+def ordered_span(plan: Plan, service: int) -> Span | None:
+    """From which to which (epoch, number) the plan wants packets of a service."""
+    epochs = sorted(epoch for whose, epoch in plan.wanted if whose == service)
+    if not epochs:
+        return None
+    first, last = plan.wanted[service, epochs[0]], plan.wanted[service, epochs[-1]]
+    return (epochs[0], int(first[0, 0])), (epochs[-1], int(last[-1, 1]) - 1)
+
+
+class _Rows(NamedTuple):
+    """Packets with what they are ordered by."""
+
+    batch: DatagramBatch
+    service: Array
+    epoch: Array
+    number: Array
+
+    def take(self, rows: Array) -> "_Rows":
+        return _Rows(self.batch.take(rows), *(column[rows] for column in self[1:]))
+
+
+class InOrder:
+    """See the module's text. `messages`: whether tallies look at messages. Raises `UsageError`
+    where too many tallies would be needed."""
+
+    def __init__(self, table: FeedTable, plan: Plan, *, messages: bool = True) -> None:
+        self._table = table
+        self._plan = plan
+        self._messages = messages
+        self._lines = np.array([group << 16 | port for group, port in plan.lines], np.uint64)
+        self._epochs = _Epochs(plan.epochs)
+        self._came: dict[tuple[int, int], ranges.Ranges] = {}
+        self._breaks = {service: dict(each) for service, each in plan.breaks.items()}
+        self._held: _Rows | None = None
+        self._tallies: dict[tuple[int, int, int], Tally] = {}
+        self._firsts: dict[tuple[int, int, int], int] = {}
+
+    def take(self, batch: DatagramBatch) -> None:
+        """The next datagrams of the slice."""
+        headers = read_headers(self._table, batch.data, batch.offset, batch.length)
+        line = batch.destination.astype(np.uint64) << np.uint64(16) | batch.destination_port
+        mine = (headers.verdict == Reject.FINE) & (headers.compressed == 0)
+        mine = np.flatnonzero(mine & np.isin(line, self._lines))
+        if not len(mine):
+            return
+        batch, headers, line = batch.take(mine), headers.take(mine), line[mine]
+        epoch = self._epochs.of(batch, headers, line, _field(self._table, batch))
+        first = headers.sequence.astype(np.int64)
+        after = headers.next_sequence.astype(np.int64)
+        data = (headers.kind == PacketKind.DATA) & (after > first)
+        # A reset has a number too: its own, whatever it leads to.
+        reset = headers.kind == PacketKind.RESET
+        after[reset] = first[reset] + 1
+        service = headers.service.astype(np.int64)
+        chosen = self._first_copies(np.flatnonzero(data | reset), service, epoch, first, after)
+        chosen = chosen[data[chosen]]
+        self._hold(_Rows(batch, service, epoch, first).take(chosen))
+        self._let_go(self._ready())
+        if self._held is not None and len(self._held.batch.data) > HELD_BYTES_MAX:
+            self._wait_no_longer()
+
+    def finish(self) -> list[tuple[int, int, int, Columns]]:
+        """The tallies: service (or `MAIN`), epoch, first number, columns."""
+        if self._held is not None:
+            self._let_go(np.ones(len(self._held.number), bool))
+        return [
+            (key[0], key[1], self._firsts[key], tally.columns())
+            for key, tally in self._tallies.items()
+        ]
+
+    def _first_copies(
+        self, rows: Array, service: Array, epoch: Array, first: Array, after: Array
+    ) -> Array:
+        """Of the rows those whose first number did not come before, here or in slices before."""
+        chosen = []
+        for key in sorted(set(zip(service[rows].tolist(), epoch[rows].tolist(), strict=True))):
+            mine = rows[(service[rows] == key[0]) & (epoch[rows] == key[1])]
+            came = self._came.get(key, ranges.NOTHING)
+            fresh = _firsts(first[mine], after[mine]) & ~ranges.within(first[mine], came)
+            fresh &= ranges.within(first[mine], self._plan.wanted.get(key, ranges.NOTHING))
+            numbers = np.stack([first[mine], after[mine]], axis=1)
+            self._came[key] = ranges.union(came, numbers)
+            chosen.append(mine[fresh])
+        return np.sort(np.concatenate(chosen)) if chosen else rows
+
+    def _hold(self, rows: _Rows) -> None:
+        """More rows to wait, behind those that do."""
+        if self._held is not None and len(self._held.number):
+            rows = _joined(self._held, rows)
+        self._held = rows
+
+    def _missing(self, service: int) -> list[tuple[int, ranges.Ranges]]:
+        """By epoch, the numbers of a service that the slice will still bring."""
+        epochs = sorted(epoch for whose, epoch in self._plan.wanted if whose == service)
+        found = []
+        for epoch in epochs:
+            came = self._came.get((service, epoch), ranges.NOTHING)
+            missing = ranges.minus(self._plan.wanted[service, epoch], came)
+            if len(missing):
+                found.append((epoch, missing))
+        return found
+
+    def _ready(self) -> Array:
+        """Which of the rows held have nothing to wait for."""
+        assert self._held is not None
+        _, service, epoch, number = self._held
+        ready = np.ones(len(number), bool)
+        for each in np.unique(service).tolist():
+            missing = self._missing(each)
+            if missing:
+                until, least = missing[0][0], int(missing[0][1][0, 0])
+                early = (epoch < until) | ((epoch == until) & (number < least))
+                ready &= early | (service != each)
+        return ready
+
+    def _wait_no_longer(self) -> None:
+        """Let everything go; what it waited for will be in tallies of its own."""
+        assert self._held is not None
+        for service in np.unique(self._held.service).tolist():
+            for epoch, missing in self._missing(service):
+                breaks = self._breaks.setdefault(service, {})
+                known = breaks.get(epoch, np.zeros(0, np.int64))
+                breaks[epoch] = np.unique(np.concatenate([known, missing.reshape(-1)]))
+        self._let_go(np.ones(len(self._held.number), bool))
+
+    def _let_go(self, ready: Array) -> None:
+        """Count those rows, in order; the others wait on."""
+        assert self._held is not None
+        rows = _in_order(self._held.take(np.flatnonzero(ready)))
+        rest = self._held.take(np.flatnonzero(~ready))
+        self._held = _compact(rest) if len(rest.number) else None
+        own = np.isin(rows.service, list(self._breaks))
+        self._count((MAIN, 0, 0), rows.take(np.flatnonzero(~own)))
+        if own.any():
+            self._count_own(rows.take(np.flatnonzero(own)))
+
+    def _count_own(self, rows: _Rows) -> None:
+        """Rows of services that need tallies of their own."""
+        found = set(zip(rows.service.tolist(), rows.epoch.tolist(), strict=True))
+        for service, epoch in sorted(found):
+            mine = rows.take(np.flatnonzero((rows.service == service) & (rows.epoch == epoch)))
+            breaks = self._breaks[service].get(epoch, np.zeros(0, np.int64))
+            edges = np.concatenate([[_FROM_THE_BEGINNING], breaks])
+            begins = edges[np.searchsorted(breaks, mine.number, side="right")]
+            for each in np.unique(begins).tolist():
+                self._count((service, epoch, each), mine.take(np.flatnonzero(begins == each)))
+
+    def _count(self, key: tuple[int, int, int], rows: _Rows) -> None:
+        """Rows in order, into one tally."""
+        if not len(rows.number):
+            return
+        if key not in self._tallies:
+            if len(self._tallies) >= PIECES_MAX:
+                raise UsageError(
+                    f"service {key[0]}: its lines lie too far apart in the captures to be put in "
+                    "order",
+                    "merge the captures by their times first, with mergecap say",
+                )
+            self._tallies[key] = Tally(self._table, self._messages)
+            self._firsts[key] = int(rows.number[0])
+        batch, count = rows.batch, len(rows.number)
+        self._tallies[key].take(
+            batch.data,
+            batch.offset,
+            batch.length,
+            batch.frame_length,
+            batch.time_ns,
+            np.zeros(count, np.uint32),
+            np.zeros(count, np.uint16),
+        )
+
+
+class _Epochs:
+    """Which epoch of its channel's numbers each packet belongs to, as `Tally` counts them."""
+
+    def __init__(self, starts: dict[tuple[int, int, int], int]) -> None:
+        self._now = dict(starts)
+        self._session: dict[tuple[int, int, int], int] = {}
+        self._reached: dict[tuple[int, int, int], int] = {}
+
+    def of(
+        self, batch: DatagramBatch, headers: PacketHeaders, line: Array, session: Array
+    ) -> Array:
+        """The epoch of each row (i64)."""
+        epochs = np.zeros(len(batch), np.int64)
+        lines, of_line = np.unique(line, return_inverse=True)
+        services, of_service = np.unique(headers.service, return_inverse=True)
+        channel = of_line * len(services) + of_service
+        for each in np.unique(channel).tolist():
+            rows = np.flatnonzero(channel == each)
+            address = int(lines[each // len(services)])
+            key = (address >> 16, address & 0xFFFF, int(services[each % len(services)]))
+            epochs[rows] = self._of_channel(key, headers.take(rows), session[rows])
+        return epochs
+
+    def _of_channel(self, key: tuple[int, int, int], headers: PacketHeaders, session: Array) -> Any:
+        """The epochs of one channel's packets."""
+        latest = self._session.setdefault(key, int(session[0]))
+        data = (headers.kind == PacketKind.DATA) & (headers.next_sequence > headers.sequence)
+        if (session == latest).all() and not (headers.kind == PacketKind.RESET).any():
+            if data.any():
+                self._reached[key] = int(headers.next_sequence[np.flatnonzero(data)[-1]])
+            return self._now.setdefault(key, 0)
+        epochs = []
+        for row in range(len(headers)):
+            self._step(key, headers, row, int(session[row]), data=bool(data[row]))
+            epochs.append(self._now[key])
+        return epochs
+
+    def _step(
+        self,
+        key: tuple[int, int, int],
+        headers: PacketHeaders,
+        row: int,
+        session: int,
+        *,
+        data: bool,
+    ) -> None:
+        """One packet of a channel."""
+        epoch = self._now.setdefault(key, 0)
+        if session != self._session[key]:
+            self._session[key] = session
+            epoch += 1
+        if headers.kind[row] == PacketKind.RESET:
+            reached = self._reached.get(key, 0)
+            epoch += 0 < int(headers.next_sequence[row]) + STRAY_MAX <= reached
+            self._reached[key] = int(headers.sequence[row]) + 1
+        elif data:
+            self._reached[key] = int(headers.next_sequence[row])
+        self._now[key] = epoch
+
+
+def _field(table: FeedTable, batch: DatagramBatch) -> Array:
+    """The session in each packet's header (u64); 0 where the feed has none."""
+    found = np.zeros(len(batch), np.uint64)
+    size = table.session_size
+    for place in range(size):
+        byte = batch.data[batch.offset.astype(np.int64) + table.session_at + place]
+        shift = 8 * (size - 1 - place if table.big_endian else place)
+        found |= byte.astype(np.uint64) << np.uint64(shift)
+    return found
+
+
+def _firsts(first: Array, after: Array) -> Array:
+    """Which packets' first numbers none before them in the array brought."""
+    order = np.argsort(first, kind="stable")
+    starts, ends = first[order], after[order]
+    same = (starts[1:] == starts[:-1]) & (ends[1:] == ends[:-1])
+    if (same | (starts[1:] >= ends[:-1])).all():
+        fresh = np.ones(len(first), bool)
+        fresh[order[1:][same]] = False
+        return fresh
+    # Packets of overlapping numbers that are no copies of one another.
+    came: set[int] = set()
+    found = []
+    for number, end in zip(first.tolist(), after.tolist(), strict=True):
+        found.append(number not in came)
+        came.update(range(number, end))
+    return np.array(found, bool)
+
+
+def _in_order(rows: _Rows) -> _Rows:
+    """The rows of each service by epoch and number, in the places that its rows have."""
+    by = np.lexsort((rows.number, rows.epoch, rows.service))
+    places = np.argsort(rows.service, kind="stable")
+    order = np.empty(len(by), np.int64)
+    order[places] = by
+    return rows.take(order)
+
+
+def _joined(one: _Rows, other: _Rows) -> _Rows:
+    """The rows of both, over the bytes of both."""
+    before = np.uint32(len(one.batch.data))
+    moved = dataclasses.replace(
+        other.batch,
+        offset=other.batch.offset + before,
+        frame_offset=other.batch.frame_offset + before,
+    )
+    return _Rows(
+        _concatenated(one.batch, moved),
+        *(np.concatenate(pair) for pair in zip(one[1:], other[1:], strict=True)),
+    )
+
+
+def _concatenated(one: DatagramBatch, other: DatagramBatch) -> DatagramBatch:
+    names = ("data", *COLUMNS)
+    joined = {name: np.concatenate([getattr(one, name), getattr(other, name)]) for name in names}
+    return DatagramBatch(**joined)
+
+
+def _compact(rows: _Rows) -> _Rows:
+    """The rows over their own payloads alone."""
+    length = rows.batch.length.astype(np.int64)
+    starts = np.cumsum(length) - length
+    shift = np.repeat(rows.batch.offset.astype(np.int64) - starts, length)
+    data = rows.batch.data[np.arange(int(length.sum())) + shift]
+    offset = starts.astype(np.uint32)
+    batch = dataclasses.replace(rows.batch, data=data, offset=offset, frame_offset=offset)
+    return _Rows(batch, *rows[1:])

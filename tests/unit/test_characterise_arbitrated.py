@@ -1,0 +1,267 @@
+"""The arbitrated stream is what a plain calculation makes of it, however captures are cut."""
+
+import gzip
+import json
+import random
+from collections import defaultdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from characterise_kit import (
+    FEED,
+    LINE_A,
+    LINE_B,
+    OPENING_NS,
+    PORT,
+    Independent,
+    refresh_packet,
+    write_session,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+from feedhandler.characterise import arbitrated, in_order, ranges, report
+from feedhandler.characterise.arbitrated import arbitrated_tables, characterise_arbitrated
+from feedhandler.characterise.digest import Digest
+from feedhandler.characterise.job import Outcome, Request, characterise
+from feedhandler.characterise.scale import BUCKETS, bucket_of
+from feedhandler.characterise.tables import tables_of
+from feedhandler.codecs.errors import UsageError
+from feedhandler.ops import characterise as ops
+from feedhandler.ops.console import ExitCode
+from feedhandler.replay.captures.capture_writer import CaptureWriter
+
+UTP = Request("euronext-utp-md")
+
+
+class Plain(NamedTuple):
+    """A packet of the arbitrated stream, as the plain calculation has it."""
+
+    epoch: int
+    number: int
+    time_ns: int
+    messages: list[tuple[int, Any, int]]
+    file_bytes: int
+
+
+def in_plain_order(packets: dict[int, list[Plain]]) -> dict[int, list[Plain]]:
+    return {each: sorted(mine, key=lambda p: (p.epoch, p.number)) for each, mine in packets.items()}
+
+
+def first_copies(independent: Independent, refresh: set[tuple[bytes, int]]) -> Any:
+    """The stream of each service: one dict of numbers, and a sort."""
+    came: dict[int, dict[int, Plain]] = defaultdict(dict)
+    for each in independent.packets:
+        if each.kind == "data" and each.line not in refresh:
+            plain = Plain(0, each.number, each.time_ns, each.messages, each.file_bytes)
+            came[each.service].setdefault(each.number, plain)
+    return in_plain_order({service: list(mine.values()) for service, mine in came.items()})
+
+
+def assert_is(digest: Digest, streams: dict[int, list[Plain]], note: str) -> None:
+    """The digest says of each service what its stream is."""
+    services = [channel.service for channel in digest.channels]
+    assert sorted(services) == sorted(service for service, mine in streams.items() if mine), note
+    for place, service in enumerate(services):
+        mine = streams[service]
+        packets, _, file_bytes, messages = digest.totals[place, :4].tolist()
+        assert packets == len(mine), (note, service)
+        assert file_bytes == sum(each.file_bytes for each in mine)
+        assert messages == sum(len(each.messages) for each in mine)
+        last: dict[Any, int] = {}
+        buckets: dict[int, Any] = defaultdict(lambda: np.zeros(BUCKETS, np.int64))
+        backwards: dict[int, int] = defaultdict(int)
+        for each in mine:
+            for code, symbol, _ in each.messages:
+                since = each.time_ns - last.get(symbol, each.time_ns)
+                if since < 0:
+                    backwards[code] += 1
+                elif symbol in last and symbol is not None:
+                    buckets[code][bucket_of(since)] += 1
+                last[symbol] = each.time_ns
+        for (where, code), cell in digest.cells.items():
+            if where == place:
+                assert (cell.interarrival.buckets == buckets[code]).all(), (note, service, code)
+                assert cell.interarrival.backwards == backwards[code], (note, service, code)
+    minutes = defaultdict(int)
+    for mine in streams.values():
+        for each in mine:
+            minutes[each.time_ns // 1_000_000] += 1
+    moments = digest.moments()
+    assert dict(zip(moments[0].tolist(), moments[1].tolist(), strict=True)) == minutes
+
+
+def told(outcome: Outcome) -> list[tuple[str, list[list[Any]]]]:
+    return [(t.name, t.rows) for t in arbitrated_tables(outcome, FEED, "UTC")[:-1]]
+
+
+def test_a_session_s_arbitrated_stream_is_the_plain_calculation_s(tmp_path: Path) -> None:
+    seed = random.randrange(2**16)
+    path = write_session(tmp_path / "day.pcap", seed, seconds=0.2, loss=0.1, skew_us=3_000)
+    independent = Independent(path, UTP.feed)
+    # Compressed packets, and with them all that comes on their line.
+    refresh = {each.line for each in independent.packets if each.inflated}
+    streams = first_copies(independent, refresh)
+    whole = characterise_arbitrated([str(path)], UTP)
+    assert_is(whole.digest, streams, f"seed {seed}")
+    (tmp_path / "day.pcap.gz").write_bytes(gzip.compress(path.read_bytes()))
+    zipped = characterise_arbitrated([str(tmp_path / "day.pcap.gz")], UTP)
+    assert told(zipped) == told(whole)
+    for size in (7_000, 50_000):
+        parts = characterise_arbitrated([str(path)], UTP, slice_size=size)
+        assert parts.files[0].slices > 3
+        assert told(parts) == told(whole), f"seed {seed}, slices of {size} bytes"
+    assert len(streams) > 1
+
+
+def test_tables_of_lines_stay_the_lines_own(tmp_path: Path) -> None:
+    path = write_session(tmp_path / "day.pcap", 3, seconds=0.1, loss=0.05)
+    found = dict(told(characterise_arbitrated([str(path)], UTP)))
+    lines = {t.name: t.rows for t in tables_of(characterise([str(path)], UTP), FEED, "UTC")}
+    for name in arbitrated.OF_LINES:
+        assert found[name] == lines[name]
+    assert found["skew"]
+    packets = {row[0]: row[1] for row in found["services"]}
+    numbers = {row[0]: row[2] for row in lines["gaps"] if row[1] == "all lines"}
+    # A reset at the beginning has a number and is no part of the stream.
+    streams = {int(name): count for name, count in packets.items() if name.isdigit()}
+    assert {service: count - 1 for service, count in numbers.items() if count > 1} == streams
+    assert packets["refresh"] == 0
+
+
+# -- any order, any copies, any cut --------------------------------------------------------------
+
+#: (line, service, number, symbol, how much later)
+Sent = st.lists(
+    st.tuples(
+        st.integers(0, 1),
+        st.integers(104, 105),
+        st.integers(1, 40),
+        st.integers(0, 3),
+        st.integers(-500_000, 2_000_000),
+    ),
+    max_size=60,
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(sent=Sent, size=st.integers(90, 3_000), files=st.integers(1, 3), held=st.integers(0, 1))
+def test_whatever_order_packets_come_in_and_wherever_captures_are_cut(
+    tmp_path_factory: pytest.TempPathFactory, sent: Any, size: int, files: int, held: int
+) -> None:
+    folder = tmp_path_factory.mktemp("any")
+    at_ns, code = OPENING_NS, FEED.layout("trade_cancel").code
+    streams: dict[int, dict[int, Plain]] = defaultdict(dict)
+    for part in range(files):
+        with CaptureWriter(folder / f"{part}.pcap") as writer:
+            for line, service, number, symbol, later in sent[part::files]:
+                at_ns += later
+                messages = [FEED.encode_message("trade_cancel", symbol_index=symbol)]
+                packet = FEED.encode_packet(sequence=number, service=service, messages=messages)
+                writer.write(at_ns, (LINE_A, LINE_B)[line], PORT, packet)
+                plain = Plain(0, number, at_ns, [(code, symbol, 0)], max(60, 42 + len(packet)) + 16)
+                streams[service].setdefault(number, plain)
+    expected = in_plain_order({service: list(mine.values()) for service, mine in streams.items()})
+    before = in_order.HELD_BYTES_MAX
+    in_order.HELD_BYTES_MAX = 300 if held else before
+    try:
+        found = characterise_arbitrated([str(folder)], UTP, slice_size=size)
+    finally:
+        in_order.HELD_BYTES_MAX = before
+    assert_is(found.digest, expected, f"{sent}")
+
+
+def test_a_reset_begins_new_numbers_on_both_lines(tmp_path: Path) -> None:
+    def sent(writer: CaptureWriter, first: int, count: int, at_ns: int) -> None:
+        for number in range(first, first + count):
+            message = FEED.encode_message("trade_cancel", symbol_index=1)
+            packet = FEED.encode_packet(sequence=number, service=104, messages=[message])
+            for late, line in enumerate((LINE_A, LINE_B)):
+                writer.write(at_ns + number * 1_000 + late * 7, line, PORT, packet)
+
+    with CaptureWriter(tmp_path / "day.pcap") as writer:
+        sent(writer, 5_000, 40, OPENING_NS)
+        reset = FEED.encode_packet(kind="reset", sequence=1, service=104, next_sequence=2)
+        for line in (LINE_A, LINE_B):
+            writer.write(OPENING_NS + 10**8, line, PORT, reset)
+        sent(writer, 2, 60, OPENING_NS + 2 * 10**8)
+    whole = characterise_arbitrated([str(tmp_path / "day.pcap")], UTP)
+    assert whole.digest.totals[0, 0] == 100
+    (cell,) = whole.digest.cells.values()
+    assert (cell.interarrival.count, cell.interarrival.backwards) == (99, 0)
+    for size in (200, 1_000, 6_000):
+        parts = characterise_arbitrated([str(tmp_path / "day.pcap")], UTP, slice_size=size)
+        assert told(parts) == told(whole)
+
+
+def test_lines_in_files_of_their_own_are_put_in_order_or_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, line, left_out in (("a", LINE_A, 7), ("b", LINE_B, 11)):
+        with CaptureWriter(tmp_path / f"{name}.pcap") as writer:
+            for number in range(1, 400):
+                if number % left_out:
+                    message = FEED.encode_message("trade_cancel", symbol_index=number % 3)
+                    packet = FEED.encode_packet(sequence=number, service=104, messages=[message])
+                    writer.write(OPENING_NS + number * 10**6, line, PORT, packet)
+    found = characterise_arbitrated([str(tmp_path)], UTP)
+    assert found.digest.totals[0, 0] == sum(bool(n % 7 or n % 11) for n in range(1, 400))
+    assert sum(cell.interarrival.backwards for cell in found.digest.cells.values()) == 0
+    monkeypatch.setattr(in_order, "PIECES_MAX", 20)
+    with pytest.raises(UsageError, match="service 104: its lines lie too far apart"):
+        characterise_arbitrated([str(tmp_path)], UTP)
+
+
+def test_packets_of_overlapping_numbers_count_where_their_first_is_new() -> None:
+    first, after = np.array([1, 3, 2, 5, 5]), np.array([4, 5, 3, 9, 9])
+    assert in_order._firsts(first, after).tolist() == [True, False, False, True, False]
+    assert in_order._firsts(first[3:], after[3:]).tolist() == [True, False]
+
+
+@given(*[st.lists(st.tuples(st.integers(0, 30), st.integers(1, 8)), max_size=8)] * 2)
+def test_ranges_are_cut_out_of_one_another_as_sets_are(one: Any, other: Any) -> None:
+    made = [
+        ranges.normal(np.array([(a, a + n) for a, n in each], np.int64).reshape(-1, 2))
+        for each in (one, other)
+    ]
+    sets = [{n for a, b in each.tolist() for n in range(a, b)} for each in made]
+    for function, expected in ((ranges.minus, sets[0] - sets[1]), (ranges.both, sets[0] & sets[1])):
+        found = function(*made)
+        assert [n for a, b in found.tolist() for n in range(a, b)] == sorted(expected)
+        assert (found[:, 0] < found[:, 1]).all()
+    numbers = np.arange(45)
+    assert set(numbers[ranges.within(numbers, made[0])].tolist()) == sets[0]
+
+
+def test_refresh_lines_are_no_part_of_it(tmp_path: Path) -> None:
+    order = FEED.encode_message("trade_cancel", symbol_index=1)
+    packets = [FEED.encode_packet(sequence=n, service=104, messages=[order]) for n in range(1, 5)]
+    with CaptureWriter(tmp_path / "day.pcap") as writer:
+        for number, packet in enumerate(packets):
+            writer.write(OPENING_NS + number, "239.1.3.1", PORT, packet)
+            writer.write(OPENING_NS + number, "239.1.3.1", PORT, refresh_packet(packet))
+            writer.write(OPENING_NS + 10**6 + number, LINE_A, PORT, packet)
+    digest = characterise_arbitrated([str(tmp_path / "day.pcap")], UTP).digest
+    assert digest.totals[:, 0].tolist() == [4]
+    assert digest.totals[0, 11] == OPENING_NS + 10**6
+
+
+def test_the_command_tells_of_the_arbitrated_stream(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(report, "draw", lambda tables: [])
+    path = write_session(tmp_path / "day.pcap", 3, seconds=0.05)
+    asked = ops.Options(
+        captures=(str(path),), feed=UTP.feed, out=tmp_path, master="none", zone="UTC"
+    )
+    assert ops.run(structs.replace(asked, arbitrated=True)) == ExitCode.OK
+    found = json.loads((tmp_path / "session.json").read_text())
+    assert found["about"]["of"] == "the arbitrated stream"
+    expected = dict(told(characterise_arbitrated([str(path)], UTP)))
+    assert {name: found["tables"][name]["rows"] for name in expected} == expected
+    for other in ({"exact": True}, {"profile": tmp_path / "x.json"}):
+        with pytest.raises(UsageError, match="are of lines"):
+            ops.run(structs.replace(asked, arbitrated=True, **other))
