@@ -338,7 +338,9 @@ def _joined(one: _Rows, other: _Rows) -> _Rows:
 
 def _concatenated(one: DatagramBatch, other: DatagramBatch) -> DatagramBatch:
     names = ("data", *COLUMNS)
-    joined = {name: np.concatenate([getattr(one, name), getattr(other, name)]) for name in names}
+    joined: dict[str, Any] = {
+        name: np.concatenate([getattr(one, name), getattr(other, name)]) for name in names
+    }
     return DatagramBatch(**joined)
 
 
