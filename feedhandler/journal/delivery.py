@@ -87,15 +87,25 @@ class SegmentReader:
 
     def content(self, block: Block, number: int) -> bytes | None:
         """The item's bytes; None where they do not verify. Raises `OSError`."""
-        if not self._first <= number < self._end or self._of != (block.number, block.incarnation):
-            self._read(block, number)
+        items = self.items(block, [number])
+        return items[0].content if items else None
+
+    def items(self, block: Block, numbers: list[int]) -> list[Item]:
+        """These items of a block, but for those that do not verify. Raises `OSError`."""
+        items = []
+        if self._of != (block.number, block.incarnation):
+            self._first = self._end = 0
+        for number in numbers:
             if not self._first <= number < self._end:
-                return None
-        ordinal = number - self._first
-        if self._damaged and ordinal in self._damaged:
-            return None
-        start, end = self._spans[ordinal]
-        return self._data[start:end]
+                self._read(block, number)
+                if not self._first <= number < self._end:
+                    continue
+            ordinal = number - self._first
+            if self._damaged and ordinal in self._damaged:
+                continue
+            start, end = self._spans[ordinal]
+            items.append(Item(number, self._data[start:end]))
+        return items
 
     def _read(self, block: Block, number: int) -> None:
         """Read the segment that item `number` is in."""

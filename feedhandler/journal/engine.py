@@ -204,9 +204,8 @@ class Engine:
         """Take items, under the lock; the first one's id. They wait for a flush. Raises
         `UsageError`."""
         store = self.store
-        store.check_sizes(contents)
         first = store.add(contents)
-        if store.full_segment and store.in_flight is not None:
+        if store.in_flight is not None and store.full_segment:
             store.prepare(self.clock())
         return first
 

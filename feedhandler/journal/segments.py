@@ -227,20 +227,22 @@ def _filled(data: memoryview, segment: Segment, place: Place) -> Segment:
     ordinal: cython.Py_ssize_t
     begin: cython.Py_ssize_t
     size: cython.Py_ssize_t
-    entries = data[at : at + segment.item_count * ENTRY_BYTES].cast("I")
+    found: cython.ulonglong
+    good: cython.bint
+    entries: cython.const[cython.uint][::1] = data[at:table].cast("I")
+    spans: list = segment.spans
     for ordinal in range(segment.item_count):
         begin = start + entries[4 * ordinal]
         size = entries[4 * ordinal + 1]
-        crc = entries[4 * ordinal + 2]
-        if (
-            begin + size > limit
-            or crc32c(data[begin : begin + size], item_seed(seed, number, size)) != crc
-            or entries[4 * ordinal + 3] != number & _MASK
-        ):
-            segment.damaged.append(ordinal)
-            segment.spans.append((0, 0))
+        good = begin + size <= limit and entries[4 * ordinal + 3] == (number & 0xFFFFFFFF)
+        if good:
+            found = crc32c(data[begin : begin + size], item_seed(seed, number, size))
+            good = found == entries[4 * ordinal + 2]
+        if good:
+            spans.append((begin, begin + size))
         else:
-            segment.spans.append((begin, begin + size))
+            segment.damaged.append(ordinal)
+            spans.append((0, 0))
         number += 1
     return segment
 

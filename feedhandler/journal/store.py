@@ -243,12 +243,16 @@ class Store:
             )
 
     def add(self, contents: list[bytes]) -> int:
-        """Take items (whose sizes were checked) into the journal; the first one's id."""
+        """Take items into the journal; the first one's id. Raises `UsageError` where one of them is
+        too large, and takes none."""
+        size = sum(map(len, contents))
+        if size > self._item_bytes_max:
+            self.check_sizes(contents)
         first = self.next_id
         self.next_id += len(contents)
         waiting = self._waiting
         waiting.contents += contents
-        waiting.content_bytes += sum(map(len, contents)) + ENTRY_BYTES * len(contents)
+        waiting.content_bytes += size + ENTRY_BYTES * len(contents)
         return first
 
     def record(self, first: int, count: int, status: int) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from journal_kit import DAY_NS, FOLDER, QUEUE_ID, SMALL
 
-from feedhandler.journal import BlockingQueue, CancelAnswer, QueueStopped, Status
+from feedhandler.journal import BlockingQueue, CancelAnswer, Item, QueueStopped, Status
 from feedhandler.journal.block import Block
 from feedhandler.journal.files import RealFiles, carry_out
 from feedhandler.journal.opening import Opened, open_store
@@ -128,14 +128,14 @@ def test_what_ends_between_taking_and_reading_is_not_handed_out(three) -> None:
     opened, disk, _ = three
     first = opened.store.live[0]
     reader = opened.delivery._reader
-    content = reader.content
+    read = reader.items
 
-    def ended(block: Block, number: int) -> bytes | None:
-        reader.content = content
+    def ended(block: Block, numbers: list[int]) -> list[Item]:
+        reader.items = read
         used_anew(opened, disk, first)
-        return reader.content(block, number)
+        return reader.items(block, numbers)
 
-    reader.content = ended
+    reader.items = ended
     second = opened.store.live[1].first_id
     assert [item.id for item in opened.delivery.take(3)] == [second, second + 1, second + 2]
     assert opened.delivery.damaged == 0
