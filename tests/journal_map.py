@@ -23,7 +23,7 @@ ENDED_HEAD = struct.calcsize("<4sHH16sQQQII")
 @dataclass(frozen=True)
 class Place:
     """What stands from `start` on. `told`: a flipped bit is told of. `items`: those whose bytes are
-    lost by it; `ends`: those whose end may be. `fatal`: the queue is refused."""
+    lost by it; `ends`: those of which something else may be. `fatal`: the queue is refused."""
 
     start: int
     kind: str
@@ -94,7 +94,9 @@ class Map:
         for number in range(first, first + items):
             offset, size = struct.unpack_from("<II", data, record)
             item = frozenset([number])
-            places.append(Place(record, "table entry", told=True, items=item))
+            if not size:  # where nothing stands may be said wrongly, as long as it is inside
+                places.append(Place(record, "place of nothing", told=True, ends=item))
+            places.append(Place(record + (0 if size else 4), "table entry", told=True, items=item))
             if size:
                 contents.append(Place(at + offset, "content", told=True, items=item))
             last = at + offset + size

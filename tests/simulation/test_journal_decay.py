@@ -84,7 +84,7 @@ class Decaying:
         pending = {n for n in place.items if self.known[n][0] is Status.PENDING}
         assert pending <= lost <= pending | place.ends, f"{about}: {sorted(lost)}"
         for number in lost:
-            if number in pending:
+            if number in pending or place.kind == "place of nothing":
                 assert found[number] == (Status.DAMAGED, None), about
             elif place.kind == "ended":
                 assert found[number] == (None, None), about
@@ -111,7 +111,7 @@ def test_a_flipped_bit_costs_what_it_belongs_to_and_is_told_of() -> None:
         for _ in range(min(FLIPS, FLIPS_A_QUEUE)):
             hit[queue.flip(*drawn(queue, draw))] += 1
     print(dict(hit))
-    assert hit.keys() == KINDS
+    assert hit.keys() - {"place of nothing"} == KINDS
 
 
 @pytest.mark.skipif(not SWEEP, reason="takes minutes: SWEEP=1 (make simulate-journal)")
