@@ -78,8 +78,9 @@ def trade(port: int, book: Book, draw: random.Random, over: threading.Event) -> 
     client.close()
 
 
-def consume(port: int, book: Book, over: threading.Event) -> None:
-    """Take messages and wait until each acceptance is recorded, until told and nothing is left."""
+def consume(port: int, book: Book, draw: random.Random, over: threading.Event) -> None:
+    """Take messages, accept them in portions and wait until that is recorded, until told and
+    nothing is left."""
     client = QueueClient(port)
     client.new_session()
     link = client.sessions[-1].receiver("taker")
@@ -88,17 +89,21 @@ def consume(port: int, book: Book, over: threading.Event) -> None:
     client.received[link.name] = []
     link.open()
     link.flow(50)
+    held: list[tuple[int, proton.Delivery]] = []
     while True:
-        done = over.is_set() and client.ask(operation="stat")[1]["depth"] == 0
-        client.pump(lambda: bool(client.of(link)) or done or not over.is_set(), "messages")  # noqa: B023
+        done = over.is_set() and not held and client.ask(operation="stat")[1]["depth"] == 0
+        ready = lambda: client.of(link) or held or over.is_set()  # noqa: B023, E731
+        client.pump(lambda: bool(ready()), "messages")  # noqa: B023
         if done and not client.of(link):
             break
-        batch, client.messages = client.of(link), []
-        numbers = [book.come(message) for message, _ in batch]
+        held += [(book.come(message), delivery) for message, delivery in client.of(link)]
+        client.messages.clear()
+        batch, held = held, held[draw.randrange(len(held) + 1) :]
+        batch = batch[: len(batch) - len(held)]
         for _, delivery in batch:
             delivery.update(ACCEPTED)
         client.pump(lambda: all(each.settled for _, each in batch), "the records")  # noqa: B023
-        book.recorded.update(numbers)
+        book.recorded.update(number for number, _ in batch)
         for _, delivery in batch:
             delivery.settle()
         link.flow(len(batch))
@@ -123,9 +128,10 @@ async def live(config: object, folder: Path, book: Book, seed: int, kill: bool) 
     over, failures = threading.Event(), []
     port = config.amqp.address[1]
     wanted = len(book.accepted) + draw.randrange(1, LIFE_MESSAGES_MAX if kill else 200)
+    draws = [random.Random(draw.random()) for _ in range(2)]
     threads = [
-        threading.Thread(target=guarded, args=(trade, failures, port, book, draw, over)),
-        threading.Thread(target=guarded, args=(consume, failures, port, book, over)),
+        threading.Thread(target=guarded, args=(trade, failures, port, book, draws[0], over)),
+        threading.Thread(target=guarded, args=(consume, failures, port, book, draws[1], over)),
     ]
     for thread in threads:
         thread.start()

@@ -81,6 +81,26 @@ def test_what_a_consumer_had_goes_to_the_next_in_order_with_its_count(tmp_path: 
     asyncio.run(scenario())
 
 
+def test_who_waits_with_credit_gets_what_another_gives_back_at_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(orders(tmp_path)) as rig:
+            dying, living = await rig.client(), await rig.client()
+            first = await in_thread(dying.taker, credit=3)
+            putting = await in_thread(living.sender)
+            await in_thread(living.put_numbers, putting, 1, 2, 3)
+            await in_thread(dying.wait_for, first, 3)
+            second = await in_thread(living.taker, credit=100)
+            dying.of(first)[1][1].update(RELEASED)
+            dying.of(first)[1][1].settle()
+            await in_thread(dying.sync)
+            assert await in_thread(living.wait_for, second, 1) == [2]
+            first.close()
+            await in_thread(dying.sync)
+            assert await in_thread(living.wait_for, second, 3) == [2, 1, 3]
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize(
     ("state", "failed", "count"), [(RELEASED, False, 0), (MODIFIED, True, 1), (MODIFIED, False, 0)]
 )

@@ -203,3 +203,8 @@ def test_a_message_is_shown_by_its_id_and_body(sent: Message, told: tuple[str, b
 
 def test_properties_without_fields_show_no_id() -> None:
     assert shown(b"\x00\x53\x73\x45" + 2 * b"\x00\x53\x75\xa0\x01x") == ("", b"xx")
+
+
+def test_a_truth_value_may_be_a_byte() -> None:
+    found = read_request(b"\x00\x53\x74\xc1\x09\x02\xa1\x04wait\x56\x01")
+    assert found.arguments == {"wait": True}

@@ -448,6 +448,7 @@ class DurableQueue:
         self._more = True
         if done is None:
             return
+        self._serve_soon()
         for number, status in done[0]:
             if status is not Status.PENDING:
                 self.dispatch.forget([number])
