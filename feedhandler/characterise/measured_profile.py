@@ -160,12 +160,17 @@ def _rate_mbps(tables: Tables, duration_ns: int) -> float:
 
 
 def _minutes(tables: Tables) -> list[Minute]:
-    """A point for each minute, between its neighbours' middles; 0 where nothing came."""
+    """Each minute's packets from its first second to its last one, so that an opening begins where
+    it did; 0 where nothing came."""
     whole = summed_minutes(list(tables.digest.minutes().values()))
     counts = dict(zip(whole[0].tolist(), whole[1].tolist(), strict=True))
     return [
-        Minute(f"{_moment(tables, minute * 60 * SECOND_NS):%H:%M}", float(counts.get(minute, 0)))
+        Minute(
+            f"{_moment(tables, minute * 60 * SECOND_NS):%H:%M}:{second}",
+            float(counts.get(minute, 0)),
+        )
         for minute in range(min(counts), max(counts) + 1)
+        for second in ("00", "59")
     ]
 
 

@@ -73,7 +73,8 @@ class Session:
         self.instruments = listing(random.Random(seed), settings.instruments)
         self.tape = Tape(
             feed, len(self.instruments), Dice(seed * 2 + 1_000_003),
-            byte_ps=settings.byte_ps, losses=losses, skew_ns=skew_ns,
+            byte_ps=settings.byte_ps, second_bytes=settings.second_bytes, losses=losses,
+            skew_ns=skew_ns,
         )  # fmt: skip
         self._time = MessageTime(day)
         self.market = _market(feed, self.instruments, Dice(seed * 2), self.tape, self._time)

@@ -24,7 +24,7 @@ cdef class Tape:
     cdef Dice dice
     cdef unsigned int loss_a, loss_b
     cdef int skew_ns_min, skew_ns_spread
-    cdef long long byte_ps
+    cdef long long byte_ps, second_bytes, second, carried
 
     cpdef bint full(self)
     cpdef int begin(self, data, dict columns) except -1
@@ -36,5 +36,6 @@ cdef class Tape:
         self, int channel, unsigned char[::1] source, Py_ssize_t at, int size, int count
     ) except -1
     cpdef int control(self, int channel, bytes packet, unsigned int number) except -1
+    cdef long long _leaves(self, int size) except *
     cdef int _record(self, int channel, long long time_ns, int size, int count) except -1
     cdef int _gaps_of(self, int channel, long long time_ns) except -1

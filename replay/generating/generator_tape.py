@@ -9,7 +9,8 @@ puts messages looks at `full` from time to time and has the block taken away.
 Channels are numbers: 0 to 6 are the services 101 to 107, 7 to 13 their refresh channels. Times are
 nanoseconds after midnight, exchange time; `now_ns` is moved along by the caller. A packet leaves at
 `now_ns`, or when the leased line is free again: every byte of a frame takes its time, on both
-lines. Line B's copy comes later by a random skew; either copy may be lost, and is then marked.
+lines, and no second has more than the line carries. Line B's copy comes later by a random skew;
+either copy may be lost, and is then marked.
 
 The tape also keeps account: packets, payload bytes and messages by channel, and how soon a symbol
 comes back on its service's line A (packets that A lost do not count, for no receiver sees them).
@@ -78,14 +79,16 @@ COLUMNS = {
 @cython.cclass
 class Tape:
     """See the module. `symbols`: how many instruments there are. `byte_ps`: picoseconds that a
-    frame's byte takes on the leased line, both lines' copies together. `losses` of A and B count
-    in 2**32; B's skew is `skew_ns[0]` and up to `skew_ns[1]` more."""
+    frame's byte takes on the leased line, both lines' copies together; `second_bytes`: bytes of
+    frames that it carries in one second of the clock, 0 for no bound. `losses` of A and B count in
+    2**32; B's skew is `skew_ns[0]` and up to `skew_ns[1]` more."""
 
     def __init__(
-        self, feed: Any, symbols: int, dice: Dice, *, byte_ps: int = 0,
+        self, feed: Any, symbols: int, dice: Dice, *, byte_ps: int = 0, second_bytes: int = 0,
         losses: tuple[int, int] = (0, 0), skew_ns: tuple[int, int] = (0, 0),
     ) -> None:  # fmt: skip
         self.symbols, self.dice, self.byte_ps = symbols, dice, byte_ps
+        self.second_bytes, self.second, self.carried = second_bytes, -1, 0
         self.loss_a, self.loss_b = losses
         self.skew_ns_min, self.skew_ns_spread = skew_ns
         self.now_ns = self.free_ns = self.latest_b_ns = 0
@@ -183,7 +186,7 @@ class Tape:
     @cython.locals(time_ns=cython.longlong, place=cython.Py_ssize_t)
     def send(self, channel, source, at, size, count):
         """Send `source[at:at + size]`, the body of a packet with `count` messages."""
-        time_ns = self.now_ns if self.now_ns > self.free_ns else self.free_ns
+        time_ns = self._leaves(_HEADER + size)
         place = self.used
         copy(self.data, place, self.headers, channel * _HEADER, _HEADER)
         put2(self.data, place + self.length_at, _HEADER + size)
@@ -198,12 +201,28 @@ class Tape:
     def control(self, channel, packet, number):
         """Send a packet that is whole but for its send time and `number`, what it says of the
         sequence; it takes no sequence number."""
-        time_ns = self.now_ns if self.now_ns > self.free_ns else self.free_ns
+        time_ns = self._leaves(len(packet))
         for i in range(len(packet)):
             self.data[self.used + i] = packet[i]
         put4(self.data, self.used + self.sequence_at, number)
         put4(self.data, self.used + self.time_at, time_ns // 1_000_000 % 86_400_000)
         return self._record(channel, time_ns, len(packet), 0)
+
+    @cython.locals(time_ns=cython.longlong, second=cython.longlong, bytes_=cython.longlong)
+    def _leaves(self, size):
+        """When a packet of `size` bytes leaves: now, or when the line is free, or with the next
+        second where this one has carried what it may."""
+        time_ns = self.now_ns if self.now_ns > self.free_ns else self.free_ns
+        if self.second_bytes:
+            bytes_ = 2 * (size + _FRAME_HEADERS)
+            second = time_ns // 1_000_000_000
+            if second == self.second and self.carried + bytes_ > self.second_bytes:
+                second += 1
+                time_ns = second * 1_000_000_000
+            if second != self.second:
+                self.second, self.carried = second, 0
+            self.carried += bytes_
+        return time_ns
 
     @cython.locals(
         row=cython.Py_ssize_t, frame=cython.longlong, skew=cython.longlong, lost=cython.int

@@ -32,6 +32,7 @@ class Tape:
         dice: Dice,
         *,
         byte_ps: int = ...,
+        second_bytes: int = ...,
         losses: tuple[int, int] = ...,
         skew_ns: tuple[int, int] = ...,
     ) -> None: ...

@@ -66,6 +66,7 @@ class Plan:
 @dataclass(frozen=True, slots=True)
 class FlowSettings:
     """What a `Flow` is told, in its units; times are nanoseconds after midnight, exchange time.
+    `second_bytes` bounds the frames of a second, both lines together; 0 does not.
     `shares_ppm` are of packets, by channel and then all refreshes; `means` of a packet's messages
     in 1024ths: bytes for 101, 102 and 105, messages for the others."""
 
@@ -76,6 +77,7 @@ class FlowSettings:
     stationary: bool
     prelude_byte_ps: int
     byte_ps: int
+    second_bytes: int
     shares_ppm: list[int]
     means: list[int]
     refresh_body: float
@@ -124,6 +126,7 @@ def settings_of(
         stationary=profile.stationary,
         prelude_byte_ps=int(8_000_000 * LINES / prelude_mbps),
         byte_ps=int(8_000_000 * LINES / line) if line else 0,
+        second_bytes=int(profile.line_mbps * scale * 125_000),
         shares_ppm=[round(service.packets * 1_000_000 / total) for service in services],
         means=[_mean(name, service) for name, service in zip(names, services, strict=True)],
         refresh_body=services[-1].payload_bytes - HEADER,
