@@ -46,6 +46,8 @@ LONG = [
     "broker_stall",
     "replay_compressed",
     "characterise",
+    "characterise_repeats",
+    "characterise_session",
     "capture",
 ]
 SOAK = ["soak"]

@@ -1,97 +1,135 @@
-"""Characterisation against its ceiling and its peers, in one process and in one run.
+"""The packets table of a large capture against its ceiling and its peer (`make bench-long`).
 
-- The packets table against the compiled reader alone, which only walks through the same file.
-- The same against a reader that parses each packet with dpkt, on a part of the file.
-- Interarrival of messages against the compiled reader, and how time grows from a tenth to all.
+- The ceiling: the compiled reader alone, which only goes through the same slices, in as many
+  processes as Spark has workers.
+- The peer: a PySpark job that feeds rows which dpkt has parsed, on a part of the capture.
 
-The figures are processor seconds of one core: what Spark's workers do side by side.
+Jobs run in one warm session, in turn; the clock runs from the path to the tables.
 """
 
 import socket
-import struct
-import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import dpkt
 
-from feedhandler.characterise.job import Request, characterise
-from feedhandler.replay.captures.capture import Capture
-from feedhandler.replay.generating.profile import load_profile
-from feedhandler.replay.generating.traffic import Traffic
-from feedhandler.replay.generating.traffic_capture import write_capture
+from bench.characterise_kit import (
+    CORES,
+    Memory,
+    Readers,
+    best,
+    day,
+    folder,
+    job,
+    warm_session,
+)
+from feedhandler.characterise.files import look_at
+from feedhandler.characterise.planning import exact_slices
 
-SECONDS, QUICK_SECONDS = 200, 20
-#: What dpkt is given: as much as it does in a few seconds.
-DPKT_PACKETS = 100_000
+#: Of the paper's session: 6 GB, and a look.
+SCALE, QUICK_SCALE, WARM_SCALE = 0.216, 0.01, 0.001
+BYTES = 6_000_000_000
+TURNS = 3
+#: What dpkt is given, in bytes a worker: some 100,000 packets, a few seconds.
+DPKT_BYTES = 35_000_000
 BAR_READER, BAR_DPKT = 0.5, 10.0
-FEED = "euronext-utp-md"
+ROW = "service int, line string, time_ns bigint, payload_bytes int, file_bytes int"
 
 
-def cost(work: Callable[[], object]) -> float:
-    """Processor seconds of the best of three."""
-    found = []
-    for _ in range(3):
-        begin = time.process_time()
-        work()
-        found.append(time.process_time() - begin)
-    return min(found)
-
-
-def through(path: Path) -> int:
-    """The compiled reader alone."""
-    return sum(len(batch) for batch in Capture(path).batches())
-
-
-def with_dpkt(path: Path, packets: int) -> Counter[int]:
-    """Packets by service, as a row at a time would have it."""
-    services: Counter[int] = Counter()
-    with path.open("rb") as file:
-        for number, (_, frame) in enumerate(dpkt.pcap.Reader(file)):
-            if number == packets:
-                break
+def dpkt_rows(path: str) -> Iterator[tuple[int, str, int, int, int]]:
+    """A row a packet, as dpkt and the standard library have it."""
+    with open(path, "rb") as file:
+        for time_s, frame in dpkt.pcap.Reader(file):
             ip = dpkt.ethernet.Ethernet(frame).data
-            service = struct.unpack_from(">H", ip.data.data, 12)[0]
-            services[service] += 1
-            socket.inet_ntoa(ip.dst)
-    return services
+            payload = ip.data.data
+            line = f"{socket.inet_ntoa(ip.dst)}:{ip.data.dport}"
+            service = int.from_bytes(payload[12:14], "big")
+            yield service, line, int(time_s * 10**9), len(payload), len(frame) + 16
 
 
-def job(path: Path, messages: bool) -> None:
-    """The job in this process."""
-    characterise([str(path)], Request(FEED, messages=messages))
+def parts(path: Path) -> tuple[list[str], int]:
+    """Captures of their own out of the large one's beginning, one a worker; and their bytes."""
+    made = []
+    slices = exact_slices([look_at(str(path))], DPKT_BYTES)[:CORES]
+    with path.open("rb") as file:
+        for part in slices:
+            file.seek(part.start)
+            target = path.with_name(f"part-{part.number}.pcap")
+            target.write_bytes(part.file.header + file.read(part.end - part.start))
+            made.append(str(target))
+    return made, sum(Path(each).stat().st_size for each in made)
+
+
+def with_dpkt(spark: Any, paths: list[str]) -> tuple[dict[int, int], float]:
+    """Packets by service, and the seconds that took."""
+    began = time.perf_counter()
+    rows = spark.sparkContext.parallelize(paths, len(paths)).flatMap(dpkt_rows)
+    frame = spark.createDataFrame(rows, ROW, verifySchema=False)
+    totals = (
+        frame.groupBy("service", "line")
+        .agg({"*": "count", "payload_bytes": "sum", "file_bytes": "sum"})
+        .collect()
+    )
+    found: dict[int, int] = {}
+    for row in totals:
+        found[row.service] = found.get(row.service, 0) + row["count(1)"]
+    return found, time.perf_counter() - began
 
 
 def run(quick: bool = False) -> dict[str, Any]:
     """Rates and their ratios."""
-    seconds = QUICK_SECONDS if quick else SECONDS
-    with tempfile.TemporaryDirectory() as folder:
-        path, tenth = Path(folder) / "day.pcap", Path(folder) / "tenth.pcap"
-        for target, duration in ((path, seconds), (tenth, seconds / 10)):
-            write_capture(Traffic(load_profile("market"), 7, duration_s=duration), target)
-        count, small = through(path), through(tenth)
-        reader = count / cost(lambda: through(path))
-        packets = count / cost(lambda: job(path, messages=False))
-        messages = count / cost(lambda: job(path, messages=True))
-        messages_of_tenth = small / cost(lambda: job(tenth, messages=True))
-        part = min(count, DPKT_PACKETS)
-        slow = part / cost(lambda: with_dpkt(path, part))
-    rates = {
-        "compiled reader": reader,
-        "packets table": packets,
-        "all tables": messages,
-        "all tables, a tenth": messages_of_tenth,
-        "dpkt": slow,
-    }
+    with folder(0 if quick else BYTES) as place, Readers() as readers:
+        small, path = place / "small.pcap", place / "day.pcap"
+        day(small, WARM_SCALE)
+        ledger = day(path, QUICK_SCALE if quick else SCALE)
+        with warm_session(small) as spark:
+            cut, _ = parts(path)
+            reader_s = best(TURNS, lambda: readers.seconds(path))
+            with Memory() as memory:
+                packets_s = best(TURNS, lambda: job(spark, path, messages=False).seconds)
+            reader_s = min(reader_s, best(TURNS, lambda: readers.seconds(path)))
+            done = job(spark, path)
+            dpkt_s = best(TURNS, lambda: with_dpkt(spark, cut)[1])
+            by_service, _ = with_dpkt(spark, cut)
+            dpkt_packets = sum(by_service.values())
+    return told(ledger, done.tables, memory, {
+        "compiled reader": ledger["packets"] / reader_s,
+        "packets table": ledger["packets"] / packets_s,
+        "all tables": ledger["packets"] / done.seconds,
+        "dpkt's rows": dpkt_packets / dpkt_s,
+    })  # fmt: skip
+
+
+def told(
+    ledger: dict[str, Any], tables: dict[str, Any], memory: Memory, rates: dict[str, float]
+) -> dict[str, Any]:
+    """Print and judge."""
+    reader = rates["compiled reader"]
     for name, rate in rates.items():
-        print(f"  {name:20} {rate:12,.0f} packets/s, {rate / reader:.0%} of the reader")
-    ratios = {"of_reader": packets / reader, "times_dpkt": packets / slow}
-    print(f"  packets table: {ratios['times_dpkt']:.0f} times dpkt (bar {BAR_DPKT:.0f})")
+        print(f"  {name:16} {rate:12,.0f} packets/s on {CORES} cores, {rate / reader:.0%}")
+    ratios = {
+        "of_reader": rates["packets table"] / reader,
+        "times_dpkt": rates["packets table"] / rates["dpkt's rows"],
+    }
+    print(
+        f"  packets table: {ratios['of_reader']:.0%} of the reader (bar {BAR_READER:.0%}),"
+        f" {ratios['times_dpkt']:.0f} times dpkt's rows (bar {BAR_DPKT:.0f})"
+    )
+    print(f"  memory meanwhile: {memory}")
     ok = ratios["of_reader"] >= BAR_READER and ratios["times_dpkt"] >= BAR_DPKT
-    return {"packets": count, "rates": rates, "ratios": ratios, "ok": ok}
+    total = {row[0]: row[1] for row in tables["services"].rows}["total"]
+    return {
+        "packets": ledger["packets"],
+        "rates": rates,
+        "ratios": ratios,
+        "memory_bytes": memory.most,
+        "ok": ok,
+        "problems": []
+        if total == ledger["packets"]
+        else [f"{total:,} packets were counted, {ledger['packets']:,} generated"],
+    }
 
 
 if __name__ == "__main__":

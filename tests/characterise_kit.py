@@ -5,7 +5,6 @@ in plain Python, and keeps lists: no code of the job, and none of its ideas of s
 and bounds. It knows the two framings that the tests have (IEX-TP and UTP-MD) by their documents.
 """
 
-import collections
 import gzip
 import random
 import struct
@@ -14,7 +13,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import dpkt
 
@@ -41,45 +40,21 @@ class Seen(NamedTuple):
     payload_bytes: int
     file_bytes: int
     count: int
-    messages: list[tuple[int, int | bytes | None, int]]
+    messages: list[tuple[int, int | None, int]]
     #: Of a compressed packet, what is in it.
-    inflated: list[tuple[int, int | bytes | None, int]]
+    inflated: list[tuple[int, int | None, int]]
+    compressed: bool = False
 
 
 class Independent:
-    """`packets`: everything of the feed in a capture, in order."""
+    """`packets`: everything of the feed in a capture, in order; `foreign`: how many other datagrams
+    there were."""
 
     def __init__(self, path: Path, feed: str) -> None:
-        parse = {"iex-deep": _iex, "euronext-utp-md": _utp}[feed]
-        self.packets = [seen for each in _datagrams(path) if (seen := parse(*each)) is not None]
-
-    def of_line(self, line: tuple[bytes, int]) -> list[Seen]:
-        return [each for each in self.packets if each.line == line]
-
-    def bins(self, width_ms: int) -> dict[int, list[int]]:
-        """Packets, file bytes and payload bytes by bin since 1970."""
-        found: dict[int, list[int]] = collections.defaultdict(lambda: [0, 0, 0])
-        for each in self.packets:
-            here = found[each.time_ns // (width_ms * 10**6)]
-            here[0] += 1
-            here[1] += each.file_bytes
-            here[2] += each.payload_bytes
-        return found
-
-    def interarrivals(self, packets: list[Seen]) -> dict[tuple[int, int], list[int]]:
-        """By (service, later message's type), nanoseconds since the same symbol's message before,
-        as a window over the capture's order gives them."""
-        last: dict[Any, int] = {}
-        found: dict[tuple[int, int], list[int]] = collections.defaultdict(list)
-        for each in packets:
-            for kind, symbol, _ in each.messages:
-                if symbol is None:
-                    continue
-                key = (each.service, symbol)
-                if key in last:
-                    found[each.service, kind].append(each.time_ns - last[key])
-                last[key] = each.time_ns
-        return found
+        parse = {"iex-deep": _iex, "euronext-utp-md": utp_packet}[feed]
+        seen = [parse(*each) for each in _datagrams(path)]
+        self.packets = [each for each in seen if each is not None]
+        self.foreign = len(seen) - len(self.packets)
 
 
 def _datagrams(path: Path) -> Iterator[tuple[int, tuple[bytes, int], bytes, int]]:
@@ -110,7 +85,9 @@ def _iex(time_ns: int, line: tuple[bytes, int], data: bytes, on_file: int) -> Se
     for _ in range(count):
         (size,) = struct.unpack_from("<H", data, at)
         kind = data[at + 2]
-        symbol = None if kind in _IEX_WITHOUT else data[at + 12 : at + 20]
+        symbol = None
+        if kind not in _IEX_WITHOUT:
+            symbol = int.from_bytes(data[at + 12 : at + 20], "big")
         messages.append((kind, symbol, size + 2))
         at += size + 2
     kind_of_packet = "data" if count else "heartbeat"
@@ -128,7 +105,8 @@ _UTP_SYMBOLS = {
 }
 
 
-def _utp(time_ns: int, line: tuple[bytes, int], data: bytes, on_file: int) -> Seen | None:
+def utp_packet(time_ns: int, line: tuple[bytes, int], data: bytes, on_file: int) -> Seen | None:
+    """What a datagram is, by the framing's document; None where it is no packet."""
     if len(data) < 16:
         return None
     length, kind, number, _, service, flag, count = struct.unpack_from(">HHIIHBB", data)
@@ -144,8 +122,12 @@ def _utp(time_ns: int, line: tuple[bytes, int], data: bytes, on_file: int) -> Se
         messages.append((code, symbol, size + 2))
         at += size + 2
     name = {501: "data", 1: "reset", 2: "heartbeat"}[kind]
-    read, inflated = ([], messages) if flag == 17 else (messages, [])
-    return Seen(time_ns, line, service, number, name, len(data), on_file, count, read, inflated)
+    compressed = flag == 17
+    read, inflated = ([], messages) if compressed else (messages, [])
+    size = len(data)
+    return Seen(
+        time_ns, line, service, number, name, size, on_file, count, read, inflated, compressed
+    )
 
 
 def refresh_packet(packet: bytes) -> bytes:

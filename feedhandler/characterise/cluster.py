@@ -1,8 +1,9 @@
 """Spark's part of the job: a session, slices tallied by its workers, and the window function.
 
 `spark_session` makes the session that the command uses, or takes the one there is. `SparkRunner`
-is a runner for `job.characterise`; the same code from `local[*]` to a cluster, whose workers need
-this package and the captures under the same paths. `exact_interarrival` is the plain way to the
+is a runner for `job.characterise`; the same code from `local[*]` to a cluster. There `ship` gives
+the workers this package as it stands here, compiled modules and all; what it imports, and the
+captures under the same paths, are theirs to have. `exact_interarrival` is the plain way to the
 interarrival, a window over every message: slow, and there to be compared with.
 Needs pyspark and Java; a missing one is told in one line.
 """
@@ -11,8 +12,12 @@ import contextlib
 import os
 import shutil
 import sys
+import tarfile
+import tempfile
 import threading
+import weakref
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from feedhandler.characterise.digest import Histogram
@@ -26,6 +31,8 @@ LOOK_S = 0.2
 RESULT_BYTES_MAX = "4g"
 #: Spark's 200 cost more than they bring for what is left after tallying.
 SHUFFLE_PARTITIONS = "8"
+#: What of the package workers need: modules, compiled ones, descriptions of feeds, profiles.
+SHIPPED = (".py", ".so", ".toml", ".json")
 _HINT = "pip install 'feedhandler[spark]', and Java 17 or later"
 
 
@@ -54,10 +61,34 @@ def spark_session(master: str = "local[*]", memory: str = "2g") -> Any:
         .config("spark.log.level", "ERROR")
     )
     try:
-        return builder.getOrCreate()
+        session = builder.getOrCreate()
     except Exception as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise UsageError(f"no Spark session on {master}: {reason[:200]}", _HINT) from None
+    ship(session)
+    return session
+
+
+def ship(spark: Any) -> None:
+    """Send this package to the workers of a cluster, who then run what runs here; nothing is done
+    where workers are processes of this machine. Of another processor, they run it interpreted."""
+    context = spark.sparkContext
+    if context.master.startswith("local[") or context.master == "local":
+        return
+    folder = tempfile.mkdtemp(prefix="feedhandler-")
+    # Spark fetches it from here for as long as the session lasts.
+    weakref.finalize(spark, shutil.rmtree, folder, ignore_errors=True)
+    package = Path(__file__).resolve().parents[1]
+    archive = Path(folder) / "feedhandler.tar.gz"
+    with tarfile.open(archive, "w:gz", compresslevel=1, dereference=True) as packed:
+        # A checkout's subpackages may be links.
+        for place, _, names in os.walk(package, followlinks=True):
+            for name in names:
+                if name.endswith(SHIPPED):
+                    path = Path(place, name)
+                    packed.add(path, str(path.relative_to(package)))
+    # Workers look for modules among the files they were sent; the fragment is the folder's name.
+    context.addArchive(f"{archive}#{package.name}")
 
 
 class SparkRunner:

@@ -107,7 +107,7 @@ def tally_slice(part: Slice, request: Request) -> Tallied:
     table = _table(request.feed)
     selector = Selector(request.selection, table)
     tally = Tally(table, request.messages)
-    reader = SliceReader(part)
+    reader = SliceReader(part, lasting=False)
     for batch in reader.batches():
         chosen = batch if request.selection.is_everything else selector(batch)
         tally.take(

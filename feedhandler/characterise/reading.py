@@ -5,6 +5,7 @@ began and ended. The walks are the compiled readers' of `replay`; memory is boun
 Files that cannot be cut are read whole by `Capture`, from a local copy where they are remote.
 """
 
+import functools
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -48,10 +49,12 @@ def _read_into(file: Any, room: memoryview) -> int:
 
 
 class SliceReader:
-    """Reads one slice; see the module's text. `report` is complete once `batches` has ended."""
+    """Reads one slice; see the module's text. `report` is complete once `batches` has ended.
+    `lasting=False`: a batch is good until the next one only, which saves memory traffic."""
 
-    def __init__(self, part: Slice) -> None:
+    def __init__(self, part: Slice, *, lasting: bool = True) -> None:
         self.part = part
+        self._lasting = lasting
         self.report = SliceReport(part.start, part.start)
 
     def batches(self) -> Iterator[DatagramBatch]:
@@ -93,7 +96,7 @@ class SliceReader:
     def _plain(self) -> Iterator[DatagramBatch]:
         part = self.part
         scanner = pcap_scanner(part.file.header, part.file.path)
-        going = _Walk(scanner, part.file.big_endian, part.start)
+        going = _Walk(scanner, part.file.big_endian, part.start, self._lasting)
         with open_capture_at(part.file, part.start) as file:
             if part.exact:
                 began = part.start
@@ -135,11 +138,28 @@ class SliceReader:
         return going.position
 
 
+class _Room:
+    """What a batch lies in, made where it is needed."""
+
+    @functools.cached_property
+    def chunk(self) -> np.ndarray[Any, Any]:
+        """Bytes of the capture."""
+        return np.empty(CHUNK_BYTES, np.uint8)
+
+    @functools.cached_property
+    def columns(self) -> DatagramColumns:
+        """Its datagrams."""
+        return DatagramColumns(BATCH_DATAGRAMS_MAX)
+
+
 class _Walk:
     """A walk over a plain capture from `position`, which moves on from record to record."""
 
-    def __init__(self, scanner: PcapScanner, big_endian: bool, position: int) -> None:
+    def __init__(
+        self, scanner: PcapScanner, big_endian: bool, position: int, lasting: bool
+    ) -> None:
         self.position = position
+        self._room = None if lasting else _Room()
         self.datagrams = 0
         self.damage = ""
         self.cut = ""
@@ -150,7 +170,7 @@ class _Walk:
         """All records that begin before `end`; `file` stands at `position`."""
         rest = np.empty(0, np.uint8)
         while self.position < end:
-            chunk = np.empty(CHUNK_BYTES, np.uint8)
+            chunk = (self._room or _Room()).chunk
             chunk[: len(rest)] = rest
             filled = len(rest) + _read_into(file, chunk.data[len(rest) :])
             taken = yield from self._scan(chunk, self._limit(chunk, filled, end))
@@ -176,7 +196,8 @@ class _Walk:
         """The records in `chunk[:limit]`; answers with where the first not taken stands."""
         position = 0
         while True:
-            columns = DatagramColumns(BATCH_DATAGRAMS_MAX)
+            columns = (self._room or _Room()).columns
+            columns.count = 0
             position = self._scanner.scan(chunk.data, position, limit, columns)
             self.datagrams += columns.count
             if columns.count:

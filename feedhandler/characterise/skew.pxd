@@ -2,9 +2,9 @@
 
 cdef class Skew:
     cdef public Py_ssize_t services, pairs, left, left_behind
-    cdef unsigned long long[:, ::1] _numbers
-    cdef long long[:, ::1] _times
-    cdef int[:, ::1] _channels
+    cdef unsigned long long[::1] _numbers
+    cdef long long[::1] _times
+    cdef int[::1] _channels
     cdef int[:, ::1] _pair_of
     cdef unsigned int[:, ::1] _buckets
     cdef int[:, ::1] _sides

@@ -52,13 +52,14 @@ class Skew:
         self._allot_pairs(_FIRST_ROOM)
 
     def _allot_rings(self, services: cython.Py_ssize_t) -> None:
-        numbers = np.zeros((services, RING), np.uint64)
-        times = np.zeros((services, RING), np.int64)
-        channels = np.full((services, RING), -1, np.int32)
-        if self.services:
-            numbers[: self.services] = np.asarray(self._numbers)[: self.services]
-            times[: self.services] = np.asarray(self._times)[: self.services]
-            channels[: self.services] = np.asarray(self._channels)[: self.services]
+        used, room = self.services * RING, services * RING
+        numbers = np.zeros(room, np.uint64)
+        times = np.zeros(room, np.int64)
+        channels = np.full(room, -1, np.int32)
+        if used:
+            numbers[:used] = np.asarray(self._numbers)[:used]
+            times[:used] = np.asarray(self._times)[:used]
+            channels[:used] = np.asarray(self._channels)[:used]
         self._numbers = memoryview(numbers)
         self._times = memoryview(times)
         self._channels = memoryview(channels)
@@ -77,7 +78,7 @@ class Skew:
 
     def add_service(self) -> int:
         """Room for one service more; answers with its place."""
-        if self.services == len(self._numbers):
+        if self.services * RING == len(self._numbers):
             self._allot_rings(2 * self.services)
         self.services += 1
         return self.services - 1
@@ -94,19 +95,20 @@ class Skew:
     ) -> cython.int:
         """One packet. `service` is a place that `add_service` gave."""
         slot: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, number & (_RING - 1))
-        waiting: cython.int = self._channels[service, slot]
-        if waiting >= 0 and self._numbers[service, slot] == number:
-            if waiting == channel:
-                return 0
-            since: cython.longlong = time_ns - self._times[service, slot]
-            if since <= _APART:
-                self._channels[service, slot] = -1
-                return self._count(waiting, channel, since)
+        slot += service * _RING
+        waiting: cython.int = self._channels[slot]
         if waiting >= 0:
+            if self._numbers[slot] == number:
+                if waiting == channel:
+                    return 0
+                since: cython.longlong = time_ns - self._times[slot]
+                if since <= _APART:
+                    self._channels[slot] = -1
+                    return self._count(waiting, channel, since)
             self._leave(service, slot)
-        self._channels[service, slot] = channel
-        self._numbers[service, slot] = number
-        self._times[service, slot] = time_ns
+        self._channels[slot] = channel
+        self._numbers[slot] = number
+        self._times[slot] = time_ns
         return 0
 
     @cython.cfunc
@@ -138,9 +140,9 @@ class Skew:
             self.left_behind += 1
             return 0
         self._left_services[self.left] = service
-        self._left_channels[self.left] = self._channels[service, slot]
-        self._left_numbers[self.left] = self._numbers[service, slot]
-        self._left_ns[self.left] = self._times[service, slot]
+        self._left_channels[self.left] = self._channels[slot]
+        self._left_numbers[self.left] = self._numbers[slot]
+        self._left_ns[self.left] = self._times[slot]
         self.left += 1
         return 0
 
@@ -162,19 +164,19 @@ class Skew:
     def leftovers(self) -> dict:
         """What found no second copy: `service` i32 (place), `channel` i32, `number` u64, `time_ns`
         i64; in the order of the numbers within a service as far as they still waited at the end."""
-        service, slot = np.nonzero(np.asarray(self._channels)[: self.services] >= 0)
+        (slot,) = np.nonzero(np.asarray(self._channels)[: self.services * RING] >= 0)
         left = self.left
         return {
             "service": np.concatenate(
-                [np.asarray(self._left_services)[:left], service.astype(np.int32)]
+                [np.asarray(self._left_services)[:left], (slot // RING).astype(np.int32)]
             ),
             "channel": np.concatenate(
-                [np.asarray(self._left_channels)[:left], np.asarray(self._channels)[service, slot]]
+                [np.asarray(self._left_channels)[:left], np.asarray(self._channels)[slot]]
             ),
             "number": np.concatenate(
-                [np.asarray(self._left_numbers)[:left], np.asarray(self._numbers)[service, slot]]
+                [np.asarray(self._left_numbers)[:left], np.asarray(self._numbers)[slot]]
             ),
             "time_ns": np.concatenate(
-                [np.asarray(self._left_ns)[:left], np.asarray(self._times)[service, slot]]
+                [np.asarray(self._left_ns)[:left], np.asarray(self._times)[slot]]
             ),
         }

@@ -469,13 +469,14 @@ class Tables:
     def skew(self) -> Table:
         """How long after its first copy the second copy of a packet came."""
         letters = {line.place: line for line in self.lines}
-        rows = []
-        for (first, later), each in sorted(self.digest.pairs.items()):
+        rows: list[list[Any]] = []
+        for (first, later), each in self.digest.pairs.items():
             if first in letters and later in letters:
                 pair = [letters[first].letter, letters[later].letter]
                 times = quantiles_ns(each, (*QUANTILES, 1.0))
                 service = letters[first].service
                 rows.append([service, *pair, each.count, *times, each.backwards])
+        rows.sort(key=lambda row: row[:3])
         columns = ["service", "first", "later", "packets"]
         columns += [*(f"p{100 * share:g}_ns" for share in QUANTILES), "longest_ns", "backwards"]
         note = "Quantiles are the lower edges of buckets 0.8 % wide."

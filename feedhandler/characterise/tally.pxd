@@ -19,11 +19,14 @@ cdef class Tally:
     cdef unsigned long long[::1] _lines
     cdef unsigned int[::1] _services
     cdef int[::1] _service_places
+    cdef long long[::1] _payload, _on_file, _counted
     cdef long long[:, ::1] _totals
-    cdef long long[:, ::1] _open
-    cdef unsigned long long[:, ::1] _run
-    cdef unsigned long long[:, ::1] _sessions
+    cdef long long[::1] _kinds, _broken, _first_ns, _last_ns
+    cdef unsigned long long[::1] _run_first, _run_after
+    cdef unsigned long long[::1] _first_session, _session, _reset_to, _reached
     cdef long long[::1] _epochs
+    cdef long long _moment_from, _moment_until, _minute_from, _minute_until, _latest_ns
+    cdef long long _moment_packets, _moment_payload, _moment_file
     cdef int[::1] _type_places
     cdef int[::1] _type_codes
     cdef int[:, ::1] _cell_of
@@ -38,17 +41,18 @@ cdef class Tally:
         const long long[::1] time_ns, const unsigned int[::1] destination,
         const unsigned short[::1] port
     ) except? -1
-    cdef int _channel(self, unsigned long long group, unsigned long long port) except? -2 nogil
+    cdef int _channel(
+        self, unsigned long long group, unsigned long long port, long long time_ns
+    ) except? -2 nogil
+    cdef int _new_channel(
+        self, Py_ssize_t place, unsigned long long line, long long time_ns
+    ) except? -1 nogil
     cdef int _packet(
-        self, int channel, long long length, long long frame_length, long long time_ns
+        self, int channel, long long length, long long on_file, long long time_ns
     ) except? -1 nogil
-    cdef int _note_moment(
-        self, long long time_ns, long long length, long long on_file
-    ) except? -1 nogil
-    cdef int _note_minute(
-        self, int channel, long long time_ns, long long length, long long on_file
-    ) except? -1 nogil
-    cdef int _close_minute(self, int channel) except? -1 nogil
+    cdef int _turn_moment(self, long long time_ns) except? -1 nogil
+    cdef int _close_moment(self) except? -1 nogil
+    cdef int _close_minute(self) except? -1 nogil
     cdef int _number(self, int channel, int kind, long long time_ns) except? -1 nogil
     cdef int _close_run(self, int channel) except? -1 nogil
     cdef int _messages(

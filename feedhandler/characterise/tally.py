@@ -76,22 +76,21 @@ TOTALS = (
     "first_ns",
     "last_ns",
 )
-_PACKETS, _PAYLOAD, _FILE, _MESSAGES, _READ, _MESSAGE_BYTES = (
-    cython.declare(cython.int, 0),
-    cython.declare(cython.int, 1),
-    cython.declare(cython.int, 2),
-    cython.declare(cython.int, 3),
-    cython.declare(cython.int, 4),
-    cython.declare(cython.int, 5),
-)
-_DATA_PACKETS = cython.declare(cython.int, 6)
-_BROKEN = cython.declare(cython.int, 10)
-_FIRST_NS = cython.declare(cython.int, 11)
-_LAST_NS = cython.declare(cython.int, 12)
+#: Kinds of packets, which stand in the totals from `data` on.
+KINDS = 4
 
+_KINDS = cython.declare(cython.Py_ssize_t, KINDS)
 _CHANNELS_MAX = cython.declare(cython.int, CHANNELS_MAX)
 _TYPES_MAX = cython.declare(cython.int, TYPES_MAX)
-_PLACES = cython.declare(cython.Py_ssize_t, 4 * CHANNELS_MAX)
+#: A table of places has 2 to this: four for each channel.
+PLACE_BITS = 10
+assert 1 << PLACE_BITS == 4 * CHANNELS_MAX
+_PLACE_SHIFT = cython.declare(cython.int, 64 - PLACE_BITS)
+_PLACE_MASK = cython.declare(cython.Py_ssize_t, (1 << PLACE_BITS) - 1)
+#: Spreads neighbouring groups and ports over the table (the golden ratio's fraction).
+_FACTOR = cython.declare(cython.ulonglong, 0x9E37_79B9_7F4A_7C15)
+#: Before any time, and behind all.
+_NEVER = cython.declare(cython.longlong, 1 << 62)
 _RECORD_HEADER = cython.declare(cython.longlong, RECORD_HEADER_BYTES)
 _STRAY_MAX = cython.declare(cython.ulonglong, STRAY_MAX)
 _MILLISECOND = cython.declare(cython.longlong, MILLISECOND_NS)
@@ -125,21 +124,37 @@ class Tally:
         self._minutes = memoryview(np.zeros((6, _FIRST_ROOM), np.int64))
         self._runs = memoryview(np.zeros((4, _FIRST_ROOM), np.uint64))
         self.moments = self.minutes = self.runs = 0
+        # The millisecond that is running, the first and the last of its time, what it brought.
+        self._moment_from = self._moment_until = _NEVER
+        self._moment_packets = self._moment_payload = self._moment_file = 0
+        self._minute_from = self._minute_until = _NEVER
+        self._latest_ns = -_NEVER
 
     def _allot_channels(self) -> None:
         room = CHANNELS_MAX
-        self._places = memoryview(np.full(4 * room, -1, np.int32))
+        self._places = memoryview(np.full(1 << PLACE_BITS, -1, np.int32))
         self._lines = memoryview(np.zeros(room, np.uint64))
         self._services = memoryview(np.zeros(room, np.uint32))
         self._service_places = memoryview(np.zeros(room, np.int32))
-        self._totals = memoryview(np.zeros((room, len(TOTALS)), np.int64))
-        # minute, packets, payload, file bytes, messages: of the minute that is running
-        self._open = memoryview(np.zeros((room, 5), np.int64))
-        # the running run: first number, number after its last
-        self._run = memoryview(np.zeros((room, 2), np.uint64))
+        # Of the minute that is running, and by kind of packet: what `_close_minute` adds to the
+        # totals. A column an array: a place is found with one comparison of bounds.
+        self._payload = memoryview(np.zeros(room, np.int64))
+        self._on_file = memoryview(np.zeros(room, np.int64))
+        self._counted = memoryview(np.zeros(room, np.int64))
+        self._kinds = memoryview(np.zeros(KINDS * room, np.int64))
+        self._totals = memoryview(np.zeros((4 + KINDS, room), np.int64))
+        self._broken = memoryview(np.zeros(room, np.int64))
+        self._first_ns = memoryview(np.zeros(room, np.int64))
+        self._last_ns = memoryview(np.zeros(room, np.int64))
+        # the running run: its first number, the number after its last
+        self._run_first = memoryview(np.zeros(room, np.uint64))
+        self._run_after = memoryview(np.zeros(room, np.uint64))
         # session of the first packet and of the latest; the number that a reset at the very
         # beginning leads to, plus 1 (0: there was none); the number after the latest packet
-        self._sessions = memoryview(np.zeros((room, 4), np.uint64))
+        self._first_session = memoryview(np.zeros(room, np.uint64))
+        self._session = memoryview(np.zeros(room, np.uint64))
+        self._reset_to = memoryview(np.zeros(room, np.uint64))
+        self._reached = memoryview(np.zeros(room, np.uint64))
         self._epochs = memoryview(np.zeros(room, np.int64))
 
     def take(self, data, offset, length, frame_length, time_ns, destination, port):
@@ -177,17 +192,18 @@ class Tally:
                 if verdict != FINE:
                     self.foreign[verdict] += 1
                     continue
-                channel = self._channel(destination[row], port[row])
+                channel = self._channel(destination[row], port[row], time_ns[row])
                 if channel < 0:
                     self.channel_overflow += 1
                     continue
-                self._packet(channel, length[row], frame_length[row], time_ns[row])
+                self._packet(channel, length[row], _RECORD_HEADER + frame_length[row], time_ns[row])
                 if self._with_messages and self._header.count:
                     self._messages(channel, data, offset[row], time_ns[row])
         return 0
 
     def _reserve(self, packets: cython.Py_ssize_t) -> None:
-        """Room for what so many packets may add."""
+        """Room for what so many packets may add, and each channel's running minute and run."""
+        packets += CHANNELS_MAX
         self._moments = _grown(self._moments, self.moments, packets)
         self._minutes = _grown(self._minutes, self.minutes, packets)
         self._runs = _grown(self._runs, self.runs, packets)
@@ -195,29 +211,42 @@ class Tally:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-2, check=True)
-    def _channel(self, group: cython.ulonglong, port: cython.ulonglong) -> cython.int:
+    def _channel(
+        self, group: cython.ulonglong, port: cython.ulonglong, time_ns: cython.longlong
+    ) -> cython.int:
         """The channel of the packet whose header was read, or -1 where there is no room for it."""
         refresh: cython.ulonglong = (
             self._header.count > 0 and self._table.compressed[self._header.flags & 0xFF] != 0
         )
         line: cython.ulonglong = (group << 17) | (port << 1) | refresh
         service: cython.uint = self._header.service
-        place: cython.Py_ssize_t = cython.cast(
-            cython.Py_ssize_t, (line * 31 + cython.cast(cython.ulonglong, service) * 17) % _PLACES
-        )
+        mixed: cython.ulonglong = line ^ (cython.cast(cython.ulonglong, service) << 48)
+        mixed = mixed * _FACTOR
+        if not cython.compiled:
+            mixed &= 0xFFFF_FFFF_FFFF_FFFF  # C wraps by itself
+        place: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, mixed >> _PLACE_SHIFT)
         channel: cython.int = self._places[place]
         while channel >= 0:
             if self._lines[channel] == line and self._services[channel] == service:
                 return channel
-            place = (place + 1) % _PLACES
+            place = (place + 1) & _PLACE_MASK
             channel = self._places[place]
         if self.channels == _CHANNELS_MAX:
             return -1
-        channel = cython.cast(cython.int, self.channels)
+        return self._new_channel(place, line, time_ns)
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _new_channel(
+        self, place: cython.Py_ssize_t, line: cython.ulonglong, time_ns: cython.longlong
+    ) -> cython.int:
+        channel: cython.int = cython.cast(cython.int, self.channels)
         self._places[place] = channel
         self._lines[channel] = line
-        self._services[channel] = service
-        self._sessions[channel, 0] = self._sessions[channel, 1] = self._header.session
+        self._services[channel] = self._header.service
+        self._first_ns[channel] = self._last_ns[channel] = time_ns
+        self._first_session[channel] = self._session[channel] = self._header.session
         with cython.gil:
             self._service_places[channel] = self._service_place(channel)
         self.channels += 1
@@ -237,25 +266,26 @@ class Tally:
         self,
         channel: cython.int,
         length: cython.longlong,
-        frame_length: cython.longlong,
+        on_file: cython.longlong,
         time_ns: cython.longlong,
     ) -> cython.int:
         """Count a packet whose header is in `_header`."""
         kind: cython.int = self._header.kind
-        on_file: cython.longlong = frame_length + _RECORD_HEADER
-        if self._totals[channel, _PACKETS] == 0:
-            self._totals[channel, _FIRST_NS] = self._totals[channel, _LAST_NS] = time_ns
-        elif time_ns > self._totals[channel, _LAST_NS]:
-            self._totals[channel, _LAST_NS] = time_ns
-        elif time_ns < self._totals[channel, _FIRST_NS]:
-            self._totals[channel, _FIRST_NS] = time_ns
-        self._totals[channel, _PACKETS] += 1
-        self._totals[channel, _PAYLOAD] += length
-        self._totals[channel, _FILE] += on_file
-        self._totals[channel, _MESSAGES] += self._header.count
-        self._totals[channel, _DATA_PACKETS + kind] += 1
-        self._note_moment(time_ns, length, on_file)
-        self._note_minute(channel, time_ns, length, on_file)
+        if time_ns < self._moment_from or time_ns >= self._moment_until:
+            self._turn_moment(time_ns)
+        self._moment_packets += 1
+        self._moment_payload += length
+        self._moment_file += on_file
+        self._payload[channel] += length
+        self._on_file[channel] += on_file
+        self._counted[channel] += self._header.count
+        self._kinds[_KINDS * channel + kind] += 1
+        if time_ns >= self._latest_ns:
+            self._latest_ns = self._last_ns[channel] = time_ns
+        elif time_ns > self._last_ns[channel]:
+            self._last_ns[channel] = time_ns
+        elif time_ns < self._first_ns[channel]:
+            self._first_ns[channel] = time_ns
         if not self._lines[channel] & 1:
             self._number(channel, kind, time_ns)
         return 0
@@ -263,53 +293,61 @@ class Tally:
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=True)
-    def _note_moment(
-        self, time_ns: cython.longlong, length: cython.longlong, on_file: cython.longlong
-    ) -> cython.int:
+    def _turn_moment(self, time_ns: cython.longlong) -> cython.int:
+        """Another millisecond is running."""
+        self._close_moment()
         # Captures begin after 1970, so that cutting off is rounding down.
-        moment: cython.longlong = time_ns // _MILLISECOND
-        at: cython.Py_ssize_t = self.moments - 1
-        if at < 0 or self._moments[0, at] != moment:
-            at += 1
+        self._moment_from = time_ns - time_ns % _MILLISECOND
+        self._moment_until = self._moment_from + _MILLISECOND
+        if time_ns < self._minute_from or time_ns >= self._minute_until:
+            self._close_minute()
+            self._minute_from = time_ns - time_ns % _MINUTE
+            self._minute_until = self._minute_from + _MINUTE
+        return 0
+
+    @cython.cfunc
+    @cython.nogil
+    @cython.exceptval(-1, check=True)
+    def _close_moment(self) -> cython.int:
+        at: cython.Py_ssize_t = self.moments
+        if self._moment_packets:
+            self._moments[0, at] = self._moment_from // _MILLISECOND
+            self._moments[1, at] = self._moment_packets
+            self._moments[2, at] = self._moment_payload
+            self._moments[3, at] = self._moment_file
             self.moments = at + 1
-            self._moments[0, at] = moment
-            self._moments[1, at] = self._moments[2, at] = self._moments[3, at] = 0
-        self._moments[1, at] += 1
-        self._moments[2, at] += length
-        self._moments[3, at] += on_file
+        self._moment_packets = self._moment_payload = self._moment_file = 0
         return 0
 
     @cython.cfunc
     @cython.nogil
     @cython.exceptval(-1, check=True)
-    def _note_minute(
-        self,
-        channel: cython.int,
-        time_ns: cython.longlong,
-        length: cython.longlong,
-        on_file: cython.longlong,
-    ) -> cython.int:
-        minute: cython.longlong = time_ns // _MINUTE
-        if self._open[channel, 1] and self._open[channel, 0] != minute:
-            self._close_minute(channel)
-        self._open[channel, 0] = minute
-        self._open[channel, 1] += 1
-        self._open[channel, 2] += length
-        self._open[channel, 3] += on_file
-        self._open[channel, 4] += self._header.count
-        return 0
-
-    @cython.cfunc
-    @cython.nogil
-    @cython.exceptval(-1, check=True)
-    def _close_minute(self, channel: cython.int) -> cython.int:
-        at: cython.Py_ssize_t = self.minutes
-        part: cython.int
-        self._minutes[0, at] = channel
-        for part in range(5):
-            self._minutes[1 + part, at] = self._open[channel, part]
-            self._open[channel, part] = 0
-        self.minutes = at + 1
+    def _close_minute(self) -> cython.int:
+        """The minute that was running, of each channel that had packets in it."""
+        channel: cython.Py_ssize_t
+        kind: cython.Py_ssize_t
+        part: cython.Py_ssize_t
+        at: cython.Py_ssize_t
+        packets: cython.longlong
+        for channel in range(self.channels):
+            packets = 0
+            for kind in range(_KINDS):
+                packets += self._kinds[_KINDS * channel + kind]
+                self._totals[4 + kind, channel] += self._kinds[_KINDS * channel + kind]
+                self._kinds[_KINDS * channel + kind] = 0
+            if packets == 0:
+                continue
+            at = self.minutes
+            self._minutes[0, at] = channel
+            self._minutes[1, at] = self._minute_from // _MINUTE
+            self._minutes[2, at] = packets
+            self._minutes[3, at] = self._payload[channel]
+            self._minutes[4, at] = self._on_file[channel]
+            self._minutes[5, at] = self._counted[channel]
+            for part in range(4):
+                self._totals[part, channel] += self._minutes[2 + part, at]
+            self._payload[channel] = self._on_file[channel] = self._counted[channel] = 0
+            self.minutes = at + 1
         return 0
 
     @cython.cfunc
@@ -321,14 +359,14 @@ class Tally:
         """The numbers of a packet, into the channel's runs."""
         first: cython.ulonglong = self._header.sequence
         after: cython.ulonglong = self._header.next_sequence
-        if self._header.session != self._sessions[channel, 1]:
-            self._sessions[channel, 1] = self._header.session
+        if self._header.session != self._session[channel]:
+            self._session[channel] = self._header.session
             self._close_run(channel)
             self._epochs[channel] += 1
         if kind == RESET:
-            if self._sessions[channel, 3] == 0:
-                self._sessions[channel, 2] = after + 1
-            elif after + _STRAY_MAX <= self._sessions[channel, 3]:
+            if self._reached[channel] == 0:
+                self._reset_to[channel] = after + 1
+            elif after + _STRAY_MAX <= self._reached[channel]:
                 self._close_run(channel)
                 self._epochs[channel] += 1
             after = first + 1  # the reset's own number; the next one may be far
@@ -336,10 +374,10 @@ class Tally:
             return 0
         else:
             self.skew.note(self._service_places[channel], channel, first, time_ns)
-        if self._run[channel, 1] != first:
+        if self._run_after[channel] != first:
             self._close_run(channel)
-            self._run[channel, 0] = first
-        self._run[channel, 1] = self._sessions[channel, 3] = after
+            self._run_first[channel] = first
+        self._run_after[channel] = self._reached[channel] = after
         return 0
 
     @cython.cfunc
@@ -347,13 +385,13 @@ class Tally:
     @cython.exceptval(-1, check=True)
     def _close_run(self, channel: cython.int) -> cython.int:
         at: cython.Py_ssize_t = self.runs
-        if self._run[channel, 1] > self._run[channel, 0]:
+        if self._run_after[channel] > self._run_first[channel]:
             self._runs[0, at] = channel
             self._runs[1, at] = self._epochs[channel]
-            self._runs[2, at] = self._run[channel, 0]
-            self._runs[3, at] = self._run[channel, 1]
+            self._runs[2, at] = self._run_first[channel]
+            self._runs[3, at] = self._run_after[channel]
             self.runs = at + 1
-        self._run[channel, 0] = self._run[channel, 1] = 0
+        self._run_first[channel] = self._run_after[channel] = 0
         return 0
 
     @cython.cfunc
@@ -370,7 +408,7 @@ class Tally:
         if self._lines[channel] & 1:
             return 0  # compressed
         if scan_messages(self._table, data, start, self._header, self._index) != FINE:
-            self._totals[channel, _BROKEN] += 1
+            self._broken[channel] += 1
             return 0
         entry: cython.Py_ssize_t
         cell: cython.int
@@ -380,8 +418,6 @@ class Tally:
             cell = self._cell(channel, self._index.types[entry])
             self._cells[2, cell] += 1
             self._cells[3, cell] += size
-            self._totals[channel, _READ] += 1
-            self._totals[channel, _MESSAGE_BYTES] += size
             if self._index.symbols[entry] != self._table.no_symbol:
                 self.interarrival.note(cell, channel, self._index.symbols[entry], time_ns)
             elif cell >= self.interarrival.cells:
@@ -423,15 +459,17 @@ class Tally:
 
     def columns(self) -> dict:
         """Everything that `digest` needs, arrays by name; running minutes and runs are closed."""
-        self._reserve(self.channels)
+        self._reserve(0)
+        self._close_moment()
+        self._close_minute()
         for channel in range(self.channels):
-            self._close_channel(channel)
+            self._close_run(channel)
         used = self.channels
         whole = {
             "lines": np.asarray(self._lines)[:used],
             "services": np.asarray(self._services)[:used],
-            "totals": np.asarray(self._totals)[:used],
-            "sessions": np.asarray(self._sessions)[:used],
+            "totals": self._whole_totals(),
+            "sessions": self._whole_sessions(),
             "epochs": np.asarray(self._epochs)[:used],
             "cells": np.asarray(self._cells)[:, : self.cells],
             "moments": np.asarray(self._moments)[:, : self.moments],
@@ -450,10 +488,31 @@ class Tally:
             whole.update({f"{prefix}_{name}": column for name, column in columns.items()})
         return {name: np.ascontiguousarray(column) for name, column in whole.items()}
 
-    def _close_channel(self, channel: cython.int) -> None:
-        if self._open[channel, 1]:
-            self._close_minute(channel)
-        self._close_run(channel)
+    def _whole_totals(self) -> np.ndarray:
+        """A row a channel, with the columns `TOTALS`."""
+        used = self.channels
+        cells = np.asarray(self._cells)[:, : self.cells]
+        totals = np.asarray(self._totals)[:, :used]
+        read = np.zeros((2, used), np.int64)
+        for part in range(2):
+            np.add.at(read[part], cells[0], cells[2 + part])
+        ends = [
+            np.asarray(self._broken)[:used],
+            np.asarray(self._first_ns)[:used],
+            np.asarray(self._last_ns)[:used],
+        ]
+        return np.array([*totals[:4], *read, *totals[4:], *ends]).T
+
+    def _whole_sessions(self) -> np.ndarray:
+        """A row a channel: session of its first packet, of its latest, what a reset at the very
+        beginning leads to plus 1, the number after its latest packet."""
+        columns = [
+            np.asarray(self._first_session),
+            np.asarray(self._session),
+            np.asarray(self._reset_to),
+            np.asarray(self._reached),
+        ]
+        return np.array(columns).T[: self.channels]
 
 
 def _grown(columns: object, used: cython.Py_ssize_t, more: cython.Py_ssize_t) -> object:

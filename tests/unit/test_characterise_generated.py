@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from characterise_by_hand import hold, tables_by_hand
+from characterise_kit import Seen, utp_packet
 
 from feedhandler.characterise.digest import Digest
 from feedhandler.characterise.job import Outcome, Request, characterise
@@ -13,6 +15,7 @@ from feedhandler.characterise.tables import Table, Tables
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import characterise as ops
+from feedhandler.replay.generating.generator_tape import CHANNELS
 from feedhandler.replay.generating.profile import load_profile
 from feedhandler.replay.generating.traffic import Traffic
 from feedhandler.replay.generating.traffic_capture import ledger_path, write_capture
@@ -20,11 +23,15 @@ from feedhandler.replay.generating.traffic_capture import ledger_path, write_cap
 FEED = load_feed("euronext-utp-md")
 
 
+def session() -> Traffic:
+    """What is generated here; each call the same."""
+    return Traffic(load_profile("market"), 7, rate_mbps=20.0, duration_s=4, loss=(0.01, 0.01))
+
+
 @pytest.fixture(scope="module")
 def generated(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tables, dict[str, Any], Path]:
     path = tmp_path_factory.mktemp("day") / "market.pcap"
-    traffic = Traffic(load_profile("market"), 7, rate_mbps=20.0, duration_s=4, loss=(0.01, 0.01))
-    write_capture(traffic, path)
+    write_capture(session(), path)
     outcome = characterise([str(path)], Request("euronext-utp-md"), slice_size=700_000)
     return Tables(outcome, FEED, "Europe/Lisbon"), ledger_of(path), path
 
@@ -35,6 +42,40 @@ def ledger_of(path: Path) -> dict[str, Any]:
 
 def rows_of(table: Table) -> list[dict[str, Any]]:
     return [dict(zip(table.columns, row, strict=True)) for row in table.rows]
+
+
+def generators_own(traffic: Traffic) -> list[Seen]:
+    """The packets that the generator says arrive, in time: from the columns that it writes about
+    each packet (its times on both lines, which of them lost it), not from the capture."""
+    names = ("offset", "length", "channel", "lost", "time_a_ns", "time_b_ns")
+    found = []
+    for block in traffic.blocks():
+        columns = [block.columns[name].tolist() for name in names]
+        for at, length, channel, lost, *times_ns in zip(*columns, strict=True):
+            payload = block.data[at : at + length].tobytes()
+            for number, time_ns in enumerate(times_ns):
+                if lost >> number & 1:
+                    continue
+                group, port = traffic.destinations[channel + number * CHANNELS]
+                line = (bytes(int(part) for part in group.split(".")), port)
+                on_file = max(length + 42, 60) + 16
+                seen = utp_packet(time_ns + traffic.midnight_ns, line, payload, on_file)
+                assert seen is not None
+                found.append(seen)
+    return sorted(found, key=lambda each: each.time_ns)
+
+
+def test_every_table_is_what_the_generator_s_own_account_of_its_packets_gives(
+    generated: tuple[Tables, dict[str, Any], Path],
+) -> None:
+    tables, _, _ = generated
+    by_hand = tables_by_hand(generators_own(session()), FEED, "Europe/Lisbon")
+    ours = {each.name: each.rows for each in tables.all()}
+    assert ours.pop("left_out") == []
+    assert ours.pop("files")[0][3] == ours["services"][-1][1]
+    assert ours.keys() == by_hand.keys()
+    for name, rows in ours.items():
+        hold(name, rows, by_hand[name])
 
 
 def test_the_ledger_says_the_same_of_services_minutes_and_peaks(

@@ -1,0 +1,26 @@
+# A number out of one load of eight bytes; who calls it has seen that they are there.
+
+cdef extern from *:
+    """
+    #include <string.h>
+
+    /* The unsigned integer of the first `size` (0 to 8) of eight bytes, in either order. */
+    static CYTHON_INLINE unsigned long long feedhandler_first_bytes(
+        const unsigned char *from, int size, int big_endian)
+    {
+        unsigned long long value;
+        memcpy(&value, from, 8);
+    #if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+        if (big_endian) value = __builtin_bswap64(value);
+    #else
+        if (!big_endian) value = __builtin_bswap64(value);
+    #endif
+        /* What was read first stands at the top now, or at the bottom; two shifts, because one by
+           64, for no bytes at all, would be none. */
+        if (big_endian) return value >> 1 >> (63 - 8 * size);
+        return size == 8 ? value : value & ((1ULL << 8 * size) - 1);
+    }
+    """
+    unsigned long long first_bytes "feedhandler_first_bytes"(
+        const unsigned char *start, int size, bint big_endian
+    ) noexcept nogil
