@@ -4,9 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from spill_kit import QUEUE_BYTES, SMALL, SpillRig, tag_of
+from amqp_kit import packet
+from spill_kit import QUEUE_BYTES, SMALL, WALL_NS, SpillRig, tag_of
 
 from feedhandler.amqp.publishing.spill import State
+from feedhandler.amqp.queueing.window import Outcome
+from feedhandler.ingest.ring import RecordKind
+from feedhandler.journal.layout import Status
+from feedhandler.journal.simulated import Fault
 
 
 @pytest.fixture
@@ -37,7 +42,7 @@ def test_what_is_confirmed_before_its_turn_is_never_written(rig) -> None:
 
 
 def test_what_a_broker_does_not_take_goes_to_disk_and_comes_back_in_order(rig) -> None:
-    last = 3000
+    last = 2000
     for sequence in range(1, last + 1):
         rig.stream(sequence, sequence)
         if sequence % 20 == 0:
@@ -98,24 +103,139 @@ def test_a_clean_end_puts_everything_unconfirmed_into_the_journal(tmp_path: Path
 def test_a_full_journal_refuses_the_newest_and_tells_where(tmp_path: Path) -> None:
     rig = SpillRig(tmp_path, settings=replace(SMALL, blocks_max=4))
     rig.begin()
-    for sequence in range(1, 3001):
+    for sequence in range(1, 1501):
         rig.stream(sequence, sequence)
         if sequence % 20 == 0:
             rig.wait()
     assert rig.spill.stalled
-    assert rig.destination.dropped > 500
+    assert rig.destination.dropped > 200
     assert rig.destination.overflows == 1
     link = rig.connect()
     rig.settle()
-    rig.stream(3001, 3010)
+    rig.stream(1501, 1510)
     rig.settle()
     came = link.sequences
-    missing = sorted(set(range(1, 3011)) - set(came))
+    missing = sorted(set(range(1, 1511)) - set(came))
     assert came == sorted(came)
-    assert missing == [*range(missing[0], 3001)]
+    assert missing == [*range(missing[0], 1501)]
     (note,) = [each for each in link.notes if each["reason"] == "overflow"]
     assert note["lost"] == [[missing[0], missing[-1]]]
     numbers = [tag_of(message)[3] for message in link.sent]
     told = next(at for at, message in enumerate(link.sent) if b"overflow" in message.body)
     assert max(numbers[:told]) < missing[0], "told where it is missing"
-    assert numbers[told + 1] == 3001
+    assert numbers[told + 1] == 1501
+
+
+def overflowing_rig(tmp_path: Path, **options: object) -> SpillRig:
+    """A broker that is away, and enough packets that some are on the disk only."""
+    rig = SpillRig(tmp_path, **options)
+    rig.begin()
+    for sequence in range(1, 1001):
+        rig.stream(sequence, sequence)
+        if sequence % 20 == 0:
+            rig.wait()
+    assert rig.spill.on_disk > 20
+    return rig
+
+
+def test_a_disk_that_fails_is_told_of_in_the_stream_and_the_feed_goes_on(tmp_path: Path) -> None:
+    rig = overflowing_rig(tmp_path)
+    rig.files.fault = Fault(rig.files.calls + 1, "EIO", for_good=True)
+    rig.stream(1001, 1010)
+    rig.wait()
+    rig.work()
+    assert rig.spill.failed
+    on_disk = rig.spill.on_disk
+    assert rig.destination.dropped == on_disk
+    link = rig.connect()
+    rig.stream(1011, 1020)
+    rig.settle()
+    missing = sorted(set(range(1, 1021)) - set(link.sequences))
+    assert len(missing) == on_disk
+    (note,) = [each for each in link.notes if each["reason"] == "overflow"]
+    (lost,) = note["lost"]
+    assert lost[0] <= missing[0] <= missing[-1] <= lost[1]
+    assert link.sequences == sorted(link.sequences)
+    again = SpillRig(tmp_path, rig.kill())
+    late = again.connect()
+    again.settle()
+    assert set(missing) <= set(late.sequences), "they stayed on the disk"
+
+
+def test_without_a_disk_the_oldest_give_way_in_memory(tmp_path: Path) -> None:
+    rig = overflowing_rig(tmp_path)
+    rig.files.fault = Fault(rig.files.calls + 1, "EIO", for_good=True)
+    rig.stream(1001, 2000)
+    rig.wait()
+    rig.stream(2001, 2500)
+    rig.begin(2501)
+    rig.stream(2501, 2510)
+    link = rig.connect()
+    rig.settle()
+    assert link.sequences[-1] == 2510
+    assert link.sequences == sorted(link.sequences)
+    assert rig.destination.queued_bytes_high <= QUEUE_BYTES
+
+
+def test_what_the_broker_gives_up_is_told_behind_what_waits_and_leaves_the_journal(rig) -> None:
+    link = rig.connect()
+    rig.stream(1, 5)
+    rig.wait()
+    (number,) = [n for n, p in rig.destination.window.held.items() if p.sequence == 3]
+    parcel = rig.destination.window.come_back(number, Outcome.UNDELIVERABLE, rig.now_ns)
+    link.unconfirmed.remove(number)
+    rig.destination.abandon(parcel)
+    rig.settle()
+    assert rig.destination.abandoned == 1
+    assert rig.disk.engine.statistics()["pending"] == 0
+    assert rig.disk.engine.delivery.status(3) is Status.CANCELLED
+
+
+def test_a_block_that_is_refused_is_refused_whole(tmp_path: Path) -> None:
+    rig = overflowing_rig(tmp_path, settings=replace(SMALL, blocks_max=4))
+    while rig.destination.dropped == 0:
+        rig.stream(rig.rig.streams[0].next_sequence, rig.rig.streams[0].next_sequence)
+    before = rig.destination.dropped
+    rig.rig.block([packet(n) for n in range(1, 4)], 3)
+    assert rig.destination.dropped >= before + 5
+    link = rig.connect()
+    rig.settle()
+    rig.stream(5000, 5001)
+    rig.settle()
+    assert not [message for message in link.sent if message.place is not None]
+    assert not [note for note in link.notes if note["reason"] == "snapshot-begin"]
+    assert link.notes[-1]["doubt"]
+
+
+def test_batches_are_closed_whether_the_broker_has_room_or_not(tmp_path: Path) -> None:
+    rig = SpillRig(tmp_path, address="#?as=batch&quality=0")
+    rig.begin()
+    rig.stream(1, 10)
+    assert not rig.destination.has_open_batch()
+    assert rig.destination.front_bytes > 0
+
+
+def test_quality_messages_are_whole_and_come_back_as_they_were(tmp_path: Path) -> None:
+    rig = SpillRig(tmp_path)
+    rig.begin()
+    rig.stream(1, 3)
+    rig.rig.mark(RecordKind.GAP, sequence=4, next_sequence=6)
+    rig.rig.pump()
+    rig.wait()
+    (data,) = [p.data for p in rig.destination.queue if p.reason == "gap"]
+    again = SpillRig(tmp_path, rig.kill())
+    link = again.connect()
+    again.wait()
+    again.settle()
+    assert [frame for _, frame in link.frames if frame.endswith(data)]
+    assert again.destination.oldest_ns == 0
+    assert [note["reason"] for note in link.notes[:2]] == ["start", "gap"]
+
+
+def test_the_age_of_the_oldest_is_known_over_a_restart(tmp_path: Path) -> None:
+    rig = SpillRig(tmp_path, now_ns=5_000_000_000)
+    rig.begin()
+    rig.wait()
+    again = SpillRig(tmp_path, rig.kill(), now_ns=9_000_000_000)
+    again.wait()
+    assert again.destination.oldest_ns == WALL_NS + 5_000_000_000

@@ -1,0 +1,209 @@
+"""A gateway that publishes by way of its journal is killed while its broker does not answer.
+
+Packets flow all the while. The journal that it leaves behind is read, and the next gateway must
+bring the broker everything in it first, in order, then what comes now; and the journal must lack
+nothing up to the newest message in it. What came twice was unanswered.
+"""
+
+import asyncio
+import os
+import signal
+import struct
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from broker_peer_kit import FakeBroker, broker
+from gateway_kit import PATIENCE_S, SERVICES, Market, kill, start
+from proton import Delivery
+
+from feedhandler.amqp.publishing.spill_disk import settings_of
+from feedhandler.amqp.publishing.spill_items import parse_item
+from feedhandler.config import Config, ControlConfig
+from feedhandler.control import ask
+from feedhandler.journal.files import RealFiles
+from feedhandler.journal.opening import open_store
+from feedhandler.publish_settings import PublishConfig
+
+#: So many packets a second; three eighths of this are full in half a second, and a disk that is
+#: busy with something else may take as long.
+RATE = 8000
+QUEUE_BYTES = 4 << 20
+
+
+def configured(market: Market, url: str, folder: Path) -> Config:
+    """Both services to one broker, by way of a journal in `folder`."""
+    destination = PublishConfig(
+        name="firm", to=url, exchange="x", require_route=False, when_full="journal", window=500,
+        journal_folder=str(folder / "journal"), queue_bytes=QUEUE_BYTES, confirm_timeout_us=0,
+        reconnect_us=10_000, reconnect_max_us=100_000,
+    )  # fmt: skip
+    config = market.config()
+    return msgspec.structs.replace(
+        config, publish=(destination,), control=ControlConfig(bind=f"ipc://{folder}/control")
+    )
+
+
+async def seen(config: Config) -> dict[str, Any]:
+    """The destination's part of the gateway's status, and how far each service has come."""
+    status = await asyncio.to_thread(ask, config.control.bind)
+    reached = {channel["service"]: channel["next"] - 1 for channel in status["channels"]}
+    return {**status["destinations"][0], "reached": reached}
+
+
+async def until(config: Config, condition: Any, what: str) -> dict[str, Any]:
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition(told := await seen(config)):
+            await asyncio.sleep(0.02)
+    assert told, what
+    return told
+
+
+def done(told: dict[str, Any], market: Market) -> bool:
+    """Whether the broker has everything that was sent."""
+    waits = told["unconfirmed"] + told["queued"]
+    return told["reached"] == market.sent and told["journal"] == "MEMORY" and not waits
+
+
+def packets_of(messages: list[Any]) -> list[tuple[int, int]]:
+    """(service, sequence) of the packets, in the order in which they came."""
+    tags = (struct.unpack(">IHHQH", bytes(message.id)) for message in messages)
+    return [(tag[2], tag[3]) for tag in tags if tag[4] == 0xFFFF]
+
+
+def journalled(folder: Path) -> list[tuple[int, int]]:
+    """(service, sequence) of the packets that the journal holds, oldest first."""
+    opened = open_store(RealFiles(), str(folder / "journal"), settings_of(1 << 30), bytes(16), 0)
+    parcels = [parse_item(item.content) for item in opened.delivery.look(0, 1 << 30)]
+    assert None not in parcels
+    return [(p.service, p.sequence) for p in parcels if p is not None and not p.reason]
+
+
+def assert_whole(packets: list[tuple[int, int]]) -> None:
+    """Each service's numbers are consecutive."""
+    for service in SERVICES:
+        numbers = [number for each, number in packets if each == service]
+        assert numbers == [*range(numbers[0], numbers[0] + len(numbers))]
+
+
+@pytest.mark.timeout(120)
+def test_a_killed_gateways_journal_is_published_first_and_lacks_nothing(tmp_path: Path) -> None:
+    answering = asyncio.Event()
+    answered: list[bytes] = []
+
+    def answer(number: int, message: Any) -> Any:
+        if not answering.is_set():
+            return None
+        answered.append(bytes(message.id))
+        return Delivery.ACCEPTED
+
+    async def story(market: Market) -> None:
+        async with broker(answer, credit=100_000) as peer:
+            config = configured(market, peer.url, tmp_path)
+            first = await start(config, tmp_path / "one.toml")
+            try:
+                answering.set()
+                market.start()
+                await until(config, lambda told: told["confirmed"] > 300, "confirmed")
+                answering.clear()
+                told = await until(config, lambda t: t["journal_backlog"] > 500, "to disk")
+                assert told["queued_bytes"] + told["unconfirmed_bytes"] <= QUEUE_BYTES
+                whole = not told["dropped"]  # by a disk that is busy with something else
+            finally:
+                await kill(first)
+            before = list(peer.messages)
+            confirmed = set(answered)
+            left = journalled(tmp_path)
+            second = await start(config, tmp_path / "two.toml")
+            try:
+                answering.set()
+                await until(config, lambda t: t["drained"] > 0, "read back while packets flow")
+                market.stop()
+                await until(config, lambda t: done(t, market), "level and confirmed")
+                assert (await seen(config))["recovered"] >= len(left)
+            finally:
+                second.send_signal(signal.SIGTERM)
+                await second.wait()
+            judge(peer, before, confirmed, left, market, whole)
+
+    with Market(RATE) as market:
+        asyncio.run(story(market))
+
+
+def judge(
+    peer: FakeBroker,
+    before: list[Any],
+    confirmed: set[bytes],
+    left: list[tuple[int, int]],
+    market: Market,
+    whole: bool,
+) -> None:
+    """The verdict over what the broker was sent before and after the kill."""
+    after = packets_of(peer.messages[len(before) :])
+    taken = packets_of([m for m in before if bytes(m.id) in confirmed])
+    if whole:
+        assert_whole([*dict.fromkeys([*taken, *left])])
+    assert after[: len(left)] == left, "the journal first, in order"
+    now = after[len(left) :]
+    assert now == [*dict.fromkeys(now)]
+    assert dict(now) == market.sent
+    twice = set(packets_of(before)) & set(after)
+    unsure = set(packets_of([m for m in before if bytes(m.id) not in confirmed]))
+    recorded_late = set(taken) & set(left)
+    assert twice <= unsure | recorded_late, "only what was unconfirmed comes twice"
+
+
+@pytest.mark.timeout(60)
+def test_a_receiver_that_is_stopped_by_a_signal_costs_the_gateway_no_memory(
+    tmp_path: Path,
+) -> None:
+    """A broker process that stands still (SIGSTOP) with its connection open, then goes on."""
+    code = (
+        "import asyncio, sys\n"
+        "from broker_peer_kit import broker\n"
+        "async def main():\n"
+        "    async with broker(credit=100_000) as peer:\n"
+        "        print(peer.port, flush=True)\n"
+        "        await asyncio.to_thread(sys.stdin.readline)\n"
+        "        tags = [bytes(m.id).hex() for m in peer.messages]\n"
+        "        print(' '.join(tags), flush=True)\n"
+        "asyncio.run(main())\n"
+    )
+
+    async def story(market: Market) -> None:
+        here = Path(__file__).resolve().parents[1]
+        peer = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", code, limit=1 << 26,
+            stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": f"{here}:{here.parent}"},
+        )  # fmt: skip
+        assert peer.stdout is not None
+        port = int(await peer.stdout.readline())
+        config = configured(market, f"amqp://127.0.0.1:{port}", tmp_path)
+        gateway = await start(config, tmp_path / "one.toml")
+        try:
+            market.start()
+            await until(config, lambda told: told["confirmed"] > 300, "confirmed")
+            peer.send_signal(signal.SIGSTOP)
+            told = await until(config, lambda t: t["journal_backlog"] > 500, "to disk")
+            assert told["queued_bytes"] + told["unconfirmed_bytes"] <= QUEUE_BYTES
+            peer.send_signal(signal.SIGCONT)
+            await until(config, lambda t: t["drained"] > 0, "read back while packets flow")
+            market.stop()
+            last = await until(config, lambda t: done(t, market), "level and confirmed")
+            assert last["resent"] == 0
+            tags = (await peer.communicate(b"\n"))[0].decode().split()
+        finally:
+            await kill(gateway)
+            await kill(peer)
+        found = [struct.unpack(">IHHQH", bytes.fromhex(tag)) for tag in tags]
+        packets = [(tag[2], tag[3]) for tag in found if tag[4] == 0xFFFF]
+        assert packets == [*dict.fromkeys(packets)]
+        if not last["dropped"]:  # by a disk that is busy with something else
+            assert_whole(packets)
+        assert dict(packets) == market.sent
+
+    with Market(RATE) as market:
+        asyncio.run(story(market))
