@@ -10,6 +10,7 @@ CHANNELS: int
 HEADER_BYTES: int
 ROOM: int
 MESSAGES_MAX: int
+SPARE_PACKETS: int
 EDGES_NS: tuple[int, ...]
 LOST_A: int
 LOST_B: int

@@ -11,10 +11,12 @@ from functools import lru_cache
 
 import pytest
 
-from feedhandler.codecs import PacketKind, load_feed
+from feedhandler.codecs import PacketKind, UsageError, load_feed
 from feedhandler.codecs.loader import FEEDS_FOLDER
+from feedhandler.replay.generating import generator_session
 from feedhandler.replay.generating.generator import SessionGenerator
 from feedhandler.replay.generating.generator_packets import PACKET_BYTES_MAX, SERVICES
+from feedhandler.replay.generating.generator_tape import SPARE_PACKETS
 
 FEED = load_feed("euronext-utp-md")
 SECOND = 1_000_000_000
@@ -272,6 +274,23 @@ def test_packets_come_in_as_many_blocks_as_they_need():
     assert len(packets) > 8_192
     assert all(a.due_ns <= b.due_ns for a, b in itertools.pairwise(packets))
     assert generator.messages == sum(packet.messages for packet in packets)
+
+
+def test_where_a_session_is_cut_into_blocks_changes_nothing_in_it(monkeypatch):
+    def told():
+        generator = SessionGenerator(FEED, 6, instruments=200)
+        return [*generator.step(SECOND // 10), *generator.close(SECOND // 10)]
+
+    whole = told()
+    # Room for five packets and for what one step may bring.
+    monkeypatch.setattr(generator_session, "BLOCK_PACKETS", SPARE_PACKETS + 5)
+    assert told() == whole
+
+
+def test_a_feed_with_another_packet_header_is_refused_in_one_line():
+    with pytest.raises(UsageError, match="the header of iex-deep is not UTP-MD's") as refused:
+        SessionGenerator(load_feed("iex-deep"), 1)
+    assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize(("word", "less"), [("none", None), ("next", 0), ("last", 1)])
