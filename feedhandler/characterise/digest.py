@@ -204,8 +204,27 @@ class Digest:
                 part["left_number"][chosen], channels[chosen], part["left_time_ns"][chosen]
             )
             service = self.channels[int(left.channels[0])].service
+            left = self._paired_within(left)
             before = self._pending.get(service)
             self._pending[service] = left if before is None else self._paired(before, left)
+
+    def _paired_within(self, left: Pending) -> Pending:
+        """Count the pairs among what one stretch left over: copies so far apart that the ring had
+        let the first go. They would be pairs if a boundary lay between them."""
+        order = np.argsort(left.numbers, kind="stable")
+        numbers = left.numbers[order]
+        stay = np.ones(len(numbers), bool)
+        found: dict[tuple[int, int], list[int]] = {}
+        for place in np.flatnonzero(numbers[1:] == numbers[:-1]).tolist():
+            one, other = int(order[place]), int(order[place + 1])
+            pair = int(left.channels[one]), int(left.channels[other])
+            since = int(left.times_ns[other] - left.times_ns[one])
+            if stay[one] and pair[0] != pair[1] and since <= APART_NS_MAX:
+                stay[[one, other]] = False
+                found.setdefault(pair, []).append(since)
+        for pair, since_ns in found.items():
+            self.pairs.setdefault(pair, Histogram()).add(np.array(since_ns, np.int64))
+        return Pending(*(column[stay] for column in left))
 
     def _paired(self, before: Pending, left: Pending) -> Pending:
         """Count the pairs between two stretches; answers with what still waits."""

@@ -8,6 +8,7 @@ from characterise_kit import FEED, write_session
 
 from feedhandler.characterise.files import find_captures, shown
 from feedhandler.characterise.job import Request, characterise
+from feedhandler.characterise.lake import fill_lake, outcome_of
 from feedhandler.characterise.tables import tables_of
 from feedhandler.codecs.errors import UsageError
 
@@ -60,6 +61,30 @@ def test_captures_on_s3_give_what_they_give_on_disk(
         ]
         told = [[(t.name, t.rows) for t in tables_of(o, FEED, "UTC")[:-1]] for o in (there, here)]
         assert told[0] == told[1]
+
+
+def test_a_lake_is_filled_from_s3_as_from_the_disk(
+    bucket: tuple[fs.S3FileSystem, str], tmp_path: Path
+) -> None:
+    system, _ = bucket
+    system.create_dir("captures/day")
+    for name in ("a.pcap", "b.pcap.gz"):
+        write_session(tmp_path / name, len(name), seconds=0.03)
+        with system.open_output_stream(f"captures/day/{name}", compression=None) as target:
+            target.write((tmp_path / name).read_bytes())
+    there = fill_lake(["s3a://captures/day"], UTP.feed, tmp_path / "lake")
+    assert [each.path for each in there] == [
+        f"s3a://captures/day/{n}" for n in ("a.pcap", "b.pcap.gz")
+    ]
+    # The same captures from the disk are the same captures.
+    here = fill_lake([str(tmp_path)], UTP.feed, tmp_path / "lake")
+    assert [each.new for each in there] == [True, True]
+    assert [each.new for each in here] == [False, False]
+    tables = [
+        [(t.name, t.rows) for t in tables_of(outcome, FEED, "UTC")[:-1]]
+        for outcome in (outcome_of(tmp_path / "lake", UTP.feed), characterise([str(tmp_path)], UTP))
+    ]
+    assert tables[0] == tables[1]
 
 
 def test_what_is_not_there_is_told_without_secrets(bucket: tuple[fs.S3FileSystem, str]) -> None:

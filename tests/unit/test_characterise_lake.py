@@ -189,13 +189,24 @@ def test_odd_files_are_told_and_the_rest_is_taken(
     folder.mkdir()
     (folder / "a.pcap").write_bytes(session.read_bytes()[:-5])
     (folder / "b.pcap").write_text("not a capture, though it says so in its name")
+    zipped = bytearray(gzip.compress(session.read_bytes()))
+    zipped[len(zipped) // 2 : len(zipped) // 2 + 64] = bytes(64)
+    (folder / "c.pcap.gz").write_bytes(zipped)
+    (folder / "d.pcap").write_bytes(b"")
     asked = pipeline.Options(
         captures=(str(folder),), feed=UTP, lake=tmp_path / "lake", master="none", as_json=True
     )
     assert pipeline.run(asked) == 1
     told = capsys.readouterr()
     written = [json.loads(line) for line in told.out.splitlines()]
-    assert [bool(each["folder"]) for each in written] == [True, False]
+    assert [bool(each["folder"]) for each in written] == [True, True, False, False]
+    assert 0 < written[1]["rows"] < written[0]["rows"]
+    assert "c.pcap.gz" in told.err
+    # The tables from the lake name it again.
+    named = {
+        Path(each.path).name: each.problem for each in outcome_of(tmp_path / "lake", UTP).files
+    }
+    assert all(named[name] for name in ("a.pcap", "c.pcap.gz"))
     assert "the last record is not whole" in told.err
     assert "is not a capture" in told.err
 

@@ -6,6 +6,7 @@ import random
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from capture_kit import PcapngBytes
 from characterise_kit import FEED, LINE_A, LINE_B, OPENING_NS, PORT, TWIN, write_session
@@ -108,6 +109,12 @@ def test_behind_a_damaged_record_nothing_counts_however_it_is_cut(
     assert (file.records, file.problem.partition(":")[0]) == (100, f"damaged at byte {at:,}")
 
 
+def damaged(data: bytes) -> bytes:
+    """A stretch in the middle is another one."""
+    middle = len(data) // 2
+    return data[:middle] + b"\xff" * 5_000 + data[middle + 5_000 :]
+
+
 @pytest.mark.parametrize("size", [None, 20_000])
 def test_odd_files_are_named_and_the_rest_counts(
     session: Path, tmp_path: Path, size: int | None
@@ -123,13 +130,20 @@ def test_odd_files_are_named_and_the_rest_counts(
     other = PcapngBytes().section().interface(link=1).interface(link=105)
     other.packet(b"no ethernet", 1, 1)
     (tmp_path / "h-mixed.pcapng").write_bytes(other.raw())
+    # Damaged in the middle: what inflates before it counts.
+    (tmp_path / "i-damaged.pcap.gz").write_bytes(damaged(gzip.compress(data)))
+    zipped = pa.compress(data, "zstd", asbytes=True)
+    (tmp_path / "j-damaged.pcap.zst").write_bytes(damaged(zipped))
+    (tmp_path / "k-cut.pcapng").write_bytes(other.raw()[:-9])
+    (tmp_path / "l-damaged.pcapng").write_bytes(other.raw() + b"\6\0\0\0\xff\xff\xff\x7f" * 9)
+    (tmp_path / "m-zeros.pcap").write_bytes(bytes(5_000))
     (tmp_path / "notes.txt").write_text("not asked for")
     outcome = characterise([str(tmp_path)], UTP, slice_size=size)
     problems = {Path(each.path).name: each.problem for each in outcome.files}
     whole = len(list(Capture(session)))
     records = {Path(each.path).name: each.records for each in outcome.files}
     assert list(problems) == sorted(problems)
-    assert len(problems) == 8
+    assert len(problems) == 13
     assert problems["a-good.pcap"] == problems["d-header.pcap"] == problems["h-mixed.pcapng"] == ""
     assert "the last record is not whole" in problems["b-cut.pcap"]
     assert "it ends after 0 bytes" in problems["c-empty.pcap"]
@@ -138,7 +152,16 @@ def test_odd_files_are_named_and_the_rest_counts(
     assert "cut short" in problems["g-cut.pcap.gz"]
     assert (records["a-good.pcap"], records["b-cut.pcap"]) == (whole, whole - 1)
     assert 0 < records["g-cut.pcap.gz"] < whole
-    assert outcome.files[-1].skipped == {"other link": 1}
+    # Damaged bits may still inflate, to what is no record.
+    assert "damaged" in problems["i-damaged.pcap.gz"]
+    assert "the zstd stream is damaged" in problems["j-damaged.pcap.zst"]
+    assert "cut short" in problems["k-cut.pcapng"]
+    assert "damaged at byte" in problems["l-damaged.pcapng"]
+    assert "is not a capture" in problems["m-zeros.pcap"]
+    assert 0 < records["i-damaged.pcap.gz"] < whole
+    assert records["j-damaged.pcap.zst"] < whole
+    accounts = {Path(each.path).name: each for each in outcome.files}
+    assert accounts["h-mixed.pcapng"].skipped == {"other link": 1}
     counted = sum(each.datagrams for each in outcome.files)
     foreign = int(outcome.digest.foreign.sum())
     assert int(outcome.digest.totals[:, 0].sum()) + foreign == counted
@@ -326,3 +349,20 @@ def test_copies_on_either_side_of_a_cut_are_pairs(tmp_path: Path) -> None:
     assert outcome.files[0].slices > 150
     skew = next(each for each in tables_of(outcome, FEED, "UTC") if each.name == "skew")
     assert skew.rows[0][:5] == [104, "A", "B", 199, 500]
+
+
+def test_copies_far_apart_are_pairs_wherever_the_capture_is_cut(tmp_path: Path) -> None:
+    """A line recorded behind the other one, as of two recorders whose files are put together."""
+    path = tmp_path / "behind.pcap"
+    with CaptureWriter(path) as writer:
+        for late, group in enumerate((LINE_A, LINE_B)):
+            for number in range(1, 9_001):
+                packet = FEED.encode_packet(sequence=number, service=104, send_time=1)
+                writer.write(OPENING_NS + number * 1_000 + late * 500, group, PORT, packet)
+    found = []
+    for size in (None, 300_000, 700_000):
+        outcome = characterise([str(path)], UTP, slice_size=size)
+        skew = next(each for each in tables_of(outcome, FEED, "UTC") if each.name == "skew")
+        found.append(skew.rows)
+    assert found[0] == found[1] == found[2]
+    assert [row[:5] for row in found[0]] == [[104, "A", "B", 9_000, 500]]
