@@ -79,8 +79,9 @@ crash: $(VENV)/.compiled ## a gateway killed under load, again and again (CRASHE
 	CRASHES=$(CRASHES) $(PY) -m pytest --timeout=0 -s tests/system/test_gateway_crash.py \
 		tests/system/test_hothot_crash.py tests/system/test_resume_cut.py
 
-crash-journal: $(VENV)/.compiled ## a queue's writer killed at random instants (KILLS=2000)
+crash-journal: $(VENV)/.compiled ## a queue's writer, and a gateway with a queue, killed (KILLS=2000)
 	KILLS=$(KILLS) $(PY) -m pytest --timeout=0 -s tests/system/test_journal_crash.py
+	KILLS=$$(($(KILLS) / 20)) $(PY) -m pytest --timeout=0 -s tests/system/test_durable_crash.py
 
 fuzz: $(VENV)/.compiled ## the mutation campaigns (FUZZ=100000000 packets, FRAMES=10000000)
 	FEEDHANDLER_FUZZ=$(FUZZ) FEEDHANDLER_FUZZ_FRAMES=$(FRAMES) $(PY) -m pytest --timeout=0 -s tests/fuzz

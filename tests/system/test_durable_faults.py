@@ -61,7 +61,7 @@ def test_a_read_that_fails_stops_the_queue(tmp_path: Path) -> None:
         async with running(orders(tmp_path), disk={"files": disk}) as rig:
             client = await rig.client()
             await in_thread(client.put_numbers, await in_thread(client.sender), 1, 2)
-            rig.orders._recent.clear()
+            rig.orders.intake.recent.clear()
 
             def fail(*_: Any) -> bytes:
                 raise OSError(5, "Input/output error")
@@ -83,7 +83,7 @@ def test_bytes_that_do_not_verify_are_left_out(tmp_path: Path) -> None:
             putting = await in_thread(client.sender)
             for number in (1, 2, 3):
                 await in_thread(client.put_numbers, putting, number)
-            rig.orders._recent.clear()
+            rig.orders.intake.recent.clear()
             file = disk._files[rig.orders.store.engine.store.live[0].path]
             file.content[file.content.index(b"m2")] ^= 1
             link = await in_thread(client.taker)

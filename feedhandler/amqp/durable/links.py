@@ -88,7 +88,7 @@ class Producer(_Link):
         self._mean_bytes = 0.0
         link.open_for(queue.message_bytes_max)
         queue.links[self] = None
-        queue.producers += 1
+        queue.intake.producers += 1
         self._grant()
 
     def work(self) -> None:
@@ -109,7 +109,7 @@ class Producer(_Link):
             reason = f"queue {queue.name} takes messages of {queue.message_bytes_max} bytes at most"
             self._reject(number, TOO_LARGE, reason)
             return
-        if queue.overfull:
+        if queue.intake.overfull:
             queue.counts[QueueCounter.FULL] += 1
             self._reject(number, LIMIT, f"queue {queue.name} is full")
             return
@@ -120,7 +120,7 @@ class Producer(_Link):
             return
         self._held += 1
         self._mean_bytes += (len(data) - self._mean_bytes) / MEAN_OF
-        queue.offer(self, number, data, found.message_id)
+        queue.intake.offer(self, number, data, found.message_id)
 
     def _reject(self, number: int, condition: str, reason: str) -> None:
         self._queue.counts[QueueCounter.REFUSED] += 1
@@ -128,12 +128,12 @@ class Producer(_Link):
 
     def _grant(self) -> None:
         """Let the client send more, as long as the queue has room."""
-        window = self._queue.window(self._mean_bytes)
+        window = self._queue.intake.window(self._mean_bytes)
         more = window - self._credit - self._held
         if more <= window // 4 and self._credit:
             return
         if not self._queue.takes_more:
-            self._queue.starve(self)
+            self._queue.intake.starve(self)
         elif more > 0:
             self.link.flow(more)
             self._credit += more
@@ -152,7 +152,7 @@ class Producer(_Link):
     def leave(self) -> None:
         super().leave()
         self._queue.links.pop(self, None)
-        self._queue.producers -= 1
+        self._queue.intake.producers -= 1
 
 
 class Consumer(_Link):

@@ -24,6 +24,7 @@ from typing import Any, Protocol
 
 from feedhandler.amqp.durable.dispatch import Dispatch, Taker
 from feedhandler.amqp.durable.index import open_index
+from feedhandler.amqp.durable.intake import Intake
 from feedhandler.amqp.durable.message_ids import MessageIds
 from feedhandler.codecs.errors import FeedhandlerError
 from feedhandler.counters import QueueCounter, as_dict, counter_array
@@ -34,28 +35,12 @@ from feedhandler.journal.settings import item_bytes_max
 from feedhandler.notes import Level, tell
 from feedhandler.queue_settings import DurableQueueConfig
 
-#: Contents that are kept in memory from being put to being handed out: what is taken at once is not
-#: read again.
-RECENT_BYTES_MAX = 4 << 20
 #: Messages that are read, or handed out, before the loop serves anybody else.
 SHARE = 256
 #: Ids that are looked at together where all are to be cancelled.
 CANCELLED_TOGETHER = 1024
-#: Producers' credit goes by the sizes of what they sent before: where these grow all at once, more
-#: may wait than is meant to, but not more than so many times that.
-OVERFULL = 2
-#: What each message costs beside its bytes while it waits.
-ENTRY_BYTES = 100
 
 Told = Callable[[str], None]
-
-
-class Source(Protocol):
-    """Who put a message: hears by its own number that it is durable."""
-
-    def accepted(self, number: int) -> None: ...
-    def settled(self) -> None:
-        """That was all for now."""
 
 
 class Holder(Protocol):
@@ -82,7 +67,6 @@ class DurableQueue:
         self.counts = counter_array(QueueCounter, 1)[0]
         self.fault = "it is not open"
         self.links: dict[QueueLink, None] = {}
-        self.producers = 0
         self.closing = False
         #: Where dead messages go.
         self.dead: DurableQueue | None = None
@@ -90,12 +74,6 @@ class DurableQueue:
         self._options = options
         self._ending = contextlib.AsyncExitStack()
         self._threads = ThreadPoolExecutor(1, f"queue {config.name}")
-        self._waiting: list[tuple[Source, int, bytes, bytes]] = []
-        self._waiting_bytes = 0
-        self._flying: deque[tuple[int, int, list[tuple[Source, int, bytes]]]] = deque()
-        self._starved: dict[Source, None] = {}
-        self._recent: dict[int, bytes] = {}
-        self._recent_bytes = 0
         self._recording: deque[tuple[int, Callable[[], None]]] = deque()
         self._fates: dict[int, list[Told]] = {}
         self._reading: set[int] = set()
@@ -104,9 +82,9 @@ class DurableQueue:
         self._more = True
         self._opened = False
         self._seen_end = self._day_ns = 0
-        self._block = 0
         self._moving: set[asyncio.Task[None]] = set()
         self.store: PersistentQueue
+        self.intake: Intake
         self.dispatch: Dispatch
         self.ids: MessageIds
         self._loop: asyncio.AbstractEventLoop
@@ -127,7 +105,7 @@ class DurableQueue:
                 )
             )
             engine = self.store.engine
-            self.ids, self._index = await asyncio.to_thread(open_index, engine)
+            self.ids, index = await asyncio.to_thread(open_index, engine)
         except (FeedhandlerError, OSError) as error:
             self.fault = str(error)
             await self._ending.aclose()
@@ -138,7 +116,9 @@ class DurableQueue:
         )
         self.dispatch = Dispatch(engine.store.visible_end)
         self._seen_end, self._day_ns = engine.store.visible_end, engine.day_ns
-        self._block = engine.store.incarnation
+        self.intake = Intake(
+            self.config, self.store, self.ids, lambda page: self._threads.submit(index.append, page)
+        )
         self.store.on_settled = self._on_settled
         self._opened = True
         self.fault = ""
@@ -158,8 +138,7 @@ class DurableQueue:
         if self.fault:
             return
         self.fault = reason
-        self._starved.clear()
-        self._recent.clear()
+        self.intake.stop()
         tell("queue_stopped", f"queue {self.name}: {reason}", Level.ERROR, queue=self.name)
         for link in list(self.links):
             link.end("amqp:internal-error", f"queue {self.name} has stopped: {reason}")
@@ -181,71 +160,21 @@ class DurableQueue:
     @property
     def takes_more(self) -> bool:
         """Whether producers may be given credit."""
-        return not (self.fault or self.closing or self._waiting) and self.store.engine.has_room
-
-    @property
-    def overfull(self) -> bool:
-        """Whether so much waits that even messages whose credit was given are not taken."""
-        return self._waiting_bytes > OVERFULL * self.config.waiting_bytes_max
-
-    def window(self, message_bytes: float) -> int:
-        """How many messages of about this size a producer may have on their way: so that those of
-        all producers together are within what may wait for the disk."""
-        each = (message_bytes + ENTRY_BYTES) * max(self.producers, 1)
-        return min(self.config.credit, max(int(self.config.waiting_bytes_max / each), 1))
+        return not (self.fault or self.closing) and self.intake.has_room
 
     @property
     def busy(self) -> bool:
         """Whether messages have come that are not durable yet, or outcomes not recorded."""
-        return not self.fault and bool(self._waiting or self._flying or self._recording)
-
-    def offer(self, source: Source, number: int, content: bytes, message_id: bytes) -> None:
-        """A message that a producer has sent; it goes to the disk with the next `push`."""
-        self._waiting.append((source, number, content, message_id))
-        self._waiting_bytes += len(content) + ENTRY_BYTES
-
-    def starve(self, source: Source) -> None:
-        """Have `source` hear by `settled` when there is room again."""
-        self._starved[source] = None
+        return not self.fault and (self.intake.busy or bool(self._recording))
 
     def push(self) -> None:
-        """Put what was offered, unless too much waits for the disk already."""
-        if not self._waiting or self.fault or not self.store.engine.has_room:
+        """Put what was offered to the intake."""
+        if self.fault:
             return
-        batch, self._waiting = self._waiting, []
-        self._waiting_bytes = 0
-        contents = [content for _, _, content, _ in batch]
         try:
-            first = self.store.put_soon(contents)
+            self.intake.push()
         except FeedhandlerError as error:
             self._stop(str(error))
-            return
-        for number, content in enumerate(contents, first):
-            if self._recent_bytes + len(content) > RECENT_BYTES_MAX:
-                break
-            self._recent[number] = content
-            self._recent_bytes += len(content) + ENTRY_BYTES
-        self.counts[QueueCounter.PUT_BYTES] += sum(map(len, contents))
-        flying = [(source, number, message_id) for source, number, _, message_id in batch]
-        self._flying.append((first, first + len(batch) - 1, flying))
-
-    def _confirm(self, durable_id: int) -> None:
-        """Messages up to this id are durable: their producers hear of it."""
-        sources: dict[Source, None] = {}
-        while self._flying and self._flying[0][1] <= durable_id:
-            first, _, batch = self._flying.popleft()
-            for place, (source, number, message_id) in enumerate(batch):
-                self.ids.add(first + place, message_id)
-                source.accepted(number)
-                sources[source] = None
-            self.counts[QueueCounter.PUT] += len(batch)
-        if self.ids.page_due or self._block != self.store.engine.store.incarnation:
-            self._block = self.store.engine.store.incarnation
-            page = self.ids.full_page(self.store.engine.clock())
-            if page:
-                self._threads.submit(self._index.append, page)
-        for source in sources:
-            source.settled()
 
     # -- after a flush ----------------------------------------------------------------------
 
@@ -254,23 +183,20 @@ class DurableQueue:
         if self.fault:
             return
         engine = self.store.engine
-        self._confirm(engine.durable_id)
+        self.intake.confirm(engine.durable_id)
         self._recorded(engine.durable_marks)
         if engine.stopped is not None:
             self._stop(str(engine.stopped))
             return
         self.push()
-        if self._starved and self.takes_more:
-            starved, self._starved = self._starved, {}
-            for source in starved:
-                source.settled()
+        if not self.closing:
+            self.intake.feed()
         if engine.store.visible_end > self._seen_end:
             self._seen_end = engine.store.visible_end
             self._more = True
         if engine.day_ns != self._day_ns:
             self._day_ns = engine.day_ns
-            self._recent.clear()
-            self._recent_bytes = 0
+            self.intake.recent.clear()
             self._take_back([])
         self.serve()
         self.flush()
@@ -352,12 +278,8 @@ class DurableQueue:
             return
         claimed: list[tuple[int, Block]] = done[0]
         self._more = len(claimed) == limit
-        items: list[tuple[int, bytes | None]] = []
-        for number, _ in claimed:
-            content = self._recent.pop(number, None)
-            if content is not None:
-                self._recent_bytes -= len(content) + ENTRY_BYTES
-            items.append((number, content))
+        take = self.intake.recent.take
+        items = [(number, take(number)) for number, _ in claimed]
         if all(content is not None for _, content in items):
             self.dispatch.add(items)  # type: ignore[arg-type]
             return
@@ -549,9 +471,7 @@ class DurableQueue:
             told("stopped")
             return
         (answer, changed), marks = done
-        content = self._recent.pop(number, None)
-        if content is not None:
-            self._recent_bytes -= len(content) + ENTRY_BYTES
+        self.intake.recent.take(number)
         self.counts[_CANCEL_COUNTS[answer]] += changed or answer is not CancelAnswer.CANCELLED
         if answer is CancelAnswer.DELIVERING and wait:
             self._fates.setdefault(number, []).append(told)
@@ -604,6 +524,7 @@ class DurableQueue:
         told: dict[str, Any] = {"name": self.name, "state": "stopped" if self.fault else "open"}
         if not self._opened:
             return {**told, "reason": self.fault, **counts}
+        counts["put"], counts["put_bytes"] = self.intake.confirmed, self.intake.put_bytes
         counts["handed_out"] = self.dispatch.handed_out
         counts["handed_out_again"] = self.dispatch.handed_out_again
         figures = self.store.statistics()
@@ -613,7 +534,7 @@ class DurableQueue:
             **counts,
             "depth": figures["pending"],
             "in_hand": figures["handed_out"],
-            "waiting_bytes": figures["waiting_bytes"] + self._waiting_bytes,
+            "waiting_bytes": figures["waiting_bytes"] + self.intake.waiting_bytes,
             "message_ids": len(self.ids),
             "consumers": self.dispatch.takers,
             "links": len(self.links),
@@ -647,7 +568,7 @@ class _Mover:
 
     async def put(self, content: bytes) -> None:
         """Returns once it is durable."""
-        self._queue.offer(self, 0, content, b"")
+        self._queue.intake.offer(self, 0, content, b"")
         self._queue.push()
         await self._done
 

@@ -1,0 +1,165 @@
+"""Messages on their way from producers to the disk: gathered, put, accepted once durable.
+
+What it is for: `offer` takes a message of a producer's, `push` puts all that were offered into the
+persistent queue, `confirm` tells producers what is durable by now, and has the index know their
+message-ids. Contents are kept for a while (`Recent`), so that what is taken at once is not read.
+
+What it promises: messages are put in the order in which they were offered. Producers' credit is
+such that what all of them have on their way fits `waiting_bytes_max`; while that much waits for the
+disk they get none, and hear (`settled`) when there is room again.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Protocol
+
+from feedhandler.amqp.durable.message_ids import MessageIds
+from feedhandler.journal import PersistentQueue
+from feedhandler.queue_settings import DurableQueueConfig
+
+#: Contents that are kept in memory from being put to being handed out.
+RECENT_BYTES_MAX = 4 << 20
+#: Producers' credit goes by the sizes of what they sent before: where these grow all at once, more
+#: may wait than is meant to, but not more than so many times that.
+OVERFULL = 2
+#: What each message costs beside its bytes while it waits.
+ENTRY_BYTES = 100
+
+
+class Source(Protocol):
+    """Who put a message: hears by its own number that it is durable."""
+
+    def accepted(self, number: int) -> None: ...
+    def settled(self) -> None:
+        """That was all for now; or there is room again."""
+
+
+class Recent:
+    """Contents by id, as many as there is room for: they are taken in the order in which they came,
+    so what came first stays."""
+
+    def __init__(self) -> None:
+        self._contents: dict[int, bytes] = {}
+        self._bytes = 0
+
+    def keep(self, number: int, content: bytes) -> bool:
+        """Keep one; False where there is no room for it."""
+        if self._bytes + len(content) > RECENT_BYTES_MAX:
+            return False
+        self._contents[number] = content
+        self._bytes += len(content) + ENTRY_BYTES
+        return True
+
+    def take(self, number: int) -> bytes | None:
+        """The content, which is not kept any more; None where it was not."""
+        content = self._contents.pop(number, None)
+        if content is not None:
+            self._bytes -= len(content) + ENTRY_BYTES
+        return content
+
+    def clear(self) -> None:
+        """Keep nothing."""
+        self._contents.clear()
+        self._bytes = 0
+
+
+class Intake:
+    """See the module. `on_page` gets each page of the index, to be written."""
+
+    def __init__(
+        self,
+        config: DurableQueueConfig,
+        store: PersistentQueue,
+        ids: MessageIds,
+        on_page: Callable[[bytes], object],
+    ) -> None:
+        self.recent = Recent()
+        self.producers = 0
+        self.waiting_bytes = 0
+        #: Messages that are durable, and bytes that were put.
+        self.confirmed = self.put_bytes = 0
+        self._config = config
+        self._store = store
+        self._ids = ids
+        self._on_page = on_page
+        self._block = store.engine.store.incarnation
+        self._waiting: list[tuple[Source, int, bytes, bytes]] = []
+        self._flying: deque[tuple[int, int, list[tuple[Source, int, bytes]]]] = deque()
+        self._starved: dict[Source, None] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether messages have come that are not durable yet."""
+        return bool(self._waiting or self._flying)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether producers may be given credit."""
+        return not self._waiting and self._store.engine.has_room
+
+    @property
+    def overfull(self) -> bool:
+        """Whether so much waits that even messages whose credit was given are not taken."""
+        return self.waiting_bytes > OVERFULL * self._config.waiting_bytes_max
+
+    def window(self, message_bytes: float) -> int:
+        """How many messages of about this size a producer may have on their way."""
+        each = (message_bytes + ENTRY_BYTES) * max(self.producers, 1)
+        return min(self._config.credit, max(int(self._config.waiting_bytes_max / each), 1))
+
+    def offer(self, source: Source, number: int, content: bytes, message_id: bytes) -> None:
+        """A message that a producer has sent; it goes to the disk with the next `push`."""
+        self._waiting.append((source, number, content, message_id))
+        self.waiting_bytes += len(content) + ENTRY_BYTES
+
+    def starve(self, source: Source) -> None:
+        """Have `source` hear by `settled` when there is room again."""
+        self._starved[source] = None
+
+    def push(self) -> None:
+        """Put what was offered, unless too much waits for the disk already. Raises
+        `QueueStopped`."""
+        if not self._waiting or not self._store.engine.has_room:
+            return
+        batch, self._waiting = self._waiting, []
+        self.waiting_bytes = 0
+        contents = [content for _, _, content, _ in batch]
+        first = self._store.put_soon(contents)
+        for number, content in enumerate(contents, first):
+            if not self.recent.keep(number, content):
+                break
+        self.put_bytes += sum(map(len, contents))
+        flying = [(source, number, message_id) for source, number, _, message_id in batch]
+        self._flying.append((first, first + len(batch) - 1, flying))
+
+    def confirm(self, durable_id: int) -> None:
+        """Messages up to this id are durable: their producers hear of it."""
+        sources: dict[Source, None] = {}
+        while self._flying and self._flying[0][1] <= durable_id:
+            first, _, batch = self._flying.popleft()
+            for place, (source, number, message_id) in enumerate(batch):
+                self._ids.add(first + place, message_id)
+                source.accepted(number)
+                sources[source] = None
+            self.confirmed += len(batch)
+        engine = self._store.engine
+        if self._ids.page_due or self._block != engine.store.incarnation:
+            # Before the blocks of these messages can be used anew.
+            self._block = engine.store.incarnation
+            page = self._ids.full_page(engine.clock())
+            if page:
+                self._on_page(page)
+        for source in sources:
+            source.settled()
+
+    def feed(self) -> None:
+        """Where there is room again, those who waited for it hear so."""
+        if self._starved and self.has_room:
+            starved, self._starved = self._starved, {}
+            for source in starved:
+                source.settled()
+
+    def stop(self) -> None:
+        """Nothing goes any more."""
+        self._starved.clear()
+        self.recent.clear()
