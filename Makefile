@@ -32,7 +32,7 @@ test: $(VENV)/.compiled ## everything that must pass (TESTS=tests/unit for a par
 ifdef TESTS
 	$(PY) -m pytest $(TESTS)
 else
-	$(PY) -m pytest -n $(JOBS) --dist loadgroup --no-loadscope-reorder tests
+	$(PY) -m pytest -n $(JOBS) tests
 endif
 
 coverage: $(VENV)/.compiled ## branches of the sans-IO cores that the tests take, in 15 minutes (CORES=retrans)

@@ -6,6 +6,7 @@ would skip for want of one of them fails instead. `FEEDHANDLER_CAPTURES` names t
 without it a folder `shared/captures` beside the checkout is used where there is one.
 """
 
+import functools
 import importlib.util
 import os
 import shutil
@@ -40,28 +41,36 @@ def brokers_of(item: Any) -> set[str]:
     return BROKERS.keys() & {*item.fixturenames, *(each for each in chosen if type(each) is str)}
 
 
-def group_of(item: Any) -> str:
-    """What one process runs as a whole: all tests with brokers (which tests stop, freeze and kill),
-    all with Spark, else a file."""
-    if brokers_of(item):
-        return "brokers"
-    return "spark" if "spark" in item.fixturenames else str(item.path.relative_to(CHECKOUT))
+@functools.cache
+def group_of(path: str) -> str:
+    """What one process runs as a whole: all files with brokers, which tests stop, freeze and kill;
+    else a file."""
+    return "brokers" if "from broker_kit" in (CHECKOUT / path).read_text() else path
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> None:
-    """Where processes share the tests, name the groups (`--dist loadgroup`), and put what takes
-    longest first: the last minute should have small groups left for whoever is idle."""
-    if not hasattr(config, "workerinput"):
-        return
+    """Where processes share the tests, what takes longest comes first: for the last minute there
+    are small groups left, for whoever is idle."""
+    if hasattr(config, "workerinput"):
 
-    def turn(item: Any) -> tuple[bool, bool, int]:
-        group, folder = group_of(item), item.path.relative_to(CHECKOUT).parts[1]
-        return group != "brokers", group != "spark", FOLDERS.index(folder)
+        def turn(item: Any) -> tuple[bool, int]:
+            path = item.path.relative_to(CHECKOUT)
+            return group_of(str(path)) != "brokers", FOLDERS.index(path.parts[1])
 
-    items.sort(key=turn)
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(group_of(item)))
+        items.sort(key=turn)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Hand groups to processes, one when they have done with one, in the order of the tests."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid.partition("::")[0])
+
+    config.option.loadscopereorder = False
+    return Groups(config, log)
 
 
 @pytest.fixture(scope="session")

@@ -170,11 +170,11 @@ def test_a_client_in_a_process_of_its_own_receives(run: Run, tmp_path: Any) -> N
     script.write_text(
         "import sys\n"
         "from proton.utils import BlockingConnection\n"
-        "connection = BlockingConnection(sys.argv[1], timeout=20)\n"
+        "connection = BlockingConnection(sys.argv[1], timeout=60)\n"
         "receiver = connection.create_receiver('euronext.104?quality=0', credit=10)\n"
         "print('attached', flush=True)\n"
         "for _ in range(30):\n"
-        "    message = receiver.receive(timeout=20)\n"
+        "    message = receiver.receive(timeout=60)\n"
         "    print(message.subject, message.group_sequence, len(message.body), flush=True)\n"
         "connection.close()\n"
     )

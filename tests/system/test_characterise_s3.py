@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from characterise_kit import FEED, write_session
@@ -12,15 +13,19 @@ from feedhandler.characterise.lake import fill_lake, outcome_of
 from feedhandler.characterise.tables import tables_of
 from feedhandler.codecs.errors import UsageError
 
-moto_server = pytest.importorskip("moto.server", reason="moto is not installed")
-from pyarrow import fs  # noqa: E402
+if TYPE_CHECKING:
+    from pyarrow import fs
 
 UTP = Request("euronext-utp-md")
 
 
 @pytest.fixture
-def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[fs.S3FileSystem, str]]:
+def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple["fs.S3FileSystem", str]]:
     """An empty bucket, and the query that its server is told with."""
+    # Here, not above: it takes a second that who runs other tests need not wait.
+    moto_server = pytest.importorskip("moto.server", reason="moto is not installed")
+    from pyarrow import fs
+
     server = moto_server.ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     server.start()
     host, port = server.get_host_and_port()
@@ -44,7 +49,7 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[fs.S3FileSystem, s
 
 
 def test_captures_on_s3_give_what_they_give_on_disk(
-    bucket: tuple[fs.S3FileSystem, str], tmp_path: Path
+    bucket: tuple["fs.S3FileSystem", str], tmp_path: Path
 ) -> None:
     system, query = bucket
     for name, seed in (("a.pcap", 1), ("b.pcap.gz", 2)):
@@ -64,7 +69,7 @@ def test_captures_on_s3_give_what_they_give_on_disk(
 
 
 def test_a_lake_is_filled_from_s3_as_from_the_disk(
-    bucket: tuple[fs.S3FileSystem, str], tmp_path: Path
+    bucket: tuple["fs.S3FileSystem", str], tmp_path: Path
 ) -> None:
     system, _ = bucket
     system.create_dir("captures/day")
@@ -87,7 +92,7 @@ def test_a_lake_is_filled_from_s3_as_from_the_disk(
     assert tables[0] == tables[1]
 
 
-def test_what_is_not_there_is_told_without_secrets(bucket: tuple[fs.S3FileSystem, str]) -> None:
+def test_what_is_not_there_is_told_without_secrets(bucket: tuple["fs.S3FileSystem", str]) -> None:
     for path in ("s3a://captures/none.pcap", "s3a://key:secret@captures/none.pcap"):
         with pytest.raises(UsageError) as raised:
             find_captures([path])

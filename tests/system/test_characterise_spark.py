@@ -123,7 +123,7 @@ def test_a_stream_goes_on_where_its_checkpoint_is(
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(100)
+        assert query.awaitTermination(200)
         counts.append(spark.read.parquet(str(tmp_path / "out")).count())
     assert 0 < counts[0] < counts[1] == expected
 

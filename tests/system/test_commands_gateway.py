@@ -20,7 +20,7 @@ from feedhandler.ops.demo import FEED
 from feedhandler.replay.exchange.ledger import read_ledger
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 #: One that nobody else hears.
 EXCHANGE = ("exchange", "--rate", "5000", "--port-base", str(places_kit.exchange_port()))
 

@@ -23,7 +23,7 @@ from feedhandler.config_show import to_toml
 from feedhandler.replay.captures.capture_writer import CaptureWriter
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-TIMEOUT_S = 60
+TIMEOUT_S = 120
 #: Modules that a command loads after the first of ours, or more.
 MODULES_LEAST = 300
 SEED = int(os.environ.get("SEED", random.SystemRandom().randrange(1 << 32)))

@@ -33,7 +33,7 @@ from feedhandler.ops.console import run_command
 plan = msgspec.json.decode(sys.argv[1], type=Plan, dec_hook=lambda kind, told: kind(told))
 sys.exit(run_command(lambda: lambda: lab.run(plan)))
 """
-WAIT_S = 60.0
+WAIT_S = 200.0
 
 
 class LabRun:

@@ -10,7 +10,7 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "order_routing.py"
 def test_orders_are_routed_once_through_two_crashes(tmp_path: Path) -> None:
     words = ["--orders", "200", "--crashes", "2", "--folder", str(tmp_path)]
     done = subprocess.run(
-        [sys.executable, EXAMPLE, *words], capture_output=True, text=True, timeout=100, check=False
+        [sys.executable, EXAMPLE, *words], capture_output=True, text=True, timeout=200, check=False
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "200 orders accepted over 3 gateways" in done.stdout

@@ -121,7 +121,7 @@ def test_an_exception_in_a_callback_ends_a_command_with_one_line(
 
     async def work(stop: asyncio.Event) -> int:
         asyncio.get_running_loop().call_soon(fail)
-        await asyncio.wait_for(stop.wait(), 30)
+        await asyncio.wait_for(stop.wait(), 60)
         return ExitCode.OK
 
     assert run_async(work, loop_kind) == code
@@ -133,7 +133,7 @@ def test_an_exception_in_a_callback_ends_a_command_with_one_line(
 def test_a_signal_asks_a_command_to_finish(loop_kind: str, number: signal.Signals) -> None:
     async def work(stop: asyncio.Event) -> int:
         os.kill(os.getpid(), number)
-        await asyncio.wait_for(stop.wait(), 30)
+        await asyncio.wait_for(stop.wait(), 60)
         return ExitCode.OK
 
     before = [signal.getsignal(each) for each in ENDING_SIGNALS]

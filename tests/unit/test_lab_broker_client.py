@@ -79,7 +79,7 @@ def test_what_goes_wrong_in_the_callback_ends_the_delivery() -> None:
             rig.packets(1, 3)
             await rig.deliver()
             with pytest.raises(RuntimeError, match="not this"):
-                await asyncio.wait_for(messages.deliver(fail), 20)
+                await asyncio.wait_for(messages.deliver(fail), 60)
             rig.packets(4, 5)
             await rig.deliver()
         await rig.node.stop(0.1)
@@ -100,7 +100,7 @@ def test_a_refusal_is_told_and_so_is_the_brokers_end() -> None:
             await asyncio.sleep(0)
             await rig.node.stop(0.1)
             with pytest.raises(PeerError, match="the gateway stops"):
-                await asyncio.wait_for(delivering, 20)
+                await asyncio.wait_for(delivering, 60)
         with pytest.raises(PeerError, match="cannot connect"):
             async with BrokerSubscriber(node, ["euronext.104"], "packet", FEED):
                 pass

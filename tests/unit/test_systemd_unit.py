@@ -30,7 +30,7 @@ def test_systemd_takes_the_unit(tmp_path: Path) -> None:
     text = UNIT.read_text().replace("/opt/feedhandler/bin/feedhandler", sys.executable)
     copy.write_text(text.replace("network-online.target", "").replace("time-sync.target", ""))
     done = subprocess.run(
-        [verifier, "verify", "--man=no", str(copy)], capture_output=True, text=True, timeout=60
+        [verifier, "verify", "--man=no", str(copy)], capture_output=True, text=True, timeout=200
     )
     complaints = [line for line in done.stderr.splitlines() if UNIT.name in line]
     assert not complaints

@@ -218,7 +218,7 @@ def test_the_interpreted_twin_gives_the_same_bytes_and_another_seed_others() -> 
     twin = subprocess.run(
         [sys.executable, "-c", _TWIN],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True, text=True, timeout=60, check=False,
+        capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip
     assert twin.stdout.split() == [compiled, digest(morning())], twin.stderr
 
