@@ -416,6 +416,39 @@ def frames_of(numbers: list[int]) -> list[bytes]:
 
 
 @both_loops
+@pytest.mark.parametrize("grain", ["packet", "message"])
+def test_whoever_leaves_the_batches_of_a_read_finds_the_others_later(run: Run, grain: str) -> None:
+    async def scenario() -> None:
+        async with (
+            running() as rig,
+            feedhandler.subscribe(rig.url, "euronext.104", as_=grain, credit=200) as messages,
+            patience(),
+        ):
+            packets, parts = [*range(1, 6), *range(8, 13)], 1 if grain == "packet" else 5
+            for turn in range(8):  # what is read goes beyond the credit that there was at first
+                first = 20 * turn
+                rig.packets(first + 1, first + 5)
+                rig.mark(RecordKind.GAP, sequence=first + 6, next_sequence=first + 8)
+                rig.packets(first + 8, first + 12)
+                rig.mark(RecordKind.GAP, sequence=first + 13, next_sequence=first + 21)
+                await rig.deliver()
+                link = messages._upstream.intake.link
+                came = 10 * parts + 2 + (turn == 0)
+                await rig.until(lambda: link.count == came, "one read")  # noqa: B023
+                seen: list[int] = []
+                while len(seen) < 10 * parts:
+                    async for batch in messages.batches():
+                        seen += [int(number) for number in batch.sequences]
+                        break
+                assert seen == [first + n for n in packets for _ in range(parts)]
+                async for batch in messages.batches():
+                    assert [note.quality["reason"] for note in batch.notes] == ["gap"]
+                    break
+
+    run(scenario())
+
+
+@both_loops
 @pytest.mark.parametrize("form", ["messages", "batches"])
 @pytest.mark.parametrize(
     ("frames", "goodbye", "complaint"),

@@ -75,6 +75,8 @@ class Subscriber:
         self.on_connection = on_connection
         self.how = how
         self._ready: deque[Message] = deque()
+        #: What a read brought of which `batches` has not handed out all.
+        self._packed: deque[Batch] = deque()
         self._workspace = Workspace()
         self._error: Exception | None = None
         self._ended = False
@@ -327,7 +329,9 @@ class Subscriber:
         return True
 
     def _deliver_ready(self, callback: Callable[[Batch], object]) -> None:
-        for batch in self._pack():
+        self._packed.extend(self._pack())
+        while self._packed:
+            batch = self._packed.popleft()
             self._note_all(batch.notes)
             if batch.count or batch.notes:
                 callback(batch)
@@ -414,24 +418,24 @@ class Subscriber:
         """All that arrives, a `Batch` a read: packets one behind the other, ready for columns.
 
         A quality message ends a batch early and comes with the following one, whose data it
-        precedes. So no batch has packets of a snapshot block and live ones.
+        precedes. So no batch has packets of a snapshot block and live ones. Whoever leaves the loop
+        misses nothing: the next one, or `deliver`, begins with what is left.
         """
         while True:
+            while self._packed:
+                batch = self._packed.popleft()
+                self._note_all(batch.notes)
+                if batch.count or batch.notes:
+                    yield batch
             if self._ready:
-                for batch in self._pack():
-                    self._note_all(batch.notes)
-                    if batch.count or batch.notes:
-                        yield batch
+                self._packed.extend(self._pack())
                 continue
             if self._several is not None or self._upstream.overlap is not None:
                 if self._fill():
                     continue
             elif count := self._upstream.intake.link.count:
                 intake = self._upstream.intake
-                for batch in self._gather(intake):
-                    self._note_all(batch.notes)
-                    if batch.count or batch.notes:
-                        yield batch
+                self._packed.extend(self._gather(intake))
                 intake.grant(count)
                 continue
             if self._ended:
