@@ -30,6 +30,7 @@ BENCHMARKS = [
     "recovery",
     "recorder",
     "journal",
+    "journal_checkpoints",
     "routing",
     "node",
     "publish",

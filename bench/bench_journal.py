@@ -2,10 +2,11 @@
 
 All on the same disk, in one run, one after the other for each message size, and twice in turn:
 
-    ceiling     pwrite and fdatasync of segments of 64 and 256 KiB on a zero-filled file
+    ceiling     pwrite and fdatasync of segments of 64 KiB, 256 KiB and 1 MiB on a zero-filled file
     SQLite      WAL, synchronous=FULL, one commit for as many messages as a segment of ours holds
     RabbitMQ 4  a quorum queue with confirms beside `durable`, a durable classic queue beside `fast`
     ours        durable: put_many(64) of several producers; put of 64 producers; get and delivered
+    ours, 256   the same put_many with segments of 256 KiB; else they are of up to 1 MiB
 
 Accepting in SQLite is an insert, delivering a select and a delete in order, which is durable too,
 as `delivered` is in ours. What `fast` is worth is measured the same way.
@@ -29,7 +30,7 @@ from feedhandler.journal import BlockingQueue, PersistentQueue, QueueSettings
 from feedhandler.journal.engine import Engine
 
 SIZES = (1024, 2048, 4096, 8192, 10240)
-SEGMENTS = (64 << 10, 256 << 10)
+SEGMENTS = (64 << 10, 256 << 10, 1 << 20)
 PRODUCERS, MANY = 8, 64
 SINGLE_PRODUCERS = 64
 #: Bytes accepted for each figure; a broker gets as many messages at most.
@@ -91,17 +92,20 @@ def sqlite(folder: Path, size: int, count: int) -> tuple[float, float]:
     return done / accepted, done / delivered
 
 
-def settings(total: int, durability: str = "durable") -> QueueSettings:
+def settings(total: int, durability: str = "durable", journal: int = 1 << 20) -> QueueSettings:
     """Blocks enough, made beforehand."""
-    return QueueSettings(blocks=total // (56 << 20) + 3, durability=durability)
+    return QueueSettings(
+        blocks=total // (56 << 20) + 3, durability=durability, journal_bytes=journal
+    )
 
 
 async def _accept_and_deliver(
-    folder: Path, size: int, count: int, durability: str
+    folder: Path, size: int, count: int, durability: str, journal: int = 1 << 20
 ) -> tuple[float, float]:
     """Messages a second: put_many of several producers, then get_many and delivered."""
     batch = [os.urandom(size) for _ in range(MANY)]
-    async with PersistentQueue.open(folder, settings(size * count, durability)) as queue:
+    chosen = settings(size * count, durability, journal)
+    async with PersistentQueue.open(folder, chosen) as queue:
 
         async def produce() -> None:
             for _ in range(count // MANY // PRODUCERS):
@@ -197,6 +201,9 @@ def _round(folder: Path, size: int, total: int) -> dict[str, float]:
             _accept_and_deliver(folder / "queue", size, count, durability)
         )
         figures[durability], figures[f"{durability}_delivered"] = accepted, delivered
+    figures["durable_256"], _ = uvloop.run(
+        _accept_and_deliver(folder / "queue", size, count, "durable", 256 << 10)
+    )
     figures["put"], figures["put_p99_s"] = uvloop.run(_single(folder / "queue", size, count // 2))
     return figures
 
@@ -246,18 +253,20 @@ def run(quick: bool = False) -> dict[str, Any]:
 
 def _tell(size: int, one: dict[str, float]) -> None:
     """One size's line."""
-    best = one["ceiling_256"]
     kib = size // 1024
     print(
-        f"  {kib:2} KiB accepted: put_many {one['durable']:9,.0f}/s, {one['durable'] / best:.0%} of"
-        f" the disk's {best:,.0f} at 256 KiB (bar {BAR_CEILING:.0%} from 4 KiB),"
-        f" {one['durable'] / one['sqlite']:.2f} times SQLite"
+        f"  {kib:2} KiB accepted: put_many {one['durable']:9,.0f}/s,"
+        f" {one['durable'] / one['ceiling_1024']:.0%} of the disk's {one['ceiling_1024']:,.0f} at"
+        f" 1 MiB; with segments of 256 KiB {one['durable_256']:,.0f}/s,"
+        f" {one['durable_256'] / one['ceiling_256']:.0%} of its {one['ceiling_256']:,.0f}"
+        f" (bar {BAR_CEILING:.0%} from 4 KiB); {one['durable'] / one['sqlite']:.2f} times SQLite"
         + (f" (bar {BAR_MANY:,}/s)" if kib == 1 else "")
     )
-    sync = one["sync_64_s"] if size * SINGLE_PRODUCERS <= 64 << 10 else one["sync_256_s"]
+    segment = next(one for one in SEGMENTS if size * SINGLE_PRODUCERS <= one)
+    sync = one[f"sync_{segment >> 10}_s"]
     print(
         f"         put of 64 producers {one['put']:9,.0f}/s, p99 {one['put_p99_s'] / sync:.1f}"
-        f" syncs (bar {BAR_P99:.0f})"
+        f" syncs of {segment >> 10} KiB (bar {BAR_P99:.0f})"
         + (f" (bar {BAR_PUT:,}/s)" if kib == 1 else "")
         + f"; fast {one['fast'] / one['durable']:.2f} times durable"
     )

@@ -267,6 +267,15 @@ def pack_checkpoint(checkpoint: Checkpoint) -> bytes:
     return (content + struct.pack("<I", crc32c(content))).ljust(size, b"\0")
 
 
+def checkpoint_bytes(head: bytes) -> int:
+    """How many bytes the checkpoint takes that begins so, if it can be believed."""
+    if len(head) < CHECKPOINT.size:
+        return CHECKPOINT.size
+    fields = CHECKPOINT.unpack_from(head)
+    items, segments = fields[5], fields[6]
+    return CHECKPOINT.size + INDEX_ENTRY_BYTES * segments + items + CRC_BYTES
+
+
 def parse_checkpoint(
     data: bytes, queue_id: bytes, block: int, geometry: Geometry
 ) -> tuple[Reading, Checkpoint | None]:

@@ -25,6 +25,7 @@ from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.journal.block import Block
 from feedhandler.journal.files import Files
 from feedhandler.journal.layout import (
+    CHECKPOINT,
     CONTROL_BYTES_MAX,
     HEADER_MAGIC,
     PAGE,
@@ -36,6 +37,7 @@ from feedhandler.journal.layout import (
     Reading,
     Roll,
     Status,
+    checkpoint_bytes,
     parse_checkpoint,
     parse_control,
     parse_header,
@@ -203,7 +205,8 @@ def _read_block(
     states: list[Checkpoint | None] = []
     suspect = False
     for slot, offset in enumerate(geometry.checkpoints):
-        data = files.pread(path, geometry.checkpoint_bytes, offset)
+        size = checkpoint_bytes(files.pread(path, CHECKPOINT.size, offset))
+        data = files.pread(path, min(size, geometry.checkpoint_bytes), offset)
         reading, state = parse_checkpoint(data, queue_id, place.number, geometry)
         if reading in (Reading.FOREIGN, Reading.NEWER):
             raise refusal(path, reading, "")
@@ -357,9 +360,9 @@ def _torn(files: Files, block: Block) -> bool:
     """Whether behind the block's last segment stands something that is none of an earlier use."""
     if block.end >= block.geometry.tail:
         return False
-    rest = memoryview(files.pread(block.path, block.geometry.tail - block.end, block.end))
-    if not any(rest[:PAGE]):
+    if not any(files.pread(block.path, PAGE, block.end)):
         return False
+    rest = memoryview(files.pread(block.path, block.geometry.tail - block.end, block.end))
     incarnation = HEAD.unpack_from(rest, 0)[3]
     if incarnation >= block.incarnation:
         return True
