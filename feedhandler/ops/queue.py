@@ -142,8 +142,10 @@ def _settled(
     look: Callable[[RealFiles, Callable[[int], None]], Answer],
     problems: Callable[[Answer], list[str]],
 ) -> Answer:
-    """What `look` finds; looked at again where a queue that is open seems wrong."""
+    """What `look` finds; looked at again where a queue that is open seems wrong. What is wrong with
+    it is what every look finds: the rest was being written just then."""
     _check_there(path)
+    steady: list[str] | None = None
     for turn in range(1, LOOKS + 1):
         files = RealFiles(read_only=True)
         try:
@@ -152,7 +154,12 @@ def _settled(
                 done = itertools.count(1)
                 show: Callable[..., None] = advance
                 found = look(files, lambda _: show(completed=next(done)))  # noqa: B023
-            if turn == LOOKS or not problems(found) or not owner_of(str(path)):
+            if not owner_of(str(path)):
+                return found
+            wrong = problems(found)
+            steady = [text for text in wrong if steady is None or text in steady]
+            if turn == LOOKS or not steady:
+                wrong[:] = steady
                 return found
         except FeedhandlerError:
             if turn == LOOKS or not owner_of(str(path)):
