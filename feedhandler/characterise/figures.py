@@ -14,12 +14,21 @@ from typing import Any
 from msgspec import Struct
 
 from feedhandler.characterise.tables import Table
-from feedhandler.lab.report_style import DPI, STYLE, WIDE, colours, logarithmic, titled
+from feedhandler.lab.report_style import DPI, PAPER_COLOUR, STYLE, WIDE, titled
 
-#: Minutes beyond which a figure's axis has days.
-DAY_MINUTES = 1_440
 #: Symbols that the figure of the busiest shows.
 BARS = 25
+#: Colours of a picture, its soft edges included.
+COLOURS = 64
+#: Of services, to be told apart by everybody (Okabe and Ito).
+SERVICE_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000",
+                   "#8c8c8c")  # fmt: skip
+#: Minutes up to which those without packets are drawn: beyond, a line spans them.
+MINUTES_MAX = 20_000
+#: Ticks of the times between messages, in milliseconds.
+TICKS_MS = {1e-4: "0", 1e-3: "1 µs", 1e-2: "10 µs", 1e-1: "100 µs", 1.0: "1 ms", 1e1: "10 ms",
+            1e2: "100 ms", 1e3: "1 s", 1e4: "10 s", 1e5: "100 s", 1e6: "1,000 s",
+            1e7: "10,000 s", 1e8: "100,000 s"}  # fmt: skip
 
 
 class Figure(Struct, frozen=True):
@@ -73,6 +82,15 @@ def _png(title: str, table: Table, paint: Callable[[Any, Table], None]) -> bytes
         titled(figure, title)
         target = io.BytesIO()
         figure.savefig(target, format="png")
+    return _smaller(target)
+
+
+def _smaller(picture: io.BytesIO) -> bytes:
+    """The PNG with as many colours as figures have: a fifth of it. Pillow comes with matplotlib."""
+    image: Any = importlib.import_module("PIL.Image")
+    target = io.BytesIO()
+    with image.open(picture) as opened:
+        opened.convert("RGB").quantize(COLOURS).save(target, "PNG", optimize=True)
     return target.getvalue()
 
 
@@ -81,64 +99,98 @@ def _column(table: Table, name: str) -> list[Any]:
     return [row[place] for row in table.rows]
 
 
-def _times(axis: Any, minutes: list[str]) -> list[datetime.datetime]:
-    """The minutes for an axis, whose ticks are times of day."""
+def _minutes_axis(axis: Any, table: Table) -> None:
+    """Times of day below, thousands with commas at the side."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
     locator = AutoDateLocator()
     axis.xaxis.set_major_locator(locator)
     axis.xaxis.set_major_formatter(ConciseDateFormatter(locator))
-    return [datetime.datetime.fromisoformat(each) for each in minutes]
+    axis.set_xlabel(table.note.rstrip("."))
+    _thousands(axis.yaxis)
+
+
+def _filled(minutes: list[str], counts: list[int]) -> tuple[list[datetime.datetime], list[int]]:
+    """Every minute from the first to the last with its count: 0 where nothing came."""
+    found = dict(zip(map(datetime.datetime.fromisoformat, minutes), counts, strict=True))
+    first, last = min(found), max(found)
+    number = int((last - first).total_seconds()) // 60 + 1
+    if number > MINUTES_MAX:
+        return list(found), list(found.values())
+    times = [first + datetime.timedelta(minutes=place) for place in range(number + 1)]
+    return times, [found.get(each, 0) for each in times]
 
 
 def _thousands(axis: Any) -> None:
     axis.set_major_formatter(lambda value, place: f"{value:,.0f}")
 
 
+def _a_minute(what: str) -> str:
+    """The label of a count's axis."""
+    return {"file_bytes": "bytes / minute"}.get(what, f"{what} / minute")
+
+
 def _minutes(axis: Any, table: Table, what: str) -> None:
-    times = _times(axis, _column(table, "minute"))
-    axis.vlines(times, 0, _column(table, what), color=colours(1)[0], linewidth=0.9)
+    times, counts = _filled(_column(table, "minute"), _column(table, what))
+    axis.fill_between(times, counts, step="post", color=SERVICE_COLOURS[0], linewidth=0)
     axis.set_ylim(bottom=0)
-    axis.set_ylabel(f"{what.replace('_', ' ')} / minute")
-    _thousands(axis.yaxis)
+    axis.set_ylabel(_a_minute(what))
+    _minutes_axis(axis, table)
 
 
 def _by_service(axis: Any, table: Table, what: str) -> None:
     services = list(dict.fromkeys(_column(table, "service")))
     place = table.columns.index(what)
-    for service, colour in zip(services, colours(len(services)), strict=True):
+    for number, service in enumerate(services):
         rows = [row for row in table.rows if row[1] == service]
-        times = _times(axis, [row[0] for row in rows])
-        shape = "." if len(rows) == 1 else ""
-        counts = [row[place] for row in rows]
-        axis.plot(times, counts, color=colour, label=service, marker=shape, linewidth=1)
+        times = [datetime.datetime.fromisoformat(row[0]) for row in rows]
+        axis.plot(
+            times,
+            [row[place] for row in rows],
+            color=SERVICE_COLOURS[number % len(SERVICE_COLOURS)],
+            label=service,
+            marker="." if len(rows) == 1 else "",
+            linewidth=0.9,
+            # Lines that go up and down by the minute: hard edges read as well, and are small.
+            antialiased=False,
+        )
     axis.set_yscale("log")
-    axis.set_ylabel(f"{what.replace('_', ' ')} / minute")
-    _thousands(axis.yaxis)
-    axis.legend(ncols=4, loc="best")
+    axis.set_ylabel(_a_minute(what))
+    _minutes_axis(axis, table)
+    axis.legend(title="service", loc="upper left", bbox_to_anchor=(1.0, 1.0))
 
 
 def _cumulative(axis: Any, table: Table) -> None:
     # A logarithmic axis has no 0: what came in the same packet stands at its left edge.
     times = [max(each / 1e6, 1e-4) for each in _column(table, "from_ns")]
     shares = _column(table, "share_up_to_here")
-    axis.step(times, shares, where="post", color=colours(1)[0])
+    axis.step(times, shares, where="post", color=SERVICE_COLOURS[0])
     axis.set_xscale("log")
-    logarithmic(axis.xaxis)
+    ticks = {at: words for at, words in TICKS_MS.items() if at <= 10 * times[-1]}
+    axis.set_xticks(list(ticks), list(ticks.values()))
+    axis.minorticks_off()
     axis.set_ylim(0, 1.02)
-    axis.set_xlabel("milliseconds since the symbol's message before (0 at the left edge)")
+    axis.set_xlabel("time since the same symbol's message before")
     axis.set_ylabel("share of repeats")
-    for mark in (1.0, 10.0):
+    for mark, side, away in ((1.0, "right", (-6, 7)), (10.0, "left", (6, -15))):
         reached = max((s for t, s in zip(times, shares, strict=True) if t <= mark), default=0.0)
-        axis.axvline(mark, color="#b3424a", linewidth=0.8, linestyle="--")
+        axis.axvline(mark, color=PAPER_COLOUR, linewidth=0.8, linestyle="--")
         words = f"{100 * reached:.1f} % within {mark:g} ms"
-        axis.annotate(words, (mark, reached), xytext=(6, -14), textcoords="offset points")
+        axis.annotate(
+            words,
+            (mark, reached),
+            xytext=away,
+            textcoords="offset points",
+            horizontalalignment=side,
+        )
 
 
 def _symbols(axis: Any, table: Table) -> None:
     rows = table.rows[:BARS]
-    names = [f"{row[1]}" for row in rows]
-    axis.bar(range(len(rows)), [row[2] for row in rows], color=colours(1)[0])
+    names = [f"{row[1]} ({row[0]})" for row in rows]
+    axis.bar(range(len(rows)), [row[2] for row in rows], color=SERVICE_COLOURS[0])
     axis.set_xticks(range(len(rows)), names, rotation=60, ha="right", fontsize=7.5)
+    axis.set_xlabel("symbol (service)")
     axis.set_ylabel("messages")
+    axis.grid(visible=False, axis="x")
     _thousands(axis.yaxis)

@@ -238,7 +238,8 @@ class Tables:
             for minute, packets, payload, on_file, messages in whole.T.tolist()
         ]
         columns = ["minute", "packets", "file_bytes", "payload_bytes", "messages"]
-        return Table("minutes", "Traffic by minute (Figures 2 and 3)", columns, rows)
+        title = "Traffic by minute (Figures 2 and 3)"
+        return Table("minutes", title, columns, rows, f"Time of day in {self.zone_name}.")
 
     def minutes_by_service(self) -> Table:
         """Figures 4 and 5: the same by service; refresh apart."""
@@ -257,7 +258,8 @@ class Tables:
         ]
         columns = ["minute", "service", "packets", "file_bytes", "payload_bytes", "messages"]
         title = "Traffic by minute and service (Figures 4 and 5)"
-        return Table("minutes_by_service", title, columns, rows)
+        note = f"Time of day in {self.zone_name}."
+        return Table("minutes_by_service", title, columns, rows, note)
 
     # -- how soon, how often --------------------------------------------------------------------
 

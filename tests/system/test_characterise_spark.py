@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,7 @@ from feedhandler.replay.captures.capture import address_text
 #: How often a stream's driver is killed; more of it takes ten seconds each.
 KILLS = int(os.environ.get("FEEDHANDLER_KILLS", "1"))
 DEADLINE_S = 300.0
+UTP = "euronext-utp-md"
 
 
 @pytest.fixture(scope="module")
@@ -199,3 +202,24 @@ def wait_until(holds: Callable[[], bool], process: subprocess.Popen[bytes]) -> N
         assert process.poll() is None, "the driver ended"
         assert time.monotonic() < until, "no batch was taken"
         time.sleep(0.01)
+
+
+def test_the_three_lines_of_the_readme_give_a_plot(spark: Any, session: Path) -> None:
+    pyplot = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
+    pyplot.switch_backend("agg")
+    text = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+    (sample,) = re.findall(r"```python\n(from feedhandler import characterise.*?)```", text, re.S)
+    imports, start, lines = sample.rstrip().split("\n\n")
+    assert len(lines.splitlines()) == 3
+    changed = lines.replace('"iex-deep"', '"euronext-utp-md"').replace('"day.pcap.gz"', "path")
+    assert changed.count("path") == 1
+    names: dict[str, Any] = {"path": str(session)}
+    exec(imports, names)
+    names["spark"] = spark
+    assert start.endswith("characterise.register(spark)")
+    exec(changed, names)
+    (line,) = pyplot.gca().lines
+    minutes = Counter(each.time_ns // (60 * 10**9) for each in Independent(session, UTP).packets)
+    assert line.get_ydata().tolist() == [count for _, count in sorted(minutes.items())]
+    assert len(line.get_xdata()) == len(minutes)
+    pyplot.close("all")

@@ -1,9 +1,11 @@
 """What the Spark source is asked, where it cuts, and its rows; without a Spark session."""
 
+import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from characterise_kit import FEED, LINE_A, OPENING_NS, PORT, Independent, write_session
+from characterise_kit import FEED, LINE_A, OPENING_NS, PORT, Independent, Seen, write_session
 
 from feedhandler.characterise.files import look_at
 from feedhandler.characterise.planning import exact_slices
@@ -85,6 +87,47 @@ def test_rows_of_packets_and_messages_are_those_of_an_independent_reading(sessio
         for code, symbol, size in each.messages
     ]
     assert messages[0]["number"] == 0
+
+
+MIDDLE = OPENING_NS + 50_000_000
+
+
+@pytest.mark.parametrize(
+    ("options", "meant"),
+    [
+        ({"from": str(MIDDLE)}, lambda each: each.time_ns >= MIDDLE),
+        ({"from": "2011-03-15T08:00:00.05Z"}, lambda each: each.time_ns >= MIDDLE),
+        ({"until": str(MIDDLE)}, lambda each: each.time_ns < MIDDLE),
+        ({"service": "103, 104"}, lambda each: each.service in (103, 104)),
+        ({"line": f"{LINE_A}:{PORT}"}, lambda each: each.line[0][2] == 1),
+        (
+            {"line": f"{LINE_A}:{PORT}", "service": "104", "until": str(MIDDLE)},
+            lambda each: each.line[0][2] == 1 and each.service == 104 and each.time_ns < MIDDLE,
+        ),
+    ],
+)
+@pytest.mark.parametrize("rows", ["packets", "messages"])
+def test_window_service_and_line_leave_out_the_rest(
+    session: Path, rows: str, options: dict[str, str], meant: Callable[[Seen], bool]
+) -> None:
+    expected = [each for each in Independent(session, "euronext-utp-md").packets if meant(each)]
+    times = [each.time_ns for each in expected]
+    if rows == "messages":
+        times = [each.time_ns for each in expected for _ in each.messages]
+    assert times
+    assert [row["time_ns"] for row in rows_of(session, rows=rows, **options)] == times
+
+
+def test_a_folder_a_pattern_and_a_list_are_the_same_captures(session: Path, tmp_path: Path) -> None:
+    for name in ("b.pcap", "a.pcap"):
+        (tmp_path / name).write_bytes(session.read_bytes())
+    (tmp_path / "notes.txt").write_text("no capture, and not asked for")
+    many = [str(tmp_path / name) for name in ("a.pcap", "b.pcap")]
+    listed = rows_of(Path("x"), paths=json.dumps(many))
+    assert {row["file"] for row in listed} == set(many)
+    assert rows_of(tmp_path) == rows_of(tmp_path / "*.pcap") == listed
+    ordinals = [row["ordinal"] for row in listed]
+    assert ordinals == sorted(set(ordinals))
 
 
 def test_fields_are_decoded_and_bad_packets_left_out(tmp_path: Path) -> None:
