@@ -39,6 +39,7 @@ _PURE_NAMES = (
     "feedhandler.amqp.subscribing.hothot",
     "feedhandler.amqp.subscribing.several",
     "feedhandler.amqp.subscribing.subscriber",
+    "feedhandler.amqp.subscribing.turn",
     "feedhandler.amqp.serving.connection",
     "feedhandler.amqp.serving.node",
     "feedhandler.amqp.subscribing.inbox",

@@ -289,7 +289,12 @@ class Laboratory:
 
     def _arrange(self) -> None:
         """Sender and gateway on one processor, clients on the others, all of them before what else
-        runs here; see `processors`."""
+        runs here; see `processors`.
+
+        Clients that have processors of their own take turns: one that is woken waits until the one
+        that runs has read. Ten of them interrupting each other cost themselves, and the gateway
+        that wakes them, a tenth of a processor. A broker, or who stamps, would wait for all of
+        them, so with those they do not."""
         first, second = processors.split()
         record: dict[str, Any] = {"apart": self.plan.apart}
         if self.plan.apart:
@@ -301,6 +306,11 @@ class Laboratory:
             if self.plan.apart:
                 mine = first if child.name in (GATEWAY, REPLAYER) else second
                 processors.pin(child.process.pid, mine)
+        own = self.plan.apart and first.isdisjoint(second)
+        if own and (self.broker, self.plan.mode) == ("embedded", "direct"):
+            clients = (c for c in self.crew.children if c.name.startswith(CLIENT_PREFIX))
+            turns = [processors.set_real_time(client.process.pid) for client in clients]
+            record["subscribers_real_time"] = all(turns)
         self.run.configuration["processors"] = record
 
     # -- one step ---------------------------------------------------------------------------

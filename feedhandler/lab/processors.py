@@ -4,8 +4,9 @@ In a data centre exchange, gateway and subscribers are machines of their own. On
 take turns, and a subscriber that takes the gateway's turn at every message that wakes it measures
 the scheduler. So the parts are kept apart: sender and gateway on the first processor, subscribers
 on the second. The sender goes first (real-time priority) where we have the right to ask for it: an
-exchange does not wait for its subscribers. All roles go before what else runs on the machine
-(`NICE`), where we may. What could be had is told, and belongs into the record.
+exchange does not wait for its subscribers. Subscribers may have the same on processors of their
+own: then they take turns instead of interrupting each other. All roles go before what else runs on
+the machine (`NICE`), where we may. What could be had is told, and belongs into the record.
 """
 
 import contextlib
@@ -14,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-#: Of a part of the exchange: above everything that is not real-time.
+#: Of a part of the exchange, and of subscribers: above everything that is not real-time.
 SENDER_PRIORITY = 1
 #: Of every role: what runs beside a measurement waits for it.
 NICE = -15
@@ -59,7 +60,7 @@ def set_real_time(pid: int = 0) -> bool:
     policy = os.SCHED_FIFO | os.SCHED_RESET_ON_FORK
     try:
         os.sched_setscheduler(pid, policy, os.sched_param(SENDER_PRIORITY))
-    except PermissionError:
+    except (PermissionError, ProcessLookupError):
         return False
     return True
 

@@ -115,6 +115,7 @@ CORES = (
     "feedhandler/amqp/queueing/conflation.py",
     "feedhandler/amqp/queueing/pieces.py",
     "feedhandler/amqp/subscribing/columns.py",
+    "feedhandler/amqp/subscribing/turn.py",
     "feedhandler/amqp/fanout.py",
     "feedhandler/amqp/splitter.py",
     "feedhandler/amqp/framing.py",

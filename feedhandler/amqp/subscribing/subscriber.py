@@ -31,6 +31,7 @@ from feedhandler.amqp.subscribing.columns import Batch, Workspace, pack
 from feedhandler.amqp.subscribing.inbox import Message
 from feedhandler.amqp.subscribing.request import CREDIT, Request, parse_endpoint
 from feedhandler.amqp.subscribing.several import Several
+from feedhandler.amqp.subscribing.turn import Turn
 from feedhandler.amqp.subscribing.upstream import ConnectionEvent, Reconnection, State, Upstream
 from feedhandler.codecs import PeerError, UsageError, load_feed
 
@@ -82,6 +83,7 @@ class Subscriber:
         self._ended = False
         self._waiting: list[asyncio.Future[None]] = []
         self._callback: Callable[[Batch], object] | None = None
+        self._reading: Turn | None = None
         self._upstreams: list[Upstream] = []
         #: The only one; of several, any.
         self._upstream: Upstream
@@ -291,15 +293,30 @@ class Subscriber:
 
     def _call_back(self, intake: Intake) -> None:
         """Hand what an intake holds to the callback."""
-        assert self._callback is not None
-        count = intake.link.count
+        turn = self._reading
+        if turn is None or turn.link is not intake.link or turn.callback is not self._callback:
+            turn = self._new_turn(intake)
         try:
-            for batch in self._gather(intake):
-                self._note_all(batch.notes)
-                self._callback(batch)
-            intake.grant(count)
+            if not turn.take():
+                self._call_back_parts(intake, turn)
         except Exception as error:  # raised where `deliver` waits
             self._fail(error)
+
+    def _new_turn(self, intake: Intake) -> Turn:
+        """Another link than before, or another callback."""
+        assert self._callback is not None
+        self._reading = Turn(intake, self._callback, self.feed, self.grain, self._workspace)
+        return self._reading
+
+    def _call_back_parts(self, intake: Intake, turn: Turn) -> None:
+        """The same where quality messages, or the border of a snapshot block, are among it."""
+        assert turn.batch is not None
+        count = intake.link.count
+        for batch in self._parts(intake, turn.batch, turn.taken):
+            self._note_all(batch.notes)
+            turn.callback(batch)
+        turn.settle()
+        intake.grant(count)
 
     def _pull(self) -> bool:
         """Take what several gateways have brought; whether that was anything."""
@@ -462,7 +479,7 @@ class Subscriber:
             if self._error is not None:
                 raise self._error
         finally:
-            self._callback = None
+            self._callback = self._reading = None
 
     def _call_back_all(self) -> None:
         """Hand what waits on the links to the callback."""
@@ -479,16 +496,18 @@ class Subscriber:
 
     def _gather(self, intake: Intake) -> list[Batch]:
         """What a link holds, as batches; almost always one."""
-        link = intake.link
-        end = link.count
+        batch = Batch(self.feed, self.grain, None, self._workspace)
+        taken = batch.fill(intake.inbox, intake.link, 0, intake.link.count)
+        return self._parts(intake, batch, taken)
+
+    def _parts(self, intake: Intake, batch: Batch, taken: int) -> list[Batch]:
+        """What a link holds, as batches, of which the first has `taken` of its messages."""
         try:
-            batch = Batch(self.feed, self.grain, None, self._workspace)
-            taken = batch.fill(intake.inbox, link, 0, end)
-            if taken == end:
+            if taken == intake.link.count:
                 return [batch]
             found = self._gather_the_rest(intake, [batch] if taken else [], taken)
         finally:
-            link.clear()
+            intake.link.clear()
         if intake.inbox.failure is not None:
             self._fail(intake.inbox.failure)
         return found
