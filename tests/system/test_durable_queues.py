@@ -101,6 +101,27 @@ def test_who_waits_with_credit_gets_what_another_gives_back_at_once(tmp_path: Pa
     asyncio.run(scenario())
 
 
+def test_what_is_said_right_before_a_goodbye_counts(tmp_path: Path) -> None:
+    def talk(client: QueueClient) -> None:
+        putting = client.sender(settled=True)
+        for number in (1, 2, 3):
+            client.send(putting, proton.Message(body=number))
+        putting.close()
+        link = client.taker(credit=3)
+        client.wait_for(link, 3)
+        for _, delivery in client.of(link)[:2]:
+            delivery.update(ACCEPTED)
+            delivery.settle()
+        link.close()
+        assert client.wait_for(client.taker(), 1) == [3]
+
+    async def scenario() -> None:
+        async with running(orders(tmp_path)) as rig:
+            await in_thread(talk, await rig.client())
+
+    asyncio.run(scenario())
+
+
 @pytest.mark.parametrize(
     ("state", "failed", "count"), [(RELEASED, False, 0), (MODIFIED, True, 1), (MODIFIED, False, 0)]
 )

@@ -128,6 +128,8 @@ class Producer(_Link):
 
     def _grant(self) -> None:
         """Let the client send more, as long as the queue has room."""
+        if self.over:
+            return
         window = self._queue.intake.window(self._mean_bytes)
         more = window - self._credit - self._held
         if more <= window // 4 and self._credit:
@@ -151,6 +153,7 @@ class Producer(_Link):
 
     def leave(self) -> None:
         super().leave()
+        self.work()  # what came before the goodbye counts
         self._queue.links.pop(self, None)
         self._queue.intake.producers -= 1
 
@@ -173,6 +176,8 @@ class Consumer(_Link):
     def ready(self) -> bool:
         """Whether one more may be sent now; where not, flow or the socket will tell."""
         link: proton.HandoutLink = self.link
+        if self.over:
+            return False
         if link.ready():
             return True
         self.blocked = link.credit() > 0
@@ -258,6 +263,7 @@ class Consumer(_Link):
 
     def leave(self) -> None:
         super().leave()
+        self.work()  # what it said before the goodbye counts
         self._queue.links.pop(self, None)
         numbers, self.unsettled = list(self.unsettled), {}
         self._queue.leave(self, numbers)
@@ -364,5 +370,6 @@ class Requests(_Link):
         self._desk.do(request.arguments, reply)
 
     def leave(self) -> None:
+        self.work()
         super().leave()
         self._desk.queue.links.pop(self, None)
