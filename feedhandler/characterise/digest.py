@@ -98,7 +98,7 @@ class Digest:
         self.overflow = np.zeros(2, np.int64)
         self.stretches: list[tuple[dict[int, int], Array]] = []
         self._places: dict[Channel, int] = {}
-        self._moments: list[Array] = []
+        self._moments: list[tuple[int, Array]] = []
         self._minutes: list[Array] = []
         self._runs: list[Array] = []
         self._epochs: dict[int, int] = {}
@@ -118,7 +118,7 @@ class Digest:
             minutes = minutes.copy()
             minutes[0] = places[minutes[0]]
             self._minutes.append(minutes)
-        self._moments.append(part["moments"])
+        self._moments.append(packed(part["moments"]))
         self.foreign += part["foreign"]
         self.overflow += part["overflow"]
 
@@ -270,7 +270,17 @@ class Digest:
 
     def moments(self) -> Array:
         """i64[4, n]: milliseconds since 1970 with packets, rising; packets, payload, file bytes."""
-        return summed(self._moments, 4)
+        rows = np.empty((4, sum(part.shape[1] for _, part in self._moments)), np.int64)
+        used = 0
+        for first, part in self._moments:
+            # A stretch mostly begins in the millisecond in which the one before it ended.
+            same = int(used > 0 and part.shape[1] > 0 and rows[0, used - 1] == first + part[0, 0])
+            rows[1:, used - same : used] += part[1:, :same]
+            here = rows[:, used : used + part.shape[1] - same]
+            here[:] = part[:, same:]
+            here[0] += first
+            used += here.shape[1]
+        return summed([rows[:, :used]], 4)
 
     def minutes(self) -> dict[int, Array]:
         """Of each channel's place, i64[5, n]: minutes since 1970, rising; packets, payload bytes,
@@ -302,9 +312,22 @@ class Digest:
         return found
 
 
+def packed(moments: Array) -> tuple[int, Array]:
+    """Moments in half the memory, of which a day has tens of millions: a first one, and u32[4, n]
+    counted from there; or 0 and the moments themselves, where that would not hold them."""
+    first = int(moments[0].min()) if moments.shape[1] else 0
+    since = moments - np.array([[first], [0], [0], [0]])
+    if moments.shape[1] and int(since.max()) >> 32:
+        return 0, moments
+    return first, since.astype(np.uint32)
+
+
 def summed(parts: list[Array], columns: int) -> Array:
     """Columns of the parts, i64[columns, n], with one entry for each value of the first, rising."""
-    rows = np.concatenate(parts or [np.zeros((columns, 0), np.int64)], axis=1)
+    if len(parts) == 1:
+        rows = parts[0]
+    else:
+        rows = np.concatenate(parts or [np.zeros((columns, 0), np.int64)], axis=1)
     if not rows.shape[1]:
         return rows
     if np.all(rows[0, 1:] > rows[0, :-1]):

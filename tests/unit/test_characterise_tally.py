@@ -178,6 +178,23 @@ def test_histograms_that_are_put_together_have_both_counts() -> None:
     assert (one.count, one.within_1ms, one.within_10ms, one.backwards) == (3, 1, 2, 1)
 
 
+def test_moments_are_those_of_the_whole_however_they_are_cut_and_however_large() -> None:
+    def part(*rows: tuple[int, int]) -> dict[str, np.ndarray]:
+        columns = of(
+            COMPILED, [(at_ms * 1_000_000, 1, packet(n)) for n, (at_ms, _) in enumerate(rows)]
+        )
+        columns["moments"][2] = [size for _, size in rows]
+        return columns
+
+    digest = Digest()
+    for rows in ([(5, 10), (7, 1)], [(7, 2), (8, 3)], [], [(8, 1 << 40)], [(6, 5), (1 << 40, 4)]):
+        digest.add(part(*rows))
+    moments = digest.moments()
+    assert moments[0].tolist() == [5, 6, 7, 8, 1 << 40]
+    assert moments[1].tolist() == [1, 1, 2, 2, 1]
+    assert moments[2].tolist() == [10, 5, 3, 3 + (1 << 40), 4]
+
+
 def test_totals_of_a_channel_go_on_from_stretch_to_stretch(twin: Any) -> None:
     digest = Digest()
     digest.add(of(twin, [(5_000, 1, packet(1, MESSAGE))]))
