@@ -23,15 +23,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from feedhandler.characterise import arbitrated, in_order, ranges, report
+from feedhandler.characterise import arbitrated, in_order, ranges, reading, report
 from feedhandler.characterise.arbitrated import arbitrated_tables, characterise_arbitrated
 from feedhandler.characterise.digest import Digest
 from feedhandler.characterise.job import Outcome, Request, characterise
 from feedhandler.characterise.scale import BUCKETS, bucket_of
 from feedhandler.characterise.tables import tables_of
+from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import characterise as ops
 from feedhandler.ops.console import ExitCode
+from feedhandler.replay.captures.capture import COLUMNS, DatagramBatch
 from feedhandler.replay.captures.capture_writer import CaptureWriter
 
 UTP = Request("euronext-utp-md")
@@ -148,10 +150,22 @@ Sent = st.lists(
 
 
 @settings(max_examples=60, deadline=None)
-@given(sent=Sent, size=st.integers(90, 3_000), files=st.integers(1, 3), held=st.integers(0, 1))
+@given(
+    sent=Sent,
+    size=st.integers(90, 9_000),
+    files=st.integers(1, 3),
+    batch=st.integers(1, 9),
+    held=st.sampled_from([90, 400, in_order.HELD_BYTES_MAX]),
+)
 def test_whatever_order_packets_come_in_and_wherever_captures_are_cut(
-    tmp_path_factory: pytest.TempPathFactory, sent: Any, size: int, files: int, held: int
+    tmp_path_factory: pytest.TempPathFactory,
+    sent: Any,
+    size: int,
+    files: int,
+    batch: int,
+    held: int,
 ) -> None:
+    """`batch`: datagrams in one; `held`: bytes that may wait for lower numbers."""
     folder = tmp_path_factory.mktemp("any")
     at_ns, code = OPENING_NS, FEED.layout("trade_cancel").code
     streams: dict[int, dict[int, Plain]] = defaultdict(dict)
@@ -165,16 +179,16 @@ def test_whatever_order_packets_come_in_and_wherever_captures_are_cut(
                 plain = Plain(0, number, at_ns, [(code, symbol, 0)], max(60, 42 + len(packet)) + 16)
                 streams[service].setdefault(number, plain)
     expected = in_plain_order({service: list(mine.values()) for service, mine in streams.items()})
-    before = in_order.HELD_BYTES_MAX
-    in_order.HELD_BYTES_MAX = 300 if held else before
-    try:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(in_order, "HELD_BYTES_MAX", held)
+        patched.setattr(reading, "BATCH_DATAGRAMS_MAX", batch)
         found = characterise_arbitrated([str(folder)], UTP, slice_size=size)
-    finally:
-        in_order.HELD_BYTES_MAX = before
     assert_is(found.digest, expected, f"{sent}")
 
 
-def test_a_reset_begins_new_numbers_on_both_lines(tmp_path: Path) -> None:
+def test_a_reset_begins_new_numbers_on_both_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def sent(writer: CaptureWriter, first: int, count: int, at_ns: int) -> None:
         for number in range(first, first + count):
             message = FEED.encode_message("trade_cancel", symbol_index=1)
@@ -184,11 +198,15 @@ def test_a_reset_begins_new_numbers_on_both_lines(tmp_path: Path) -> None:
 
     with CaptureWriter(tmp_path / "day.pcap") as writer:
         sent(writer, 5_000, 40, OPENING_NS)
+        heartbeat = FEED.encode_packet(kind="heartbeat", sequence=2, service=104)
         reset = FEED.encode_packet(kind="reset", sequence=1, service=104, next_sequence=2)
         for line in (LINE_A, LINE_B):
             writer.write(OPENING_NS + 10**8, line, PORT, reset)
+            for _ in range(9):
+                writer.write(OPENING_NS + 10**8, line, PORT, heartbeat)
         sent(writer, 2, 60, OPENING_NS + 2 * 10**8)
     whole = characterise_arbitrated([str(tmp_path / "day.pcap")], UTP)
+    monkeypatch.setattr(reading, "BATCH_DATAGRAMS_MAX", 7)
     assert whole.digest.totals[0, 0] == 100
     (cell,) = whole.digest.cells.values()
     assert (cell.interarrival.count, cell.interarrival.backwards) == (99, 0)
@@ -265,3 +283,81 @@ def test_the_command_tells_of_the_arbitrated_stream(
     for other in ({"exact": True}, {"profile": tmp_path / "x.json"}):
         with pytest.raises(UsageError, match="are of lines"):
             ops.run(structs.replace(asked, arbitrated=True, **other))
+
+
+@pytest.mark.parametrize("held", [100, 1 << 20])
+def test_what_waits_too_long_goes_on_in_tallies_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: int
+) -> None:
+    """Numbers far too late, in one slice; datagrams of nobody's between them."""
+    monkeypatch.setattr(in_order, "HELD_BYTES_MAX", held)
+    monkeypatch.setattr(reading, "BATCH_DATAGRAMS_MAX", 3)
+    numbers = [1, 2, *range(5, 20), 3, *range(30, 40), 4, 20, *range(40, 50), 29, 21]
+    with CaptureWriter(tmp_path / "day.pcap") as writer:
+        for place, number in enumerate(numbers):
+            message = FEED.encode_message("trade_cancel", symbol_index=number % 2)
+            packet = FEED.encode_packet(sequence=number, service=104, messages=[message])
+            writer.write(OPENING_NS + place * 1_000, LINE_A, PORT, packet)
+            for _ in range(3 * (place % 5 == 0)):
+                writer.write(OPENING_NS + place * 1_000, LINE_A, PORT, b"nobody's")
+    tallies: list[Any] = []
+    finish = in_order.InOrder.finish
+    monkeypatch.setattr(
+        in_order.InOrder, "finish", lambda self: tallies.append(self._tallies) or finish(self)
+    )
+    found = characterise_arbitrated([str(tmp_path / "day.pcap")], UTP)
+    assert (len(tallies[0]) > 3) == (held == 100)
+    assert found.digest.totals[0, 0] == len(numbers)
+    times = {number: place * 1_000 for place, number in enumerate(numbers)}
+    last: dict[int, int] = {}
+    expected = []
+    for number in sorted(numbers):
+        if number % 2 in last:
+            expected.append(times[number] - last[number % 2])
+        last[number % 2] = times[number]
+    (cell,) = found.digest.cells.values()
+    buckets = np.zeros(BUCKETS, np.int64)
+    np.add.at(buckets, [bucket_of(since) for since in expected if since >= 0], 1)
+    assert (cell.interarrival.buckets == buckets).all()
+    assert cell.interarrival.backwards == sum(since < 0 for since in expected)
+
+
+def test_a_slice_that_brings_less_than_it_did_is_counted_as_it_is() -> None:
+    """A file that was changed between the two walks: what waits for the rest waits in vain."""
+    wanted = {(104, 0): np.array([[1, 9]], np.int64)}
+    plan = in_order.Plan(frozenset({(1, 2)}), {(1, 2, 104): 0}, wanted, {})
+    order = in_order.InOrder(FEED.table, plan)
+    packets = [FEED.encode_packet(sequence=n, service=104, session=0) for n in (1, 5)]
+    length = np.array([len(each) for each in packets], np.uint32)
+    columns = {name: np.zeros(2, np.uint32) for name in COLUMNS}
+    columns |= {
+        "time_ns": np.array([10, 20], np.int64),
+        "destination": np.ones(2, np.uint32),
+        "destination_port": np.full(2, 2, np.uint16),
+        "offset": (np.cumsum(length) - length).astype(np.uint32),
+        "length": length,
+    }
+    order.take(DatagramBatch(np.frombuffer(b"".join(packets), np.uint8), **columns))
+    ((service, _, first, found),) = order.finish()
+    assert (service, first, found["totals"][0, 0]) == (in_order.MAIN, 1, 2)
+
+
+def test_sessions_begin_new_numbers_where_the_feed_has_them(tmp_path: Path) -> None:
+    iex = load_feed("iex-deep")
+    with CaptureWriter(tmp_path / "day.pcap") as writer:
+        for session in (7, 8):
+            for number in range(1, 30):
+                message = iex.encode_message("operational_halt_status", symbol="ABC")
+                packet = iex.encode_packet(
+                    sequence=number, service=1, session=session, messages=[message]
+                )
+                for late, line in enumerate((LINE_A, LINE_B)):
+                    at_ns = OPENING_NS + session * 10**6 + number * 1_000 + late
+                    writer.write(at_ns, line, PORT, packet)
+    for size in (None, 500, 2_000):
+        found = characterise_arbitrated(
+            [str(tmp_path / "day.pcap")], Request("iex-deep"), slice_size=size
+        )
+        assert found.digest.totals[:, 0].tolist() == [58]
+        (cell,) = found.digest.cells.values()
+        assert (cell.interarrival.count, cell.interarrival.backwards) == (57, 0)
