@@ -2,18 +2,21 @@
 
 import asyncio
 import contextlib
+import errno
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 from broker_peer_kit import broker
-from node_kit import Run, both_loops
 from proton import Delivery
 from test_publish_peer import PublishRig, sequences
 
+from feedhandler.amqp.publishing import journal
 from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.journal import BlockingQueue, QueueSettings
+from feedhandler.ops import queue
 
 
 @contextlib.asynccontextmanager
@@ -30,10 +33,7 @@ async def publishing(url: str, folder: Path, **settings: Any) -> AsyncIterator[P
         await rig.node.stop(0.1)
 
 
-@both_loops
-def test_what_a_broker_that_is_away_cannot_take_is_there_after_a_restart(
-    run: Run, tmp_path: Path
-) -> None:
+def test_what_a_broker_that_is_away_cannot_take_is_there_after_a_restart(tmp_path: Path) -> None:
     async def story() -> None:
         async with broker() as gone:
             away = gone.url
@@ -55,7 +55,7 @@ def test_what_a_broker_that_is_away_cannot_take_is_there_after_a_restart(
             assert sequences(peer) == [*range(1, 5101)]
             assert any("has caught up" in line for line in rig.told)
 
-    run(story())
+    uvloop.run(story())
 
 
 def test_a_broker_that_stops_confirming_lets_what_comes_go_to_disk_and_drains_it_later(
@@ -94,8 +94,8 @@ def test_one_journal_has_one_owner_and_holds_messages_of_a_gateway_only(tmp_path
         await rig.publishers.stop(0.1)
 
     small = QueueSettings(block_bytes=1 << 20)
-    with BlockingQueue(tmp_path, small) as queue:
-        queue.put(b"an order, and no message of a gateway")
+    with BlockingQueue(tmp_path, small) as orders:
+        orders.put(b"an order, and no message of a gateway")
         asyncio.run(story(UsageError, "is open already"))
     asyncio.run(story(ConfigError, "something else than a gateway's"))
 
@@ -110,3 +110,69 @@ def test_a_folder_that_cannot_be_is_refused_before_anything_runs(tmp_path: Path)
             await rig.publishers.open()
 
     asyncio.run(story())
+
+
+def test_a_disk_that_fails_is_told_of_once_and_the_broker_is_served_on(tmp_path: Path) -> None:
+    def fails(path: str, data: memoryview, offset: int) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    async def story() -> None:
+        async with broker() as peer:
+            async with publishing(peer.url, tmp_path) as rig:
+                await rig.stream(1, 10)
+                await rig.confirmed()
+                assert rig.publisher.journal is not None
+                rig.publisher.journal._disk.engine.files.pwrite = fails
+                await rig.stream(11, 200)
+                await rig.until(lambda: rig.seen["journal"] == "FAILED", "told of")
+                await rig.stream(201, 500)
+                await rig.confirmed()
+                assert rig.seen["journal_faults"] == 1
+                assert rig.seen["dropped"] == 0
+            assert sequences(peer) == [*range(1, 501)]
+            (told,) = [line for line in rig.told if "failed" in line]
+            assert "Input/output error" in told
+            assert not [line for line in rig.told if "messages are not in the journal" in line]
+
+    asyncio.run(story())
+
+
+def test_a_journal_that_is_full_says_so_and_what_has_no_room_is_lost_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = QueueSettings(
+        block_bytes=1 << 20, blocks=2, blocks_max=2, journal_bytes=64 << 10, durability="fast"
+    )
+    monkeypatch.setattr(journal, "settings_of", lambda *given: small)
+
+    async def story() -> None:
+        async with broker() as gone:
+            away = gone.url
+        async with publishing(away, tmp_path, queue_bytes=2 << 20) as rig:
+            await rig.stream(1, 8000)
+            await rig.until(lambda: rig.seen["dropped"] > 0, "full")
+            await rig.until(lambda: any("journal is full" in line for line in rig.told), "told")
+            assert rig.seen["overflows"] == 1
+            assert rig.seen["journal_bytes"] == 2 << 20
+        assert "are not in the journal, and lost" in rig.told[-1]
+        assert "stay in the journal" in rig.told[-2]
+
+    asyncio.run(story())
+
+
+def test_the_commands_for_queues_read_a_journal_that_is_in_use(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def story() -> None:
+        async with broker() as gone:
+            away = gone.url
+        async with publishing(away, tmp_path) as rig:
+            await rig.stream(1, 20)
+            await rig.until(lambda: rig.seen["journalled"] == 21, "written")
+            assert queue.verify(tmp_path, False) == 0
+            assert queue.stat(tmp_path, True) == 0
+            assert queue.list_items(tmp_path, 100, False) == 0
+
+    asyncio.run(story())
+    out = capsys.readouterr().out
+    assert '"pending": 21' in out.replace("\n", " ")

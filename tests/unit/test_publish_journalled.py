@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from amqp_kit import packet
-from spill_kit import QUEUE_BYTES, SMALL, WALL_NS, SpillRig, tag_of
+from spill_kit import QUEUE_BYTES, SMALL, WAIT_NS, WALL_NS, SpillRig, tag_of
 
-from feedhandler.amqp.publishing.spill import State
+from feedhandler.amqp.publishing.spill import State, Where
 from feedhandler.amqp.queueing.window import Outcome
 from feedhandler.ingest.ring import RecordKind
 from feedhandler.journal.layout import Status
@@ -239,3 +239,113 @@ def test_the_age_of_the_oldest_is_known_over_a_restart(tmp_path: Path) -> None:
     again = SpillRig(tmp_path, rig.kill(), now_ns=9_000_000_000)
     again.wait()
     assert again.destination.oldest_ns == WALL_NS + 5_000_000_000
+    again.connect()
+    assert again.destination.oldest_ns == WALL_NS + 5_000_000_000, "unconfirmed"
+    again.settle()
+    assert again.destination.oldest_ns == 0
+
+
+def test_a_message_too_large_for_the_room_that_news_of_a_loss_has_is_lost_as_well(
+    rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        rig.spill, "place", lambda size, _: Where.DISK if size == 4096 else Where.NOWHERE
+    )
+    rig.stream(1, 3)
+    assert (rig.destination.dropped, rig.destination.overflows) == (3, 1)
+    assert rig.destination.lacking
+
+
+def test_what_was_not_on_the_disk_yet_leaves_from_memory_after_all(rig) -> None:
+    rig.frozen = True
+    rig.stream(1, 300)
+    assert rig.spill.state is State.SPILLING
+    link = rig.connect()
+    rig.confirm()
+    assert link.sequences == [*range(1, 301)]
+    assert rig.spill.state is State.MEMORY
+    rig.frozen = False
+    rig.settle()
+    assert rig.spill.drained == 0
+
+
+def test_a_disk_that_fails_with_nothing_on_it_alone_loses_nothing(rig) -> None:
+    rig.frozen = True
+    rig.stream(1, 300)
+    rig.files.fault = Fault(rig.files.calls + 1, "ENOSPC", for_good=True)
+    rig.frozen = False
+    rig.wait()
+    assert rig.spill.failed
+    link = rig.connect()
+    rig.confirm()
+    assert link.sequences == [*range(1, 301)]
+    assert rig.destination.dropped == 0
+
+
+def test_the_journal_is_not_asked_while_it_is_looked_after(rig) -> None:
+    link = rig.connect()
+    rig.destination.attended = True
+    rig.now_ns += 10 * WAIT_NS
+    rig.stream(1, 3)
+    rig.now_ns += 10 * WAIT_NS
+    rig.stream(4, 5)
+    link.confirmed.append(999)
+    rig.confirm(1)
+    assert rig.job is None
+    rig.destination.attended = False
+    rig.stream(6, 6)
+    assert rig.job is not None
+
+
+def test_a_full_way_is_told_once_and_taken_again_when_half_is_free(tmp_path: Path) -> None:
+    rig = SpillRig(tmp_path)
+    rig.begin()
+    rig.frozen = True
+    rig.stream(1, 1000)
+    assert rig.destination.overflowing
+    assert rig.destination.overflows == 1
+    rig.stream(1001, 1100)
+    assert rig.destination.overflows == 1
+    rig.frozen = False
+    for _ in range(5):
+        rig.wait()
+    rig.stream(1101, 1101)
+    assert not rig.destination.overflowing
+    assert not rig.destination.lacking
+    link = rig.connect()
+    rig.settle()
+    assert link.sequences[-1] == 1101
+    assert [note["reason"] for note in link.notes] == ["start", "overflow"]
+
+
+def test_a_failed_disk_leaves_a_doubt_of_blocks_and_drops_services_of_before(
+    tmp_path: Path,
+) -> None:
+    before = SpillRig(tmp_path, services=(104, 105))
+    before.begin(channel=1)
+    before.stream(1, 300, 1)
+    for _ in range(10):
+        before.wait()
+    rig = SpillRig(tmp_path, before.kill(), services=(104, 106))
+    rig.begin(channel=1)
+    rig.wait()
+    rig.work()
+    rig.begin()
+    rig.rig.block([packet(n) for n in range(1, 4)], 3)
+    rig.stream(1, 50)
+    for _ in range(5):
+        rig.wait()
+    assert rig.spill.on_disk
+    rig.files.fault = Fault(rig.files.calls + 1, "EIO", for_good=True)
+    for sequence in range(51, 61):
+        rig.stream(sequence, sequence)
+        rig.wait(30 * WAIT_NS)
+    assert rig.spill.failed
+    dropped = rig.destination.dropped
+    rig.stream(61, 900)
+    assert rig.destination.dropped > dropped + 100, "the oldest, those of the run before, too"
+    link = rig.connect()
+    rig.settle()
+    assert link.sequences[-1] == 900
+    assert "overflow" in [note["reason"] for note in link.notes]
+    assert any(note["doubt"] for note in link.notes)

@@ -256,6 +256,25 @@ def test_what_is_still_in_memory_joins_front_without_the_disk(spill: Spill) -> N
     assert not spill.holes
 
 
+def test_what_does_not_fit_into_front_waits_for_the_disk(spill: Spill) -> None:
+    fill(spill, 1, 13)
+    spill._step(Input.ROOM, 0)
+    assert spill.poll(1300, 0) == []
+    assert spill.state is DRAINING
+
+
+def test_holes_know_packets_from_blocks_and_quality_messages(spill: Spill) -> None:
+    for parcel in (
+        message(9),
+        message(7),
+        message(1 << 63 | 5, block=True),
+        message(99, reason="gap"),
+    ):
+        spill.take(parcel, Where.DISK, 0)
+    (hole,) = spill.holes.values()
+    assert (hole.first, hole.following, hole.blocks) == (7, 10, True)
+
+
 def test_a_disk_that_fails_gives_back_what_it_has_not_got(spill: Spill) -> None:
     fill(spill, 1, 12)
     spill.next_job(WAIT_NS, 1640)

@@ -208,15 +208,20 @@ class JournalledDestination(Destination):
         return True
 
     def _lose(self, parcel: Parcel) -> None:
-        """The receiver will not get this message. One of the run before may be of a service that
-        is published no more."""
-        if parcel.service not in self.shortfalls:
-            self._count_drop(parcel)
-            return
+        """The receiver will not get this message, and must be told."""
         if parcel.reason and parcel.number_at == _WHOLE:
             body = parcel.data[parcel.data.rfind(_BEFORE_BODY) + len(_BEFORE_BODY) + 4 :]
             parcel = parcel.cut(body)
         Destination._lose(self, parcel)
+
+    def _drop_oldest(self) -> None:
+        """Drop what has waited longest. One of the run before may be of a service that is published
+        no more, of which nothing can be told."""
+        head: Parcel = self._peek()
+        if head.service in self.shortfalls:
+            Destination._drop_oldest(self)
+        else:
+            self._count_drop(self._pop())
 
     def abandon(self, parcel: Parcel) -> None:
         """A message was refused for good, or comes back too often."""
@@ -278,7 +283,8 @@ class JournalledDestination(Destination):
 
     def _tell_failed(self) -> None:
         """What is on the disk only is lost to this run."""
-        for service, hole in self.spill.holes.items():
+        holes = self.spill.holes if self.spill.on_disk else {}
+        for service, hole in holes.items():
             shortfall = self.shortfalls[service]
             if hole.following > hole.first:
                 shortfall.fresh.add(hole.first, hole.following - 1)
