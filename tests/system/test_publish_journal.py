@@ -117,19 +117,24 @@ def test_a_disk_that_fails_is_told_of_once_and_the_broker_is_served_on(tmp_path:
         raise OSError(errno.EIO, "Input/output error")
 
     async def story() -> None:
-        async with broker() as peer:
+        taking = asyncio.Event()
+
+        def answer(number: int, message: Any) -> Any:
+            return Delivery.ACCEPTED if taking.is_set() else None
+
+        async with broker(answer) as peer:
             async with publishing(peer.url, tmp_path) as rig:
-                await rig.stream(1, 10)
-                await rig.confirmed()
                 assert rig.publisher.journal is not None
                 rig.publisher.journal._disk.engine.files.pwrite = fails
-                await rig.stream(11, 200)
+                await rig.stream(1, 200)
                 await rig.until(lambda: rig.seen["journal"] == "FAILED", "told of")
+                taking.set()
+                peer.break_off()
                 await rig.stream(201, 500)
                 await rig.confirmed()
                 assert rig.seen["journal_faults"] == 1
                 assert rig.seen["dropped"] == 0
-            assert sequences(peer) == [*range(1, 501)]
+            assert [*dict.fromkeys(sequences(peer))] == [*range(1, 501)]
             (told,) = [line for line in rig.told if "failed" in line]
             assert "Input/output error" in told
             assert not [line for line in rig.told if "messages are not in the journal" in line]
@@ -152,7 +157,7 @@ def test_a_journal_that_is_full_says_so_and_what_has_no_room_is_lost_at_the_end(
             await rig.stream(1, 8000)
             await rig.until(lambda: rig.seen["dropped"] > 0, "full")
             await rig.until(lambda: any("journal is full" in line for line in rig.told), "told")
-            assert rig.seen["overflows"] == 1
+            assert rig.seen["overflows"] > 0
             assert rig.seen["journal_bytes"] == 2 << 20
         assert "are not in the journal, and lost" in rig.told[-1]
         assert "stay in the journal" in rig.told[-2]
