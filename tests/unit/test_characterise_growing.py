@@ -1,7 +1,9 @@
 """Captures that are being written are read to their last whole record, each record once."""
 
+import itertools
 import random
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from characterise_kit import Independent, write_session
@@ -13,7 +15,11 @@ from feedhandler.replay.captures.capture import Capture
 
 pyspark = pytest.importorskip("pyspark")
 
-from feedhandler.characterise.source import FeedhandlerStreamReader, understand  # noqa: E402
+from feedhandler.characterise.source import (  # noqa: E402
+    FeedhandlerStreamReader,
+    piece_of_row,
+    understand,
+)
 
 
 def payloads(start: Offset, end: Offset, size: int) -> list[bytes]:
@@ -80,3 +86,34 @@ def test_the_stream_reader_gives_the_rows_of_a_batch_and_the_same_ones_again(
     assert batches[0] == batches[1]
     assert len(batches[0]) == len(Independent(path, "euronext-utp-md").packets)
     reader.commit(end)
+
+
+def test_a_query_for_what_is_there_now_ends_there_in_steps_that_are_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("feedhandler.characterise.source.STEP_BYTES_MAX", 20_000)
+    path = write_session(tmp_path / "a.pcap", 4, seconds=0.05)
+    data = path.read_bytes()
+    path.write_bytes(data[: len(data) // 2])
+    asked = understand({"feed": "euronext-utp-md", "path": str(tmp_path), "rows": "tallies"})
+    reader = FeedhandlerStreamReader(asked)
+    reader.prepareForTriggerAvailableNow()
+    offsets = [reader.initialOffset()]
+    while not offsets[1:] or offsets[-1] != offsets[-2]:
+        offsets.append(reader.latestOffset(offsets[-1]))
+        path.write_bytes(data)
+    whole = reach((str(path),), {})[str(path)]
+    assert len(data) // 2 - 2_000 < offsets[-1][str(path)] <= len(data) // 2 < whole
+    assert len(offsets) > 4
+    pieces = [
+        piece_of_row(SimpleNamespace(**row))
+        for start, end in itertools.pairwise(offsets)
+        for part in reader.partitions(start, end)
+        for batch in reader.read(part)
+        for row in batch.to_pylist()
+    ]
+    assert [each.start for each in pieces][1:] == [each.report.ended for each in pieces][:-1]
+    packets = sum(each.columns["totals"][:, 0].sum() for each in pieces)
+    halved = tmp_path / "half.pcap"
+    halved.write_bytes(data[: offsets[-1][str(path)]])
+    assert packets == len(Independent(halved, "euronext-utp-md").packets)
