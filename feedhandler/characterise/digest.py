@@ -274,7 +274,8 @@ class Digest:
         used = 0
         for first, part in self._moments:
             # A stretch mostly begins in the millisecond in which the one before it ended.
-            same = int(used > 0 and part.shape[1] > 0 and rows[0, used - 1] == first + part[0, 0])
+            begins = first + int(part[0, 0]) if part.shape[1] else -1
+            same = int(used > 0 and int(rows[0, used - 1]) == begins)
             rows[1:, used - same : used] += part[1:, :same]
             here = rows[:, used : used + part.shape[1] - same]
             here[:] = part[:, same:]
