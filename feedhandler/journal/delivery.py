@@ -87,24 +87,33 @@ class SegmentReader:
 
     def content(self, block: Block, number: int) -> bytes | None:
         """The item's bytes; None where they do not verify. Raises `OSError`."""
-        items = self.items(block, [number])
-        return items[0].content if items else None
+        if not self._first <= number < self._end or self._of != (block.number, block.incarnation):
+            self._read(block, number)
+            if not self._first <= number < self._end:
+                return None
+        ordinal = number - self._first
+        if self._damaged and ordinal in self._damaged:
+            return None
+        start, end = self._spans[ordinal]
+        return self._data[start:end]
 
     def items(self, block: Block, numbers: list[int]) -> list[Item]:
-        """These items of a block, but for those that do not verify. Raises `OSError`."""
-        items = []
-        if self._of != (block.number, block.incarnation):
-            self._first = self._end = 0
-        for number in numbers:
-            if not self._first <= number < self._end:
-                self._read(block, number)
-                if not self._first <= number < self._end:
-                    continue
-            ordinal = number - self._first
-            if self._damaged and ordinal in self._damaged:
-                continue
-            start, end = self._spans[ordinal]
-            items.append(Item(number, self._data[start:end]))
+        """These items of a block, in order, but for those that do not verify. Raises `OSError`."""
+        items: list[Item] = []
+        left = numbers
+        while left:
+            content = self.content(block, left[0])
+            if content is not None:
+                items.append(Item(left[0], content))
+            done = 1
+            if self._first <= left[0] < self._end and not self._damaged:
+                # The others that are in the same segment, without asking for each anew.
+                done = bisect_left(left, self._end)
+                spans, data, first = self._spans, self._data, self._first
+                for number in left[1:done]:
+                    start, end = spans[number - first]
+                    items.append(Item(number, data[start:end]))
+            left = left[done:]
         return items
 
     def _read(self, block: Block, number: int) -> None:
@@ -149,13 +158,16 @@ class Delivery:
                 block, numbers = self._claim(limit - len(items))
                 if block is None:
                     break
-                for number in numbers:
-                    content = self._reader.content(block, number)
-                    if content is not None:
-                        items.append(Item(number, content))
-                    else:
-                        self.spoil(number)
+                found = self._reader.items(block, numbers)
+                items += found
+                if len(found) < len(numbers):
+                    self._spoil_others(numbers, found)
         return items
+
+    def _spoil_others(self, numbers: list[int], found: list[Item]) -> None:
+        """Of these items only some were found to verify."""
+        for number in sorted(set(numbers).difference(item.id for item in found)):
+            self.spoil(number)
 
     def claim(self, limit: int) -> list[tuple[int, Block]]:
         """As `take`, but nothing is read: ids and their blocks, for who reads them by itself with a
@@ -231,15 +243,11 @@ class Delivery:
         """Up to `limit` undelivered items with ids above `after`, handed out or not. Raises
         `OSError`."""
         items: list[Item] = []
-        spoilt: list[int] = []
+        asked: list[int] = []
 
         def read(block: Block, numbers: list[int]) -> None:
-            for number in numbers:
-                content = self._looker.content(block, number)
-                if content is not None:
-                    items.append(Item(number, content))
-                else:
-                    spoilt.append(number)
+            asked.extend(numbers)
+            items.extend(self._looker.items(block, numbers))
 
         with self._taking:
             while len(items) < limit:
@@ -247,8 +255,8 @@ class Delivery:
                 if not numbers:
                     break
                 after = numbers[-1]
-        for number in spoilt:
-            self.spoil(number)
+        if len(items) < len(asked):
+            self._spoil_others(asked, items)
         return items
 
     # -- what becomes of items --------------------------------------------------------------

@@ -581,6 +581,25 @@ def test_a_page_of_ended_items_that_does_not_verify_is_told_once_and_taken_away(
     assert not queue.report.problems
 
 
+def test_orders_known_to_be_done_with_are_bounded(queue: Queue, monkeypatch) -> None:
+    monkeypatch.setattr("feedhandler.journal.delivery.CLOSED_MAX", 4)
+    queue.end(*queue.put(*[b"x"] * 8))
+    for number in range(1, 6):
+        queue.delivery.close_order(number)
+    assert queue.delivery.cancel_all(0) == ([], [1, 2, 6, 7, 8])
+
+
+def test_items_of_several_segments_one_of_them_damaged_come_in_order(queue: Queue) -> None:
+    for contents in ([b"a", b"b"], [b"c", b"needle", b"d"], [b"e", b"f"]):
+        queue.put(*contents)
+    hit(queue, 4)
+    assert [item.content for item in queue.delivery.look(0, 99)] == [
+        b"a", b"b", b"c", b"d", b"e", b"f",
+    ]  # fmt: skip
+    assert queue.delivery.status(4) is Status.DAMAGED
+    assert [item.content for item in queue.delivery.take(5)] == [b"a", b"b", b"c", b"d", b"e"]
+
+
 def test_what_the_newest_checkpoint_knows_counts_where_no_segment_is_left(queue: Queue) -> None:
     queue.put(b"a")
     found = recover(queue.disk, FOLDER)

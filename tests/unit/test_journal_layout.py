@@ -133,6 +133,12 @@ def test_a_checkpoint_is_read_back() -> None:
     assert layout.parse_checkpoint(data, QUEUE, 3, GEOMETRY) == (Reading.GOOD, CHECKPOINT)
 
 
+def test_a_checkpoint_says_by_its_head_how_long_it_is() -> None:
+    data = layout.pack_checkpoint(CHECKPOINT)
+    assert layout.checkpoint_bytes(data[: layout.CHECKPOINT.size]) == 136 + 2 * 8 + 5 + 4
+    assert layout.checkpoint_bytes(b"") == layout.CHECKPOINT.size
+
+
 def test_a_checkpoint_with_any_bit_flipped_does_not_verify() -> None:
     data = layout.pack_checkpoint(CHECKPOINT)
     used = layout.CHECKPOINT.size + 16 + 5 + 4

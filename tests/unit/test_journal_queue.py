@@ -61,7 +61,8 @@ def test_items_are_put_handed_out_and_delivered(tmp_path: Path, told) -> None:
             assert await queue.delivered(1) == 1
             assert await queue.delivered(1) == 0
             assert await queue.cancel(1) is CancelAnswer.DELIVERED
-            assert await queue.cancel(2) is CancelAnswer.CANCELLED
+            for _ in range(2):  # told once
+                assert await queue.cancel(2) is CancelAnswer.CANCELLED
             assert await queue.cancel_all() == ([3], [1])
             assert queue.statistics()["pending"] == 0
         async with PersistentQueue.open(tmp_path, SMALL) as queue:

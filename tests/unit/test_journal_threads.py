@@ -99,6 +99,15 @@ def test_a_segment_for_which_the_newest_block_has_room_locks_none(three) -> None
         opened.store.seal(DAY_NS, alone=False)
 
 
+def test_who_locks_all_blocks_begins_again_when_their_order_changed_meanwhile(three) -> None:
+    opened, disk, _ = three
+    first = opened.store.live[0]
+    first.lock.before = lambda: used_anew(opened, disk, first)
+    with opened.store.everything() as live:
+        assert live is opened.store.live
+        assert live[-1] is first
+
+
 def used_anew(opened: Opened, disk: SimulatedDisk, block: Block) -> None:
     """Deliver what a block holds, and go on until it is used anew."""
     opened.delivery.deliver(range(block.first_id, block.next_id))
