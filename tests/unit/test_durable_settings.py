@@ -1,5 +1,6 @@
 """`[[queue]]`: what may be said of a durable queue, what is refused, and what users may do."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,9 @@ from feedhandler.amqp_settings import UserConfig
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.config import Config, loopback_config, parse_config
 from feedhandler.config_show import to_toml
+from feedhandler.gateway import Gateway
+from feedhandler.observe.metrics import SCOPES
+from feedhandler.observe.readings import readings
 from feedhandler.queue_settings import DurableQueueConfig
 
 BASE = to_toml(loopback_config(services=(104,)))
@@ -101,3 +105,22 @@ def test_a_queues_settings_are_its_folders(tmp_path: Path) -> None:
     config = DurableQueueConfig(name="q", folder=str(tmp_path), durability="fast", paths=("/a",))
     assert not config.settings().durable
     assert config.settings().paths == ("/a",)
+
+
+def test_a_gateway_tells_its_queues_figures_open_or_not(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        queues = (DurableQueueConfig(name="orders", folder=str(tmp_path), block_bytes=1 << 20),)
+        gateway = Gateway(loopback_config(services=(104,), queues=queues))
+        told = gateway.snapshot()["queues"]
+        assert [(each["name"], each["state"]) for each in told] == [("orders", "stopped")]
+        assert "not open" in gateway.watch.facts().queues_stopped["orders"]
+        await gateway.queues.open()
+        assert gateway.watch.facts().queues_stopped == {}
+        read = [each for each in readings(gateway) if getattr(each, "scope", "") == "queue"]
+        await gateway.queues.close()
+        (reading,) = read
+        assert reading.labels == ("orders",)
+        assert set(reading.values) == set(SCOPES["queue"].counts) | set(SCOPES["queue"].gauges)
+        assert reading.values["up"] == 1
+
+    asyncio.run(scenario())

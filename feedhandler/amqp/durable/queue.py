@@ -194,10 +194,6 @@ class DurableQueue:
         if engine.store.visible_end > self._seen_end:
             self._seen_end = engine.store.visible_end
             self._more = True
-        if engine.day_ns != self._day_ns:
-            self._day_ns = engine.day_ns
-            self.intake.recent.clear()
-            self._take_back([])
         self.serve()
         self.flush()
 
@@ -232,6 +228,11 @@ class DurableQueue:
     def serve(self) -> None:
         """Hand out what is pending, as far as consumers have credit."""
         dispatch, left = self.dispatch, SHARE
+        if not self.fault and self.store.engine.day_ns != self._day_ns:
+            # What is ready was yesterday's: the persistent queue has it expire.
+            self._day_ns = self.store.engine.day_ns
+            self.intake.recent.clear()
+            self._take_back([])
         while not self.fault:
             left -= dispatch.serve(left)
             wanted = dispatch.wanted()
