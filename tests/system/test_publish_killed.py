@@ -126,6 +126,7 @@ def test_a_killed_gateways_journal_is_published_first_and_lacks_nothing(tmp_path
             finally:
                 second.send_signal(signal.SIGTERM)
                 await second.wait()
+            assert journalled(tmp_path) == [], "what is confirmed is recorded as delivered"
             judge(peer, before, confirmed, left, market, whole)
 
     with Market(RATE) as market:

@@ -5,8 +5,8 @@ packet, has the `Spill`'s jobs done on a thread (`spill_disk`), and takes what c
 into the event loop. At the end it sees to it that everything unconfirmed is in the journal.
 
 What it promises: no call but `open` and `close` waits, and those wait outside the event loop; the
-operator is told in one line each time that messages begin to go to disk and that the broker has
-caught up, and once of a disk that failed, or does not keep up.
+operator is told in one line each time that messages begin to go to disk and that all have come
+back, and once of a disk that failed, or does not keep up.
 
 What it leaves to others: which messages (`journalled`), when (`spill`), the connection
 (`publisher`).
@@ -141,7 +141,7 @@ class DestinationJournal:
         elif spill.state is State.MEMORY and self._told_spilling:
             self._told_spilling = False
             count = spill.drained - self._drained_before
-            self._tell(f"the broker has caught up: {count:,} messages came from the journal")
+            self._tell(f"nothing waits in the journal only any more; {count:,} messages came back")
 
     # -- the end ----------------------------------------------------------------------------
 
