@@ -69,7 +69,7 @@ soak: $(VENV)/.compiled ## an hour at 20,000 packets/s with a fault a minute: no
 	$(PY) -m bench --soak
 
 simulate: $(VENV)/.compiled ## the simulation campaign (SEEDS=10000)
-	SEEDS=$(SEEDS) FORGED=1000000 $(PY) -m pytest --timeout=0 -s tests/simulation
+	SEEDS=$(SEEDS) FORGED=1000000 SPILL_SEEDS=300 $(PY) -m pytest --timeout=0 -s tests/simulation
 
 simulate-journal: $(VENV)/.compiled ## the queue's disk fails, decays, loses its power (OPERATIONS=5000)
 	OPERATIONS=$(OPERATIONS) SAMPLES=20 TWICE=2000 VARIANTS=8 FLIPS=100000 SWEEP=1 $(PY) -m pytest \
