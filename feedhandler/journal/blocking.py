@@ -41,6 +41,7 @@ class BlockingQueue:
         self._writing = False
         #: How often something changed that somebody may wait for.
         self._changes = 0
+        self.engine.on_stop = self._stopped
 
     def __enter__(self) -> Self:
         return self
@@ -171,6 +172,10 @@ class BlockingQueue:
         if not done:
             self._until(lambda: engine.durable_marks >= marks)
         return result
+
+    def _stopped(self) -> None:
+        with self._changed:
+            self._tell_changed()
 
     def _tell_changed(self) -> None:
         """Everybody who waits looks again."""

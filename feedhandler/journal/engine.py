@@ -72,6 +72,8 @@ class Engine:
         self.on_cancelled: Callback | None = None
         self.on_expired: Callback | None = None
         self.on_forward: Callback | None = None
+        #: Called, by whatever thread it is, when the disk has failed: who waits is to be told.
+        self.on_stop: Callable[[], None] | None = None
         self._growth_after_ns = 0
         self._owner = Owner(self.folder)
         try:
@@ -176,6 +178,8 @@ class Engine:
         self.stopped = QueueStopped(
             f"{self.folder}: the queue has stopped: its disk failed: {reason}", _HINT
         )
+        if self.on_stop is not None:
+            self.on_stop()
         return self.stopped
 
     def check(self) -> None:

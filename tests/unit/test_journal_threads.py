@@ -12,6 +12,7 @@ from journal_kit import DAY_NS, FOLDER, QUEUE_ID, SMALL
 
 from feedhandler.journal import BlockingQueue, CancelAnswer, Item, QueueStopped, Status
 from feedhandler.journal.block import Block
+from feedhandler.journal.delivery import SegmentReader
 from feedhandler.journal.files import RealFiles, carry_out
 from feedhandler.journal.opening import Opened, open_store
 from feedhandler.journal.simulated import SimulatedDisk
@@ -219,15 +220,18 @@ def test_threads_that_put_consume_and_cancel_give_every_item_one_end(tmp_path: P
             assert known <= {Status[name.upper()]}, f"seed {seed}"
 
 
+class Unreadable(RealFiles):
+    """Files that can be written, and from some moment on not read."""
+
+    failing = False
+
+    def pread(self, path: str, count: int, offset: int) -> bytes:
+        if self.failing:
+            raise OSError(5, "Input/output error")
+        return super().pread(path, count, offset)
+
+
 def test_a_disk_that_cannot_be_read_stops_the_queue_and_says_so(tmp_path: Path) -> None:
-    class Unreadable(RealFiles):
-        failing = False
-
-        def pread(self, path: str, count: int, offset: int) -> bytes:
-            if self.failing:
-                raise OSError(5, "Input/output error")
-            return super().pread(path, count, offset)
-
     files = Unreadable()
     with BlockingQueue(tmp_path, SMALL, files=files) as queue:
         queue.put(b"a")
@@ -238,3 +242,27 @@ def test_a_disk_that_cannot_be_read_stops_the_queue_and_says_so(tmp_path: Path) 
         files.failing = False
     with BlockingQueue(tmp_path, SMALL) as queue:
         assert queue.get(0).content == b"a"
+
+
+def test_who_waits_is_told_when_somebody_else_finds_the_disk_unreadable(tmp_path: Path) -> None:
+    files = Unreadable()
+    told: list[str] = []
+    with BlockingQueue(tmp_path, SMALL, files=files) as queue:
+        queue.put(b"a")
+        assert queue.get().id == 1
+
+        def consume() -> None:
+            try:
+                queue.get(PATIENCE_S)
+            except QueueStopped as error:
+                told.append(str(error))
+
+        consumer = threading.Thread(target=consume)
+        consumer.start()
+        files.failing = True
+        queue.engine.delivery._looker = SegmentReader(files)
+        with pytest.raises(QueueStopped):
+            list(queue.pending())
+        consumer.join(PATIENCE_S)
+        assert len(told) == 1
+        assert "Input/output error" in told[0]
