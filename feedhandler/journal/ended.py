@@ -10,7 +10,7 @@ What it promises: at most `RUNS_MAX` runs in memory, the oldest give way. No I/O
 """
 
 import struct
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 
@@ -124,16 +124,23 @@ class Ended:
         return pack_record(self._queue_id, stamp_ns, runs)
 
     def add(self, stamp_ns: int, runs: Iterable[Run]) -> None:
-        """Take in runs."""
-        for first, count, status in runs:
-            at = bisect_right(self._firsts, first)
-            if at and self._firsts[at - 1] == first:
-                continue  # written twice: the block was begun, and that was lost in a crash
-            self._firsts.insert(at, first)
-            self._runs.insert(at, (first, count, status, stamp_ns))
+        """Take in runs, in order. What was known of these ids gives way: it was written when their
+        block was to be used anew, and a crash came before that."""
+        new = [(first, count, status, stamp_ns) for first, count, status in runs]
+        if not new:
+            return
+        at = self.forget(new[0][0], new[-1][0] + new[-1][1])
+        self._firsts[at:at] = [run[0] for run in new]
+        self._runs[at:at] = new
         excess = len(self._runs) - RUNS_MAX
         if excess > 0:
             del self._runs[:excess], self._firsts[:excess]
+
+    def forget(self, first: int, end: int) -> int:
+        """Know nothing of the ids from `first` to `end` - 1; where they would stand."""
+        at, after = bisect_left(self._firsts, first), bisect_left(self._firsts, end)
+        del self._firsts[at:after], self._runs[at:after]
+        return at
 
     def status(self, number: int) -> Status | None:
         """What the item became; None where that is not known any more."""

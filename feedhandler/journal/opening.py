@@ -53,6 +53,9 @@ def open_store(
         carry_out(files, [Create(path, 0)])
     data = files.pread(path, READ_BYTES_MAX, 0)
     shorter = ended.load(data, since_ns)
+    for block in found.live:
+        # It was to be used anew, and a crash came before that: its own statuses count.
+        ended.forget(block.first_id, block.next_id)
     if ended.damaged:
         found.report.problems.append(damaged_pages(path, ended.damaged))
     if shorter is not None:

@@ -566,6 +566,29 @@ def test_the_file_of_ended_items_is_made_anew_when_it_has_grown(queue: Queue, mo
     assert queue.delivery.cancel(1) is CancelAnswer.DELIVERED
 
 
+def test_ends_that_a_crash_took_back_are_not_what_is_remembered_of_an_item(queue: Queue) -> None:
+    store = queue.store
+    while len(store.live) < 2 or store.live[-1].has_room(4096, 1):
+        queue.put(bytes(3000))
+    first = store.live[0]
+    numbers = range(first.first_id, first.next_id)
+    queue.delivery.deliver(numbers)
+    store.add([bytes(3000)])
+    sealed = store.seal(queue.now_ns)
+    carry_out(queue.disk, sealed.steps[:2])  # of the file `ended`; then the power goes
+    assert sealed.steps[0].path.endswith("ended")
+    queue.open()
+    assert {queue.delivery.status(number) for number in numbers} == {Status.PENDING}
+    cancelled, forward = queue.delivery.cancel_all(0)
+    assert set(numbers) <= set(cancelled)
+    assert forward == []
+    while queue.delivery.find(numbers[0]) is not None:
+        queue.end(*queue.put(bytes(3000)))
+    for _ in range(2):
+        assert {queue.delivery.status(number) for number in numbers} == {Status.CANCELLED}
+        queue.open()
+
+
 def test_a_page_of_ended_items_that_does_not_verify_is_told_once_and_taken_away(
     queue: Queue,
 ) -> None:
