@@ -47,9 +47,9 @@ class BrokerLaboratory(Laboratory):
             found[BROKER] = self._broker.pids[0]
         return found
 
-    def _arrange(self) -> None:
+    def _arrange(self, plan: StepPlan) -> None:
         """The broker takes whichever processor is free, and is as urgent as the roles."""
-        super()._arrange()
+        super()._arrange(plan)
         for pid in self._broker.pids if self._broker.started else ():
             processors.put_first(pid)
 

@@ -38,6 +38,7 @@ from feedhandler.control import ask
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.lab import bars, machine, processors
 from feedhandler.lab.crew import Crew
+from feedhandler.lab.feeder import FAST_BPS
 from feedhandler.lab.loads import CLIENT_PREFIX, LoadWatch, by_role, traffic_of
 from feedhandler.lab.plan import Plan, StepPlan, patterns
 from feedhandler.lab.results import (
@@ -287,30 +288,31 @@ class Laboratory:
             for number in range(2)
         ]
 
-    def _arrange(self) -> None:
+    def _arrange(self, plan: StepPlan) -> None:
         """Sender and gateway on one processor, clients on the others, all of them before what else
-        runs here; see `processors`.
+        runs here; see `processors`. At high rates that processor would be too little for both,
+        while the others have time left: there the scheduler chooses.
 
         Clients that have processors of their own take turns: one that is woken waits until the one
         that runs has read. Ten of them interrupting each other cost themselves, and the gateway
         that wakes them, a tenth of a processor. A broker, or who stamps, would wait for all of
         them, so with those they do not."""
         first, second = processors.split()
-        record: dict[str, Any] = {"apart": self.plan.apart}
-        if self.plan.apart:
+        apart = self.plan.apart and plan.rate_bps < FAST_BPS
+        record: dict[str, Any] = {"apart": apart}
+        if apart:
             record |= processors.describe()
         before = [processors.put_first(child.process.pid) for child in self.crew.children]
         record["nice"] = processors.NICE if all(before) else 0
         record["awake"] = not wakefulness.fault()
         for child in self.crew.children:
-            if self.plan.apart:
-                mine = first if child.name in (GATEWAY, REPLAYER) else second
-                processors.pin(child.process.pid, mine)
-        own = self.plan.apart and first.isdisjoint(second)
-        if own and (self.broker, self.plan.mode) == ("embedded", "direct"):
+            mine = first if child.name in (GATEWAY, REPLAYER) else second
+            processors.pin(child.process.pid, mine if apart else first | second)
+        own = apart and first.isdisjoint(second)
+        if (self.broker, self.plan.mode) == ("embedded", "direct"):
             clients = (c for c in self.crew.children if c.name.startswith(CLIENT_PREFIX))
-            turns = [processors.set_real_time(client.process.pid) for client in clients]
-            record["subscribers_real_time"] = all(turns)
+            turns = [processors.set_real_time(client.process.pid, own) for client in clients]
+            record["subscribers_real_time"] = own and all(turns)
         self.run.configuration["processors"] = record
 
     # -- one step ---------------------------------------------------------------------------
@@ -320,7 +322,7 @@ class Laboratory:
         self.view.begin(plan)
         names = await self._have_clients(plan.clients)
         await self._prepare(plan)
-        self._arrange()
+        self._arrange(plan)
         step = Step(
             scenario=plan.scenario,
             exchange=plan.exchange,

@@ -55,11 +55,12 @@ def put_first(pid: int) -> bool:
     return True
 
 
-def set_real_time(pid: int = 0) -> bool:
-    """Let a process, or the calling thread, go first, but not what it starts; whether we may."""
-    policy = os.SCHED_FIFO | os.SCHED_RESET_ON_FORK
+def set_real_time(pid: int = 0, wanted: bool = True) -> bool:
+    """Let a process, or the calling thread, go first, but not what it starts; or no longer.
+    Whether we may."""
+    policy = os.SCHED_FIFO | os.SCHED_RESET_ON_FORK if wanted else os.SCHED_OTHER
     try:
-        os.sched_setscheduler(pid, policy, os.sched_param(SENDER_PRIORITY))
+        os.sched_setscheduler(pid, policy, os.sched_param(SENDER_PRIORITY if wanted else 0))
     except (PermissionError, ProcessLookupError):
         return False
     return True

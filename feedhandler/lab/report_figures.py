@@ -205,7 +205,7 @@ def _distribution(group: Group, pyplot: Any, title: str) -> Any:
     tail.set_ylim(bottom=max(TAIL_SHARE, 0.5 / few), top=1.3)
     for axes in (body, tail):
         logarithmic(axes.xaxis)
-    body.legend(loc="lower right")
+    body.legend(loc="best")
     return figure
 
 
