@@ -125,7 +125,8 @@ class Readers:
 
 
 def _read(part: Slice) -> int:
-    return sum(len(batch) for batch in SliceReader(part, lasting=False).batches())
+    """Go through a slice as `Capture` goes through a file: batches that may be kept."""
+    return sum(len(batch) for batch in SliceReader(part).batches())
 
 
 class Memory:
