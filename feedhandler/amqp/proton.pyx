@@ -489,12 +489,15 @@ cdef class Connection:
         return wrapper
 
     cdef int _end_session(self, void *session, list found) except -1:
-        """The peer has ended a session: its links are over with it, whether it said so or not."""
+        """The peer has ended a session: its links are over with it, whether it said so or not.
+
+        They are not detached one by one: rhea answers that on the channel which it has ended.
+        """
         cdef Link wrapper
         for wrapper in list(self.links.values()):
             if wrapper.session == session:
                 found.append((_LINK_REMOTE_CLOSE, wrapper))
-                wrapper.close()
+                wrapper.release()
         self.session_condition = _condition(pn_session_remote_condition(session))
         pn_session_close(session)
         pn_session_free(session)
