@@ -23,7 +23,7 @@ from amqp_kit import Rig, Sent, decoded
 from feedhandler.amqp.serving.node import Node
 
 #: What no event of a test takes as long as.
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 LOOPS = {"asyncio": asyncio.run, "uvloop": uvloop.run}
 
 both_loops = pytest.mark.parametrize("run", LOOPS.values(), ids=LOOPS)
