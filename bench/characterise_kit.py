@@ -22,7 +22,7 @@ from feedhandler.characterise.job import Outcome, Request, characterise
 from feedhandler.characterise.planning import exact_slices
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.characterise.slices import Slice, slice_bytes
-from feedhandler.characterise.tables import Table, tables_of
+from feedhandler.characterise.tables import Table, Tables
 from feedhandler.codecs import load_feed
 from feedhandler.replay.generating.profile import load_profile
 from feedhandler.replay.generating.traffic import Traffic
@@ -87,12 +87,13 @@ class Done(NamedTuple):
 
 
 def job(spark: Any, path: Path, *, messages: bool = True) -> Done:
-    """The whole job on Spark, from the path to the tables."""
+    """The job on Spark, from the path to all tables; without messages, to the packets table."""
     began = time.perf_counter()
     runner = SparkRunner(spark)
     request = Request(FEED, messages=messages)
     outcome = characterise([str(path)], request, runner, workers=runner.workers)
-    tables = {each.name: each for each in tables_of(outcome, load_feed(FEED), ZONE)}
+    whole = Tables(outcome, load_feed(FEED), ZONE)
+    tables = {each.name: each for each in (whole.all() if messages else [whole.services()])}
     return Done(outcome, tables, time.perf_counter() - began)
 
 
