@@ -164,14 +164,12 @@ def _runner(
             raise UsageError("the window function is Spark's", "leave --master or --exact out")
         yield _told(on_progress), 1, None
         return
-    from feedhandler.characterise.cluster import SparkRunner, spark_session
+    from feedhandler.characterise.cluster import SparkRunner
+    from feedhandler.ops.spark import command_session
 
-    spark = spark_session(options.master)
-    try:
+    with command_session(options.master) as spark:
         runner = SparkRunner(spark, on_progress)
         yield runner, runner.workers, spark
-    finally:
-        spark.stop()
 
 
 def _told(on_progress: Callable[[int, int], object]) -> Runner:

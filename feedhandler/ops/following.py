@@ -27,7 +27,7 @@ from feedhandler.ops.characterise import (
     complain_of,
     request_of,
 )
-from feedhandler.ops.console import ExitCode, signal_handlers
+from feedhandler.ops.console import ExitCode
 from feedhandler.ops.feeds import open_feed
 from feedhandler.replay.playing.moments import check_zone
 
@@ -126,13 +126,12 @@ def _follow_here(session: _Session) -> None:
 def _follow_on_spark(session: _Session) -> None:
     """Batches of a stream, whose offsets are in its checkpoint."""
     from feedhandler.characterise import register
-    from feedhandler.characterise.cluster import spark_session, told_by_worker
+    from feedhandler.characterise.cluster import told_by_worker
+    from feedhandler.ops.spark import session_under
 
     stopping = threading.Event()
-    # A signal's exception in the middle of a call to Java would leave both at odds.
-    with signal_handlers(lambda *_: stopping.set()):
-        spark = spark_session(session.options.master)
-        failed: list[FeedhandlerError] = []
+    failed: list[FeedhandlerError] = []
+    with session_under(lambda *_: stopping.set(), session.options.master) as spark:
         try:
             register(spark)
             query = _query(spark, session, failed)
@@ -141,8 +140,6 @@ def _follow_on_spark(session: _Session) -> None:
             query.stop()
         except Exception as error:
             raise (failed[0] if failed else told_by_worker(error)) from None
-        finally:
-            spark.stop()
 
 
 def _query(spark: Any, session: _Session, failed: list[FeedhandlerError]) -> Any:

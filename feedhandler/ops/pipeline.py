@@ -31,14 +31,11 @@ def run(options: Options) -> int:
         if options.master == NO_SPARK:
             done = fill_lake(*asked, here)
         else:
-            from feedhandler.characterise.cluster import spark_session
+            from feedhandler.ops.spark import command_session
 
-            spark = spark_session(options.master)
-            try:
+            with command_session(options.master) as spark:
                 context = spark.sparkContext
                 done = fill_lake(*asked, spark_mapper(context), context.defaultParallelism)
-            finally:
-                spark.stop()
     for each in done:
         if options.as_json:
             print_json(structs.asdict(each))
