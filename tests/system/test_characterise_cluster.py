@@ -75,7 +75,9 @@ def test_executors_get_the_package_and_the_tables_are_those_of_one_process(
     # Each executor has its own copy, in its own folder: what was sent, not what is here.
     assert told["modules"]
     assert all(Path(path).name == Path(told["mine"]).name for path in told["modules"])
-    assert not any(Path(path).is_relative_to(CHECKOUT) for path in told["modules"])
+    package = CHECKOUT / "feedhandler"
+    assert Path(told["mine"]).is_relative_to(package)
+    assert not any(Path(path).is_relative_to(package) for path in told["modules"])
     assert told["slices"] > 3
     here = tables_of(characterise([str(session)], Request("euronext-utp-md")), FEED, "UTC")
     expected = {each.name: each.rows for each in here if each.name != "files"}
