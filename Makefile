@@ -115,6 +115,7 @@ install: # the environment, from nothing
 	@echo "setting up $(VENV): a few minutes, once"
 	@$(PYTHON) -m venv $(VENV)
 	@printf '[build_ext]\nparallel = %s\n' $(JOBS) >$(VENV)/build.cfg
-	@$(PIP) "setuptools>=77" "Cython>=3.1,<4"
+	@# What builds are made with must be there first: without cffi proton's comes out without its engine.
+	@$(PIP) "setuptools>=77" "Cython>=3.1,<4" cffi
 	@DIST_EXTRA_CONFIG=$(CURDIR)/$(VENV)/build.cfg $(PIP) --no-build-isolation -e '.[dev]'
 	@touch $(VENV)/.installed
