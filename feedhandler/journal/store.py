@@ -127,7 +127,7 @@ def creation(
     steps: list[Step] = []
     places = []
     for number in range(1, settings.blocks + 1):
-        place = _place(settings, number)
+        place = place_of_block(settings, number)
         places.append(place)
         steps += _new_block(block_path(folder, place), queue_id, number, geometry, now_ns)
     control = Control(queue_id.hex(), settings.block_bytes, now_ns, tuple(places))
@@ -136,7 +136,7 @@ def creation(
     return steps, control
 
 
-def _place(settings: QueueSettings, number: int) -> BlockPlace:
+def place_of_block(settings: QueueSettings, number: int) -> BlockPlace:
     """Where block `number` goes: the configured folders in turn."""
     name = BLOCK_NAME.format(number)
     if settings.paths:
@@ -507,7 +507,7 @@ class Store:
         """The steps that make one more block."""
         self.growing = True
         number = max(block.number for block in self.blocks) + 1
-        place = _place(self.settings, number)
+        place = place_of_block(self.settings, number)
         path = block_path(self.folder, place)
         control = Control(
             self.control.queue_id, self.control.block_bytes, self.control.created_ns,

@@ -11,9 +11,8 @@ import resource
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Literal
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from feedhandler._compiled import COMPILED_ONLY, PURE_MODE
 from feedhandler.amqp.security import ServerTls
@@ -28,7 +27,9 @@ from feedhandler.config import (
 )
 from feedhandler.ingest.lines import Line, open_line
 from feedhandler.ops import host, wakefulness
+from feedhandler.ops.checks import Check
 from feedhandler.ops.console import ExitCode, print_json, stdout_console
+from feedhandler.ops.doctor_journals import check_journals
 from feedhandler.ops.run import AWAKE_HINT
 
 #: A certificate that expires sooner is warned of: time enough to have a new one issued.
@@ -39,15 +40,6 @@ CPUS_WANTED = 2
 SPARE_DESCRIPTORS = 64
 #: A clock that may be off by more makes latencies of feed packets meaningless.
 CLOCK_ERROR_US_MAX = 10_000
-
-
-class Check(Struct, frozen=True):
-    """One finding: what was looked at, how it stands, what was seen, how to mend it."""
-
-    name: str
-    status: Literal["ok", "warn", "fail"]
-    found: str
-    remedy: str = ""
 
 
 def run(path: Path | None, interface: str | None, as_json: bool) -> int:
@@ -88,6 +80,7 @@ def all_checks(config: Config, is_default: bool = False) -> Iterator[Check]:
     yield check_privileges()
     yield check_awake(config.gateway.stay_awake)
     yield check_queues(config)
+    yield from check_journals(config)
     yield check_descriptors(config.amqp.max_connections + len(lines) + SPARE_DESCRIPTORS)
 
 

@@ -7,6 +7,8 @@ kernel's refusal is the answer.
 import contextlib
 import ctypes
 import fcntl
+import os
+import re
 import socket
 import struct
 import time
@@ -52,6 +54,14 @@ class ClockState(Struct, frozen=True):
 
     is_synchronised: bool
     error_us_max: int
+
+
+class FileSystem(Struct, frozen=True):
+    """What a path is on: its kind as `mount` names it, where it is mounted, with which options."""
+
+    kind: str
+    place: str
+    options: tuple[str, ...]
 
 
 def interface_names() -> list[str]:
@@ -182,3 +192,49 @@ def has_net_admin() -> bool:
         if line.startswith("CapEff:"):
             return bool(int(line.split()[1], 16) >> _CAP_NET_ADMIN & 1)
     return False
+
+
+def existing_part(path: str | Path) -> Path:
+    """The path as far as it exists: itself, or the folder that the rest would be made in."""
+    part = Path(path)
+    while not os.path.exists(part) and part != part.parent:
+        part = part.parent
+    return part
+
+
+def file_system_of(path: str | Path) -> FileSystem | None:
+    """What `path` is on, or will be once it is made; None where the kernel does not tell."""
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    real = Path(os.path.realpath(path))
+    found = None
+    for line in mounts.splitlines():
+        mount = parse_mount(line)
+        # Of several at one place the last one covers the others; of nested ones the deeper counts.
+        if real.is_relative_to(mount.place) and (
+            found is None or len(mount.place) >= len(found.place)
+        ):
+            found = mount
+    return found
+
+
+def parse_mount(line: str) -> FileSystem:
+    """One line of /proc/PID/mountinfo (proc_pid_mountinfo(5)); blanks in paths are octal there."""
+    head, _, tail = line.partition(" - ")
+    place, own_options = head.split(" ")[4:6]
+    kind, _, options = tail.split(" ")[:3]
+    place = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), place)
+    return FileSystem(kind, place, (*own_options.split(","), *options.split(",")))
+
+
+def is_read_only(path: str | Path) -> bool:
+    """Whether nothing on that file system can be written."""
+    return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+
+
+def free_bytes(path: str | Path) -> int:
+    """What who is not root may still write there."""
+    system = os.statvfs(path)
+    return system.f_bavail * system.f_frsize
