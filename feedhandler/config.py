@@ -131,6 +131,15 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         ),
     ] = False
 
+    coalesce_us: Annotated[
+        int,
+        _setting(
+            "rest after a hand-over for each connection it wrote to: fewer, fuller writes; 0: none",
+            ge=0,
+            le=1000,
+        ),
+    ] = 0
+
     @property
     def trading_date(self) -> datetime.date | None:
         """The configured trading day; None where it follows the clock in the feed's zone."""

@@ -45,6 +45,8 @@ from feedhandler.recovery.runner import RecoveryRunner
 
 #: How long the orderly end may take: what waits is sent, then connections are closed regardless.
 STOP_SECONDS = 5.0
+#: Longest rest between two hand-overs, however many connections there are.
+REST_NS_MAX = 5_000_000
 #: The first word of a statistics message.
 STATS_TOPIC = b"stats"
 
@@ -112,7 +114,7 @@ class Gateway:
         )
         self.recovery.bind(self.fanout, self.node, self.receiver)
         self._stop = asyncio.Event()
-        self._handover_fd = -1
+        self._coalesce_ns = config.gateway.coalesce_us * 1000
         self._loop: asyncio.AbstractEventLoop
         self._failure: BaseException | None = None
         # Each reader of snapshots has its own window for percentiles.
@@ -257,8 +259,8 @@ class Gateway:
         self.recovery.start()
         self.publishers.start(self.qualities)
         self.receiver.start()
-        self._handover_fd = self.receiver.fileno()
-        self._loop.add_reader(self._handover_fd, self._on_handover)
+        for fd in self.receiver.filenos():
+            self._loop.add_reader(fd, self._on_handover, fd)
         publisher = asyncio.create_task(self._publish_stats())
         try:
             self.watch.serving()
@@ -271,7 +273,8 @@ class Gateway:
     async def _finish(self, publisher: asyncio.Task[None]) -> None:
         """Leave the groups, deliver what was received, end the statistics."""
         self.watch.stopping()
-        self._loop.remove_reader(self.receiver.fileno())
+        for fd in self.receiver.filenos():
+            self._loop.remove_reader(fd)
         self.receiver.stop()
         while self.node.pump():
             await asyncio.sleep(0)
@@ -286,10 +289,10 @@ class Gateway:
         """Ask `run` to end."""
         self._stop.set()
 
-    def _on_handover(self) -> None:
+    def _on_handover(self, fd: int) -> None:
         """The receive thread has published a batch."""
         try:  # noqa: SIM105 - `suppress` costs more than the read, at every hand-over
-            os.eventfd_read(self._handover_fd)
+            os.read(fd, 8)
         except BlockingIOError:
             pass
         if self.receiver.error is not None:
@@ -299,15 +302,29 @@ class Gateway:
         self._pump()
 
     def _pump(self) -> None:
-        """Deliver until the ring is empty; between shares the loop serves the sockets."""
+        """Deliver until the ring is empty; between shares the loop serves the sockets.
+
+        With `coalesce_us` it then rests, the longer the more connections it has written to: each
+        write wakes somebody, and what came meanwhile goes out with one.
+        """
+        began_ns = time.monotonic_ns() if self._coalesce_ns else 0
         try:
-            more = self.node.pump() or not self.ring.arm()
+            more = self.node.pump()
         except Exception as error:
             # A stream that stands still must not look like a quiet market: end, and say why.
             self._failure = error
             self._stop.set()
             return
         if more:
+            self._loop.call_soon(self._pump)
+            return
+        if began_ns:
+            self.ring.rest(began_ns + min(self._coalesce_ns * self.node.wrote, REST_NS_MAX))
+        if self.ring.arm():
+            return
+        if began_ns:
+            self.receiver.wake()
+        else:
             self._loop.call_soon(self._pump)
 
     # -- what the fan-out asks and tells ----------------------------------------------------

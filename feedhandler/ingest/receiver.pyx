@@ -36,6 +36,12 @@ from feedhandler.ingest cimport columns
 from feedhandler.ingest.arbitration cimport Arbiter
 from feedhandler.ingest.recovered cimport give_up, recover
 from feedhandler.ingest.ring cimport HEADER_BYTES, PACKET, PAD, Ring
+from feedhandler.ingest.system_calls cimport (
+    CMSG_DATA, CMSG_FIRSTHDR, CMSG_NXTHDR, MSG_DONTWAIT, MSG_TRUNC, POLLIN, SOL_SOCKET,
+    SO_RXQ_OVFL, SO_TIMESTAMPNS, TFD_CLOEXEC, TFD_NONBLOCK, TFD_TIMER_ABSTIME, cmsghdr, iovec,
+    itimerspec, mmsghdr, msghdr, ntohl, ntohs, pollfd, ppoll, recvmmsg, sockaddr_in,
+    timerfd_create, timerfd_settime,
+)
 
 from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.counters import ChannelCounter, LineCounter, as_dict, counter_array
@@ -44,53 +50,6 @@ from feedhandler.ingest.lines import (
 )
 from feedhandler.ingest.ring import RecordKind
 from feedhandler.ingest.settings import ArbitrationSettings
-
-cdef extern from "<poll.h>" nogil:
-    struct pollfd:
-        int fd
-        short events
-        short revents
-    int ppoll(pollfd *fds, unsigned long count, const timespec *timeout, const void *mask)
-    int POLLIN
-
-cdef extern from "<sys/uio.h>" nogil:
-    struct iovec:
-        void *iov_base
-        size_t iov_len
-
-cdef extern from "<netinet/in.h>" nogil:
-    struct in_addr:
-        unsigned int s_addr
-    struct sockaddr_in:
-        unsigned short sin_port
-        in_addr sin_addr
-    unsigned int ntohl(unsigned int value)
-    unsigned short ntohs(unsigned short value)
-
-cdef extern from "<sys/socket.h>" nogil:
-    struct msghdr:
-        void *msg_name
-        unsigned int msg_namelen
-        iovec *msg_iov
-        size_t msg_iovlen
-        void *msg_control
-        size_t msg_controllen
-        int msg_flags
-    struct mmsghdr:
-        msghdr msg_hdr
-        unsigned int msg_len
-    struct cmsghdr:
-        int cmsg_level
-        int cmsg_type
-    int recvmmsg(int fd, mmsghdr *messages, unsigned int count, int flags, timespec *timeout)
-    cmsghdr *CMSG_FIRSTHDR(msghdr *message)
-    cmsghdr *CMSG_NXTHDR(msghdr *message, cmsghdr *control)
-    unsigned char *CMSG_DATA(cmsghdr *control)
-    int MSG_DONTWAIT
-    int MSG_TRUNC
-    int SOL_SOCKET
-    int SO_TIMESTAMPNS
-    int SO_RXQ_OVFL
 
 #: Datagrams per system call.
 cdef enum:
@@ -151,7 +110,8 @@ cdef class Receiver:
     `table` of None there are no channels, and `lines` are received into the tap alone.
 
     `fileno()` is an eventfd that becomes readable when records wait and the consumer had armed the
-    ring (see `ring.py`), or when the thread has died (`error`).
+    ring (see `ring.py`), or when the thread has died (`error`). Where the consumer wished to rest
+    meanwhile, a timerfd, the second of `filenos()`, becomes readable instead once that is over.
     """
 
     cdef readonly Ring ring, inlet, tap
@@ -160,7 +120,7 @@ cdef class Receiver:
     cdef readonly unsigned long long ring_high_bytes, ring_waits, tap_drops
     cdef readonly dict recovered_rows
     cdef object thread, cpu
-    cdef int event_fd, stop_fd, inlet_fd, first_channel
+    cdef int event_fd, timer_fd, stop_fd, inlet_fd, first_channel
     cdef bint stopping
     cdef FeedTable table
     cdef PacketHeader header
@@ -178,7 +138,7 @@ cdef class Receiver:
     cdef sockaddr_in *senders
 
     def __cinit__(self):
-        self.event_fd = self.stop_fd = self.inlet_fd = -1
+        self.event_fd = self.timer_fd = self.stop_fd = self.inlet_fd = -1
 
     def __init__(
         self, FeedTable table, first_sequence, channels, Ring ring not None, *,
@@ -224,6 +184,9 @@ cdef class Receiver:
             raise
         self._fill_tables()
         self.event_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self.timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_NONBLOCK | TFD_CLOEXEC)
+        if self.timer_fd < 0:
+            raise OSError(errno, f"timerfd: {os.strerror(errno)}")
         self.stop_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.inlet_fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
 
@@ -328,6 +291,10 @@ cdef class Receiver:
         """The eventfd of the hand-over."""
         return self.event_fd
 
+    def filenos(self):
+        """The eventfd of the hand-over, and the timerfd of one to a consumer that rests."""
+        return self.event_fd, self.timer_fd
+
     def start(self):
         """Start the thread; silence and start waits count from now."""
         if self.thread is not None or self.stop_fd < 0:
@@ -347,10 +314,10 @@ cdef class Receiver:
         """Close the sockets and eventfds of a receiver that does not run."""
         for sock in self.sockets:
             sock.close()
-        for fd in (self.event_fd, self.stop_fd, self.inlet_fd):
+        for fd in (self.event_fd, self.timer_fd, self.stop_fd, self.inlet_fd):
             if fd >= 0:
                 os.close(fd)
-        self.event_fd = self.stop_fd = self.inlet_fd = -1
+        self.event_fd = self.timer_fd = self.stop_fd = self.inlet_fd = -1
 
     def fill(self, int channel, bytes data, unsigned long long epoch,
              unsigned long long received_ns):
@@ -367,6 +334,11 @@ cdef class Receiver:
         if self.inlet.publish() and self.inlet_fd >= 0:
             os.eventfd_write(self.inlet_fd, 1)
         return bool(written)
+
+    def wake(self):
+        """For a consumer that found more when it armed the ring: wake it as if that had just been
+        published."""
+        self._wake()
 
     @property
     def running(self):
@@ -555,7 +527,6 @@ cdef class Receiver:
 
     cdef int _hand_over(self) except -1 nogil:
         """Publish what was written; wake the consumer if it sleeps."""
-        cdef unsigned long long one = 1
         cdef unsigned long long filled
         if self.ring.head == self.ring.readable():
             return 0
@@ -563,8 +534,22 @@ cdef class Receiver:
         if filled > self.ring_high_bytes:
             self.ring_high_bytes = filled
         if self.ring.publish():
-            # It can only fail when the counter is at its end; then the consumer is awake.
-            write(self.event_fd, &one, 8)
+            self._wake()
+        return 0
+
+    cdef int _wake(self) except -1 nogil:
+        """Wake the consumer: now, or when it has rested as long as it wished."""
+        cdef unsigned long long one = 1
+        cdef unsigned long long until = self.ring.rest_until_ns
+        cdef itimerspec when
+        if until > clock_ns(CLOCK_MONOTONIC):
+            memset(&when, 0, sizeof(when))
+            when.it_value.tv_sec = until // 1_000_000_000
+            when.it_value.tv_nsec = until % 1_000_000_000
+            if timerfd_settime(self.timer_fd, TFD_TIMER_ABSTIME, &when, NULL) == 0:
+                return 0
+        # It can only fail when the counter is at its end; then the consumer is awake.
+        write(self.event_fd, &one, 8)
         return 0
 
     # -- datagrams ---------------------------------------------------------------------------

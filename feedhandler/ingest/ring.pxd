@@ -28,7 +28,8 @@ cdef class Ring:
     cdef unsigned long long tail_bytes
     cdef unsigned long long padding_3[8]
     cdef unsigned long long asleep
-    cdef unsigned long long padding_4[8]
+    cdef unsigned long long rest_until_ns
+    cdef unsigned long long padding_4[7]
 
     # producer
     cpdef unsigned long long refresh_room(self) noexcept nogil
@@ -50,3 +51,4 @@ cdef class Ring:
     cpdef unsigned long long readable(self) noexcept nogil
     cpdef void release(self, unsigned long long position) noexcept nogil
     cpdef bint arm(self) noexcept nogil
+    cpdef void rest(self, unsigned long long until_ns) noexcept nogil

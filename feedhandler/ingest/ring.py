@@ -32,7 +32,8 @@ stamp of the latest packet that the channel had seen.
 The producer writes at `head` and shows a whole batch at once by `publish` (atomic release). The
 consumer reads from `tail` to `published`, releases what it has read, and before it sleeps calls
 `arm`: only then does the next `publish` ask for a wake-up. In that way the eventfd is written
-once per sleep and not once per batch.
+once per sleep and not once per batch. A consumer that would rather find more at a time says by
+`rest` until when it wishes to sleep (CLOCK_MONOTONIC); whoever wakes it keeps to that.
 
 Promises: records come out in the order written, whole, each once; a record that does not fit is
 refused (`write_*` return 0) and nothing is overwritten. Left to others: waking and sleeping.
@@ -139,6 +140,7 @@ class Ring:
         self.published_bytes = 0
         self.tail_bytes = 0
         self.asleep = 1  # a consumer that has not begun is woken by the first batch
+        self.rest_until_ns = 0
 
     @property
     def published(self) -> int:
@@ -335,6 +337,10 @@ class Ring:
         else:
             self.asleep = int(self.published_bytes == self.tail_bytes)
             return bool(self.asleep)
+
+    def rest(self, until_ns):
+        """To be called before `arm`: the consumer wishes not to be woken before `until_ns`."""
+        self.rest_until_ns = until_ns
 
     def drain(self) -> list[Event]:
         """Read and release everything published, as objects (for tests and tools)."""

@@ -73,6 +73,9 @@ GROUP_OF_LINES = 110
 #: Packets that may wait behind a hole. Processes that share two processors let one wait for tens of
 #: milliseconds, and that must not end as a loss of a line.
 HOLD_PACKETS = 1 << 16
+#: The gateway rests so long a client after each hand-over (`gateway.coalesce_us`): clients that
+#: share a processor are woken one after another, each at the cost of some twenty microseconds.
+COALESCE_US = 20
 #: Wrong deliveries of a client that its line names.
 NAMED_MAX = 3
 GATEWAY, REPLAYER = "gateway", "replayer"
@@ -239,7 +242,10 @@ class Laboratory:
         control = f"tcp://127.0.0.1:{control_port}"
         config = Config(
             gateway=GatewaySettings(
-                feed=self.plan.feed, interface=self.plan.interface, stay_awake=True
+                feed=self.plan.feed,
+                interface=self.plan.interface,
+                stay_awake=True,
+                coalesce_us=COALESCE_US,
             ),
             channels=tuple(
                 ChannelConfig(
@@ -291,12 +297,7 @@ class Laboratory:
     def _arrange(self, plan: StepPlan) -> None:
         """Sender and gateway on one processor, clients on the others, all of them before what else
         runs here; see `processors`. At high rates that processor would be too little for both,
-        while the others have time left: there the scheduler chooses.
-
-        Clients that have processors of their own take turns: one that is woken waits until the one
-        that runs has read. Ten of them interrupting each other cost themselves, and the gateway
-        that wakes them, a tenth of a processor. A broker, or who stamps, would wait for all of
-        them, so with those they do not."""
+        while the others have time left: there the scheduler chooses."""
         first, second = processors.split()
         apart = self.plan.apart and plan.rate_bps < FAST_BPS
         record: dict[str, Any] = {"apart": apart}
@@ -308,11 +309,6 @@ class Laboratory:
         for child in self.crew.children:
             mine = first if child.name in (GATEWAY, REPLAYER) else second
             processors.pin(child.process.pid, mine if apart else first | second)
-        own = apart and first.isdisjoint(second)
-        if (self.broker, self.plan.mode) == ("embedded", "direct"):
-            clients = (c for c in self.crew.children if c.name.startswith(CLIENT_PREFIX))
-            turns = [processors.set_real_time(client.process.pid, own) for client in clients]
-            record["subscribers_real_time"] = own and all(turns)
         self.run.configuration["processors"] = record
 
     # -- one step ---------------------------------------------------------------------------

@@ -4,9 +4,10 @@ In a data centre exchange, gateway and subscribers are machines of their own. On
 take turns, and a subscriber that takes the gateway's turn at every message that wakes it measures
 the scheduler. So the parts are kept apart: sender and gateway on the first processor, subscribers
 on the second. The sender goes first (real-time priority) where we have the right to ask for it: an
-exchange does not wait for its subscribers. Subscribers may have the same on processors of their
-own: then they take turns instead of interrupting each other. All roles go before what else runs on
-the machine (`NICE`), where we may. What could be had is told, and belongs into the record.
+exchange does not wait for its subscribers. Subscribers have no such priority: where they fill their
+processor the kernel would halt them all for a twentieth of each second (`sched_rt_runtime_us`). All
+roles go before what else runs on the machine (`NICE`), where we may. What could be had is told, and
+belongs into the record.
 """
 
 import contextlib
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-#: Of a part of the exchange, and of subscribers: above everything that is not real-time.
+#: Of a part of the exchange: above everything that is not real-time.
 SENDER_PRIORITY = 1
 #: Of every role: what runs beside a measurement waits for it.
 NICE = -15
@@ -55,12 +56,11 @@ def put_first(pid: int) -> bool:
     return True
 
 
-def set_real_time(pid: int = 0, wanted: bool = True) -> bool:
-    """Let a process, or the calling thread, go first, but not what it starts; or no longer.
-    Whether we may."""
-    policy = os.SCHED_FIFO | os.SCHED_RESET_ON_FORK if wanted else os.SCHED_OTHER
+def set_real_time(pid: int = 0) -> bool:
+    """Let a process, or the calling thread, go first, but not what it starts; whether we may."""
+    policy = os.SCHED_FIFO | os.SCHED_RESET_ON_FORK
     try:
-        os.sched_setscheduler(pid, policy, os.sched_param(SENDER_PRIORITY if wanted else 0))
+        os.sched_setscheduler(pid, policy, os.sched_param(SENDER_PRIORITY))
     except (PermissionError, ProcessLookupError):
         return False
     return True

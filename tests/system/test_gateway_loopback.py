@@ -7,6 +7,7 @@ import random
 import signal
 import socket
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -581,5 +582,28 @@ def test_a_gateway_that_cannot_start_says_why_and_leaves_nothing_running(run: Ru
         with pytest.raises(ConfigError):
             async with running(nowhere):
                 pass
+
+    run(scenario())
+
+
+@both_loops
+def test_a_gateway_that_coalesces_rests_between_hand_overs_and_delivers_the_same(run: Run) -> None:
+    async def scenario() -> None:
+        config = configured(gateway=GatewaySettings(coalesce_us=1000))
+        async with (
+            running(config) as (gateway, exchange, url),
+            feedhandler.subscribe(url, "euronext.104") as first,
+            feedhandler.subscribe(url, "euronext.104", as_="message") as second,
+        ):
+            began_ns, before = time.monotonic_ns(), gateway.node.stages["write"].count
+            sending = asyncio.create_task(exchange.packets(1, 400))
+            whole = await until(first, lambda m: m.sequence == 400)
+            single = await until(second, lambda m: (m.sequence, m.number) == (400, 4))
+            await sending
+            handed = gateway.node.stages["write"].count - before
+            rests = (time.monotonic_ns() - began_ns) / 1_000_000
+        assert [m.sequence for m in whole if m.content == "packet"] == list(range(1, 401))
+        assert len([m for m in single if m.content == "message"]) == 2000
+        assert handed <= rests + 2, "each wrote to a connection at least, and rested a millisecond"
 
     run(scenario())

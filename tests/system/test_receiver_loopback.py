@@ -478,3 +478,44 @@ def test_a_line_whose_sender_fails_over_goes_on(unused_port, source_filter):
         second.send(line, packet(4))
         assert consumer.until_packets(4) == [1, 2, 3, 4]
         assert all(e.count == 2 for e in consumer.events if e.kind == RecordKind.PACKET)
+
+
+def test_a_consumer_that_rests_is_woken_when_it_has_rested(groups, sender):
+    with Consumer([ChannelPlan(104, groups)]) as consumer:
+        sender.send(groups[0], packet(1))
+        assert consumer.until_packets(1) == [1]
+        later = consumer.receiver.filenos()[1]
+        until_ns = time.monotonic_ns() + 20_000_000
+        consumer.ring.rest(until_ns)
+        assert consumer.ring.arm()
+        sender.send(groups[0], packet(2))
+        assert select.select([later], [], [], LIMIT_S)[0] == [later]
+        assert time.monotonic_ns() >= until_ns
+        assert consumer.until_packets(2) == [1, 2]
+
+
+def test_a_rest_that_is_over_delays_nobody(groups, sender):
+    with Consumer([ChannelPlan(104, groups)]) as consumer:
+        consumer.ring.rest(time.monotonic_ns())
+        assert consumer.ring.arm()
+        sender.send(groups[0], packet(1))
+        at_once, later = consumer.receiver.filenos()
+        assert select.select([at_once, later], [], [], LIMIT_S)[0] == [at_once]
+        assert consumer.until_packets(1) == [1]
+
+
+def test_who_finds_more_before_its_rest_is_woken_after_it(groups, sender):
+    with Consumer([ChannelPlan(104, groups)]) as consumer:
+        sender.send(groups[0], packet(1))
+        consumer.until_counted(0, LineCounter.PACKETS, 1)
+        sender.send(groups[0], packet(2))
+        while consumer.ring.tail == consumer.ring.published:
+            assert select.select([consumer.receiver.fileno()], [], [], LIMIT_S)[0]
+        until_ns = time.monotonic_ns() + 20_000_000
+        consumer.ring.rest(until_ns)
+        assert not consumer.ring.arm(), "there is something to read"
+        consumer.receiver.wake()
+        later = consumer.receiver.filenos()[1]
+        assert select.select([later], [], [], LIMIT_S)[0] == [later]
+        assert time.monotonic_ns() >= until_ns
+        assert consumer.until_packets(2) == [1, 2]

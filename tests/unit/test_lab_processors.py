@@ -21,7 +21,6 @@ class Placed:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, plan: Plan) -> None:
         self.where: dict[str, set[int]] = {}
-        self.real_time: dict[str, bool] = {}
         names = ["replayer", "gateway", "client-1", "client-2"]
         self.laboratory = Laboratory(plan, View(quiet=True))
         children: Any = self.laboratory.crew.children
@@ -30,13 +29,8 @@ class Placed:
             for at, name in enumerate(names)
         ]
 
-        def real_time(pid: int, wanted: bool = True) -> bool:
-            self.real_time[names[pid]] = wanted
-            return True
-
         monkeypatch.setattr(processors, "split", lambda: ({0}, {1, 2}))
         monkeypatch.setattr(processors, "put_first", lambda pid: True)
-        monkeypatch.setattr(processors, "set_real_time", real_time)
         monkeypatch.setattr(
             processors, "pin", lambda pid, where: self.where.update({names[pid]: set(where)})
         )
@@ -48,13 +42,10 @@ class Placed:
         return found
 
 
-def test_clients_have_processors_of_their_own_and_take_turns_there(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_clients_have_processors_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     placed = Placed(monkeypatch, Plan(out=Path("unused")))
     assert placed.where == {"replayer": {0}, "gateway": {0}, "client-1": {1, 2}, "client-2": {1, 2}}
-    assert placed.real_time == {"client-1": True, "client-2": True}
-    assert placed.record["subscribers_real_time"] is True
+    assert placed.record["apart"] is True
 
 
 def test_where_one_processor_is_too_little_for_sender_and_gateway_the_scheduler_chooses(
@@ -62,27 +53,15 @@ def test_where_one_processor_is_too_little_for_sender_and_gateway_the_scheduler_
 ) -> None:
     placed = Placed(monkeypatch, Plan(out=Path("unused"), rate_bps=FAST_BPS))
     assert set(map(frozenset, placed.where.values())) == {frozenset({0, 1, 2})}
-    assert placed.real_time == {"client-1": False, "client-2": False}
-    assert (placed.record["apart"], placed.record["subscribers_real_time"]) == (False, False)
+    assert placed.record["apart"] is False
 
 
-@pytest.mark.parametrize("plan", [{"broker": "artemis"}, {"mode": "paper"}])
-def test_who_would_wait_for_clients_keeps_its_turns(
-    monkeypatch: pytest.MonkeyPatch, plan: dict[str, Any]
-) -> None:
-    placed = Placed(monkeypatch, Plan(out=Path("unused"), **plan))
-    assert placed.real_time == {}
-    assert "subscribers_real_time" not in placed.record
-
-
-def test_a_process_may_go_first_and_no_longer() -> None:
+def test_a_process_may_go_first() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         if not processors.set_real_time(child.pid):
             pytest.skip("real-time priority takes CAP_SYS_NICE")
         assert os.sched_getscheduler(child.pid) & ~os.SCHED_RESET_ON_FORK == os.SCHED_FIFO
-        assert processors.set_real_time(child.pid, wanted=False)
-        assert os.sched_getscheduler(child.pid) & ~os.SCHED_RESET_ON_FORK == os.SCHED_OTHER
     finally:
         child.communicate(b"\n")
     assert not processors.set_real_time(child.pid), "it has ended"

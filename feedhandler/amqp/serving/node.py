@@ -117,6 +117,8 @@ class Node:
         self.kind_of = kind_of
         self.resumption = Resumption(fanout, qualities, self.send_snapshots)
         self.groups = Groups()
+        #: Connections that the last hand-over had something for.
+        self.wrote = 0
         self._catching_up = False
         self.loop: asyncio.AbstractEventLoop
         self._listeners: list[Listener] = []
@@ -219,6 +221,7 @@ class Node:
         began = time.monotonic_ns()
         more = self.fanout.pump(PUMP_BYTES_MAX)
         routed = time.monotonic_ns()
+        self.wrote = len(self.fanout.dirty_peers)
         self.flush()
         self.fanout.note_latency(time.time_ns())
         self.stages["route"].record(routed - began)
