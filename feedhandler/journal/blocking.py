@@ -12,9 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Self
 
-from feedhandler.journal.delivery import CancelAnswer, Item
+from feedhandler.journal.delivery import CancelAnswer
 from feedhandler.journal.engine import Engine
 from feedhandler.journal.layout import Status
+from feedhandler.journal.reading import Item
 from feedhandler.journal.settings import QueueSettings
 
 #: While no block can be had somebody looks again so often; a delivery wakes everybody anyway.

@@ -23,24 +23,16 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from enum import Enum, auto
 
-import msgspec
-
 from feedhandler.journal.block import Block
 from feedhandler.journal.files import Files
 from feedhandler.journal.layout import Status
-from feedhandler.journal.segments import HEAD_BYTES, head_stamp, parse_segment
+from feedhandler.journal.reading import Item, SegmentReader
+from feedhandler.journal.segments import HEAD_BYTES, head_stamp
 from feedhandler.journal.store import Store
 
 #: Delivered orders known to be done with; beyond it the older half is forgotten, and would be
 #: forwarded once more, which an exchange refuses.
 CLOSED_MAX = 1_000_000
-
-
-class Item(msgspec.Struct, frozen=True, gc=False):
-    """An item of the queue: its id, and its bytes as they were put."""
-
-    id: int
-    content: bytes
 
 
 class CancelAnswer(Enum):
@@ -72,61 +64,6 @@ ANSWERS: dict[Status, CancelAnswer] = {
 #: Items whose end is looked for at a time.
 ENDED_AT_ONCE = 4096
 _DELIVERED = bytes([Status.DELIVERED])
-
-
-class SegmentReader:
-    """Items' contents, a segment at a time; the last one read is kept."""
-
-    def __init__(self, files: Files) -> None:
-        self._files = files
-        self._of: tuple[int, int] = (0, 0)
-        self._first = self._end = 0
-        self._data = b""
-        self._spans: list[tuple[int, int]] = []
-        self._damaged: list[int] = []
-
-    def content(self, block: Block, number: int) -> bytes | None:
-        """The item's bytes; None where they do not verify. Raises `OSError`."""
-        if not self._first <= number < self._end or self._of != (block.number, block.incarnation):
-            self._read(block, number)
-            if not self._first <= number < self._end:
-                return None
-        ordinal = number - self._first
-        if self._damaged and ordinal in self._damaged:
-            return None
-        start, end = self._spans[ordinal]
-        return self._data[start:end]
-
-    def items(self, block: Block, numbers: list[int]) -> list[Item]:
-        """These items of a block, in order, but for those that do not verify. Raises `OSError`."""
-        items: list[Item] = []
-        left = numbers
-        while left:
-            content = self.content(block, left[0])
-            if content is not None:
-                items.append(Item(left[0], content))
-            done = 1
-            if self._first <= left[0] < self._end and not self._damaged:
-                # The others that are in the same segment, without asking for each anew.
-                done = bisect_left(left, self._end)
-                spans, data, first = self._spans, self._data, self._first
-                for number in left[1:done]:
-                    start, end = spans[number - first]
-                    items.append(Item(number, data[start:end]))
-            left = left[done:]
-        return items
-
-    def _read(self, block: Block, number: int) -> None:
-        """Read the segment that item `number` is in."""
-        offset, after = block.span_of(number)
-        self._of = (block.number, block.incarnation)
-        self._data = self._files.pread(block.path, max(after - offset, 0), offset)
-        segment = parse_segment(memoryview(self._data), 0, block.place)
-        self._first = self._end = 0
-        if segment is not None:
-            self._first = segment.first_id
-            self._end = segment.first_id + segment.item_count
-            self._spans, self._damaged = segment.spans, segment.damaged
 
 
 class Delivery:

@@ -19,15 +19,16 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from feedhandler.codecs.errors import FeedhandlerError
-from feedhandler.journal.delivery import CancelAnswer, Delivery, Item
+from feedhandler.journal.delivery import CancelAnswer, Delivery
 from feedhandler.journal.ended import KEEP_NS
 from feedhandler.journal.files import Create, Files, RealFiles, carry_out
 from feedhandler.journal.layout import Status
 from feedhandler.journal.opening import open_store
 from feedhandler.journal.owner import Owner
+from feedhandler.journal.reading import Item
 from feedhandler.journal.recovery import RecoveryReport, block_path, read_control
 from feedhandler.journal.settings import QueueSettings
-from feedhandler.journal.store import BlocksNeeded, Store
+from feedhandler.journal.store import BlocksNeeded, Flush, Store
 
 #: After a block could not be made the next attempt waits.
 GROWTH_PAUSE_NS = 5_000_000_000
@@ -111,11 +112,31 @@ class Engine:
         if flush is None:
             return False
         self._carry_out(flush.steps)
-        with self.store.live[-1].lock, self.lock:
-            self.store.settle()
+        self._settle()
+        return True
+
+    def _settle(self) -> None:
+        store = self.store
+        with store.live[-1].lock, self.lock:
+            flush = store.settle()
             self.durable_id = max(self.durable_id, flush.next_id - 1)
             self.durable_marks = flush.marks_end
-        return True
+
+    def begin(self) -> Flush | None:
+        """A segment of what waits, for who writes it by himself and then says `finish`: in place of
+        `flush`. It is to be written after the one on its way, of which there may be one; None:
+        nothing waits, or it does not go behind that one. Raises `BlocksNeeded`: `flush` has to
+        do it."""
+        store = self.store
+        with self.lock:
+            if store.in_flight is None:
+                return store.seal(self.clock(), alone=False)
+            return store.prepare(self.clock())
+
+    def finish(self) -> None:
+        """The segment on its way is on the disk; the one behind it is on its way now."""
+        self._settle()
+        self.store.go_on()
 
     @property
     def growth_due(self) -> bool:

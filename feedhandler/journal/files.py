@@ -62,7 +62,7 @@ class Replace(NamedTuple):
 Step = Write | WriteThrough | Sync | Create | Replace
 
 #: What a file system says that cannot write through by a flag of the call.
-_NO_FLAG = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
+NO_FLAG = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 
 class Files(Protocol):
@@ -162,7 +162,7 @@ class RealFiles:
     def pread(self, path: str, count: int, offset: int) -> bytes:
         parts = []
         while count:
-            part = os.pread(self._descriptor(path), count, offset)
+            part = os.pread(self.descriptor(path), count, offset)
             if not part:
                 break
             parts.append(part)
@@ -171,15 +171,15 @@ class RealFiles:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def pwrite(self, path: str, data: memoryview, offset: int) -> int:
-        return os.pwrite(self._descriptor(path), data, offset)
+        return os.pwrite(self.descriptor(path), data, offset)
 
     def pwrite_through(self, path: str, data: memoryview, offset: int) -> int:
-        descriptor = self._descriptor(path)
+        descriptor = self.descriptor(path)
         if self._flag:
             try:
                 return os.pwritev(descriptor, [data], offset, self._flag)
             except OSError as error:
-                if error.errno not in _NO_FLAG:
+                if error.errno not in NO_FLAG:
                     raise
                 self._flag = 0
         done = os.pwrite(descriptor, data, offset)
@@ -187,7 +187,7 @@ class RealFiles:
         return done
 
     def sync(self, path: str) -> None:
-        os.fdatasync(self._descriptor(path))
+        os.fdatasync(self.descriptor(path))
 
     def rename(self, old: str, new: str) -> None:
         self._forget(old)
@@ -209,7 +209,8 @@ class RealFiles:
         for path in list(self._open):
             self._forget(path)
 
-    def _descriptor(self, path: str) -> int:
+    def descriptor(self, path: str) -> int:
+        """The file, open; it stays so until `close`, or until it gets another name."""
         found = self._open.get(path)
         if found is None:
             opened = os.open(path, self._flags)

@@ -71,9 +71,20 @@ def pages(size: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Geometry:
-    """Where the parts of a block of `block_bytes` are; positions in bytes from its start."""
+    """Where the parts of a block of `block_bytes` are; positions in bytes from its start.
+
+    `items_max`: items that one block holds at most, whatever their size. `checkpoint_bytes`: room
+    of one checkpoint, of as many items and segments as a block can hold. `checkpoints`: where the
+    two checkpoints are. `data`: where the data area begins; `tail`: where it ends, and the tail
+    begins.
+    """
 
     block_bytes: int
+    items_max: int = field(init=False)
+    checkpoint_bytes: int = field(init=False)
+    checkpoints: tuple[int, int] = field(init=False)
+    data: int = field(init=False)
+    tail: int = field(init=False)
 
     def __post_init__(self) -> None:
         size = self.block_bytes
@@ -82,33 +93,17 @@ class Geometry:
                 f"a queue block of {size:,} bytes",
                 f"take a multiple of {PAGE:,} from {BLOCK_BYTES_MIN:,} to {BLOCK_BYTES_MAX:,}",
             )
-
-    @property
-    def items_max(self) -> int:
-        """Items that one block holds at most, whatever their size."""
-        return self.block_bytes // BYTES_AN_ITEM
-
-    @property
-    def checkpoint_bytes(self) -> int:
-        """Room of one checkpoint: of as many items and segments as a block can hold."""
-        segments_max = self.block_bytes // PAGE
-        content = CHECKPOINT.size + INDEX_ENTRY_BYTES * segments_max + self.items_max + CRC_BYTES
-        return pages(content)
-
-    @property
-    def checkpoints(self) -> tuple[int, int]:
-        """Where the two checkpoints are."""
-        return PAGE, PAGE + self.checkpoint_bytes
-
-    @property
-    def data(self) -> int:
-        """Where the data area begins."""
-        return PAGE + 2 * self.checkpoint_bytes
-
-    @property
-    def tail(self) -> int:
-        """Where the data area ends and the tail begins."""
-        return self.block_bytes - PAGE
+        items_max = size // BYTES_AN_ITEM
+        segments_max = size // PAGE
+        room = pages(CHECKPOINT.size + INDEX_ENTRY_BYTES * segments_max + items_max + CRC_BYTES)
+        for name, value in (
+            ("items_max", items_max),
+            ("checkpoint_bytes", room),
+            ("checkpoints", (PAGE, PAGE + room)),
+            ("data", PAGE + 2 * room),
+            ("tail", size - PAGE),
+        ):
+            object.__setattr__(self, name, value)
 
 
 # -- control file -----------------------------------------------------------------------------

@@ -20,6 +20,11 @@ import struct
 import cython
 from crc32c import crc32c
 
+if cython.compiled:
+    from cython.cimports.cpython.bytes import PyBytes_AS_STRING
+    from cython.cimports.feedhandler.journal.crc import crc_of, crc_ready
+    from cython.cimports.libc.string import memcpy
+
 MAGIC = b"FHQS"
 SEGMENT_VERSION = 1
 HEAD = struct.Struct("<4sHHQQQQIIIIII")
@@ -32,6 +37,7 @@ PAGE_BYTES = 4096
 #: The highest status a record may carry (`layout.Status`).
 STATUS_MAX = 4
 _MASK = 0xFFFFFFFF
+_FAST = cython.declare(cython.bint, crc_ready() if cython.compiled else False)
 
 
 def segment_seed(queue_id: bytes, block: int, incarnation: int) -> int:
@@ -139,20 +145,32 @@ def _put_items(
     contents: list,
 ) -> cython.bint:
     """Put table and contents behind the status records."""
-    view = memoryview(data)
     at: cython.Py_ssize_t = table + len(contents) * ENTRY_BYTES
-    entries: cython.uint[::1] = view[table:at].cast("I")
+    whole = memoryview(data)
+    view: cython.uchar[::1] = whole
+    limit: cython.Py_ssize_t = view.shape[0]
+    entries: cython.uint[::1] = whole[table:at].cast("I")
     entry: cython.Py_ssize_t = 0
     size: cython.Py_ssize_t
+    start: cython.uint
     number: cython.ulonglong = first_id
     for content in contents:
         size = len(content)
-        # Through a view: a bytearray would copy the content once more for itself.
-        view[at : at + size] = content
         entries[entry] = at
         entries[entry + 1] = size
-        entries[entry + 2] = crc32c(content, item_seed(seed, number, size))
         entries[entry + 3] = number & 0xFFFFFFFF
+        if cython.compiled and _FAST and type(content) is bytes and 0 < size <= limit - at:
+            memcpy(
+                cython.address(view[at]),
+                cython.cast(cython.p_uchar, PyBytes_AS_STRING(content)),
+                size,
+            )
+            start = cython.cast(cython.uint, item_seed(seed, number, size))
+            entries[entry + 2] = crc_of(cython.address(view[at]), size, start)
+        else:
+            # Through a view: a bytearray would copy the content once more for itself.
+            whole[at : at + size] = content
+            entries[entry + 2] = crc32c(content, item_seed(seed, number, size))
         entry += 4
         at += size
         number += 1
@@ -230,13 +248,21 @@ def _filled(data: memoryview, segment: Segment, place: Place) -> Segment:
     found: cython.ulonglong
     good: cython.bint
     entries: cython.const[cython.uint][::1] = data[at:table].cast("I")
+    view: cython.const[cython.uchar][::1] = data
     spans: list = segment.spans
     for ordinal in range(segment.item_count):
         begin = start + entries[4 * ordinal]
         size = entries[4 * ordinal + 1]
         good = begin + size <= limit and entries[4 * ordinal + 3] == (number & 0xFFFFFFFF)
         if good:
-            found = crc32c(data[begin : begin + size], item_seed(seed, number, size))
+            if cython.compiled and _FAST and size:
+                found = crc_of(
+                    cython.address(view[begin]),
+                    size,
+                    cython.cast(cython.uint, item_seed(seed, number, size)),
+                )
+            else:
+                found = crc32c(data[begin : begin + size], item_seed(seed, number, size))
             good = found == entries[4 * ordinal + 2]
         if good:
             spans.append((begin, begin + size))

@@ -21,8 +21,9 @@ class QueueSettings:
 
     `block_bytes`: size of each block; counts when the queue is made. `blocks`: how many are made
     then. `blocks_max`: the queue grows to so many, then `put` waits. `paths`: folders that blocks
-    are spread over, in turn; none: the queue's own. `journal_bytes`: what one segment takes at
-    most, and never more than half a block, unless a single item is larger. `journal_max_us`: how
+    are spread over, in turn; none: the queue's own. `journal_bytes`: what the items of one
+    segment take at most, a 64th more with their table, and never more than half a block, unless a
+    single item is larger. `journal_max_us`: how
     long an item waits for others at most while the disk is idle; it does not wait at all once the
     sync before has returned. `waiting_bytes_max`: what may wait in memory for the disk; then `put`
     waits. `checkpoint_bytes`: so much is journalled between two checkpoints, which is what recovery

@@ -31,7 +31,7 @@ the disk.
 import contextlib
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.journal.block import Block, Lock
@@ -53,8 +53,9 @@ from feedhandler.journal.layout import (
     pages,
 )
 from feedhandler.journal.recovery import Recovered, block_path, control_path
-from feedhandler.journal.segments import ENTRY_BYTES, STATUS_BYTES, build_segment, segment_bytes
+from feedhandler.journal.segments import STATUS_BYTES, build_segment, segment_bytes
 from feedhandler.journal.settings import QueueSettings, item_bytes_max
+from feedhandler.journal.waiting import Waiting
 
 #: Status records that one segment takes at most: more wait for the next.
 MARKS_MAX = 4096
@@ -65,6 +66,8 @@ MARKS_CHECKPOINT = 1 << 16
 SEGMENT_SLACK = 16 << 10
 #: Behind a write that was cut off so much is made blank, so that the next look finds an end.
 BLANK_BYTES_MAX = 4 << 20
+#: The table of items of 1 KiB is a 64th of their bytes.
+TABLE_SHARE = 64
 BLOCK_NAME = "block-{:06}.queue"
 
 
@@ -159,15 +162,6 @@ def _new_block(
     ]
 
 
-@dataclass(slots=True)
-class _Waiting:
-    """What the journal holds."""
-
-    contents: list[bytes] = field(default_factory=list)
-    content_bytes: int = 0
-    marks: list[tuple[int, int, int]] = field(default_factory=list)
-
-
 class Store:
     """The queue's writing side; see the module. `ended` knows ids below the live blocks; `live`:
     blocks in use, in the stream's order; `new_lock` makes a mutex, where there are threads."""
@@ -193,80 +187,79 @@ class Store:
         self.ended = ended
         self.ended_end = 0
         self.counts = Counts()
-        self.next_id = self.visible_end = found.next_id
+        self.visible_end = found.next_id
         self.sequence = found.sequence
         self.chain = found.chain
         self.serial = found.serial
         self.incarnation = found.incarnation
         self.roll = found.roll
         self.stamp_ns = max((block.last_stamp_ns for block in self.live), default=0)
-        self.marks_added = 0
         self.in_flight: Flush | None = None
         self.growing = False
-        self._waiting = _Waiting()
+        #: What waits for the disk.
+        self.waiting = Waiting(found.next_id)
         self._since_checkpoint = self._marks_since_checkpoint = 0
         self._prepared: Flush | None = None
-        self._item_bytes_max = item_bytes_max(self.geometry)
+        self.item_bytes_max = item_bytes_max(self.geometry)
         self._data_bytes = self.geometry.tail - self.geometry.data
         # A queue that was made with small blocks may be opened with settings for large ones.
-        self._journal_bytes = min(settings.journal_bytes, self._data_bytes // 2)
+        self.journal_bytes = min(settings.journal_bytes, self._data_bytes // 2)
+        # So that as many items fit as their bytes alone would let: 1 KiB and above.
+        self._journal_bytes_max = self.journal_bytes + self.journal_bytes // TABLE_SHARE
         # One segment is on its way and one is prepared at most, in the same memory by turns.
-        size = pages(self._journal_bytes) + SEGMENT_SLACK
+        size = pages(self._journal_bytes_max) + SEGMENT_SLACK
         self._buffers = (bytearray(size), bytearray(size))
         self._marks_max = min(MARKS_MAX, self._data_bytes // 2 // STATUS_BYTES)
 
     # -- taking in --------------------------------------------------------------------------
 
     @property
+    def next_id(self) -> int:
+        """The next item's id."""
+        return self.waiting.next_id
+
+    @property
+    def marks_added(self) -> int:
+        """How many status changes there have been since the queue was opened."""
+        return self.waiting.marks_added
+
+    @property
     def waiting_bytes(self) -> int:
         """What waits for the disk, with what each item costs besides."""
-        return self._waiting.content_bytes
+        return self.waiting.content_bytes
 
     @property
     def has_waiting(self) -> bool:
         """Whether there is anything to seal."""
-        return bool(self._waiting.contents or self._waiting.marks or self._prepared)
+        return bool(self.waiting.contents or self.waiting.marks or self._prepared)
 
     @property
     def full_segment(self) -> bool:
         """Whether the journal has reached its size."""
-        return self._waiting.content_bytes >= self._journal_bytes
+        return self.waiting.content_bytes >= self.journal_bytes
 
     def check_sizes(self, contents: list[bytes]) -> None:
         """Raises `UsageError` where one of them is larger than a block can hold."""
         largest = max(map(len, contents), default=0)
-        if largest > self._item_bytes_max:
+        if largest > self.item_bytes_max:
             raise UsageError(
                 f"an item of {largest:,} bytes: a block of this queue holds at "
-                f"most {self._item_bytes_max:,}",
+                f"most {self.item_bytes_max:,}",
                 "make the queue anew with a larger block_bytes",
             )
 
     def add(self, contents: list[bytes]) -> int:
         """Take items into the journal; the first one's id. Raises `UsageError` where one of them is
         too large, and takes none."""
-        size = sum(map(len, contents))
-        if size > self._item_bytes_max:
+        if sum(map(len, contents)) > self.item_bytes_max:
             self.check_sizes(contents)
-        first = self.next_id
-        self.next_id += len(contents)
-        waiting = self._waiting
-        waiting.contents += contents
-        waiting.content_bytes += size + ENTRY_BYTES * len(contents)
-        return first
+        return self.waiting.put_all(contents)
 
     def record(self, first: int, count: int, status: int) -> None:
         """Take into the journal that these items, marked in their blocks, became `status`."""
         with self.lock:
-            marks = self._waiting.marks
             self.counts.changes += count
-            if marks:
-                last_first, last_count, last_status = marks[-1]
-                if last_status == status and last_first + last_count == first:
-                    marks[-1] = (last_first, last_count + count, status)
-                    return
-            marks.append((first, count, status))
-            self.marks_added += 1
+            self.waiting.record(first, count, status)
 
     @contextlib.contextmanager
     def everything(self) -> Iterator[tuple[Block, ...]]:
@@ -288,9 +281,9 @@ class Store:
         change more than the newest."""
         assert self.in_flight is None
         if self._prepared is not None:
-            self.in_flight, self._prepared = self._prepared, None
+            self.go_on()
             return self.in_flight
-        waiting = self._waiting
+        waiting = self.waiting
         if not self.has_waiting:
             return None
         marks = waiting.marks[: self._marks_max]
@@ -312,23 +305,29 @@ class Store:
         self.in_flight = self._segment(count, size, marks, steps)
         return self.in_flight
 
-    def prepare(self, now_ns: int) -> bool:
-        """Make the segment that follows the one on its way, where enough for one waits, and it
-        goes right behind that one; whether that was done."""
-        ahead = self.in_flight
-        if ahead is None or self._prepared or not self.full_segment or not ahead.length:
-            return False
-        marks = self._waiting.marks[: self._marks_max]
+    def prepare(self, now_ns: int) -> Flush | None:
+        """Make the segment that follows the one on its way, of what waits, where it goes right
+        behind that one; None: it does not, or nothing waits."""
+        ahead, waiting = self.in_flight, self.waiting
+        if ahead is None or self._prepared or not ahead.length:
+            return None
+        if not waiting.contents and not waiting.marks:
+            return None
+        marks = self.waiting.marks[: self._marks_max]
         count, size = self._batch()
         length = segment_bytes(count, size, len(marks))
         if self._checkpoint_due(ahead.length, ahead.marks) or not self.live[-1].has_room(
             ahead.length + length, ahead.items + count
         ):
-            return False
+            return None
         self.stamp_ns = max(self.stamp_ns, now_ns)
         self._prepared = self._segment(count, size, marks, [], ahead)
         self.counts.prepared += 1
-        return True
+        return self._prepared
+
+    def go_on(self) -> None:
+        """The segment that was made ahead is the one that is on its way now."""
+        self.in_flight, self._prepared = self._prepared, None
 
     def settle(self) -> Flush:
         """The flush's steps are done: its items may be had, its changes are on the disk."""
@@ -352,17 +351,7 @@ class Store:
 
     def _batch(self) -> tuple[int, int]:
         """How many items go into the next segment, and their bytes: the journal's size, or one."""
-        waiting, limit = self._waiting, self._journal_bytes
-        count_max = min(len(waiting.contents), self.geometry.items_max)
-        if waiting.content_bytes <= limit and count_max == len(waiting.contents):
-            return count_max, waiting.content_bytes - ENTRY_BYTES * count_max
-        count = size = 0
-        for content in waiting.contents[:count_max]:
-            if count and size + len(content) + ENTRY_BYTES * (count + 1) > limit:
-                break
-            size += len(content)
-            count += 1
-        return count, size
+        return self.waiting.batch(self._journal_bytes_max, self.geometry.items_max)
 
     def _segment(
         self,
@@ -373,11 +362,10 @@ class Store:
         ahead: Flush | None = None,
     ) -> Flush:
         """The segment that comes next in the newest block, or behind the one on its way."""
-        waiting, block = self._waiting, self.live[-1]
-        contents = waiting.contents[:count]
-        first_id = self.next_id - len(waiting.contents)
-        del waiting.contents[:count], waiting.marks[: len(marks)]
-        waiting.content_bytes -= size + ENTRY_BYTES * count
+        waiting, block = self.waiting, self.live[-1]
+        first_id = waiting.next_id - len(waiting.contents)
+        contents = waiting.take(count, size)
+        waiting.take_marks(len(marks))
         sequence, chain, end = self.sequence + 1, self.chain, block.end
         if ahead is not None:
             sequence, chain, end = sequence + 1, ahead.crc, end + ahead.length
@@ -413,11 +401,11 @@ class Store:
     def _recorded_by_checkpoints(self, marks: list[tuple[int, int, int]]) -> Flush:
         """Status changes for which no block has room: checkpoints, in both places, have them."""
         steps: list[Step] = []
-        del self._waiting.marks[: len(marks)]
+        self.waiting.take_marks(len(marks))
         for block in self.live:
             while any(block.uncovered):
                 self._checkpoint(block, steps)
-        self.in_flight = Flush(steps, self.visible_end, self.marks_added - len(self._waiting.marks))
+        self.in_flight = Flush(steps, self.visible_end, self.marks_added - len(self.waiting.marks))
         return self.in_flight
 
     # -- checkpoints and blocks -------------------------------------------------------------

@@ -16,10 +16,10 @@ from typing import Any, TypeVar
 from feedhandler.amqp.durable.sections import SectionError, shown
 from feedhandler.codecs.errors import FeedhandlerError, UsageError
 from feedhandler.journal import BlockingQueue, Item
-from feedhandler.journal.delivery import SegmentReader
 from feedhandler.journal.files import RealFiles
 from feedhandler.journal.layout import Status
 from feedhandler.journal.owner import Owner, owner_of
+from feedhandler.journal.reading import SegmentReader
 from feedhandler.journal.recovery import Recovered, read_control, recover
 from feedhandler.journal.repair import repair as mend
 from feedhandler.journal.settings import QueueSettings

@@ -12,9 +12,9 @@ from journal_kit import DAY_NS, FOLDER, QUEUE_ID, SMALL
 
 from feedhandler.journal import BlockingQueue, CancelAnswer, Item, QueueStopped, Status
 from feedhandler.journal.block import Block
-from feedhandler.journal.delivery import SegmentReader
 from feedhandler.journal.files import RealFiles, carry_out
 from feedhandler.journal.opening import Opened, open_store
+from feedhandler.journal.reading import SegmentReader
 from feedhandler.journal.simulated import SimulatedDisk
 from feedhandler.journal.store import BlocksNeeded
 
@@ -138,14 +138,14 @@ def test_what_ends_between_taking_and_reading_is_not_handed_out(three) -> None:
     opened, disk, _ = three
     first = opened.store.live[0]
     reader = opened.delivery._reader
-    read = reader.items
 
-    def ended(block: Block, numbers: list[int]) -> list[Item]:
-        reader.items = read
-        used_anew(opened, disk, first)
-        return reader.items(block, numbers)
+    class Ended:
+        def items(self, block: Block, numbers: list[int]) -> list[Item]:
+            opened.delivery._reader = reader
+            used_anew(opened, disk, first)
+            return reader.items(block, numbers)
 
-    reader.items = ended
+    opened.delivery._reader = Ended()
     second = opened.store.live[1].first_id
     assert [item.id for item in opened.delivery.take(3)] == [second, second + 1, second + 2]
     assert opened.delivery.damaged == 0

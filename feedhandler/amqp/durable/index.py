@@ -12,10 +12,10 @@ import os
 
 from feedhandler.amqp.durable.message_ids import FILE_NAME, MessageIds
 from feedhandler.amqp.durable.sections import SectionError, look
-from feedhandler.journal.delivery import SegmentReader
 from feedhandler.journal.engine import Engine
 from feedhandler.journal.files import Create, Files, Replace, Sync, Write, carry_out
 from feedhandler.journal.opening import KEEP_NS
+from feedhandler.journal.reading import SegmentReader
 from feedhandler.notes import tell
 
 #: More of the file is not read: records of a day, and the rest of the day before.

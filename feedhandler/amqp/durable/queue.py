@@ -30,7 +30,7 @@ from feedhandler.codecs.errors import FeedhandlerError
 from feedhandler.counters import QueueCounter, as_dict, counter_array
 from feedhandler.journal import CancelAnswer, PersistentQueue, Status
 from feedhandler.journal.block import Block
-from feedhandler.journal.delivery import SegmentReader
+from feedhandler.journal.reading import SegmentReader
 from feedhandler.journal.settings import item_bytes_max
 from feedhandler.notes import Level, tell
 from feedhandler.queue_settings import DurableQueueConfig

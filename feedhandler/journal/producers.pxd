@@ -1,0 +1,45 @@
+"""C view of who waits for the disk in an event loop."""
+
+from feedhandler.journal.waiting cimport Waiting
+from feedhandler.journal.writer cimport Writer
+
+
+cdef class Producers:
+    cdef readonly object engine
+    cdef public object on_settled
+    cdef object _store
+    cdef object _loop
+    cdef object _new_future
+    cdef object _acquire
+    cdef object _release
+    cdef object _clock
+    cdef object _durable
+    cdef object _marked
+    cdef readonly object _consumers
+    cdef object _room
+    cdef Waiting _waiting
+    cdef Writer _writer
+    cdef Py_ssize_t _room_bytes
+    cdef Py_ssize_t _journal_bytes
+    cdef Py_ssize_t _item_bytes_max
+    cdef bint _direct
+    cdef bint _through
+    cdef bint _calling
+    cdef bint _ending
+    cdef bint _asked
+    cdef bint _stalled
+    cdef object _growth
+    cdef long long _asked_ns
+    cdef long long _max_ns
+    cdef long long _handed
+    cdef long long _done
+    cdef Py_ssize_t _fresh
+    cdef Py_ssize_t _first_asks
+    cdef Py_ssize_t _second_asks
+    cdef Py_ssize_t _peak
+    cdef object _put(self, object content)
+    cdef bint _ask(self)
+    cdef bint _start(self)
+    cdef bint _resolve(self)
+    cdef bint _tell(self, waiting, long long durable, error)
+    cdef bint _collect(self)

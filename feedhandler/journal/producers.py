@@ -1,0 +1,335 @@
+# cython: language_level=3, boundscheck=True, wraparound=False
+"""Who waits for the disk in an event loop, and what goes there when.
+
+What it is for: `put` and its like add to what waits and make a future; here it is said when that
+becomes a segment, and who is told once it is durable. Segments are made in the event loop, which
+costs less than handing the interpreter to and fro, and written by a thread that never asks for it
+(`Writer`). What a segment alone cannot do (another block, checkpoints) that thread calls.
+
+A segment is handed over
+
+    when all callbacks that are ready have had their turn, so that producers that were acknowledged
+        together are in the next one together; at once where an item has waited `journal_max_us`
+    when one is back from the disk: of whatever has come meanwhile
+    when the journal is full, or half of those who waited a moment ago are back, even while another
+        is on its way: so the disk has it at once, and one half is served while the other's is there
+
+Compiled; the interpreted twin does the same.
+"""
+
+import asyncio
+import contextlib
+import errno
+import os
+import threading
+from collections import deque
+
+import cython
+
+if cython.compiled:
+    from cython.cimports.feedhandler.journal.writer import Writer
+else:
+    from feedhandler.journal.writer import Writer
+
+from feedhandler.journal.files import RealFiles
+from feedhandler.journal.store import BlocksNeeded
+
+#: While no block can be had, the disk is looked at again so often.
+STALL_SECONDS = 0.05
+#: Fewer who wait are not halved: they are better together.
+HALVED_MIN = cython.declare(cython.Py_ssize_t, 8)
+
+
+@cython.cclass
+class Producers:
+    """See the module; an event loop's queue is one. `on_settled`: called in the event loop after
+    each flush, and once the queue has stopped."""
+
+    def __init__(self, engine: object) -> None:
+        self.engine = engine
+        self.on_settled = None
+        self._store = engine.store
+        self._loop = asyncio.get_running_loop()
+        self._new_future = self._loop.create_future
+        self._acquire, self._release = engine.lock.acquire, engine.lock.release
+        self._clock = engine.clock
+        self._durable, self._marked = deque(), deque()
+        self._consumers, self._room = deque(), deque()
+        self._waiting = engine.store.waiting
+        self._room_bytes = engine.settings.waiting_bytes_max
+        self._journal_bytes = engine.store.journal_bytes
+        self._item_bytes_max = engine.store.item_bytes_max
+        # Files that are a test's own are for the thread to call.
+        self._direct = type(engine.files) is RealFiles
+        self._through = engine.settings.durable
+        self._calling = self._ending = self._asked = False
+        self._asked_ns = 0
+        self._max_ns = engine.settings.journal_max_us * 1000
+        self._handed = self._done = 0
+        self._fresh = self._first_asks = self._second_asks = self._peak = 0
+        self._growth = None
+        self._stalled = False
+        self._writer = Writer()
+        self._loop.add_reader(self._writer.told, self._heard)
+        engine.on_stop = self._look
+
+    # -- producing --------------------------------------------------------------------------
+
+    async def put(self, content: bytes) -> int:
+        """Put one item; its id, once it is durable. Waits where the queue is full."""
+        while self._waiting.content_bytes >= self._room_bytes:
+            self.engine.check()
+            await self._wait(self._room)
+        return await self._put(content)
+
+    @cython.cfunc
+    def _put(self, content: object) -> object:
+        """Put one item: a future of its id."""
+        if len(content) > self._item_bytes_max:
+            self._store.check_sizes([content])
+        self._acquire()
+        try:
+            if self.engine.stopped is not None:
+                self.engine.check()
+            number: cython.longlong = self._waiting.put(content)
+        finally:
+            self._release()
+        future = self._new_future()
+        self._durable.append((number, future))
+        self._ask()
+        return future
+
+    async def put_many(self, contents: list) -> range:
+        """Put items; their ids, once all are durable. Waits where the queue is full."""
+        items = list(contents)
+        while self._waiting.content_bytes >= self._room_bytes:
+            self.engine.check()
+            await self._wait(self._room)
+        first = self._add(items)
+        last = first + len(items) - 1
+        if items:
+            future = self._new_future()
+            self._durable.append((last, future))
+            self._ask()
+            await future
+        return range(first, last + 1)
+
+    def put_soon(self, contents: list) -> int:
+        """Put items (at least one) without waiting: the first one's id. They are durable once
+        `engine.durable_id` has come that far; `on_settled` tells when to look. Whoever puts this
+        way asks `engine.has_room` first."""
+        first = self._add(contents)
+        self._ask()
+        return first
+
+    def _add(self, items: list) -> int:
+        with self.engine.lock:
+            self.engine.check()
+            return self._store.add(items)
+
+    def change_soon(self, change: object) -> tuple:
+        """Change something without waiting: what came of it, and the `engine.durable_marks` with
+        which it is durable; `on_settled` tells when to look."""
+        self.engine.check()
+        result = change()
+        marks, done = self.engine.marks_now()
+        if not done:
+            self._ask()
+        return result, marks
+
+    async def _durably(self, change: object) -> object:
+        """Change something; what came of it, once that is durable."""
+        result, marks = self.change_soon(change)
+        if self.engine.durable_marks < marks:
+            future = self._new_future()
+            self._marked.append((marks, future))
+            await future
+        return result
+
+    # -- waiting ----------------------------------------------------------------------------
+
+    async def _wait(self, waiting: object) -> None:
+        """Wait until there may be something."""
+        future = self._new_future()
+        waiting.append(future)
+        try:
+            await future
+        except asyncio.CancelledError:
+            # Whoever was woken and goes away passes it on.
+            if future.done() and not future.cancelled():
+                self._wake(waiting)
+            raise
+
+    def _wake(self, waiting: object) -> None:
+        """Everybody who waits for that looks again."""
+        while waiting:
+            future = waiting.popleft()
+            if not future.done():
+                future.set_result(None)
+
+    @cython.cfunc
+    def _resolve(self) -> cython.bint:
+        """Tell whoever waited for what is durable by now; all, where the queue has stopped."""
+        engine = self.engine
+        error = engine.stopped
+        self._tell(self._durable, engine.durable_id, error)
+        self._tell(self._marked, engine.durable_marks, error)
+        if self._consumers:
+            self._wake(self._consumers)
+        if self._room and (error is not None or engine.has_room):
+            self._wake(self._room)
+        if self.on_settled is not None:
+            self.on_settled()
+        return True
+
+    @cython.cfunc
+    def _tell(self, waiting: object, durable: cython.longlong, error: object) -> cython.bint:
+        """Tell those at the front that what they wait for is durable, or never will be."""
+        next_one = waiting.popleft
+        while waiting:
+            entry: tuple = waiting[0]
+            target: cython.longlong = entry[0]
+            if error is None and target > durable:
+                break
+            next_one()
+            future = entry[1]
+            if future.done():
+                continue  # whoever waited has gone away
+            if target > durable:
+                future.set_exception(error)
+            else:
+                future.set_result(entry[0])
+        return True
+
+    # -- what goes to the disk when ---------------------------------------------------------
+
+    @cython.cfunc
+    def _ask(self) -> cython.bint:
+        """Something has been added: see to it that it becomes part of a segment."""
+        self._fresh += 1
+        if self._calling:
+            return False  # what waits is looked at when the thread is back
+        if self._waiting.content_bytes >= self._journal_bytes or (
+            self._peak >= HALVED_MIN and 2 * self._fresh >= self._peak
+        ):
+            return self._start()
+        if self._handed == self._done:
+            if not self._asked:
+                self._asked = True
+                self._asked_ns = self._clock()
+                self._loop.call_soon(self._go)
+            elif self._clock() - self._asked_ns >= self._max_ns:
+                return self._start()
+        return True
+
+    def _go(self) -> None:
+        """All that was ready has had its turn."""
+        self._asked = False
+        if self.engine.stopped is not None:
+            self._resolve()
+        elif self._handed == self._done:
+            self._start()
+
+    @cython.cfunc
+    def _start(self) -> cython.bint:
+        """Hand a segment over, and another one behind it where as much again waits."""
+        engine = self.engine
+        while not self._calling and not self._ending and self._handed - self._done < 2:
+            if engine.stopped is not None:
+                return False
+            try:
+                if not self._direct:
+                    raise BlocksNeeded
+                flush = engine.begin()
+                if flush is None:
+                    return False
+                step = flush.steps[0]
+                file: cython.int = engine.files.descriptor(step.path)
+            except BlocksNeeded:
+                if self._handed > self._done or not self._store.has_waiting:
+                    return False
+                self._calling = True
+                self._writer.call(self._flush)
+            except OSError as error:
+                engine.stop(error)
+                return False
+            else:
+                self._writer.write(file, step.data, step.offset, self._through)
+            if self._handed > self._done:
+                self._second_asks = self._fresh
+            else:
+                self._first_asks = self._fresh
+            self._handed += 1
+            self._fresh = 0
+            if self._waiting.content_bytes < self._journal_bytes:
+                return True
+        return True
+
+    def _flush(self) -> None:
+        """In the thread: what takes more than a segment."""
+        self._stalled = not self.engine.flush() and self._store.has_waiting
+
+    def _heard(self) -> None:
+        """The thread has done something."""
+        self._writer.hear()
+        self._collect()
+
+    @cython.cfunc
+    def _collect(self) -> cython.bint:
+        """Take note of what has been done, go on, and tell who waited for it."""
+        engine, writer = self.engine, self._writer
+        done: cython.longlong = writer.done()
+        self._peak = self._fresh
+        while self._done < done:
+            if not self._calling:
+                engine.finish()
+            self._calling = False
+            self._done += 1
+            self._peak += self._first_asks
+            self._first_asks, self._second_asks = self._second_asks, 0
+        self._peak += self._first_asks
+        crash = writer.failure if engine.stopped is None else None
+        if crash is not None:
+            engine.stop(OSError(errno.EIO, repr(crash)))
+        elif writer.error_number and engine.stopped is None:
+            engine.stop(OSError(writer.error_number, os.strerror(writer.error_number)))
+        elif self._stalled:
+            self._stalled = False
+            self._loop.call_later(STALL_SECONDS, self._go)
+        elif self._handed == self._done or 2 * self._fresh >= self._peak >= HALVED_MIN:
+            self._start()
+        self._resolve()
+        self._grow_beside()
+        if crash is not None:
+            raise crash  # the event loop tells of it
+        return True
+
+    def _look(self) -> None:
+        """From any thread: something has changed."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+            self._loop.call_soon_threadsafe(self._go)
+
+    def _grow_beside(self) -> None:
+        """Have one more block made where one is wanted, while flushes go on."""
+        if self._ending or not self.engine.growth_due:
+            return
+        if self._growth is None or not self._growth.is_alive():
+            self._growth = threading.Thread(target=self._grow, name="journal growth", daemon=True)
+            self._growth.start()
+
+    def _grow(self) -> None:
+        self.engine.grow()
+        self._look()
+
+    async def _close(self) -> None:
+        self._ending = True
+        self._loop.remove_reader(self._writer.told)
+        await asyncio.to_thread(self._writer.end)
+        self._collect()
+        self._writer.close()
+        if self._growth is not None:
+            await asyncio.to_thread(self._growth.join)
+        try:
+            await asyncio.to_thread(self.engine.close)
+        finally:
+            self._resolve()

@@ -1,0 +1,251 @@
+"""The writing thread, what waits for it, and who: by the compiled modules and their twins alike."""
+
+import asyncio
+import errno
+import os
+import select
+import threading
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from journal_kit import DAY_NS, SMALL
+
+from feedhandler._compiled import load_interpreted
+from feedhandler.journal import (
+    CancelAnswer,
+    PersistentQueue,
+    QueueStopped,
+    producers,
+    reading,
+    waiting,
+    writer,
+)
+from feedhandler.journal.engine import Engine
+
+PATIENCE_S = 60.0
+
+
+def twins(module: ModuleType):
+    """A fixture that gives a module, then its interpreted twin."""
+    both = [module, load_interpreted(module.__name__)]
+    return pytest.fixture(params=both, ids=["compiled", "interpreted"])(
+        lambda request: request.param
+    )
+
+
+writing = twins(writer)
+gathering = twins(waiting)
+producing = twins(producers)
+reads = twins(reading)
+
+
+def until(thread, count: int) -> None:
+    """Wait until so much is done, or it has failed."""
+    while thread.done() < count and not thread.error_number and thread.failure is None:
+        assert select.select([thread.told], [], [], PATIENCE_S)[0]
+        thread.hear()
+
+
+@pytest.mark.parametrize("through", [True, False])
+def test_segments_are_written_in_the_order_in_which_they_were_handed_over(
+    writing, tmp_path: Path, through: bool
+) -> None:
+    file = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    thread = writing.Writer()
+    thread.write(file, b"a" * 8192, 0, through)
+    thread.write(file, memoryview(bytearray(b"b" * 100)), 4096, through)
+    until(thread, 2)
+    seen: list[bytes] = []
+    thread.call(lambda: seen.append(os.pread(file, 1 << 20, 4090)))
+    thread.write(file, b"c", 0, through)
+    thread.end()
+    assert thread.done() == 4
+    assert seen == [b"a" * 6 + b"b" * 100 + b"a" * 3996]
+    assert os.pread(file, 2, 0) == b"ca"
+    thread.hear()
+    thread.hear()  # nothing more: it does not wait
+    thread.close()
+    os.close(file)
+
+
+def test_after_a_write_that_failed_nothing_is_done_any_more(writing, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"-")
+    good, bad = os.open(path, os.O_RDWR), os.open(path, os.O_RDONLY)
+    thread = writing.Writer()
+    gate = threading.Event()
+    thread.call(lambda: gate.wait(PATIENCE_S))
+    thread.write(bad, b"x", 0, True)
+    thread.write(good, b"y", 0, True)
+    gate.set()
+    until(thread, 3)
+    assert thread.error_number == errno.EBADF
+    thread.end()
+    assert thread.done() == 1
+    assert path.read_bytes() == b"-"
+    thread.close()
+    os.close(good)
+    os.close(bad)
+
+
+def test_after_a_call_that_failed_nothing_is_done_any_more(writing) -> None:
+    for error in (ValueError("no"), OSError(errno.EIO, "no")):
+        thread = writing.Writer()
+
+        def fail(error: Exception = error) -> None:
+            raise error
+
+        thread.call(fail)
+        until(thread, 1)
+        assert (thread.failure, thread.error_number) in ((error, 0), (None, errno.EIO))
+        thread.end()
+        assert thread.done() == 0
+        thread.close()
+
+
+def test_no_more_is_handed_over_than_there_are_places_for(writing) -> None:
+    thread = writing.Writer()
+    gate = threading.Event()
+    for _ in range(4):
+        thread.call(gate.wait)
+    with pytest.raises(AssertionError):
+        thread.call(gate.wait)
+    gate.set()
+    until(thread, 4)
+    thread.end()
+    thread.close()
+
+
+def test_the_twin_syncs_where_a_file_system_cannot_write_through_by_a_flag(
+    tmp_path: Path, monkeypatch
+) -> None:
+    file = os.open(tmp_path / "file", os.O_RDWR | os.O_CREAT)
+    real, calls = os.pwritev, []
+
+    def pwritev(file: int, parts: list, at: int, flag: int) -> int:
+        calls.append(flag)
+        if flag:
+            raise OSError(errno.EOPNOTSUPP, "not supported")
+        return real(file, [parts[0][:3]], at)
+
+    monkeypatch.setattr("os.pwritev", pwritev)
+    thread = load_interpreted(writer.__name__).Writer()
+    thread.write(file, b"abcde", 0, True)
+    until(thread, 1)
+    thread.end()
+    thread.close()
+    assert calls == [os.RWF_DSYNC, 0, 0]
+    assert os.pread(file, 9, 0) == b"abcde"
+    os.close(file)
+
+
+def test_what_waits_goes_in_the_order_in_which_it_came(gathering) -> None:
+    held = gathering.Waiting(5)
+    assert held.put(b"one") == 5
+    assert held.put_all([b"two", b"three"]) == 6
+    assert (held.next_id, held.content_bytes) == (8, 11 + 3 * 16)
+    assert held.batch(1000, 10) == (3, 11)
+    assert held.batch(1000, 2) == (2, 6)
+    assert held.batch(38, 10) == (2, 6)
+    assert held.batch(37, 10) == (1, 3)
+    assert held.batch(1, 10) == (1, 3)
+    assert held.take(2, 6) == [b"one", b"two"]
+    assert held.take(1, 5) == [b"three"]
+    assert (held.contents, held.content_bytes) == ([], 0)
+
+
+def test_status_changes_that_follow_each_other_are_one(gathering) -> None:
+    held = gathering.Waiting(1)
+    for first, count, status in ((1, 2, 1), (3, 1, 1), (4, 1, 2), (6, 1, 2)):
+        held.record(first, count, status)
+    assert held.marks == [(1, 3, 1), (4, 1, 2), (6, 1, 2)]
+    assert held.marks_added == 3
+    assert held.take_marks(2) == [(1, 3, 1), (4, 1, 2)]
+    assert held.marks == [(6, 1, 2)]
+
+
+@pytest.fixture
+def kind(producing, reads, monkeypatch) -> type[PersistentQueue]:
+    """A queue of the one kind or of the other."""
+    monkeypatch.setattr("feedhandler.journal.delivery.SegmentReader", reads.SegmentReader)
+    parts = {name: value for name, value in vars(PersistentQueue).items() if name != "__dict__"}
+    parts.pop("__weakref__", None)
+    return type("Kind", (producing.Producers,), parts)
+
+
+def test_producers_are_served_by_halves_and_items_come_back(kind, tmp_path: Path) -> None:
+    async def produce(opened: PersistentQueue, name: int) -> list[int]:
+        return [await opened.put(b"%d %d" % (name, n)) for n in range(10)]
+
+    async def work() -> None:
+        async with kind.open(tmp_path, SMALL) as opened:
+            numbers = await asyncio.gather(*(produce(opened, name) for name in range(32)))
+            assert all(own == sorted(own) for own in numbers)
+            assert sorted(number for own in numbers for number in own) == list(range(1, 321))
+            assert opened.statistics()["flushes_prepared"]
+            assert list(await opened.put_many([b"a", bytearray(b"b"), b""])) == [321, 322, 323]
+            assert list(await opened.put_many([])) == []
+            assert opened.put_soon([b"soon"]) == 324
+            items = await opened.get_many(400)
+            while len(items) < 324:
+                items += await opened.get_many(400)
+            assert [item.id for item in items] == list(range(1, 325))
+            assert [item.content for item in items[-4:]] == [b"a", b"b", b"", b"soon"]
+            assert await opened.delivered(*range(1, 320)) == 319
+            assert await opened.cancel(1) is CancelAnswer.DELIVERED
+
+    asyncio.run(work())
+    engine = Engine(tmp_path, SMALL)
+    assert [item.content for item in engine.look(0, 9)][-3:] == [b"b", b"", b"soon"]
+    engine.close()
+
+
+def test_a_real_disk_that_fails_stops_the_queue(kind, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with kind.open(tmp_path, SMALL, clock=lambda: DAY_NS) as opened:
+            await opened.put(b"good")
+            path = opened.engine.store.live[-1].path
+            opened.engine.files._forget(path)
+            opened.engine.files._open[path] = os.open(path, os.O_RDONLY)
+            results = await asyncio.gather(
+                *(opened.put(b"%d" % n) for n in range(20)), return_exceptions=True
+            )
+            assert {type(result) for result in results} == {QueueStopped}
+            with pytest.raises(QueueStopped, match="Bad file descriptor"):
+                await opened.put(b"x")
+
+    asyncio.run(work())
+    engine = Engine(tmp_path, SMALL)
+    assert [item.content for item in engine.look(0, 9)] == [b"good"]
+    engine.close()
+
+
+def test_a_file_that_cannot_be_opened_stops_the_queue(kind, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with kind.open(tmp_path, SMALL) as opened:
+            path = opened.engine.store.live[-1].path
+            opened.engine.files._forget(path)
+            os.rename(path, path + ".gone")
+            with pytest.raises(QueueStopped, match="No such file"):
+                await opened.put(b"x")
+            os.rename(path + ".gone", path)
+
+    asyncio.run(work())
+
+
+def test_what_goes_wrong_in_the_thread_is_not_kept_quiet(kind, tmp_path: Path) -> None:
+    told: list[object] = []
+
+    async def work() -> None:
+        asyncio.get_running_loop().set_exception_handler(
+            lambda _, context: told.append(context["exception"])
+        )
+        async with kind.open(tmp_path, SMALL) as opened:
+            opened.engine.store._since_checkpoint = SMALL.checkpoint_bytes
+            opened.engine.flush = lambda: 1 // 0
+            with pytest.raises(QueueStopped, match="ZeroDivisionError"):
+                await opened.put(b"x")
+
+    asyncio.run(work())
+    assert isinstance(told[0], ZeroDivisionError)
