@@ -132,6 +132,26 @@ def test_a_hole_of_both_is_told_once_its_time_is_up_or_both_have_said_so(run: Ru
 
 
 @both_loops
+def test_credit_comes_back_for_what_waited_until_its_time_was_up(run: Run) -> None:
+    async def scenario() -> None:
+        story = Story()
+        async with (
+            two() as (a, b),
+            feedhandler.subscribe(
+                [a.url, b.url], "euronext.104", credit=10, **story.options
+            ) as messages,
+        ):
+            for rig in (a, b):
+                await rig.stream(1, 5)
+            a.mark(RecordKind.GAP, sequence=6, next_sequence=10)
+            await a.stream(10, 60)  # B keeps silent: more than a window waits for it
+            await story.consume(messages, "messages", 60)
+            assert story.sequences == [1, 2, 3, 4, 5, *range(10, 61)]
+
+    run(scenario())
+
+
+@both_loops
 def test_a_refusal_by_any_gateway_is_an_error(run: Run) -> None:
     async def scenario() -> None:
         async with two() as (a, b), asyncio.timeout(PATIENCE_S):

@@ -52,6 +52,8 @@ class Several:
         self.merge = Merge(MessageShape(grain), snapshot)
         self._wake = wake
         self._intakes: dict[int, Intake] = {}
+        #: Of each link how much was read from it that no credit was given back for.
+        self._owed: dict[int, int] = {}
         self._prefixes: dict[int, bytes] = {}
         self._timer: asyncio.TimerHandle | None = None
 
@@ -67,6 +69,7 @@ class Several:
         for message in messages:
             self.merge.take(link, message, now_ns)
         self._intakes.pop(link, None)
+        self._owed.pop(link, None)
         self.merge.down(link, now_ns)
 
     @property
@@ -78,15 +81,15 @@ class Several:
         """What has come, and is to be handed out; `read` empties a link."""
         merge = self.merge
         now_ns = time.monotonic_ns()
-        before = {link: merge.held(link) for link in self._intakes}
         for link, intake in tuple(self._intakes.items()):
             if count := intake.link.count:
-                before[link] += count
+                self._owed[link] = self._owed.get(link, 0) + count
                 for message in read(intake):
                     merge.take(link, message, now_ns)
-        for link, intake in self._intakes.items():
-            if gone := before[link] - merge.held(link):
-                intake.grant(gone)
+        for link, intake in tuple(self._intakes.items()):
+            if (owed := self._owed.get(link, 0)) > (held := merge.held(link)):
+                self._owed[link] = held
+                intake.grant(owed - held)
         found, merge.out = merge.out, []
         for message in found[-1:]:
             self._prefixes[message.service] = message.tag[:8]
