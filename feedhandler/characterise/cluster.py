@@ -9,6 +9,8 @@ Needs pyspark and Java; a missing one is told in one line.
 """
 
 import contextlib
+import functools
+import gc
 import os
 import shutil
 import sys
@@ -31,6 +33,8 @@ from feedhandler.codecs.errors import UsageError
 LOOK_S = 0.2
 #: What the driver may be sent: tallies of the largest session seen are some hundred megabytes.
 RESULT_BYTES_MAX = "4g"
+#: A tally of so much is sent as it is: by way of Spark's block store it takes both processors.
+DIRECT_BYTES_MAX = "64m"
 #: Spark's 200 cost more than they bring for what is left after tallying.
 SHUFFLE_PARTITIONS = "8"
 #: What of the package workers need: modules, compiled ones, descriptions of feeds, profiles.
@@ -56,6 +60,7 @@ def spark_session(master: str = "local[*]", memory: str = "2g") -> Any:
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", memory)
         .config("spark.driver.maxResultSize", RESULT_BYTES_MAX)
+        .config("spark.task.maxDirectResultSize", DIRECT_BYTES_MAX)
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", SHUFFLE_PARTITIONS)
         .config("spark.sql.execution.arrow.pyspark.enabled", "true")
@@ -112,7 +117,7 @@ class SparkRunner:
         tasks = self._context.parallelize(list(slices), len(slices))
         with self._watched(len(slices)):
             try:
-                found = tasks.map(lambda part: lightened(tally_slice(part, request))).collect()
+                found = tasks.map(lambda part: _in_worker(part, request)).collect()
             except Exception as error:
                 raise told_by_worker(error) from None
         return (restored(light) for light in found)
@@ -140,6 +145,20 @@ class SparkRunner:
             done = sum(each.numCompletedTasks for each in stages if each is not None)
             self._on_progress(done, total)
         self._on_progress(total, total)
+
+
+def _in_worker(part: Slice, request: Request) -> tuple[Tallied, list[Any]]:
+    """One slice's tally, to be sent."""
+    light = lightened(tally_slice(part, request))
+    _settle()
+    return light
+
+
+@functools.cache
+def _settle() -> None:
+    """Once in a worker's life: what its imports made is garbage no more. Spark's worker looks for
+    garbage after each task, which through all of that takes longer than starting the next one."""
+    gc.freeze()
 
 
 def lightened(tallied: Tallied) -> tuple[Tallied, list[Any]]:

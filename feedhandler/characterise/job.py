@@ -20,6 +20,7 @@ from feedhandler.characterise.digest import Columns, Digest
 from feedhandler.characterise.files import find_captures, look_at, shown
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.characterise.slices import (
+    TALLIED_BYTES_MAX,
     CaptureFile,
     Slice,
     SliceReport,
@@ -161,7 +162,8 @@ def characterise(
     load_feed(request.feed)
     files, accounts = look_at_all(paths)
     total = sum(file.length for file in files if file.is_cut)
-    slices = cut_into_slices(files, slice_size or slice_bytes(total, workers))
+    slice_size = slice_size or slice_bytes(total, workers, TALLIED_BYTES_MAX)
+    slices = cut_into_slices(files, slice_size)
     digest = Digest()
     results = iter(runner(slices, request))
     by_path = {account.path: account for account in accounts}

@@ -17,6 +17,9 @@ from feedhandler.characterise.zstd_frames import Frame
 
 #: Bytes a slice, unless that makes too many or too few of them.
 SLICE_BYTES_MIN, SLICE_BYTES_MAX = 8 << 20, 256 << 20
+#: Of a slice that is only tallied, which hardly takes more memory where it is longer: each task
+#: costs Spark some time beside its work, and each tally the driver.
+TALLIED_BYTES_MAX = 1 << 30
 
 
 class CaptureFile(Struct, frozen=True):
@@ -86,10 +89,10 @@ class SliceReport(Struct, frozen=True):
     cut: str = ""
 
 
-def slice_bytes(total: int, workers: int) -> int:
+def slice_bytes(total: int, workers: int, longest: int = SLICE_BYTES_MAX) -> int:
     """How long slices should be for so many bytes and so many workers: a few for each."""
     wanted = total // max(1, 4 * workers)
-    return min(max(wanted, SLICE_BYTES_MIN), SLICE_BYTES_MAX)
+    return min(max(wanted, SLICE_BYTES_MIN), longest)
 
 
 def cut_into_slices(files: Sequence[CaptureFile], size: int) -> list[Slice]:

@@ -216,6 +216,7 @@ def test_slices_suit_the_workers() -> None:
     assert slice_bytes(100, 2) == 8 << 20
     assert slice_bytes(1 << 30, 4) == 1 << 26
     assert slice_bytes(1 << 40, 4) == 256 << 20
+    assert slice_bytes(1 << 33, 2, 1 << 30) == 1 << 30
     gzipped = CaptureFile("x.gz", "gzip", 10)
     assert cut_into_slices([gzipped], 3) == [Slice(gzipped, 0, 0, 10)]
 
