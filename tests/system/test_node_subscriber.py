@@ -2,6 +2,8 @@
 
 import asyncio
 import contextlib
+import os
+import random
 import socket
 import subprocess
 import sys
@@ -15,6 +17,7 @@ from node_kit import PATIENCE_S, Run, Settings, both_loops, running
 import feedhandler
 from feedhandler.amqp.framing import CONTENT_PACKET, CONTENT_QUALITY, Frame, Template
 from feedhandler.amqp.proton import Connection, SenderLink
+from feedhandler.amqp.subscribing.inbox import split_packets
 from feedhandler.amqp.subscribing.request import Request
 from feedhandler.codecs import PeerError, UsageError
 from feedhandler.ingest.ring import RecordKind
@@ -444,6 +447,92 @@ def test_whoever_leaves_the_batches_of_a_read_finds_the_others_later(run: Run, g
                 async for batch in messages.batches():
                     assert [note.quality["reason"] for note in batch.notes] == ["gap"]
                     break
+
+    run(scenario())
+
+
+class Switcher:
+    """A consumer that goes over from one form to the other, at random."""
+
+    def __init__(self, messages: Any, rng: random.Random) -> None:
+        self.messages = messages
+        self.rng = rng
+        self.seen: list[tuple[Any, ...]] = []
+
+    def take(self, message: Any) -> None:
+        if message.content == "quality":
+            told = message.quality
+            self.seen.append((told["reason"], told["next"]))
+        elif message.content == "batch":
+            self.seen += [(packet.sequence, 0xFFFF) for packet in message.packets()]
+        else:
+            self.seen.append((message.sequence, message.number))
+
+    def take_batch(self, batch: Any) -> None:
+        for note in batch.notes:
+            self.take(note)
+        if batch.count and batch.grain == "batch":
+            bodies = split_packets(batch.feed, bytes(batch.data))
+            self.seen += [(batch.feed.decode_packet(body).sequence, 0xFFFF) for body in bodies]
+        elif batch.count:
+            self.seen += zip(batch.sequences.tolist(), batch.numbers.tolist(), strict=True)
+
+    async def consume(self, until: tuple[int, int]) -> None:
+        while until not in self.seen[-1:]:
+            left = self.rng.randrange(1, 4)
+            if self.rng.random() < 0.5:
+                async for batch in self.messages.batches():
+                    self.take_batch(batch)
+                    left -= 1
+                    if not left or until in self.seen[-1:]:
+                        break
+            else:
+                async for message in self.messages:
+                    self.take(message)
+                    left -= 1
+                    if not left or until in self.seen[-1:]:
+                        break
+
+
+@both_loops
+@pytest.mark.parametrize("grain", ["packet", "batch", "message"])
+@pytest.mark.parametrize("gateways", [1, 2])
+def test_whoever_goes_over_between_batches_and_single_messages_misses_nothing(
+    run: Run, grain: str, gateways: int
+) -> None:
+    seed = int(os.environ.get("SEED", "0")) or random.randrange(1, 2**32)
+    print(f"SEED={seed} python -m pytest {__file__}")
+
+    async def scenario() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            rigs = [await stack.enter_async_context(running()) for _ in range(gateways)]
+            subscription = feedhandler.subscribe(
+                [rig.url for rig in rigs], "euronext.104", as_=grain, credit=200
+            )
+            messages = await stack.enter_async_context(subscription)
+            await stack.enter_async_context(patience())
+            rng = random.Random(seed)
+            switcher = Switcher(messages, rng)
+            numbers = [0xFFFF] if grain != "message" else list(range(5))
+            expected: list[tuple[int, int]] = []
+            at = 0
+            while at < 400:
+                for _ in range(rng.randrange(1, 5)):  # a read with quality messages in its midst
+                    first, last = at + 1, at + rng.randrange(1, 7)
+                    for rig in rigs:
+                        rig.packets(first, last)
+                        rig.mark(RecordKind.GAP, sequence=last + 1, next_sequence=last + 3)
+                    expected += [(n, x) for n in range(first, last + 1) for x in numbers]
+                    at = last + 2
+                for rig in rigs:
+                    await rig.deliver()
+                await switcher.consume(expected[-1])
+            assert [x for x in switcher.seen if isinstance(x[0], int)] == expected
+            if gateways == 1:  # of several, the other may bring the data before the word
+                gaps = [at for at, x in enumerate(switcher.seen) if x[0] == "gap"]
+                told = [switcher.seen[at][1] for at in gaps]
+                assert told == sorted(set(told))
+                assert told == [switcher.seen[at - 1][0] + 3 for at in gaps]
 
     run(scenario())
 

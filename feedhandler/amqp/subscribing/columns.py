@@ -254,19 +254,17 @@ class Batch:
         return decoder
 
 
-def pack(messages: list, feed: Any, grain: str, workspace: Workspace) -> list[Batch]:
-    """Messages as batches, as `Batch.fill` would have made them of what a link holds."""
-    found: list[Batch] = []
+def pack(waiting: Any, feed: Any, grain: str, workspace: Workspace) -> Batch:
+    """The first messages of the deque as one batch, as `Batch.fill` would have made it of what a
+    link holds; they are taken away from it."""
     notes: list[Any] = []
     bodies: list[Any] = []
-    for message in messages:
+    while waiting:
+        message = waiting[0]
         if bodies and (message.content == "quality" or message.snapshot != bodies[0].snapshot):
-            found.append(_packed(notes, bodies, feed, grain, workspace))
-            notes, bodies = [], []
-        (notes if message.content == "quality" else bodies).append(message)
-    if notes or bodies:
-        found.append(_packed(notes, bodies, feed, grain, workspace))
-    return found
+            break
+        (notes if message.content == "quality" else bodies).append(waiting.popleft())
+    return _packed(notes, bodies, feed, grain, workspace)
 
 
 def _packed(notes: list, bodies: list, feed: Any, grain: str, workspace: Workspace) -> Batch:

@@ -76,8 +76,6 @@ class Subscriber:
         self.on_connection = on_connection
         self.how = how
         self._ready: deque[Message] = deque()
-        #: What a read brought of which `batches` has not handed out all.
-        self._packed: deque[Batch] = deque()
         self._workspace = Workspace()
         self._error: Exception | None = None
         self._ended = False
@@ -346,9 +344,8 @@ class Subscriber:
         return True
 
     def _deliver_ready(self, callback: Callable[[Batch], object]) -> None:
-        self._packed.extend(self._pack())
-        while self._packed:
-            batch = self._packed.popleft()
+        while self._ready:
+            batch = pack(self._ready, self.feed, self.grain, self._workspace)
             self._note_all(batch.notes)
             if batch.count or batch.notes:
                 callback(batch)
@@ -389,12 +386,15 @@ class Subscriber:
         found = self._read(intake)
         return self._heard(found) if intake.inbox.notes != before else found
 
-    def _read(self, intake: Intake) -> list[Message]:
-        """The messages that a link gathered, as objects; those before the first bad one."""
+    def _read(self, intake: Intake, first: int = 0) -> list[Message]:
+        """The messages that a link gathered, as objects, from the `first` on; those before the
+        first bad one."""
         link, inbox = intake.link, intake.inbox
+        found: list[Message] = []
         bounds = memoryview(link.bounds).cast("q")
         try:
-            found = inbox.read(link.arena, bounds, link.count)
+            if inbox.failure is None:
+                found = inbox.read(link.arena, bounds[first:], link.count - first)
         finally:
             bounds.release()
             link.clear()
@@ -436,24 +436,23 @@ class Subscriber:
 
         A quality message ends a batch early and comes with the following one, whose data it
         precedes. So no batch has packets of a snapshot block and live ones. Whoever leaves the loop
-        misses nothing: the next one, or `deliver`, begins with what is left.
+        misses nothing: the next one, or `deliver`, or single messages, begin with what is left.
         """
         while True:
-            while self._packed:
-                batch = self._packed.popleft()
+            while self._ready:
+                batch = pack(self._ready, self.feed, self.grain, self._workspace)
                 self._note_all(batch.notes)
                 if batch.count or batch.notes:
                     yield batch
-            if self._ready:
-                self._packed.extend(self._pack())
-                continue
             if self._several is not None or self._upstream.overlap is not None:
                 if self._fill():
                     continue
             elif count := self._upstream.intake.link.count:
                 intake = self._upstream.intake
-                self._packed.extend(self._gather(intake))
+                batch = self._gather(intake)
                 intake.grant(count)
+                if batch.count:
+                    yield batch
                 continue
             if self._ended:
                 if self._error is not None:
@@ -488,17 +487,15 @@ class Subscriber:
         elif self._upstream.intake.link.count:
             self._call_back(self._upstream.intake)
 
-    def _pack(self) -> list[Batch]:
-        """What waits as messages, as batches."""
-        waiting = list(self._ready)
-        self._ready.clear()
-        return pack(waiting, self.feed, self.grain, self._workspace)
-
-    def _gather(self, intake: Intake) -> list[Batch]:
-        """What a link holds, as batches; almost always one."""
+    def _gather(self, intake: Intake) -> Batch:
+        """What a link holds as a batch, almost always all of it; the rest becomes ready."""
         batch = Batch(self.feed, self.grain, None, self._workspace)
         taken = batch.fill(intake.inbox, intake.link, 0, intake.link.count)
-        return self._parts(intake, batch, taken)
+        if taken == intake.link.count:
+            intake.link.clear()
+        else:
+            self._ready.extend(self._heard(self._read(intake, taken)))
+        return batch
 
     def _parts(self, intake: Intake, batch: Batch, taken: int) -> list[Batch]:
         """What a link holds, as batches, of which the first has `taken` of its messages."""
