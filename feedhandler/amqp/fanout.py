@@ -51,6 +51,8 @@ _QUALITY = cython.declare(cython.uint, framing.QUALITY_NOTE)
 #: Receive stamps remembered within one pump for the latency histograms; more are not counted.
 STAMPS_MAX = 16_384
 _STAMPS_MAX = cython.declare(cython.Py_ssize_t, STAMPS_MAX)
+#: Half a word of a record. As a literal it would be an object, and the arithmetic around it slow.
+_LOW_HALF = cython.declare(cython.ulonglong, 0xFFFF_FFFF)
 
 
 @cython.cclass
@@ -281,7 +283,7 @@ class Fanout(Splitter):
                     self._refresh(place, offset)
             elif kind != PAD:
                 self._mark(kind, place, offset >> 3)
-            position += first & 0xFFFF_FFFF
+            position += first & _LOW_HALF
         self._end(position < end)
         self.ring.release(position)
         return position < end
@@ -297,6 +299,7 @@ class Fanout(Splitter):
             self.batching = [each for each in self.batching if each.has_open_batch()]
         else:
             self.batching.clear()
+        self._forget_ahead()
         if self.tap is not None:
             self.tap.publish()
         return 0
@@ -361,7 +364,7 @@ class Fanout(Splitter):
         """Hand on a packet of a refresh line."""
         size: cython.Py_ssize_t
         if self.on_refresh is not None:
-            size = cython.cast(cython.Py_ssize_t, self.ring.words[(offset >> 3) + 1] & 0xFFFF_FFFF)
+            size = cython.cast(cython.Py_ssize_t, self.ring.words[(offset >> 3) + 1] & _LOW_HALF)
             self.on_refresh(
                 place,
                 self.ring.words[(offset >> 3) + 2],
@@ -374,13 +377,13 @@ class Fanout(Splitter):
         """Deliver one packet record."""
         word: cython.Py_ssize_t = offset >> 3
         size: cython.Py_ssize_t = cython.cast(
-            cython.Py_ssize_t, self.ring.words[word + 1] & 0xFFFF_FFFF
+            cython.Py_ssize_t, self.ring.words[word + 1] & _LOW_HALF
         )
         count: cython.Py_ssize_t = cython.cast(cython.Py_ssize_t, self.ring.words[word + 1] >> 48)
         sequence: cython.ulonglong = self.ring.words[word + 2]
         received_ns: cython.longlong = self.ring.words[word + 4]
         skip: cython.Py_ssize_t = cython.cast(
-            cython.Py_ssize_t, self.ring.words[word + 6] & 0xFFFF_FFFF
+            cython.Py_ssize_t, self.ring.words[word + 6] & _LOW_HALF
         )
         if stream.store is not None:
             stream.store.append(

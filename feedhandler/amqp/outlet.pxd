@@ -38,6 +38,7 @@ cdef class Outlet:
     cdef readonly Py_ssize_t queued_bytes
     cdef readonly unsigned long long sent
     cdef readonly unsigned long long sent_bytes
+    cdef unsigned char[::1] types
     cdef Py_ssize_t selected_count
     cdef readonly object subscription
     cdef readonly object queue
@@ -47,7 +48,6 @@ cdef class Outlet:
     cdef readonly Py_ssize_t queued_bytes_high
     cdef dict batches
     cdef list open_batches
-    cdef unsigned char[::1] types
     cdef unsigned short[::1] selected
     cpdef bint takes_more(self)
     cpdef bint wants_type(self, int message_type)

@@ -72,6 +72,7 @@ cdef class SenderLink(Link):
     cdef readonly unsigned long long accepted
     cdef readonly unsigned long long refused
     cpdef bint ready(self)
+    cdef void fetch(self) noexcept
     cdef bint _breached(self, void *delivery) except -1
     cpdef int credit(self)
     cpdef int send(self, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size) except -1

@@ -56,6 +56,8 @@ cdef void *_function(str name) except NULL:
     return <void *> <uintptr_t> ctypes.cast(function, ctypes.c_void_p).value
 
 
+cdef of_t pn_incref = <of_t> _function("pn_incref")
+cdef int_of_t pn_decref = <int_of_t> _function("pn_decref")
 cdef make_t pn_connection = <make_t> _function("pn_connection")
 cdef on_t pn_connection_free = <on_t> _function("pn_connection_free")
 cdef on_pointer_t pn_connection_collect = <on_pointer_t> _function("pn_connection_collect")

@@ -30,6 +30,7 @@ cdef class Link:
         self.session = pn_link_session(link)
         self.name = _text(pn_link_name(link))
         self.said = ("", "")
+        pn_incref(link)  # or each message's end would bring it to nothing, and back to life
         pn_link_set_context(link, <void *> self)
         connection.links[id(self)] = self
 
@@ -135,6 +136,7 @@ cdef class Link:
         self.said = _condition(pn_link_remote_condition(self.link))
         pn_link_set_context(self.link, NULL)
         pn_link_free(self.link)
+        pn_decref(self.link)
         self.link = NULL
         self.connection._take(self)
 
@@ -181,6 +183,13 @@ cdef class SenderLink(Link):
             and self.unsettled < self.connection.unsettled_max
             and pn_session_outgoing_bytes(self.session) < _OUTGOING_MAX
         )
+
+    cdef void fetch(self) noexcept:
+        """A message is about to be sent: have what the engine keeps of the link fetched."""
+        if self.link != NULL:
+            prefetch(<char *> self.link + _COUNT_AT, 1)
+            prefetch(<char *> self.link + _TYPE_AT, 1)
+            prefetch(<char *> self.link + _STATE_AT, _STATE_BYTES)
 
     cpdef int send(self, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size) except -1:
         """Send one encoded message, `data[start : start + size]`. The caller has asked `ready`."""

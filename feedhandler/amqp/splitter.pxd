@@ -14,6 +14,8 @@ cdef class Splitter:
     cdef object thin_memory
     cdef unsigned char[::1] thin
     cdef list touched
+    cdef list ahead
+    cdef int near[8]
     cdef list batching
     cdef object on_reference
     cdef object name_of
@@ -31,6 +33,9 @@ cdef class Splitter:
     cdef int _split(
         self, Stream stream, unsigned long long sequence, long long received_ns,
         Py_ssize_t start, Py_ssize_t size, Py_ssize_t skip)
+    cdef Py_ssize_t _look_ahead(self, Stream stream, Py_ssize_t start, Py_ssize_t first)
+    cdef int _fetch(self, Py_ssize_t first, Py_ssize_t wanted)
+    cdef int _forget_ahead(self)
     cdef int _single(
         self, Outlet outlet, Route route, unsigned long long sequence, Py_ssize_t number,
         long long received_ns, Py_ssize_t start, int built)
