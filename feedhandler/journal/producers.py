@@ -229,6 +229,8 @@ class Producers:
             self._resolve()
         elif self._handed == self._done:
             self._start()
+        else:
+            self._fresh += 1  # there may be a block now: to be looked at when the thread is back
 
     @cython.cfunc
     def _start(self) -> cython.bint:
@@ -288,13 +290,14 @@ class Producers:
             self._peak += self._first_asks
             self._first_asks, self._second_asks = self._second_asks, 0
         self._peak += self._first_asks
+        stalled, self._stalled = self._stalled, False
         crash = writer.failure if engine.stopped is None else None
         if crash is not None:
             engine.stop(OSError(errno.EIO, repr(crash)))
         elif writer.error_number and engine.stopped is None:
             engine.stop(OSError(writer.error_number, os.strerror(writer.error_number)))
-        elif self._stalled:
-            self._stalled = False
+        elif stalled and not self._fresh:
+            # Nothing has come meanwhile by which a block may be had now.
             self._loop.call_later(STALL_SECONDS, self._go)
         elif self._handed == self._done or 2 * self._fresh >= self._peak >= HALVED_MIN:
             self._start()
