@@ -41,7 +41,7 @@ WALL_NS = 1_795_000_000_000_000_000
 class FakeBroker(PublisherLink):
     """A link that keeps what it is sent; `grants` is the credit left."""
 
-    def __init__(self, grants: int) -> None:
+    def __init__(self, grants: int = 1_000_000) -> None:
         self.grants = grants
         self.frames: list[tuple[int, bytes]] = []
         self.unconfirmed: list[int] = []
@@ -54,7 +54,8 @@ class FakeBroker(PublisherLink):
     ) -> int:
         assert self.grants > 0, "sent without credit"
         self.grants -= 1
-        self.frames.append((number, bytes(lead) + data))
+        rest = data[skip:cut] + to + data[cut + 1 :] if to else data
+        self.frames.append((number, bytes(lead) + rest))
         self.unconfirmed.append(number)
         return 0
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import msgspec
 import pytest
+import spill_kit
 from amqp_kit import FEED, Rig, decoded, packet
 from flow_kit import Reader, Traffic, without
 from market_kit import order
 from proton import Message as ProtonMessage
 
 from feedhandler.amqp.outlet import Peer
-from feedhandler.amqp.proton import PublisherLink
 from feedhandler.amqp.publishing.destination import Destination
 from feedhandler.amqp.publishing.envelope import HEADER, Envelope
 from feedhandler.amqp.queueing.backlog import DROP_MESSAGES_MAX
@@ -22,33 +22,12 @@ from feedhandler.amqp.routing import parse_address
 from feedhandler.ingest.ring import RecordKind
 
 
-class FakeBroker(PublisherLink):
-    """A link that keeps what it is sent; `grants` is the credit left."""
-
-    def __init__(self, grants: int = 1_000_000) -> None:
-        self.grants = grants
-        self.frames: list[tuple[int, bytes]] = []
-
-    def ready(self) -> bool:
-        return self.grants > 0
-
-    def send_parts(
-        self, number: int, lead: Any, data: bytes, skip: int, cut: int, to: bytes
-    ) -> int:
-        assert self.grants > 0, "sent without credit"
-        self.grants -= 1
-        rest = data[skip:cut] + to + data[cut + 1 :] if to else data
-        self.frames.append((number, bytes(lead) + rest))
-        return 0
+class FakeBroker(spill_kit.FakeBroker):
+    """A link that keeps what it is sent, read by an AMQP library of its own."""
 
     @property
     def sent(self) -> list[Any]:
         return [decoded(data) for _, data in self.frames]
-
-    @property
-    def notes(self) -> list[dict[str, Any]]:
-        """The quality messages' bodies."""
-        return [msgspec.json.decode(m.body) for m in self.sent if m.content == "quality+json"]
 
     def confirm_all(self) -> None:
         self.confirmed.extend(number for number, _ in self.frames)
