@@ -41,6 +41,8 @@ RECEIVED_ANNOTATION = b"x-opt-received-ns"
 _ANNOTATIONS = cython.declare(cython.int, 0x72)
 _PROPERTIES = cython.declare(cython.int, 0x73)
 _DATA = cython.declare(cython.int, 0x75)
+#: What a data section of any size begins with; its size follows, 32 bits.
+BODY_HEAD = b"\x00\x53\x75\xb0"
 #: Nesting deeper than any sensible annotation: beyond it a message counts as malformed.
 _DEPTH_MAX = cython.declare(cython.int, 16)
 _RECEIVED_SIZE = cython.declare(cython.Py_ssize_t, 17)
@@ -109,7 +111,7 @@ class Template:
             + bytes(4)  # group-sequence
         )
         section = _section(0x73, 0xD0, 12, properties)
-        self.head = annotations + section + b"\x00\x53\x75\xb0" + bytes(4)
+        self.head = annotations + section + BODY_HEAD + bytes(4)
         self.view = self.head
         self.size = len(self.head)
         self.tag_at = len(annotations) + 12 + len(before_tag)

@@ -10,6 +10,7 @@ CONTENT_BATCH: str
 CONTENT_MESSAGE: str
 CONTENT_QUALITY: str
 RECEIVED_ANNOTATION: bytes
+BODY_HEAD: bytes
 
 class Template:
     key: str

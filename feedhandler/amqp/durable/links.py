@@ -24,6 +24,7 @@ from feedhandler.amqp.durable.sections import (
     read_request,
     write_reply,
 )
+from feedhandler.amqp.framing import BODY_HEAD
 from feedhandler.amqp.outlet import Peer
 from feedhandler.counters import QueueCounter
 
@@ -272,7 +273,7 @@ class Consumer(_Link):
 def head_of_bytes(content: bytes, first: bool, failures: int) -> bytes:
     """Header and the beginning of a data section for bytes that are no AMQP message."""
     head = head_of(look(b"\x00\x53\x70\x45"), first, failures)
-    return head + b"\x00\x53\x75\xb0" + len(content).to_bytes(4, "big")
+    return head + BODY_HEAD + len(content).to_bytes(4, "big")
 
 
 class Answers(_Link):

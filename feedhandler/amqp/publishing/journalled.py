@@ -38,6 +38,7 @@ else:
     from feedhandler.amqp.queueing.window import Parcel
     from feedhandler.amqp.stream import Stream
 
+from feedhandler.amqp.framing import BODY_HEAD
 from feedhandler.amqp.outlet import QUEUE_ENTRY_BYTES, SECTIONS_BYTES_MAX
 from feedhandler.amqp.policies import JOURNAL
 from feedhandler.amqp.publishing.spill import Result, Spill, Where
@@ -46,8 +47,6 @@ from feedhandler.amqp.publishing.spill_items import WHOLE
 _ENTRY_BYTES = cython.declare(cython.Py_ssize_t, QUEUE_ENTRY_BYTES)
 _SECTIONS_BYTES = cython.declare(cython.Py_ssize_t, SECTIONS_BYTES_MAX)
 _WHOLE = cython.declare(cython.Py_ssize_t, WHOLE)
-#: What stands before the body of a message (`framing.Template`). No body in JSON has these bytes.
-_BEFORE_BODY = b"\x00\x53\x75\xb0"
 
 
 @cython.cclass
@@ -210,7 +209,8 @@ class JournalledDestination(Destination):
     def _lose(self, parcel: Parcel) -> None:
         """The receiver will not get this message, and must be told."""
         if parcel.reason and parcel.number_at == _WHOLE:
-            body = parcel.data[parcel.data.rfind(_BEFORE_BODY) + len(_BEFORE_BODY) + 4 :]
+            # A quality message's body is JSON, which has not these bytes.
+            body = parcel.data[parcel.data.rfind(BODY_HEAD) + len(BODY_HEAD) + 4 :]
             parcel = parcel.cut(body)
         Destination._lose(self, parcel)
 
