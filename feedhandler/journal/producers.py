@@ -20,6 +20,7 @@ Compiled; the interpreted twin does the same.
 import asyncio
 import contextlib
 import errno
+import functools
 import os
 import threading
 from collections import deque
@@ -31,7 +32,7 @@ if cython.compiled:
 else:
     from feedhandler.journal.writer import Writer
 
-from feedhandler.journal.files import RealFiles
+from feedhandler.journal.files import RealFiles, carry_out
 from feedhandler.journal.store import BlocksNeeded
 
 #: While no block can be had, the disk is looked at again so often.
@@ -59,7 +60,7 @@ class Producers:
         self._room_bytes = engine.settings.waiting_bytes_max
         self._journal_bytes = engine.store.journal_bytes
         self._item_bytes_max = engine.store.item_bytes_max
-        # Files that are a test's own are for the thread to call.
+        # Files that are a test's own have no descriptors.
         self._direct = type(engine.files) is RealFiles
         self._through = engine.settings.durable
         self._calling = self._ending = self._asked = False
@@ -240,13 +241,11 @@ class Producers:
             if engine.stopped is not None:
                 return False
             try:
-                if not self._direct:
-                    raise BlocksNeeded
                 flush = engine.begin()
                 if flush is None:
                     return False
                 step = flush.steps[0]
-                file: cython.int = engine.files.descriptor(step.path)
+                file: cython.int = engine.files.descriptor(step.path) if self._direct else -1
             except BlocksNeeded:
                 if self._handed > self._done or not self._store.has_waiting:
                     return False
@@ -256,7 +255,10 @@ class Producers:
                 engine.stop(error)
                 return False
             else:
-                self._writer.write(file, step.data, step.offset, self._through)
+                if file >= 0:
+                    self._writer.write(file, step.data, step.offset, self._through)
+                else:
+                    self._writer.call(functools.partial(carry_out, engine.files, flush.steps))
             if self._handed > self._done:
                 self._second_asks = self._fresh
             else:

@@ -22,6 +22,7 @@ from feedhandler.journal import (
     writer,
 )
 from feedhandler.journal.engine import Engine
+from feedhandler.journal.simulated import Fault, SimulatedDisk
 
 PATIENCE_S = 60.0
 
@@ -218,6 +219,39 @@ def test_a_real_disk_that_fails_stops_the_queue(kind, tmp_path: Path) -> None:
     asyncio.run(work())
     engine = Engine(tmp_path, SMALL)
     assert [item.content for item in engine.look(0, 9)] == [b"good"]
+    engine.close()
+
+
+@pytest.mark.parametrize("call", [1, 2, 3, 4])
+def test_what_is_behind_a_segment_that_failed_is_neither_written_nor_acknowledged(
+    kind, tmp_path: Path, call: int
+) -> None:
+    """A write and a sync each: the first segment's are calls 1 and 2, the next one's 3 and 4."""
+    disk, gate = SimulatedDisk(), threading.Event()
+
+    async def work() -> None:
+        async with kind.open(tmp_path, SMALL, files=disk) as opened:
+            calls = disk.calls
+            disk.before_call = lambda _: gate.wait(PATIENCE_S)
+            disk.fault = Fault(calls + call)
+            first = asyncio.ensure_future(opened.put(b"first"))
+            while opened.engine.store.in_flight is None:
+                await asyncio.sleep(0)
+            behind = [asyncio.ensure_future(opened.put(bytes(3000))) for _ in range(3)]
+            while not opened.statistics()["flushes_prepared"]:
+                await asyncio.sleep(0)
+            late = asyncio.ensure_future(opened.put(b"late"))
+            gate.set()
+            results = await asyncio.gather(first, *behind, late, return_exceptions=True)
+            assert (results[0] == 1) is (call > 2)
+            assert all(isinstance(result, QueueStopped) for result in results[call > 2 :])
+        assert disk.calls == calls + call
+
+    asyncio.run(work())
+    disk.fault = None
+    engine = Engine(tmp_path, SMALL, files=disk)
+    found = [item.content for item in engine.look(0, 9)]
+    assert found == [b"first", bytes(3000), bytes(3000)][: (0, 1, 1, 3)[call - 1]]
     engine.close()
 
 
