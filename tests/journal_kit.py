@@ -12,21 +12,26 @@ found after a crash:
 """
 
 import random
-from collections import Counter
+from collections import Counter, deque
+from unittest.mock import patch
 
 from crc32c import crc32c
 
+from feedhandler.journal.engine import Engine
 from feedhandler.journal.files import carry_out
 from feedhandler.journal.layout import Status
 from feedhandler.journal.opening import Opened, open_store
 from feedhandler.journal.settings import QueueSettings
 from feedhandler.journal.simulated import SimulatedDisk
+from feedhandler.journal.store import BlocksNeeded, Flush
 
 FOLDER = "/queue"
 QUEUE_ID = bytes(range(16))
 SMALL = QueueSettings(
     block_bytes=64 << 10, blocks=2, blocks_max=5, journal_bytes=8 << 10, checkpoint_bytes=16 << 10
 )
+#: More is taken in while a flush is on its way: an operation ends after so many.
+FLUSHES_MAX = 4
 DAY_NS = 24 * 3600 * 10**9
 
 
@@ -49,14 +54,18 @@ class Ledger:
         for number in numbers:
             self.asked.setdefault(number, set()).add(status)
 
-    def acknowledge(self, next_id: int) -> None:
-        """Everything that was attempted so far is acknowledged; ids below `next_id` exist."""
-        self.acknowledged = max(self.acknowledged, next_id - 1)
-        for number, statuses in self.asked.items():
-            if number not in self.ended:
-                (self.ended[number],) = statuses
+    def acknowledge(self, last_id: int) -> None:
+        """Everything up to this id was acknowledged."""
+        self.acknowledged = max(self.acknowledged, last_id)
 
-    def judge(self, opened: Opened, forgiven: frozenset[int] = frozenset()) -> Counter[str]:
+    def end(self, numbers: list[int]) -> None:
+        """That these have the end that was asked for was acknowledged."""
+        for number in numbers:
+            (self.ended[number],) = self.asked[number]
+
+    def judge(
+        self, opened: Opened | Engine, forgiven: frozenset[int] = frozenset()
+    ) -> Counter[str]:
         """What became of every id, by class; `forgiven` may be damaged."""
         verdicts: Counter[str] = Counter()
         store, delivery = opened.store, opened.delivery
@@ -95,7 +104,13 @@ def wrong(verdicts: Counter[str]) -> dict[str, int]:
 
 
 class Script:
-    """Random operations on a queue, each made durable before the next; the ledger keeps book."""
+    """Random operations on a queue, written as its owners have it done; the ledger keeps book.
+
+    Each flush goes one of two ways: `Engine.flush`, as a thread does it, or segments behind each
+    other, as an event loop and its writing thread do it, here in a drawn order and without threads:
+    begin one, begin another behind it, write the first, write the second, hear of the first, ...
+    While the disk is busy others go on: more operations, and during growth whole flushes.
+    """
 
     def __init__(
         self, seed: int, disk: SimulatedDisk, settings: QueueSettings = SMALL, now_ns: int = DAY_NS
@@ -105,40 +120,125 @@ class Script:
         self.settings = settings
         self.ledger = Ledger()
         self.now_ns = now_ns
-        self.opened: Opened | None = None
+        self.operations = 0
         self.weights = [self.draw.choice((1, 3, 8)) for _ in range(6)]
+        #: Ends that were asked for, by the `marks_added` with which they are durable.
+        self._asked: deque[tuple[int, list[int]]] = deque()
+        self._flushing = self._growing = False
 
-    def open(self) -> Opened:
+    def open(self) -> Engine:
         """Open the queue."""
-        self.opened = open_store(self.disk, FOLDER, self.settings, QUEUE_ID, self.now_ns)
+        self._asked.clear()
+        self._flushing = self._growing = False
+        with patch(f"{Engine.__module__}.Owner"), patch("os.urandom", lambda _: QUEUE_ID):
+            self.opened = Engine(FOLDER, self.settings, files=self.disk, clock=lambda: self.now_ns)
+        self._add = self.opened.add
+        self.disk.meanwhile = self._meanwhile
         return self.opened
 
+    def play(self, operations: int) -> None:
+        """So many operations more."""
+        end = self.operations + operations
+        while self.operations < end:
+            self.step()
+
     def step(self) -> None:
-        """One operation, then what waits is written."""
+        """One operation, then what waits is written, as far as there is room, or most of it."""
+        self._operate()
+        for _ in range(FLUSHES_MAX):
+            if not self._flush():
+                break
+        self._grow()
+
+    def _operate(self) -> None:
+        self.operations += 1
         self.now_ns += self.draw.randrange(1, 10**9)
         (operation,) = self.draw.choices(
             (self._put, self._put, self._deliver, self._cancel, self._release, self._end),
             self.weights,
         )
         operation()
-        self.flush()
 
-    def flush(self) -> None:
-        """Write what waits, as far as there is room."""
-        opened = self.opened
-        assert opened is not None
-        store = opened.store
-        while (flush := store.seal(self.now_ns)) is not None:
-            if self.draw.random() < 0.7:
-                store.prepare(self.now_ns)
-            carry_out(self.disk, flush.steps)
-            store.settle()
-            if not store.has_waiting:
-                self.ledger.acknowledge(flush.next_id)
-        if store.wants_block:
-            growth = store.grow(self.now_ns)
-            carry_out(self.disk, growth.steps)
-            store.grown(growth)
+    def _meanwhile(self) -> None:
+        """What others do while the disk is busy."""
+        if not self._flushing and not self._growing:
+            return
+        if self.draw.random() < 0.2:
+            self._operate()
+        if not self._flushing and self.draw.random() < 0.5:
+            self._flush()
+        elif self.draw.random() < 0.1:
+            self._grow()
+
+    # -- the disk ---------------------------------------------------------------------------
+
+    def _grow(self) -> None:
+        if not self._growing and self.opened.growth_due:
+            self._growing = True
+            self.opened.grow()
+            self._growing = False
+
+    def _flush(self) -> bool:
+        """Write some of what waits; whether there was anything, and room for it."""
+        self._flushing = True
+        wrote = self._thread() if self.draw.random() < 0.4 else self._event_loop()
+        self._flushing = False
+        return wrote
+
+    def _thread(self) -> bool:
+        wrote = self.opened.flush()
+        self._acknowledge()
+        return wrote
+
+    def _event_loop(self) -> bool:
+        """Segments behind each other until none is on its way."""
+        engine, draw = self.opened, self.draw
+        try:
+            first = engine.begin()
+        except BlocksNeeded:
+            return self._thread()
+        if first is None:
+            return False
+        self._add = engine.store.add
+        ways, written = deque([first]), 0
+        while ways:
+            chance = draw.random()
+            if chance < 0.2 and written:
+                self._finish(ways)
+                written -= 1
+            elif chance < 0.45 and written < len(ways):
+                try:
+                    carry_out(self.disk, ways[written].steps)
+                except OSError as error:
+                    for _ in range(written):
+                        self._finish(ways)
+                    raise engine.stop(error) from error
+                written += 1
+            elif len(ways) < 2:
+                self._operate()
+                behind = engine.begin()
+                ways += [behind] if behind else []
+        self._add = engine.add
+        return True
+
+    def _finish(self, ways: deque[Flush]) -> None:
+        """The event loop hears that the first one is on the disk."""
+        ways.popleft()
+        self.opened.finish()
+        self._acknowledge()
+
+    def _acknowledge(self) -> None:
+        """Who waited is told what is durable by now."""
+        self.ledger.acknowledge(self.opened.durable_id)
+        while self._asked and self._asked[0][0] <= self.opened.durable_marks:
+            self.ledger.end(self._asked.popleft()[1])
+
+    # -- operations -------------------------------------------------------------------------
+
+    def _ask(self, numbers: list[int], status: Status) -> None:
+        """This has been asked for, and waits for the disk."""
+        self.ledger.ask(numbers, status)
+        self._asked.append((self.opened.store.marks_added, numbers))
 
     def _put(self) -> None:
         store = self.opened.store
@@ -150,36 +250,35 @@ class Script:
             for _ in range(self.draw.choice((1, 1, 4, 12)))
         ]
         self.ledger.attempt(store.next_id, contents)
-        store.add(contents)
+        self._add(contents)
 
     def _deliver(self) -> None:
         delivery = self.opened.delivery
         numbers = [item.id for item in delivery.take(self.draw.choice((1, 4, 30)))]
         if self.draw.random() < 0.8:
             delivered, _ = delivery.deliver(numbers)
-            self.ledger.ask(delivered, Status.DELIVERED)
+            self._ask(delivered, Status.DELIVERED)
 
     def _cancel(self) -> None:
         store, delivery = self.opened.store, self.opened.delivery
         number = self.draw.randrange(max(store.visible_end - 60, 1), store.visible_end + 1)
-        if delivery.status(number) is Status.PENDING and number not in delivery.handed:
-            self.ledger.ask([number], Status.CANCELLED)
-        delivery.cancel(number)
+        if delivery.cancel_now(number)[1]:
+            self._ask([number], Status.CANCELLED)
 
     def _release(self) -> None:
         delivery = self.opened.delivery
         for number in sorted(delivery.handed):
             if self.draw.random() < 0.5 and (status := delivery.release(number)):
-                self.ledger.ask([number], status)
+                self._ask([number], status)
 
     def _end(self) -> None:
         chance = self.draw.random()
         if chance < 0.2:
             cancelled, _ = self.opened.delivery.cancel_all(0)
-            self.ledger.ask(cancelled, Status.CANCELLED)
+            self._ask(cancelled, Status.CANCELLED)
         elif chance < 0.4:
             before = self.now_ns - self.draw.randrange(20 * 10**9)
-            self.ledger.ask(self.opened.delivery.expire(before), Status.EXPIRED)
+            self._ask(self.opened.delivery.expire(before), Status.EXPIRED)
 
 
 def of_later_version(control: bytes) -> bytes:

@@ -1,8 +1,9 @@
 """A disk of its own for a queue: it fails where it is told to, and its power can be cut.
 
-Fault model. Every call that changes something has a number. Before each of them `before_call` is
-told, so that a test can look at what a power cut there would leave. `faults` says which call fails
-and how: an `OSError` before anything is done, a write that does half, an interrupted call.
+Fault model. Every call that changes something has a number. Before each of them `meanwhile` is
+called, for what others do while the disk is busy, then `before_call` is told, so that a test can
+look at what a power cut there would leave. `fault` says which call fails and how: an `OSError`
+before anything is done, a write that does half, an interrupted call.
 
 A power cut (`after_power_cut`) keeps what was synced. Of what was not, each sector of 512 bytes is
 drawn for itself: written, dropped (its bytes are as before), torn (its first part written), zeroed,
@@ -46,6 +47,7 @@ class SimulatedDisk:
 
     def __init__(self, before_call: Callable[[str], None] = lambda name: None) -> None:
         self.before_call = before_call
+        self.meanwhile: Callable[[], None] = lambda: None
         self.fault: Fault | None = None
         self.calls = 0
         self._files: dict[str, _File] = {}
@@ -115,6 +117,7 @@ class SimulatedDisk:
 
     def _call(self, name: str) -> str:
         """Count a call; what is wrong with it. Raises `OSError` where it fails."""
+        self.meanwhile()
         self.before_call(name)
         self.calls += 1
         fault = self.fault
