@@ -37,6 +37,10 @@ PAGE_BYTES = 4096
 #: The highest status a record may carry (`layout.Status`).
 STATUS_MAX = 4
 _MASK = 0xFFFFFFFF
+# With types of their own: as literals they would make Python integers of whatever they meet.
+_LOW = cython.declare(cython.ulonglong, _MASK)
+#: Knuth's multiplier, the golden ratio's fraction of 2**32.
+_SPREAD = cython.declare(cython.ulonglong, 0x9E3779B1)
 _FAST = cython.declare(cython.bint, crc_ready() if cython.compiled else False)
 
 
@@ -57,7 +61,7 @@ def item_seed(
     seed: cython.ulonglong, number: cython.ulonglong, size: cython.ulonglong
 ) -> cython.ulonglong:
     """What the CRC of item `number` starts from: Knuth's multiplicative hash spreads the id."""
-    return (seed + (number & 0xFFFFFFFF) * 0x9E3779B1 + size) & 0xFFFFFFFF
+    return (seed + (number & _LOW) * _SPREAD + size) & _LOW
 
 
 @cython.cclass
@@ -158,7 +162,7 @@ def _put_items(
         size = len(content)
         entries[entry] = at
         entries[entry + 1] = size
-        entries[entry + 3] = number & 0xFFFFFFFF
+        entries[entry + 3] = number & _LOW
         if cython.compiled and _FAST and type(content) is bytes and 0 < size <= limit - at:
             memcpy(
                 cython.address(view[at]),
@@ -253,7 +257,7 @@ def _filled(data: memoryview, segment: Segment, place: Place) -> Segment:
     for ordinal in range(segment.item_count):
         begin = start + entries[4 * ordinal]
         size = entries[4 * ordinal + 1]
-        good = begin + size <= limit and entries[4 * ordinal + 3] == (number & 0xFFFFFFFF)
+        good = begin + size <= limit and entries[4 * ordinal + 3] == (number & _LOW)
         if good:
             if cython.compiled and _FAST and size:
                 found = crc_of(
