@@ -174,7 +174,7 @@ class Block:
         state = Checkpoint(
             self.queue_id, self.number, serial, self.incarnation, stamp_ns, self.first_id,
             next_id, self.end, self.first_stamp_ns, self.last_stamp_ns, self.last_sequence,
-            self.active, roll, list(self.ordinals), list(self.offsets), bytes(self.statuses),
+            self.active, roll, self.ordinals, self.offsets, bytes(self.statuses),
         )  # fmt: skip
         position = self.geometry.checkpoints[self.slot]
         self.uncovered[self.slot] = 0

@@ -101,14 +101,8 @@ class Engine:
     def flush(self) -> bool:
         """Make durable what waits, one segment; False where there is nothing, or no room for it.
         Only one thread at a time may be in here. Raises `QueueStopped`."""
-        try:
-            with self.lock:
-                self.check()
-                flush = self.store.seal(self.clock(), alone=False)
-        except BlocksNeeded:
-            with self.store.everything(), self.lock:
-                self.check()
-                flush = self.store.seal(self.clock())
+        self.check()
+        flush = self.begin()
         if flush is None:
             return False
         self._carry_out(flush.steps)
@@ -125,13 +119,16 @@ class Engine:
     def begin(self) -> Flush | None:
         """A segment of what waits, for who writes it by himself and then says `finish`: in place of
         `flush`. It is to be written after the one on its way, of which there may be one; None:
-        nothing waits, or it does not go behind that one. Raises `BlocksNeeded`: `flush` has to
-        do it."""
+        nothing waits, no block has room for it, or it does not go behind that one."""
         store = self.store
-        with self.lock:
-            if store.in_flight is None:
+        try:
+            with self.lock:
+                if store.in_flight is not None:
+                    return store.prepare(self.clock())
                 return store.seal(self.clock(), alone=False)
-            return store.prepare(self.clock())
+        except BlocksNeeded:
+            with store.everything(), self.lock:
+                return store.seal(self.clock())
 
     def finish(self) -> None:
         """The segment on its way is on the disk; the one behind it is on its way now."""

@@ -14,10 +14,12 @@ still use the file: a later format that only adds raises the version and leaves 
 """
 
 import struct
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum, auto
 
 import msgspec
+import numpy as np
 from crc32c import crc32c
 
 from feedhandler.codecs.errors import ConfigError
@@ -240,8 +242,8 @@ class Checkpoint:
     last_sequence: int = 0
     active: int = 0
     roll: Roll = field(default_factory=Roll)
-    ordinals: list[int] = field(default_factory=list)
-    offsets: list[int] = field(default_factory=list)
+    ordinals: Sequence[int] = ()
+    offsets: Sequence[int] = ()
     statuses: bytes = b""
 
 
@@ -254,10 +256,9 @@ def pack_checkpoint(checkpoint: Checkpoint) -> bytes:
         c.end, c.first_stamp_ns, c.last_stamp_ns, c.last_sequence, roll.sequence,
         roll.incarnation, roll.offset // PAGE, roll.chain,
     )  # fmt: skip
-    index = struct.pack(
-        f"<{2 * len(c.ordinals)}I", *c.ordinals, *(offset // PAGE for offset in c.offsets)
-    )
-    content = head + index + c.statuses
+    ordinals = np.asarray(c.ordinals, np.uint64).astype("<u4")
+    page_numbers = (np.asarray(c.offsets, np.uint64) // PAGE).astype("<u4")
+    content = b"".join((head, ordinals.tobytes(), page_numbers.tobytes(), c.statuses))
     size = pages(len(content) + CRC_BYTES)
     return (content + struct.pack("<I", crc32c(content))).ljust(size, b"\0")
 

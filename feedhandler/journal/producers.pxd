@@ -23,8 +23,6 @@ cdef class Producers:
     cdef Py_ssize_t _journal_bytes
     cdef Py_ssize_t _item_bytes_max
     cdef bint _direct
-    cdef bint _through
-    cdef bint _calling
     cdef bint _ending
     cdef bint _asked
     cdef bint _stalled
@@ -33,6 +31,8 @@ cdef class Producers:
     cdef long long _max_ns
     cdef long long _handed
     cdef long long _done
+    cdef long long _first_end
+    cdef long long _second_end
     cdef Py_ssize_t _fresh
     cdef Py_ssize_t _first_asks
     cdef Py_ssize_t _second_asks
@@ -40,6 +40,8 @@ cdef class Producers:
     cdef object _put(self, object content)
     cdef bint _ask(self)
     cdef bint _start(self)
+    cdef long long _hand_over(self, list steps)
+    cdef bint _look_later(self)
     cdef bint _resolve(self)
     cdef bint _tell(self, waiting, long long durable, error)
     cdef bint _collect(self)

@@ -2,9 +2,9 @@
 """Who waits for the disk in an event loop, and what goes there when.
 
 What it is for: `put` and its like add to what waits and make a future; here it is said when that
-becomes a segment, and who is told once it is durable. Segments are made in the event loop, which
-costs less than handing the interpreter to and fro, and written by a thread that never asks for it
-(`Writer`). What a segment alone cannot do (another block, checkpoints) that thread calls.
+becomes a segment, and who is told once it is durable. Segments, and checkpoints when they are due,
+are made in the event loop, which costs less than handing the interpreter to and fro, and written by
+a thread that never asks for it (`Writer`). Only what is neither a write nor a sync it calls.
 
 A segment is handed over
 
@@ -32,13 +32,14 @@ if cython.compiled:
 else:
     from feedhandler.journal.writer import Writer
 
-from feedhandler.journal.files import RealFiles, carry_out
-from feedhandler.journal.store import BlocksNeeded
+from feedhandler.journal.files import RealFiles, Sync, Write, WriteThrough, carry_out
 
 #: While no block can be had, the disk is looked at again so often.
 STALL_SECONDS = 0.05
 #: Fewer who wait are not halved: they are better together.
 HALVED_MIN = cython.declare(cython.Py_ssize_t, 8)
+#: What the thread can do without the interpreter.
+_PLAIN = frozenset((Write, WriteThrough, Sync))
 
 
 @cython.cclass
@@ -62,14 +63,13 @@ class Producers:
         self._item_bytes_max = engine.store.item_bytes_max
         # Files that are a test's own have no descriptors.
         self._direct = type(engine.files) is RealFiles
-        self._through = engine.settings.durable
-        self._calling = self._ending = self._asked = False
+        self._ending = self._asked = self._stalled = False
         self._asked_ns = 0
         self._max_ns = engine.settings.journal_max_us * 1000
         self._handed = self._done = 0
         self._fresh = self._first_asks = self._second_asks = self._peak = 0
+        self._first_end = self._second_end = 0
         self._growth = None
-        self._stalled = False
         self._writer = Writer()
         self._loop.add_reader(self._writer.told, self._heard)
         engine.on_stop = self._look
@@ -208,8 +208,6 @@ class Producers:
     def _ask(self) -> cython.bint:
         """Something has been added: see to it that it becomes part of a segment."""
         self._fresh += 1
-        if self._calling:
-            return False  # what waits is looked at when the thread is back
         if self._waiting.content_bytes >= self._journal_bytes or (
             self._peak >= HALVED_MIN and 2 * self._fresh >= self._peak
         ):
@@ -230,48 +228,68 @@ class Producers:
             self._resolve()
         elif self._handed == self._done:
             self._start()
-        else:
-            self._fresh += 1  # there may be a block now: to be looked at when the thread is back
 
     @cython.cfunc
     def _start(self) -> cython.bint:
         """Hand a segment over, and another one behind it where as much again waits."""
         engine = self.engine
-        while not self._calling and not self._ending and self._handed - self._done < 2:
+        end: cython.longlong
+        while not self._ending and self._handed - self._done < 2:
             if engine.stopped is not None:
                 return False
+            flush = engine.begin()
+            if flush is None:
+                if self._handed == self._done and self._store.has_waiting:
+                    self._look_later()
+                return False
             try:
-                flush = engine.begin()
-                if flush is None:
-                    return False
-                step = flush.steps[0]
-                file: cython.int = engine.files.descriptor(step.path) if self._direct else -1
-            except BlocksNeeded:
-                if self._handed > self._done or not self._store.has_waiting:
-                    return False
-                self._calling = True
-                self._writer.call(self._flush)
+                end = self._hand_over(flush.steps)
             except OSError as error:
                 engine.stop(error)
                 return False
-            else:
-                if file >= 0:
-                    self._writer.write(file, step.data, step.offset, self._through)
-                else:
-                    self._writer.call(functools.partial(carry_out, engine.files, flush.steps))
             if self._handed > self._done:
-                self._second_asks = self._fresh
+                self._second_asks, self._second_end = self._fresh, end
             else:
-                self._first_asks = self._fresh
+                self._first_asks, self._first_end = self._fresh, end
             self._handed += 1
             self._fresh = 0
             if self._waiting.content_bytes < self._journal_bytes:
                 return True
         return True
 
-    def _flush(self) -> None:
-        """In the thread: what takes more than a segment."""
-        self._stalled = not self.engine.flush() and self._store.has_waiting
+    @cython.cfunc
+    def _hand_over(self, steps: list) -> cython.longlong:
+        """Have the thread do that; how much it will have done then. Raises `OSError`."""
+        writer = self._writer
+        count: cython.Py_ssize_t = len(steps)
+        if not self._direct or count > writer.room() or not _PLAIN.issuperset(map(type, steps)):
+            return writer.call(functools.partial(carry_out, self.engine.files, steps))
+        descriptor = self.engine.files.descriptor
+        files = [descriptor(step.path) for step in steps]
+        number: cython.Py_ssize_t
+        end: cython.longlong = 0
+        more: cython.bint
+        for number in range(count):
+            step, more = steps[number], number + 1 < count
+            if type(step) is Sync:
+                end = writer.sync(files[number], more)
+            else:
+                through: cython.bint = type(step) is WriteThrough
+                end = writer.write(files[number], step.data, step.offset, through, more)
+        return end
+
+    @cython.cfunc
+    def _look_later(self) -> cython.bint:
+        """No block is to be had: what may bring one (a block is made, its disk has room again) does
+        not always tell."""
+        if not self._stalled:
+            self._stalled = True
+            self._loop.call_later(STALL_SECONDS, self._look_again)
+        return True
+
+    def _look_again(self) -> None:
+        self._stalled = False
+        self._go()
 
     def _heard(self) -> None:
         """The thread has done something."""
@@ -284,23 +302,18 @@ class Producers:
         engine, writer = self.engine, self._writer
         done: cython.longlong = writer.done()
         self._peak = self._fresh
-        while self._done < done:
-            if not self._calling:
-                engine.finish()
-            self._calling = False
+        while self._done < self._handed and self._first_end <= done:
+            engine.finish()
             self._done += 1
             self._peak += self._first_asks
             self._first_asks, self._second_asks = self._second_asks, 0
+            self._first_end = self._second_end
         self._peak += self._first_asks
-        stalled, self._stalled = self._stalled, False
         crash = writer.failure if engine.stopped is None else None
         if crash is not None:
             engine.stop(OSError(errno.EIO, repr(crash)))
         elif writer.error_number and engine.stopped is None:
             engine.stop(OSError(writer.error_number, os.strerror(writer.error_number)))
-        elif stalled and not self._fresh:
-            # Nothing has come meanwhile by which a block may be had now.
-            self._loop.call_later(STALL_SECONDS, self._go)
         elif self._handed == self._done or 2 * self._fresh >= self._peak >= HALVED_MIN:
             self._start()
         self._resolve()

@@ -40,6 +40,10 @@ cdef extern from * nogil:
         }
         return 0;
     }
+    static inline int journal_sync(int file) {
+        if (fdatasync(file) < 0) return errno ? errno : EIO;
+        return 0;
+    }
     static inline void journal_tell(int event) {
         uint64_t one = 1;
         while (write(event, &one, 8) < 0 && errno == EINTR) {}
@@ -57,6 +61,7 @@ cdef extern from * nogil:
     """
     int journal_write(int file, char *data, size_t size, long long at, int through,
                       int *flagged) noexcept
+    int journal_sync(int file) noexcept
     void journal_tell(int event) noexcept
     void journal_wait(int event) noexcept
     long long journal_load(long long *where) noexcept

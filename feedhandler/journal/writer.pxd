@@ -6,7 +6,8 @@ cdef struct Asked:
     char *data
     size_t size
     long long at
-    int through
+    int kind
+    int more
 
 
 cdef class Writer:
@@ -15,13 +16,16 @@ cdef class Writer:
     cdef readonly object failure
     cdef int _wake
     cdef int _flagged
-    cdef Asked _places[4]
+    cdef Asked _places[16]
     cdef long long _asked
     cdef long long _done
     cdef list _kept
     cdef object _thread
-    cpdef bint write(self, int file, object data, long long at, bint through)
-    cpdef bint call(self, object function)
-    cdef bint _hand_over(self, object kept)
+    cpdef long long write(
+        self, int file, object data, long long at, bint through, bint more=*)
+    cpdef long long sync(self, int file, bint more=*)
+    cpdef long long call(self, object function)
+    cdef long long _hand_over(self, object kept)
+    cpdef long long room(self) noexcept
     cpdef long long done(self) noexcept
     cdef void _write_on(self) noexcept nogil

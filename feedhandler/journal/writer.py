@@ -9,8 +9,9 @@ syncs one after the other, and tells the loop by a descriptor that it watches.
     event loop   write(file, data, at)   goes on with other things   `told` is readable: done()
     thread                          pwritev2(RWF_DSYNC)
 
-Several may be under way: the next one follows as soon as the one before is on the disk.
-What is more than a segment is a `call`: a function, which the thread calls with the interpreter.
+Several may be under way: the next one follows as soon as the one before is on the disk. With
+`more`, the loop is told only when what comes next is done too. What is neither a write nor a sync
+is a `call`: a function, which the thread calls with the interpreter.
 
 What it promises: things are done in the order in which they were asked for. After the first
 failure nothing is done any more: `error_number` or `failure` says what it was, and `done` does not
@@ -19,7 +20,6 @@ count it.
 Compiled; the interpreted twin does the same with the interpreter.
 """
 
-import contextlib
 import errno
 import functools
 import os
@@ -31,6 +31,7 @@ if cython.compiled:
     from cython.cimports.feedhandler.journal.system_calls import (
         journal_load,
         journal_store,
+        journal_sync,
         journal_tell,
         journal_wait,
         journal_write,
@@ -39,7 +40,12 @@ if cython.compiled:
 from feedhandler.journal.files import NO_FLAG
 
 #: The most that may be under way at a time, the end among it.
-_PLACES = cython.declare(cython.Py_ssize_t, 4)
+PLACES = 16
+_PLACES = cython.declare(cython.Py_ssize_t, PLACES)
+_CALL = cython.declare(cython.int, 0)
+_WRITE = cython.declare(cython.int, 1)
+_THROUGH = cython.declare(cython.int, 2)
+_SYNC = cython.declare(cython.int, 3)
 
 
 @cython.cclass
@@ -55,7 +61,7 @@ class Writer:
         self._flagged = 1
         self._asked = self._done = 0
         #: What is under way, by turns: it is kept here while the thread works on it.
-        self._kept = [None] * 4
+        self._kept = [None] * PLACES
         self._thread = threading.Thread(target=self._run, name="journal", daemon=True)
         self._thread.start()
 
@@ -63,9 +69,15 @@ class Writer:
 
     @cython.ccall
     def write(
-        self, file: cython.int, data: object, at: cython.longlong, through: cython.bint
-    ) -> cython.bint:
-        """Have `data` written to the file; with `through` they are on the disk when it is done."""
+        self,
+        file: cython.int,
+        data: object,
+        at: cython.longlong,
+        through: cython.bint,
+        more: cython.bint = False,
+    ) -> cython.longlong:
+        """Have `data` (not empty) written to the file; with `through` they are on the disk when it
+        is done. How much will be `done` then, as with the next two."""
         if cython.compiled:
             view: cython.const[cython.uchar][::1] = data
             place: cython.Py_ssize_t = self._asked % _PLACES
@@ -73,19 +85,32 @@ class Writer:
             self._places[place].data = cython.cast(cython.p_char, cython.address(view[0]))
             self._places[place].size = view.shape[0]
             self._places[place].at = at
-            self._places[place].through = through
+            self._places[place].kind = _THROUGH if through else _WRITE
+            self._places[place].more = more
             return self._hand_over(data)
         return self._hand_over(functools.partial(_write, file, memoryview(data), at, through))
 
     @cython.ccall
-    def call(self, function: object) -> cython.bint:
+    def sync(self, file: cython.int, more: cython.bint = False) -> cython.longlong:
+        """Have on the disk what was written to the file."""
+        if cython.compiled:
+            place: cython.Py_ssize_t = self._asked % _PLACES
+            self._places[place].file = file
+            self._places[place].kind = _SYNC
+            self._places[place].more = more
+            return self._hand_over(None)
+        return self._hand_over(functools.partial(os.fdatasync, file))
+
+    @cython.ccall
+    def call(self, function: object) -> cython.longlong:
         """Have the thread call that."""
         if cython.compiled:
-            self._places[self._asked % _PLACES].size = 0
+            self._places[self._asked % _PLACES].kind = _CALL
+            self._places[self._asked % _PLACES].more = False
         return self._hand_over(function)
 
     @cython.cfunc
-    def _hand_over(self, kept: object) -> cython.bint:
+    def _hand_over(self, kept: object) -> cython.longlong:
         assert self._asked - self.done() < _PLACES
         self._kept[self._asked % _PLACES] = kept
         if cython.compiled:
@@ -94,7 +119,13 @@ class Writer:
         else:
             self._asked += 1
             os.eventfd_write(self._wake, 1)
-        return True
+        return self._asked
+
+    @cython.ccall
+    @cython.exceptval(check=False)
+    def room(self) -> cython.longlong:
+        """How much more may be asked for, besides the end."""
+        return _PLACES - 1 - (self._asked - self.done())
 
     @cython.ccall
     @cython.exceptval(check=False)
@@ -106,8 +137,13 @@ class Writer:
 
     def hear(self) -> None:
         """Have `told` readable again only when something more was done."""
-        with contextlib.suppress(BlockingIOError):
+        if cython.compiled:
+            journal_wait(self.told)  # which does not wait: it was made so
+            return
+        try:
             os.eventfd_read(self.told)
+        except BlockingIOError:
+            return
 
     def end(self) -> None:
         """Do what was asked for and end; waits for that."""
@@ -160,25 +196,31 @@ class Writer:
         """Write what comes, up to a call or a failure."""
         if cython.compiled:
             place: cython.Py_ssize_t
+            more: cython.bint
             while True:
                 while journal_load(cython.address(self._asked)) == self._done:
                     journal_wait(self._wake)
                 place = self._done % _PLACES
-                if self._places[place].size == 0:
+                if self._places[place].kind == _CALL:
                     return
-                self.error_number = journal_write(
-                    self._places[place].file,
-                    self._places[place].data,
-                    self._places[place].size,
-                    self._places[place].at,
-                    self._places[place].through,
-                    cython.address(self._flagged),
-                )
+                if self._places[place].kind == _SYNC:
+                    self.error_number = journal_sync(self._places[place].file)
+                else:
+                    self.error_number = journal_write(
+                        self._places[place].file,
+                        self._places[place].data,
+                        self._places[place].size,
+                        self._places[place].at,
+                        self._places[place].kind == _THROUGH,
+                        cython.address(self._flagged),
+                    )
                 if self.error_number != 0:
                     journal_tell(self.told)
                     return
+                more = self._places[place].more
                 journal_store(cython.address(self._done), self._done + 1)
-                journal_tell(self.told)
+                if not more:
+                    journal_tell(self.told)
         else:
             while self._asked == self._done:
                 os.eventfd_read(self._wake)

@@ -90,6 +90,27 @@ def test_after_a_write_that_failed_nothing_is_done_any_more(writing, tmp_path: P
     os.close(bad)
 
 
+def test_what_belongs_together_is_told_when_all_of_it_is_done(writing, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    file = os.open(path, os.O_RDWR | os.O_CREAT)
+    thread = writing.Writer()
+    thread.write(file, b"one", 0, False, True)
+    thread.sync(file, True)
+    assert thread.write(file, b"two", 3, True) == 3
+    until(thread, 3)
+    assert path.read_bytes() == b"onetwo"
+    # A sync that fails is the end of everything, as a write that does.
+    thread.sync(thread.told)
+    thread.write(file, b"three", 6, False)
+    until(thread, 5)
+    assert thread.error_number == errno.EINVAL
+    thread.end()
+    assert thread.done() == 3
+    assert path.read_bytes() == b"onetwo"
+    thread.close()
+    os.close(file)
+
+
 def test_after_a_call_that_failed_nothing_is_done_any_more(writing) -> None:
     for error in (ValueError("no"), OSError(errno.EIO, "no")):
         thread = writing.Writer()
@@ -108,12 +129,14 @@ def test_after_a_call_that_failed_nothing_is_done_any_more(writing) -> None:
 def test_no_more_is_handed_over_than_there_are_places_for(writing) -> None:
     thread = writing.Writer()
     gate = threading.Event()
-    for _ in range(4):
-        thread.call(gate.wait)
+    for number in range(writing.PLACES):
+        assert thread.call(gate.wait) == number + 1
+    assert thread.room() == -1
     with pytest.raises(AssertionError):
         thread.call(gate.wait)
     gate.set()
-    until(thread, 4)
+    until(thread, writing.PLACES)
+    assert thread.room() == writing.PLACES - 1
     thread.end()
     thread.close()
 
@@ -270,16 +293,39 @@ def test_a_file_that_cannot_be_opened_stops_the_queue(kind, tmp_path: Path) -> N
 
 def test_what_goes_wrong_in_the_thread_is_not_kept_quiet(kind, tmp_path: Path) -> None:
     told: list[object] = []
+    disk = SimulatedDisk()
 
     async def work() -> None:
         asyncio.get_running_loop().set_exception_handler(
             lambda _, context: told.append(context["exception"])
         )
-        async with kind.open(tmp_path, SMALL) as opened:
-            opened.engine.store._since_checkpoint = SMALL.checkpoint_bytes
-            opened.engine.flush = lambda: 1 // 0
+        async with kind.open(tmp_path, SMALL, files=disk) as opened:
+            disk.before_call = lambda _: 1 // 0
             with pytest.raises(QueueStopped, match="ZeroDivisionError"):
                 await opened.put(b"x")
 
     asyncio.run(work())
     assert isinstance(told[0], ZeroDivisionError)
+
+
+def test_checkpoints_and_new_blocks_go_to_a_real_disk_without_the_interpreter(
+    kind, producing, tmp_path: Path, monkeypatch
+) -> None:
+    """Only what the file of ended items needs, once it has grown too long, is a call."""
+    called: list[object] = []
+
+    async def work() -> None:
+        async with kind.open(tmp_path, SMALL) as opened:
+            monkeypatch.setattr(producing, "carry_out", lambda files, steps: called.append(steps))
+            number = 0
+            while opened.statistics()["blocks_reused"] < 2:
+                number = await opened.put(bytes(3000))
+                assert await opened.delivered(number) == 1
+            assert opened.statistics()["checkpoints"] > 4
+            assert await opened.put(b"last") == number + 1
+
+    asyncio.run(work())
+    assert called == []
+    engine = Engine(tmp_path, SMALL)
+    assert [item.content for item in engine.look(0, 9)] == [b"last"]
+    engine.close()
