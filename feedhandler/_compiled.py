@@ -51,6 +51,7 @@ _PURE_NAMES = (
     "feedhandler.histogram",
     "feedhandler.journal.producers",
     "feedhandler.journal.reading",
+    "feedhandler.journal.scatter",
     "feedhandler.journal.segments",
     "feedhandler.journal.waiting",
     "feedhandler.journal.writer",

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
+from feedhandler.journal.scatter import read_parts
+
 #: New blocks are filled in pieces of this size.
 FILL_BYTES = 1 << 20
 #: What the new copy of a replaced file is called until it has its name.
@@ -77,6 +79,11 @@ class Files(Protocol):
 
     def pread(self, path: str, count: int, offset: int) -> bytes:
         """Up to `count` bytes from `offset`; fewer only at the file's end."""
+        ...
+
+    def pread_parts(self, path: str, sizes: list[int], offset: int) -> list[bytes] | None:
+        """What is there from `offset` on as parts of these sizes (`scatter.PARTS_MAX` at most);
+        None where the file ends before."""
         ...
 
     def pwrite(self, path: str, data: memoryview, offset: int) -> int:
@@ -169,6 +176,9 @@ class RealFiles:
             count -= len(part)
             offset += len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def pread_parts(self, path: str, sizes: list[int], offset: int) -> list[bytes] | None:
+        return read_parts(self.descriptor(path), sizes, offset)
 
     def pwrite(self, path: str, data: memoryview, offset: int) -> int:
         return os.pwrite(self.descriptor(path), data, offset)

@@ -9,5 +9,11 @@ cdef class SegmentReader:
     cdef bytes _data
     cdef list _spans
     cdef list _damaged
+    cdef long long _at
+    cdef bytes _table
+    cdef bint _has(self, object block, long long number)
     cdef Py_ssize_t _slice(self, list numbers, Py_ssize_t at, Py_ssize_t stop, list items)
+    cdef Py_ssize_t _gather(
+        self, object block, list numbers, Py_ssize_t at, Py_ssize_t stop, list items)
+    cdef bint _read_table(self, object block, long long number)
     cdef bint _read(self, object block, long long number)

@@ -1,6 +1,10 @@
 # cython: language_level=3, boundscheck=True, wraparound=False
 """Items read back from their blocks, a segment at a time.
 
+Where many are wanted, their segment's table is read, and then their contents alone, each into its
+own `bytes`. Where few are, or where the table does not verify, the whole segment is read and kept:
+the next ones mostly are in it too.
+
 Compiled; the interpreted twin does the same. Reads through `Files`, and only what it needs.
 """
 
@@ -9,7 +13,21 @@ from bisect import bisect_left
 import cython
 import msgspec
 
-from feedhandler.journal.segments import parse_segment
+if cython.compiled:
+    from cython.cimports.feedhandler.journal.segments import item_crc
+else:
+    from feedhandler.journal.segments import item_crc
+
+from feedhandler.journal.scatter import PARTS_MAX
+from feedhandler.journal.segments import ENTRY_BYTES, parse_segment, read_table
+
+#: Fewer are few.
+MANY = 8
+#: What is read of a segment to find its table: up to 2,000 items, or some status changes too.
+TABLE_BYTES = 32 << 10
+
+_LOW = cython.declare(cython.ulonglong, 0xFFFFFFFF)
+_PARTS_MAX = cython.declare(cython.Py_ssize_t, PARTS_MAX)
 
 
 class Item(msgspec.Struct, frozen=True, gc=False):
@@ -21,19 +39,22 @@ class Item(msgspec.Struct, frozen=True, gc=False):
 
 @cython.cclass
 class SegmentReader:
-    """Items' contents, a segment at a time; the last one read is kept."""
+    """Items' contents, a segment at a time; what was read last is kept."""
 
     def __init__(self, files: object) -> None:
         self._files = files
         self._of = (0, 0)
         self._first = self._end = 0
+        #: The whole segment; or where it begins in its file, and its table.
         self._data = b""
         self._spans = []
         self._damaged = []
+        self._at = 0
+        self._table = b""
 
     def content(self, block: object, number: cython.longlong) -> bytes | None:
         """The item's bytes; None where they do not verify. Raises `OSError`."""
-        if not self._first <= number < self._end or self._of != (block.number, block.incarnation):
+        if self._table or not self._has(block, number):
             self._read(block, number)
             if not self._first <= number < self._end:
                 return None
@@ -47,8 +68,14 @@ class SegmentReader:
         """These items of a block, in order, but for those that do not verify. Raises `OSError`."""
         items: list = []
         at: cython.Py_ssize_t = 0
+        many: cython.bint = len(numbers) >= MANY
         while at < len(numbers):
             number = numbers[at]
+            if many and not self._has(block, number):
+                self._read_table(block, number)
+            if self._table and self._has(block, number):
+                at = self._gather(block, numbers, at, bisect_left(numbers, self._end, at), items)
+                continue
             content = self.content(block, number)
             if content is not None:
                 items.append(Item(number, content))
@@ -57,6 +84,11 @@ class SegmentReader:
                 # The others that are in the same segment, without asking for each anew.
                 at = self._slice(numbers, at, bisect_left(numbers, self._end, at), items)
         return items
+
+    @cython.cfunc
+    def _has(self, block: object, number: cython.longlong) -> cython.bint:
+        """Whether the item is in the segment at hand."""
+        return self._first <= number < self._end and self._of == (block.number, block.incarnation)
 
     @cython.cfunc
     def _slice(
@@ -77,11 +109,75 @@ class SegmentReader:
         return stop
 
     @cython.cfunc
+    def _gather(
+        self,
+        block: object,
+        numbers: list,
+        at: cython.Py_ssize_t,
+        stop: cython.Py_ssize_t,
+        items: list,
+    ) -> cython.Py_ssize_t:
+        """Read and add some of these items, whose segment's table is at hand: as many as follow
+        each other. Answers with where the next one stands."""
+        entries: cython.const[cython.uint][::1] = memoryview(self._table).cast("I")
+        first: cython.longlong = numbers[at]
+        entry: cython.Py_ssize_t = 4 * (first - self._first)
+        count: cython.Py_ssize_t = 0
+        limit: cython.Py_ssize_t = min(stop - at, _PARTS_MAX)
+        begin: cython.longlong = entries[entry]
+        end: cython.longlong = begin
+        number: cython.longlong = first
+        sizes: list = []
+        while count < limit and numbers[at + count] == number and entries[entry] == end:
+            sizes.append(entries[entry + 1])
+            end += entries[entry + 1]
+            entry += 4
+            number += 1
+            count += 1
+        contents = self._files.pread_parts(block.path, sizes, self._at + begin)
+        if contents is None:
+            return at + count  # the file ends before: none of them verifies
+        seed: cython.ulonglong = block.place.seed
+        item = Item
+        entry -= 4 * count
+        number = first
+        for content in contents:
+            if (
+                entries[entry + 3] == (cython.cast(cython.ulonglong, number) & _LOW)
+                and item_crc(seed, number, content) == entries[entry + 2]
+            ):
+                items.append(item(number, content))
+            entry += 4
+            number += 1
+        return at + count
+
+    @cython.cfunc
+    def _read_table(self, block: object, number: cython.longlong) -> cython.bint:
+        """Read the table of the segment that item `number` is in; whether it verifies."""
+        offset, after = block.span_of(number)
+        size = max(min(after - offset, TABLE_BYTES), 0)
+        data: bytes = self._files.pread(block.path, size, offset)
+        found = read_table(memoryview(data), block.place)
+        if found is None:
+            return False
+        first: cython.longlong = found[0]
+        table: cython.Py_ssize_t = found[2]
+        if not first <= number < first + found[1]:
+            return False
+        self._of = (block.number, block.incarnation)
+        self._first, self._end = first, first + found[1]
+        self._at = offset
+        self._table = data[table : table + found[1] * ENTRY_BYTES]
+        self._data, self._spans, self._damaged = b"", [], []
+        return True
+
+    @cython.cfunc
     def _read(self, block: object, number: cython.longlong) -> cython.bint:
         """Read the segment that item `number` is in."""
         offset, after = block.span_of(number)
         self._of = (block.number, block.incarnation)
         self._data = self._files.pread(block.path, max(after - offset, 0), offset)
+        self._table = b""
         segment = parse_segment(memoryview(self._data), 0, block.place)
         self._first = self._end = 0
         if segment is not None:

@@ -25,3 +25,6 @@ cdef class Segment:
 cpdef unsigned long long item_seed(
     unsigned long long seed, unsigned long long number, unsigned long long size
 ) noexcept
+cpdef unsigned long long item_crc(
+    unsigned long long seed, unsigned long long number, bytes content
+) except? -1

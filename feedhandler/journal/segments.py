@@ -64,6 +64,20 @@ def item_seed(
     return (seed + (number & _LOW) * _SPREAD + size) & _LOW
 
 
+@cython.ccall
+def item_crc(seed: cython.ulonglong, number: cython.ulonglong, content: bytes) -> cython.ulonglong:
+    """The CRC of item `number`, of its own."""
+    size: cython.Py_ssize_t = len(content)
+    start: cython.ulonglong = item_seed(seed, number, size)
+    if cython.compiled and _FAST:
+        return crc_of(
+            cython.cast(cython.p_uchar, PyBytes_AS_STRING(content)),
+            size,
+            cython.cast(cython.uint, start),
+        )
+    return crc32c(content, start)
+
+
 @cython.cclass
 class Place:
     """Where segments are being written: a block's number and use, and the seed of its CRCs."""
@@ -196,6 +210,22 @@ def parse_segment(data: memoryview, at: int, place: Place) -> Segment | None:
     segment = _filled(data, Segment(head, at), place)
     segment.repaired = True
     return segment
+
+
+def read_table(data: memoryview, place: Place) -> tuple | None:
+    """Of the segment at the beginning of `data`, which may end within it: the first item's id, how
+    many items there are, and where in `data` their table stands; None where header, status records
+    and table do not verify together, or are not all there."""
+    if len(data) < HEAD_BYTES or data[:4] != MAGIC:
+        return None
+    head = HEAD.unpack_from(data, 0)
+    if head[1] != SEGMENT_VERSION or crc32c(data[: HEAD_BYTES - 4], place.seed) != head[12]:
+        return None
+    table: cython.Py_ssize_t = HEAD_BYTES + head[8] * STATUS_BYTES
+    end: cython.Py_ssize_t = table + head[7] * ENTRY_BYTES
+    if end > len(data) or crc32c(data[HEAD_BYTES:end], place.seed) != head[11]:
+        return None
+    return head[6], head[7], table
 
 
 @cython.cfunc

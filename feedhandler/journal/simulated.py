@@ -65,6 +65,13 @@ class SimulatedDisk:
     def pread(self, path: str, count: int, offset: int) -> bytes:
         return bytes(self._files[path].content[offset : offset + count])
 
+    def pread_parts(self, path: str, sizes: list[int], offset: int) -> list[bytes] | None:
+        data, parts = self.pread(path, sum(sizes), offset), []
+        for size in sizes:
+            parts.append(data[:size])
+            data = data[size:]
+        return parts if sum(map(len, parts)) == sum(sizes) else None
+
     def pwrite(self, path: str, data: memoryview, offset: int) -> int:
         fault = self._call("pwrite")
         count = len(data)

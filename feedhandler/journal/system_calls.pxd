@@ -1,4 +1,5 @@
-# The system calls of the writing thread, and the two atomic operations that it needs, as inline C.
+# The system calls of the writing thread and of reading by parts, and the two atomic operations that
+# the thread needs, as inline C.
 #
 # Here so that they can be made without the interpreter. The interpreted twin makes Python's.
 
@@ -44,6 +45,15 @@ cdef extern from * nogil:
         if (fdatasync(file) < 0) return errno ? errno : EIO;
         return 0;
     }
+    /* All of `total` bytes from `at` into these parts. 0, an errno, or -1: the file ends before. */
+    static inline int journal_read(int file, struct iovec *parts, int count, size_t total,
+                                   long long at) {
+        ssize_t done;
+        do done = total ? preadv(file, parts, count, at) : 0;
+        while (done < 0 && errno == EINTR);
+        if (done < 0) return errno ? errno : EIO;
+        return (size_t)done == total ? 0 : -1;
+    }
     static inline void journal_tell(int event) {
         uint64_t one = 1;
         while (write(event, &one, 8) < 0 && errno == EINTR) {}
@@ -61,7 +71,11 @@ cdef extern from * nogil:
     """
     int journal_write(int file, char *data, size_t size, long long at, int through,
                       int *flagged) noexcept
+    struct iovec:
+        void *iov_base
+        size_t iov_len
     int journal_sync(int file) noexcept
+    int journal_read(int file, iovec *parts, int count, size_t total, long long at) noexcept
     void journal_tell(int event) noexcept
     void journal_wait(int event) noexcept
     long long journal_load(long long *where) noexcept

@@ -23,6 +23,8 @@ else:
 from feedhandler.amqp.framing import QUALITY_NOTE
 
 _NOTE = cython.declare(cython.uint, QUALITY_NOTE)
+#: Numbers of a link wrap here; as a literal it would make Python integers of them.
+_WRAPS = cython.declare(cython.longlong, 0xFFFF_FFFF)
 
 
 @cython.cclass
@@ -50,7 +52,7 @@ class BackloggedLink(Backlog):
     def _number(self, key: str) -> cython.longlong:
         """The next group-sequence of the link, whatever the key."""
         number: cython.longlong = self.group_sequence
-        self.group_sequence = (number + 1) & 0xFFFF_FFFF
+        self.group_sequence = (number + 1) & _WRAPS
         return number
 
     @cython.cfunc

@@ -43,6 +43,8 @@ _WHOLE = cython.declare(cython.int, framing.WHOLE_PACKET)
 _LOW_BITS = cython.declare(cython.ulonglong, (1 << 63) - 1)
 #: The message number of quality messages, which are nobody's place in the stream.
 _NOTE = cython.declare(cython.uint, framing.QUALITY_NOTE)
+#: Numbers of a link wrap here; as a literal it would make Python integers of them.
+_WRAPS = cython.declare(cython.longlong, 0xFFFF_FFFF)
 #: Services whose last place is kept in arrays, by the low bits of their numbers; where two share
 #: a place, the one that is not in use stands in a dict.
 PLACES = 256
@@ -554,7 +556,7 @@ class Inbox:
         got: cython.longlong = self.reader.group_sequence
         fits: cython.bint = got < 0 or self.expected < 0 or got == self.expected
         if got >= 0:
-            self.expected = (got + 1) & 0xFFFF_FFFF
+            self.expected = (got + 1) & _WRAPS
         return fits or self._fail(
             f"the link's group-sequence jumped to {got}: "
             "messages were lost between node and subscriber"
