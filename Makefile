@@ -74,6 +74,8 @@ simulate: $(VENV)/.compiled ## the simulation campaign (SEEDS=10000)
 simulate-journal: $(VENV)/.compiled ## the queue's disk fails, decays, loses its power (OPERATIONS=5000)
 	OPERATIONS=$(OPERATIONS) SAMPLES=20 TWICE=2000 VARIANTS=8 FLIPS=100000 SWEEP=1 $(PY) -m pytest \
 		--timeout=0 -s tests/simulation/test_journal_power.py tests/simulation/test_journal_decay.py
+	OPERATIONS=$(OPERATIONS) SAMPLES=20 FAILURES=2000 $(PY) -m pytest --timeout=0 -s \
+		tests/system/test_journal_calls.py
 
 crash: $(VENV)/.compiled ## a gateway killed under load, again and again (CRASHES=100)
 	CRASHES=$(CRASHES) $(PY) -m pytest --timeout=0 -s tests/system/test_gateway_crash.py \

@@ -23,7 +23,7 @@ from feedhandler.journal.layout import Status
 from feedhandler.journal.opening import Opened, open_store
 from feedhandler.journal.settings import QueueSettings
 from feedhandler.journal.simulated import SimulatedDisk
-from feedhandler.journal.store import BlocksNeeded, Flush
+from feedhandler.journal.store import Flush
 
 FOLDER = "/queue"
 QUEUE_ID = bytes(range(16))
@@ -193,10 +193,7 @@ class Script:
     def _event_loop(self) -> bool:
         """Segments behind each other until none is on its way."""
         engine, draw = self.opened, self.draw
-        try:
-            first = engine.begin()
-        except BlocksNeeded:
-            return self._thread()
+        first = engine.begin()
         if first is None:
             return False
         self._add = engine.store.add

@@ -20,7 +20,7 @@ TEXT_BYTES_MAX = 1024
 
 class Owner:
     """The lock on the queue in `folder`, held from here on. Raises `UsageError` where another
-    process (or another queue object of this one) has it, and says which."""
+    process (or another queue object of this one) has it, and says which; `OSError`."""
 
     def __init__(self, folder: str) -> None:
         Path(folder).mkdir(parents=True, exist_ok=True)
@@ -39,8 +39,12 @@ class Owner:
             f"process {os.getpid()} on {socket.gethostname()} since "
             f"{time.strftime('%Y-%m-%d %H:%M:%S %z')}\n"
         )
-        os.ftruncate(self._descriptor, 0)
-        os.pwrite(self._descriptor, text.encode(), 0)
+        try:
+            os.ftruncate(self._descriptor, 0)
+            os.pwrite(self._descriptor, text.encode(), 0)
+        except OSError:
+            self.release()
+            raise
 
     def release(self) -> None:
         """Let others have it."""

@@ -340,10 +340,12 @@ class Producers:
         self._look()
 
     async def _close(self) -> None:
+        told = self.engine.stopped
         self._ending = True
         self._loop.remove_reader(self._writer.told)
         await asyncio.to_thread(self._writer.end)
         self._collect()
+        failed = self.engine.stopped
         self._writer.close()
         if self._growth is not None:
             await asyncio.to_thread(self._growth.join)
@@ -351,3 +353,5 @@ class Producers:
             await asyncio.to_thread(self.engine.close)
         finally:
             self._resolve()
+        if failed is not None and told is None:
+            raise failed  # by the last segments: perhaps nobody waited for them

@@ -10,6 +10,14 @@ cdef extern from * nogil:
     #include <sys/uio.h>
     #include <unistd.h>
 
+    /* What was written to the file is on the disk afterwards. 0, or an errno. One that a signal has
+       interrupted has not failed: it is gone on with, as Python does it. */
+    static inline int journal_sync(int file) {
+        while (fdatasync(file) < 0) {
+            if (errno != EINTR) return errno ? errno : EIO;
+        }
+        return 0;
+    }
     /* All of `size` bytes to `at`; with `through` they are on the disk afterwards. 0, or an errno.
        `*flagged` is cleared where the file system cannot write through by a flag of the call. */
     static inline int journal_write(int file, char *data, size_t size, long long at, int through,
@@ -31,7 +39,10 @@ cdef extern from * nogil:
     #endif
             {
                 done = pwritev(file, &part, 1, at);
-                if (done >= 0 && through && fdatasync(file) < 0) return errno ? errno : EIO;
+                if (done >= 0 && through) {
+                    int failed = journal_sync(file);
+                    if (failed) return failed;
+                }
             }
             if (done < 0) {
                 if (errno == EINTR) continue;
@@ -39,10 +50,6 @@ cdef extern from * nogil:
             }
             data += done; size -= done; at += done;
         }
-        return 0;
-    }
-    static inline int journal_sync(int file) {
-        if (fdatasync(file) < 0) return errno ? errno : EIO;
         return 0;
     }
     /* All of `total` bytes from `at` into these parts. 0, an errno, or -1: the file ends before. */

@@ -267,6 +267,17 @@ def test_a_folder_that_cannot_be_opened_is_left_unlocked(tmp_path: Path) -> None
             BlockingQueue(tmp_path, SMALL)
 
 
+def test_a_full_disk_does_not_keep_a_folder_locked(tmp_path: Path, monkeypatch) -> None:
+    def full(*_: object) -> int:
+        raise OSError(28, "no space")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.pwrite", full)
+        with pytest.raises(OSError, match="no space"):
+            BlockingQueue(tmp_path, SMALL)
+    BlockingQueue(tmp_path, SMALL).close()
+
+
 # -- threads ----------------------------------------------------------------------------------
 
 

@@ -278,6 +278,22 @@ def test_what_is_behind_a_segment_that_failed_is_neither_written_nor_acknowledge
     engine.close()
 
 
+def test_who_closes_the_queue_is_told_where_its_last_segment_failed(kind, tmp_path: Path) -> None:
+    disk, gate = SimulatedDisk(), threading.Event()
+
+    async def work() -> None:
+        async with kind.open(tmp_path, SMALL, files=disk) as opened:
+            disk.before_call = lambda _: gate.wait(PATIENCE_S)
+            disk.fault = Fault(disk.calls + 1)
+            opened.put_soon([b"nobody waits for it"])
+            while opened.engine.store.in_flight is None:
+                await asyncio.sleep(0)
+            asyncio.get_running_loop().call_soon(gate.set)  # once it is being closed
+
+    with pytest.raises(QueueStopped, match="Input/output error"):
+        asyncio.run(work())
+
+
 def test_a_file_that_cannot_be_opened_stops_the_queue(kind, tmp_path: Path) -> None:
     async def work() -> None:
         async with kind.open(tmp_path, SMALL) as opened:
