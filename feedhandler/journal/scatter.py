@@ -3,7 +3,7 @@
 
 Items that are handed out together lie behind each other in their segment. Read in one piece they
 would be copied twice, out of the kernel and out of the piece; so they are scattered by the kernel.
-Compiled; the interpreted twin reads the piece and cuts it up.
+Compiled; the interpreted twin reads one part after the other.
 """
 
 import os
@@ -24,7 +24,7 @@ def read_parts(descriptor: cython.int, sizes: list, offset: cython.longlong) -> 
     if len(sizes) > PARTS_MAX:
         raise ValueError(f"more than {PARTS_MAX} parts")
     if not cython.compiled:
-        return _cut(os.pread(descriptor, sum(sizes), offset), sizes)
+        return _read(descriptor, sizes, offset)
     places = cython.declare(iovec[256])
     parts: list = []
     count: cython.int = 0
@@ -46,12 +46,16 @@ def read_parts(descriptor: cython.int, sizes: list, offset: cython.longlong) -> 
     return parts if error == 0 else None
 
 
-def _cut(data: bytes, sizes: list) -> list | None:
-    """The parts of what was read."""
-    if len(data) < sum(sizes):
-        return None
-    parts, at = [], 0
+def _read(descriptor: int, sizes: list, offset: int) -> list | None:
+    """What the twin does: a part at a time, in as many reads as it takes."""
+    parts = []
     for size in sizes:
-        parts.append(data[at : at + size])
-        at += size
+        part = b""
+        while len(part) < size:
+            more = os.pread(descriptor, size - len(part), offset)
+            if not more:
+                return None
+            part += more
+            offset += len(more)
+        parts.append(part)
     return parts

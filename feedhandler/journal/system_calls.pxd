@@ -52,14 +52,25 @@ cdef extern from * nogil:
         }
         return 0;
     }
-    /* All of `total` bytes from `at` into these parts. 0, an errno, or -1: the file ends before. */
+    /* All of `total` bytes from `at` into these parts, in as many reads as it takes; `parts` are used
+       up. 0, an errno, or -1: the file ends before. */
     static inline int journal_read(int file, struct iovec *parts, int count, size_t total,
                                    long long at) {
-        ssize_t done;
-        do done = total ? preadv(file, parts, count, at) : 0;
-        while (done < 0 && errno == EINTR);
-        if (done < 0) return errno ? errno : EIO;
-        return (size_t)done == total ? 0 : -1;
+        while (total) {
+            ssize_t done = preadv(file, parts, count, at);
+            if (done == 0) return -1;
+            if (done < 0) {
+                if (errno == EINTR) continue;
+                return errno ? errno : EIO;
+            }
+            total -= done; at += done;
+            for (; count && (size_t)done >= parts->iov_len; count--) done -= parts++->iov_len;
+            if (count) {
+                parts->iov_base = (char *)parts->iov_base + done;
+                parts->iov_len -= done;
+            }
+        }
+        return 0;
     }
     static inline void journal_tell(int event) {
         uint64_t one = 1;

@@ -3,7 +3,8 @@
    Each call is made under one mutex and written down, with its data, before the next one is made; so
    are the notes that the process gives (`journal_note`), for instance of what was acknowledged. One
    of the calls may fail (`journal_calls_begin`). Read by tests/journal_calls.py, which knows the
-   numbers below as well. What reads files is let through. */
+   numbers below as well. Calls that read are not written down; where writes do half for good, so do
+   they. */
 
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -150,6 +151,24 @@ ssize_t pwrite64(int file, const void *data, size_t size, off64_t offset) {
 }
 ssize_t pwrite(int file, const void *data, size_t size, off_t offset) {
     return pwrite64(file, data, size, offset);
+}
+
+/* Whether a read of this file does half. */
+static int reads_half(int file) {
+    char path[PATH_MAX];
+    return fails_at && fails_how == SHORT && fails_for_good && calls >= fails_at &&
+           ours_open(file, path);
+}
+ssize_t pread64(int file, void *data, size_t size, off64_t offset) {
+    return REAL(pread64)(file, data, reads_half(file) ? size - size / 2 : size, offset);
+}
+ssize_t preadv64(int file, const struct iovec *parts, int count, off64_t offset) {
+    if (!reads_half(file)) return REAL(preadv64)(file, parts, count, offset);
+    /* Half of the parts, or of the only one. */
+    struct iovec part = *parts;
+    part.iov_len -= part.iov_len / 2;
+    return count > 1 ? REAL(preadv64)(file, parts, count / 2, offset)
+                     : REAL(preadv64)(file, &part, count, offset);
 }
 
 int fdatasync(int file) {
