@@ -259,10 +259,12 @@ class Producers:
 
     @cython.cfunc
     def _hand_over(self, steps: list) -> cython.longlong:
-        """Have the thread do that; how much it will have done then. Raises `OSError`."""
+        """Have the thread do that; how much it will have done then. Where there is nothing to do
+        (checkpoints have it all) it tells that it was done. Raises `OSError`."""
         writer = self._writer
         count: cython.Py_ssize_t = len(steps)
-        if not self._direct or count > writer.room() or not _PLAIN.issuperset(map(type, steps)):
+        plain: cython.bint = self._direct and 0 < count <= writer.room()
+        if not plain or not _PLAIN.issuperset(map(type, steps)):
             return writer.call(functools.partial(carry_out, self.engine.files, steps))
         descriptor = self.engine.files.descriptor
         files = [descriptor(step.path) for step in steps]

@@ -114,13 +114,14 @@ def test_a_flipped_bit_costs_what_it_belongs_to_and_is_told_of() -> None:
     assert hit.keys() - {"place of nothing"} == KINDS
 
 
-@pytest.mark.skipif(not SWEEP, reason="takes minutes: SWEEP=1 (make simulate-journal)")
+@pytest.mark.skipif(not SWEEP, reason="takes a quarter of an hour: SWEEP=1 (make simulate-journal)")
 def test_one_bit_of_every_byte() -> None:
     queue, draw = Decaying(SEED), random.Random(SEED)
     hit: Counter[str] = Counter()
     for path in queue.map.paths():
         for byte in range(queue.map.sizes[path]):
             hit[queue.flip(path, 8 * byte + draw.randrange(8))] += 1
+        print(f"{path}: {hit.total():,} of {sum(queue.map.sizes.values()):,} bytes", flush=True)
     print(dict(hit))
 
 

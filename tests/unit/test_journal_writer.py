@@ -23,6 +23,7 @@ from feedhandler.journal import (
 )
 from feedhandler.journal.engine import Engine
 from feedhandler.journal.simulated import Fault, SimulatedDisk
+from feedhandler.journal.store import Store
 
 PATIENCE_S = 60.0
 
@@ -292,6 +293,27 @@ def test_who_closes_the_queue_is_told_where_its_last_segment_failed(kind, tmp_pa
 
     with pytest.raises(QueueStopped, match="Input/output error"):
         asyncio.run(work())
+
+
+def test_changes_that_a_checkpoint_has_already_are_told_where_no_block_has_room(
+    kind, tmp_path: Path, monkeypatch
+) -> None:
+    """Then there is nothing to write, and who waits is told all the same."""
+
+    async def work() -> None:
+        async with asyncio.timeout(PATIENCE_S), kind.open(tmp_path, SMALL) as opened:
+            await opened.put(b"a")
+            store = opened.engine.store
+            with monkeypatch.context() as patch:
+                patch.setattr(Store, "_fits", lambda *_: False)
+                patch.setattr(Store, "_begin_block", lambda *_: False)
+                telling = asyncio.ensure_future(opened.cancel(1))
+                await asyncio.sleep(0)
+                while any(store.live[-1].uncovered):
+                    store._checkpoint(store.live[-1], [])
+                assert await telling is CancelAnswer.CANCELLED
+
+    asyncio.run(work())
 
 
 def test_a_file_that_cannot_be_opened_stops_the_queue(kind, tmp_path: Path) -> None:
