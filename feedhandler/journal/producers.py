@@ -263,7 +263,8 @@ class Producers:
         (checkpoints have it all) it tells that it was done. Raises `OSError`."""
         writer = self._writer
         count: cython.Py_ssize_t = len(steps)
-        plain: cython.bint = self._direct and 0 < count <= writer.room()
+        # A place is left for what comes behind this.
+        plain: cython.bint = self._direct and 0 < count < writer.room()
         if not plain or not _PLAIN.issuperset(map(type, steps)):
             return writer.call(functools.partial(carry_out, self.engine.files, steps))
         descriptor = self.engine.files.descriptor

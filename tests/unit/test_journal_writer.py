@@ -22,8 +22,9 @@ from feedhandler.journal import (
     writer,
 )
 from feedhandler.journal.engine import Engine
+from feedhandler.journal.files import Sync
 from feedhandler.journal.simulated import Fault, SimulatedDisk
-from feedhandler.journal.store import Store
+from feedhandler.journal.store import Flush, Store
 
 PATIENCE_S = 60.0
 
@@ -312,6 +313,33 @@ def test_changes_that_a_checkpoint_has_already_are_told_where_no_block_has_room(
                 while any(store.live[-1].uncovered):
                     store._checkpoint(store.live[-1], [])
                 assert await telling is CancelAnswer.CANCELLED
+
+    asyncio.run(work())
+
+
+def test_behind_as_much_as_the_thread_takes_there_is_room_for_a_segment_and_the_end(
+    kind, tmp_path: Path, monkeypatch
+) -> None:
+    gate, sync = threading.Event(), os.fdatasync
+
+    def gated(file: int) -> None:  # of the twin only: the compiled thread does not ask for it
+        assert gate.wait(PATIENCE_S)
+        sync(file)
+
+    async def work() -> None:
+        async with kind.open(tmp_path, SMALL) as opened:
+            engine = opened.engine
+            path = engine.store.live[-1].path
+            ways = [Flush([Sync(path)] * (writer.PLACES - 1), 0, 0), Flush([Sync(path)], 0, 0)]
+            with monkeypatch.context() as patch:
+                patch.setattr("os.fdatasync", gated)
+                patch.setattr(engine, "begin", lambda: ways.pop(0) if ways else None)
+                patch.setattr(engine, "finish", lambda: None)
+                opened.put_soon([bytes(3000)] * 3)
+                assert not ways
+                asyncio.get_running_loop().call_soon(gate.set)
+                await opened._close()
+            opened._close = lambda: asyncio.sleep(0)
 
     asyncio.run(work())
 
