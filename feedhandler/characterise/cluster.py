@@ -22,8 +22,6 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from feedhandler.characterise.digest import Histogram
 from feedhandler.characterise.job import Request, Tallied, tally_slice
 from feedhandler.characterise.slices import Slice
@@ -120,7 +118,7 @@ class SparkRunner:
                 found = tasks.map(lambda part: _in_worker(part, request)).collect()
             except Exception as error:
                 raise told_by_worker(error) from None
-        return (restored(light) for light in found)
+        return iter(found)
 
     @contextlib.contextmanager
     def _watched(self, total: int) -> Iterator[None]:
@@ -147,11 +145,11 @@ class SparkRunner:
         self._on_progress(total, total)
 
 
-def _in_worker(part: Slice, request: Request) -> tuple[Tallied, list[Any]]:
+def _in_worker(part: Slice, request: Request) -> Tallied:
     """One slice's tally, to be sent."""
-    light = lightened(tally_slice(part, request))
+    tallied = tally_slice(part, request)
     _settle()
-    return light
+    return tallied
 
 
 @functools.cache
@@ -159,36 +157,6 @@ def _settle() -> None:
     """Once in a worker's life: what its imports made is garbage no more. Spark's worker looks for
     garbage after each task, which through all of that takes longer than starting the next one."""
     gc.freeze()
-
-
-def lightened(tallied: Tallied) -> tuple[Tallied, list[Any]]:
-    """A tally without its moments, and these in a quarter of the bytes: most of what a worker sends
-    is a row a millisecond, of small numbers and of times that hardly differ from row to row."""
-    columns = dict(tallied.columns)
-    times, *counts = columns.pop("moments")
-    return Tallied(tallied.report, columns), [
-        least(np.diff(times, prepend=0)[1:]), times[:1], *map(least, counts)
-    ]  # fmt: skip
-
-
-def restored(light: tuple[Tallied, list[Any]]) -> Tallied:
-    """The tally that `lightened` was given."""
-    tallied, (steps, first, *counts) = light
-    times = np.cumsum(np.concatenate([first, steps.astype(np.int64)]))
-    moments = np.array([times, *(each.astype(np.int64) for each in counts)])
-    return Tallied(tallied.report, {**tallied.columns, "moments": moments})
-
-
-def least(numbers: Any) -> Any:
-    """The same integers in as few bytes as hold them."""
-    if not len(numbers):
-        return numbers.astype(np.int8)
-    bounds = np.array([numbers.min(), numbers.max()])
-    kinds = (np.uint8, np.int8, np.uint16, np.int16, np.uint32, np.int32)
-    for kind in kinds:
-        if bounds[0] >= np.iinfo(kind).min and bounds[1] <= np.iinfo(kind).max:
-            return numbers.astype(kind)
-    return numbers
 
 
 def told_by_worker(error: Exception) -> UsageError:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from feedhandler.characterise import moments
 from feedhandler.characterise.scale import BUCKETS, bucket_of
 from feedhandler.characterise.skew import APART_NS_MAX, LEFT_MAX
 from feedhandler.characterise.tally import STRAY_MAX, TOTALS
@@ -98,7 +99,7 @@ class Digest:
         self.overflow = np.zeros(2, np.int64)
         self.stretches: list[tuple[dict[int, int], Array]] = []
         self._places: dict[Channel, int] = {}
-        self._moments: list[tuple[int, Array]] = []
+        self._moments: list[Columns] = []
         self._minutes: list[Array] = []
         self._runs: list[Array] = []
         self._epochs: dict[int, int] = {}
@@ -118,7 +119,7 @@ class Digest:
             minutes = minutes.copy()
             minutes[0] = places[minutes[0]]
             self._minutes.append(minutes)
-        self._moments.append(packed(part["moments"]))
+        self._moments.append(moments_of(part))
         self.foreign += part["foreign"]
         self.overflow += part["overflow"]
 
@@ -270,16 +271,14 @@ class Digest:
 
     def moments(self) -> Array:
         """i64[4, n]: milliseconds since 1970 with packets, rising; packets, payload, file bytes."""
-        rows = np.empty((4, sum(part.shape[1] for _, part in self._moments)), np.int64)
+        rows = np.empty((4, sum(map(moments.count, self._moments))), np.int64)
         used = 0
-        for first, part in self._moments:
+        for part in map(moments.expanded, self._moments):
             # A stretch mostly begins in the millisecond in which the one before it ended.
-            begins = first + int(part[0, 0]) if part.shape[1] else -1
-            same = int(used > 0 and int(rows[0, used - 1]) == begins)
+            same = int(used > 0 and part.shape[1] > 0 and rows[0, used - 1] == part[0, 0])
             rows[1:, used - same : used] += part[1:, :same]
             here = rows[:, used : used + part.shape[1] - same]
             here[:] = part[:, same:]
-            here[0] += first
             used += here.shape[1]
         return summed([rows[:, :used]], 4)
 
@@ -313,14 +312,9 @@ class Digest:
         return found
 
 
-def packed(moments: Array) -> tuple[int, Array]:
-    """Moments in half the memory, of which a day has tens of millions: a first one, and u32[4, n]
-    counted from there; or 0 and the moments themselves, where that would not hold them."""
-    first = int(moments[0].min()) if moments.shape[1] else 0
-    since = moments - np.array([[first], [0], [0], [0]])
-    if moments.shape[1] and int(since.max()) >> 32:
-        return 0, moments
-    return first, since.astype(np.uint32)
+def moments_of(part: Columns) -> Columns:
+    """The compact moments (`moments.expanded`) among a stretch's columns."""
+    return {name: part[f"moments_{name}"] for name in moments.NAMES}
 
 
 def summed(parts: list[Array], columns: int) -> Array:

@@ -18,6 +18,10 @@ from feedhandler.characterise.digest import Columns
 from feedhandler.characterise.slices import SliceReport
 
 
+#: Goes up where a tally's columns change: a folder of older pieces is refused (`ops.following`).
+FORM = 2
+
+
 class Piece(Struct, frozen=True):
     """`tally`: `packed` columns."""
 

@@ -13,6 +13,7 @@ classic capture file has it, which is how the paper counts).
 """
 
 import datetime
+import functools
 import zoneinfo
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -85,9 +86,13 @@ class Tables:
         self.feed = feed
         self.zone = zoneinfo.ZoneInfo(zone)
         self.zone_name = zone
-        self.moments = self.digest.moments()
         self.refresh_places = self._find_refresh()
         self.lines = self._find_lines()
+
+    @functools.cached_property
+    def moments(self) -> Array:
+        """As `Digest.moments` has them; made when a table wants them."""
+        return self.digest.moments()
 
     def _find_refresh(self) -> set[int]:
         """Places of the channels on refresh lines."""

@@ -7,7 +7,7 @@ some:
 
 - *channels*: a service on one group and port, its refresh packets apart. Totals, and totals by
   minute. A packet whose body is compressed is a refresh packet: no other is sent so.
-- *moments*: each millisecond in which packets came, of all channels together.
+- *moments*: each millisecond in which packets came, of all channels together (`moments`).
 - *runs*: the numbers that a channel brought, as ranges. A reset or a new session that goes back
   begins a new *epoch*; what the stretch began with is told, so that `digest` can number them.
 - *cells*: a channel and a message type, with counts and bytes.
@@ -48,6 +48,7 @@ else:
         scan_messages,
     )
 
+from feedhandler.characterise.moments import compact
 from feedhandler.characterise.skew import CHANNELS_MAX
 from feedhandler.codecs.scanner import REJECT_COUNT
 
@@ -472,13 +473,13 @@ class Tally:
             "sessions": self._whole_sessions(),
             "epochs": np.asarray(self._epochs)[:used],
             "cells": np.asarray(self._cells)[:, : self.cells],
-            "moments": np.asarray(self._moments)[:, : self.moments],
             "minutes": np.asarray(self._minutes)[:, : self.minutes],
             "runs": np.asarray(self._runs)[:, : self.runs],
             "foreign": np.asarray(self.foreign),
             "overflow": np.array([self.channel_overflow, self.interarrival.overflow], np.int64),
         }
         parts = [
+            ("moments", compact(np.asarray(self._moments)[:, : self.moments])),
             ("symbol", self.interarrival.columns()),
             ("interarrival", self.interarrival.histograms()),
             ("skew", self.skew.histograms()),

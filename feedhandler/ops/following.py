@@ -19,6 +19,7 @@ import msgspec
 from feedhandler.characterise import report
 from feedhandler.characterise.files import is_remote
 from feedhandler.characterise.following import Following, batches_here
+from feedhandler.characterise.pieces import FORM
 from feedhandler.characterise.tables import Tables
 from feedhandler.codecs.errors import FeedhandlerError, UsageError
 from feedhandler.ops.characterise import (
@@ -49,7 +50,12 @@ class _Session:
         # Absolute, so that a recording is the same one wherever the next run is begun.
         self.captures = tuple(str(Path(each).absolute()) for each in options.captures)
         by_spark = options.master != NO_SPARK
-        asked = {"captures": self.captures, "request": self.request, "spark": by_spark}
+        asked = {
+            "captures": self.captures,
+            "request": self.request,
+            "spark": by_spark,
+            "form": FORM,
+        }
         self.following = Following(options.out / STATE, msgspec.json.encode(asked))
         self.odd = False
 

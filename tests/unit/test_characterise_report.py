@@ -12,14 +12,7 @@ import pytest
 from characterise_kit import write_session
 
 from feedhandler.characterise import figures, report
-from feedhandler.characterise.cluster import (
-    lightened,
-    restored,
-    spark_session,
-    told_by_worker,
-)
-from feedhandler.characterise.job import Tallied
-from feedhandler.characterise.slices import SliceReport
+from feedhandler.characterise.cluster import spark_session, told_by_worker
 from feedhandler.characterise.tables import Table
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import characterise as ops
@@ -161,25 +154,6 @@ def test_what_a_worker_complains_about_is_told_in_one_line() -> None:
     missing = told_by_worker(RuntimeError("in worker:\nModuleNotFoundError: No module named 'x'"))
     assert missing.message == "a Spark worker: ModuleNotFoundError: No module named 'x'"
     assert "RuntimeError" in told_by_worker(RuntimeError()).message
-
-
-@pytest.mark.parametrize(
-    "moments",
-    [
-        [[], [], [], []],
-        [[1_300_176_000_000], [1], [2], [3]],
-        [[5, 7, 6, 1 << 40], [1, 300, 70_000, 1 << 40], [0, 0, 0, 0], [1, 2, 3, 255]],
-    ],
-)
-def test_what_workers_send_lightened_is_restored(moments: list[list[int]]) -> None:
-    columns = {"moments": np.array(moments, np.int64), "other": np.arange(3)}
-    light = lightened(Tallied(SliceReport(1, 2), columns))
-    back = restored(light)
-    assert back.report == SliceReport(1, 2)
-    assert back.columns.keys() == columns.keys()
-    assert back.columns["moments"].dtype == np.int64
-    assert back.columns["moments"].tolist() == moments
-    assert all(each.dtype.itemsize <= 8 for each in light[1])
 
 
 def test_without_java_or_pyspark_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
