@@ -33,7 +33,7 @@ from feedhandler.characterise.job import (
     stitched,
 )
 from feedhandler.characterise.reading import SliceReader
-from feedhandler.characterise.slices import Slice, by_file, cut_into_slices, slice_bytes
+from feedhandler.characterise.slices import Slice, by_file, cut_bytes, cut_into_slices, slice_bytes
 from feedhandler.characterise.tables import Table, Tables
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.feed import Feed
@@ -76,8 +76,7 @@ def characterise_arbitrated(
     order."""
     feed = load_feed(request.feed)
     files, accounts = look_at_all(paths)
-    total = sum(file.length for file in files if file.is_cut)
-    slices = cut_into_slices(files, slice_size or slice_bytes(total, workers))
+    slices = cut_into_slices(files, slice_size or slice_bytes(cut_bytes(files), workers))
     packets_only = structs.replace(request, messages=False)
     results = iter(runner(slices, packets_only))
     lines, kept = Digest(), []

@@ -53,7 +53,7 @@ class Following:
         elif about.read_bytes() != asked:
             raise UsageError(
                 f"{self._folder.parent} follows something else, or in another way",
-                "give another --out, or the same feed, captures, master, choice and version as before",
+                "give another --out, or the same feed, captures, master, choice and version",
             )
 
     @property

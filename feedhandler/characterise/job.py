@@ -20,14 +20,13 @@ from feedhandler.characterise.digest import Columns, Digest
 from feedhandler.characterise.files import find_captures, look_at, shown
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.characterise.slices import (
-    TALLIED_BYTES_MAX,
     CaptureFile,
     Slice,
     SliceReport,
     Stitcher,
     by_file,
+    cut_for_tallying,
     cut_into_slices,
-    slice_bytes,
 )
 from feedhandler.characterise.tally import Tally
 from feedhandler.codecs import load_feed
@@ -161,9 +160,10 @@ def characterise(
     """
     load_feed(request.feed)
     files, accounts = look_at_all(paths)
-    total = sum(file.length for file in files if file.is_cut)
-    slice_size = slice_size or slice_bytes(total, workers, TALLIED_BYTES_MAX)
-    slices = cut_into_slices(files, slice_size)
+    if slice_size:
+        slices = cut_into_slices(files, slice_size)
+    else:
+        slices = cut_for_tallying(files, workers)
     digest = Digest()
     results = iter(runner(slices, request))
     by_path = {account.path: account for account in accounts}

@@ -19,47 +19,50 @@ Columns = dict[str, Array]
 #: Ethernet, IPv4 and UDP. Where frames are longer (VLAN tags, padding) the difference is kept.
 FRAMING_BYTES = 16 + 14 + 20 + 8
 _COLUMNS = ("steps", "packets", "payload", "beyond")
-_SMALL_KINDS = (np.uint8, np.uint16, np.uint32)
+#: What a column may be made of, and the largest value in it: nothing but 0 is told by one entry.
+_KINDS = ((np.uint8, 0), (np.uint8, 0xFF), (np.uint16, 0xFFFF), (np.uint32, 0xFFFF_FFFF))
+_NO_LIMIT = 0xFFFF_FFFF_FFFF_FFFF
 #: The columns that `compact` makes.
-NAMES = tuple(name + part for name in _COLUMNS for part in ("", "_at", "_aside"))
+NAMES = ("rows", *(name + part for name in _COLUMNS for part in ("", "_at", "_aside")))
 #: Of a value that is put aside: its place, u32, and itself, i64.
 _ASIDE_BYTES = 4 + 8
 
 
 def compact(rows: Array) -> Columns:
-    """The rows as columns by name, the same again for each of `_COLUMNS`: NAME (one entry a row),
-    and of those put aside, which are 0 there, NAME_at u32 and NAME_aside i64."""
+    """The rows as columns: `rows`, how many there are; and for each of `_COLUMNS` NAME, an entry a
+    row (or a 0 for all of them), and those put aside, which are 0 there: NAME_at u32, NAME_aside
+    i64."""
     milliseconds, packets, payload, on_file = rows
     steps = milliseconds.copy()
     steps[1:] -= milliseconds[:-1]
     beyond = packets * -FRAMING_BYTES
     beyond += on_file
     beyond -= payload
-    made: Columns = {}
+    made: Columns = {"rows": np.array([len(steps)], np.int64)}
     for name, values in zip(_COLUMNS, (steps, packets, payload, beyond), strict=True):
-        kind, at = _least(values)
-        made[name] = values.astype(kind)
-        made[name][at] = 0
-        made[f"{name}_at"] = at.astype(np.uint32)
-        made[f"{name}_aside"] = values[at]
+        kind, largest = _best_kind(values)
+        at = np.flatnonzero(values.view(np.uint64) > largest)
+        entries = np.zeros(1, kind)
+        if largest:
+            entries = values.astype(kind)
+            entries[at] = 0
+        made |= {name: entries, f"{name}_at": at.astype(np.uint32), f"{name}_aside": values[at]}
     return made
 
 
-def _least(values: Array) -> tuple[type[Any], Array]:
-    """The kind in which the values take the fewest bytes, and the places of those put aside."""
-    kind: type[Any] = np.int64
-    at = np.zeros(0, np.int64)
+def _best_kind(values: Array) -> tuple[type[Any], int]:
+    """In what the values take the fewest bytes, and the largest that is not put aside."""
+    best: tuple[type[Any], int] = (np.int64, _NO_LIMIT)
     fewest = values.nbytes
-    without_sign = values.view(np.uint64)  # a number below 0 is a large one
-    for tried in _SMALL_KINDS:
-        too_large = without_sign > np.iinfo(tried).max
-        aside = int(np.count_nonzero(too_large))
-        size = len(values) * np.dtype(tried).itemsize + aside * _ASIDE_BYTES
+    for kind, largest in _KINDS:
+        # A number below 0 is a large one without its sign.
+        aside = int(np.count_nonzero(values.view(np.uint64) > largest))
+        size = aside * _ASIDE_BYTES + (len(values) * np.dtype(kind).itemsize if largest else 1)
         if size < fewest:
-            kind, at, fewest = tried, np.flatnonzero(too_large), size
+            best, fewest = (kind, largest), size
         if not aside:
-            break  # larger ones take more
-    return kind, at
+            break  # larger kinds take more
+    return best
 
 
 def expanded(columns: Columns) -> Array:
@@ -76,4 +79,4 @@ def expanded(columns: Columns) -> Array:
 
 def count(columns: Columns) -> int:
     """How many rows `expanded` will make."""
-    return len(columns[_COLUMNS[0]])
+    return int(columns["rows"][0])

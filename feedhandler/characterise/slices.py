@@ -8,7 +8,7 @@ right place. What comes out is what one reader from beginning to end would have 
 all: behind a damaged record nothing counts.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -17,9 +17,9 @@ from feedhandler.characterise.zstd_frames import Frame
 
 #: Bytes a slice, unless that makes too many or too few of them.
 SLICE_BYTES_MIN, SLICE_BYTES_MAX = 8 << 20, 256 << 20
-#: Of a slice that is only tallied, which hardly takes more memory where it is longer: each task
-#: costs Spark some time beside its work, and each tally the driver.
-TALLIED_BYTES_MAX = 1 << 30
+#: Of slices that are only tallied, which hardly take more memory where they are longer: each task
+#: costs Spark some time beside its work, and each tally the driver. (Short captures have shorter.)
+TALLIED_BYTES_MIN, TALLIED_BYTES_MAX = 64 << 20, 2 << 30
 
 
 class CaptureFile(Struct, frozen=True):
@@ -72,6 +72,11 @@ class Slice(Struct, frozen=True):
     end: int
     exact: bool = True
 
+    @property
+    def length(self) -> int:
+        """In bytes."""
+        return self.end - self.start
+
 
 class SliceReport(Struct, frozen=True):
     """What was met in a slice: where its first record began and where its last one ended (equal:
@@ -89,21 +94,44 @@ class SliceReport(Struct, frozen=True):
     cut: str = ""
 
 
-def slice_bytes(total: int, workers: int, longest: int = SLICE_BYTES_MAX) -> int:
+def slice_bytes(total: int, workers: int) -> int:
     """How long slices should be for so many bytes and so many workers: a few for each."""
     wanted = total // max(1, 4 * workers)
-    return min(max(wanted, SLICE_BYTES_MIN), longest)
+    return min(max(wanted, SLICE_BYTES_MIN), SLICE_BYTES_MAX)
 
 
 def cut_into_slices(files: Sequence[CaptureFile], size: int) -> list[Slice]:
     """Slices of about `size` bytes of every file that can be cut, all others whole; in order."""
+    return _cut(files, lambda left: size)
+
+
+def cut_for_tallying(files: Sequence[CaptureFile], workers: int) -> list[Slice]:
+    """The same for slices that are only tallied: ever shorter ones, each a worker's share of what
+    is left, so that few tasks keep all workers busy and all end at about the same time, however
+    fast each of them is (guided self-scheduling: Polychronopoulos and Kuck, 1987)."""
+    least = min(slice_bytes(cut_bytes(files), workers), TALLIED_BYTES_MIN)
+    return _cut(files, lambda left: min(max(left // workers, least), TALLIED_BYTES_MAX))
+
+
+def cut_bytes(files: Sequence[CaptureFile]) -> int:
+    """How much of these files can be cut."""
+    return sum(file.length for file in files if file.is_cut)
+
+
+def _cut(files: Sequence[CaptureFile], size_of: Callable[[int], int]) -> list[Slice]:
+    """`size_of` is asked for each slice's size, given the bytes that are left."""
     made: list[Slice] = []
+    left = cut_bytes(files)
     for file in files:
-        begin = len(file.header)
-        starts = range(begin, file.length, size) if file.is_cut else [0]
-        for start in starts or [begin]:
-            end = min(start + size, file.length) if file.is_cut else file.size
+        if not file.is_cut:
+            made.append(Slice(file, len(made), 0, file.size))
+            continue
+        start = begin = len(file.header)
+        while start == begin or start < file.length:
+            end = min(start + size_of(left), file.length)
             made.append(Slice(file, len(made), start, end, start == begin))
+            left -= end - start
+            start = max(end, begin + 1)
     return made
 
 

@@ -113,7 +113,7 @@ def _outcome(options: Options, feed: Feed) -> Outcome:
         )
     request = request_of(options)
     with (
-        progress("characterising", total=1.0) as advance,
+        progress("characterising", total=1.0, unit="bytes") as advance,
         _runner(options, lambda done, total: advance(completed=done, total=total)) as chosen,
     ):
         runner, workers, spark = chosen
@@ -176,9 +176,11 @@ def _told(on_progress: Callable[[int, int], object]) -> Runner:
     """`in_process`, with its progress told."""
 
     def runner(slices: Sequence[Slice], request: Request) -> Iterator[Any]:
-        for number, tallied in enumerate(in_process(slices, request)):
+        done, total = 0, sum(part.length for part in slices)
+        for part, tallied in zip(slices, in_process(slices, request), strict=True):
             yield tallied
-            on_progress(number + 1, len(slices))
+            done += part.length
+            on_progress(done, total)
 
     return runner
 

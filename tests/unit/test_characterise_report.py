@@ -6,7 +6,6 @@ import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
-import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from characterise_kit import write_session

@@ -3,6 +3,7 @@
 import gzip
 import itertools
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,13 @@ from feedhandler.characterise.interarrival import Interarrival
 from feedhandler.characterise.job import Outcome, Request, characterise
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.characterise.scale import BUCKETS
-from feedhandler.characterise.slices import CaptureFile, Slice, cut_into_slices, slice_bytes
+from feedhandler.characterise.slices import (
+    CaptureFile,
+    Slice,
+    cut_for_tallying,
+    cut_into_slices,
+    slice_bytes,
+)
 from feedhandler.characterise.tables import tables_of
 from feedhandler.characterise.tally import Tally
 from feedhandler.codecs import scanner
@@ -216,9 +223,37 @@ def test_slices_suit_the_workers() -> None:
     assert slice_bytes(100, 2) == 8 << 20
     assert slice_bytes(1 << 30, 4) == 1 << 26
     assert slice_bytes(1 << 40, 4) == 256 << 20
-    assert slice_bytes(1 << 33, 2, 1 << 30) == 1 << 30
     gzipped = CaptureFile("x.gz", "gzip", 10)
     assert cut_into_slices([gzipped], 3) == [Slice(gzipped, 0, 0, 10)]
+
+
+def plain(path: str, size: int) -> CaptureFile:
+    return CaptureFile(path, "pcap", size, b"h" * 24)
+
+
+def mebibytes(slices: Sequence[Slice]) -> list[float]:
+    return [round(part.length / (1 << 20)) for part in slices]
+
+
+def test_slices_that_are_only_tallied_are_each_a_workers_share_of_what_is_left() -> None:
+    slices = cut_for_tallying([plain("a", (1_000 << 20) + 24)], 2)
+    assert mebibytes(slices) == [500, 250, 125, 64, 61]
+    assert [part.start for part in slices] == [24, *(part.end for part in slices[:-1])]
+    assert [part.exact for part in slices] == [True] + [False] * 4
+    assert mebibytes(cut_for_tallying([plain("a", 5_000 << 20)], 1)) == [2_048, 2_048, 904]
+    assert mebibytes(cut_for_tallying([plain("a", 20 << 20)], 2)) == [10, 8, 2]
+    assert max(mebibytes(cut_for_tallying([plain("a", 1_000 << 20)], 10))) == 100
+
+
+def test_no_slice_spans_two_files_and_what_cannot_be_cut_stays_whole() -> None:
+    gzipped = CaptureFile("b.gz", "gzip", 10)
+    files = [plain("a", 300 << 20), gzipped, plain("c", 24), plain("d", 100 << 20)]
+    slices = cut_for_tallying(files, 2)
+    assert [part.number for part in slices] == list(range(len(slices)))
+    assert [part.file.path for part in slices] == ["a", "a", "b.gz", "c", "d", "d"]
+    assert mebibytes(slices) == [200, 100, 0, 0, 50, 50]
+    assert slices[2] == Slice(gzipped, 2, 0, 10)
+    assert slices[3] == Slice(files[2], 3, 24, 24)
 
 
 # -- the compiled modules and their interpreted twins --------------------------------------------
