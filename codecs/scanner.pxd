@@ -85,6 +85,10 @@ cpdef int parse_header(
     FeedTable table, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size,
     PacketHeader out
 ) except -1 nogil
+cdef int parse_header_at(
+    FeedTable table, const unsigned char *first, Py_ssize_t room, Py_ssize_t size,
+    PacketHeader out
+) except -1 nogil
 cpdef int check_messages(
     FeedTable table, const unsigned char[::1] data, Py_ssize_t start, PacketHeader header
 ) except -1 nogil

@@ -67,8 +67,9 @@ class FeedTable:
     """A feed description in the form that the scanner walks.
 
     `x_at` and `x_size` are a header field's offset from the packet's start and its size in bytes;
-    size 0 means that the feed has no such field and it reads as 0. The small arrays are written by
-    the methods below, one entry at a time.
+    size 0 means that the feed has no such field and it reads as 0. All of them lie in the header:
+    the loader refuses others. The small arrays are written by the methods below, one entry at a
+    time.
     """
 
     def __init__(self) -> None:
@@ -122,6 +123,8 @@ class FeedTable:
 
     def set_kind(self, value: cython.ushort, kind: cython.uchar) -> None:
         """Packets whose kind field holds `value` are of `kind` (DATA, HEARTBEAT, ...)."""
+        if kind > CONTROL:
+            raise ValueError(f"there is no kind {kind}")
         self.kinds[value] = kind
 
     def set_control(self, packet_type: cython.ushort, body_size: cython.ushort) -> None:
@@ -301,18 +304,22 @@ def _read(
 @cython.cfunc
 @cython.inline
 @cython.nogil
-@cython.exceptval(-1, check=True)
-@cython.boundscheck(False)  # the first line holds all eight bytes against the bounds
+@cython.exceptval(check=False)
 def _field(
-    data: cython.const_uchar[::1],
-    at: cython.Py_ssize_t,
+    first: cython.p_const_uchar,
+    at: cython.int,
     size: cython.int,
     big: cython.bint,
+    eight: cython.bint,
 ) -> cython.ulonglong:
-    """`_read`, for the fields of headers: out of one load of eight bytes, where they are there."""
-    if cython.compiled and 0 <= at <= len(data) - 8:
-        return first_bytes(cython.address(data[at]), size, big)
-    return _read(data, at, size, big)
+    """`_read`, of a packet that begins at `first`: in one load, where `eight` bytes are there."""
+    if eight:
+        return first_bytes(first + at, size, big)
+    value: cython.ulonglong = 0
+    place: cython.int
+    for place in range(size):
+        value = (value << 8) | first[at + (place if big else size - 1 - place)]
+    return value
 
 
 @cython.cfunc
@@ -344,43 +351,57 @@ def frame_length(table, data, start, size):
     )
 
 
+@cython.boundscheck(False)  # the first line holds the packet against the bounds
 def parse_header(table, data, start, size, out):
     """Read the header of the packet `data[start:start + size]` into `out`; returns a `Reject`.
 
     `out` is complete only where the answer is FINE. The messages are not looked at:
     `check_messages` or `scan_messages` does that.
     """
-    big: cython.bint = table.big_endian
-    place: cython.int
     if start < 0 or size < table.header_size or start + size > len(data):
         return TRUNCATED
+    first = cython.address(data[start]) if cython.compiled else memoryview(data)[start:]
+    return parse_header_at(table, first, len(data) - start, size, out)
+
+
+def parse_header_at(table, first, room, size, out):
+    """`parse_header` for compiled callers that know where the packet begins: of the `room` bytes
+    from `first` on, it is the first `size`."""
+    big: cython.bint = table.big_endian
+    # The loader has seen that all fields lie in the header.
+    eight: cython.bint = cython.compiled and table.header_size + 8 <= room
+    place: cython.int
+    if size < table.header_size or size > room:
+        return TRUNCATED
     out.length = (
-        cython.cast(cython.uint, _field(data, start + table.length_at, table.length_size, big))
+        cython.cast(cython.uint, _field(first, table.length_at, table.length_size, big, eight))
         + table.length_add
     )
     if out.length != size:
         return LENGTH_MISMATCH
     for place in range(table.constant_count):
         if (
-            _field(data, start + table.constant_at[place], table.constant_size[place], big)
+            _field(first, table.constant_at[place], table.constant_size[place], big, eight)
             != table.constant_value[place]
         ):
             return WRONG_CONSTANT
     out.body = table.header_size
-    out.sequence = _field(data, start + table.sequence_at, table.sequence_size, big)
-    out.session = _field(data, start + table.session_at, table.session_size, big)
+    out.sequence = _field(first, table.sequence_at, table.sequence_size, big, eight)
+    out.session = _field(first, table.session_at, table.session_size, big, eight)
     out.service = cython.cast(
-        cython.uint, _field(data, start + table.service_at, table.service_size, big)
+        cython.uint, _field(first, table.service_at, table.service_size, big, eight)
     )
-    out.flags = cython.cast(cython.int, _field(data, start + table.flags_at, table.flags_size, big))
-    out.count = cython.cast(cython.int, _field(data, start + table.count_at, table.count_size, big))
+    out.flags = cython.cast(cython.int, _field(first, table.flags_at, table.flags_size, big, eight))
+    out.count = cython.cast(cython.int, _field(first, table.count_at, table.count_size, big, eight))
     out.packet_type = cython.cast(
-        cython.int, _field(data, start + table.type_at, table.type_size, big)
+        cython.int, _field(first, table.type_at, table.type_size, big, eight)
     )
-    out.send_time = _field(data, start + table.time_at, table.time_size, big)
+    out.send_time = _field(first, table.time_at, table.time_size, big, eight)
     if table.time_ns_at >= 0:
-        out.send_time = out.send_time * 1_000_000_000 + _u32(data, start + table.time_ns_at, big)
-    return _classify(table, data, start, out)
+        out.send_time = out.send_time * 1_000_000_000 + _field(
+            first, table.time_ns_at, 4, big, eight
+        )
+    return _classify(table, first, out)
 
 
 @cython.cfunc
@@ -389,8 +410,7 @@ def parse_header(table, data, start, size, out):
 @cython.exceptval(-1, check=True)
 def _classify(
     table: FeedTable,
-    data: cython.const_uchar[::1],
-    start: cython.Py_ssize_t,
+    first: cython.p_const_uchar,
     out: PacketHeader,
 ) -> cython.int:
     """Set `out.kind` and `out.next_sequence`."""
@@ -412,7 +432,7 @@ def _classify(
     elif out.kind == RESET and table.reset_size:
         if out.length < cython.cast(cython.uint, table.reset_at + table.reset_size):
             return TRUNCATED
-        out.next_sequence = _read(data, start + table.reset_at, table.reset_size, big)
+        out.next_sequence = _field(first, table.reset_at, table.reset_size, big, False)
     elif table.counts_messages:
         out.next_sequence = out.sequence + out.count
     else:

@@ -8,6 +8,15 @@ compiled callers; `lower_bounds` says the same to whoever reads a histogram. No 
 import cython
 import numpy as np
 
+if cython.compiled:
+    from cython.cimports.feedhandler.characterise.highest_bit import highest_bit
+else:
+
+    def highest_bit(value: int) -> int:
+        """Where a number's highest bit is; of at least 1."""
+        return value.bit_length() - 1
+
+
 #: Buckets to a power of two, and the linear ones below.
 STEPS = 128
 #: The first power that is cut into steps, and the one at which the scale ends (39 hours).
@@ -22,16 +31,11 @@ _LAST = cython.declare(cython.Py_ssize_t, BUCKETS - 1)
 @cython.exceptval(-1, check=True)
 def bucket_of(value_ns: cython.longlong) -> cython.Py_ssize_t:
     """The bucket of a time of at least 0 ns."""
-    power: cython.Py_ssize_t = 0
-    top: cython.longlong = value_ns
-    while top >= 16 * 256:
-        top >>= 4
-        power += 4
-    while top >= 256:
-        top >>= 1
-        power += 1
-    power = power * 128 + top
-    return power if power < _LAST else _LAST
+    if value_ns < 256:
+        return value_ns
+    power: cython.int = highest_bit(value_ns) - 7
+    bucket: cython.Py_ssize_t = (value_ns >> power) + 128 * power
+    return bucket if bucket < _LAST else _LAST
 
 
 def lower_bounds() -> np.ndarray:

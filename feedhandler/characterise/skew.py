@@ -1,3 +1,5 @@
+# cython: initializedcheck=False
+# (Every view is made in `__init__`.)
 """How far apart the copies of one packet come on two lines: no I/O, compiled, mergeable.
 
 `Skew` is told of each numbered packet: its service, its channel (the service on one line), its

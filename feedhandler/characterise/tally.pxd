@@ -9,6 +9,7 @@ cdef class Tally:
     cdef readonly Interarrival interarrival
     cdef readonly Skew skew
     cdef public Py_ssize_t channels, cells, types, moments, minutes, runs
+    cdef Py_ssize_t _room
     cdef public long long channel_overflow
     cdef public long long[::1] foreign
     cdef FeedTable _table

@@ -1,3 +1,5 @@
+# cython: initializedcheck=False
+# (Every view is made in `__init__`.)
 """What one stretch of a capture holds, counted in one compiled walk; no I/O, mergeable.
 
 `Tally.take` is given datagrams as columns and walks them: packet header, then the messages where
@@ -32,6 +34,7 @@ if cython.compiled:
         MessageIndex,
         PacketHeader,
         parse_header,
+        parse_header_at,
         scan_messages,
     )
 else:
@@ -125,6 +128,7 @@ class Tally:
         self._minutes = memoryview(np.zeros((6, _FIRST_ROOM), np.int64))
         self._runs = memoryview(np.zeros((4, _FIRST_ROOM), np.uint64))
         self.moments = self.minutes = self.runs = 0
+        self._room = _FIRST_ROOM
         # The millisecond that is running, the first and the last of its time, what it brought.
         self._moment_from = self._moment_until = _NEVER
         self._moment_packets = self._moment_payload = self._moment_file = 0
@@ -160,7 +164,7 @@ class Tally:
 
     def take(self, data, offset, length, frame_length, time_ns, destination, port):
         """The datagrams `data[offset[i]:offset[i] + length[i]]` in the capture's order; the columns
-        are a `DatagramBatch`'s."""
+        are a `DatagramBatch`'s, equally long."""
         self._reserve(len(offset))
         self._take(
             memoryview(data),
@@ -173,6 +177,7 @@ class Tally:
         )
 
     @cython.cfunc
+    @cython.boundscheck(False)  # the first lines see that columns are long enough
     @cython.exceptval(-1, check=True)
     def _take(
         self,
@@ -185,11 +190,29 @@ class Tally:
         port: cython.const_ushort[::1],
     ) -> cython.int:
         row: cython.Py_ssize_t
+        rows: cython.Py_ssize_t = len(offset)
         verdict: cython.int
         channel: cython.int
+        if rows > min(len(length), len(frame_length), len(time_ns), len(destination), len(port)):
+            raise ValueError("columns of different lengths")
+        first: cython.p_const_uchar
+        room: cython.Py_ssize_t = len(data)
+        if cython.compiled:
+            first = cython.address(data[0])
         with cython.nogil:
-            for row in range(len(offset)):
-                verdict = parse_header(self._table, data, offset[row], length[row], self._header)
+            for row in range(rows):
+                if cython.compiled:
+                    verdict = parse_header_at(
+                        self._table,
+                        first + offset[row],
+                        room - offset[row],
+                        length[row],
+                        self._header,
+                    )
+                else:
+                    verdict = parse_header(
+                        self._table, data, offset[row], length[row], self._header
+                    )
                 if verdict != FINE:
                     self.foreign[verdict] += 1
                     continue
@@ -205,12 +228,18 @@ class Tally:
     def _reserve(self, packets: cython.Py_ssize_t) -> None:
         """Room for what so many packets may add, and each channel's running minute and run."""
         packets += CHANNELS_MAX
+        used: cython.Py_ssize_t = max(self.moments, self.minutes, self.runs)
+        if used + packets <= self._room:
+            return
         self._moments = _grown(self._moments, self.moments, packets)
         self._minutes = _grown(self._minutes, self.minutes, packets)
         self._runs = _grown(self._runs, self.runs, packets)
+        self._room = min(self._moments.shape[1], self._minutes.shape[1], self._runs.shape[1])
 
     @cython.cfunc
+    @cython.inline
     @cython.nogil
+    @cython.boundscheck(False)  # places are masked, and what stands in one is a channel
     @cython.exceptval(-2, check=True)
     def _channel(
         self, group: cython.ulonglong, port: cython.ulonglong, time_ns: cython.longlong
@@ -261,7 +290,9 @@ class Tally:
         return self.skew.add_service()
 
     @cython.cfunc
+    @cython.inline
     @cython.nogil
+    @cython.boundscheck(False)  # `channel` is one of ours, and a kind one of four
     @cython.exceptval(-1, check=True)
     def _packet(
         self,
@@ -352,7 +383,9 @@ class Tally:
         return 0
 
     @cython.cfunc
+    @cython.inline
     @cython.nogil
+    @cython.boundscheck(False)  # `channel` is one of ours, and a kind one of four
     @cython.exceptval(-1, check=True)
     def _number(
         self, channel: cython.int, kind: cython.int, time_ns: cython.longlong

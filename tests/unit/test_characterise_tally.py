@@ -63,6 +63,14 @@ def test_channels_beyond_the_bound_are_counted_together(twin: Any) -> None:
     assert columns["overflow"].tolist() == [3, 0]
 
 
+@pytest.mark.parametrize("short", range(1, 6))
+def test_columns_of_different_lengths_are_refused(twin: Any, short: int) -> None:
+    kinds = (np.uint32, np.uint32, np.uint32, np.int64, np.uint32, np.uint16)
+    columns = [np.zeros(1 if place == short else 2, kind) for place, kind in enumerate(kinds)]
+    with pytest.raises(ValueError, match="different lengths"):
+        twin.tally.Tally(twin.table).take(np.zeros(9, np.uint8), *columns)
+
+
 def test_types_beyond_the_bound_are_counted_as_one(twin: Any) -> None:
     def unknown(code: int) -> bytes:
         return (2).to_bytes(2, "big") + code.to_bytes(2, "big")

@@ -449,3 +449,23 @@ def test_a_thinned_packet_keeps_its_header_and_can_be_read(twin, name):
     assert scanning.scan(thin) == Reject.FINE
     assert (scanning.header.sequence, scanning.header.count) == (5, 1)
     assert twin.patch_header(table, memoryview(thin), len(thin) - 3, 9, 1) == Reject.TRUNCATED
+
+
+@pytest.mark.parametrize("feed", [UTP, IEX, XDP, OPENBOOK], ids=lambda feed: feed.name)
+def test_a_header_is_the_same_however_few_bytes_stand_behind_it(twin, feed):
+    packet = feed.encode_packet(kind="heartbeat", service=1, sequence=0x0102_0304)
+    names = ("sequence", "session", "service", "length", "flags", "count", "packet_type", "kind")
+    found = set()
+    for behind in range(10):
+        scanning = Scanning(twin, feed)
+        data = bytearray(b"\xff" * 3 + packet + b"\xff" * behind)
+        assert scanning.parse(data, 3, len(packet)) == Reject.FINE
+        header = scanning.header
+        found.add((header.send_time, *(getattr(header, name) for name in names)))
+    assert len(found) == 1
+    assert found.pop()[1] == 0x0102_0304
+
+
+def test_a_table_has_no_other_kinds(twin):
+    with pytest.raises(ValueError, match="no kind 4"):
+        twin.FeedTable().set_kind(1, 4)

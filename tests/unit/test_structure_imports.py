@@ -142,6 +142,7 @@ CORES = (
     "feedhandler/characterise/in_order.py",
     "feedhandler/characterise/interarrival.py",
     "feedhandler/characterise/measured_profile.py",
+    "feedhandler/characterise/moments.py",
     "feedhandler/characterise/ranges.py",
     "feedhandler/characterise/scale.py",
     "feedhandler/characterise/skew.py",

@@ -1,0 +1,11 @@
+# Where a number's highest bit is; who calls it has seen that there is one.
+
+cdef extern from *:
+    """
+    /* 0 for 1, 63 at most. */
+    static CYTHON_INLINE int feedhandler_highest_bit(unsigned long long value)
+    {
+        return 63 - __builtin_clzll(value);
+    }
+    """
+    int highest_bit "feedhandler_highest_bit"(unsigned long long value) noexcept nogil
