@@ -23,7 +23,7 @@ from crc32c import crc32c
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING
     from cython.cimports.feedhandler.journal.crc import crc_of, crc_ready
-    from cython.cimports.libc.string import memcpy
+    from cython.cimports.libc.string import memcpy, memset
 
 MAGIC = b"FHQS"
 SEGMENT_VERSION = 1
@@ -32,6 +32,7 @@ HEAD_BYTES = 64
 STATUS = struct.Struct("<QIBBHII")
 STATUS_BYTES = 24
 ENTRY = struct.Struct("<IIII")
+CRC = struct.Struct("<I")
 ENTRY_BYTES = 16
 PAGE_BYTES = 4096
 #: The highest status a record may carry (`layout.Status`).
@@ -132,31 +133,52 @@ def build_segment(
         total += len(content)
     length: cython.Py_ssize_t = segment_bytes(count, total, len(statuses))
     data = buffer if len(buffer) >= length else bytearray(length)
+    whole = memoryview(data)
+    view: cython.uchar[::1] = whole
     seed: cython.ulonglong = place.seed
     at: cython.Py_ssize_t = HEAD_BYTES
     for status_first, status_count, status in statuses:
         STATUS.pack_into(data, at, status_first, status_count, status, 0, 0, sequence & _MASK, 0)
-        crc = crc32c(memoryview(data)[at : at + STATUS_BYTES - 4], seed)
-        struct.pack_into("<I", data, at + STATUS_BYTES - 4, crc)
+        crc = _sum(view, whole, at, at + STATUS_BYTES - 4, seed)
+        CRC.pack_into(data, at + STATUS_BYTES - 4, crc)
         at += STATUS_BYTES
-    end: cython.Py_ssize_t = at + count * ENTRY_BYTES + total
-    _put_items(data, at, seed, first_id, contents)
-    data[end : length - HEAD_BYTES] = bytes(length - HEAD_BYTES - end)
-    table_crc = crc32c(memoryview(data)[HEAD_BYTES : at + count * ENTRY_BYTES], seed)
-    head = HEAD.pack(
-        MAGIC, SEGMENT_VERSION, HEAD_BYTES, place.incarnation, sequence, stamp_ns, first_id,
-        count, len(statuses), length, previous, table_crc, 0,
-    )[: HEAD_BYTES - 4]  # fmt: skip
-    crc = crc32c(head, seed)
-    head += struct.pack("<I", crc)
-    data[:HEAD_BYTES] = head
-    data[length - HEAD_BYTES : length] = head
-    return memoryview(data)[:length], crc
+    table_end: cython.Py_ssize_t = at + count * ENTRY_BYTES
+    end: cython.Py_ssize_t = table_end + total
+    _put_items(whole, view, at, seed, first_id, contents)
+    trailer: cython.Py_ssize_t = length - HEAD_BYTES
+    if cython.compiled and end < trailer <= view.shape[0]:
+        memset(cython.address(view[end]), 0, trailer - end)
+    else:
+        data[end:trailer] = bytes(trailer - end)
+    HEAD.pack_into(
+        data, 0, MAGIC, SEGMENT_VERSION, HEAD_BYTES, place.incarnation, sequence, stamp_ns,
+        first_id, count, len(statuses), length, previous,
+        _sum(view, whole, HEAD_BYTES, table_end, seed), 0,
+    )  # fmt: skip
+    crc = _sum(view, whole, 0, HEAD_BYTES - 4, seed)
+    CRC.pack_into(data, HEAD_BYTES - 4, crc)
+    data[trailer:length] = data[:HEAD_BYTES]
+    return whole[:length], crc
+
+
+@cython.cfunc
+def _sum(
+    view: cython.uchar[::1],
+    whole: memoryview,
+    begin: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    seed: cython.ulonglong,
+) -> cython.ulonglong:
+    """The CRC of these bytes of a segment, of which there are some."""
+    if cython.compiled and _FAST and 0 <= begin < end <= view.shape[0]:
+        return crc_of(cython.address(view[begin]), end - begin, cython.cast(cython.uint, seed))
+    return crc32c(whole[begin:end], seed)
 
 
 @cython.cfunc
 def _put_items(
-    data: bytearray,
+    whole: memoryview,
+    view: cython.uchar[::1],
     table: cython.Py_ssize_t,
     seed: cython.ulonglong,
     first_id: cython.ulonglong,
@@ -164,8 +186,6 @@ def _put_items(
 ) -> cython.bint:
     """Put table and contents behind the status records."""
     at: cython.Py_ssize_t = table + len(contents) * ENTRY_BYTES
-    whole = memoryview(data)
-    view: cython.uchar[::1] = whole
     limit: cython.Py_ssize_t = view.shape[0]
     entries: cython.uint[::1] = whole[table:at].cast("I")
     entry: cython.Py_ssize_t = 0
