@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 from feedhandler.journal.delivery import CancelAnswer
 from feedhandler.journal.engine import Engine
@@ -38,7 +38,7 @@ class BlockingQueue:
         **options: Any,
     ) -> None:
         self.engine = Engine(folder, settings or QueueSettings(), **options)
-        self._changed = threading.Condition(self.engine.lock)
+        self._changed = threading.Condition(cast(threading.Lock, self.engine.lock))
         self._writing = False
         #: How often something changed that somebody may wait for.
         self._changes = 0

@@ -13,7 +13,6 @@ later, is told so (`QueueStopped`), nothing is tried again, nothing more is ackn
 
 import contextlib
 import os
-import threading
 import time
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
@@ -23,6 +22,7 @@ from feedhandler.journal.delivery import CancelAnswer, Delivery
 from feedhandler.journal.ended import KEEP_NS
 from feedhandler.journal.files import Create, Files, RealFiles, carry_out
 from feedhandler.journal.layout import Status
+from feedhandler.journal.mutex import Mutex
 from feedhandler.journal.opening import open_store
 from feedhandler.journal.owner import Owner
 from feedhandler.journal.reading import Item
@@ -80,15 +80,13 @@ class Engine:
         try:
             self.files: Files = files or RealFiles()
             began = clock()
-            opened = open_store(
-                self.files, self.folder, settings, os.urandom(16), began, threading.Lock
-            )
+            opened = open_store(self.files, self.folder, settings, os.urandom(16), began, Mutex)
             self.recovery_ns = max(clock() - began, 0)
         except BaseException:
             self._owner.release()
             raise
         self.store: Store = opened.store
-        self.lock = cast(threading.Lock, self.store.lock)
+        self.lock = cast(Mutex, self.store.lock)
         self.delivery: Delivery = opened.delivery
         self.report: RecoveryReport = opened.report
         self.expired_at_open = opened.expired

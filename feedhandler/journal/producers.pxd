@@ -1,5 +1,6 @@
 """C view of who waits for the disk in an event loop."""
 
+from feedhandler.journal.mutex cimport Mutex
 from feedhandler.journal.waiting cimport Waiting
 from feedhandler.journal.writer cimport Writer
 
@@ -10,8 +11,7 @@ cdef class Producers:
     cdef object _store
     cdef object _loop
     cdef object _new_future
-    cdef object _acquire
-    cdef object _release
+    cdef Mutex _lock
     cdef object _clock
     cdef object _durable
     cdef object _marked

@@ -53,7 +53,7 @@ class Producers:
         self._store = engine.store
         self._loop = asyncio.get_running_loop()
         self._new_future = self._loop.create_future
-        self._acquire, self._release = engine.lock.acquire, engine.lock.release
+        self._lock = engine.lock
         self._clock = engine.clock
         self._durable, self._marked = deque(), deque()
         self._consumers, self._room = deque(), deque()
@@ -88,13 +88,13 @@ class Producers:
         """Put one item: a future of its id."""
         if len(content) > self._item_bytes_max:
             self._store.check_sizes([content])
-        self._acquire()
+        self._lock.take()
         try:
             if self.engine.stopped is not None:
                 self.engine.check()
             number: cython.longlong = self._waiting.put(content)
         finally:
-            self._release()
+            self._lock.give()
         future = self._new_future()
         self._durable.append((number, future))
         self._ask()

@@ -1,0 +1,9 @@
+"""C view of the lock."""
+
+from cpython.pythread cimport PyThread_type_lock
+
+
+cdef class Mutex:
+    cdef PyThread_type_lock _lock
+    cpdef bint take(self)
+    cpdef bint give(self)
