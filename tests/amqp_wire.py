@@ -60,12 +60,16 @@ class Value:
         return bytes(self.value)  # arrays, decimals, floats: as they came
 
 
-def decode(data: bytes, at: int = 0) -> tuple[Value, int]:
-    """(value, where the next one begins). Raises `IndexError` or `struct.error` on nonsense."""
+def decode(data: bytes, at: int = 0, counted: bool = True) -> tuple[Value, int]:
+    """(value, where the next one begins). Raises `IndexError` or `struct.error` on nonsense.
+
+    A list or map says both how many values it holds and in how many bytes: the count is believed,
+    or, not `counted`, the size, and then what goes beyond it is not read.
+    """
     code = data[at]
     if code == 0:
-        descriptor, at = decode(data, at + 1)
-        value, at = decode(data, at)
+        descriptor, at = decode(data, at + 1, counted)
+        value, at = decode(data, at, counted)
         value.descriptor = descriptor
         return value, at
     at += 1
@@ -78,13 +82,15 @@ def decode(data: bytes, at: int = 0) -> tuple[Value, int]:
         return Value(code, struct.unpack_from(form, data, at)[0]), at + size
     if code in (LIST8, MAP8, LIST32, MAP32):
         form = ">BB" if code in (LIST8, MAP8) else ">II"
-        _, count = struct.unpack_from(form, data, at)
+        size, count = struct.unpack_from(form, data, at)
         at += struct.calcsize(form)
-        values = []
-        for _ in range(count):
-            value, at = decode(data, at)
+        end = at - struct.calcsize(form) // 2 + size
+        values: list[Value] = []
+        inside = data if counted else data[:end]
+        while len(values) < count if counted else at < end:
+            value, at = decode(inside, at, counted)
             values.append(value)
-        return Value(code, values), at
+        return Value(code, values), at if counted else end
     if code >> 4 in (0xA, 0xB):
         form = ">B" if code >> 4 == 0xA else ">I"
         (size,) = struct.unpack_from(form, data, at)

@@ -227,25 +227,33 @@ class Hearing:
 
 @functools.lru_cache(FRAMES_KEPT)
 def accepted_by(body: bytes) -> list[tuple[int, int]] | None:
-    """The delivery-ids, first and last, that a frame's body accepts; None: it cannot be read."""
+    """The delivery-ids, first and last, that a frame's body accepts; None: it cannot be read.
+
+    Where a list's size and count disagree, as the one has it and as the other: the engine goes by
+    the size alone.
+    """
     try:
-        performative = decode(body)[0] if body else None
-        if performative is None or performative.descriptor is None:
-            return []
-        fields = performative.value
-        if performative.descriptor.value != DISPOSITION or len(fields) < 5:
-            return []
-        state = fields[4].descriptor
-        if state is None or state.value != ACCEPTED:
-            return []
-        ends = fields[1:3]
+        return _accepted(body, counted=True) + _accepted(body, counted=False)
     except (LookupError, struct.error, RecursionError, AttributeError, TypeError):
         return None
+
+
+def _accepted(body: bytes, counted: bool) -> list[tuple[int, int]]:
+    """As `accepted_by`, with its lists read as `decode` says. Raises many things on nonsense."""
+    performative = decode(body, 0, counted)[0] if body else None
+    if performative is None or performative.descriptor is None:
+        return []
+    fields = performative.value
+    if performative.descriptor.value != DISPOSITION or len(fields) < 5:
+        return []
+    state = fields[4].descriptor
+    if state is None or state.value != ACCEPTED:
+        return []
     firsts, lasts = (
         {each.value}
         if each.code in UINTS
         else {None, each.value if isinstance(each.value, int) else 0}
-        for each in ends
+        for each in fields[1:3]
     )
     return [
         (first or 0, (first or 0) if last is None else last) for first in firsts for last in lasts

@@ -66,6 +66,9 @@ def test_what_a_broker_accepts_is_told_apart_from_all_else():
     assert hearing.accepted(outcome(1, None, ACCEPTED) + outcome(2, 4, 0x25)) == {101}
     assert hearing.accepted(outcome(2**32 - 1, 0, ACCEPTED)) == {100}
     assert hearing.accepted(transfer(9, 9)) == set()
+    fewer = bytearray(outcome(2, 2, ACCEPTED))
+    fewer[16:20] = (3).to_bytes(4, "big")
+    assert hearing.accepted(bytes(fewer)) == {102}, "the engine reads what the size holds"
     unreadable = bytearray(outcome(1, 1, ACCEPTED))
     unreadable[11] = 0xC1
     unreadable[12:] = b"\xff"
