@@ -49,6 +49,7 @@ _PURE_NAMES = (
     "feedhandler.characterise.skew",
     "feedhandler.characterise.tally",
     "feedhandler.histogram",
+    "feedhandler.journal.acknowledgement",
     "feedhandler.journal.mutex",
     "feedhandler.journal.producers",
     "feedhandler.journal.reading",

@@ -1,5 +1,6 @@
 """C view of who waits for the disk in an event loop."""
 
+from feedhandler.journal.acknowledgement cimport Acknowledgement, Acknowledgements
 from feedhandler.journal.mutex cimport Mutex
 from feedhandler.journal.waiting cimport Waiting
 from feedhandler.journal.writer cimport Writer
@@ -13,8 +14,8 @@ cdef class Producers:
     cdef object _new_future
     cdef Mutex _lock
     cdef object _clock
-    cdef object _durable
-    cdef object _marked
+    cdef Acknowledgements _durable
+    cdef Acknowledgements _marked
     cdef readonly object _consumers
     cdef object _room
     cdef Waiting _waiting
@@ -37,11 +38,10 @@ cdef class Producers:
     cdef Py_ssize_t _first_asks
     cdef Py_ssize_t _second_asks
     cdef Py_ssize_t _peak
-    cdef object _put(self, object content)
+    cdef Acknowledgement _put(self, object content)
     cdef bint _ask(self)
     cdef bint _start(self)
     cdef long long _hand_over(self, list steps)
     cdef bint _look_later(self)
     cdef bint _resolve(self)
-    cdef bint _tell(self, waiting, long long durable, error)
     cdef bint _collect(self)

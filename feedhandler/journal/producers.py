@@ -1,10 +1,11 @@
 # cython: language_level=3, boundscheck=True, wraparound=False
 """Who waits for the disk in an event loop, and what goes there when.
 
-What it is for: `put` and its like add to what waits and make a future; here it is said when that
-becomes a segment, and who is told once it is durable. Segments, and checkpoints when they are due,
-are made in the event loop, which costs less than handing the interpreter to and fro, and written by
-a thread that never asks for it (`Writer`). Only what is neither a write nor a sync it calls.
+What it is for: `put` and its like add to what waits and await an `Acknowledgement`; here it is said
+when that becomes a segment, and who is told once it is durable. Segments, and checkpoints when they
+are due, are made in the event loop, which costs less than handing the interpreter to and fro, and
+written by a thread that never asks for it (`Writer`). Only what is neither a write nor a sync it
+calls.
 
 A segment is handed over
 
@@ -28,8 +29,13 @@ from collections import deque
 import cython
 
 if cython.compiled:
+    from cython.cimports.feedhandler.journal.acknowledgement import (
+        Acknowledgement,
+        Acknowledgements,
+    )
     from cython.cimports.feedhandler.journal.writer import Writer
 else:
+    from feedhandler.journal.acknowledgement import Acknowledgement, Acknowledgements
     from feedhandler.journal.writer import Writer
 
 from feedhandler.journal.files import RealFiles, Sync, Write, WriteThrough, carry_out
@@ -55,7 +61,7 @@ class Producers:
         self._new_future = self._loop.create_future
         self._lock = engine.lock
         self._clock = engine.clock
-        self._durable, self._marked = deque(), deque()
+        self._durable, self._marked = Acknowledgements(), Acknowledgements()
         self._consumers, self._room = deque(), deque()
         self._waiting = engine.store.waiting
         self._room_bytes = engine.settings.waiting_bytes_max
@@ -81,11 +87,13 @@ class Producers:
         while self._waiting.content_bytes >= self._room_bytes:
             self.engine.check()
             await self._wait(self._room)
-        return await self._put(content)
+        acknowledgement: Acknowledgement = self._put(content)
+        await acknowledgement
+        return acknowledgement.target
 
     @cython.cfunc
-    def _put(self, content: object) -> object:
-        """Put one item: a future of its id."""
+    def _put(self, content: object) -> Acknowledgement:
+        """Put one item; its acknowledgement's target is its id."""
         if len(content) > self._item_bytes_max:
             self._store.check_sizes([content])
         self._lock.take()
@@ -95,10 +103,9 @@ class Producers:
             number: cython.longlong = self._waiting.put(content)
         finally:
             self._lock.give()
-        future = self._new_future()
-        self._durable.append((number, future))
+        acknowledgement: Acknowledgement = self._durable.add(number)
         self._ask()
-        return future
+        return acknowledgement
 
     async def put_many(self, contents: list) -> range:
         """Put items; their ids, once all are durable. Waits where the queue is full."""
@@ -109,10 +116,9 @@ class Producers:
         first = self._add(items)
         last = first + len(items) - 1
         if items:
-            future = self._new_future()
-            self._durable.append((last, future))
+            acknowledgement: Acknowledgement = self._durable.add(last)
             self._ask()
-            await future
+            await acknowledgement
         return range(first, last + 1)
 
     def put_soon(self, contents: list) -> int:
@@ -142,9 +148,7 @@ class Producers:
         """Change something; what came of it, once that is durable."""
         result, marks = self.change_soon(change)
         if self.engine.durable_marks < marks:
-            future = self._new_future()
-            self._marked.append((marks, future))
-            await future
+            await self._marked.add(marks)
         return result
 
     # -- waiting ----------------------------------------------------------------------------
@@ -173,33 +177,20 @@ class Producers:
         """Tell whoever waited for what is durable by now; all, where the queue has stopped."""
         engine = self.engine
         error = engine.stopped
-        self._tell(self._durable, engine.durable_id, error)
-        self._tell(self._marked, engine.durable_marks, error)
+        # Tasks are resumed in here, but for those of a queue that is being closed: by a task.
+        at_once: cython.bint = not self._ending
+        try:
+            self._durable.tell(engine.durable_id, error, at_once)
+            self._marked.tell(engine.durable_marks, error, at_once)
+        except BaseException:
+            self._loop.call_soon(self._heard)  # the others, if the loop goes on
+            raise
         if self._consumers:
             self._wake(self._consumers)
         if self._room and (error is not None or engine.has_room):
             self._wake(self._room)
         if self.on_settled is not None:
             self.on_settled()
-        return True
-
-    @cython.cfunc
-    def _tell(self, waiting: object, durable: cython.longlong, error: object) -> cython.bint:
-        """Tell those at the front that what they wait for is durable, or never will be."""
-        next_one = waiting.popleft
-        while waiting:
-            entry: tuple = waiting[0]
-            target: cython.longlong = entry[0]
-            if error is None and target > durable:
-                break
-            next_one()
-            future = entry[1]
-            if future.done():
-                continue  # whoever waited has gone away
-            if target > durable:
-                future.set_exception(error)
-            else:
-                future.set_result(entry[0])
         return True
 
     # -- what goes to the disk when ---------------------------------------------------------
