@@ -21,6 +21,9 @@ from broker_kit import BROKERS, Absent, Artemis, Broker, BrokerJ, RabbitMQ3, Rab
 from need_kit import absent
 
 CHECKOUT = Path(__file__).resolve().parent.parent
+#: Spark's Java lives for seconds here: it had better not spend them, and the other processor, on
+#: making its own code faster. Commands in processes of their own have it too.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 #: In which order folders' tests begin where several processes share them: those that wait most,
 #: and take longest, first.
 FOLDERS = ("interop", "system", "fuzz", "simulation", "unit")

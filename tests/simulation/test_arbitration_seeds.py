@@ -1,4 +1,4 @@
-"""A feed with two bad lines, thousands of times: what comes out is what went in.
+"""A feed with two bad lines, hundreds of times: what comes out is what went in.
 
 Fault model, drawn anew for each seed, every probability possibly zero: loss (0 to 30 %),
 duplication (0 to 50 %), reordering by random delay (to 100 ms), skew between the lines (to 500 ms),
@@ -31,7 +31,8 @@ DATA, HEARTBEAT, RESET = range(3)
 PACKETS = 2_000
 #: Nanoseconds between two packets.
 PACE = 400_000
-SEEDS = int(os.environ.get("SEEDS", "1000"))
+#: The whole gateway plays a thousand (`test_recovery_seeds.py`); its arbitration alone fewer.
+SEEDS = int(os.environ.get("SEEDS", "250"))
 
 
 class World:
@@ -206,7 +207,7 @@ def test_what_comes_out_is_what_went_in():
     reached: set[tuple[str, int]] = set()
     for seed in seeds:
         reached |= play(seed).verdicts
-    if len(seeds) >= 1000:
+    if len(seeds) >= 250:
         verdicts = {verdict for _, verdict in reached}
         assert verdicts == set(Verdict) - {Verdict.REFUSED}, "some verdict was never reached"
 
