@@ -163,6 +163,8 @@ def test_readiness_turns_with_the_channels(
                 return await fetch(gateway, "/ready") == (200, "ready\n")
 
             await until_true(is_unready)
+            # The page looks when it is asked, the watch in its own time: both must have seen it.
+            await until_true(lambda: is_told("gateway: not ready: "))
             assert await fetch(gateway, "/live") == (200, "live\n")
             await exchange.packets(1, 10)
             await until_true(is_ready)
