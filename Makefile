@@ -8,6 +8,7 @@ PIP := $(PY) -m pip install -q --disable-pip-version-check
 SEEDS ?= 10000
 FUZZ ?= 100000000
 FRAMES ?= 10000000
+TIMES ?= 20
 CRASHES ?= 100
 KILLS ?= 2000
 OPERATIONS ?= 5000
@@ -18,7 +19,7 @@ SOURCES := $(shell find codecs retrans replay feedhandler -type f \
 	\( -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd' -o -name '*.h' \)) \
 	$(shell sed -n 's/^    "\(feedhandler\.[a-z_.]*\)",$$/\1/p' feedhandler/_compiled.py | tr . / | sed 's/$$/.py/')
 
-.PHONY: help demo test coverage check format build bench bench-long leaks soak simulate simulate-journal crash crash-journal fuzz fuzz-asan docs clean \
+.PHONY: help demo test coverage check format build bench bench-long leaks soak simulate simulate-journal hunt crash crash-journal fuzz fuzz-asan docs clean \
 	install
 .DEFAULT_GOAL := help
 
@@ -77,8 +78,12 @@ simulate-journal: $(VENV)/.compiled ## the queue's disk fails, decays, loses its
 	OPERATIONS=$(OPERATIONS) SAMPLES=20 FAILURES=2000 $(PY) -m pytest --timeout=0 -s \
 		tests/system/test_journal_calls.py
 
+hunt: $(VENV)/.compiled ## the random tests, with new seeds each time (TIMES=20)
+	for turn in $$(seq $(TIMES)); do \
+		SEED=$(or $(SEED),fresh) $(PY) -m pytest -q -n $(JOBS) -m random tests || exit 1; done
+
 crash: $(VENV)/.compiled ## a gateway killed under load, again and again (CRASHES=100)
-	CRASHES=$(CRASHES) $(PY) -m pytest --timeout=0 -s tests/system/test_gateway_crash.py \
+	SEED=$(or $(SEED),fresh) CRASHES=$(CRASHES) $(PY) -m pytest --timeout=0 -s tests/system/test_gateway_crash.py \
 		tests/system/test_hothot_crash.py tests/system/test_resume_cut.py
 
 crash-journal: $(VENV)/.compiled ## a queue's writer, and a gateway with a queue, killed (KILLS=2000)
@@ -86,7 +91,7 @@ crash-journal: $(VENV)/.compiled ## a queue's writer, and a gateway with a queue
 	KILLS=$$(($(KILLS) / 20)) $(PY) -m pytest --timeout=0 -s tests/system/test_durable_crash.py
 
 fuzz: $(VENV)/.compiled ## the mutation campaigns (FUZZ=100000000 packets, FRAMES=10000000)
-	FEEDHANDLER_FUZZ=$(FUZZ) FEEDHANDLER_FUZZ_FRAMES=$(FRAMES) $(PY) -m pytest --timeout=0 -s tests/fuzz
+	SEED=$(or $(SEED),fresh) FEEDHANDLER_FUZZ=$(FUZZ) FEEDHANDLER_FUZZ_FRAMES=$(FRAMES) $(PY) -m pytest --timeout=0 -s tests/fuzz
 
 fuzz-asan: $(VENV)/.compiled ## mutated packets under AddressSanitizer, in a copy of the tree
 	$(PY) -m tests.fuzz.asan

@@ -16,9 +16,11 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from broker_kit import BROKERS, Absent, Artemis, Broker, BrokerJ, RabbitMQ3, RabbitMQ4
 from need_kit import absent
+from seed_kit import rerun, seed_of
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 #: Spark's Java lives for seconds here: it had better not spend them, and the other processor, on
@@ -27,6 +29,28 @@ os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSeri
 #: In which order folders' tests begin where several processes share them: those that wait most,
 #: and take longest, first.
 FOLDERS = ("interop", "system", "fuzz", "simulation", "unit")
+
+# How long an example takes is the machine's, not the code's.
+hypothesis.settings.register_profile(
+    "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("untimed")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Hypothesis draws from the commit too, unless told otherwise."""
+    if config.getoption("hypothesis_seed", "") is None:
+        config.option.hypothesis_seed = str(seed_of("hypothesis"))
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """What a random test draws from, printed with the command that runs it again."""
+    test = request.node.nodeid
+    number = seed_of(test)
+    print(rerun(test, number))
+    return number
 
 
 @pytest.fixture(scope="session")
@@ -52,8 +76,12 @@ def group_of(path: str) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> None:
-    """Where processes share the tests, what takes longest comes first: for the last minute there
-    are small groups left, for whoever is idle."""
+    """Mark the random tests. Where processes share the tests, what takes longest comes first: for
+    the last minute there are small groups left, for whoever is idle."""
+    for each in items:
+        given = each.callspec.params if hasattr(each, "callspec") else {}
+        if "seed" in each.fixturenames and given.get("seed") is None:
+            each.add_marker("random")
     if hasattr(config, "workerinput"):
 
         def turn(item: Any) -> tuple[bool, int]:

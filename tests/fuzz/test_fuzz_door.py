@@ -2,14 +2,12 @@
 
 The layers ahead of the engine by themselves, which the node's fuzz meets at its beginnings only: a
 log-in must be read the same whole, byte by byte and in pieces; a handshake that went wrong ends
-with a fault and nothing else. `FEEDHANDLER_FUZZ_SEED` is the seed.
+with a fault and nothing else.
 """
 
-import os
 import random
 import socket
 import ssl
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -30,12 +28,6 @@ CHANGES_MAX = 4
 TELLING = (0, 1, 8, 0x40, 0x41, 0x43, 0x45, 0x53, 0x80, 0xA0, 0xA3, 0xB0, 0xC0, 0xD0, 0xFF)
 #: What stands for the engine's bytes behind a log-in.
 REST = AMQP_HEADER + bytes(40)
-
-
-def seed_of(test: str) -> int:
-    seed = int(os.environ.get("FEEDHANDLER_FUZZ_SEED", str(time.time_ns() % 2**32)))
-    print(f"FEEDHANDLER_FUZZ_SEED={seed} python -m pytest {__file__} -k {test}")
-    return seed
 
 
 def damaged(data: bytes, rng: random.Random) -> bytes:
@@ -81,8 +73,8 @@ def read(pieces: list[bytes], welcome: bool) -> tuple[Any, ...]:
     return before, server.state, asked, server.reason, server.take(), server.rest()
 
 
-def test_a_damaged_log_in_is_read_the_same_in_whatever_pieces_it_comes() -> None:
-    rng = random.Random(seed_of("pieces"))
+def test_a_damaged_log_in_is_read_the_same_in_whatever_pieces_it_comes(seed: int) -> None:
+    rng = random.Random(seed)
     states: Counter[State] = Counter()
     for _ in range(LOGINS):
         data = login(rng)
@@ -118,9 +110,8 @@ class Client:
 
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
 def test_a_damaged_handshake_ends_its_own_connection_only(
-    version: ssl.TLSVersion, tmp_path: Path
+    version: ssl.TLSVersion, tmp_path: Path, seed: int
 ) -> None:
-    seed = seed_of("handshake")
     rng, run = random.Random(seed), Run(seed)
     authority = trustme.CA()
     made = authority.issue_cert("localhost")

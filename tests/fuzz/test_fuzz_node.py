@@ -1,13 +1,12 @@
 """Mutated frames at the node, in a process of their own: a crash of the engine would be one.
 
-`FEEDHANDLER_FUZZ_FRAMES` is the number of frames (1 million by default, 10 million in a campaign),
-`FEEDHANDLER_FUZZ_SEED` the seed.
+`FEEDHANDLER_FUZZ_FRAMES` is the number of frames: 1 million by default, 10 million in a
+campaign.
 """
 
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -19,9 +18,8 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.timeout(1800)
-def test_mutated_frames_neither_crash_nor_grow_the_node_nor_harm_another_subscriber(tmp_path):
+def test_mutated_frames_neither_crash_nor_grow_the_node_nor_harm_another_subscriber(tmp_path, seed):
     count = int(os.environ.get("FEEDHANDLER_FUZZ_FRAMES", "1000000"))
-    seed = int(os.environ.get("FEEDHANDLER_FUZZ_SEED", str(time.time_ns() % 2**32)))
     keep = tmp_path / "conversation"
     command = ["-m", "tests.fuzz.node_fuzz", "--count", str(count), "--seed", str(seed)]
     command += ["--keep", str(keep)]

@@ -1,13 +1,11 @@
 """Mutated frames of a hostile node at `feedhandler.subscribe`: messages, or one `PeerError`.
 
-`FEEDHANDLER_FUZZ_SEED` is the seed; a run is 100,000 frames.
+A run is 100,000 frames.
 """
 
 import asyncio
 import contextlib
-import os
 import random
-import time
 from typing import Any
 
 import uvloop
@@ -124,9 +122,7 @@ async def listen(url: str) -> int:
     return got
 
 
-def test_a_hostile_node_ends_a_subscription_with_a_peer_error_and_nothing_else() -> None:
-    seed = int(os.environ.get("FEEDHANDLER_FUZZ_SEED", str(time.time_ns() % 2**32)))
-    print(f"FEEDHANDLER_FUZZ_SEED={seed} python -m pytest {__file__}")
+def test_a_hostile_node_ends_a_subscription_with_a_peer_error_and_nothing_else(seed: int) -> None:
 
     async def scenario() -> None:
         node = HostileNode(seed)

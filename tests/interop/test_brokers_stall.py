@@ -152,10 +152,9 @@ def test_a_destination_that_detaches_gives_up_what_waits_and_begins_anew(
 
 
 def test_a_destination_that_conflates_brings_its_consumers_to_the_present_state(
-    rabbitmq3: RabbitMQ3,
+    rabbitmq3: RabbitMQ3, seed: int
 ) -> None:
-    broker, seed = rabbitmq3, random.randrange(1 << 32)
-    print(f"seed {seed}: set it here to run this again")
+    broker = rabbitmq3
     broker.exchange("stall.conflate")
     broker.queue("stall.conflate.all", "stall.conflate", "#")
     traffic, whole = Traffic(random.Random(seed), symbols=20), Reader()

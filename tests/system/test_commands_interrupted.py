@@ -26,7 +26,6 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 TIMEOUT_S = 120
 #: Modules that a command loads after the first of ours, or more.
 MODULES_LEAST = 300
-SEED = int(os.environ.get("SEED", random.SystemRandom().randrange(1 << 32)))
 #: What a command may say when it had begun its work.
 COMMON = re.compile(r": (ready|sending|sent|listening) ")
 #: Commands that do not end by themselves, so that a signal always meets them.
@@ -82,9 +81,9 @@ def words(request: pytest.FixtureRequest, silent_port: int, tmp_path: Path) -> t
 MOMENTS = 4
 
 
-def moment(command: str, turn: int) -> tuple[signal.Signals, int]:
+def moment(seed: int, command: str, turn: int) -> tuple[signal.Signals, int]:
     """A signal, and after how many modules it is sent."""
-    chance = random.Random(f"{SEED}/{command}/{turn}")
+    chance = random.Random(f"{seed}/{command}/{turn}")
     position = chance.randrange(MODULES_LEAST) if turn else 0
     return chance.choice((signal.SIGINT, signal.SIGTERM)), position
 
@@ -92,10 +91,9 @@ def moment(command: str, turn: int) -> tuple[signal.Signals, int]:
 @pytest.mark.parametrize("turn", range(MOMENTS))
 @pytest.mark.parametrize("words", COMMANDS, indirect=True)
 def test_an_interrupt_while_a_command_loads_is_an_orderly_end(
-    words: tuple[str, ...], turn: int
+    words: tuple[str, ...], turn: int, seed: int
 ) -> None:
-    number, position = moment(words[0], turn)
-    print(f"SEED={SEED}")
+    number, position = moment(seed, words[0], turn)
     command = [sys.executable, "-X", "importtime", "-m", "feedhandler", *words]
     with subprocess.Popen(
         command, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

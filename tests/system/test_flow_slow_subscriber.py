@@ -39,9 +39,7 @@ async def read_until(
 
 @both_loops
 @pytest.mark.parametrize("policy", ["drop_oldest", "conflate"])
-def test_a_subscriber_that_stops_reading(run: Run, policy: str) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}: set it here to run this again")
+def test_a_subscriber_that_stops_reading(run: Run, policy: str, seed: int) -> None:
 
     async def scenario() -> None:
         async with running(Settings(queue_bytes=BOUND)) as rig:

@@ -102,10 +102,8 @@ async def live_and_die(path: Path, url: str, packets: int) -> tuple[int, int]:
 @pytest.mark.timeout(60 + 20 * CRASHES)
 @pytest.mark.usefixtures("market")
 def test_a_killed_gateway_is_noticed_and_its_successor_goes_on(
-    config: Config, tmp_path: Path
+    config: Config, tmp_path: Path, seed: int
 ) -> None:
-    seed = int(os.environ.get("SEED", random.randrange(2**32)))
-    print(f"SEED={seed} CRASHES={CRASHES} python -m pytest tests/system/test_gateway_crash.py")
     instants = random.Random(seed)
     path = tmp_path / "gateway.toml"
     path.write_text(to_toml(config))

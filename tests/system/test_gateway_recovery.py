@@ -6,7 +6,6 @@ from a seed, so the test plays it once more by itself and knows every state.
 
 import asyncio
 import contextlib
-import os
 import random
 import socket
 import threading
@@ -284,9 +283,7 @@ def test_who_attaches_late_gets_the_state_first_if_it_wants() -> None:
     asyncio.run(session())
 
 
-def test_whoever_attaches_at_any_instant_under_load_comes_to_the_true_state() -> None:
-    seed = int(os.environ.get("SEED", "0")) or random.randrange(1, 1 << 32)
-    print(f"SEED={seed} python -m pytest {__file__} -k any_instant")
+def test_whoever_attaches_at_any_instant_under_load_comes_to_the_true_state(seed: int) -> None:
     chance = random.Random(seed)
 
     async def session() -> None:

@@ -62,11 +62,9 @@ async def crash(pair: Pair, victim: int, ledgers: list[Ledger], market: Market, 
 
 @pytest.mark.timeout(60 + 20 * CRASHES)
 def test_nothing_is_lost_or_comes_twice_when_two_gateways_are_killed_in_turn(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.setattr(upstream, "RETRY_MOST_US", 200_000)  # sooner back, more crashes a minute
-    seed = int(os.environ.get("SEED", random.randrange(2**32)))
-    print(f"SEED={seed} CRASHES={CRASHES} python -m pytest tests/system/test_hothot_crash.py")
     instants = random.Random(seed)
 
     async def scenario() -> None:

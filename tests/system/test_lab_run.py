@@ -145,10 +145,8 @@ def test_a_run_measures_every_step_and_leaves_nobody_behind(
 
 @pytest.mark.parametrize("moment", ["at the start", "while it plays", "anywhere"])
 def test_an_interrupt_at_any_moment_leaves_nobody_behind(
-    start: Callable[..., LabRun], moment: str
+    start: Callable[..., LabRun], moment: str, seed: int
 ) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
     run = start(duration_s=30.0)
     if moment == "while it plays":
         wait_until(playing(run), "it does not play")

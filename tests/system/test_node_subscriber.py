@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import os
 import random
 import socket
 import subprocess
@@ -498,10 +497,8 @@ class Switcher:
 @pytest.mark.parametrize("grain", ["packet", "batch", "message"])
 @pytest.mark.parametrize("gateways", [1, 2])
 def test_whoever_goes_over_between_batches_and_single_messages_misses_nothing(
-    run: Run, grain: str, gateways: int
+    run: Run, grain: str, gateways: int, seed: int
 ) -> None:
-    seed = int(os.environ.get("SEED", "0")) or random.randrange(1, 2**32)
-    print(f"SEED={seed} python -m pytest {__file__}")
 
     async def scenario() -> None:
         async with contextlib.AsyncExitStack() as stack:

@@ -194,6 +194,7 @@ def test_a_receiver_that_is_stopped_by_a_signal_costs_the_gateway_no_memory(
             await until(config, lambda t: t["drained"] > 0, "read back while packets flow")
             market.stop()
             last = await until(config, lambda t: done(t, market), "level and confirmed")
+            print(last)
             assert last["resent"] == 0
             tags = (await peer.communicate(b"\n"))[0].decode().split()
         finally:

@@ -88,9 +88,7 @@ def test_a_stream_arrives_confirmed_and_in_order(run: Run) -> None:
     run(story())
 
 
-def test_connections_that_break_lose_nothing_and_double_only_the_unconfirmed() -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}: set it here to run this again")
+def test_connections_that_break_lose_nothing_and_double_only_the_unconfirmed(seed: int) -> None:
     chance = random.Random(seed)
 
     def answer(number: int, message: Any) -> Any:

@@ -2,7 +2,6 @@
 
 import contextlib
 import json
-import os
 import random
 import signal
 import socket
@@ -33,8 +32,6 @@ from feedhandler.replay_control import ReplayControl, ReplayVerbs
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
-SEED = int(os.environ.get("FEEDHANDLER_SEED", random.SystemRandom().randrange(1 << 32)))
-RERUN = f"FEEDHANDLER_SEED={SEED} pytest tests/system/test_replay_control.py"
 
 START_NS = 1_795_168_800_000_000_000
 #: Datagrams of a capture, a millisecond apart, and as many bytes that a chunk is some of them.
@@ -180,10 +177,9 @@ def test_nothing_arrives_in_a_pause_and_nothing_is_missing_after_it(
 
 
 def test_random_seeks_and_pauses_leave_whole_stretches_that_begin_where_they_should(
-    tmp_path: Path, receiver: Receiver
+    tmp_path: Path, receiver: Receiver, seed: int
 ) -> None:
-    print(f"seed {SEED}: {RERUN}")
-    chance = random.Random(SEED)
+    chance = random.Random(seed)
     # However late a busy machine is, the run does not end before the next seek.
     parts = [write(tmp_path / f"{n[0]}.pcap", n) for n in (range(1_500), range(1_500, COUNT))]
     player = player_of(parts, receiver, Pace(PaceKind.PACKETS, 3_000))

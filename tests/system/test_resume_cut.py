@@ -55,10 +55,8 @@ def soon_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.timeout(60 + 10 * CUTS)
 def test_a_subscriber_whose_connection_is_cut_misses_nothing_and_gets_nothing_twice(
-    tmp_path: Path,
+    tmp_path: Path, seed: int
 ) -> None:
-    seed = int(os.environ.get("SEED", random.randrange(2**32)))
-    print(f"SEED={seed} CRASHES={CUTS // 4} python -m pytest tests/system/test_resume_cut.py")
     instants = random.Random(seed)
 
     async def scenario() -> None:

@@ -5,7 +5,6 @@ are random, the seed is printed.
 """
 
 import asyncio
-import os
 import random
 from typing import Any
 
@@ -20,7 +19,6 @@ from feedhandler.amqp.subscribing import upstream
 from feedhandler.codecs import PeerError, UsageError, load_feed
 from feedhandler.ingest.ring import RecordKind
 
-SEED = int(os.environ.get("SEED", "0")) or random.randrange(1, 2**32)
 FORMS = pytest.mark.parametrize("form", ["messages", "batches", "deliver"])
 GRAINS = pytest.mark.parametrize("grain", ["packet", "batch", "message"])
 HISTORY = 16 << 20
@@ -124,10 +122,9 @@ class Load:
 @GRAINS
 @pytest.mark.parametrize("cuts", [False, True], ids=["", "connection-lost"])
 def test_what_is_in_both_comes_once_and_in_order_whatever_the_instant(
-    run: Run, grain: str, form: str, cuts: bool
+    run: Run, grain: str, form: str, cuts: bool, seed: int
 ) -> None:
-    name = f"{SEED}/{grain}/{form}/{cuts}"
-    print(f"SEED={SEED} python -m pytest {__file__}")
+    name = f"{seed}/{grain}/{form}/{cuts}"
 
     async def scenario() -> None:
         rng = random.Random(name)

@@ -18,7 +18,7 @@ from feedhandler.codecs import Feed, Field, Layout, PacketKind, Price, Record
 from feedhandler.codecs.layouts import Block, record_values
 
 #: Random tests print the blob that reproduces a failure (`@reproduce_failure`).
-RANDOM = settings(max_examples=25, deadline=None, print_blob=True)
+RANDOM = settings(max_examples=25, print_blob=True)
 
 
 # -- layout tables ------------------------------------------------------------------------------

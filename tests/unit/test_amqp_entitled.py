@@ -58,9 +58,7 @@ def by_service(keys: list[Key]) -> dict[int, list[Key]]:
 
 
 @pytest.fixture
-def chance() -> random.Random:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
+def chance(seed: int) -> random.Random:
     return random.Random(seed)
 
 

@@ -335,7 +335,6 @@ def test_single_messages_go_on_within_a_packet(play: Play) -> None:
     assert play.take(B, Item(1, 0), Item(1, 2), Item(1, 3), Item(2, 0)) == [(1, 3), (2, 0)]
 
 
-SEED = int(os.environ.get("SEED", "0")) or random.randrange(1, 2**32)
 ROUNDS = int(os.environ.get("ROUNDS", "400"))
 
 
@@ -366,10 +365,9 @@ def lacking(items: list[Item]) -> set[int]:
 
 
 @pytest.mark.parametrize("killing", [False, True], ids=["both live", "killed in turns"])
-def test_merged_is_what_a_gateway_without_faults_would_have_sent(killing: bool) -> None:
-    print(f"SEED={SEED} ROUNDS={ROUNDS} python -m pytest {__file__}")
+def test_merged_is_what_a_gateway_without_faults_would_have_sent(killing: bool, seed: int) -> None:
     for round_number in range(ROUNDS):
-        one_round(random.Random(f"{SEED}/{round_number}"), killing, f"{SEED}/{round_number}")
+        one_round(random.Random(f"{seed}/{round_number}"), killing, f"{seed}/{round_number}")
 
 
 def told_lost(story: list[Any]) -> set[int]:

@@ -131,14 +131,12 @@ def test_the_word_of_a_node_that_has_received_nothing_is_no_beginning() -> None:
     assert story(join.new(Item(1))) == [1]
 
 
-SEED = int(os.environ.get("SEED", "0")) or random.randrange(1, 2**32)
 ROUNDS = int(os.environ.get("ROUNDS", "600"))
 
 
-def test_whatever_the_interleaving_what_is_in_both_comes_once_and_in_order() -> None:
-    print(f"SEED={SEED} ROUNDS={ROUNDS} python -m pytest {__file__}")
+def test_whatever_the_interleaving_what_is_in_both_comes_once_and_in_order(seed: int) -> None:
     for number in range(ROUNDS):
-        one_round(random.Random(f"{SEED}/{number}"), f"{SEED}/{number}")
+        one_round(random.Random(f"{seed}/{number}"), f"{seed}/{number}")
 
 
 def one_round(rng: random.Random, name: str) -> None:

@@ -279,9 +279,7 @@ def test_a_password_is_in_no_text() -> None:
     assert "secret" not in str(login.asked)
 
 
-def test_damaged_log_ins_end_in_a_state_and_stay_bounded() -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
+def test_damaged_log_ins_end_in_a_state_and_stay_bounded(seed: int) -> None:
     chance = random.Random(seed)
     good = SASL_HEADER + init("PLAIN") + frame(0x43, b"\0ann\0secret") + AMQP_HEADER
     for _ in range(3000):

@@ -2,7 +2,6 @@
 
 import gzip
 import json
-import random
 from collections import defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -100,8 +99,9 @@ def told(outcome: Outcome) -> list[tuple[str, list[list[Any]]]]:
     return [(t.name, t.rows) for t in arbitrated_tables(outcome, FEED, "UTC")[:-1]]
 
 
-def test_a_session_s_arbitrated_stream_is_the_plain_calculation_s(tmp_path: Path) -> None:
-    seed = random.randrange(2**16)
+def test_a_session_s_arbitrated_stream_is_the_plain_calculation_s(
+    tmp_path: Path, seed: int
+) -> None:
     path = write_session(tmp_path / "day.pcap", seed, seconds=0.2, loss=0.1, skew_us=3_000)
     independent = Independent(path, UTP.feed)
     # Compressed packets, and with them all that comes on their line.

@@ -54,9 +54,8 @@ def follow_to(folder: Path, state: Path, **asked: bool) -> Following:
 
 
 def test_growing_and_rotating_recordings_give_the_job_s_tables_whoever_begins_again(
-    recordings: list[bytes], tmp_path: Path
+    recordings: list[bytes], tmp_path: Path, seed: int
 ) -> None:
-    seed = random.randrange(2**32)
     rng = random.Random(seed)
     folder, state = tmp_path / "live", tmp_path / "state"
     folder.mkdir()
@@ -235,9 +234,8 @@ def test_what_cannot_be_followed_is_refused(
 
 
 def test_killed_again_and_again_it_ends_with_the_job_s_tables(
-    recordings: list[bytes], tmp_path: Path
+    recordings: list[bytes], tmp_path: Path, seed: int
 ) -> None:
-    seed = random.randrange(2**32)
     rng = random.Random(seed)
     folder, out = tmp_path / "live", tmp_path / "out"
     growing = Path(_write(folder / "a.pcap", recordings[0][:24]))

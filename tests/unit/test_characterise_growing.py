@@ -31,8 +31,7 @@ def payloads(start: Offset, end: Offset, size: int) -> list[bytes]:
     ]
 
 
-def test_whatever_is_written_when_each_record_comes_once(tmp_path: Path) -> None:
-    seed = random.randrange(2**32)
+def test_whatever_is_written_when_each_record_comes_once(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)
     whole = write_session(tmp_path / "whole", 4, seconds=0.1).read_bytes()
     expected = [each.payload for each in Capture(tmp_path / "whole")]

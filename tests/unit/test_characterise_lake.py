@@ -343,10 +343,9 @@ def test_work_that_is_done_again_after_a_worker_died_loses_nothing(
 
 
 def test_killed_at_any_moment_it_leaves_whole_captures_and_the_next_run_the_rest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     monkeypatch.undo()  # the command cuts as it does
-    seed = random.randrange(2**32)
     rng = random.Random(seed)
     folder, lake = tmp_path / "captures", tmp_path / "lake"
     folder.mkdir()

@@ -58,8 +58,7 @@ def test_a_capture_cut_into_slices_gives_what_it_gives_whole(session: Path, size
     assert parts.files[0].records == whole.files[0].records
 
 
-def test_every_datagram_lies_in_one_slice(session: Path) -> None:
-    seed = random.randrange(2**32)
+def test_every_datagram_lies_in_one_slice(session: Path, seed: int) -> None:
     rng = random.Random(seed)
     everything = [each.payload for each in Capture(session)]
     for _ in range(20):
@@ -304,7 +303,7 @@ Messages = st.lists(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(messages=Messages, cuts=st.lists(st.integers(0, 60), max_size=4))
 def test_stretches_put_together_are_the_window_function_of_the_whole(
     messages: list[tuple[int, int, int]], cuts: list[int]

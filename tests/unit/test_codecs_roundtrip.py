@@ -64,7 +64,7 @@ def plain(record: Record) -> dict:
 
 
 @pytest.mark.parametrize(("feed", "layout"), LAYOUTS, ids=name_of)
-@settings(max_examples=10, deadline=None, print_blob=True)
+@settings(max_examples=10, print_blob=True)
 @given(data=st.data())
 def test_decoding_what_was_encoded_gives_the_same_message(feed, layout, data):
     values = data.draw(message_values(layout))
@@ -76,7 +76,7 @@ def test_decoding_what_was_encoded_gives_the_same_message(feed, layout, data):
 
 
 @pytest.mark.parametrize(("feed", "layout"), CONTROLS, ids=name_of)
-@settings(max_examples=10, deadline=None, print_blob=True)
+@settings(max_examples=10, print_blob=True)
 @given(data=st.data())
 def test_decoding_an_encoded_control_packet_gives_the_same_body(feed, layout, data):
     values = data.draw(block_values(layout))
@@ -91,7 +91,7 @@ def test_decoding_an_encoded_control_packet_gives_the_same_body(feed, layout, da
 
 
 @pytest.mark.parametrize("feed", FEEDS, ids=name_of)
-@settings(max_examples=20, deadline=None, print_blob=True)
+@settings(max_examples=20, print_blob=True)
 @given(data=st.data())
 def test_a_packet_decodes_to_the_messages_it_was_made_of(feed, data):
     layouts = [layout for ways in feed.layouts.values() for layout in ways if layout.size < 500]
@@ -151,7 +151,7 @@ def column_value(array: numpy.ndarray, row: int):
 
 @pytest.mark.parametrize("twin", TWINS)
 @pytest.mark.parametrize(("feed", "layout"), LAYOUTS, ids=name_of)
-@settings(max_examples=4, deadline=None, print_blob=True)
+@settings(max_examples=4, print_blob=True)
 @given(data=st.data())
 def test_columns_say_what_records_say(twin, feed, layout, data):
     filler = next(iter(feed.layouts.values()))[0]

@@ -112,8 +112,7 @@ def test_another_queues_records_and_cut_ones_are_not_believed() -> None:
         assert ids.covered == 10 * (len(kept) // (len(data) // 3))
 
 
-def test_no_flipped_bit_is_believed() -> None:
-    seed = random.randrange(1 << 30)
+def test_no_flipped_bit_is_believed(seed: int) -> None:
     draw = random.Random(seed)
     data, _ = recorded(3)
     for _ in range(300):

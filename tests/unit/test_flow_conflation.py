@@ -245,9 +245,7 @@ def test_nothing_is_left_after_all_is_forgotten() -> None:
         assert (conflation.bytes, len(conflation), conflation.next_size()) == (0, 0, -1)
 
 
-def test_the_account_is_right_whatever_comes_and_goes() -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}: set it here to run this again")
+def test_the_account_is_right_whatever_comes_and_goes(seed: int) -> None:
     chance = random.Random(seed)
     conflation = Conflation(60_000, lambda service, symbol: 20)
     never: list[bytes] = []

@@ -110,9 +110,9 @@ def test_one_credit_at_a_time_brings_data_and_not_only_news_of_loss() -> None:
 
 
 @pytest.mark.parametrize("grain", ["packet", "batch", "message"])
-def test_whatever_credit_comes_the_bound_holds_and_every_hole_is_told(grain: str) -> None:
-    seed = int(os.environ.get("FLOW_SEED", random.randrange(1 << 32)))
-    print(f"FLOW_SEED={seed} runs this again")
+def test_whatever_credit_comes_the_bound_holds_and_every_hole_is_told(
+    grain: str, seed: int
+) -> None:
     chance = random.Random(seed)
     slow = SlowLink(f"#?as={grain}", 30_000, (104, 105))
     following = [1, 1]

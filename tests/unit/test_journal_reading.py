@@ -63,9 +63,7 @@ def pairs(items: list) -> list[tuple[int, bytes]]:
     return [(item.id, item.content) for item in items]
 
 
-def test_any_items_come_back_however_they_are_asked_for(twin) -> None:
-    seed = int(os.environ.get("SEED", random.randrange(1 << 30)))
-    print(f"SEED={seed} python -m pytest tests/unit/test_journal_reading.py")
+def test_any_items_come_back_however_they_are_asked_for(twin, seed: int) -> None:
     draw = random.Random(seed)
     for _ in range(40):
         groups = [

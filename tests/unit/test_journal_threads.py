@@ -151,9 +151,9 @@ def test_what_ends_between_taking_and_reading_is_not_handed_out(three) -> None:
     assert opened.delivery.damaged == 0
 
 
-def test_threads_that_put_consume_and_cancel_give_every_item_one_end(tmp_path: Path) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
+def test_threads_that_put_consume_and_cancel_give_every_item_one_end(
+    tmp_path: Path, seed: int
+) -> None:
     told: dict[str, list[int]] = {"delivered": [], "cancelled": []}
     errors: list[BaseException] = []
     producing = [True] * 3

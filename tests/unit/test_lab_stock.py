@@ -91,9 +91,7 @@ def played(
 
 
 @pytest.mark.parametrize("messages", [False, True])
-def test_what_clients_must_get_is_known_beforehand(small: Stock, messages: bool) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
+def test_what_clients_must_get_is_known_beforehand(small: Stock, messages: bool, seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(50):
         packets = chance.randint(1, 30)

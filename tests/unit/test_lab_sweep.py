@@ -36,9 +36,7 @@ def test_a_start_that_fails_is_searched_downwards() -> None:
     assert search.held <= 20e6
 
 
-def test_client_counts_are_whole_and_exact() -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
+def test_client_counts_are_whole_and_exact(seed: int) -> None:
     chance = random.Random(seed)
     for _ in range(100):
         limit, start = chance.randint(1, CLIENTS_MAX - 1), chance.randint(1, CLIENTS_MAX)

@@ -81,9 +81,9 @@ def test_everything_once_and_in_order_is_right(module: ModuleType) -> None:
         assert tally.body_bytes == 8 * len(places)
 
 
-def test_services_may_be_mixed_in_any_way_but_not_their_own_numbers(module: ModuleType) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")
+def test_services_may_be_mixed_in_any_way_but_not_their_own_numbers(
+    module: ModuleType, seed: int
+) -> None:
     chance = random.Random(seed)
     for _ in range(50):
         queues = [[p for p in singles() if p[0] == service] for service in SERVICES]

@@ -264,9 +264,7 @@ def test_a_full_queue_drops_the_oldest_and_tells_so_before_what_follows() -> Non
     assert not destination.overflowing
 
 
-def test_what_waits_and_what_is_unconfirmed_share_one_bound() -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}: set it here to run this again")
+def test_what_waits_and_what_is_unconfirmed_share_one_bound(seed: int) -> None:
     chance = random.Random(seed)
     broker = Broker(window=30, queue_bytes=30_000, services=(104, 105))
     destination, sequence = broker.destination, 1
@@ -423,10 +421,8 @@ def test_of_a_dropped_batch_every_packet_is_told() -> None:
 
 
 @pytest.mark.parametrize("grain", ["packet", "batch", "message"])
-def test_every_grain_arrives_whole_through_broken_links(grain: str) -> None:
+def test_every_grain_arrives_whole_through_broken_links(grain: str, seed: int) -> None:
     broker = Broker(f"#?as={grain}&quality=0", window=16)
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}: set it here to run this again")
     chance = random.Random(seed)
     kept: dict[bytes, bytes] = {}
     for share in range(0, 100, 5):

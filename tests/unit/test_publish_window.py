@@ -159,9 +159,9 @@ def test_how_long_a_message_took_counts_from_the_first_time_that_it_was_sent() -
     assert made.latency.maximum == 1_000_000
 
 
-def test_over_any_course_of_events_nothing_is_lost_and_nothing_unconfirmed_is_forgotten() -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}: set it here to run this again")
+def test_over_any_course_of_events_nothing_is_lost_and_nothing_unconfirmed_is_forgotten(
+    seed: int,
+) -> None:
     chance = random.Random(seed)
     made = window(messages=50, size=2_000)
     now, under_way = 0, []

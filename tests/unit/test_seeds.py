@@ -1,0 +1,79 @@
+"""Seeds of random tests: the same at a commit, others from test to test, and as they are asked."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests import seed_kit
+from tests.seed_kit import rerun, seed_of
+
+RANDOM_TEST = """
+def test_one(seed):
+    assert 0 < seed <= 1 << 32
+    raise AssertionError(f"drew {seed}")
+"""
+
+
+@pytest.fixture(autouse=True)
+def unset(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SEED", *seed_kit.BESIDE):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_the_seed_follows_from_the_content_and_the_tests_name(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(seed_kit, "content", lambda: "one")
+    first = [seed_of(f"test_{number}") for number in range(100)]
+    assert [seed_of(f"test_{number}") for number in range(100)] == first
+    assert len({*first}) == 100
+    monkeypatch.setattr(seed_kit, "content", lambda: "another")
+    assert not {*first} & {seed_of(f"test_{number}") for number in range(100)}
+
+
+def test_the_content_is_gits_name_of_it_and_empty_where_there_is_no_git(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(seed_kit, "CHECKOUT", tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert seed_kit.content.__wrapped__() == ""
+    if shutil.which("git") is None:
+        return
+    author = ("-c", "user.name=a", "-c", "user.email=a@b.example")
+    for words in (("init", "-q"), (*author, "commit", "-q", "--allow-empty", "-m", "empty")):
+        subprocess.run(["git", *words], cwd=tmp_path, check=True)
+    assert seed_kit.content.__wrapped__() == "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+    monkeypatch.setenv("PATH", "")
+    assert seed_kit.content.__wrapped__() == ""
+
+
+def test_a_chosen_seed_is_that_one_and_fresh_ones_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SEED", "42")
+    assert seed_of("test") == 42
+    monkeypatch.setenv("SEED", "fresh")
+    assert len({seed_of("test") for _ in range(20)}) > 10
+
+
+def test_a_rerun_repeats_what_the_course_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROUNDS", "3")
+    assert rerun("a.py::test[x y]", 7) == "ROUNDS=3 SEED=7 python -m pytest 'a.py::test[x y]'"
+
+
+def test_a_test_that_fails_tells_its_seed_and_how_to_run_it_again(tmp_path: Path) -> None:
+    """In a session of its own, with the suite's own fixture."""
+    path = tmp_path / "test_drawing.py"
+    path.write_text(RANDOM_TEST)
+    kit = Path(seed_kit.__file__).parent
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "conftest", "-p", "no:cacheprovider", "-m", "random",
+         "--rootdir", str(tmp_path), str(path)],
+        env={**os.environ, "SEED": "1234", "PYTHONPATH": f"{kit}:{kit.parent}"},
+        cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=False,
+    )  # fmt: skip
+    assert "SEED=1234 python -m pytest 'test_drawing.py::test_one'" in done.stdout
+    assert "drew 1234" in done.stdout
+    assert done.returncode == 1
