@@ -80,10 +80,10 @@ simulate-journal: $(VENV)/.compiled ## the queue's disk fails, decays, loses its
 
 hunt: $(VENV)/.compiled ## the random tests, with new seeds each time (TIMES=20)
 	for turn in $$(seq $(TIMES)); do \
-		SEED=$(or $(SEED),fresh) $(PY) -m pytest -q -n $(JOBS) -m random tests || exit 1; done
+		FRESH=1 $(PY) -m pytest -q -n $(JOBS) -m random tests || exit 1; done
 
 crash: $(VENV)/.compiled ## a gateway killed under load, again and again (CRASHES=100)
-	SEED=$(or $(SEED),fresh) CRASHES=$(CRASHES) $(PY) -m pytest --timeout=0 -s tests/system/test_gateway_crash.py \
+	FRESH=1 CRASHES=$(CRASHES) $(PY) -m pytest --timeout=0 -s tests/system/test_gateway_crash.py \
 		tests/system/test_hothot_crash.py tests/system/test_resume_cut.py
 
 crash-journal: $(VENV)/.compiled ## a queue's writer, and a gateway with a queue, killed (KILLS=2000)
@@ -91,7 +91,7 @@ crash-journal: $(VENV)/.compiled ## a queue's writer, and a gateway with a queue
 	KILLS=$$(($(KILLS) / 20)) $(PY) -m pytest --timeout=0 -s tests/system/test_durable_crash.py
 
 fuzz: $(VENV)/.compiled ## the mutation campaigns (FUZZ=100000000 packets, FRAMES=10000000)
-	SEED=$(or $(SEED),fresh) FEEDHANDLER_FUZZ=$(FUZZ) FEEDHANDLER_FUZZ_FRAMES=$(FRAMES) $(PY) -m pytest --timeout=0 -s tests/fuzz
+	FRESH=1 FEEDHANDLER_FUZZ=$(FUZZ) FEEDHANDLER_FUZZ_FRAMES=$(FRAMES) $(PY) -m pytest --timeout=0 -s tests/fuzz
 
 fuzz-asan: $(VENV)/.compiled ## mutated packets under AddressSanitizer, in a copy of the tree
 	$(PY) -m tests.fuzz.asan

@@ -2,7 +2,7 @@
 
 It follows from the content of the commit and the test's name, so that what passed at a commit
 passes there again, on any machine, and the next commit tries something new. `SEED=n` gives n, and
-`SEED=fresh` draws a number each time, which is what campaigns and `make hunt` do.
+`FRESH=1` draws a number each time, which is what campaigns and `make hunt` do.
 """
 
 import functools
@@ -29,11 +29,10 @@ def content() -> str:
 
 def seed_of(test: str) -> int:
     """The seed of the test with this name, from 1 up to 2^32."""
-    chosen = os.environ.get("SEED", "")
-    if chosen == "fresh":
+    if os.environ.get("SEED"):
+        return int(os.environ["SEED"])
+    if os.environ.get("FRESH"):
         return 1 + int.from_bytes(os.urandom(4), "little")
-    if chosen:
-        return int(chosen)
     named = hashlib.sha256(f"{content()}/{test}".encode()).digest()
     return 1 + int.from_bytes(named[:4], "little")
 
