@@ -72,9 +72,8 @@ def tags(message: bytes) -> dict[str, str]:
 class Gateway:
     """The gateway's process, with the durable queue; the port stays when it is started anew."""
 
-    def __init__(self, folder: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as probe:
-            self.port = probe.getsockname()[1]
+    def __init__(self, folder: Path, port: int) -> None:
+        self.port = port
         queue_config = DurableQueueConfig(
             name="orders", folder=str(folder / "queue"), block_bytes=1 << 20,
             message_bytes_max=1 << 16, checkpoint_bytes=1 << 20,
@@ -346,17 +345,25 @@ def main() -> int:
     parser.add_argument("--crashes", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--folder", type=Path)
+    parser.add_argument("--port", type=int, help="the gateway's; else one that is free")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as made:
         folder = options.folder or Path(made)
         folder.mkdir(parents=True, exist_ok=True)
-        return trade(folder, options.orders, options.crashes, options.seed)
+        gateway = Gateway(folder, options.port or free_port())
+        return trade(gateway, folder, options.orders, options.crashes, options.seed)
 
 
-def trade(folder: Path, orders: int, crashes: int, seed: int) -> int:
+def free_port() -> int:
+    """A port of loopback that nobody has now."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def trade(gateway: Gateway, folder: Path, orders: int, crashes: int, seed: int) -> int:
     """Orders through so many crashes; the exit code."""
     draw = random.Random(seed)
-    gateway = Gateway(folder)
     desk = Desk(gateway, orders, seed)
     gateway.start()
     recovered = []

@@ -10,12 +10,20 @@ from pathlib import Path
 
 from feedhandler.lab import brokers
 from feedhandler.lab.brokers import USER, VHOST, Absent, Broker, RabbitMQ, places
+from tests import places_kit
 
 PASSWORD = "s3cret/%?"
 
 
+def ports(count: int) -> list[int]:
+    """Some that no other process takes until a broker binds them, which may be seconds later."""
+    return [places_kit.port() for _ in range(count)]
+
+
 class RabbitMQ3(brokers.RabbitMQ3):
     """A modest one."""
+
+    ports = staticmethod(ports)
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, PASSWORD, modest=True)
@@ -24,6 +32,8 @@ class RabbitMQ3(brokers.RabbitMQ3):
 class RabbitMQ4(brokers.RabbitMQ4):
     """A modest one."""
 
+    ports = staticmethod(ports)
+
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, PASSWORD, modest=True)
 
@@ -31,12 +41,16 @@ class RabbitMQ4(brokers.RabbitMQ4):
 class Artemis(brokers.Artemis):
     """A modest one."""
 
+    ports = staticmethod(ports)
+
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, PASSWORD, modest=True)
 
 
 class BrokerJ(brokers.BrokerJ):
     """A modest one."""
+
+    ports = staticmethod(ports)
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, PASSWORD, modest=True)

@@ -141,8 +141,9 @@ def test_what_comes_after_a_seek_is_exactly_the_capture_from_there_on(
             told = player.progress()
             assert (told.paused, told.sent) == (True, before)
             player.resume()
-        after = player.progress().sent + 50
-        receiver.wait_until(lambda numbers: len(numbers) >= after)  # noqa: B023
+        if target < COUNT - 100:  # else the run may end meanwhile
+            after = player.progress().sent + 50
+            receiver.wait_until(lambda numbers: len(numbers) >= after)  # noqa: B023
     assert player.wait(PATIENCE_S)
     result = player.result()
     assert result.complete
@@ -156,24 +157,29 @@ def test_what_comes_after_a_seek_is_exactly_the_capture_from_there_on(
 def test_nothing_arrives_in_a_pause_and_nothing_is_missing_after_it(
     tmp_path: Path, receiver: Receiver
 ) -> None:
-    player = player_of([write(tmp_path / "x.pcap", range(SHORT))], receiver)
+    def elapsed() -> int:
+        """Whoever is interrupted between reading two clocks tells too little."""
+        return max(player.progress().elapsed_ns for _ in range(9))
+
+    player = player_of([write(tmp_path / "x.pcap", range(COUNT))], receiver)
     player.start()
     receiver.wait_until(lambda numbers: len(numbers) > 100)
     player.pause()
     player.pause()
     sent = player.progress().sent
     assert receiver.wait_until(lambda numbers: len(numbers) >= sent) == list(range(sent))
+    before_ns = elapsed()
     assert not player.wait(0.05)
     told = player.progress()
     assert (told.sent, told.paused, told.datagrams_per_second) == (sent, True, 0.0)
     assert len(receiver.numbers) == sent
     assert told.position_ns == time_of(sent - 1)
-    assert player.progress().elapsed_ns == pytest.approx(told.elapsed_ns, abs=1_000_000)
+    assert elapsed() == pytest.approx(before_ns, abs=1_000_000)
     player.resume()
     player.resume()
     assert player.wait(PATIENCE_S)
     assert player.result().complete
-    assert receiver.wait_until(lambda numbers: len(numbers) >= SHORT) == list(range(SHORT))
+    assert receiver.wait_until(lambda numbers: len(numbers) >= COUNT) == list(range(COUNT))
 
 
 def test_random_seeks_and_pauses_leave_whole_stretches_that_begin_where_they_should(
@@ -182,7 +188,7 @@ def test_random_seeks_and_pauses_leave_whole_stretches_that_begin_where_they_sho
     chance = random.Random(seed)
     # However late a busy machine is, the run does not end before the next seek.
     parts = [write(tmp_path / f"{n[0]}.pcap", n) for n in (range(1_500), range(1_500, COUNT))]
-    player = player_of(parts, receiver, Pace(PaceKind.PACKETS, 3_000))
+    player = player_of(parts, receiver, Pace(PaceKind.PACKETS, 500))
     player.start()
     begins = [0]
     for _ in range(25):
@@ -209,15 +215,15 @@ def test_random_seeks_and_pauses_leave_whole_stretches_that_begin_where_they_sho
 def test_a_seek_to_where_nothing_is_recorded_is_refused_and_changes_nothing(
     tmp_path: Path, receiver: Receiver
 ) -> None:
-    player = player_of([write(tmp_path / "x.pcap.gz", range(SHORT))], receiver)
+    player = player_of([write(tmp_path / "x.pcap.gz", range(COUNT))], receiver)
     player.start()
     receiver.wait_until(lambda numbers: len(numbers) > 10)
     with pytest.raises(UsageError, match="nothing is recorded from there on"):
-        player.seek(time_of(SHORT))
+        player.seek(time_of(COUNT))
     assert 0.0 < player.progress().share_done < 1.0
     assert player.wait(PATIENCE_S)
     assert player.progress().share_done == 1.0
-    assert receiver.wait_until(lambda numbers: len(numbers) >= SHORT) == list(range(SHORT))
+    assert receiver.wait_until(lambda numbers: len(numbers) >= COUNT) == list(range(COUNT))
     with pytest.raises(UsageError, match="the run has ended"):
         player.seek(time_of(0))
 
@@ -246,7 +252,8 @@ def test_after_a_seek_a_loop_goes_on_with_this_pass_and_those_that_are_left(
     assert player.result().complete
     numbers = receiver.wait_until(lambda numbers: len(numbers) >= player.progress().sent)
     assert numbers[:sent] == list(range(1, sent + 1))
-    assert numbers[sent:] == list(range(901, 3_001))
+    passed = (sent - 1) // 1_000 * 1_000
+    assert numbers[sent:] == list(range(passed + 901, 3_001))
 
 
 def test_captures_that_are_merged_are_entered_at_the_same_time(
@@ -296,7 +303,8 @@ def tell(endpoint: str, verb: str, **fields: Any) -> Any:
 def test_every_verb_is_answered_with_the_status_that_is_then(
     tmp_path: Path, endpoint: str, receiver: Receiver
 ) -> None:
-    player = player_of([write(tmp_path / "x.pcap", range(COUNT))], receiver)
+    slow = Pace(PaceKind.PACKETS, 200)  # paused long before number 1,000
+    player = player_of([write(tmp_path / "x.pcap", range(COUNT))], receiver, slow)
     verbs = ReplayVerbs(player, "x.pcap", START_NS, "Europe/Paris")
     with ReplayControl(endpoint, verbs.table()) as control:
         assert control.endpoint == endpoint

@@ -9,8 +9,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from node_kit import PATIENCE_S
-from test_gateway_loopback import configured, running
+from test_gateway_loopback import QUICK, configured, running
 
 import feedhandler
 from feedhandler.codecs import load_feed
@@ -87,7 +88,9 @@ def test_a_looped_recording_is_one_session_to_the_gateways_subscribers(tmp_path:
 
     async def scenario() -> list[str]:
         reasons = []
-        config = configured(SERVICES)
+        # A sender that stands still between two lines makes no gap.
+        patient = replace(QUICK, gap_wait_us=5_000_000)
+        config = configured(SERVICES, arbitration=patient)
         with LedgerWriter(tmp_path / "got", FEED) as ledger:
             books = Bookkeeper(FEED, ledger)
             async with (

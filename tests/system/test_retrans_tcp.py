@@ -279,11 +279,11 @@ def test_a_silent_server_is_left(run: Run) -> None:
 
     async def scenario() -> None:
         server = await hostile(talk)
-        settings = RecoverySettings(heartbeat_us=20_000, dead_us=70_000)
+        settings = RecoverySettings(heartbeat_us=20_000, dead_us=1_000_000)
         owner = Owner(port_of(server), settings)
-        await owner.until(lambda: owner.downs, "left")
-        assert owner.downs[0].startswith("the server was silent for ")
-        assert PROTOCOL.read(heard[0]) == PROTOCOL.read(PROTOCOL.heartbeat(0))
+        await owner.until(lambda: owner.downs and any(heard), "left, after a heartbeat")
+        assert any(down.startswith("the server was silent for ") for down in owner.downs)
+        assert PROTOCOL.read(next(filter(None, heard))) == PROTOCOL.read(PROTOCOL.heartbeat(0))
         await owner.connection.close()
         server.close()
 
@@ -426,15 +426,15 @@ def test_a_client_leaves_a_server_that_does_not_read_its_last_words(
 @both_loops
 def test_a_silent_client_is_closed_and_one_that_breaks_the_protocol_too(run: Run) -> None:
     async def scenario() -> None:
-        settings = ServerSettings(heartbeat_us=20_000, dead_us=60_000)
+        settings = ServerSettings(heartbeat_us=20_000, dead_us=1_000_000)
         server, listener = await listening(settings)
         silent, broken = socket.socket(), socket.socket()
         for sock in (silent, broken):
             sock.connect((HOST, listener.address[1]))
         broken.sendall(bytes(100))
         await until_counted(server, "clients_wrong")
+        await until_counted(server, "heartbeats_sent")
         await until_counted(server, "clients_silent")
-        assert server.counts["heartbeats_sent"] >= 1
         await listener.close()
         for sock in (silent, broken):
             sock.close()

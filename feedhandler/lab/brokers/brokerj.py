@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from feedhandler.lab.brokers import places
 from feedhandler.lab.brokers.declaring import Declares
-from feedhandler.lab.brokers.process import Broker, free_ports
+from feedhandler.lab.brokers.process import Broker
 
 #: A small heap, and no compiler that wants more time than a test has.
 MODEST_JAVA = ["java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
@@ -82,7 +82,7 @@ class BrokerJ(BrokerJDeclares, Broker):
     def __init__(self, folder: Path, password: str = "", modest: bool = False) -> None:
         self.programs = places.brokerj()
         Broker.__init__(self, folder, password, modest)
-        (self.http_port,) = free_ports(1)
+        (self.http_port,) = self.ports(1)
         (folder / "initial.json").write_text(json.dumps(self._configuration()))
 
     def _configuration(self) -> dict[str, Any]:

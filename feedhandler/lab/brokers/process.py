@@ -6,12 +6,14 @@ delivers it, but for what it would do while it has nothing to do.
 """
 
 import collections
+import contextlib
 import ctypes
 import secrets
 import signal
 import socket
 import subprocess
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
@@ -27,12 +29,19 @@ _libc = ctypes.CDLL(None)
 LINES = 200
 
 
+#: Ports that were handed out, and may not be bound yet.
+_given: set[int] = set()
+
+
 def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody has now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in sockets]
-    for each in sockets:
-        each.close()
+    """Ports of loopback that nobody has now, none of them handed out before."""
+    ports: list[int] = []
+    with contextlib.ExitStack() as held:
+        while len(ports) < count:
+            port = held.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
+            if port not in _given:
+                ports.append(port)
+    _given.update(ports)
     return ports
 
 
@@ -51,11 +60,13 @@ class Broker(Declares):
     READY: ClassVar[str]
     #: The management's URL, of a broker that has one which a publisher asks.
     management: str = ""
+    #: Where it gets its ports from, all of them on loopback.
+    ports: Callable[[int], list[int]] = staticmethod(free_ports)
     #: Whether it ends with the thread that starts it, however that ends.
     bound = False
 
     def __init__(self, folder: Path, password: str = "", modest: bool = False) -> None:
-        (port,) = free_ports(1)
+        (port,) = self.ports(1)
         super().__init__("127.0.0.1", port, 0, USER, password or secrets.token_hex(12), VHOST)
         self.folder = folder
         self.modest = modest

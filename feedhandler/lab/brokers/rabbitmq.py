@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from feedhandler.lab.brokers import places
 from feedhandler.lab.brokers.declaring import Declares
-from feedhandler.lab.brokers.process import STOP_SECONDS, Broker, end_with_us, free_ports
+from feedhandler.lab.brokers.process import STOP_SECONDS, Broker, end_with_us
 
 _CONFIG = """\
 listeners.tcp.1 = 127.0.0.1:{port}
@@ -121,7 +121,7 @@ class RabbitMQ(RabbitMQDeclares, Broker):
         Broker.__init__(self, folder, password, modest)
         #: Processors that it may take; 0: all.
         self.schedulers = 1 if modest else 0
-        self.http_port, self._distribution, self._mapper = free_ports(3)
+        self.http_port, self._distribution, self._mapper = self.ports(3)
         self.management = f"http://127.0.0.1:{self.http_port}"
         #: The folder as the broker sees it.
         self.inside = folder
@@ -209,7 +209,7 @@ class RabbitMQ3(RabbitMQ3Declares, RabbitMQ):
     def serve_tls(self, ca: str, certificate: str, key: str) -> None:
         """Have a port for TLS too, to be called before the start: with this certificate and its
         key. One of the CA `ca` logs its bearer in by EXTERNAL, as the user of its common name."""
-        (self.tls_port,) = free_ports(1)
+        (self.tls_port,) = self.ports(1)
         self.ca = ca
         with (self.folder / "rabbitmq.conf").open("a") as config:
             config.write(_TLS.format(self.tls_port, ca, certificate, key))
