@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.rig import SERVICE, Rig
-from feedhandler.lab.brokers.process import free_ports
 from feedhandler.observe.settings import MetricsConfig
+from feedhandler.ports import free_ports
 from feedhandler.publish_settings import PublishConfig
 from tests.broker_kit import USER, VHOST, RabbitMQ3
 from tests.broker_kit.clients import LAST, connected

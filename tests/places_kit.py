@@ -10,6 +10,7 @@ import contextlib
 import functools
 import itertools
 import socket
+import threading
 
 #: Test processes at a time in one network namespace.
 PLACES = 64
@@ -23,11 +24,17 @@ FIRST_EXCHANGE_PORT, EXCHANGE_PORTS = 26_000, 10
 
 _prefixes = itertools.count()
 _ports = itertools.count()
+_asking = threading.Lock()
+
+
+def place() -> tuple[int, socket.socket]:
+    """This process' place, and what holds it."""
+    with _asking:
+        return _held_place()
 
 
 @functools.cache
-def place() -> tuple[int, socket.socket]:
-    """This process' place, and what holds it."""
+def _held_place() -> tuple[int, socket.socket]:
     held = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     for number in range(PLACES):
         with contextlib.suppress(OSError):

@@ -56,6 +56,7 @@ from feedhandler.lab.sweep import Search, trial_of
 from feedhandler.lab.view import View
 from feedhandler.ops import wakefulness
 from feedhandler.ops.feeds import open_feed
+from feedhandler.ports import free_ports
 from feedhandler.publish_settings import PublishConfig
 
 #: How long each stage may take before the run fails.
@@ -483,13 +484,6 @@ def findings_of(results: Iterable[ClientResult]) -> list[str]:
         f"client{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}: {text}"
         for text, numbers in found.items()
     ]
-
-
-def free_ports(count: int) -> list[int]:
-    """TCP ports of the loopback that nobody listens on at this moment."""
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [probe.getsockname()[1] for probe in probes]
 
 
 def free_udp_port() -> int:

@@ -1,7 +1,7 @@
 """`feedhandler capture`: multicast lines into a capture file, with an account of what was lost."""
 
+import queue
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,8 @@ from feedhandler.ops.live import duration_text, live_line, size_text
 PROGRESS_S = 0.25
 #: What the account is called, behind the capture's name.
 ACCOUNT_SUFFIX = ".json"
+#: Has something once a signal has come.
+Stopping = queue.SimpleQueue[None]
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -49,10 +51,11 @@ def run(options: Options) -> int:
     settings = _settings(options)
     _refuse_taken(options)
     capturing = Capturing(settings)
-    stopping = threading.Event()
+    # Not an event: its lock may be held where the signal comes, by its own `wait`.
+    stopping: Stopping = queue.SimpleQueue()
 
     def on_signal(_number: int, _frame: Any) -> None:
-        stopping.set()
+        stopping.put(None)
 
     with signal_handlers(on_signal):
         capturing.start()
@@ -114,11 +117,20 @@ def _account_path(out: Path) -> Path:
     return out.with_name(out.name + ACCOUNT_SUFFIX)
 
 
-def _watch(capturing: Capturing, stopping: threading.Event, options: Options) -> None:
+def _is_stopped(stopping: Stopping) -> bool:
+    """Whether somebody wants an end; looks for so long as one state of the progress is shown."""
+    try:
+        stopping.get(timeout=PROGRESS_S)
+    except queue.Empty:
+        return False
+    return True
+
+
+def _watch(capturing: Capturing, stopping: Stopping, options: Options) -> None:
     """Show how it goes until it has ended or somebody wants it to."""
     last = capturing.account()
     with live_line(f"capturing {names(_lines(last))}", options.as_json) as show:
-        while not capturing.ended.is_set() and not stopping.wait(PROGRESS_S):
+        while not capturing.ended.is_set() and not _is_stopped(stopping):
             account = capturing.account()
             spent_ns = account.ended_ns - last.ended_ns
             rate = (account.received - last.received) * 1e9 / spent_ns if spent_ns > 0 else 0.0

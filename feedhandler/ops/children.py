@@ -138,6 +138,7 @@ class Family:
         waiting = asyncio.create_task(happened.wait())
         ends = {asyncio.create_task(child.process.wait()): child for child in self._running()}
         try:
+            await self._raise_for_failed([c for c in self.children if c.process.returncode])
             async with asyncio.timeout(timeout_s):
                 while not waiting.done():
                     pending = [waiting, *(task for task in ends if not task.done())]

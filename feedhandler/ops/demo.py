@@ -43,6 +43,7 @@ from feedhandler.ops.console import ExitCode, complain, print_json, run_async
 from feedhandler.ops.demo_view import Rates, make_view, milliseconds
 from feedhandler.ops.exchange import CLOSED, REFRESH_PORT, RETRANSMISSION_PORT
 from feedhandler.ops.feeds import open_feed
+from feedhandler.ports import free_ports
 from feedhandler.replay.exchange.ledger import read_ledger
 from feedhandler.replay.exchange.ledger_check import CheckReport, Selection, check
 from feedhandler.replay.generating.generator_packets import SERVICES
@@ -64,8 +65,9 @@ GAP_WAIT_US = 1_000
 #: The gateway is there before the exchange: it looks for the servers so often that they are found
 #: before the first packet is lost.
 RECONNECT_US = 50_000
-#: Where the exchange's ports may begin; the first is its own default.
-PORT_BASES = range(30_000, 60_000, 4_000)
+#: Where the exchange's ports may begin, its servers' below what the kernel hands out by itself; the
+#: first is its own default.
+PORT_BASES = (30_000, 12_000, 16_000, 20_000)
 #: When the packet goes missing that the retransmission server does not have, as a share of the
 #: session: late enough to find books that are full, early enough to be seen made good.
 HOLE_AT_SHARE = 0.25
@@ -377,13 +379,6 @@ class Demo:
             "latency_ns": {"p50": verdict.latency_p50_ns, "p99": verdict.latency_p99_ns},
             "seed": self.options.seed,
         }
-
-
-def free_ports(count: int) -> list[int]:
-    """TCP ports of the loopback that nobody listens on at this moment."""
-    with contextlib.ExitStack() as stack:
-        probes = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [probe.getsockname()[1] for probe in probes]
 
 
 def free_port_base() -> int:

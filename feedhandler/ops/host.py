@@ -137,15 +137,17 @@ def multicast_self_test(interface: str) -> SelfTest | None:
         token = struct.pack("<QQ", time.time_ns(), id(sender))
         started_ns = time.monotonic_ns()
         sender.sendto(token, (SELF_TEST_GROUP, port))
-        while (time.monotonic_ns() - started_ns) < SELF_TEST_TIMEOUT_S * 1e9:
+        while True:
             try:
                 data, ancillary, _, _ = receiver.recvmsg(64, 128)
             except TimeoutError:
                 return None
+            elapsed_ns = time.monotonic_ns() - started_ns
             if data == token:
-                elapsed_us = (time.monotonic_ns() - started_ns) // 1000
-                return SelfTest(elapsed_us, any(kind == SO_TIMESTAMPNS for _, kind, _ in ancillary))
-    return None
+                stamped = any(kind == SO_TIMESTAMPNS for _, kind, _ in ancillary)
+                return SelfTest(elapsed_ns // 1000, stamped)
+            if elapsed_ns >= SELF_TEST_TIMEOUT_S * 1e9:
+                return None
 
 
 def _bound_probe() -> socket.socket:

@@ -52,8 +52,9 @@ __all__ = ["Exchange", "ExchangePlan", "ExchangeProgress", "ExchangeResult"]
 STEP_NS, AHEAD_BLOCKS = 50_000_000, 5
 #: From the first block being ready to the first packet, so that it is not late already.
 START_LEAD_NS = 20_000_000
-#: After the end, servers wait this long for a further question.
-QUIET_NS = 1_000_000_000
+#: After the end, servers wait this long for a further question: longer than a gateway on a busy
+#: machine may stand still.
+QUIET_NS = 3_000_000_000
 #: What makes the refresh lines' seed another one than the lines'.
 REFRESH_SEED = 0x5EED
 #: How often the generating thread looks whether the sender has ended.

@@ -23,7 +23,7 @@ def test_rhea_puts_cancels_gives_back_and_takes(tmp_path: Path) -> None:
                 stderr=asyncio.subprocess.PIPE,
                 env={**os.environ, **command.environment},
             )
-            out, errors = await asyncio.wait_for(process.communicate(), 30)
+            out, errors = await asyncio.wait_for(process.communicate(), 120)
             assert errors.decode() == ""
             told = json.loads(out)
             assert (told["accepted"], told["answer"], told["correlation"]) == (

@@ -5,7 +5,9 @@ import asyncio
 import contextlib
 import socket
 import struct
+import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import amqp_wire as wire
 import pytest
@@ -278,16 +280,49 @@ def test_a_second_open_does_no_harm() -> None:
     uvloop.run(scenario())
 
 
-def test_an_idle_timeout_is_announced_and_empty_frames_are_sent_and_count() -> None:
+class Clock:
+    """The time that connections see, which only passes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now_ns = 10**12
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
+
+def test_an_idle_timeout_is_announced_and_empty_frames_are_sent_and_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr("feedhandler.amqp.serving.node.time", clock)
+
     async def scenario() -> None:
         async with running(Settings(idle_timeout_ms=1200)) as rig, raw(rig) as peer:
+
+            def passes(seconds: float) -> None:
+                clock.now_ns += int(seconds * 1e9)
+                rig.node._ticker.cancel()
+                rig.node._tick()
+
+            rig.node.open_seconds = PATIENCE_S  # that one is on the loop's clock
             peer.say(wire.opening(idle_ms=600), wire.begin(), wire.attach("a", 0, ADDRESS))
             opened = await peer.hear(wire.OPEN)
             assert opened.field(4) == 600, "half of it, as AMQP 1.0, 2.4.5 advises"
+            await peer.hear(wire.ATTACH)
+            (connection,) = rig.node.connections
             for _ in range(6):  # empty frames of both sides keep the connection
+                heard = connection.engine.frames_received
+                passes(0.31)
+                passes(0.31)
                 await peer.hear(0)
                 peer.say(wire.frame_bytes(b""))
+                await rig.until(lambda: connection.engine.frames_received > heard, "heard")  # noqa: B023
             assert rig.node.links == 1
+            for _ in range(5):
+                passes(0.31)
             close = await peer.hear(wire.CLOSE)  # and then not a word
             assert error_of(close, 0)[0] == "amqp:resource-limit-exceeded"
             await rig.until(lambda: not rig.node.connections, "dropped")

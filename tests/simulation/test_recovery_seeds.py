@@ -20,7 +20,7 @@ SEEDS = int(os.environ.get("SEEDS", "1000"))
 ONE = os.environ.get("SEED")
 
 
-@pytest.mark.timeout(0)
+@pytest.mark.timeout(7200)
 def test_what_comes_out_is_what_went_in_and_what_is_said_of_it_is_true():
     coverage = play(int(ONE)) if ONE else campaign(range(SEEDS))
     print(coverage.report())

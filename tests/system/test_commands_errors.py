@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import places_kit
 import pytest
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -153,8 +154,7 @@ def test_a_capture_of_another_feed_is_refused(captures: Path) -> None:
 
 
 def test_a_node_that_cannot_be_reached_is_exit_code_3() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
+    port = places_kit.port()
     assert f"127.0.0.1:{port}" in refused(
         "subscribe", f"amqp://127.0.0.1:{port}", "euronext.#", "--count", "1", code=3
     )

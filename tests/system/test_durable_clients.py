@@ -33,7 +33,7 @@ def test_the_sample_puts_cancels_and_takes(tmp_path: Path) -> None:
                 stderr=asyncio.subprocess.PIPE,
                 env=dict(os.environ),
             )
-            out, errors = await asyncio.wait_for(process.communicate(), 30)
+            out, errors = await asyncio.wait_for(process.communicate(), 120)
             assert errors.decode() == ""
             assert out.decode().splitlines() == [
                 "cancel order-2: cancelled",

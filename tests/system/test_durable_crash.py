@@ -129,13 +129,13 @@ async def live(config: object, folder: Path, book: Book, seed: int, kill: bool) 
     """One life of the gateway, with its clients."""
     draw = random.Random(seed)
     gateway = await start(config, folder / "gateway.toml")
-    over, failures = threading.Event(), []
+    over, drained, failures = threading.Event(), threading.Event(), []
     port = config.amqp.address[1]
     wanted = len(book.accepted) + draw.randrange(1, LIFE_MESSAGES_MAX if kill else 200)
     draws = [random.Random(draw.random()) for _ in range(2)]
     threads = [
-        threading.Thread(target=guarded, args=(trade, failures, port, book, draws[0], over)),
-        threading.Thread(target=guarded, args=(consume, failures, port, book, draws[1], over)),
+        threading.Thread(target=guarded, args=(task, failures, port, book, *about), daemon=True)
+        for task, *about in ((trade, draws[0], over), (consume, draws[1], drained))
     ]
     for thread in threads:
         thread.start()
@@ -146,8 +146,9 @@ async def live(config: object, folder: Path, book: Book, seed: int, kill: bool) 
     if kill:
         gateway.send_signal(signal.SIGKILL)
     over.set()
-    for thread in threads:
-        await asyncio.to_thread(thread.join)
+    await asyncio.to_thread(threads[0].join)
+    drained.set()  # nothing more is accepted: what is left is all that there will be
+    await asyncio.to_thread(threads[1].join)
     if not kill:
         gateway.terminate()
     await asyncio.wait_for(gateway.wait(), PATIENCE_S)

@@ -140,6 +140,8 @@ def test_a_queue_that_is_full_makes_producers_wait_not_fail(tmp_path: Path) -> N
         config = orders(tmp_path, blocks_max=2, waiting_bytes_max=1 << 17, credit=4)
         async with running(config) as rig:
             client, other = await rig.client(), await rig.client()
+            await in_thread(other.new_session)
+            await in_thread(other.sync)  # logged in, however long the queue takes to be full
             link = await in_thread(client.sender)
             sent = await in_thread(fill, client, link, rig)
             accepted = [each for each in sent if each.settled]
@@ -149,9 +151,9 @@ def test_a_queue_that_is_full_makes_producers_wait_not_fail(tmp_path: Path) -> N
             for _ in range(100):
                 await in_thread(other.wait_for, taker, 1)
                 await in_thread(other.settle_all, taker)
+                await in_thread(client.sync)
                 if all(each.settled for each in sent):
                     break
-                await in_thread(client.sync)
             assert all(each.remote_state == ACCEPTED for each in sent)
             assert rig.told("full") == 0
             assert rig.told("stalls") > 0

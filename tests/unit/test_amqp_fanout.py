@@ -562,7 +562,7 @@ def test_the_interpreted_stack_passes_the_same_tests() -> None:
         env={**os.environ, "FEEDHANDLER_PURE": "1"},
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=280,
         check=False,
     )
     assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]

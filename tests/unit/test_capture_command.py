@@ -1,6 +1,8 @@
 """What `feedhandler capture` says at the end, and its exit code."""
 
 import json
+import queue
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -161,3 +163,22 @@ def test_files_that_are_kept_want_a_rotation(
 ) -> None:
     assert run(ACCOUNT, tmp_path, monkeypatch, rotation=Rotation(keep=2))[0] == 2
     assert "one file only" in capsys.readouterr().err
+
+
+def test_a_signal_at_any_moment_of_the_watch_is_heard() -> None:
+    """Among them those at which the watch holds the lock of what it waits for."""
+    stopping: capture.Stopping = queue.SimpleQueue()
+    watching = threading.get_ident()
+    before = signal.signal(signal.SIGUSR1, lambda *_: stopping.put(None))
+    try:
+        for turn in range(500):
+            after = threading.Timer(
+                1e-6 * (turn % 200), signal.pthread_kill, (watching, signal.SIGUSR1)
+            )
+            after.start()
+            while not capture._is_stopped(stopping):
+                pass
+            after.join()
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert stopping.empty()

@@ -242,12 +242,13 @@ def test_killed_again_and_again_it_ends_with_the_job_s_tables(
     command = [sys.executable, "-m", "feedhandler", "characterise", str(folder), "--out", str(out),
                "--feed", UTP.feed, "--master", "none"]  # fmt: skip
     for turn in range(3):
+        before = _batches(out)
         process = subprocess.Popen(
             [*command, "--follow", "--every", "1ms"], stdout=subprocess.DEVNULL
         )
         try:
             append(growing, recordings[0], (2 * turn + 1) / 8)
-            wait_for_batches(out, _batches(out) + 1)
+            wait_for_batches(out, before + 1)
             append(growing, recordings[0], (2 * turn + 2) / 8)
             # Killed at any moment: while it counts, writes or draws.
             time.sleep(rng.random() / 10)

@@ -119,3 +119,12 @@ async def test_a_child_does_not_outlive_a_parent_that_is_killed() -> None:
     # The descriptor becomes readable when the process has ended.
     assert await asyncio.to_thread(select.select, [orphan], [], [], 30) == ([orphan], [], [])
     os.close(orphan)
+
+
+@in_loop
+async def test_a_child_that_has_failed_before_anybody_waits_is_reported_too() -> None:
+    async with Family() as family:
+        ready = await started(family, "raise SystemExit(2)", "gateway")
+        await family.children[0].process.wait()
+        with pytest.raises(ChildEnded, match=r"the gateway ended early \(exit code 2\)"):
+            await family.until(ready, 30, "starting")

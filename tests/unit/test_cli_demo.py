@@ -7,7 +7,7 @@ import pytest
 
 from feedhandler.codecs import load_feed
 from feedhandler.ops.console import ExitCode
-from feedhandler.ops.demo import FEED, Demo, Options, Verdict, free_ports
+from feedhandler.ops.demo import FEED, Demo, Options, Verdict
 from feedhandler.ops.demo_view import PlainView, Rates, Row, milliseconds, table
 from feedhandler.ops.receipts import Bookkeeper
 from feedhandler.replay.exchange.ledger import LedgerWriter, read_ledger
@@ -115,10 +115,6 @@ def test_a_fault_is_told_and_makes_the_exit_code_1(
     told = capsys.readouterr()
     assert " 1 lost, " in told.out.splitlines()[-1]
     assert "demo: euronext.104: 1 lost unannounced (service:packet.message 104:7.0)" in told.err
-
-
-def test_free_ports_differ() -> None:
-    assert len(set(free_ports(5))) == 5
 
 
 class FakeMessage:

@@ -280,7 +280,7 @@ def test_the_table_in_a_pipe_is_plain_text(
     asking = {"state": "REQUESTING", "requested": ranges, "lost": ranges}
     busy = [channel(service, "RECOVERING", recovery=asking) for service in (101, 102, 103)]
     endpoint = pretended(changed(channels=busy))
-    assert status.run(status.Options(gateway=endpoint)) == 0
+    assert status.run(status.Options(gateway=endpoint, timeout_s=PATIENCE_S)) == 0
     printed = capsys.readouterr().out
     assert "\x1b" not in printed
     rows = [line for line in printed.splitlines() if "REQUESTING" in line]
@@ -291,7 +291,7 @@ def test_the_table_in_a_pipe_is_plain_text(
 def test_json_is_the_snapshot_as_it_is(pretended: Any, capsys: pytest.CaptureFixture[str]) -> None:
     stale = changed(channels=[channel(101, "STALE")])
     endpoint = pretended(stale)
-    assert status.run(status.Options(gateway=endpoint, as_json=True)) == 1
+    assert status.run(status.Options(gateway=endpoint, as_json=True, timeout_s=PATIENCE_S)) == 1
     assert json.loads(capsys.readouterr().out) == stale
 
 
@@ -300,7 +300,11 @@ def test_watching_ends_when_the_gateway_is_gone(
     pretended: Any, capsys: pytest.CaptureFixture[str], as_json: bool
 ) -> None:
     options = status.Options(
-        gateway=pretended(changed(), 3), watch=True, interval_s=0.0, timeout_s=0.2, as_json=as_json
+        gateway=pretended(changed(), 3),
+        watch=True,
+        interval_s=0.0,
+        timeout_s=PATIENCE_S,
+        as_json=as_json,
     )
     with pytest.raises(PeerError):
         status.run(options)

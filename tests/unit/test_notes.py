@@ -137,6 +137,12 @@ def test_a_line_has_a_bounded_length() -> None:
     assert len(clean("x" * 100_000)) == notes.CHARS_MAX
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The end waits for its lines, however late a busy machine writes them."""
+    monkeypatch.setattr(notes, "CLOSE_SECONDS", 60.0)
+
+
 def test_nobody_waits_for_a_stderr_that_does_not_take_lines() -> None:
     gate = threading.Event()
     lines: list[str] = []

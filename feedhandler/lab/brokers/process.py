@@ -6,11 +6,9 @@ delivers it, but for what it would do while it has nothing to do.
 """
 
 import collections
-import contextlib
 import ctypes
 import secrets
 import signal
-import socket
 import subprocess
 import threading
 from collections.abc import Callable
@@ -18,31 +16,16 @@ from pathlib import Path
 from typing import ClassVar
 
 from feedhandler.lab.brokers.declaring import BrokerFailed, Declares
+from feedhandler.ports import free_ports
 
 USER, VHOST = "feed", "market"
 #: How long a broker may take to start or to end.
-START_SECONDS = 60.0
+START_SECONDS = 180.0
 STOP_SECONDS = 30.0
 _PR_SET_PDEATHSIG = 1
 _libc = ctypes.CDLL(None)
 #: How many of its last lines are kept, to show where it fails.
 LINES = 200
-
-
-#: Ports that were handed out, and may not be bound yet.
-_given: set[int] = set()
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of loopback that nobody has now, none of them handed out before."""
-    ports: list[int] = []
-    with contextlib.ExitStack() as held:
-        while len(ports) < count:
-            port = held.enter_context(socket.create_server(("127.0.0.1", 0))).getsockname()[1]
-            if port not in _given:
-                ports.append(port)
-    _given.update(ports)
-    return ports
 
 
 def end_with_us() -> None:
