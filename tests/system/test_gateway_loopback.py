@@ -266,7 +266,7 @@ def test_a_sequence_reset_is_told_and_the_numbering_begins_again(run: Run) -> No
 
 @both_loops
 def test_a_line_that_falls_silent_and_comes_back_is_told_by_name(run: Run) -> None:
-    arbitration = ArbitrationSettings(silent_us=150_000, start_wait_us=1_000)
+    arbitration = ArbitrationSettings(silent_us=1_000_000, start_wait_us=1_000)
 
     async def scenario() -> None:
         # Service 101 never speaks: its lines come first, and must not lend theirs a name.

@@ -176,6 +176,7 @@ def test_readiness_turns_with_the_channels(
                 return status == 503 and "service 104: STALE" in body
 
             await until_true(is_stale)
+            await until_true(lambda: is_told("gateway: service 104: STALE, was OK"))
             assert (await fetch(gateway, "/ready", "HEAD"))[1] == ""
             assert (await fetch(gateway, "/ready", "PUT"))[0] == 405
             assert (await fetch(gateway, "/"))[0] == 404

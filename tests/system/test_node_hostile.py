@@ -21,7 +21,7 @@ REMOTE_ACTIVE = proton.Endpoint.REMOTE_ACTIVE
 REMOTE_CLOSED = proton.Endpoint.REMOTE_CLOSED
 
 #: Frames that a client hears on a quiet market before it believes in the node's heartbeats.
-HEARTBEATS = 5
+HEARTBEATS = 3
 
 
 def refused(client: RawClient, link: proton.Link) -> tuple[str, str, Any]:
@@ -307,7 +307,7 @@ def test_a_subscriber_that_stops_reading_is_detached_and_the_others_get_everythi
 @both_loops
 def test_a_silent_client_is_dropped_and_a_living_one_kept(run: Run) -> None:
     async def scenario() -> None:
-        async with running(Settings(idle_timeout_ms=600)) as rig:
+        async with running(Settings(idle_timeout_ms=4_000)) as rig:
             silent = socket.create_connection(("127.0.0.1", rig.port))  # not a word
             mute = RawClient(rig.port)  # opens, and then nothing, not even empty frames
             await in_thread(attached, mute, mute.receiver("euronext.104", 10))
@@ -340,7 +340,7 @@ def test_a_client_that_asks_for_heartbeats_gets_them_on_a_quiet_market(run: Run)
     async def scenario() -> None:
         async with running() as rig:
             client = RawClient(rig.port)
-            client.transport.idle_timeout = 1.0
+            client.transport.idle_timeout = 4.0
             link = client.receiver("euronext.104", 10)
             await in_thread(attached, client, link)
             # On a quiet market what comes from here on are heartbeats, and one answer to the echo.

@@ -244,7 +244,7 @@ def test_half_a_handshake_and_silence_are_ended_in_time(
     run: Run, ours: Certificates, node: tuple[str, str]
 ) -> None:
     hello = TlsHello(ours).bytes
-    door = gate(user("ann"), tls=node, plain_without_tls=True, limits={"login_ms": 300})
+    door = gate(user("ann"), tls=node, plain_without_tls=True, limits={"login_ms": 2_000})
 
     async def scenario() -> None:
         async with running(gate=door) as rig:
