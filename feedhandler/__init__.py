@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-if _os.environ.get("FEEDHANDLER_PURE"):
-    from feedhandler._compiled import prefer_interpreted as _prefer_interpreted
+from feedhandler import _compiled
 
-    _prefer_interpreted()
+if _os.environ.get("FEEDHANDLER_PURE"):
+    _compiled.prefer_interpreted()
+else:
+    _compiled.install_finder()
 
 if TYPE_CHECKING:
     from feedhandler.amqp.identity import Login

@@ -1,12 +1,16 @@
-"""Which modules are compiled, and how to run them interpreted.
+"""The compiled units: which modules each holds, how those are imported and run interpreted.
 
-Each module named here is an ordinary Python file with Cython annotations. The build compiles it;
-the same file also runs interpreted as its reference twin. `FEEDHANDLER_PURE=1` in the environment
-makes every import take the interpreted file; `load_interpreted` gives a test the twin beside the
-compiled module, in one process.
+A *unit* is one shared library, `feedhandler/_units/<unit>.<platform>.so`, that holds several
+compiled modules. Each module named here is an ordinary Python file with Cython annotations (or a
+`.pyx`, where it needs C headers); its source stays the place to read and edit, and the same file
+also runs interpreted as its reference twin. A finder at the front of `sys.meta_path` maps a
+module's name to its unit.
 
-`setup.py` reads the two tables below without importing the package, so this file imports only
-the standard library.
+`FEEDHANDLER_PURE=1` in the environment makes every import take the interpreted file;
+`load_interpreted` gives a test the twin beside the compiled module, in one process.
+
+`setup.py` reads `UNITS` without importing the package, so this file imports only the standard
+library.
 """
 
 import importlib.abc
@@ -17,109 +21,219 @@ import sys
 from collections.abc import Sequence
 from types import ModuleType
 
-#: Modules in pure-Python mode.
-_PURE_NAMES = (
-    "feedhandler.amqp.framing",
-    "feedhandler.amqp.serving.catchup",
-    "feedhandler.amqp.splitter",
-    "feedhandler.amqp.fanout",
-    "feedhandler.amqp.outlet",
-    "feedhandler.amqp.queueing.window",
-    "feedhandler.amqp.publishing.envelope",
-    "feedhandler.amqp.queueing.conflation",
-    "feedhandler.amqp.queueing.pieces",
-    "feedhandler.amqp.queueing.backlog",
-    "feedhandler.amqp.serving.backlogged_link",
-    "feedhandler.amqp.publishing.destination",
-    "feedhandler.amqp.publishing.journalled",
-    "feedhandler.amqp.stream",
-    "feedhandler.amqp.symbols",
-    "feedhandler.amqp.subscribing.columns",
-    "feedhandler.amqp.subscribing.attachment",
-    "feedhandler.amqp.subscribing.hothot",
-    "feedhandler.amqp.subscribing.several",
-    "feedhandler.amqp.subscribing.subscriber",
-    "feedhandler.amqp.subscribing.turn",
-    "feedhandler.amqp.serving.connection",
-    "feedhandler.amqp.serving.node",
-    "feedhandler.amqp.subscribing.inbox",
-    "feedhandler.characterise.boundaries",
-    "feedhandler.characterise.scale",
-    "feedhandler.characterise.interarrival",
-    "feedhandler.characterise.skew",
-    "feedhandler.characterise.tally",
-    "feedhandler.histogram",
-    "feedhandler.journal.acknowledgement",
-    "feedhandler.journal.mutex",
-    "feedhandler.journal.producers",
-    "feedhandler.journal.reading",
-    "feedhandler.journal.scatter",
-    "feedhandler.journal.segments",
-    "feedhandler.journal.waiting",
-    "feedhandler.journal.writer",
-    "feedhandler.lab.tally",
-    "feedhandler.ingest.ring",
-    "feedhandler.ingest.fingerprint",
-    "feedhandler.ingest.hold",
-    "feedhandler.ingest.lost",
-    "feedhandler.ingest.output",
-    "feedhandler.ingest.epochs",
-    "feedhandler.ingest.quarantine",
-    "feedhandler.ingest.sequencer",
-    "feedhandler.ingest.watch",
-    "feedhandler.ingest.arbitration",
-    "feedhandler.ingest.recovered",
-    "feedhandler.recorder_frames",
-    "feedhandler.retrans.store",
-    "feedhandler.retrans.ranges",
-    "feedhandler.retrans.quota",
-    "feedhandler.retrans.retransmission",
-    "feedhandler.retrans.healing",
-    "feedhandler.retrans.snapshots",
-    "feedhandler.retrans.refresh_packets",
-    "feedhandler.retrans.refresh",
-    "feedhandler.retrans.recovery",
-    "feedhandler.retrans.protocol",
-    "feedhandler.retrans.client",
-    "feedhandler.replay.captures.frames",
-    "feedhandler.replay.playing.frame_headers",
-    "feedhandler.replay.captures.pcap",
-    "feedhandler.replay.captures.pcapng",
-    "feedhandler.replay.playing.packet_headers",
-    "feedhandler.replay.playing.block_records",
-    "feedhandler.replay.generating.dice",
-    "feedhandler.replay.generating.generator_tape",
-    "feedhandler.replay.generating.generator_books",
-    "feedhandler.replay.generating.generator_issuers",
-    "feedhandler.replay.generating.deflate",
-    "feedhandler.replay.generating.generator_flow",
-    "feedhandler.replay.generating.traffic_frames",
-    "feedhandler.replay.state.market",
-    "feedhandler.replay.state.market_orders",
-    "feedhandler.codecs.scanner",
-    "feedhandler.codecs.columns",
-)
-#: Module name to source file, relative to the checkout.
-PURE_MODE: dict[str, str] = {name: f"{name.replace('.', '/')}.py" for name in _PURE_NAMES}
-
-#: Modules that need C headers and so exist compiled only.
-COMPILED_ONLY: dict[str, str] = {
-    "feedhandler.ingest.receiver": "feedhandler/ingest/receiver.pyx",
-    "feedhandler.replay.playing.frame_sender": "feedhandler/replay/playing/frame_sender.pyx",
-    "feedhandler.replay.playing.sender": "feedhandler/replay/playing/sender.pyx",
-    "feedhandler.replay.playing.sender_loop": "feedhandler/replay/playing/sender_loop.pyx",
-    "feedhandler.amqp.proton": "feedhandler/amqp/proton.pyx",
+#: Unit to its modules, without the leading `feedhandler.`. The first unit also holds Cython's own
+#: run-time code (`_cython_utility`), which all others import.
+UNITS: dict[str, tuple[str, ...]] = {
+    "codecs": (
+        "codecs.scanner",
+        "histogram",
+    ),
+    "ingest": (
+        "ingest.arbitration",
+        "ingest.epochs",
+        "ingest.fingerprint",
+        "ingest.hold",
+        "ingest.lost",
+        "ingest.output",
+        "ingest.quarantine",
+        "ingest.receiver",
+        "ingest.recovered",
+        "ingest.ring",
+        "ingest.sequencer",
+        "ingest.watch",
+    ),
+    "retrans": (
+        "retrans.client",
+        "retrans.healing",
+        "retrans.protocol",
+        "retrans.quota",
+        "retrans.ranges",
+        "retrans.recovery",
+        "retrans.refresh",
+        "retrans.refresh_packets",
+        "retrans.retransmission",
+        "retrans.snapshots",
+        "retrans.store",
+    ),
+    "amqp": (
+        "amqp.fanout",
+        "amqp.framing",
+        "amqp.outlet",
+        "amqp.proton",
+        "amqp.publishing.destination",
+        "amqp.publishing.envelope",
+        "amqp.publishing.journalled",
+        "amqp.queueing.backlog",
+        "amqp.queueing.conflation",
+        "amqp.queueing.pieces",
+        "amqp.queueing.window",
+        "amqp.serving.backlogged_link",
+        "amqp.serving.catchup",
+        "amqp.serving.connection",
+        "amqp.serving.node",
+        "amqp.splitter",
+        "amqp.stream",
+        "amqp.symbols",
+    ),
+    "subscribing": (
+        "amqp.subscribing.attachment",
+        "amqp.subscribing.columns",
+        "amqp.subscribing.hothot",
+        "amqp.subscribing.inbox",
+        "amqp.subscribing.several",
+        "amqp.subscribing.subscriber",
+        "amqp.subscribing.turn",
+    ),
+    "journal": (
+        "journal.acknowledgement",
+        "journal.mutex",
+        "journal.producers",
+        "journal.reading",
+        "journal.scatter",
+        "journal.segments",
+        "journal.waiting",
+        "journal.writer",
+    ),
+    "exchange": (
+        "replay.generating.deflate",
+        "replay.generating.dice",
+        "replay.generating.generator_books",
+        "replay.generating.generator_flow",
+        "replay.generating.generator_issuers",
+        "replay.generating.generator_tape",
+        "replay.playing.packet_headers",
+        "replay.playing.sender",
+        "replay.playing.sender_loop",
+        "replay.state.market",
+        "replay.state.market_orders",
+    ),
+    "captures": (
+        "codecs.columns",
+        "recorder_frames",
+        "replay.captures.frames",
+        "replay.captures.pcap",
+        "replay.captures.pcapng",
+        "replay.generating.traffic_frames",
+        "replay.playing.block_records",
+        "replay.playing.frame_headers",
+        "replay.playing.frame_sender",
+    ),
+    "characterise": (
+        "characterise.boundaries",
+        "characterise.interarrival",
+        "characterise.scale",
+        "characterise.skew",
+        "characterise.tally",
+    ),
+    "lab": ("lab.tally",),
 }
+#: Prefixes of modules whose time goes into calls, of Python's API and of proton's, not into loops
+#: over bytes: the C compiler's second level costs them twice its time and gains nothing.
+CALLS_NOT_LOOPS = (
+    "amqp.proton",
+    "amqp.publishing.",
+    "amqp.queueing.conflation",
+    "amqp.queueing.pieces",
+    "amqp.serving.",
+    "amqp.subscribing.hothot",
+    "amqp.subscribing.subscriber",
+    "amqp.subscribing.turn",
+    "journal.acknowledgement",
+    "journal.mutex",
+    "journal.producers",
+    "journal.scatter",
+    "journal.waiting",
+    "lab.",
+    "recorder_frames",
+    "replay.generating.",
+    "replay.playing.",
+    "replay.state.",
+    "retrans.client",
+    "retrans.healing",
+    "retrans.protocol",
+    "retrans.quota",
+    "retrans.recovery",
+    "retrans.refresh",
+    "retrans.retransmission",
+    "retrans.snapshots",
+)
+#: Modules that need C headers and so exist compiled only.
+_COMPILED_ONLY_NAMES = frozenset(
+    {
+        "amqp.proton",
+        "ingest.receiver",
+        "replay.playing.frame_sender",
+        "replay.playing.sender",
+        "replay.playing.sender_loop",
+    }
+)
+#: Cython's own run-time code (memory views and the like), compiled once for all.
+UTILITY = "feedhandler._cython_utility"
+UTILITY_UNIT = next(iter(UNITS))
+
+#: Module name to source file, relative to the checkout: in pure-Python mode, and compiled only.
+PURE_MODE: dict[str, str] = {}
+COMPILED_ONLY: dict[str, str] = {}
+#: Module name to the unit that holds it.
+UNIT_OF: dict[str, str] = {UTILITY: UTILITY_UNIT}
+for _unit, _names in UNITS.items():
+    for _name in _names:
+        _full = f"feedhandler.{_name}"
+        UNIT_OF[_full] = _unit
+        if _name in _COMPILED_ONLY_NAMES:
+            COMPILED_ONLY[_full] = f"{_full.replace('.', '/')}.pyx"
+        else:
+            PURE_MODE[_full] = f"{_full.replace('.', '/')}.py"
+
+_PACKAGE_FOLDER = os.path.dirname(os.path.abspath(__file__))
+_SUFFIX = importlib.machinery.EXTENSION_SUFFIXES[0]
+
+
+def unit_path(unit: str) -> str:
+    """The path of a unit's shared library, whether it is there or not."""
+    return os.path.join(_PACKAGE_FOLDER, "_units", unit + _SUFFIX)
+
+
+def missing_units() -> list[str]:
+    """The units that are not compiled, in the order of the table."""
+    return [unit for unit in UNITS if not os.path.exists(unit_path(unit))]
 
 
 def _source_of(name: str) -> str:
     """The path of a pure-mode module's Python file."""
-    package_folder = os.path.dirname(os.path.abspath(__file__))
-    return os.path.join(os.path.dirname(package_folder), PURE_MODE[name])
+    return os.path.join(os.path.dirname(_PACKAGE_FOLDER), PURE_MODE[name])
+
+
+class NotCompiledError(ImportError):
+    """A module of a unit that is not compiled here, while others are."""
+
+
+class _UnitFinder(importlib.abc.MetaPathFinder):
+    """Finds a compiled module in its unit, before the `.py` beside its name is seen.
+
+    Where no unit at all is compiled, the modules run interpreted. Where some are and this one is
+    not, types of one kind would meet those of the other: `NotCompiledError` instead.
+    """
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        unit = UNIT_OF.get(name)
+        if unit is None:
+            return None
+        library = unit_path(unit)
+        if not os.path.exists(library):
+            if len(missing_units()) == len(UNITS):
+                return None
+            raise NotCompiledError(
+                f"{name} is not compiled, but other modules are; run `make build`", name=name
+            )
+        loader = importlib.machinery.ExtensionFileLoader(name, library)
+        return importlib.util.spec_from_file_location(name, library, loader=loader)
 
 
 class _InterpretedFinder(importlib.abc.MetaPathFinder):
-    """Finds the `.py` of a compiled module before the extension beside it is seen."""
+    """Finds the `.py` of a compiled module before its unit is looked into."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -127,6 +241,12 @@ class _InterpretedFinder(importlib.abc.MetaPathFinder):
         if name not in PURE_MODE:
             return None
         return importlib.util.spec_from_file_location(name, _source_of(name))
+
+
+def install_finder() -> None:
+    """Make later imports find compiled modules in their units; once a process."""
+    if not any(isinstance(finder, _UnitFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _UnitFinder())
 
 
 def prefer_interpreted() -> None:

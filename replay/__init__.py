@@ -4,26 +4,31 @@
 `exchange` is an exchange in real time, `state` keeps what a stream says of its market.
 """
 
-from feedhandler.replay.captures.capture import (
-    Capture,
-    CaptureStatistics,
-    Datagram,
-    DatagramBatch,
-    Truncation,
-)
-from feedhandler.replay.captures.capture_writer import CaptureWriter
-from feedhandler.replay.captures.frames import LinkType, Skip
-from feedhandler.replay.playing.inject import FaultCounts, Injector, LineFaults, LineSends
-from feedhandler.replay.playing.line_map import LineMap, mapped_lines, parse_map
-from feedhandler.replay.playing.moments import Moment, parse_moment
-from feedhandler.replay.playing.pace import Pace, PaceKind, parse_pace
-from feedhandler.replay.playing.pipeline import Pipeline
-from feedhandler.replay.playing.player import LineTotals, Player, PlayProgress, PlayResult
-from feedhandler.replay.playing.player_source import PayloadField
-from feedhandler.replay.playing.selection import Selection
-from feedhandler.replay.playing.sender_lines import MulticastLine
-from feedhandler.replay.playing.sender_load import LoadGenerator, LoadResult, LoadTemplate
-from feedhandler.replay.playing.stamps import Stamper, Stamps
+from typing import TYPE_CHECKING
+
+from feedhandler._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from feedhandler.replay.captures.capture import (
+        Capture,
+        CaptureStatistics,
+        Datagram,
+        DatagramBatch,
+        Truncation,
+    )
+    from feedhandler.replay.captures.capture_writer import CaptureWriter
+    from feedhandler.replay.captures.frames import LinkType, Skip
+    from feedhandler.replay.playing.inject import FaultCounts, Injector, LineFaults, LineSends
+    from feedhandler.replay.playing.line_map import LineMap, mapped_lines, parse_map
+    from feedhandler.replay.playing.moments import Moment, parse_moment
+    from feedhandler.replay.playing.pace import Pace, PaceKind, parse_pace
+    from feedhandler.replay.playing.pipeline import Pipeline
+    from feedhandler.replay.playing.player import LineTotals, Player, PlayProgress, PlayResult
+    from feedhandler.replay.playing.player_source import PayloadField
+    from feedhandler.replay.playing.selection import Selection
+    from feedhandler.replay.playing.sender_lines import MulticastLine
+    from feedhandler.replay.playing.sender_load import LoadGenerator, LoadResult, LoadTemplate
+    from feedhandler.replay.playing.stamps import Stamper, Stamps
 
 __all__ = [
     "Capture",
@@ -60,3 +65,42 @@ __all__ = [
     "parse_moment",
     "parse_pace",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "Capture": "captures.capture",
+        "CaptureStatistics": "captures.capture",
+        "CaptureWriter": "captures.capture_writer",
+        "Datagram": "captures.capture",
+        "DatagramBatch": "captures.capture",
+        "FaultCounts": "playing.inject",
+        "Injector": "playing.inject",
+        "LineFaults": "playing.inject",
+        "LineMap": "playing.line_map",
+        "LineSends": "playing.inject",
+        "LineTotals": "playing.player",
+        "LinkType": "captures.frames",
+        "LoadGenerator": "playing.sender_load",
+        "LoadResult": "playing.sender_load",
+        "LoadTemplate": "playing.sender_load",
+        "Moment": "playing.moments",
+        "MulticastLine": "playing.sender_lines",
+        "Pace": "playing.pace",
+        "PaceKind": "playing.pace",
+        "PayloadField": "playing.player_source",
+        "Pipeline": "playing.pipeline",
+        "PlayProgress": "playing.player",
+        "PlayResult": "playing.player",
+        "Player": "playing.player",
+        "Selection": "playing.selection",
+        "Skip": "captures.frames",
+        "Stamper": "playing.stamps",
+        "Stamps": "playing.stamps",
+        "Truncation": "captures.capture",
+        "mapped_lines": "playing.line_map",
+        "parse_map": "playing.line_map",
+        "parse_moment": "playing.moments",
+        "parse_pace": "playing.pace",
+    },
+)

@@ -1,12 +1,17 @@
 """The persistent queue: journalled, cancellable, recovered in milliseconds."""
 
-from feedhandler.journal.blocking import BlockingQueue
-from feedhandler.journal.delivery import CancelAnswer
-from feedhandler.journal.engine import QueueClosed, QueueStopped
-from feedhandler.journal.layout import Status
-from feedhandler.journal.queue import PersistentQueue
-from feedhandler.journal.reading import Item
-from feedhandler.journal.settings import QueueSettings
+from typing import TYPE_CHECKING
+
+from feedhandler._lazy import lazy_names
+
+if TYPE_CHECKING:
+    from feedhandler.journal.blocking import BlockingQueue
+    from feedhandler.journal.delivery import CancelAnswer
+    from feedhandler.journal.engine import QueueClosed, QueueStopped
+    from feedhandler.journal.layout import Status
+    from feedhandler.journal.queue import PersistentQueue
+    from feedhandler.journal.reading import Item
+    from feedhandler.journal.settings import QueueSettings
 
 __all__ = [
     "BlockingQueue",
@@ -18,3 +23,17 @@ __all__ = [
     "QueueStopped",
     "Status",
 ]
+
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "BlockingQueue": "blocking",
+        "CancelAnswer": "delivery",
+        "Item": "reading",
+        "PersistentQueue": "queue",
+        "QueueClosed": "engine",
+        "QueueSettings": "settings",
+        "QueueStopped": "engine",
+        "Status": "layout",
+    },
+)

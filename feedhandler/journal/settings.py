@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.journal.layout import PAGE, Geometry
-from feedhandler.journal.segments import segment_bytes
 
 DURABLE, FAST = "durable", "fast"
 #: No folder of blocks grows beyond so many: their status maps are in memory.
@@ -93,4 +92,7 @@ class QueueSettings:
 
 def item_bytes_max(geometry: Geometry) -> int:
     """The largest item that a block can hold: it would be alone in its data area."""
+    # Here and not above: a gateway without queues loads their settings, not their segments.
+    from feedhandler.journal.segments import segment_bytes
+
     return geometry.tail - geometry.data - segment_bytes(1, 0, 0)
