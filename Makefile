@@ -130,9 +130,8 @@ $(VENV)/.compiled: $(SOURCES)
 units:
 	@$(BUILD)
 
-BUILD = FEEDHANDLER_UNITS="$(or $(UNITS),$(ALL_UNITS))" FEEDHANDLER_SYMBOLS=$(SYMBOLS) \
+BUILD = $(if $(UNITS),FEEDHANDLER_UNITS="$(UNITS)") FEEDHANDLER_SYMBOLS=$(SYMBOLS) \
 	$(PY) setup.py -q build_ext --inplace 2>$(VENV)/build.log || { cat $(VENV)/build.log >&2; exit 1; }
-ALL_UNITS := $(shell sed -n 's/^    "\([a-z]*\)": (.*/\1/p' feedhandler/_compiled.py)
 
 # A line when it begins, a line with its time when it is done: $(call step,what,command)
 step = echo "$(1) ..."; began=$$(date +%s); { $(2); } || exit 1; \
