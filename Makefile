@@ -137,6 +137,8 @@ BUILD = $(if $(UNITS),FEEDHANDLER_UNITS="$(UNITS)") FEEDHANDLER_SYMBOLS=$(SYMBOL
 step = echo "$(1) ..."; began=$$(date +%s); { $(2); } || exit 1; \
 	echo "$(1): $$(($$(date +%s) - began)) s"
 
+TOOLS := "setuptools>=77" wheel "Cython>=3.3,<3.4" cffi
+
 # Nothing is compiled to byte code ahead: of what is installed, little is ever imported.
 $(VENV)/.tools:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -145,7 +147,7 @@ $(VENV)/.tools:
 		{ echo "feedhandler needs a C compiler: apt install gcc python3-dev" >&2; exit 1; }
 	@$(call step,making the environment $(VENV),$(PYTHON) -m venv $(VENV))
 	@# What builds are made with must be there first: without cffi proton's comes out without its engine.
-	@$(call step,installing what builds need,$(PIP) "setuptools>=77" wheel "Cython>=3.3,<3.4" cffi)
+	@$(call step,installing what builds need,$(PIP) $(TOOLS))
 	@touch $@
 
 $(VENV)/.running: $(VENV)/.tools pyproject.toml
