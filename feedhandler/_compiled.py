@@ -91,7 +91,6 @@ _PURE_NAMES = (
     "feedhandler.replay.generating.generator_tape",
     "feedhandler.replay.generating.generator_books",
     "feedhandler.replay.generating.generator_issuers",
-    "feedhandler.replay.generating.deflate",
     "feedhandler.replay.generating.generator_flow",
     "feedhandler.replay.generating.traffic_frames",
     "feedhandler.replay.state.market",
