@@ -181,6 +181,11 @@ Names end in their unit: `_us` microseconds, `_ms` milliseconds, `_bytes`, `_pac
 _TABLES: list[tuple[str, str, type[Struct]]] = [
     ("[gateway]", "", config.GatewaySettings),
     (
+        "[trading_day]",
+        "What goes by it, and when it turns: [trading-day.md](trading-day.md).",
+        config.TradingDayConfig,
+    ),
+    (
         "[arbitration]",
         "Per channel; bounds and the reasons for the defaults stand in "
         "`feedhandler/ingest/settings.py`.",

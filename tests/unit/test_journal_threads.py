@@ -161,6 +161,16 @@ def test_what_ends_between_taking_and_reading_is_not_handed_out(three) -> None:
     assert opened.delivery.damaged == 0
 
 
+def cancel_all_by_page(queue: BlockingQueue) -> None:
+    """Whatever others do meanwhile, each item is cancelled, with a consumer, or delivered."""
+    cancelled, in_hand, page = queue.engine.cancel_all_by_page(1 << 40)
+    queue.engine.tell(queue.engine.on_cancelled, cancelled)
+    forward = [number for number, delivered in page.items if delivered]
+    told = sorted([*cancelled, *in_hand, *forward])
+    assert told == sorted(set(told))
+    assert [number for number, _ in page.items] == sorted([*in_hand, *forward])
+
+
 def test_threads_that_put_consume_and_cancel_give_every_item_one_end(
     tmp_path: Path, seed: int
 ) -> None:
@@ -196,12 +206,7 @@ def test_threads_that_put_consume_and_cancel_give_every_item_one_end(
             if draw.random() < 0.02:
                 queue.cancel_all()
             if draw.random() < 0.02:
-                cancelled, in_hand, page = queue.engine.cancel_all_by_page(1 << 40)
-                queue.engine.tell(queue.engine.on_cancelled, cancelled)
-                forward = [number for number, delivered in page.items if delivered]
-                told = sorted([*cancelled, *in_hand, *forward])
-                assert told == sorted(set(told)), "a message is one of the three"
-                assert [number for number, _ in page.items] == sorted([*in_hand, *forward])
+                cancel_all_by_page(queue)
             if draw.random() < 0.05:
                 seen = [item.id for item in queue.pending()]
                 assert seen == sorted(seen)
