@@ -475,11 +475,10 @@ class Columns:
     def _send_times(self, index: MessageIndex, midnights: Midnights | None) -> Any:
         """Of each packet, its send time in nanoseconds since 1970, or `UNKNOWN_TIME`."""
         raw = numpy.asarray(index.send_times)[: index.packets].astype(numpy.int64)
-        since_midnight = self.feed.send_time_ns(0, None) is None
-        if since_midnight and midnights is None:
-            return numpy.full(index.packets, UNKNOWN_TIME, numpy.int64)
         sent = raw * self.feed.send_time_ns(1, _FROM_ZERO)
-        if since_midnight:
+        if self.feed.send_time_ns(0, None) is None:  # they count from midnight
+            if midnights is None:
+                return numpy.full(index.packets, UNKNOWN_TIME, numpy.int64)
             sent = _moments(midnights, sent)
         sent[raw == -1] = UNKNOWN_TIME  # `NO_SEND_TIME`, seen as signed
         return sent

@@ -316,9 +316,9 @@ def encode(value: Any) -> bytes:
     if isinstance(value, bool):
         return b"\x41" if value else b"\x42"
     if isinstance(value, int):
-        return (
-            struct.pack(">BQ", 0x80, value) if value >> 63 > 0 else struct.pack(">Bq", 0x81, value)
-        )
+        if value >> 63 > 0:
+            return struct.pack(">BQ", 0x80, value)
+        return struct.pack(">Bq", 0x81, value)
     if isinstance(value, float):
         return struct.pack(">Bd", 0x82, value)
     if isinstance(value, uuid.UUID):
