@@ -1,5 +1,6 @@
 """The trading day: which one it is, when it turns, and what turns with it."""
 
+import asyncio
 import struct
 from datetime import date, datetime
 from pathlib import Path
@@ -141,6 +142,22 @@ def test_the_gateways_tags_and_names_turn_with_the_day() -> None:
     assert "trading day 2026-11-21 until 2026-11-21 18:00 Europe/Paris" in _headline(
         {"trading_day": told}
     )
+
+
+def test_a_running_gateway_sees_by_itself_that_the_day_has_turned() -> None:
+    async def turned(gateway: Gateway) -> None:
+        while gateway.names:
+            await asyncio.sleep(0)
+
+    async def scenario() -> None:
+        gateway = Gateway(loopback_config())
+        gateway.names[7] = "ABC"
+        gateway.day.turns_ns = 0
+        following = asyncio.create_task(gateway._follow_days())
+        await asyncio.wait_for(turned(gateway), 30)
+        following.cancel()
+
+    asyncio.run(scenario())
 
 
 def test_a_persistent_queues_day_is_over_the_second_time_it_is_twenty_to_two() -> None:
