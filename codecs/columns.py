@@ -24,7 +24,7 @@ import cython
 import numpy
 
 from feedhandler.codecs.prices import SCALE_MAX
-from feedhandler.codecs.times import SECOND_NS, UNIT_NS, day_start_ns
+from feedhandler.codecs.times import SECOND_NS, UNIT_NS, Midnights
 
 if cython.compiled:
     from cython.cimports.feedhandler.codecs.scanner import MessageIndex
@@ -33,6 +33,8 @@ else:
 
 #: What a full time is where it cannot be known: the least i64, which numpy calls NaT.
 UNKNOWN_TIME = -(2**63)
+#: With these a wire time's one is its unit.
+_FROM_ZERO = Midnights(0, 0, 0)
 #: Rows decoded field by field before the next rows: their messages then stay in the first caches.
 _BLOCK_ROWS = cython.declare(cython.Py_ssize_t, 512)
 
@@ -401,9 +403,9 @@ class Columns:
         self, index: MessageIndex, day: date | None, scales: Mapping[int, int]
     ) -> dict[str, numpy.ndarray]:
         rows = self.rows
-        midnight = None if day is None else day_start_ns(day, self.feed.zone)
+        midnights = self.feed.midnights(day)
         packets = self._packets[:rows]
-        sent = self._send_times(index, midnight)[packets] if index.packets else packets
+        sent = self._send_times(index, midnights)[packets] if index.packets else packets
         columns: dict[str, numpy.ndarray] = {
             "seq": self._seqs[:rows],
             "service": numpy.asarray(index.services)[packets],
@@ -420,7 +422,7 @@ class Columns:
                 columns[field.name] = raw / self._powers(field.price, scales)
                 columns[f"{field.name}_raw"] = raw
         for name, since, parts in self._time_rules:
-            columns[name] = self._times(since, parts, midnight, columns["send_time_ns"])
+            columns[name] = self._times(since, parts, midnights, columns["send_time_ns"])
         return columns
 
     def _powers(self, price: int | str, scales: Mapping[int, int]) -> Any:
@@ -452,7 +454,7 @@ class Columns:
         self,
         since: str,
         parts: list[tuple[str, int]],
-        midnight: int | None,
+        midnights: Midnights | None,
         sent: numpy.ndarray,
     ) -> Any:
         total = numpy.zeros(self.rows, numpy.int64)
@@ -461,22 +463,23 @@ class Columns:
         if since == "epoch":
             return total
         if since == "midnight":
-            if midnight is None:
+            if midnights is None:
                 total[:] = UNKNOWN_TIME
                 return total
-            return total + midnight
+            return _moments(midnights, total)
         within = sent % SECOND_NS
         found = sent - within + total - (total > within) * SECOND_NS
         found[sent == UNKNOWN_TIME] = UNKNOWN_TIME
         return found
 
-    def _send_times(self, index: MessageIndex, midnight: int | None) -> Any:
+    def _send_times(self, index: MessageIndex, midnights: Midnights | None) -> Any:
         """Of each packet, its send time in nanoseconds since 1970, or `UNKNOWN_TIME`."""
         raw = numpy.asarray(index.send_times)[: index.packets].astype(numpy.int64)
-        zero = self.feed.send_time_ns(0, midnight)
-        if zero is None:
-            return numpy.full(index.packets, UNKNOWN_TIME, numpy.int64)
-        sent = raw * (self.feed.send_time_ns(1, midnight) - zero) + zero
+        sent = raw * self.feed.send_time_ns(1, _FROM_ZERO)
+        if self.feed.send_time_ns(0, None) is None:  # they count from midnight
+            if midnights is None:
+                return numpy.full(index.packets, UNKNOWN_TIME, numpy.int64)
+            sent = _moments(midnights, sent)
         sent[raw == -1] = UNKNOWN_TIME  # `NO_SEND_TIME`, seen as signed
         return sent
 
@@ -490,6 +493,14 @@ class Columns:
             names.append(name)
             arrays.append(_arrow_array(pyarrow, column))
         return pyarrow.RecordBatch.from_arrays(arrays, names)
+
+
+def _moments(midnights: Midnights, since_ns: Any) -> Any:
+    """As `Midnights.moment_ns`, of a whole column."""
+    begins_ns, early_ns, late_ns = midnights
+    if begins_ns == 0:
+        return since_ns + late_ns
+    return since_ns + numpy.where(since_ns >= begins_ns, late_ns, early_ns)
 
 
 def _arrow_array(pyarrow: Any, column: numpy.ndarray) -> Any:

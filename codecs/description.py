@@ -152,6 +152,7 @@ class FeedDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     controls: list[LayoutDescription] = []
     reference: ReferenceDescription | None = None
     source: str = ""
+    day_begins_at: str = "00:00"
 
 
 def read_description(path: Path) -> FeedDescription:

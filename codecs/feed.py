@@ -28,7 +28,8 @@ from feedhandler.codecs.layouts import (
     UnknownMessage,
     record_values,
 )
-from feedhandler.codecs.times import DAY_NS, UNIT_NS, TimeContext, day_start_ns
+from feedhandler.codecs.times import DAY_NS, UNIT_NS, Midnights, TimeContext
+from feedhandler.codecs.trading_day import TradingDay
 
 #: Largest body that a compressed packet may inflate to: what a u16 packet length can still tell.
 INFLATED_SIZE_MAX = 65_535 - 16
@@ -123,6 +124,7 @@ class Feed:
     layouts     message type (integer) to its layouts, by ascending size
     controls    packet type to the layout of a control packet's body
     reference   which message names symbols; None where the feed has none
+    trading_day when its trading days begin
     """
 
     def __init__(
@@ -140,6 +142,7 @@ class Feed:
         self.key = description.key
         self.number = description.number
         self.zone = description.zone
+        self.trading_day = TradingDay(description.zone, description.day_begins_at)
         self.byte_order = description.byte_order
         self.first_sequence = description.packet.sequence.first
         self.counts_messages = description.packet.sequence.counts == "messages"
@@ -217,6 +220,7 @@ class Feed:
             "key": self.key,
             "number": self.number,
             "zone": self.zone,
+            "day_begins_at": self.trading_day.begins_at,
             "byte_order": self.byte_order,
             "sequence_counts": packet.sequence.counts,
             "heartbeat_sequence": packet.sequence.heartbeat,
@@ -287,9 +291,9 @@ class Feed:
                 header.flags = flags
         if verdict != Reject.FINE:
             raise BadPacket(Reject(verdict))
-        midnight = None if day is None else day_start_ns(day, self.zone)
-        packet = self._packet(data, header, midnight)
-        context = TimeContext(midnight, packet.send_time_ns)
+        midnights = self.midnights(day)
+        packet = self._packet(data, header, midnights)
+        context = TimeContext(midnights, packet.send_time_ns)
         for place in range(index.count):
             code, symbol = index.types[place], index.symbols[place]
             packet.types.append(self.type_label(code))
@@ -301,8 +305,14 @@ class Feed:
             )
         return packet
 
-    def _packet(self, data: bytes, header: scanner.PacketHeader, midnight: int | None) -> Packet:
-        context = TimeContext(midnight)
+    def midnights(self, day: date | None) -> Midnights | None:
+        """What wire times of a trading day count from; None where the day is not known."""
+        return None if day is None else self.trading_day.midnights(day, self.zone)
+
+    def _packet(
+        self, data: bytes, header: scanner.PacketHeader, midnights: Midnights | None
+    ) -> Packet:
+        context = TimeContext(midnights)
         values = self.header.values(data, 0, context, {})
         control = None
         layout = self.controls.get(header.packet_type)
@@ -317,7 +327,7 @@ class Feed:
             service=header.service,
             flags=header.flags,
             send_time=header.send_time,
-            send_time_ns=self.send_time_ns(header.send_time, midnight),
+            send_time_ns=self.send_time_ns(header.send_time, midnights),
             header=dict(zip(self.header.by_name, values, strict=True)),
             messages=[],
             types=[],
@@ -362,11 +372,10 @@ class Feed:
         else:
             place = slice(table.message_type_at, table.message_type_at + table.message_type_size)
             code = int.from_bytes(message[place], self._int_order)
-        midnight = None if day is None else day_start_ns(day, self.zone)
-        context = TimeContext(midnight)
+        context = TimeContext(self.midnights(day))
         return self._message(bytes(message), code, 0, len(message), context, {"reference": scale})
 
-    def send_time_ns(self, send_time: int, midnight_ns: int | None) -> int | None:
+    def send_time_ns(self, send_time: int, midnights: Midnights | None) -> int | None:
         """A header's raw send time as nanoseconds since 1970; None where it counts from a midnight
         that is not known."""
         given = self.description.packet.send_time
@@ -374,7 +383,7 @@ class Feed:
             return send_time
         if given.since == "epoch":
             return send_time * self._send_unit_ns
-        return None if midnight_ns is None else midnight_ns + send_time * self._send_unit_ns
+        return None if midnights is None else midnights.moment_ns(send_time * self._send_unit_ns)
 
     def send_times_apart_ns(self, earlier: int, later: int) -> int:
         """Nanoseconds from one raw send time to another, negative where `later` is the earlier one.

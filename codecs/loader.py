@@ -31,6 +31,7 @@ from feedhandler.codecs.kinds import PacketKind
 from feedhandler.codecs.layouts import INTEGER_TYPES, Block, Field, Layout
 from feedhandler.codecs.scanner import FeedTable
 from feedhandler.codecs.times import UNIT_NS, TimeReader, time_reader
+from feedhandler.codecs.trading_day import TradingDay
 
 FEEDS_FOLDER = Path(__file__).parent / "feeds"
 
@@ -84,6 +85,10 @@ class _Builder:
             ZoneInfo(description.zone)
         except (KeyError, ValueError, OSError):
             self.refuse("zone", f"{description.zone!r} is not a time zone of the tz database")
+        try:
+            TradingDay(description.zone, description.day_begins_at)
+        except ConfigError as error:
+            self.refuse("day_begins_at", error.message)
 
     # -- fields ---------------------------------------------------------------------------------
 

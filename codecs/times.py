@@ -3,11 +3,14 @@
 Feeds count from midnight in the exchange's own zone, from 1970, or only within the second in which
 the packet was sent. A time since midnight needs the trading day; without one it stays unknown
 (None). On a day with a change of clocks, wire times are taken as time elapsed since midnight.
+
+Days here are the calendar's. Which trading day a moment belongs to, `trading_day` tells.
 """
 
 from collections.abc import Callable, Sequence
 from datetime import date, datetime, timedelta
 from functools import lru_cache
+from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
 SECOND_NS = 1_000_000_000
@@ -27,17 +30,30 @@ def day_start_ns(day: date, zone: str) -> int:
 
 
 def day_of(time_ns: int, zone: str) -> date:
-    """The day in `zone` that the moment `time_ns` belongs to."""
+    """The calendar's day in `zone` that the moment `time_ns` belongs to."""
     return datetime.fromtimestamp(time_ns // SECOND_NS, ZoneInfo(zone)).date()
 
 
+class Midnights(NamedTuple):
+    """What wire times of one trading day count from: those from `begins_ns` after midnight on from
+    `late_ns`, earlier ones from `early_ns`."""
+
+    begins_ns: int
+    early_ns: int
+    late_ns: int
+
+    def moment_ns(self, since_ns: int) -> int:
+        """The moment that is `since_ns` after midnight."""
+        return since_ns + (self.late_ns if since_ns >= self.begins_ns else self.early_ns)
+
+
 class TimeContext:
-    """What a message's time may depend on: the day's beginning and the packet's send time."""
+    """What a message's time may depend on: the day's midnights and the packet's send time."""
 
-    __slots__ = ("day_start_ns", "send_ns")
+    __slots__ = ("midnights", "send_ns")
 
-    def __init__(self, day_start_ns: int | None = None, send_ns: int | None = None) -> None:
-        self.day_start_ns = day_start_ns
+    def __init__(self, midnights: Midnights | None = None, send_ns: int | None = None) -> None:
+        self.midnights = midnights
         self.send_ns = send_ns
 
 
@@ -57,8 +73,8 @@ def time_reader(since: str, parts: Sequence[tuple[int, int]]) -> TimeReader:
         return sum(values[position] * unit for position, unit in parts)
 
     def from_midnight(values: Sequence[int], context: TimeContext) -> int | None:
-        start = context.day_start_ns
-        return None if start is None else start + total(values)
+        midnights = context.midnights
+        return None if midnights is None else midnights.moment_ns(total(values))
 
     def from_epoch(values: Sequence[int], context: TimeContext) -> int | None:
         return total(values)

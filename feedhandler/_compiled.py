@@ -95,7 +95,6 @@ UNITS: dict[str, tuple[str, ...]] = {
         "journal.writer",
     ),
     "exchange": (
-        "replay.generating.deflate",
         "replay.generating.dice",
         "replay.generating.generator_books",
         "replay.generating.generator_flow",

@@ -58,7 +58,7 @@ def generate(
     `euronext-2011-03` a whole day. Both lines are in it, merged in time. Beside the capture goes
     its ledger, FILE.ledger.json: what is in it, by service, minute and second. A file
     of either name that is there already stays, unless --overwrite says otherwise. The same profile,
-    seed, scale and duration give the same bytes on every machine.
+    seed, scale and duration give the same messages in the same packets on every machine.
 
     \b
     Examples:

@@ -37,6 +37,7 @@ from feedhandler.publish_settings import MAX_DESTINATIONS, PublishConfig, fault_
 from feedhandler.queue_settings import MAX_QUEUES, DurableQueueConfig, fault_of_queues
 from feedhandler.recorder_settings import FILES_MIN, RecordConfig
 from feedhandler.retrans.settings import RecoverySettings
+from feedhandler.trading_day_settings import TradingDayConfig, fault_of_day
 
 #: A channel with more lines than this is a mistake in the file: exchanges send two.
 MAX_LINES = 8
@@ -117,9 +118,6 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     loop: Annotated[Literal["uvloop", "asyncio"], _setting("the event loop: uvloop or asyncio")] = (
         "uvloop"
     )
-    trading_day: Annotated[
-        str, _setting("the day in tags and times: auto, or yyyy-mm-dd for a replayed session")
-    ] = "auto"
     symbols: Annotated[
         Literal["index", "name"],
         _setting("symbols in routing keys: index, or name once reference data is known"),
@@ -139,11 +137,6 @@ class GatewaySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
             le=1000,
         ),
     ] = 0
-
-    @property
-    def trading_date(self) -> datetime.date | None:
-        """The configured trading day; None where it follows the clock in the feed's zone."""
-        return None if self.trading_day == "auto" else datetime.date.fromisoformat(self.trading_day)
 
 
 class ReceiveConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -242,6 +235,7 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole configuration; made by `load_config`, `parse_config` or `loopback_config`."""
 
     gateway: GatewaySettings = GatewaySettings()
+    trading_day: TradingDayConfig = TradingDayConfig()
     arbitration: ArbitrationSettings = ArbitrationSettings()
     recovery: RecoverySettings = RecoverySettings()
     receive: ReceiveConfig = ReceiveConfig()
@@ -436,6 +430,7 @@ _TABLES: dict[str, tuple[type[Struct], bool]] = {
     "queue": (DurableQueueConfig, True),
     "server": (ServerConfig, True),
     "recovery": (RecoverySettings, False),
+    "trading_day": (TradingDayConfig, False),
 }
 
 #: Settings that check their own bounds, and say so with their name in front.
@@ -453,9 +448,9 @@ _KINDS = {
 
 def _convert(values: dict[str, Any]) -> Config:
     """Types and bounds; msgspec's words put into an operator's."""
-    gateway = values.get("gateway")
-    if isinstance(gateway, dict) and isinstance(gateway.get("trading_day"), datetime.date):
-        gateway["trading_day"] = gateway["trading_day"].isoformat()
+    day = values.get("trading_day")
+    if isinstance(day, dict) and isinstance(day.get("date"), datetime.date):
+        day["date"] = day["date"].isoformat()
     try:
         return msgspec.convert(values, Config)
     except msgspec.ValidationError as error:
@@ -505,14 +500,13 @@ def _allowed(path: KeyPath) -> str:
     return ""
 
 
+def _check_trading_day(config: Config) -> None:
+    if wrong := fault_of_day(config.trading_day):
+        key, reason, remedy = wrong
+        raise _Wrong(("trading_day", key), reason, remedy)
+
+
 def _check_gateway(config: Config) -> None:
-    day = config.gateway.trading_day
-    try:
-        config.gateway.trading_date  # noqa: B018 - raises for what is no date
-    except ValueError:
-        raise _Wrong(
-            ("gateway", "trading_day"), f"{day!r} is no date", "auto, or yyyy-mm-dd"
-        ) from None
     if not config.gateway.interface:
         raise _Wrong(("gateway", "interface"), "empty", "an interface's name or address: eth1")
     if not config.gateway.feed:
@@ -687,6 +681,7 @@ def _check_observed(config: Config) -> None:
 
 _CHECKS = (
     _check_gateway,
+    _check_trading_day,
     _check_amqp,
     _check_bounds,
     _check_record,

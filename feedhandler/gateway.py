@@ -8,11 +8,9 @@ quality, names, statistics, the orderly end.
 
 import asyncio
 import contextlib
-import datetime
 import os
 import struct
 import time
-import zoneinfo
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -30,6 +28,7 @@ from feedhandler.amqp.serving.login import Gate
 from feedhandler.amqp.serving.node import Node
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import ConfigError, key_word, load_feed
+from feedhandler.codecs.trading_day import day_number
 from feedhandler.config import ChannelConfig, Config, LineConfig
 from feedhandler.control import ControlSocket, kept
 from feedhandler.counters import ChannelCounter, LineCounter, as_dict
@@ -42,20 +41,16 @@ from feedhandler.observe.subscriptions import Subscriptions
 from feedhandler.observe.watch import Watch
 from feedhandler.recorder import Recorder
 from feedhandler.recovery.runner import RecoveryRunner
+from feedhandler.trading_day_settings import DayWatch
 
 #: How long the orderly end may take: what waits is sent, then connections are closed regardless.
 STOP_SECONDS = 5.0
 #: Longest rest between two hand-overs, however many connections there are.
 REST_NS_MAX = 5_000_000
+#: Whether the trading day has turned is looked at so often at least: the clock may be set.
+DAY_CHECK_SECONDS = 1.0
 #: The first word of a statistics message.
 STATS_TOPIC = b"stats"
-
-
-def trading_day(config: Config, zone: str) -> datetime.date:
-    """The configured day, or today where the exchange is."""
-    if config.gateway.trading_date is not None:
-        return config.gateway.trading_date
-    return datetime.datetime.now(zoneinfo.ZoneInfo(zone)).date()
 
 
 class Gateway:
@@ -68,6 +63,7 @@ class Gateway:
         self.config = config
         self.feed = load_feed(config.gateway.feed)
         self.names: dict[int, str] = {}
+        self.day = DayWatch(config.trading_day, self.feed, time.time_ns())
         self.ring = Ring(config.receive.ring_bytes)
         self.streams = [self._stream(place) for place in range(len(config.channels))]
         self.qualities = [
@@ -92,7 +88,9 @@ class Gateway:
             gate=Gate(config.amqp, _tell_tls),
             conflates=self.feed if config.conflates else None,
         )
-        self.queues = self.node.queues = DurableQueues(config.queues, self.node.flush)
+        self.queues = self.node.queues = DurableQueues(
+            tuple(each.resolved(self.day.trading_day) for each in config.queues), self.node.flush
+        )
         self.publishers = self._publishers()
         plans = self._plans()
         self.recorder = self._recorder(plans)
@@ -171,9 +169,7 @@ class Gateway:
 
     def _prefix(self, service: int) -> bytes:
         """The first eight bytes of the service's tags."""
-        day = trading_day(self.config, self.feed.zone)
-        number = day.year * 10_000 + day.month * 100 + day.day
-        return struct.pack(">IHH", number, self.feed.number, service)
+        return struct.pack(">IHH", day_number(self.day.today), self.feed.number, service)
 
     def _reference_bytes_min(self) -> int:
         """A packet shorter than this names no symbol."""
@@ -217,6 +213,7 @@ class Gateway:
             self.config.record,
             lines,
             published,
+            self.day.trading_day,
             on_stop=_tell_recording_stopped,
         )
 
@@ -262,13 +259,22 @@ class Gateway:
         for fd in self.receiver.filenos():
             self._loop.add_reader(fd, self._on_handover, fd)
         publisher = asyncio.create_task(self._publish_stats())
+        days = asyncio.create_task(self._follow_days())
         try:
             self.watch.serving()
             if ready is not None:
                 ready()
             await self._stop.wait()
         finally:
+            days.cancel()
             await self._finish(publisher)
+
+    async def _follow_days(self) -> None:
+        """Look again and again whether the trading day has turned."""
+        while True:
+            left_s = (self.day.turns_ns - time.time_ns()) / 1e9
+            await asyncio.sleep(max(0.0, min(left_s, DAY_CHECK_SECONDS)))
+            self.look_at_day(time.time_ns())
 
     async def _finish(self, publisher: asyncio.Task[None]) -> None:
         """Leave the groups, deliver what was received, end the statistics."""
@@ -373,10 +379,18 @@ class Gateway:
         self.recovery.mark(kind, place, line, sequence, next_sequence, auxiliary)
 
     def _renumbered(self, stream: Stream) -> None:
-        """A new numbering may be a new trading day."""
-        prefix = self._prefix(stream.service)
-        if prefix != stream.prefix:
-            stream.set_prefix(prefix)
+        """A new numbering may be a new trading day's, and then has its tags from its beginning."""
+        self.look_at_day(time.time_ns())
+
+    def look_at_day(self, now_ns: int) -> None:
+        """Where the trading day has turned: new tags, and no symbol has a name until reference data
+        of the day tell it. Servers' quotas, recordings and queues see to themselves."""
+        if not self.day.turn(now_ns):
+            return
+        self.names.clear()
+        for stream in self.streams:
+            stream.begin_day(self._prefix(stream.service))
+        tell("trading_day", f"trading day {self.day.today}", day=self.day.today.isoformat())
 
     # -- statistics -------------------------------------------------------------------------
 
@@ -422,6 +436,7 @@ class Gateway:
             "time_ns": time.time_ns(),
             "name": self.config.gateway.name,
             "feed": self.feed.name,
+            "trading_day": self.day.snapshot(),
             "channels": [
                 self._channel_snapshot(place, reader) for place in range(len(self.streams))
             ],

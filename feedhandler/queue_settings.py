@@ -2,9 +2,10 @@
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, structs
 
 from feedhandler.codecs.errors import ConfigError
+from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.journal.layout import Geometry
 from feedhandler.journal.settings import BLOCKS_LIMIT, QueueSettings, item_bytes_max
 
@@ -12,6 +13,9 @@ from feedhandler.journal.settings import BLOCKS_LIMIT, QueueSettings, item_bytes
 MAX_QUEUES = 64
 #: What a message may be at most where nothing else is said; a block's data area bounds it too.
 MESSAGE_BYTES_DEFAULT = 1 << 20
+#: A `day_end` that goes by the trading day; and a trading day to check a `day_end` with.
+TRADING_DAY = "trading-day"
+_ANY_DAY = TradingDay("UTC")
 
 _Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_\-]{1,64}$")]
 
@@ -61,10 +65,24 @@ class DurableQueueConfig(Struct, frozen=True, kw_only=True, forbid_unknown_field
     dead: Annotated[
         str, _setting("the queue that dead messages go to; empty: they are cancelled and told of")
     ] = ""
-    day_zone: Annotated[
-        str, _setting("where trading days end, and with them what is undelivered; empty: nowhere")
+    day_end: Annotated[
+        str,
+        _setting(
+            "when a day ends, and with it what is undelivered: HH:MM, trading-day (when that "
+            "turns); empty: it stays"
+        ),
     ] = ""
-    day_end: Annotated[str, _setting("when a trading day ends there, HH:MM")] = "00:00"
+    day_zone: Annotated[
+        str, _setting("where it ends at HH:MM; empty: where the trading day does")
+    ] = ""
+
+    def resolved(self, trading_day: TradingDay) -> "DurableQueueConfig":
+        """With zone and time of the day's end, where it goes by the trading day."""
+        if self.day_end == TRADING_DAY:
+            zone, end = trading_day.zone, trading_day.begins_at
+        else:
+            zone, end = self.day_zone or trading_day.zone, self.day_end
+        return structs.replace(self, day_zone=zone, day_end=end) if end else self
 
     def settings(self) -> QueueSettings:
         """What the persistent queue is told. Raises `ConfigError`."""
@@ -76,7 +94,7 @@ class DurableQueueConfig(Struct, frozen=True, kw_only=True, forbid_unknown_field
             checkpoint_bytes=self.checkpoint_bytes,
             waiting_bytes_max=self.waiting_bytes_max,
             durability=self.durability,
-            day_zone=self.day_zone,
+            day_zone=self.day_zone if self.day_end else "",
             day_end=self.day_end,
         )
 
@@ -106,13 +124,15 @@ def fault_of_queues(queues: tuple[DurableQueueConfig, ...]) -> Fault | None:
 
 
 def _fault_of_bounds(queue: DurableQueueConfig) -> tuple[str, str, str] | None:
+    if queue.day_zone and not queue.day_end:
+        return "day_end", "empty, though there is a day_zone", f"HH:MM, or {TRADING_DAY}"
     if queue.blocks > queue.blocks_max:
         return "blocks_max", f"{queue.blocks_max} is less than blocks", f"at least {queue.blocks}"
     try:
-        queue.settings()
+        queue.resolved(_ANY_DAY).settings()
         most = item_bytes_max(Geometry(queue.block_bytes))
     except ConfigError as error:
-        key = "day_zone" if "day_zone" in str(error) else "block_bytes"
+        key = "day_end" if "day_end" in str(error) else "block_bytes"
         return key, error.message, error.hint
     if queue.message_bytes_max > most:
         reason = f"{queue.message_bytes_max} is more than a block of {queue.block_bytes} holds"

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from feedhandler.codecs.errors import ConfigError
+from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.counters import RecorderCounter, as_dict, counter_array
 from feedhandler.ingest.ring import Ring
 from feedhandler.recorder_files import PART, SUFFIX, Full, RecordingFiles
@@ -39,7 +40,7 @@ STOP_SECONDS = 5.0
 #: Held by the process that records into a folder.
 LOCK_NAME = ".recorder.lock"
 
-_NAME = re.compile(r"(lines|published)-\d{8}-\d{6}-\d{6,}" + re.escape(SUFFIX))
+_NAME = re.compile(r"(lines|published)-\d{8}-\d{8}-\d{6}-\d{6,}" + re.escape(SUFFIX))
 
 
 class Endpoint(Protocol):
@@ -228,7 +229,8 @@ class Recorder:
 
     `lines` are the lines in the order of their numbers at the receive thread; `published` has, for
     each channel in order, the address that its published packets are written with: its line A's.
-    `on_stop` hears, in the recorder's thread, why recording stopped by itself.
+    A file ends when `trading_day` turns. `on_stop` hears, in the recorder's thread, why recording
+    stopped by itself.
     """
 
     def __init__(
@@ -236,6 +238,7 @@ class Recorder:
         settings: RecordConfig,
         lines: Sequence[Endpoint],
         published: Sequence[Endpoint],
+        trading_day: TradingDay,
         on_stop: Callable[[str], None] | None = None,
         clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
@@ -248,6 +251,7 @@ class Recorder:
             name: Series(name, endpoints[name], settings.ring_bytes) for name in settings.series
         }
         self._settings = settings
+        self._trading_day = trading_day
         self._files: RecordingFiles | None = None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="recorder", daemon=True)
@@ -271,7 +275,9 @@ class Recorder:
         settings = self._settings
         self._folder = DiskFolder(settings.dir)
         try:
-            self._files = RecordingFiles(self._folder, settings, FILE_HEADER, settings.series)
+            self._files = RecordingFiles(
+                self._folder, settings, FILE_HEADER, settings.series, self._trading_day
+            )
         except Full as full:
             self._folder.release()
             hint = "move recordings away, or change [record]"

@@ -1,8 +1,9 @@
 """Which file recorded bytes go to, when it is closed, and when there is room for no more: no I/O.
 
 `RecordingFiles` writes several series of files (`lines`, `published`) into one folder. A file is
-named `<series>-<yyyymmdd-hhmmss>-<number>.pcap` after the time (UTC) it was begun, and has `.part`
-behind that until it is closed. It is closed at a size and at an age. Before each write two bounds
+named `<series>-<trading day>-<yyyymmdd-hhmmss>-<number>.pcap` after the trading day that it is of
+and the time (UTC) it was begun, and has `.part` behind that until it is closed. It is closed at a
+size, at an age, and when the trading day turns: no file is of two. Before each write two bounds
 are looked at: all recordings together (earlier runs' included), and the share of the file system
 that must stay free. At a bound recording stops (`Full` is raised), or the oldest closed files give
 way, as the settings say; a file that is being written never does.
@@ -15,6 +16,7 @@ import datetime
 import errno
 from typing import Protocol
 
+from feedhandler.codecs.trading_day import TradingDay, day_number
 from feedhandler.recorder_settings import RecordConfig
 
 #: What a file's name ends with; and, behind that, while it is being written.
@@ -69,23 +71,30 @@ class Folder(Protocol):
 class OpenFile:
     """One series' file being written."""
 
-    def __init__(self, name: str, sink: Sink, begun_ns: int) -> None:
+    def __init__(self, name: str, sink: Sink, begun_ns: int, turns_ns: int) -> None:
         self.name = name
         self.sink = sink
         self.begun_ns = begun_ns
+        self.turns_ns = turns_ns
         self.size = 0
 
 
 class RecordingFiles:
-    """The files of all series in `folder`; `header` begins each.
+    """The files of all series in `folder`; `header` begins each; `trading_day` says which day is.
 
     `total_bytes` is what all recordings take; `begun`, `deleted` and `recovered` (found unfinished,
     and kept) count files by series.
     """
 
     def __init__(
-        self, folder: Folder, settings: RecordConfig, header: bytes, series: tuple[str, ...]
+        self,
+        folder: Folder,
+        settings: RecordConfig,
+        header: bytes,
+        series: tuple[str, ...],
+        trading_day: TradingDay,
     ) -> None:
+        self._trading_day = trading_day
         self.open: dict[str, OpenFile] = {}
         self.begun = dict.fromkeys(series, 0)
         self.deleted = dict.fromkeys(series, 0)
@@ -115,6 +124,9 @@ class RecordingFiles:
     def write(self, series: str, data: memoryview, now_ns: int) -> None:
         """Append whole records; raises `Full`, and `OSError`; then nothing of `data` is kept."""
         file = self.open.get(series)
+        if file is not None and now_ns >= file.turns_ns:
+            self.finish(series)
+            file = None
         if file is None:
             self._look()
             self._make_room(len(self._header) + len(data))
@@ -124,10 +136,12 @@ class RecordingFiles:
         self._append(file, data)
 
     def tick(self, now_ns: int) -> None:
-        """Close what is old enough, or begun in the future by a clock that was set back."""
+        """Close what is old enough, of a day that is over, or begun in the future by a clock that
+        was set back."""
         for series, file in list(self.open.items()):
             age_ns = now_ns - file.begun_ns
-            if not 0 <= age_ns < self._settings.file_seconds * 1_000_000_000:
+            young = 0 <= age_ns < self._settings.file_seconds * 1_000_000_000
+            if not young or now_ns >= file.turns_ns:
                 self.finish(series)
 
     def finish(self, series: str) -> None:
@@ -152,14 +166,16 @@ class RecordingFiles:
 
     def _begin(self, series: str, now_ns: int) -> OpenFile:
         begun = datetime.datetime.fromtimestamp(now_ns // 1_000_000_000, datetime.UTC)
+        day = day_number(self._trading_day.of(now_ns))
         for _ in range(NAME_TRIES):
             self._number += 1
-            name = f"{series}-{begun:%Y%m%d-%H%M%S}-{self._number:06}{SUFFIX}"
+            name = f"{series}-{day}-{begun:%Y%m%d-%H%M%S}-{self._number:06}{SUFFIX}"
             try:
                 sink = self._folder.create(name)
             except FileExistsError:
                 continue
-            file = self.open[series] = OpenFile(name, sink, now_ns)
+            turns_ns = self._trading_day.turns_ns(now_ns)
+            file = self.open[series] = OpenFile(name, sink, now_ns, turns_ns)
             self.begun[series] += 1
             self._append(file, self._header)
             return file

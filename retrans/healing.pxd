@@ -11,7 +11,7 @@ cdef class Healing:
     cdef readonly int64_t deadline_ns
     cdef list _actions
     cdef dict _counts
-    cdef object _new_id, _backoff, _open_id
+    cdef object _new_id, _backoff, _open_id, _trading_day
     cdef int _tries
     cdef int64_t _asked_ns, _barred_until_ns, _attempt_ns, _until_ns
     cdef bint _early, _wanted

@@ -36,9 +36,9 @@ if cython.compiled:
 else:
     from feedhandler.retrans.ranges import RangeSet
 
+from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.retrans.actions import Action, Alert, AskRefresh, Cancel, NoSnapshot
 from feedhandler.retrans.backoff import Backoff
-from feedhandler.retrans.quota import DAY_NS
 from feedhandler.retrans.reactions import REFRESH, UNKNOWN_REFRESH, RefreshReaction
 from feedhandler.retrans.settings import RecoverySettings
 
@@ -78,8 +78,8 @@ class Healing:
     """What one channel has lost. `configured`: there is a refresh to wait for; `server`: there is
     one to ask for it, else snapshots come by themselves only.
 
-    `new_id` numbers the requests. Actions go to `actions`, in order; `counts` has every key of
-    `recovery.COUNTS`.
+    `new_id` numbers the requests. A server that refuses for "today" rests until `trading_day`
+    turns. Actions go to `actions`, in order; `counts` has every key of `recovery.COUNTS`.
     """
 
     def __init__(
@@ -92,6 +92,7 @@ class Healing:
         counts: dict[str, int],
         new_id: Callable[[], int],
         seed: int,
+        trading_day: TradingDay,
     ) -> None:
         self.service = service
         self.settings = settings
@@ -103,6 +104,7 @@ class Healing:
         self._actions = actions
         self._counts = counts
         self._new_id = new_id
+        self._trading_day = trading_day
         backoff_us = settings.refresh_backoff_us
         self._backoff = Backoff(backoff_us, backoff_us << _BACKOFF_DOUBLINGS, seed)
         #: When `tick` must be called next.
@@ -183,7 +185,7 @@ class Healing:
         self._count("refreshes_rejected")
         reply = REFRESH.get(reason, UNKNOWN_REFRESH)
         if reply.reaction is RefreshReaction.REST_TODAY:
-            self._barred_until_ns = (now_ns // DAY_NS + 1) * DAY_NS
+            self._barred_until_ns = self._trading_day.turns_ns(now_ns)
         if reply.reaction is not RefreshReaction.PAUSE and reason not in self._alerted:
             self._alerted.add(reason)
             self._count("alerts")

@@ -14,11 +14,11 @@ cdef class StreamFramer:
     cdef _judge(self, bytes data, Py_ssize_t length, Py_ssize_t at)
 
 
-cdef class TradingDay:
+cdef class SendClock:
     cdef object _zone, _start, _end, _unit_ns
     cdef bint _from_midnight
 
-    cpdef start_ns(self, now_ns)
+    cdef _midnight_ns(self, now_ns)
     cpdef send_time(self, now_ns)
 
 
@@ -33,7 +33,7 @@ cdef class _Form:
 
 
 cdef class RecoveryProtocol:
-    cdef readonly TradingDay day
+    cdef SendClock _clock
     cdef readonly PacketHeader header
     cdef object _feed, _heartbeat_reply
     cdef tuple _requests, _responses

@@ -266,8 +266,8 @@ class StreamFramer:
 
 @cython.final
 @cython.cclass
-class TradingDay:
-    """The day that a moment belongs to, in the feed's zone, and wire times within it."""
+class SendClock:
+    """Moments as a packet header's raw send time: where it counts from midnight, the calendar's."""
 
     def __init__(self, feed: Feed) -> None:
         given = feed.description.packet.send_time
@@ -276,7 +276,7 @@ class TradingDay:
         self._from_midnight = given.since == "midnight"
         self._start = self._end = 0
 
-    def start_ns(self, now_ns: int) -> int:
+    def _midnight_ns(self, now_ns: int) -> int:
         """The midnight before `now_ns`."""
         if not self._start <= now_ns < self._end:
             day = day_of(now_ns, self._zone)
@@ -286,7 +286,7 @@ class TradingDay:
 
     def send_time(self, now_ns: int) -> int:
         """`now_ns` as a packet header's raw send time."""
-        since = self.start_ns(now_ns) if self._from_midnight else 0
+        since = self._midnight_ns(now_ns) if self._from_midnight else 0
         return (now_ns - since) // self._unit_ns
 
 
@@ -358,7 +358,7 @@ class RecoveryProtocol:
                 f"{feed.name} has no {error.args[0].replace('_', ' ')}",
                 "recovery over TCP needs a feed whose description has its control packets",
             ) from None
-        self.day = TradingDay(feed)
+        self._clock = SendClock(feed)
         self.header = PacketHeader()
         self._feed = feed
         self._table = feed.table
@@ -430,12 +430,12 @@ class RecoveryProtocol:
 
     def heartbeat(self, now_ns: int) -> bytes:
         """Packet type 2."""
-        return self._feed.encode_packet(kind="heartbeat", send_time=self.day.send_time(now_ns))
+        return self._feed.encode_packet(kind="heartbeat", send_time=self._clock.send_time(now_ns))
 
     def heartbeat_reply(self, source_id: str, now_ns: int) -> bytes:
         """Packet type 24."""
         form = self._forms[self._heartbeat_reply]
-        return form.fill({"source_id": source_id}, send_time=self.day.send_time(now_ns))
+        return form.fill({"source_id": source_id}, send_time=self._clock.send_time(now_ns))
 
     def retrans_request(self, request: RetransRequest, now_ns: int) -> bytes:
         """Packet type 20. Raises `UsageError` for numbers that do not fit."""
@@ -443,7 +443,7 @@ class RecoveryProtocol:
             {"source_id": request.source_id},
             number=request.number,
             service=request.service,
-            send_time=self.day.send_time(now_ns),
+            send_time=self._clock.send_time(now_ns),
             begin_seq_num=request.first,
             end_seq_num=request.end - 1,
         )
@@ -454,7 +454,7 @@ class RecoveryProtocol:
             {"source_id": request.source_id},
             number=request.number,
             service=request.service,
-            send_time=self.day.send_time(now_ns),
+            send_time=self._clock.send_time(now_ns),
         )
 
     def response(self, response: Response, now_ns: int) -> bytes:
@@ -462,7 +462,7 @@ class RecoveryProtocol:
         return self._forms[self._responses[response.refresh]].fill(
             {"source_id": response.source_id, "status": "R" if response.reason else "A"},
             service=response.service,
-            send_time=self.day.send_time(now_ns),
+            send_time=self._clock.send_time(now_ns),
             source_seq_num=response.number,
             reject_reason=response.reason,
         )

@@ -7,7 +7,8 @@ cdef class Quota:
     cdef public int64_t outstanding_max, per_day, outstanding, used_today
     cdef public bint closed
     cdef public dict waiting
-    cdef int64_t _interval_ns, _burst, _theoretical_ns, _paused_until_ns, _width_max, _day
+    cdef object _trading_day
+    cdef int64_t _interval_ns, _burst, _theoretical_ns, _paused_until_ns, _width_max, _turns_ns
     cdef int64_t _round_ns, _silent_until_ns
     cdef int _rounds
 

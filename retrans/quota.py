@@ -12,15 +12,16 @@ nothing at all to `SILENT_ROUNDS` requests, each sent after the one before had t
 silent: nobody asks it for `SILENCE_NS`, or until it says something after all, or has been connected
 to anew. If it says nothing to the first request after that either, it is silent again.
 
-Time is an argument, in ns since 1970: a new day begins at midnight UTC, outside the trading hours
-of the exchanges of Europe and America.
+Time is an argument, in ns since 1970. A day is the trading day that the quota is given: when it
+turns, all counts of the day begin again. A clock that is set back turns nothing.
 
 Compiled; the types of attributes and verbs stand in `quota.pxd`.
 """
 
 import cython
 
-DAY_NS = 86_400 * 1_000_000_000
+from feedhandler.codecs.trading_day import TradingDay
+
 SECOND_NS = 1_000_000_000
 #: How often a channel that waits for a place looks again; its owner may let it look sooner.
 POLL_NS = 1_000_000
@@ -35,7 +36,6 @@ SILENT_ROUNDS = 3
 SILENCE_NS = 5 * SECOND_NS
 
 #: The same for C.
-_DAY_NS = cython.declare(cython.longlong, DAY_NS)
 _POLL_NS = cython.declare(cython.longlong, POLL_NS)
 _SILENCE_NS = cython.declare(cython.longlong, SILENCE_NS)
 
@@ -43,10 +43,14 @@ _SILENCE_NS = cython.declare(cython.longlong, SILENCE_NS)
 @cython.final
 @cython.cclass
 class Quota:
-    """`per_s` and `per_day` requests (0: no limit), `outstanding_max` under way."""
+    """`per_s` and `per_day` requests (0: no limit), `outstanding_max` under way; `trading_day` says
+    when the day turns."""
 
-    def __init__(self, per_s: int, per_day: int, outstanding_max: int) -> None:
+    def __init__(
+        self, per_s: int, per_day: int, outstanding_max: int, trading_day: TradingDay
+    ) -> None:
         self.per_day = per_day
+        self._trading_day = trading_day
         self.outstanding_max = outstanding_max
         self._interval_ns = SECOND_NS // per_s if per_s else 0
         self._burst = max(1, per_s // BURST_PARTS) if per_s else UNLIMITED
@@ -54,7 +58,7 @@ class Quota:
         self._theoretical_ns = 0
         self._paused_until_ns = 0
         self._width_max = UNLIMITED
-        self._day = 0
+        self._turns_ns = 0
         # Time-outs in a row without a word, when the latest was, and until when it is silent.
         self._rounds = 0
         self._round_ns = 0
@@ -99,7 +103,7 @@ class Quota:
 
     def exhausted(self, now_ns: int) -> bool:
         """Nothing more can be asked today."""
-        if now_ns // _DAY_NS != self._day:
+        if now_ns >= self._turns_ns:
             self.new_day(now_ns)
         return self.closed or bool(self.per_day and self.used_today >= self.per_day)
 
@@ -160,7 +164,7 @@ class Quota:
 
     def new_day(self, now_ns: int) -> None:
         """Every count of the day begins again."""
-        self._day = now_ns // _DAY_NS
+        self._turns_ns = self._trading_day.turns_ns(now_ns)
         self.used_today = 0
         self.reopen()
 

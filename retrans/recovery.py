@@ -37,6 +37,7 @@ else:
     from feedhandler.retrans.retransmission import Retransmission
 
 from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.retrans import actions
 from feedhandler.retrans.quota import Quota
 from feedhandler.retrans.settings import RecoverySettings
@@ -90,6 +91,7 @@ class Recovery:
         refresh_server: bool = True,
         seed: int,
         first_id: int = 1,
+        trading_day: TradingDay,
     ) -> None:
         self.service = service
         self.state = State.IN_SYNC
@@ -108,6 +110,7 @@ class Recovery:
             self.counts,
             self._retransmission.new_id,
             seed + 1,
+            trading_day,
         )
         # The table with what does each action, by the numbers of state and input: looked up for
         # every packet that was missing, and members of an Enum hash slowly.

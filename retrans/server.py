@@ -33,7 +33,6 @@ from feedhandler.retrans.protocol import (
     RetransReject,
     RetransRequest,
     StreamFramer,
-    TradingDay,
     WireError,
 )
 from feedhandler.retrans.settings import ServerSettings
@@ -120,7 +119,7 @@ class _Quota:
         """Count one request of the day that began at `day_ns`; False where there is none left."""
         if not self._per_day:
             return True
-        if day_ns != self._day_ns:
+        if day_ns > self._day_ns:  # a clock that is set back gives nothing back
             self._day_ns = day_ns
             self._used.clear()
         used = self._used.get(source_id, 0)
@@ -138,8 +137,8 @@ class RequestServer:
     """What all clients share.
 
     `stores` has the packets of each service; whoever publishes appends to them. Without a
-    `refresher` refresh requests are refused as of the wrong type. A day is the feed's own; `now_ns`
-    is nanoseconds since 1970. `counts` counts by the names of `COUNTS`.
+    `refresher` refresh requests are refused as of the wrong type. A day is the feed's trading day;
+    `now_ns` is nanoseconds since 1970. `counts` counts by the names of `COUNTS`.
     """
 
     def __init__(
@@ -156,7 +155,6 @@ class RequestServer:
         self.protocol = RecoveryProtocol(feed)
         self.sessions: set[ServerSession] = set()
         self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
-        self._day = TradingDay(feed)
         self._retrans_quota = _Quota(settings.requests_per_day)
         self._refresh_quota = _Quota(settings.requests_per_day)
 
@@ -185,7 +183,7 @@ class RequestServer:
             return RetransReject.WRONG_SERVICE
         if not self._permitted(request.source_id):
             return RetransReject.PERMISSION
-        if not self._retrans_quota.take(request.source_id, self._day.start_ns(now_ns)):
+        if not self._retrans_quota.take(request.source_id, self.feed.trading_day.since_ns(now_ns)):
             return RetransReject.TOO_MANY_TODAY
         width = request.end - request.first
         if width < 1 or request.first < self.feed.first_sequence or request.end > store.end:
@@ -204,7 +202,7 @@ class RequestServer:
             return RefreshReject.BADLY_FORMED
         if not self._permitted(request.source_id):
             return RefreshReject.PERMISSION
-        if not self._refresh_quota.take(request.source_id, self._day.start_ns(now_ns)):
+        if not self._refresh_quota.take(request.source_id, self.feed.trading_day.since_ns(now_ns)):
             return RefreshReject.TOO_MANY_TODAY
         return RefreshReject.NONE
 

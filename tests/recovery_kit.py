@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
+from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.retrans.actions import Ask, AskRefresh, Cancel, GiveUp
 from feedhandler.retrans.quota import Quota
 from feedhandler.retrans.recovery import Recovery
@@ -23,6 +24,7 @@ MS = 1_000_000
 SECOND = 1_000 * MS
 NEVER = (1 << 63) - 1
 SERVICE = 104
+UTC = TradingDay("UTC")
 
 
 def make(
@@ -37,8 +39,8 @@ def make(
     unless told so."""
     values = RecoverySettings(**{"request_gather_us": 0, **settings})
     if rts and quota is None:
-        quota = Quota(values.requests_per_s, values.requests_per_day, values.outstanding_max)
-    recovery = Recovery(SERVICE, values, quota=quota, refresh=refresh, seed=7)
+        quota = Quota(values.requests_per_s, values.requests_per_day, values.outstanding_max, UTC)
+    recovery = Recovery(SERVICE, values, quota=quota, refresh=refresh, seed=7, trading_day=UTC)
     if up:
         recovery.server_up(0)
     return recovery

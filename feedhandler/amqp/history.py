@@ -61,12 +61,14 @@ class Note:
 @dataclass(slots=True)
 class Numbering:
     """A run of numbers: tags begin with `prefix`, packets with serial `serial`, numbers with
-    `first`; `end` is one past its last number, 0 while it goes on."""
+    `first`; `end` is one past its last number, 0 while it goes on. `goes_on`: the day has turned,
+    and its numbers go on where the run's before ended."""
 
     prefix: bytes
     serial: int
     first: int
     end: int = 0
+    goes_on: bool = False
 
 
 @dataclass(slots=True)
@@ -135,14 +137,15 @@ class History:
         """Serial of the oldest packet that can be had with all notes after it."""
         return max(self.store.taken - self.store.held, self.floor)
 
-    def begin(self, prefix: bytes, first: int, end: int) -> None:
+    def begin(self, prefix: bytes, first: int, end: int, goes_on: bool = False) -> None:
         """A numbering begins: its next number is `first`; the one before ended before `end`, or
-        with the newest packet where the store has been cleared already."""
+        with the newest packet where the store has been cleared already. `goes_on`: it is the one
+        before, of another day."""
         last, packet = self.numberings[-1], self.store.packet(self.store.taken - 1)
         last.end = end or (packet[1] if packet is not None else 0)
         if last.serial == self.store.taken:  # nothing was published in it
             self.numberings.pop()
-        self.numberings.append(Numbering(prefix, self.store.taken, first))
+        self.numberings.append(Numbering(prefix, self.store.taken, first, goes_on=goes_on))
         if len(self.numberings) > NUMBERINGS_MAX:
             self.numberings.popleft()
             self.floor = max(self.floor, self.numberings[0].serial)
@@ -212,7 +215,7 @@ class History:
             return Found(self.find_end(), 0, "nothing was published yet")
         late = None
         same_day = [each for each in self.numberings if each.prefix == prefix]
-        for numbering in same_day:
+        for numbering in self._before_the_turn(same_day, sequence) + same_day:
             if sequence + 1 < numbering.first:
                 late = late or numbering
             elif sequence < (numbering.end or max(self.store.end, next_sequence)):
@@ -227,6 +230,14 @@ class History:
         if same_day:
             return self._ahead(same_day, sequence, number, next_sequence)
         return self._from_the_oldest("another day", None, 0, WHOLE_PACKET, next_sequence)
+
+    def _before_the_turn(self, same_day: list[Numbering], sequence: int) -> list[Numbering]:
+        """Where the day had turned for another gateway a little earlier: the numbering of the day
+        before, which has the number that the other one gave today's tag."""
+        if not same_day or not same_day[0].goes_on or sequence >= same_day[0].first:
+            return []
+        at = self.numberings.index(same_day[0])
+        return [self.numberings[at - 1]] if at else []
 
     def _ahead(
         self, same_day: list[Numbering], sequence: int, number: int, next_sequence: int

@@ -92,8 +92,17 @@ class Stream:
         self.closed = False
         self.set_prefix(prefix)
 
+    def begin_day(self, prefix: bytes) -> None:
+        """The trading day has turned: new tags from here on. Where the numbers go on, the history
+        goes on as well, so that yesterday's last tag leads to today's first."""
+        if prefix == self.prefix:
+            return
+        self.set_prefix(prefix)
+        if self.history is not None:
+            self.history.begin(prefix, self.next_sequence, self.history.store.end, goes_on=True)
+
     def set_prefix(self, prefix: bytes) -> None:
-        """Begin a trading day: new tags from here on."""
+        """New tags from here on."""
         self.prefix = prefix
         self.packet_plain = Template(self.key, framing.CONTENT_PACKET, prefix, False)
         self.packet_stamped = Template(self.key, framing.CONTENT_PACKET, prefix, True)

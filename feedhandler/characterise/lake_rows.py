@@ -21,7 +21,7 @@ from feedhandler.characterise.rows import RowMaker
 from feedhandler.codecs.columns import Columns
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.layouts import Layout
-from feedhandler.codecs.times import day_of
+from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.replay.captures.capture import DatagramBatch
 
 Array = np.ndarray[Any, Any]
@@ -96,7 +96,7 @@ class MessageTables:
         for columns, data, index in self._maker.scans(batch):
             self.contents.not_whole -= index.packets
             columns["refresh"] = refresh
-            for first, last, day in _days(columns["time_ns"], self.feed.zone):
+            for first, last, day in _days(columns["time_ns"], self.feed.trading_day):
                 taken = np.zeros(len(columns["code"]), bool)
                 for table in self._layouts:
                     rows = table.rows(columns, data, index, day)
@@ -133,13 +133,14 @@ def _raw_rows(columns: dict[str, Any], data: Array, index: Any, rows: Array) -> 
     return pa.RecordBatch.from_pydict(made)
 
 
-def _days(times_ns: Array, zone: str) -> Iterator[tuple[int, int, datetime.date]]:
-    """Stretches of rows of one day: first row, row after the last, day. Most batches are one."""
-    days = [day_of(int(times_ns[place]), zone) for place in (0, -1)]
+def _days(times_ns: Array, trading_day: TradingDay) -> Iterator[tuple[int, int, datetime.date]]:
+    """Stretches of rows of one trading day: first row, row after the last, day. Most batches are
+    one."""
+    days = [trading_day.of(int(times_ns[place])) for place in (0, -1)]
     if days[0] == days[1]:
         yield 0, len(times_ns), days[0]
         return
-    every = [day_of(each, zone) for each in times_ns.tolist()]
+    every = [trading_day.of(each) for each in times_ns.tolist()]
     starts = [n for n, day in enumerate(every) if n == 0 or day != every[n - 1]]
     for start, end in zip(starts, [*starts[1:], len(every)], strict=True):
         yield start, end, every[start]

@@ -21,7 +21,9 @@ import contextlib
 import heapq
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from enum import Enum, auto
+from itertools import islice
 
 from feedhandler.journal.block import Block
 from feedhandler.journal.files import Files
@@ -59,6 +61,16 @@ ANSWERS: dict[Status, CancelAnswer] = {
     Status.EXPIRED: CancelAnswer.EXPIRED,
     Status.DAMAGED: CancelAnswer.DAMAGED,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class ForwardPage:
+    """Some of the items whose cancel is to be forwarded: ids in order, each with whether it was
+    delivered (else a consumer has it). All are below `until`; `more`: there are further ones."""
+
+    items: list[tuple[int, bool]]
+    until: int
+    more: bool
 
 
 #: Items whose end is looked for at a time.
@@ -272,10 +284,59 @@ class Delivery:
         since `since_ns` and not closed. What consumers have is cancelled or forwarded when they
         are done. Raises `OSError`."""
         with self._store.everything() as live:
-            cancelled = self._end_all(live, Status.CANCELLED, self._store.visible_end)
-            self._unwanted |= self.handed
-            forward = [n for n in self._delivered_since(live, since_ns) if n not in self._closed]
-        return cancelled, forward
+            cancelled = self._cancel_all(live)
+            return cancelled, list(self._to_forward(live, since_ns))
+
+    def cancel_all_by_page(
+        self, since_ns: int, limit: int
+    ) -> tuple[list[int], list[int], ForwardPage]:
+        """As `cancel_all`, for who forwards by himself: the ids that are cancelled; those that
+        consumers have; and the first `limit` of those and of the delivered ones. All of that is of
+        the same moment. Raises `OSError`."""
+        with self._store.everything() as live:
+            cancelled = self._cancel_all(live)
+            until = self._store.visible_end
+            page = self._forward_page(live, since_ns, 0, until, limit)
+            return cancelled, self._in_hand(live, 0, until), page
+
+    def forward_page(self, since_ns: int, after: int, until: int, limit: int) -> ForwardPage:
+        """The next page: ids above `after` and below `until`. What was in a consumer's hands in the
+        page before `until` was told, and came back, is cancelled now and stands in no further one.
+        Raises `OSError`."""
+        with self._store.everything() as live:
+            return self._forward_page(live, since_ns, after, until, limit)
+
+    def _cancel_all(self, live: tuple[Block, ...]) -> list[int]:
+        """Cancel everything pending that nobody has; what consumers have is unwanted."""
+        cancelled = self._end_all(live, Status.CANCELLED, self._store.visible_end)
+        self._unwanted |= self.handed
+        return cancelled
+
+    def _forward_page(
+        self, live: tuple[Block, ...], since_ns: int, after: int, until: int, limit: int
+    ) -> ForwardPage:
+        until = min(until, self._store.visible_end)
+        delivered = ((n, True) for n in self._to_forward(live, since_ns, after, limit + 1))
+        in_hand = ((n, False) for n in self._in_hand(live, after, until))
+        both = (item for item in heapq.merge(delivered, in_hand) if item[0] < until)
+        found = list(islice(both, limit + 1))
+        return ForwardPage(found[:limit], until, len(found) > limit)
+
+    def _in_hand(self, live: tuple[Block, ...], after: int, until: int) -> list[int]:
+        """Ids between these that consumers have, in order."""
+        return sorted(
+            number
+            for number in self.handed
+            if after < number < until and any(block.is_pending(number) for block in live
+                                              if block.holds(number))
+        )  # fmt: skip
+
+    def _to_forward(
+        self, live: tuple[Block, ...], since_ns: int, after: int = 0, limit: int | None = None
+    ) -> Iterator[int]:
+        """Up to `limit` ids above `after` that were delivered since and are not closed."""
+        found = self._delivered_since(live, since_ns, after)
+        return islice((n for n in found if n not in self._closed), limit)
 
     def close_order(self, number: int) -> None:
         """A delivered item is done with (its order filled): no cancel of it is forwarded."""
@@ -375,11 +436,11 @@ class Delivery:
                 return stamp_ns
         return block.last_stamp_ns
 
-    def _delivered_since(self, live: tuple[Block, ...], stamp_ns: int) -> Iterator[int]:
-        """Ids of delivered items of the day, oldest first."""
-        with self._store.lock:
-            yield from list(self._store.ended.delivered_since(stamp_ns))
-        first = self.first_since(stamp_ns)
+    def _delivered_since(self, live: tuple[Block, ...], stamp_ns: int, after: int) -> Iterator[int]:
+        """Ids above `after` of delivered items of the day, oldest first. All blocks are locked, so
+        none is used anew meanwhile, and what has ended does not change."""
+        yield from self._store.ended.delivered_since(stamp_ns, after)
+        first = max(self.first_since(stamp_ns), after + 1)
         for block in live:
             at = block.statuses.find(_DELIVERED, max(first - block.first_id, 0))
             while at >= 0:

@@ -12,7 +12,7 @@ What it promises: at most `RUNS_MAX` runs in memory, the oldest give way. No I/O
 import struct
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from itertools import groupby
+from itertools import groupby, islice
 
 from crc32c import crc32c
 
@@ -150,8 +150,9 @@ class Ended:
         first, count, status, _ = self._runs[at]
         return Status(status) if number < first + count else None
 
-    def delivered_since(self, since_ns: int) -> Iterator[int]:
-        """Ids of the items that were delivered and had come since, block by block."""
-        for first, count, status, stamp_ns in self._runs:
+    def delivered_since(self, since_ns: int, after: int = 0) -> Iterator[int]:
+        """Ids above `after` of the items that were delivered and had come since, block by block."""
+        at = max(bisect_right(self._firsts, after) - 1, 0)
+        for first, count, status, stamp_ns in islice(self._runs, at, None):
             if status == Status.DELIVERED and stamp_ns >= since_ns:
-                yield from range(first, first + count)
+                yield from range(max(first, after + 1), first + count)

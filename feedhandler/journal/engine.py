@@ -18,7 +18,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from feedhandler.codecs.errors import FeedhandlerError
-from feedhandler.journal.delivery import CancelAnswer, Delivery
+from feedhandler.journal.delivery import CancelAnswer, Delivery, ForwardPage
 from feedhandler.journal.ended import KEEP_NS
 from feedhandler.journal.files import Create, Files, RealFiles, carry_out
 from feedhandler.journal.layout import Status
@@ -254,8 +254,21 @@ class Engine:
 
     def cancel_all(self) -> tuple[list[int], list[int]]:
         """Cancel everything: the cancelled ids, and those to forward."""
-        since_ns = self.day_ns or self.clock() - KEEP_NS
-        return self._read(lambda: self.delivery.cancel_all(since_ns))
+        return self._read(lambda: self.delivery.cancel_all(self._since_ns))
+
+    def cancel_all_by_page(self, limit: int) -> tuple[list[int], list[int], ForwardPage]:
+        """Cancel everything: the cancelled ids, those that consumers have, and the first page of
+        what is to be forwarded."""
+        return self._read(lambda: self.delivery.cancel_all_by_page(self._since_ns, limit))
+
+    def forward_page(self, after: int, until: int, limit: int) -> ForwardPage:
+        """A further page of what is to be forwarded."""
+        return self._read(lambda: self.delivery.forward_page(self._since_ns, after, until, limit))
+
+    @property
+    def _since_ns(self) -> int:
+        """What came before needs no forwarding: its day is over."""
+        return self.day_ns or self.clock() - KEEP_NS
 
     def marks_now(self) -> tuple[int, bool]:
         """How many status changes there have been, and whether all of them are durable."""

@@ -1,10 +1,9 @@
 """What may be set of a queue, with its reasons."""
 
-import datetime
-import zoneinfo
 from dataclasses import dataclass
 
 from feedhandler.codecs.errors import ConfigError
+from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.journal.layout import PAGE, Geometry
 
 DURABLE, FAST = "durable", "fast"
@@ -64,11 +63,10 @@ class QueueSettings:
 
     def _check_day(self) -> None:
         try:
-            zoneinfo.ZoneInfo(self.day_zone)
-            datetime.time.fromisoformat(self.day_end)
-        except (zoneinfo.ZoneInfoNotFoundError, ValueError) as error:
+            TradingDay(self.day_zone, self.day_end)
+        except ConfigError as error:
             raise ConfigError(
-                f"day_zone = {self.day_zone!r}, day_end = {self.day_end!r}: {error}",
+                f"day_zone = {self.day_zone!r}, day_end = {self.day_end!r}: {error.message}",
                 'take a zone as "Europe/Paris" and a time as "17:40"',
             ) from None
 
@@ -81,13 +79,7 @@ class QueueSettings:
         """When the trading day of `now_ns` began, ns since 1970; 0 where days do not end."""
         if not self.day_zone:
             return 0
-        zone = zoneinfo.ZoneInfo(self.day_zone)
-        at = datetime.time.fromisoformat(self.day_end)
-        now = datetime.datetime.fromtimestamp(now_ns // 1_000_000_000, zone)
-        began = datetime.datetime.combine(now.date(), at, zone)
-        if began > now:
-            began = datetime.datetime.combine(now.date() - datetime.timedelta(days=1), at, zone)
-        return int(began.timestamp()) * 1_000_000_000
+        return TradingDay(self.day_zone, self.day_end).since_ns(now_ns)
 
 
 def item_bytes_max(geometry: Geometry) -> int:

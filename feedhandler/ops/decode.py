@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import msgspec
 from msgspec import Struct
@@ -71,14 +70,13 @@ class Decoder:
         self._feed = feed
         self._options = options
         self._types = {feed.type_label(feed.type_code(label)) for label in options.types}
-        self._zone = ZoneInfo(feed.zone)
         self._names: dict[int, str] = {}
         self._scales: dict[int, int] = {}
 
     def messages(self, datagrams: Iterator[Datagram]) -> Iterator[dict[str, Any]]:
         """Every wanted message, with the time at which it was captured."""
         for datagram in datagrams:
-            day = self._options.day or self._day_of(datagram.time_ns)
+            day = self._options.day or self._feed.trading_day.of(datagram.time_ns)
             try:
                 found = self._feed.to_dicts(datagram.payload, day, scales=self._scales)
             except BadPacket as error:
@@ -88,9 +86,6 @@ class Decoder:
                 self._learn(message)
                 if self._wanted(message):
                     yield {"captured_ns": datagram.time_ns, **self._named(message)}
-
-    def _day_of(self, time_ns: int) -> datetime.date:
-        return datetime.datetime.fromtimestamp(time_ns // 10**9, self._zone).date()
 
     def _learn(self, message: dict[str, Any]) -> None:
         """Keep the name and the price scale that a reference message tells."""

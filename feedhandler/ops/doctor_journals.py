@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from feedhandler.amqp.policies import JOURNAL
 from feedhandler.amqp.publishing.spill_disk import settings_of
-from feedhandler.codecs import FeedhandlerError
+from feedhandler.codecs import FeedhandlerError, load_feed
 from feedhandler.config import Config
 from feedhandler.journal.files import RealFiles
 from feedhandler.journal.layout import VERSION
@@ -76,9 +76,10 @@ def check_journals(config: Config) -> Iterator[Check]:
 
 def journals_of(config: Config) -> list[Journal]:
     """The queues and journals that a gateway with `config` opens."""
+    day = config.trading_day.of(load_feed(config.gateway.feed))
     found = [
         Journal(f"queue {queue.name}", "folder", "blocks_max", queue.folder, queue.settings())
-        for queue in config.queues
+        for queue in (each.resolved(day) for each in config.queues)
     ]
     for each in config.publish:
         if each.when_full == JOURNAL:

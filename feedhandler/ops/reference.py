@@ -61,12 +61,19 @@ _SNAPSHOT = {
         "time_ns": "when it was taken: ns since 1970",
         "name": "the gateway's name",
         "feed": "the feed's name",
+        "trading_day": "which one it is, see below",
         "channels": "one object a channel, in the configuration's order",
         "recovery": "what recovery did for all channels",
         "node": "the AMQP node",
         "destinations": "one object a `[[publish]]` table, in the configuration's order",
         "queues": "one object a `[[queue]]` table, in the configuration's order",
         "recorder": "what is recorded; only where `[record] dir` is set",
+    },
+    "`trading_day`, see [trading-day.md](trading-day.md)": {
+        "day": "the date in tags, yyyy-mm-dd",
+        "zone": "where it begins and ends",
+        "begins_at": "at what time there",
+        "turns_ns": "when the next one begins, ns since 1970; null where the date is fixed",
     },
     "Each of `channels`": {
         "service": "its service",
@@ -180,6 +187,11 @@ Names end in their unit: `_us` microseconds, `_ms` milliseconds, `_bytes`, `_pac
 
 _TABLES: list[tuple[str, str, type[Struct]]] = [
     ("[gateway]", "", config.GatewaySettings),
+    (
+        "[trading_day]",
+        "What goes by it, and when it turns: [trading-day.md](trading-day.md).",
+        config.TradingDayConfig,
+    ),
     (
         "[arbitration]",
         "Per channel; bounds and the reasons for the defaults stand in "

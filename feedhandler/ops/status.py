@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from msgspec import Struct
 from rich.console import Console, Group, RenderableType
@@ -205,7 +206,18 @@ def _headline(snapshot: Mapping[str, Any]) -> str:
     return (
         f"{snapshot.get('name', '?')}: {snapshot.get('feed', '?')}, "
         f"{len(snapshot.get('channels', ()))} channels, {at:%Y-%m-%d %H:%M:%S} UTC"
+        f"{_day(snapshot.get('trading_day'))}"
     )
+
+
+def _day(told: Mapping[str, Any] | None) -> str:
+    """The trading day, and when it turns."""
+    if told is None:
+        return ""
+    if told["turns_ns"] is None:
+        return f", trading day {told['day']} (fixed)"
+    turns = datetime.datetime.fromtimestamp(told["turns_ns"] / 1e9, ZoneInfo(told["zone"]))
+    return f", trading day {told['day']} until {turns:%Y-%m-%d %H:%M} {told['zone']}"
 
 
 def _table(left: Iterable[str], right: Iterable[str]) -> Table:

@@ -27,6 +27,7 @@ from typing import Any
 
 from feedhandler.amqp.quality import QualityState
 from feedhandler.codecs import Feed
+from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.ingest.ring import RecordKind
 from feedhandler.recovery.channel import Channel
 from feedhandler.recovery.ports import DeskChannel, Ports
@@ -87,7 +88,7 @@ class Desk:
 
     `feed` is their description, `channels` and `qualities` one a channel, in the order of the
     ring's channel numbers; `seed` draws the jitter of retries. `store_bytes_least`: for others who
-    read the stores as well.
+    read the stores as well. `trading_day`: what a server's day is; the feed's where it is None.
     """
 
     def __init__(
@@ -99,8 +100,10 @@ class Desk:
         settings: RecoverySettings,
         seed: int = 0,
         store_bytes_least: int = 0,
+        trading_day: TradingDay | None = None,
     ) -> None:
         self.settings = settings
+        self._trading_day = trading_day or feed.trading_day
         self._times = SendTimes(feed, settings)
         self._store_bytes = max(settings.store_bytes, store_bytes_least)
         self.ports = ports
@@ -109,7 +112,10 @@ class Desk:
         for channel in channels:
             if channel.retransmission and channel.retransmission not in quotas:
                 quotas[channel.retransmission] = Quota(
-                    settings.requests_per_s, settings.requests_per_day, settings.outstanding_max
+                    settings.requests_per_s,
+                    settings.requests_per_day,
+                    settings.outstanding_max,
+                    self._trading_day,
                 )
         self._desks = [
             self._desk(feed, place, channel, quality, quotas.get(channel.retransmission), seed)
@@ -145,6 +151,7 @@ class Desk:
             refresh_server=bool(channel.refresh_server),
             seed=seed + place,
             first_id=(place << PLACE_SHIFT) + 1,
+            trading_day=self._trading_day,
         )
         desk = Channel(channel, recovery, quality)
         if channel.refresh:

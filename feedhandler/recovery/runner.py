@@ -5,7 +5,7 @@ thread's inlet, the fan-out and the node; and it gives it the time: one timer of
 the next deadline. What the desk puts into links outside a hand-over is written soon after.
 
 The desk's time runs like the monotonic clock, so that a step of the host's clock neither hangs nor
-hurries anything, but counts from 1970, since servers' daily quotas begin anew at midnight.
+hurries anything, but counts from 1970, since servers' daily quotas begin anew with the trading day.
 """
 
 import asyncio
@@ -87,7 +87,16 @@ class RecoveryRunner:
             for channel in config.channels
         ]
         history_bytes = config.amqp.history_bytes
-        self.desk = Desk(feed, channels, qualities, self, config.recovery, seed, history_bytes)
+        self.desk = Desk(
+            feed,
+            channels,
+            qualities,
+            self,
+            config.recovery,
+            seed,
+            history_bytes,
+            config.trading_day.of(feed),
+        )
         for place, stream in enumerate(streams):
             stream.store = self.desk.store(place)
             if history_bytes:

@@ -2,12 +2,12 @@
 
 import time
 from dataclasses import dataclass, field
-from datetime import date, datetime
+from datetime import date
 from pathlib import Path
-from zoneinfo import ZoneInfo
 
 from feedhandler.codecs import Feed
 from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.times import day_of, day_start_ns
 from feedhandler.replay.playing.inject import FaultCounts, LineFaults
 from feedhandler.retrans.settings import ServerSettings
 
@@ -82,10 +82,10 @@ class ExchangePlan:
     def moment(self, feed: Feed) -> tuple[date, int]:
         """Trading day and nanoseconds after midnight at which the session starts."""
         now_ns = time.time_ns()
-        now = datetime.fromtimestamp(now_ns // 1_000_000_000, ZoneInfo(feed.zone))
-        since_midnight_s = now.hour * 3600 + now.minute * 60 + now.second
-        opening_ns = since_midnight_s * 1_000_000_000 + now_ns % 1_000_000_000
-        return self.day or now.date(), opening_ns if self.opening_ns is None else self.opening_ns
+        opening_ns = self.opening_ns
+        if opening_ns is None:
+            opening_ns = now_ns - day_start_ns(day_of(now_ns, feed.zone), feed.zone)
+        return self.day or feed.trading_day.of(now_ns), opening_ns
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ cdef class Flow:
     cdef long long base_repeats, base_near, base_mid
     cdef Py_ssize_t slot
     cdef readonly long long due
-    cdef long long horizon, bursts, train
+    cdef long long horizon, bursts, train, refresh_bytes
     cdef int[::1] means
     cdef int near_ppm, mid_ppm, usual_body
     cdef long long quote_debt, order_debt, warrant_debt, index_debt, body_debt

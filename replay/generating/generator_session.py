@@ -3,7 +3,7 @@
 Every generated session is a `Session`: a profile's on two lines (`traffic`) and the one that is
 told step by step in simulated time, for the exchange and for tests (`generator`). It answers with
 blocks of packets, up to any moment; where a session is cut into blocks changes nothing in it. The
-same seed and settings give the same bytes on every machine, compiled or not.
+same seed and settings give the same messages in the same packets on every machine, compiled or not.
 
 The contents are a market's own: reference data, order books that never cross, quotes and trades
 that follow them, numbered packets. A fresh `Market` takes all of it without a problem.

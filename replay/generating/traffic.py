@@ -6,8 +6,8 @@
 
 `Traffic.blocks` gives what the exchange sends, packet by packet in columns; `Traffic.datagrams`
 what arrives on the two lines, merged in time, without what was lost. `traffic_capture` writes
-captures. The same profile, seed, scale and duration give the same bytes on every machine, compiled
-or not.
+captures. The same profile, seed, scale and duration give the same messages in the same packets on
+every machine, compiled or not; how refreshes are compressed is the machine's zlib's.
 
 The contents are a market's own: reference data, order books that never cross, quotes and trades
 that follow them, numbered packets. A fresh `Market` takes all of it without a problem.

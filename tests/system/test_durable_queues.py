@@ -358,7 +358,7 @@ def test_everything_pending_is_cancelled_at_once(tmp_path: Path) -> None:
         link = client.taker(credit=2)
         client.wait_for(link, 2)
         told, body = client.ask(operation="cancel-all")
-        assert (told["answer"], body) == ("cancelled", {"cancelled": 2998, "delivering": 2})
+        assert (told["answer"], body["cancelled"], body["delivering"]) == ("cancelled", 2998, 2)
         link.flow(5)
         client.put_numbers(putting, 7)
         assert client.wait_for(link, 3)[-1] == 7
@@ -366,6 +366,45 @@ def test_everything_pending_is_cancelled_at_once(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(orders(tmp_path, credit=1000)) as rig:
             await in_thread(talk, await rig.client())
+
+    asyncio.run(scenario())
+
+
+def test_cancelling_all_tells_page_by_page_which_cancels_are_to_be_forwarded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("feedhandler.amqp.durable.queue.FORWARD_PAGE", 3)
+
+    def talk(client: QueueClient) -> None:
+        putting = client.sender()
+        client.put_numbers(putting, *range(1, 6))
+        client.put(putting, proton.Message(id=1 << 63, body=6), b"\x00\x53\x77\x40")
+        link = client.taker(credit=6)
+        client.wait_for(link, 6)
+        for _, delivery in client.of(link)[:4]:
+            delivery.update(ACCEPTED)
+        client.pump(lambda: all(d.settled for _, d in client.of(link)[:4]), "four deliveries")
+        told, body = client.ask(operation="cancel-all")
+        assert (told["status-code"], body["cancelled"], body["delivering"]) == (200, 1, 2)
+        assert body["forward"] == [
+            {"id": n, "message-id": f"m{n}", "answer": "delivered"} for n in (1, 2, 3)
+        ]
+        assert body["more"]
+        client.put_numbers(putting, 8)
+        further = {"after": 3, "until": body["until"]}
+        told, body = client.ask(operation="forward", **further)
+        assert (told["answer"], body["more"]) == ("forward", False)
+        assert body["forward"] == [
+            {"id": 4, "message-id": "m4", "answer": "delivered"},
+            {"id": 5, "message-id": "m5", "answer": "delivering"},
+            {"id": 6, "message-id": 1 << 63, "answer": "delivering"},
+        ]
+        assert client.ask(operation="forward", after="m4")[0]["status-code"] == 400
+
+    async def scenario() -> None:
+        async with running(orders(tmp_path)) as rig:
+            await in_thread(talk, await rig.client())
+            assert rig.told("cancelled") == 1
 
     asyncio.run(scenario())
 

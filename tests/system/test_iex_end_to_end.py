@@ -28,6 +28,7 @@ from feedhandler.config import (
 )
 from feedhandler.config_show import to_toml
 from feedhandler.ingest.settings import ArbitrationSettings
+from feedhandler.trading_day_settings import TradingDayConfig
 
 #: `wire/iex-tp.md` of the feed's description counts the same: a check on the oracle itself.
 MESSAGES = 48_325
@@ -81,7 +82,8 @@ def configuration(loop: str) -> Config:
     port = places_kit.port()
     lines = tuple(LineConfig(name=name, group=places_kit.group(), port=port) for name in "AB")
     return Config(
-        gateway=GatewaySettings(feed="iex-deep", loop=loop, trading_day="2023-10-02"),
+        gateway=GatewaySettings(feed="iex-deep", loop=loop),
+        trading_day=TradingDayConfig(date="2023-10-02"),
         # A busy machine may stop the player between the two lines' copies for long.
         arbitration=ArbitrationSettings(gap_wait_us=2_000_000, start_wait_us=100_000),
         amqp=AmqpConfig(listen="127.0.0.1:0"),

@@ -161,6 +161,16 @@ def test_a_tag_of_the_day_before_that_is_still_held_leads_across(service: Servic
     assert service.history.prefix_at(20) == TOMORROW
 
 
+def test_a_day_that_turns_while_numbers_go_on_leaves_no_tag_behind(service: Service) -> None:
+    service.history.begin(TOMORROW, service.next, service.history.store.end, goes_on=True)
+    service.packets(21, 30)
+    assert service.find(20) == Found(Place(20, 1), 21)
+    assert service.find(25, WHOLE_PACKET, TOMORROW) == Found(Place(25, 1), 26)
+    # Tags of a gateway whose day turned a little earlier, and a little later, than ours.
+    assert service.find(18, WHOLE_PACKET, TOMORROW) == Found(Place(18, 1), 19)
+    assert service.find(22).why == ""
+
+
 def test_of_two_numberings_of_a_day_the_oldest_that_holds_the_number_is_meant(
     service: Service,
 ) -> None:

@@ -251,6 +251,15 @@ def test_another_day_is_another_numbering(play: Play) -> None:
     assert play.take(B, replace(Item(2), day=20261122)) == [("reset", "OK", None), 2]
 
 
+def test_a_day_that_turns_while_numbers_go_on_is_no_other_numbering(play: Play) -> None:
+    play.take(A, 5)
+    play.down(B)
+    assert play.take(A, replace(Item(6), day=20261122)) == [6]
+    play.attach(B, 7, day=20261122)
+    assert play.take(B, replace(Item(7), day=20261122)) == [7]
+    assert play.take(A, replace(Item(8), day=20261122)) == [8]
+
+
 def test_an_older_numbering_is_believed_when_nobody_knows_better(play: Play) -> None:
     play.take(A, 5, note("reset", 1), 1)
     play.down(A)

@@ -97,7 +97,7 @@ RECORDER: dict[str, Any] = {
         "lines": {
             **{each.name.lower(): 0 for each in RecorderCounter},
             "packets": 4_321,
-            "file": "lines-20261120-100000-000001.pcap",
+            "file": "lines-20261120-20261120-100000-000001.pcap",
         },
         "published": {**{each.name.lower(): 0 for each in RecorderCounter}, "file": ""},
     },
@@ -147,7 +147,7 @@ def test_other_counters_are_told_where_they_are_not_zero() -> None:
     assert "server rts 127.0.0.1:30001: connected, accepted 7" in lines
     assert "node: connections 1, links 3, sent 1,234,567" in lines
     assert "recorder: recording, 5,000,000 bytes in /var/record" in lines
-    assert "recorder lines: packets 4,321, in lines-20261120-100000-000001.pcap" in lines
+    assert "recorder lines: packets 4,321, in lines-20261120-20261120-100000-000001.pcap" in lines
     assert "recorder published: nothing yet" in lines
 
 

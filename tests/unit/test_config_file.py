@@ -49,7 +49,7 @@ def refusal(text: str) -> str:
 def test_a_channel_with_one_line_is_all_that_must_be_said() -> None:
     config = parse_config(CHANNEL)
     assert config.gateway.loop == "uvloop"
-    assert config.gateway.trading_date is None
+    assert config.trading_day.fixed is None
     assert config.amqp.address == ("127.0.0.1", 5672)
     assert [channel.service for channel in config.channels] == [104]
     line = config.channels[0].lines[0]
@@ -191,9 +191,9 @@ def test_a_queue_that_the_largest_block_does_not_fit_into_is_refused() -> None:
 
 def test_a_trading_day_may_be_text_or_a_toml_date() -> None:
     for written in ('"2026-11-20"', "2026-11-20"):
-        config = parse_config(f"[gateway]\ntrading_day = {written}\n{CHANNEL}")
-        assert config.gateway.trading_date is not None
-        assert config.gateway.trading_date.isoformat() == "2026-11-20"
+        config = parse_config(f"[trading_day]\ndate = {written}\n{CHANNEL}")
+        assert config.trading_day.fixed is not None
+        assert config.trading_day.fixed.isoformat() == "2026-11-20"
 
 
 @pytest.mark.parametrize(
@@ -206,7 +206,12 @@ def test_a_trading_day_may_be_text_or_a_toml_date() -> None:
         ("[amqp]\nhistory_bytes = 5\n" + CHANNEL, "gw.toml:2: amqp.history_bytes: 5 bytes may not"),
         ("[receive]\nring_bytes = 5000\n" + CHANNEL, "gw.toml:2: receive.ring_bytes: 5000 is not"),
         ('[gateway]\nloop = "trio"\n' + CHANNEL, "gw.toml:2: gateway.loop: cannot be 'trio' (uvl"),
-        ('[gateway]\ntrading_day = "x"\n' + CHANNEL, "gw.toml:2: gateway.trading_day: 'x' is no"),
+        ('[trading_day]\ndate = "x"\n' + CHANNEL, "gw.toml:2: trading_day.date: 'x' is no date"),
+        ('[trading_day]\nzone = "x"\n' + CHANNEL, "gw.toml:2: trading_day.zone: zone = 'x': not"),
+        (
+            '[trading_day]\nbegins_at = "6:00"\n' + CHANNEL,
+            "gw.toml:2: trading_day.begins_at: '6:00' is no time",
+        ),
         ('[gateway]\nname = "a b"\n' + CHANNEL, "gw.toml:2: gateway.name: wants 1 to 64 letters"),
         ('[gateway]\nfeed = ""\n' + CHANNEL, "gw.toml:2: gateway.feed: empty"),
         ('[gateway]\ninterface = ""\n' + CHANNEL, "gw.toml:2: gateway.interface: empty"),

@@ -9,6 +9,7 @@ from feedhandler.amqp.durable.queues import grants
 from feedhandler.amqp.serving.users import EVERY_QUEUE, User
 from feedhandler.amqp_settings import UserConfig
 from feedhandler.codecs.errors import ConfigError
+from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.config import Config, loopback_config, parse_config
 from feedhandler.config_show import to_toml
 from feedhandler.gateway import Gateway
@@ -49,7 +50,11 @@ def test_what_is_shown_is_read_back() -> None:
         ((table('dead = "orders"'),), r"queue\[0\].dead: no other queue is named 'orders'"),
         ((table('dead = "graves"'),), r"queue\[0\].dead: no other queue is named 'graves'"),
         ((table("blocks = 9", "blocks_max = 3"),), r"queue\[0\].blocks_max: 3 is less than"),
-        ((table('day_zone = "Nowhere"'),), r"queue\[0\].day_zone: day_zone = 'Nowhere'"),
+        ((table('day_zone = "UTC"'),), r"queue\[0\].day_end: empty, though there is a day_zone"),
+        (
+            (table('day_zone = "Nowhere"', 'day_end = "17:00"'),),
+            r"queue\[0\].day_end: day_zone = 'Nowhere'",
+        ),
         ((table("block_bytes = 1048577"),), r"queue\[0\].block_bytes"),
         (
             (table("block_bytes = 1048576", "message_bytes_max = 1048576"),),
@@ -99,6 +104,24 @@ def test_a_right_to_a_queue_that_is_not_there_is_refused(key: str) -> None:
 def test_who_is_not_limited_may_have_every_queue() -> None:
     assert User("anonymous").queues == EVERY_QUEUE
     assert UserConfig(name="a", services=("*",)).user("", 0).queues != EVERY_QUEUE
+
+
+@pytest.mark.parametrize(
+    ("lines", "zone", "end"),
+    [
+        ((), "", ""),
+        (('day_end = "trading-day"',), "America/New_York", "18:00"),
+        (('day_end = "16:00"',), "America/New_York", "16:00"),
+        (('day_end = "17:40"', 'day_zone = "Europe/Paris"'), "Europe/Paris", "17:40"),
+    ],
+)
+def test_a_queues_day_is_the_trading_day_unless_it_says_otherwise(
+    lines: tuple[str, ...], zone: str, end: str
+) -> None:
+    evening = TradingDay("America/New_York", "18:00")
+    found = made(table(*lines)).queues[0].resolved(evening)
+    assert (found.day_zone, found.day_end) == (zone, end)
+    assert bool(found.settings().day_began_ns(10**18)) == bool(end)
 
 
 def test_a_queues_settings_are_its_folders(tmp_path: Path) -> None:

@@ -79,10 +79,20 @@ def test_what_is_delivered_given_back_or_asked_locks_its_block_only(three) -> No
     assert set(taken) == {second.number}
 
 
-@pytest.mark.parametrize("ask", ["cancel_all", "expire"])
-def test_cancelling_and_expiring_all_locks_every_block_in_the_order_of_numbers(three, ask) -> None:
+@pytest.mark.parametrize(
+    ("ask", "arguments"),
+    [
+        ("cancel_all", (0,)),
+        ("cancel_all_by_page", (0, 10)),
+        ("forward_page", (0, 0, 10, 10)),
+        ("expire", (0,)),
+    ],
+)
+def test_what_concerns_everything_locks_every_block_in_the_order_of_numbers(
+    three, ask, arguments
+) -> None:
     opened, _, taken = three
-    getattr(opened.delivery, ask)(0)
+    getattr(opened.delivery, ask)(*arguments)
     assert taken[:3] == [1, 2, 3]
 
 
@@ -151,6 +161,16 @@ def test_what_ends_between_taking_and_reading_is_not_handed_out(three) -> None:
     assert opened.delivery.damaged == 0
 
 
+def cancel_all_by_page(queue: BlockingQueue) -> None:
+    """Whatever others do meanwhile, each item is cancelled, with a consumer, or delivered."""
+    cancelled, in_hand, page = queue.engine.cancel_all_by_page(1 << 40)
+    queue.engine.tell(queue.engine.on_cancelled, cancelled)
+    forward = [number for number, delivered in page.items if delivered]
+    told = sorted([*cancelled, *in_hand, *forward])
+    assert told == sorted(set(told))
+    assert [number for number, _ in page.items] == sorted([*in_hand, *forward])
+
+
 def test_threads_that_put_consume_and_cancel_give_every_item_one_end(
     tmp_path: Path, seed: int
 ) -> None:
@@ -185,6 +205,8 @@ def test_threads_that_put_consume_and_cancel_give_every_item_one_end(
             queue.status(number)
             if draw.random() < 0.02:
                 queue.cancel_all()
+            if draw.random() < 0.02:
+                cancel_all_by_page(queue)
             if draw.random() < 0.05:
                 seen = [item.id for item in queue.pending()]
                 assert seen == sorted(seen)

@@ -16,6 +16,7 @@ import pytest
 
 from feedhandler import recorder as recorder_module
 from feedhandler.codecs.errors import ConfigError
+from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.ingest.lines import Line
 from feedhandler.ingest.ring import RecordKind, Ring
 from feedhandler.recorder import DiskFolder, Recorder
@@ -25,6 +26,7 @@ from feedhandler.replay.captures.capture import Capture, Datagram
 
 PATIENCE_S = 60.0
 START_NS = 1_795_168_800_000_000_000
+UTC = TradingDay("UTC")
 LINES = [
     Line("104/A", "239.101.1.4", 30104, "127.0.0.1"),
     Line("104/B", "239.101.2.4", 31104, "127.0.0.1", "10.9.8.7"),
@@ -94,7 +96,7 @@ def counts(recorder: Recorder, series: str = "lines") -> dict[str, Any]:
 
 
 def test_what_the_taps_took_is_read_back_by_ourselves_and_by_dpkt(tmp_path: Path) -> None:
-    recorder = Recorder(settings(tmp_path), LINES, LINES[:1])
+    recorder = Recorder(settings(tmp_path), LINES, LINES[:1], UTC)
     recorder.start()
     taken = fill(Tapper(recorder), list(datagrams(3_000)))
     Tapper(recorder, "published").packet(1, START_NS, b"published")
@@ -121,7 +123,7 @@ def test_what_the_taps_took_is_read_back_by_ourselves_and_by_dpkt(tmp_path: Path
 
 
 def test_the_file_being_written_is_a_part_that_can_be_read_already(tmp_path: Path) -> None:
-    recorder = Recorder(settings(tmp_path, what="lines"), LINES, [])
+    recorder = Recorder(settings(tmp_path, what="lines"), LINES, [], UTC)
     assert recorder.tap("published") is None
     recorder.start()
     taken = fill(Tapper(recorder), list(datagrams(100)))
@@ -135,7 +137,7 @@ def test_the_file_being_written_is_a_part_that_can_be_read_already(tmp_path: Pat
 
 def test_files_rotate_by_size_and_lose_nothing(tmp_path: Path) -> None:
     chosen = settings(tmp_path, what="lines", file_bytes=FILE_BYTES_MIN, ring_bytes=1 << 22)
-    recorder = Recorder(chosen, LINES, [])
+    recorder = Recorder(chosen, LINES, [], UTC)
     recorder.start()
     taken = fill(Tapper(recorder), list(datagrams(6_000)))
     assert recorder.stop()
@@ -149,7 +151,7 @@ def test_files_rotate_by_size_and_lose_nothing(tmp_path: Path) -> None:
 def test_files_rotate_by_age(tmp_path: Path) -> None:
     now = [START_NS]
     chosen = settings(tmp_path, what="lines", file_seconds=60)
-    recorder = Recorder(chosen, LINES, [], clock_ns=lambda: now[0])
+    recorder = Recorder(chosen, LINES, [], UTC, clock_ns=lambda: now[0])
     recorder.start()
     first = fill(Tapper(recorder), list(datagrams(10)))
     eventually(lambda: counts(recorder)["packets"] == 10)
@@ -158,8 +160,8 @@ def test_files_rotate_by_age(tmp_path: Path) -> None:
     second = fill(Tapper(recorder), list(datagrams(5, seed=4)))
     assert recorder.stop()
     assert [path.name for path in sorted(tmp_path.glob("*.pcap"))] == [
-        "lines-20261120-100000-000001.pcap",
-        "lines-20261120-100100-000002.pcap",
+        "lines-20261120-20261120-100000-000001.pcap",
+        "lines-20261120-20261120-100100-000002.pcap",
     ]
     assert recorded(tmp_path, "lines") == first + second
 
@@ -182,7 +184,7 @@ def test_a_slow_disk_makes_the_tap_drop_and_count_and_never_wait(
     monkeypatch.setattr(recorder_module, "DiskFile", HeldFile)
     HeldFile.released.clear()
     HeldFile.reached.clear()
-    recorder = Recorder(settings(tmp_path, what="lines"), LINES, [])
+    recorder = Recorder(settings(tmp_path, what="lines"), LINES, [], UTC)
     tap = Tapper(recorder)
     recorder.start()
     items = list(datagrams(2_000))
@@ -216,7 +218,7 @@ def test_a_failing_disk_ends_recording_with_a_readable_file_and_everything_count
 
     monkeypatch.setattr(recorder_module.os, "write", half_a_write)
     told: list[str] = []
-    recorder = Recorder(settings(tmp_path, what="lines"), LINES, [], on_stop=told.append)
+    recorder = Recorder(settings(tmp_path, what="lines"), LINES, [], UTC, on_stop=told.append)
     recorder.start()
     items = list(datagrams(300, size_max=500))
     before = fill(Tapper(recorder), items[:100])
@@ -245,7 +247,7 @@ def test_at_the_total_recording_stops_and_the_files_stay(tmp_path: Path) -> None
         total_bytes=4 * FILE_BYTES_MIN,
         ring_bytes=1 << 23,
     )
-    recorder = Recorder(chosen, LINES, [])
+    recorder = Recorder(chosen, LINES, [], UTC)
     recorder.start()
     items = list(datagrams(8_000))
     fill(Tapper(recorder), items, patient=False)
@@ -267,7 +269,7 @@ def test_the_oldest_give_way_and_the_newest_stay(tmp_path: Path) -> None:
         file_bytes=FILE_BYTES_MIN,
         total_bytes=4 * FILE_BYTES_MIN,
     )
-    recorder = Recorder(chosen, LINES, [])
+    recorder = Recorder(chosen, LINES, [], UTC)
     recorder.start()
     taken = fill(Tapper(recorder), list(datagrams(12_000)))
     assert recorder.stop()
@@ -280,7 +282,7 @@ def test_the_oldest_give_way_and_the_newest_stay(tmp_path: Path) -> None:
 
 def record_until_killed(folder: str, ready: Any) -> None:
     """A process that fills its tap until somebody kills it."""
-    recorder = Recorder(settings(Path(folder), what="lines"), LINES, [])
+    recorder = Recorder(settings(Path(folder), what="lines"), LINES, [], UTC)
     tap = Tapper(recorder)
     recorder.start()
     for line, one in datagrams(1_000_000):
@@ -304,7 +306,7 @@ def test_a_process_killed_while_recording_leaves_a_file_that_its_successor_keeps
     (part,) = tmp_path.glob("*.part")
     left = list(Capture(part))
     assert len(left) > 200
-    recorder = Recorder(settings(tmp_path), LINES, LINES[:1])
+    recorder = Recorder(settings(tmp_path), LINES, LINES[:1], UTC)
     recorder.start()
     assert recorder.snapshot()["recovered"] == 1
     assert recorded(tmp_path, "lines") == left
@@ -314,7 +316,7 @@ def test_a_process_killed_while_recording_leaves_a_file_that_its_successor_keeps
 
 def refusal(folder: Path, **changes: Any) -> str:
     with pytest.raises(ConfigError) as caught:
-        Recorder(settings(folder, **changes), LINES, LINES[:1]).start()
+        Recorder(settings(folder, **changes), LINES, LINES[:1], UTC).start()
     assert "\n" not in str(caught.value)
     assert caught.value.hint
     return str(caught.value)
@@ -326,7 +328,7 @@ def test_a_folder_that_cannot_be_used_is_told_at_the_start(
     assert "no such folder (mkdir -p" in refusal(tmp_path / "missing")
     (tmp_path / "file").write_text("")
     assert "not a folder" in refusal(tmp_path / "file")
-    recorder = Recorder(settings(tmp_path), LINES, LINES[:1])
+    recorder = Recorder(settings(tmp_path), LINES, LINES[:1], UTC)
     recorder.start()
     assert "another gateway records there" in refusal(tmp_path)
     recorder.stop()
@@ -348,14 +350,14 @@ def test_a_folder_that_cannot_be_listed_is_told_at_the_start(
     monkeypatch.setattr(DiskFolder, "unfinished", failing)
     assert "input/output error (check the disk)" in refusal(tmp_path)
     monkeypatch.undo()
-    recorder = Recorder(settings(tmp_path), LINES, LINES[:1])
+    recorder = Recorder(settings(tmp_path), LINES, LINES[:1], UTC)
     assert recorder.snapshot()["state"] == "ready"
     recorder.start()
     assert recorder.stop()
 
 
 def test_a_recorder_that_was_never_started_has_nothing_to_end(tmp_path: Path) -> None:
-    recorder = Recorder(settings(tmp_path), LINES, LINES[:1])
+    recorder = Recorder(settings(tmp_path), LINES, LINES[:1], UTC)
     assert recorder.stop()
     told = recorder.snapshot()
     assert (told["state"], told["bytes"]) == ("ready", 0)
@@ -363,9 +365,14 @@ def test_a_recorder_that_was_never_started_has_nothing_to_end(tmp_path: Path) ->
 
 
 def test_other_files_in_the_folder_are_left_alone(tmp_path: Path) -> None:
-    for name in ("notes.txt", "lines-2.pcap", "lines-20261120-100000-000001.pcap.gz", "x.part"):
+    for name in (
+        "notes.txt",
+        "lines-2.pcap",
+        "lines-20261120-20261120-100000-000001.pcap.gz",
+        "x.part",
+    ):
         (tmp_path / name).write_text("mine")
-    recorder = Recorder(settings(tmp_path, when_full="delete-oldest"), LINES, LINES[:1])
+    recorder = Recorder(settings(tmp_path, when_full="delete-oldest"), LINES, LINES[:1], UTC)
     recorder.start()
     assert recorder.snapshot()["bytes"] == 0
     recorder.stop()
@@ -379,7 +386,7 @@ def test_an_error_of_ours_ends_recording_and_not_the_process(
         raise RuntimeError("pretended")
 
     monkeypatch.setattr(RecordingFiles, "tick", failing)
-    recorder = Recorder(settings(tmp_path), LINES, LINES[:1])
+    recorder = Recorder(settings(tmp_path), LINES, LINES[:1], UTC)
     recorder.start()
     eventually(lambda: recorder.state == "stopped")
     assert recorder.reason == "internal error: RuntimeError: pretended"
@@ -389,7 +396,7 @@ def test_an_error_of_ours_ends_recording_and_not_the_process(
 def test_a_file_that_cannot_be_closed_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recorder = Recorder(settings(tmp_path), LINES, LINES[:1])
+    recorder = Recorder(settings(tmp_path), LINES, LINES[:1], UTC)
     recorder.start()
     fill(Tapper(recorder), list(datagrams(3)))
     eventually(lambda: counts(recorder)["packets"] == 3)
@@ -410,7 +417,7 @@ def test_a_disk_that_never_answers_does_not_hold_the_end_back(
     monkeypatch.setattr(recorder_module, "STOP_SECONDS", 0.01)
     HeldFile.released.clear()
     HeldFile.reached.clear()
-    recorder = Recorder(settings(tmp_path), LINES, LINES[:1])
+    recorder = Recorder(settings(tmp_path), LINES, LINES[:1], UTC)
     recorder.start()
     fill(Tapper(recorder), list(datagrams(1)))
     assert HeldFile.reached.wait(PATIENCE_S)

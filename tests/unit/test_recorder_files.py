@@ -4,6 +4,7 @@ import errno
 
 import pytest
 
+from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.recorder_files import Full, RecordingFiles
 from feedhandler.recorder_settings import FILE_BYTES_MIN, RecordConfig
 
@@ -81,7 +82,7 @@ def settings(**changes: object) -> RecordConfig:
 
 def files_of(folder: PretendedFolder, **changes: object) -> RecordingFiles:
     chosen = settings(**changes)
-    return RecordingFiles(folder, chosen, HEADER, chosen.series)
+    return RecordingFiles(folder, chosen, HEADER, chosen.series, TradingDay("UTC"))
 
 
 def write(files: RecordingFiles, size: int, series: str = "lines", second: int = 0) -> None:
@@ -98,8 +99,8 @@ def test_a_file_has_its_name_from_its_series_its_time_and_its_number() -> None:
     write(files, 1000)
     write(files, 500, "published", 61)
     assert folder.parts == {
-        "lines-20261120-100000-000001.pcap": 1008,
-        "published-20261120-100101-000002.pcap": 508,
+        "lines-20261120-20261120-100000-000001.pcap": 1008,
+        "published-20261120-20261120-100101-000002.pcap": 508,
     }
     assert files.total_bytes == 1516
     files.close()
@@ -108,12 +109,25 @@ def test_a_file_has_its_name_from_its_series_its_time_and_its_number() -> None:
     assert files.begun == {"lines": 1, "published": 1}
 
 
+def test_a_file_ends_with_the_trading_day_and_has_it_in_its_name() -> None:
+    folder, chosen = PretendedFolder(), settings()
+    evening = TradingDay("UTC", "18:00")
+    files = RecordingFiles(folder, chosen, HEADER, chosen.series, evening)
+    turns_ns = evening.turns_ns(START_NS)
+    files.write("lines", memoryview(bytes(10)), turns_ns - 1)
+    files.write("lines", memoryview(bytes(10)), turns_ns)
+    assert list(folder.files) == ["lines-20261120-20261120-175959-000001.pcap"]
+    assert list(folder.parts) == ["lines-20261121-20261120-180000-000002.pcap"]
+    files.tick(evening.turns_ns(turns_ns))
+    assert folder.parts == {}
+
+
 def test_a_name_that_is_taken_is_passed_over() -> None:
     folder = PretendedFolder()
-    folder.files["lines-20261120-100000-000001.pcap"] = 77
+    folder.files["lines-20261120-20261120-100000-000001.pcap"] = 77
     files = files_of(folder)
     write(files, 10)
-    assert list(folder.parts) == ["lines-20261120-100000-000002.pcap"]
+    assert list(folder.parts) == ["lines-20261120-20261120-100000-000002.pcap"]
     assert files.total_bytes == 77 + 18
 
 
@@ -137,7 +151,7 @@ def test_a_file_is_closed_at_its_age_and_none_is_begun_for_nothing() -> None:
     files.tick(START_NS + 60 * SECOND_NS - 1)
     assert folder.files == {}
     files.tick(START_NS + 60 * SECOND_NS)
-    assert list(folder.files) == ["lines-20261120-100000-000001.pcap"]
+    assert list(folder.files) == ["lines-20261120-20261120-100000-000001.pcap"]
     files.tick(START_NS + 3600 * SECOND_NS)
     assert len(folder.files) == 2
     assert folder.parts == {}
@@ -153,16 +167,16 @@ def test_a_clock_that_was_set_back_closes_the_file() -> None:
 
 def test_files_that_nobody_closed_are_kept_and_counted() -> None:
     folder = PretendedFolder()
-    folder.parts["published-20261119-100000-000007.pcap"] = 5_000
+    folder.parts["published-20261119-20261119-100000-000007.pcap"] = 5_000
     files = files_of(folder)
     assert files.recovered == 1
-    assert folder.files == {"published-20261119-100000-000007.pcap": 5_000}
+    assert folder.files == {"published-20261119-20261119-100000-000007.pcap": 5_000}
     assert files.total_bytes == 5_000
 
 
 def test_recording_stops_at_the_total() -> None:
     folder = PretendedFolder()
-    folder.files["lines-20261119-100000-000001.pcap"] = 2 * MIB
+    folder.files["lines-20261119-20261119-100000-000001.pcap"] = 2 * MIB
     files = files_of(folder)
     for _ in range(3):
         write(files, MIB // 2)
@@ -175,8 +189,8 @@ def test_recording_stops_at_the_total() -> None:
 
 def test_the_oldest_file_of_any_series_and_run_gives_way() -> None:
     folder = PretendedFolder()
-    folder.files["published-20261118-100000-000001.pcap"] = MIB
-    folder.files["lines-20261119-100000-000001.pcap"] = MIB
+    folder.files["published-20261118-20261118-100000-000001.pcap"] = MIB
+    folder.files["lines-20261119-20261119-100000-000001.pcap"] = MIB
     files = files_of(folder, when_full="delete-oldest")
     for number in range(10):
         write(files, 900_000, ("lines", "published")[number % 2], number)
@@ -209,7 +223,7 @@ def test_no_more_is_deleted_than_is_needed(late_to_free: bool) -> None:
     folder = PretendedFolder(size=100 * MIB, free=12 * MIB)
     folder.late_to_free = late_to_free
     for number in range(4):
-        folder.files[f"lines-2026111{number}-100000-000001.pcap"] = MIB // 2
+        folder.files[f"lines-2026111{number}-2026111{number}-100000-000001.pcap"] = MIB // 2
     files = files_of(
         folder, disk_free_min_share=0.1, when_full="delete-oldest", total_bytes=64 * MIB
     )
@@ -233,14 +247,14 @@ def test_a_bound_that_is_reached_at_the_start_is_told_at_the_start() -> None:
     with pytest.raises(Full):
         files_of(PretendedFolder(size=100 * MIB, free=MIB), disk_free_min_share=0.5)
     folder = PretendedFolder()
-    folder.files["lines-20261119-100000-000001.pcap"] = 4 * MIB
+    folder.files["lines-20261119-20261119-100000-000001.pcap"] = 4 * MIB
     with pytest.raises(Full):
         files_of(folder)
 
 
 def test_a_full_disk_is_a_bound_where_files_may_give_way() -> None:
     folder = PretendedFolder()
-    folder.files["lines-20261119-100000-000001.pcap"] = MIB
+    folder.files["lines-20261119-20261119-100000-000001.pcap"] = MIB
     files = files_of(folder, when_full="delete-oldest")
     write(files, 10)
     folder.failures = [errno.ENOSPC]
@@ -269,14 +283,14 @@ def test_any_other_failure_passes_through() -> None:
 
 def test_a_recording_that_an_operator_moved_away_is_no_longer_counted() -> None:
     folder = PretendedFolder()
-    folder.files["lines-20261118-100000-000001.pcap"] = MIB
-    folder.files["lines-20261119-100000-000001.pcap"] = MIB
+    folder.files["lines-20261118-20261118-100000-000001.pcap"] = MIB
+    folder.files["lines-20261119-20261119-100000-000001.pcap"] = MIB
     files = files_of(folder, when_full="delete-oldest")
     write(files, 900_000)
-    del folder.files["lines-20261118-100000-000001.pcap"]
+    del folder.files["lines-20261118-20261118-100000-000001.pcap"]
     write(files, 900_000)
     assert files.total_bytes == sum(folder.files.values()) + sum(folder.parts.values())
-    del folder.files["lines-20261119-100000-000001.pcap"]
+    del folder.files["lines-20261119-20261119-100000-000001.pcap"]
     for number in range(4):
         write(files, 900_000, second=number)
     assert files.total_bytes <= 4 * MIB
@@ -285,7 +299,7 @@ def test_a_recording_that_an_operator_moved_away_is_no_longer_counted() -> None:
 
 def test_a_file_removed_in_the_same_moment_by_somebody_else_is_no_error() -> None:
     folder = PretendedFolder()
-    folder.files["lines-20261118-100000-000001.pcap"] = MIB
+    folder.files["lines-20261118-20261118-100000-000001.pcap"] = MIB
     files = files_of(folder, when_full="delete-oldest")
     write(files, 10)
     folder.files.clear()

@@ -3,15 +3,16 @@
 import pytest
 
 from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.times import DAY_NS
 from feedhandler.retrans.actions import Alert, Ask, AskRefresh, Cancel, GiveUp
 from feedhandler.retrans.protocol import RefreshReject, RetransReject
-from feedhandler.retrans.quota import DAY_NS, SILENCE_NS, Quota
+from feedhandler.retrans.quota import SILENCE_NS, Quota
 from feedhandler.retrans.reactions import REFRESH, RETRANSMISSION
 from feedhandler.retrans.recovery import COUNTS, Recovery
 from feedhandler.retrans.retransmission import GRACE_RECONNECTS, RUNS_MAX
 from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.states import State
-from tests.recovery_kit import MS, NEVER, SECOND, SERVICE, asks, make
+from tests.recovery_kit import MS, NEVER, SECOND, SERVICE, UTC, asks, make
 
 # -- requests ---------------------------------------------------------------------------------
 
@@ -76,10 +77,11 @@ def test_gathering_delays_neither_a_place_that_comes_free_nor_a_narrower_try() -
 
 
 def test_channels_take_turns_at_one_server() -> None:
-    quota = Quota(0, 0, 2)
+    quota = Quota(0, 0, 2, UTC)
     settings = RecoverySettings(request_packets_max=1)
     busy, calm = (
-        Recovery(service, settings, quota=quota, refresh=True, seed=service) for service in (1, 2)
+        Recovery(service, settings, quota=quota, refresh=True, seed=service, trading_day=UTC)
+        for service in (1, 2)
     )
     for each in (busy, calm):
         each.server_up(0)
@@ -489,7 +491,7 @@ def test_a_closed_quota_reaches_what_waits_for_a_back_off() -> None:
 
 
 def test_a_reset_opens_a_closed_quota() -> None:
-    quota = Quota(0, 0, 16)
+    quota = Quota(0, 0, 16, UTC)
     recovery = make(quota=quota)
     quota.closed = True
     recovery.reset(0)

@@ -4,14 +4,15 @@ import random
 
 import pytest
 
+from feedhandler.codecs.times import DAY_NS
 from feedhandler.retrans.actions import Alert, AskRefresh, Cancel, NoSnapshot
 from feedhandler.retrans.healing import attempt_us
 from feedhandler.retrans.protocol import RefreshReject
-from feedhandler.retrans.quota import DAY_NS, Quota
+from feedhandler.retrans.quota import Quota
 from feedhandler.retrans.recovery import Recovery
 from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.states import State
-from tests.recovery_kit import MS, NEVER, SECOND, SERVICE, asks, make
+from tests.recovery_kit import MS, NEVER, SECOND, SERVICE, UTC, asks, make
 
 
 def lossy(**settings: int) -> Recovery:
@@ -330,10 +331,11 @@ def test_without_a_refresh_server_the_cycle_is_waited_for_and_no_request_is_coun
     recovery = Recovery(
         SERVICE,
         RecoverySettings(refresh_tries=1),
-        quota=Quota(0, 0, 1),
+        quota=Quota(0, 0, 1, UTC),
         refresh=True,
         refresh_server=False,
         seed=1,
+        trading_day=UTC,
     )
     recovery.lost(10, 20, 0)
     assert (recovery.state, recovery.take()) == (State.REFRESHING, [])

@@ -21,8 +21,8 @@ from feedhandler.retrans.protocol import (
     Response,
     RetransReject,
     RetransRequest,
+    SendClock,
     StreamFramer,
-    TradingDay,
     WireError,
 )
 
@@ -142,10 +142,10 @@ def test_a_feed_without_recovery_is_refused() -> None:
 
 
 def test_send_times_count_from_the_exchanges_midnight() -> None:
-    day = TradingDay(FEED)
-    assert day.start_ns(MIDNIGHT_NS) == MIDNIGHT_NS
-    assert day.start_ns(MIDNIGHT_NS - 1) == MIDNIGHT_NS - 86_400 * 10**9
-    assert day.send_time(MIDNIGHT_NS + 5_999_999) == 5
+    clock = SendClock(FEED)
+    assert clock.send_time(MIDNIGHT_NS) == 0
+    assert clock.send_time(MIDNIGHT_NS - 1) == 86_400_000 - 1
+    assert clock.send_time(MIDNIGHT_NS + 5_999_999) == 5
     noon = int(datetime(2023, 11, 15, 12, tzinfo=ZoneInfo("Europe/Paris")).timestamp()) * 10**9
     packet = FEED.decode_packet(PROTOCOL.heartbeat(noon))
     assert packet.send_time == 12 * 3_600_000
@@ -153,7 +153,7 @@ def test_send_times_count_from_the_exchanges_midnight() -> None:
 
 
 def test_send_times_of_a_feed_that_counts_from_1970() -> None:
-    assert TradingDay(load_feed("iex-deep")).send_time(123_456_789) == 123_456_789
+    assert SendClock(load_feed("iex-deep")).send_time(123_456_789) == 123_456_789
 
 
 STREAM = [

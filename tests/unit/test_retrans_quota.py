@@ -3,13 +3,15 @@
 import msgspec
 import pytest
 
+from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.retrans.backoff import Backoff
-from feedhandler.retrans.quota import DAY_NS, POLL_NS, SECOND_NS, Quota
+from feedhandler.retrans.quota import POLL_NS, SECOND_NS, Quota
 from feedhandler.retrans.settings import RECOVERY_BOUNDS, RecoverySettings
+from tests.recovery_kit import UTC
 
 
 def test_no_second_sees_more_than_its_requests_and_a_burst() -> None:
-    quota = Quota(100, 0, 1 << 20)
+    quota = Quota(100, 0, 1 << 20, UTC)
     taken = []
     now_ns = SECOND_NS
     while now_ns < 4 * SECOND_NS:
@@ -24,7 +26,7 @@ def test_no_second_sees_more_than_its_requests_and_a_burst() -> None:
 
 
 def test_a_slow_rate_lets_one_request_through_at_a_time() -> None:
-    quota = Quota(2, 0, 16)
+    quota = Quota(2, 0, 16, UTC)
     assert quota.take(1, 0)
     assert not quota.take(1, 0)
     assert quota.ready_ns(0) == SECOND_NS // 2
@@ -33,7 +35,7 @@ def test_a_slow_rate_lets_one_request_through_at_a_time() -> None:
 
 
 def test_without_a_limit_only_the_places_count() -> None:
-    quota = Quota(0, 0, 3)
+    quota = Quota(0, 0, 3, UTC)
     assert [quota.take(1, 0) for _ in range(4)] == [True, True, True, False]
     assert quota.ready_ns(0) == POLL_NS
     quota.release()
@@ -41,7 +43,7 @@ def test_without_a_limit_only_the_places_count() -> None:
 
 
 def test_places_are_given_in_turn() -> None:
-    quota = Quota(0, 0, 2)
+    quota = Quota(0, 0, 2, UTC)
     assert quota.take(1, 0)
     assert quota.take(1, 0)
     assert not quota.take(1, 0)
@@ -60,19 +62,24 @@ def test_places_are_given_in_turn() -> None:
     assert quota.take(3, 0)
 
 
-def test_the_day_is_used_up_until_midnight() -> None:
-    quota = Quota(0, 2, 16)
-    assert quota.take(1, 10 * DAY_NS)
-    assert quota.take(1, 10 * DAY_NS)
-    assert quota.exhausted(11 * DAY_NS - 1)
-    assert not quota.take(1, 11 * DAY_NS - 1)
-    assert not quota.exhausted(11 * DAY_NS)
-    assert quota.take(1, 11 * DAY_NS)
-    assert quota.used_today == 1
+def test_the_day_is_used_up_until_it_turns_and_a_clock_set_back_turns_nothing() -> None:
+    evening = TradingDay("America/New_York", "18:00")
+    noon_ns = 1_700_000_000 * SECOND_NS
+    turns_ns = evening.turns_ns(noon_ns)
+    quota = Quota(0, 2, 16, evening)
+    assert quota.take(1, noon_ns)
+    assert quota.take(1, noon_ns)
+    assert quota.exhausted(turns_ns - 1)
+    assert not quota.take(1, turns_ns - 1)
+    assert not quota.exhausted(turns_ns)
+    assert quota.take(1, turns_ns)
+    assert quota.take(1, noon_ns)
+    assert not quota.take(1, noon_ns)
+    assert quota.used_today == 2
 
 
 def test_a_refusal_pauses_once_and_the_second_closes() -> None:
-    quota = Quota(0, 0, 16)
+    quota = Quota(0, 0, 16, UTC)
     assert quota.take(1, 1000)
     assert not quota.refuse(1000, 2000, 500)
     assert quota.paused_until_ns == 2500
@@ -88,7 +95,7 @@ def test_a_refusal_pauses_once_and_the_second_closes() -> None:
 
 
 def test_an_accepted_request_after_the_pause_forgets_the_refusal() -> None:
-    quota = Quota(0, 0, 16)
+    quota = Quota(0, 0, 16, UTC)
     quota.refuse(1000, 2000, 500)
     quota.accept(1900)
     assert quota.paused_until_ns == 2500
@@ -98,7 +105,7 @@ def test_an_accepted_request_after_the_pause_forgets_the_refusal() -> None:
 
 
 def test_what_was_too_wide_is_halved_until_a_new_numbering() -> None:
-    quota = Quota(0, 0, 16)
+    quota = Quota(0, 0, 16, UTC)
     assert quota.width(1000) == 1000
     quota.narrow(1000)
     quota.narrow(1000)

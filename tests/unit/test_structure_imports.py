@@ -51,7 +51,6 @@ CORES = (
     "replay/state/book.py",
     "replay/exchange/exchange_blocks.py",
     "replay/exchange/exchange_refresh.py",
-    "replay/generating/deflate.py",
     "replay/generating/dice.py",
     "replay/generating/generator.py",
     "replay/generating/generator_books.py",

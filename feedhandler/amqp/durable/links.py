@@ -12,11 +12,10 @@ that was not settled goes to another one.
 
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from feedhandler.amqp import proton
 from feedhandler.amqp.durable.management import Desk
-from feedhandler.amqp.durable.queue import DurableQueue
 from feedhandler.amqp.durable.sections import (
     SectionError,
     head_of,
@@ -27,6 +26,9 @@ from feedhandler.amqp.durable.sections import (
 from feedhandler.amqp.framing import BODY_HEAD
 from feedhandler.amqp.outlet import Peer
 from feedhandler.counters import QueueCounter
+
+if TYPE_CHECKING:
+    from feedhandler.amqp.durable.queue import DurableQueue
 
 #: Management requests that one link may have on their way.
 REQUESTS_MAX = 64
@@ -48,7 +50,7 @@ class _Link:
 
     blocked = False
 
-    def __init__(self, peer: Peer, link: Any, forget: Forget, queue: DurableQueue | None) -> None:
+    def __init__(self, peer: Peer, link: Any, forget: Forget, queue: "DurableQueue | None") -> None:
         self.peer = peer
         self.link = link
         self._forget = forget
@@ -82,7 +84,7 @@ class _Link:
 class Producer(_Link):
     """A link that puts messages into `queue`."""
 
-    def __init__(self, peer: Peer, link: Any, forget: Forget, queue: DurableQueue) -> None:
+    def __init__(self, peer: Peer, link: Any, forget: Forget, queue: "DurableQueue") -> None:
         super().__init__(peer, link, forget, queue)
         self._queue = queue
         self._credit = self._held = 0
@@ -162,7 +164,7 @@ class Producer(_Link):
 class Consumer(_Link):
     """A link that gets messages of `queue`; `unsettled` are those it has."""
 
-    def __init__(self, peer: Peer, link: Any, forget: Forget, queue: DurableQueue) -> None:
+    def __init__(self, peer: Peer, link: Any, forget: Forget, queue: "DurableQueue") -> None:
         super().__init__(peer, link, forget, queue)
         self._queue = queue
         self.unsettled: dict[int, None] = {}

@@ -1,4 +1,4 @@
-"""What may be asked of a queue by management messages: cancel, cancel-all, find, stat.
+"""What may be asked of a queue by management messages: cancel, cancel-all, forward, find, stat.
 
 What it is for: `Desk.do` takes the application-properties of a request and calls `reply` with those
 of the answer, and its body, once the answer holds: `cancelled` is said when that is durable. What
@@ -7,21 +7,24 @@ is asked wrongly is answered too, with a status code that says so.
     operation    arguments                                    answer
     cancel       message-id, or id (the queue's number);      cancelled, delivered, delivering,
                  wait: no `delivering`, but what came of it   expired, damaged, unknown
-    cancel-all                                                cancelled and delivering: how many
+    cancel-all                                                cancelled and delivering: how many;
+                                                              what is to be forwarded, first page
+    forward      after, until: of the page before             a further page of that
     find         message-id, or id                            pending, delivered, ..., unknown
     stat                                                      figures of the queue
 
 What it leaves to others: messages on the wire (`sections`), links (`links`).
 """
 
-import asyncio
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from feedhandler.amqp.durable.queue import DurableQueue
 from feedhandler.amqp.durable.sections import id_bytes
 from feedhandler.counters import QueueCounter
+
+if TYPE_CHECKING:
+    from feedhandler.amqp.durable.queue import Cancelled, DurableQueue, Forwarding
 
 Reply = Callable[[dict[str, Any], Any], None]
 
@@ -43,10 +46,9 @@ class Desk:
     """Does what is asked of `queue`. `may_cancel`: the client may cancel and find, not only ask for
     figures."""
 
-    def __init__(self, queue: DurableQueue, may_cancel: bool) -> None:
+    def __init__(self, queue: "DurableQueue", may_cancel: bool) -> None:
         self.queue = queue
         self._may_cancel = may_cancel
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def do(self, arguments: dict[str, Any], reply: Reply) -> None:
         """Do it; `reply` is called once, now or later."""
@@ -57,16 +59,16 @@ class Desk:
             reply(_status(503, "stopped", f"queue {queue.name} has stopped: {queue.fault}"), None)
         elif operation == "stat":
             reply(_status(200, "stat", "OK"), queue.snapshot())
-        elif operation not in ("cancel", "cancel-all", "find"):
-            reason = "operation is none of cancel, cancel-all, find, stat"
+        elif operation not in ("cancel", "cancel-all", "forward", "find"):
+            reason = "operation is none of cancel, cancel-all, forward, find, stat"
             reply(_status(400, "invalid", reason), None)
         elif not self._may_cancel:
             reason = f"not entitled to cancel in queue {queue.name}"
             reply(_status(403, "unauthorized", reason), None)
         elif operation == "cancel-all":
-            task = asyncio.get_running_loop().create_task(self._cancel_all(reply))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            queue.cancel_all(partial(self._tell_cancelled, reply))
+        elif operation == "forward":
+            self._forward(arguments, reply)
         else:
             self._of_some(operation, arguments, reply)
 
@@ -106,11 +108,35 @@ class Desk:
         for number in numbers:
             self.queue.cancel(number, partial(hear, number), wait)
 
-    async def _cancel_all(self, reply: Reply) -> None:
-        cancelled, delivering = await self.queue.cancel_all()
-        body = {"cancelled": cancelled, "delivering": delivering}
-        reply(_status(200, "cancelled", "OK"), body)
-        self.queue.flush()
+    def _tell_cancelled(self, reply: Reply, told: "Cancelled | None") -> None:
+        if told is None:
+            reply(_status(503, "stopped", _WORDS["stopped"]), None)
+            return
+        figures = {"cancelled": told.cancelled, "delivering": told.delivering}
+        reply(_status(200, "cancelled", "OK"), {**figures, **_page(told.forward)})
+
+    def _forward(self, arguments: dict[str, Any], reply: Reply) -> None:
+        """A further page of what is to be forwarded."""
+        after, until = arguments.get("after", 0), arguments.get("until")
+        if not _is_number(after) or not (until is None or _is_number(until)):
+            reply(_status(400, "invalid", "after and until are numbers of messages"), None)
+            return
+
+        def tell(told: "Forwarding | None") -> None:
+            if told is None:
+                reply(_status(503, "stopped", _WORDS["stopped"]), None)
+            else:
+                reply(_status(200, "forward", "OK"), _page(told))
+
+        self.queue.forward(after, until, tell)
+
+
+def _page(told: "Forwarding") -> dict[str, Any]:
+    return {"forward": told.messages, "until": told.until, "more": told.more}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 _WORDS = {

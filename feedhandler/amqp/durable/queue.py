@@ -20,16 +20,20 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from feedhandler.amqp.durable.dispatch import Dispatch, Taker
 from feedhandler.amqp.durable.index import open_index
 from feedhandler.amqp.durable.intake import Intake
 from feedhandler.amqp.durable.message_ids import MessageIds
+from feedhandler.amqp.durable.sections import message_id
 from feedhandler.codecs.errors import FeedhandlerError
 from feedhandler.counters import QueueCounter, as_dict, counter_array
 from feedhandler.journal import CancelAnswer, PersistentQueue, Status
 from feedhandler.journal.block import Block
+from feedhandler.journal.delivery import ForwardPage
 from feedhandler.journal.reading import SegmentReader
 from feedhandler.journal.settings import item_bytes_max
 from feedhandler.notes import Level, tell
@@ -37,8 +41,8 @@ from feedhandler.queue_settings import DurableQueueConfig
 
 #: Messages that are read, or handed out, before the loop serves anybody else.
 SHARE = 256
-#: Ids that are looked at together where all are to be cancelled.
-CANCELLED_TOGETHER = 1024
+#: Messages of one answer that tells which cancels are to be forwarded; the rest is asked for.
+FORWARD_PAGE = 256
 
 Told = Callable[[str], None]
 
@@ -53,6 +57,26 @@ class QueueLink(Protocol):
     """Any link of a queue's."""
 
     def end(self, condition: str, reason: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarding:
+    """A page of messages whose cancel is to be forwarded, in order: `id`, `message-id` and `answer`
+    (delivered or delivering) of each. All are below `until`; `more`: there are further ones."""
+
+    messages: list[dict[str, Any]]
+    until: int
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """What came of cancelling everything: how many were cancelled, how many consumers have (they
+    are cancelled if they come back), and the first page of what is to be forwarded."""
+
+    cancelled: int
+    delivering: int
+    forward: Forwarding
 
 
 class DurableQueue:
@@ -326,6 +350,8 @@ class DurableQueue:
         self.flush()
 
     def _spoiled(self, number: int) -> None:
+        if number not in self.store.engine.delivery.handed:
+            return  # cancelled while it was read, and its block may have been used anew
         self._guard(lambda: self.store.engine.delivery.spoil(number))
         tell("queue_damaged", f"queue {self.name}: message {number} does not verify", Level.ERROR)
 
@@ -487,35 +513,69 @@ class DurableQueue:
         status = engine.status(number)
         return "delivered" if status is None else status.name.lower()
 
-    async def cancel_all(self) -> tuple[int, int]:
-        """Cancel everything that is pending now: how many were cancelled; and how many consumers
-        have, which are cancelled if they come back."""
-        end = self.store.engine.store.visible_end
-        answers: dict[str, int] = {}
-        open_ = 0
-        idle = asyncio.Event()
+    def cancel_all(self, told: Callable[["Cancelled | None"], None]) -> None:
+        """Cancel everything that is pending now, with every block of the queue locked: no message
+        is put, taken or delivered meanwhile. `told` hears of it once it is recorded; None: the
+        queue has stopped."""
+        engine = self.store.engine
+        # What no consumer has yet is pending, though it is on its way to one.
+        self._take_back(sorted(self._reading))
+        done = self._guard(lambda: engine.cancel_all_by_page(FORWARD_PAGE))
+        if done is None:
+            told(None)
+            return
+        (numbers, in_hand, page), marks = done
+        for number in numbers:
+            self.intake.recent.take(number)
+        self.dispatch.forget(numbers)
+        self.counts[QueueCounter.CANCELLED] += len(numbers)
+        self.counts[QueueCounter.CANCELS_LATE] += len(in_hand)
 
-        def told(answer: str) -> None:
-            nonlocal open_
-            answers[answer] = answers.get(answer, 0) + 1
-            open_ -= 1
-            idle.set()
+        def answer(forward: "Forwarding | None") -> None:
+            told(None if forward is None else Cancelled(len(numbers), len(in_hand), forward))
 
-        after = 0
-        while not self.fault:
-            found = self.store.engine.delivery
-            numbers = [n for n in found.pending_ids(after, CANCELLED_TOGETHER) if n < end]
-            for number in numbers:
-                open_ += 1
-                self.cancel(number, told)
-            if len(numbers) < CANCELLED_TOGETHER:
-                break
-            after = numbers[-1]
-            await asyncio.sleep(0)
-        while open_ > 0:
-            idle.clear()
-            await idle.wait()
-        return answers.get("cancelled", 0), answers.get("delivering", 0)
+        self._when(marks, lambda: self._in_thread(lambda: self._named(page), answer))
+
+    def forward(
+        self, after: int, until: int | None, told: Callable[["Forwarding | None"], None]
+    ) -> None:
+        """A page of the messages above `after` and below `until` (None: of all) that were delivered
+        today, or that consumers have; `told` as above."""
+        engine = self.store.engine
+        end = engine.store.visible_end if until is None else until
+        page = partial(engine.forward_page, after, end, FORWARD_PAGE)
+        self._in_thread(lambda: self._named(page()), told)
+
+    def _in_thread(
+        self, work: Callable[[], "Forwarding"], told: Callable[["Forwarding | None"], None]
+    ) -> None:
+        """Do what reads the disk in the queue's thread; `told` hears of it in the event loop."""
+
+        def finish(future: "asyncio.Future[Forwarding]") -> None:
+            error = None if future.cancelled() else future.exception()
+            if isinstance(error, OSError):
+                self._stop(str(self.store.engine.stop(error)))
+            stopped = self.fault or future.cancelled() or error is not None
+            told(None if stopped else future.result())
+            self.flush()
+
+        if self.fault:
+            told(None)
+            return
+        self._loop.run_in_executor(self._threads, work).add_done_callback(finish)
+
+    def _named(self, page: ForwardPage) -> "Forwarding":
+        """In the thread: the messages of a page with their message-ids, as far as their bytes are
+        still there."""
+        delivery = self.store.engine.delivery
+        messages = []
+        for number, delivered in page.items:
+            block = delivery.find(number)
+            content = None if block is None else self._reader.content(block, number)
+            name = None if content is None else message_id(content)
+            answer = "delivered" if delivered else "delivering"
+            messages.append({"id": number, "message-id": name, "answer": answer})
+        return Forwarding(messages, page.until, page.more)
 
     # -- figures ----------------------------------------------------------------------------
 

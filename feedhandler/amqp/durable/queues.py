@@ -11,18 +11,20 @@ queue has stopped.
 import asyncio
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from feedhandler.amqp import proton
 from feedhandler.amqp.durable.links import Answers, Consumer, Forget, Producer, Requests
 from feedhandler.amqp.durable.management import Desk
-from feedhandler.amqp.durable.queue import DurableQueue
 from feedhandler.amqp.outlet import Peer
 from feedhandler.amqp.routing import AddressError
 from feedhandler.amqp.serving.users import User
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, UsageError
 from feedhandler.notes import Level, tell
 from feedhandler.queue_settings import DurableQueueConfig
+
+if TYPE_CHECKING:
+    from feedhandler.amqp.durable.queue import DurableQueue
 
 PREFIX = "queue."
 MANAGEMENT = "/$management"
@@ -50,7 +52,7 @@ class DurableQueues:
         flush: Callable[[], None],
         **options: Any,
     ) -> None:
-        self.all = {config.name: DurableQueue(config, flush, **options) for config in configs}
+        self.all = {config.name: _queue(config, flush, **options) for config in configs}
         for queue in self.all.values():
             queue.dead = self.all.get(queue.config.dead)
 
@@ -141,7 +143,7 @@ class DurableQueues:
         desk = Desk(queue, grants(rights.cancel, queue.name))
         return Requests(peer, link, forget, desk, answers)
 
-    def _find(self, address: str) -> DurableQueue:
+    def _find(self, address: str) -> "DurableQueue":
         """The queue with this address."""
         name = address.removeprefix(PREFIX)
         queue = self.all.get(name)
@@ -157,7 +159,14 @@ def grants(names: frozenset[str], name: str) -> bool:
     return name in names or "*" in names
 
 
-def _demand(user: User, names: frozenset[str], queue: DurableQueue, what: str) -> None:
+def _queue(config: DurableQueueConfig, flush: Callable[[], None], **options: Any) -> "DurableQueue":
+    """A queue. Imported here: a gateway without queues does without the journal, too."""
+    from feedhandler.amqp.durable.queue import DurableQueue
+
+    return DurableQueue(config, flush, **options)
+
+
+def _demand(user: User, names: frozenset[str], queue: "DurableQueue", what: str) -> None:
     if not grants(names, queue.name):
         raise AddressError(
             f"user {user.name} may not {what} queue {queue.name}", "amqp:unauthorized-access"

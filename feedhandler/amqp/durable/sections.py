@@ -38,6 +38,8 @@ NAMES = {
 DEPTH_MAX = 8
 #: Items of one compound value that is read.
 ITEMS_MAX = 1024
+#: A longer message-id is not told in an answer, so that answers are bounded.
+ID_BYTES_MAX = 1024
 #: Constructors by their upper half: bytes of the value, or of its size.
 _FIXED_BYTES = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
 _SIZE_BYTES = {0xA: 1, 0xB: 4, 0xC: 1, 0xD: 4, 0xE: 1, 0xF: 4}
@@ -166,6 +168,20 @@ def _fields(data: bytes, at: int, end: int) -> list[bytes]:
         fields.append(data[place:after])
         place = after
     return fields
+
+
+def message_id(data: bytes) -> MessageId | None:
+    """A message's message-id as its producer wrote it; None where it has none, or one longer than
+    `ID_BYTES_MAX`, and for bytes that are no message."""
+    try:
+        for code, _, value, end in sections(data):
+            if code == PROPERTIES:
+                fields = _fields(data, value, end)
+                found = _decode(fields[0], 0)[0] if fields else None
+                return found if id_bytes(found) and len(fields[0]) <= ID_BYTES_MAX else None
+    except SectionError:
+        pass
+    return None
 
 
 def shown(data: bytes) -> tuple[str, bytes]:
@@ -300,6 +316,8 @@ def encode(value: Any) -> bytes:
     if isinstance(value, bool):
         return b"\x41" if value else b"\x42"
     if isinstance(value, int):
+        if value >> 63 > 0:
+            return struct.pack(">BQ", 0x80, value)
         return struct.pack(">Bq", 0x81, value)
     if isinstance(value, float):
         return struct.pack(">Bd", 0x82, value)

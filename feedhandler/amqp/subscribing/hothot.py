@@ -259,6 +259,7 @@ class Merge:
                 return False
         self.out.append(message)
         service.at = last
+        service.day = max(service.day, message.day)  # it may turn while the numbers go on
         return True
 
     def _same_numbering(self, service: Service, lane: Lane, message: Any) -> bool:
