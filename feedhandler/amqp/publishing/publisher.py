@@ -29,7 +29,7 @@ import time
 import zlib
 from collections.abc import Callable
 from enum import Enum
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from feedhandler.amqp import proton
 from feedhandler.amqp.fanout import Fanout
@@ -39,7 +39,6 @@ from feedhandler.amqp.policies import JOURNAL
 from feedhandler.amqp.publishing import brokers
 from feedhandler.amqp.publishing.destination import Destination
 from feedhandler.amqp.publishing.envelope import Envelope
-from feedhandler.amqp.publishing.journal import DestinationJournal
 from feedhandler.amqp.publishing.journalled import JournalledDestination
 from feedhandler.amqp.publishing.rabbitmq_management import problem, problem_of_queue
 from feedhandler.amqp.publishing.snapshot import snapshot_of
@@ -53,6 +52,9 @@ from feedhandler.amqp.serving.node import TICK_SECONDS
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.publish_settings import PublishConfig
 from feedhandler.retrans.backoff import Backoff
+
+if TYPE_CHECKING:
+    from feedhandler.amqp.publishing.journal import DestinationJournal
 
 #: A message that the broker gave back waits this long first, and at most so long.
 RETRY_US = 50_000
@@ -108,7 +110,7 @@ class Publisher(Peer):
         self.reason = ""
         self.broker = ""
         self.connects = self.failures = self.detached = 0
-        self.journal: DestinationJournal | None = None
+        self.journal: "DestinationJournal | None" = None
         self.destination = self._destination(fanout, message_type)
         self._fanout = fanout
         self._container = container
@@ -151,6 +153,9 @@ class Publisher(Peer):
         )
         if config.when_full != JOURNAL:
             return Destination(*given, config.when_full)
+        # Here and not above: who has no journal does without its modules.
+        from feedhandler.amqp.publishing.journal import DestinationJournal
+
         journal = self.journal = DestinationJournal(config, self._say, self.work)
         journal.destination = JournalledDestination(
             *given, journal.spill, time.time_ns, journal.look
