@@ -12,6 +12,8 @@ it says itself. The properties are the same:
                 what it sends behind the hole waits for that
     bound       for `HOLD_NS` at most, or until nobody is left who could; then what all lack is told
                 as lost, exactly, by a quality message of our own
+    outside     packets outside the sequence are handed out where their first copy comes; the copies
+                are known by their tags, of the latest `ASIDE_MAX` of each service
     numberings  a new numbering begins with the first gateway that says so; what others still send
                 of the old one is dropped
 
@@ -38,6 +40,9 @@ from feedhandler.retrans.ranges import RangeSet
 HOLD_NS = 1_000_000_000
 #: A gateway that attaches so many numbers behind the stream counts anew: no healthy one is so late.
 LAG_MAX = 16_384
+#: Tags of messages outside the sequence that are remembered of each service: such are few, and
+#: gateways are no more than `HOLD_NS` apart.
+ASIDE_MAX = 1_024
 #: A message number that stands for the whole packet.
 WHOLE = 0xFFFF
 NEVER = 1 << 63
@@ -110,6 +115,7 @@ class Service:
         self.day = 0
         self.epoch = 0
         self.lost = RangeSet()
+        self.aside: dict[bytes, None] = {}
         self.ranges = self.total = 0
         self.healed = False
         self.wants_block = wants_block
@@ -236,8 +242,10 @@ class Merge:
             return True
         if message.content == "quality":
             return self._mark(service, lane, link, message)
-        if message.sequence >> 63:
-            if lane.block is not None:
+        if message.sequence >> 62:
+            if not message.sequence >> 63:
+                self._aside(service, message)
+            elif lane.block is not None:
                 lane.block.append(message)
             return True
         if lane.epoch != service.epoch and not self._same_numbering(service, lane, message):
@@ -260,6 +268,16 @@ class Merge:
         self.out.append(message)
         service.at = last
         return True
+
+    def _aside(self, service: Service, message: Any) -> None:
+        """A message outside the sequence: its first copy is handed out."""
+        if message.tag in service.aside:
+            self.duplicates += 1
+            return
+        service.aside[message.tag] = None
+        if len(service.aside) > ASIDE_MAX:
+            del service.aside[next(iter(service.aside))]
+        self.out.append(message)
 
     def _same_numbering(self, service: Service, lane: Lane, message: Any) -> bool:
         """Whether a lane of another numbering turns out to be in the stream's: an older one, where
