@@ -72,8 +72,8 @@ class FeedTable:
     `x_at` and `x_size` are a header field's offset from the packet's start and its size in bytes;
     size 0 means that the feed has no such field and it reads as 0. All of them lie in the header:
     the loader refuses others. Where the feed `sets_aside` a sequence number, `unsequenced` is it: a
-    data packet that carries it stands outside the sequence. The small arrays are written by the methods below, one entry at a
-    time.
+    data packet that carries it stands outside the sequence. The small arrays are written by the
+    methods below, one entry at a time.
     """
 
     def __init__(self) -> None:
@@ -213,8 +213,8 @@ class MessageIndex:
                     (padding included); `NO_SYMBOL` where the type has none or the message is short
     offsets    u32  first byte of the message (its size field, where it has one), from `start`
     sizes      u32  bytes of the whole message
-    sequences  u64  the message's own number where the feed counts messages, else the packet's (of an
-                    unsequenced packet always that)
+    sequences  u64  the message's own number where the feed counts messages, else the packet's; of
+                    an unsequenced packet always that
 
     Of the packets that brought them (those with messages only), entries 0..packets-1:
 

@@ -4,9 +4,9 @@ What it is for: one `pump` a hand-over reads the records that the receive thread
 order, and delivers each packet to the links that want it, split as late as asked (`splitter`).
 
 Beside the live packets there are those that recovery has: a snapshot block (`block`) goes to its
-links between two quality messages, and never mixes with live packets of its service; packets outside the sequence are delivered where
-they come, and move no number; a stream that
-is `closed` keeps its packets in its store and delivers nothing, until `replay` does.
+links between two quality messages, and never mixes with live packets of its service; a stream that
+is `closed` keeps its packets in its store and delivers nothing, until `replay` does. A packet
+outside the sequence is delivered where it comes, and moves no number.
 
 What it promises: order within a service; a mark in the ring (a gap, a reset) is told to `on_mark`
 before any later packet is delivered; a link's overrun concerns that link alone; it never waits.
@@ -415,7 +415,8 @@ class Fanout(Splitter):
         size: cython.Py_ssize_t,
         count: cython.Py_ssize_t,
     ) -> cython.int:
-        """Deliver a packet outside the sequence, also where the stream is closed: no snapshot has it.
+        """Deliver a packet outside the sequence, even where the stream is closed: no snapshot has
+        it.
 
         What is delivered while the stream is closed is not in its history, where it would stand
         among packets that are not published yet.

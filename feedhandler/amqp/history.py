@@ -14,8 +14,8 @@ Numbers begin anew with each numbering (a reset, a new day), and a tag tells the
 number occurs in several numberings of the day, the oldest that still holds it is meant: nothing is
 left out then, though something may come twice.
 
-Packets outside the sequence stand where they were published. A tag of one names its place as long as
-it is held.
+Packets outside the sequence stand where they were published. A tag of one names its place as long
+as it is held.
 
 While the stream is closed, packets are stored and not published. Once it opens, those that its
 snapshot has in it are hidden, and what was told meanwhile stands before the first of the others.

@@ -1,8 +1,7 @@
 from feedhandler.codecs.scanner cimport PacketHeader
 from feedhandler.ingest.epochs cimport Epochs
-from feedhandler.ingest.fingerprint cimport UnsequencedWindow
 from feedhandler.ingest.hold cimport PacketPool
-from feedhandler.ingest.output cimport Output
+from feedhandler.ingest.output cimport Output, Outside
 from feedhandler.ingest.quarantine cimport Quarantine
 from feedhandler.ingest.sequencer cimport Sequencer
 from feedhandler.ingest.watch cimport LineWatch
@@ -14,7 +13,7 @@ cdef class Arbiter:
     cdef Quarantine quarantine
     cdef Epochs epochs
     cdef PacketPool pool
-    cdef UnsequencedWindow unsequenced
+    cdef Outside outside
     cdef readonly object settings
     cdef readonly int line_count
     cdef unsigned char[::1] actions
@@ -33,10 +32,6 @@ cdef class Arbiter:
     # joining
     cdef bint join_seen
     cdef unsigned long long join_since, join_lowest, join_highest
-
-    # packets outside the sequence that wait for ring room: slots, the first the oldest
-    cdef int[::1] aside
-    cdef Py_ssize_t aside_count
 
     # a new numbering that is being told
     cdef int pending_cause
@@ -58,10 +53,6 @@ cdef class Arbiter:
     cdef int _outside(
         self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
         unsigned long long received_ns, unsigned long long now_ns) except -1 nogil
-    cdef int _keep_aside(
-        self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
-        unsigned long long received_ns, unsigned long long now_ns) except -1 nogil
-    cdef int _publish_aside(self) except -1 nogil
     cdef int _act(
         self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
         unsigned long long received_ns, unsigned long long now_ns) except -1 nogil

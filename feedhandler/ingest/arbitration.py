@@ -29,9 +29,8 @@ number fits both epochs, by whether its line has been seen in the new one.
 
 Packets outside the sequence all carry the same number, so nothing is known of them by it. Another
 line's copy is known by the whole packet's fingerprint, for `unsequenced_window_us` and among the
-latest so many (`fingerprint.UnsequencedWindow`): where that is in doubt, the packet is published.
-They wait for nothing but ring room, so that they may overtake packets that are held behind a hole.
-In the ring they have a number of their own, with the bit `UNSEQUENCED_BIT`.
+latest so many (`output.Outside`): where that is in doubt, the packet is published. They wait for
+nothing but ring room, so that they may overtake packets that are held behind a hole.
 
 Two clocks: `received_ns` is the kernel's stamp (CLOCK_REALTIME) and only passed on; all waiting is
 measured in `now_ns`, which must be CLOCK_MONOTONIC or, in simulations, any rising number, so that
@@ -42,6 +41,7 @@ import cython
 import numpy
 
 from feedhandler.counters import ChannelCounter, LineCounter, counter_array
+from feedhandler.ingest.output import OUTSIDE_MAX
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ingest.states import State, flat_table
 
@@ -52,14 +52,9 @@ if cython.compiled:
     from cython.cimports.feedhandler.ingest import ring as records
     from cython.cimports.feedhandler.ingest import sequencer as answers
     from cython.cimports.feedhandler.ingest.epochs import Epochs
-    from cython.cimports.feedhandler.ingest.fingerprint import (
-        DIFFERENT,
-        SAME,
-        UnsequencedWindow,
-        fingerprint,
-    )
+    from cython.cimports.feedhandler.ingest.fingerprint import DIFFERENT, SAME, fingerprint
     from cython.cimports.feedhandler.ingest.hold import PacketPool
-    from cython.cimports.feedhandler.ingest.output import Output
+    from cython.cimports.feedhandler.ingest.output import Output, Outside
     from cython.cimports.feedhandler.ingest.quarantine import (
         CONFIRMED,
         NO_EVIDENCE,
@@ -74,9 +69,9 @@ else:
     from feedhandler.ingest import hold as slots
     from feedhandler.ingest import sequencer as answers
     from feedhandler.ingest.epochs import Epochs
-    from feedhandler.ingest.fingerprint import DIFFERENT, SAME, UnsequencedWindow, fingerprint
+    from feedhandler.ingest.fingerprint import DIFFERENT, SAME, fingerprint
     from feedhandler.ingest.hold import PacketPool
-    from feedhandler.ingest.output import Output
+    from feedhandler.ingest.output import Output, Outside
     from feedhandler.ingest.quarantine import CONFIRMED, NO_EVIDENCE, REPEATED, Quarantine
     from feedhandler.ingest.ring import RecordKind as records
     from feedhandler.ingest.sequencer import Sequencer
@@ -94,9 +89,6 @@ ALARM_INTERVAL_NS = cython.declare(cython.ulonglong, 1_000_000_000)
 NEVER = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
 #: Lines of one channel, at most (A, B, and room for retransmission and refresh lines).
 LINES_MAX = 16
-#: Packets outside the sequence that wait for ring room, at most.
-ASIDE_MAX = 32
-_ASIDE_MAX = cython.declare(cython.Py_ssize_t, ASIDE_MAX)
 
 # Causes, as in `ring.GapCause` and `ring.ResetCause`.
 BY_FULL_HOLD = cython.declare(cython.int, 2)
@@ -158,7 +150,7 @@ class Arbiter:
         """Everything the channel will ever need."""
         settings = self.settings
         # One slot more for a reset packet that waits for ring room.
-        slots_needed = settings.hold_packets + settings.quarantine_packets + 1 + ASIDE_MAX
+        slots_needed = settings.hold_packets + settings.quarantine_packets + 1 + OUTSIDE_MAX
         self.pool = PacketPool(slots_needed, settings.packet_bytes_max)
         self.stream = Sequencer(
             self.out, self.pool, settings.hold_packets, settings.gap_wait_us * 1000, recovery_ns,
@@ -167,8 +159,7 @@ class Arbiter:
         self.quarantine = Quarantine(self.pool, settings.quarantine_packets, lines)
         self.epochs = Epochs(lines, settings.epoch_window_us * 1000)
         self.watch = LineWatch(self.out, lines, settings.silent_us * 1000)
-        self.unsequenced = UnsequencedWindow(settings.unsequenced_window_us * 1000)
-        self.aside = memoryview(numpy.full(ASIDE_MAX, -1, numpy.int32))
+        self.outside = Outside(self.out, self.pool, settings.unsequenced_window_us * 1000)
         self.pending_slot = -1
         self.work_deadline = NEVER
         if not cython.compiled:
@@ -176,7 +167,7 @@ class Arbiter:
 
     def _zero_fields(self) -> None:
         """The fields that C zeroes by itself."""
-        self.state = self.session = self.pending_session = self.aside_count = 0
+        self.state = self.session = self.pending_session = 0
         self.joined = self.join_seen = self.pending_told = False
         self.last_accepted = self.next_alarm = self.join_since = 0
         self.join_lowest = self.join_highest = 0
@@ -300,50 +291,16 @@ class Arbiter:
 
     def _outside(self, line, header, data, start, received_ns, now_ns):
         """Publish a packet outside the sequence, unless another line has shown it."""
-        whole: cython.ulonglong = fingerprint(data, start, header.length)
+        verdict: cython.int
         if self.stream.blocked:
             self._advance(now_ns)
-        if self.unsequenced.is_copy(line, whole, now_ns):
-            self.out.count_line(line, columns.LINE_DUPLICATES)
-            return states.DUPLICATE
-        header.sequence = self.unsequenced.number
-        header.next_sequence = self.stream.expected
-        if self.aside_count or not self.out.packet(line, header, data, start, received_ns, 0):
-            if not self._keep_aside(line, header, data, start, received_ns, now_ns):
-                return states.REFUSED
-        self.out.count(columns.CHANNEL_UNSEQUENCED, 1)
-        self.out.count(
-            columns.CHANNEL_UNSEQUENCED_FORGOTTEN, self.unsequenced.remember(line, whole, now_ns)
+        verdict = self.outside.publish(
+            line, header, data, start, received_ns, self.stream.expected, now_ns
         )
-        return states.PUBLISHED
-
-    def _keep_aside(self, line, header, data, start, received_ns, now_ns):
-        """Keep a packet outside the sequence until the ring has room; 0 where there is no place."""
-        slot: cython.Py_ssize_t
-        if self.aside_count >= _ASIDE_MAX:
-            self.out.count_line(line, columns.LINE_REFUSED)
-            return 0
-        slot = self.pool.take(line, header, data, start, received_ns, now_ns, 0)
-        if slot < 0:
-            self.out.count_line(line, columns.LINE_OVERSIZE)
-            return 0
-        self.aside[self.aside_count] = cython.cast(cython.int, slot)
-        self.aside_count += 1
-        self.stream.blocked = True
-        self._settle(now_ns)
-        return 1
-
-    def _publish_aside(self):
-        """Write the packets outside the sequence that waited; 0 where there is no room for all."""
-        at: cython.Py_ssize_t
-        written: cython.Py_ssize_t = 0
-        while written < self.aside_count and self.out.held(self.pool, self.aside[written], 0):
-            self.pool.give_back(self.aside[written])
-            written += 1
-        self.aside_count -= written
-        for at in range(self.aside_count):
-            self.aside[at] = self.aside[at + written]
-        return self.aside_count == 0
+        if self.outside.waiting:
+            self.stream.blocked = True
+            self._settle(now_ns)
+        return verdict
 
     def _act(self, line, header, data, start, received_ns, now_ns):
         """Do what the table says."""
@@ -540,7 +497,7 @@ class Arbiter:
     def _advance(self, now_ns):
         """Do everything that can be done by now: start, release, give up, renumber."""
         self.stream.blocked = False
-        if self.aside_count and not self._publish_aside():
+        if self.outside.waiting and not self.outside.flush():
             self.stream.blocked = True
             return self._settle(now_ns)
         if not self.joined and (self.stream.hold.count or self.join_lowest):

@@ -15,8 +15,8 @@ a recording's beginning is not repeated: the second pass just goes on. One in th
 the numbers after it are as recorded, as they are after any reset.
 
 Heartbeats move with their channel where the feed says what their number means. Control packets,
-packets outside the sequence (a number that the feed sets aside, on a heartbeat, too), and what is no
-packet of the feed, are left as they are. Sans-IO.
+what carries the number that the feed sets aside (packets outside the sequence, and heartbeats that
+tell no number), and what is no packet of the feed, are left as they are. Sans-IO.
 """
 
 import dataclasses

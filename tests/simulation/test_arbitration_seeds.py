@@ -11,8 +11,8 @@ published. Where the wait is longer than any delay and nothing was reset, the an
 exactly what was missing on both lines. The running hash of the output equals that of the fault-free
 feed without the announced numbers.
 
-Packets outside the sequence, some of them equal byte for byte, change none of that, and are published
-as often as some line brought them.
+Packets outside the sequence, some of them equal byte for byte, change none of that, and are
+published as often as a line brought them.
 
 `SEEDS=n` plays n seeds, `SEED=s` just one.
 """

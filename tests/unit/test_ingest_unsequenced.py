@@ -7,8 +7,8 @@ from ingest_kit import QUICK, Channel, fill, packets
 
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT, PacketKind
 from feedhandler.counters import ChannelCounter, LineCounter
-from feedhandler.ingest.arbitration import ASIDE_MAX
 from feedhandler.ingest.fingerprint import UNSEQUENCED_KEPT
+from feedhandler.ingest.output import OUTSIDE_MAX
 from feedhandler.ingest.states import Verdict
 
 PUBLISHED, DUPLICATE = Verdict.PUBLISHED, Verdict.DUPLICATE
@@ -156,7 +156,9 @@ def test_without_ring_room_they_wait_in_order_and_the_stream_behind_them(channel
     channel.story()
     channel.reading = False
     fill(channel)
-    assert [outside(channel, 0, bytes([n])) for n in range(ASIDE_MAX)] == [PUBLISHED] * ASIDE_MAX
+    assert [outside(channel, 0, bytes([n])) for n in range(OUTSIDE_MAX)] == [
+        PUBLISHED
+    ] * OUTSIDE_MAX
     assert outside(channel, 0, b"more") == Verdict.REFUSED
     assert channel.data(0, 2, 3) == [Verdict.HELD] * 2
     channel.reading = True
@@ -164,7 +166,7 @@ def test_without_ring_room_they_wait_in_order_and_the_stream_behind_them(channel
     channel.wait(2)
     channel.collect()
     assert [event.payload[16:] for event in channel.events[:-2]] == [
-        bytes([number]) for number in range(ASIDE_MAX)
+        bytes([number]) for number in range(OUTSIDE_MAX)
     ]
     assert [event.sequence for event in channel.events[-2:]] == [2, 3]
     assert channel.line(0, LineCounter.REFUSED) == 1

@@ -11,8 +11,8 @@ The new link's first word on a service says where it begins. As soon as the old 
 far, or has nothing more to send (`old_ended`), the service changes over. What both want comes
 once and without a hole; what only the new link wants begins at that place, what only the old one
 wanted ends there. A snapshot block of the old link is handed out whole before that.
-A message outside the sequence has no place: of the new link's those are dropped, until it is NEW, that
-the old one has brought.
+A message outside the sequence has no place: of the new link's those are dropped, until it is NEW,
+that the old one has brought.
 
 No I/O. The caller drains the old link, so that it comes to an end even where nothing is sent.
 """
