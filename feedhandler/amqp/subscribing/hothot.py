@@ -12,8 +12,8 @@ it says itself. The properties are the same:
                 what it sends behind the hole waits for that
     bound       for `HOLD_NS` at most, or until nobody is left who could; then what all lack is told
                 as lost, exactly, by a quality message of our own
-    outside     packets outside the sequence are handed out where their first copy comes; the copies
-                are known by their tags, of the latest `ASIDE_MAX` of each service
+    outside     packets outside the sequence are handed out where their first copy comes; a copy is
+                what another gateway brings with the same tag, of the latest `ASIDE_MAX` of a service
     numberings  a new numbering begins with the first gateway that says so; what others still send
                 of the old one is dropped
 
@@ -115,7 +115,8 @@ class Service:
         self.day = 0
         self.epoch = 0
         self.lost = RangeSet()
-        self.aside: dict[bytes, None] = {}
+        #: Tags of messages outside the sequence, and which links have brought each.
+        self.aside: dict[bytes, set[int]] = {}
         self.ranges = self.total = 0
         self.healed = False
         self.wants_block = wants_block
@@ -159,6 +160,8 @@ class Merge:
         self._links[link] = self._now_ns = now_ns
         for service in self._services.values():
             self._lane(service, link).live = True
+            for brought in service.aside.values():
+                brought.discard(link)  # going on behind a place, it may bring them again
         (self._resumed.add if resumed else self._resumed.discard)(link)
 
     def down(self, link: int, now_ns: int) -> None:
@@ -244,7 +247,7 @@ class Merge:
             return self._mark(service, lane, link, message)
         if message.sequence >> 62:
             if not message.sequence >> 63:
-                self._aside(service, message)
+                self._aside(service, link, message)
             elif lane.block is not None:
                 lane.block.append(message)
             return True
@@ -269,12 +272,16 @@ class Merge:
         service.at = last
         return True
 
-    def _aside(self, service: Service, message: Any) -> None:
-        """A message outside the sequence: its first copy is handed out."""
-        if message.tag in service.aside:
+    def _aside(self, service: Service, link: int, message: Any) -> None:
+        """A message outside the sequence: its first copy is handed out. What one gateway brings
+        twice is two messages with the same bytes, long after one another."""
+        brought = service.aside.pop(message.tag, None)
+        if brought is not None and link not in brought:
+            brought.add(link)
+            service.aside[message.tag] = brought
             self.duplicates += 1
             return
-        service.aside[message.tag] = None
+        service.aside[message.tag] = {link}
         if len(service.aside) > ASIDE_MAX:
             del service.aside[next(iter(service.aside))]
         self.out.append(message)
