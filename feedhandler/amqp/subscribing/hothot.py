@@ -13,7 +13,7 @@ it says itself. The properties are the same:
     bound       for `HOLD_NS` at most, or until nobody is left who could; then what all lack is told
                 as lost, exactly, by a quality message of our own
     outside     packets outside the sequence are handed out where their first copy comes; a copy is
-                what another gateway brings with the same tag, of the latest `ASIDE_MAX` of a service
+                what another gateway brings with the same tag, of a service's latest `ASIDE_MAX`
     numberings  a new numbering begins with the first gateway that says so; what others still send
                 of the old one is dropped
 
