@@ -34,12 +34,14 @@ class LengthDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True)
 
 
 class SequenceDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """The sequence number: its field, what it counts, what a heartbeat's means."""
+    """The sequence number: its field, what it counts, what a heartbeat's means, and which number
+    is set aside for packets outside the sequence."""
 
     field: str
     counts: Literal["packets", "messages"]
     first: int = 1
     heartbeat: Literal["next", "last", "none"] = "none"
+    unsequenced: int | None = None
 
 
 class KindDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):

@@ -224,6 +224,7 @@ class Feed:
             "byte_order": self.byte_order,
             "sequence_counts": packet.sequence.counts,
             "heartbeat_sequence": packet.sequence.heartbeat,
+            "unsequenced": packet.sequence.unsequenced,
             "header_bytes": packet.header_size,
             "messages": len(self.layouts),
             "layouts": len(self._by_name),
@@ -423,8 +424,9 @@ class Feed:
         scales: Mapping[int, int] | None = None,
     ) -> list[dict[str, Any]]:
         """The messages of a packet as JSON-ready dicts: `seq`, `service`, `type`, `name` (of the
-        layout), `symbol` (its name where `names` has it), then the fields. A heartbeat, reset or
-        control packet gives one dict whose `type` is its kind. Raises `BadPacket`."""
+        layout), `symbol` (its name where `names` has it), then the fields; of a packet outside the
+        sequence `unsequenced` as well. A packet without messages that is no data packet gives one
+        dict whose `type` is its kind. Raises `BadPacket`."""
         packet = self.decode_packet(data, day, scales=scales)
         if packet.kind != PacketKind.DATA and not packet.messages:
             return [self._control_dict(packet)]
@@ -444,6 +446,7 @@ class Feed:
             **plain,
             **message.to_dict(),
             "symbol": names.get(symbol) or self.symbol_name(symbol),
+            **({"unsequenced": True} if packet.kind == PacketKind.UNSEQUENCED else {}),
         }
 
     def _control_dict(self, packet: Packet) -> dict[str, Any]:
@@ -526,13 +529,18 @@ class Feed:
 
         `messages` are whole messages; `body` is a control packet's body instead (for a reset whose
         body carries the next number it is made from `next_sequence`, by default the number after
-        `sequence`). `send_time` is the raw number, with two fields seconds * 10**9 + nanoseconds.
+        `sequence`). An unsequenced packet gets the number that the feed sets aside. `send_time` is
+        the raw number, with two fields seconds * 10**9 + nanoseconds.
         `packet_type` is the kind field's value, by default the first that the description lists
         for `kind`. `header` sets further header fields by name. `count` overrides the number of
         messages (for packets whose body is compressed).
         """
         kind = _KINDS[kind] if isinstance(kind, str) else kind
         packet = self.description.packet
+        if kind == PacketKind.UNSEQUENCED:
+            if packet.sequence.unsequenced is None:
+                raise UsageError(f"{self.name} sets no sequence number aside")
+            kind, sequence = PacketKind.DATA, packet.sequence.unsequenced
         if kind == PacketKind.RESET and self.table.reset_size and not body:
             body = self._reset_body(sequence + 1 if next_sequence is None else next_sequence)
         body = body + b"".join(messages)

@@ -6,6 +6,10 @@ holds the two together. `REJECT_TEXT` says each reason in words, for counters an
 
 from enum import IntEnum
 
+#: Inside the product a packet outside the sequence has a number all the same, with this bit set: in
+#: records of the ring and in tags. No packet of the sequence has so high a number.
+UNSEQUENCED_BIT = 1 << 62
+
 
 class PacketKind(IntEnum):
     """What a packet is for."""
@@ -18,6 +22,8 @@ class PacketKind(IntEnum):
     """the sequence starts anew"""
     CONTROL = 3
     """requests and answers of recovery; no messages"""
+    UNSEQUENCED = 4
+    """carries market messages outside the sequence: its number is one that the feed sets aside"""
 
 
 class Reject(IntEnum):

@@ -349,6 +349,7 @@ class _Builder:
         self._place(table, header, "length", packet.length.field, 2)
         table.length_add = packet.length.add
         self._place(table, header, "sequence", packet.sequence.field, 8)
+        self._unsequenced(table)
         self._place(table, header, "session", packet.session, 8)
         self._place(table, header, "service", packet.service, 4)
         self._place(table, header, "flags", packet.flags, 1)
@@ -369,6 +370,19 @@ class _Builder:
         self._kinds(table, header, controls)
         self._messages(table, layouts)
         return table
+
+    def _unsequenced(self, table: FeedTable) -> None:
+        """The sequence number that marks packets outside the sequence, where there is one."""
+        given = self.description.packet.sequence
+        if given.unsequenced is None:
+            return
+        key = "packet.sequence.unsequenced"
+        if not 0 <= given.unsequenced < 1 << 8 * table.sequence_size:
+            self.refuse(key, f"{given.unsequenced} does not fit into {given.field!r}")
+        if given.unsequenced == given.first:
+            self.refuse(key, "the first number of the sequence cannot be set aside")
+        table.unsequenced = given.unsequenced
+        table.sets_aside = True
 
     def _known_flags(self, table: FeedTable, header: Block) -> None:
         """Delivery flags are known where the field's `values` name them; without any, all are."""
@@ -406,7 +420,8 @@ class _Builder:
         self._place(table, header, "type", kind.field, 2)
         seen: set[int] = set()
         for name in PacketKind:
-            for value in getattr(kind, name.name.lower()):
+            # Unsequenced packets are told by their number: no value of the field stands for them.
+            for value in getattr(kind, name.name.lower(), ()):
                 if value in seen or not 0 <= value < 1 << 8 * table.kind_size:
                     self.refuse(
                         f"packet.kind.{name.name.lower()}", f"{value} is out of range or twice"

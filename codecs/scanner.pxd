@@ -5,6 +5,7 @@ cpdef enum:
     HEARTBEAT = 1
     RESET = 2
     CONTROL = 3
+    UNSEQUENCED = 4
     UNKNOWN_KIND = 255
 
 cpdef enum:
@@ -22,7 +23,8 @@ cpdef enum:
 
 
 cdef class FeedTable:
-    cdef public bint big_endian, counts_messages, heartbeat_when_empty, type_in_packet
+    cdef public bint big_endian, counts_messages, heartbeat_when_empty, type_in_packet, sets_aside
+    cdef public unsigned long long unsequenced
     cdef public int header_size, heartbeat_adds
     cdef public int length_at, length_size, length_add
     cdef public int kind_at, kind_size

@@ -32,7 +32,7 @@ import numpy
 if cython.compiled:
     from cython.cimports.feedhandler.codecs.first_bytes import first_bytes
 else:
-    DATA, HEARTBEAT, RESET, CONTROL = range(4)
+    DATA, HEARTBEAT, RESET, CONTROL, UNSEQUENCED = range(5)
     #: What `FeedTable.kinds` holds for a value that the description does not name.
     UNKNOWN_KIND = 255
     (
@@ -53,6 +53,9 @@ else:
 NO_SYMBOL = 0xFFFF_FFFF_FFFF_FFFF
 #: The send time of messages that came without their packet's header.
 NO_SEND_TIME = 0xFFFF_FFFF_FFFF_FFFF
+#: What `FeedTable.unsequenced` holds where the feed sets no number aside: none ever compares equal,
+#: but for one at the very end of a u64 field, which `sets_aside` tells apart.
+NO_SEQUENCE = 0xFFFF_FFFF_FFFF_FFFF
 #: Reject reasons, `FINE` included: how long an array of counters by reason must be.
 REJECT_COUNT = 11
 #: Constant header fields a description may name (IEX-TP has two).
@@ -68,13 +71,15 @@ class FeedTable:
 
     `x_at` and `x_size` are a header field's offset from the packet's start and its size in bytes;
     size 0 means that the feed has no such field and it reads as 0. All of them lie in the header:
-    the loader refuses others. The small arrays are written by the methods below, one entry at a
-    time.
+    the loader refuses others. Where the feed `sets_aside` a sequence number, `unsequenced` is it: a
+    data packet that carries it stands outside the sequence. The small arrays are written by the
+    methods below, one entry at a time.
     """
 
     def __init__(self) -> None:
         self.big_endian = self.counts_messages = False
-        self.heartbeat_when_empty = self.type_in_packet = False
+        self.heartbeat_when_empty = self.type_in_packet = self.sets_aside = False
+        self.unsequenced = NO_SEQUENCE
         self.header_size = self.heartbeat_adds = 0
         self.length_at = self.length_size = self.length_add = 0
         self.kind_at = self.kind_size = self.type_at = self.type_size = 0
@@ -175,14 +180,15 @@ class PacketHeader:
     sequence       as on the wire
     next_sequence  the number after this packet: sequence + 1, or + count where the feed counts
                    messages. Heartbeat: the number expected next, where the feed tells it, else 0.
-                   Reset: the number that the following packet will carry. Control: 0.
+                   Reset: the number that the following packet will carry. Control, unsequenced: 0,
+                   and so for a heartbeat that carries the number set aside.
     session        0 where the header has none
     send_time      raw, as on the wire (seconds * 10**9 + nanoseconds where there are two fields)
     service        0 where the header has none
     length         bytes of the whole packet, from its length field
     body           offset of the first byte after the header, from the packet's start
     packet_type    the type (or kind) field; 0 where the header has none
-    kind           DATA, HEARTBEAT, RESET or CONTROL
+    kind           DATA, HEARTBEAT, RESET, CONTROL or UNSEQUENCED
     flags          the delivery flag; 0 where the header has none
     count          messages in the packet
 
@@ -207,7 +213,8 @@ class MessageIndex:
                     (padding included); `NO_SYMBOL` where the type has none or the message is short
     offsets    u32  first byte of the message (its size field, where it has one), from `start`
     sizes      u32  bytes of the whole message
-    sequences  u64  the message's own number where the feed counts messages, else the packet's
+    sequences  u64  the message's own number where the feed counts messages, else the packet's; of
+                    an unsequenced packet always that
 
     Of the packets that brought them (those with messages only), entries 0..packets-1:
 
@@ -423,7 +430,12 @@ def _classify(
             return UNKNOWN_PACKET_TYPE
     if out.count == 0 and table.heartbeat_when_empty and out.kind == DATA:
         out.kind = HEARTBEAT
-    if out.kind == HEARTBEAT:
+    if out.sequence == table.unsequenced and table.sets_aside and out.kind <= HEARTBEAT:
+        # A heartbeat stays what it is, but the number tells nothing of the sequence.
+        if out.kind == DATA:
+            out.kind = UNSEQUENCED
+        out.next_sequence = 0
+    elif out.kind == HEARTBEAT:
         out.next_sequence = 0
         if table.heartbeat_adds >= 0:
             out.next_sequence = out.sequence + table.heartbeat_adds
@@ -579,7 +591,7 @@ def _fill(
     unknown: cython.Py_ssize_t = 0
     short: cython.Py_ssize_t = 0
     sequence: cython.ulonglong = header.sequence
-    step: cython.ulonglong = 1 if table.counts_messages else 0
+    step: cython.ulonglong = 1 if table.counts_messages and header.kind != UNSEQUENCED else 0
     message_type: cython.ushort = cython.cast(cython.ushort, header.packet_type & 0xFFFF)
     length_at: cython.int = table.message_length_at
     length_size: cython.int = table.message_length_size

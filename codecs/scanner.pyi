@@ -9,6 +9,7 @@ DATA: int
 HEARTBEAT: int
 RESET: int
 CONTROL: int
+UNSEQUENCED: int
 UNKNOWN_KIND: int
 
 FINE: int
@@ -35,6 +36,8 @@ class FeedTable:
     counts_messages: bool
     heartbeat_when_empty: bool
     type_in_packet: bool
+    sets_aside: bool
+    unsequenced: int
     header_size: int
     heartbeat_adds: int
     length_at: int

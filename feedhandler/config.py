@@ -71,6 +71,7 @@ ARBITRATION_MEANING = {
     "resync_us": "nothing fitted for this long: one line alone may move the channel",
     "resync_run_packets": "consecutive packets by which one line alone moves the channel",
     "epoch_window_us": "how long after a reset the other line's older packets are expected",
+    "unsequenced_window_us": "how long another line's copy of an unsequenced packet may come",
 }
 
 #: `[recovery]` likewise is `RecoverySettings` of the retrans package.

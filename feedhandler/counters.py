@@ -77,6 +77,14 @@ class ChannelCounter(Counter):
     RING_FULL = 13, "times a record had to wait because the ring had no room"
     EVICTED = 14, "quarantined packets pushed out by later ones"
     MISSING = 15, "sequence numbers that the lines did not bring in time and recovery was asked for"
+    UNSEQUENCED = (
+        16,
+        "packets outside the sequence that were published, each as its first copy came",
+    )
+    UNSEQUENCED_FORGOTTEN = (
+        17,
+        "fingerprints of such packets that gave way to later ones while copies could still come",
+    )
 
 
 #: Counters that hold a highest value and must not be summed.

@@ -23,12 +23,22 @@ cdef class PacketStore:
         const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size,
         unsigned long long received_ns=*, unsigned long long skip=*,
         unsigned long long count=*) except -1 nogil
+    cpdef int append_unsequenced(
+        self, unsigned long long number, unsigned long long following,
+        const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size,
+        unsigned long long received_ns=*, unsigned long long count=*) except -1 nogil
+    cpdef Py_ssize_t find_unsequenced(self, unsigned long long number) except -2 nogil
     cpdef int clear(self) except -1 nogil
     cpdef bint covers(self, unsigned long long first, unsigned long long end) except -1 nogil
     cpdef Py_ssize_t bytes_of(self, unsigned long long first, unsigned long long end) except -1
     cpdef Py_ssize_t entry(self, Py_ssize_t serial) except -2 nogil
     cpdef tuple packet(self, Py_ssize_t serial)
     cpdef Py_ssize_t find(self, Py_ssize_t begin, Py_ssize_t end, unsigned long long number)
+    cdef int _keep(
+        self, unsigned long long sequence, unsigned long long next_sequence,
+        unsigned long long run, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size,
+        unsigned long long received_ns, unsigned long long skip,
+        unsigned long long count) except -1 nogil
     cdef int _make_room(self, Py_ssize_t size) except -1 nogil
     cdef int _evict(self) except -1 nogil
     cdef Py_ssize_t _entry(self, Py_ssize_t place) except -2 nogil

@@ -5,6 +5,9 @@ publishes (for the catch-up after a snapshot, and as the history for links that 
 lie back to back in one slab that is written round and round; the oldest give way to the newest.
 Beside them a table of their numbers, in ascending order, so that a range is found by halving.
 
+Packets outside the sequence (`append_unsequenced`) are kept at the place where they came, for who
+reads by serial; by number they are not offered.
+
 Numbers of different numberings are not comparable, so a new one begins with `clear`. A store that
 is `keeping` holds on to the packets before it until they give way: by their numbers they are out of
 sight, but by their serial (how many packets were taken before it, over all numberings) they can
@@ -18,6 +21,8 @@ numbering calls for `clear`), and what is in them.
 import cython
 import numpy
 
+from feedhandler.codecs.kinds import UNSEQUENCED_BIT
+
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
 else:
@@ -29,6 +34,7 @@ else:
 PACKET_BYTES_USUAL = 128
 #: Least number of packets that a store makes room for.
 PACKETS_LEAST = 16
+_UNSEQUENCED = cython.declare(cython.ulonglong, UNSEQUENCED_BIT)
 
 
 @cython.final
@@ -44,7 +50,9 @@ class PacketStore:
     keeping      `clear` lets packets give way only as room is needed
     taken        packets ever taken: the serial of the next one
     held         packets held of all numberings;  `held_bytes` their bytes
-    gone_first   number of the packet that gave way last;  `gone_next` the number after it
+    gone_first   number of the packet that gave way last;  `gone_next` the number after it. Of one
+                 outside the sequence, which came before the packet with a number, that number and
+                 the next: not all that follows the packet before it is held
     """
 
     def __init__(self, bytes_max: int, packets_max: int = 0) -> None:
@@ -71,7 +79,7 @@ class PacketStore:
         self.numbering += 1
         return 0
 
-    @cython.locals(place=cython.Py_ssize_t, word=cython.Py_ssize_t, run=cython.ulonglong)
+    @cython.locals(run=cython.ulonglong)
     def append(self, sequence, next_sequence, data, start, size, received_ns=0, skip=0, count=0):
         """Keep the packet `data[start:start + size]`, which carries the numbers `sequence` to
         `next_sequence` - 1; 1, or 0 where it is refused: numbers below `end`, no numbers at all,
@@ -97,6 +105,34 @@ class PacketStore:
             run = next_sequence
         elif self.count > 0 and sequence == self.end:
             run = self.table[self._entry(self.held - 1) + RUN]
+        if self.first == self.end:
+            self.first = sequence
+        self._keep(sequence, next_sequence, run, data, start, size, received_ns, skip, count)
+        self.end = next_sequence
+        return 1
+
+    @cython.locals(run=cython.ulonglong)
+    def append_unsequenced(self, number, following, data, start, size, received_ns=0, count=0):
+        """Keep a packet outside the sequence, known by `number` (with `UNSEQUENCED_BIT`), before
+        the packet that will carry `following`; 1, or 0 where it is longer than the store.
+
+        In the table it is a packet without numbers, and its own stands in the place of `skip`.
+        """
+        if start < 0 or size < 1 or start + size > len(data):
+            raise IndexError("packet outside its buffer")
+        if size > self.bytes_max:
+            self.refused += 1
+            return 0
+        self._make_room(size)
+        run = following
+        if self.count > 0 and following == self.end:
+            run = self.table[self._entry(self.held - 1) + RUN]
+        self._keep(following, following, run, data, start, size, received_ns, number, count)
+        return 1
+
+    @cython.locals(place=cython.Py_ssize_t, word=cython.Py_ssize_t)
+    def _keep(self, sequence, next_sequence, run, data, start, size, received_ns, skip, count):
+        """Put a packet, for which there is room, behind all others."""
         word = self._entry(self.held)
         self.table[word + SEQUENCE] = sequence
         self.table[word + NEXT] = next_sequence
@@ -117,10 +153,7 @@ class PacketStore:
         self.count += 1
         self.held += 1
         self.taken += 1
-        self.end = next_sequence
-        if self.count == 1:
-            self.first = sequence
-        return 1
+        return 0
 
     @cython.locals(offset=cython.Py_ssize_t)
     def _make_room(self, size):
@@ -151,7 +184,7 @@ class PacketStore:
         word = self._entry(0)
         size = self.table[word + SIZE]
         self.gone_first = self.table[word + SEQUENCE]
-        self.gone_next = self.table[word + NEXT]
+        self.gone_next = self.table[word + NEXT] + (self.table[word + SKIP] >= _UNSEQUENCED)
         self.oldest = self.oldest + 1 if self.oldest + 1 < self.packets_max else 0
         self.held -= 1
         self.held_bytes -= size
@@ -209,6 +242,14 @@ class PacketStore:
         begin = max(begin, self.taken - self.held)
         shift = self.taken - self.held
         return end if begin >= end else shift + self._search(begin - shift, end - shift, number)
+
+    @cython.locals(place=cython.Py_ssize_t)
+    def find_unsequenced(self, number):
+        """Serial of the latest packet held that is known by this number; -1 where there is none."""
+        for place in range(self.held - 1, -1, -1):
+            if self.table[self._entry(place) + SKIP] == number:
+                return self.taken - self.held + place
+        return -1
 
     @cython.locals(place=cython.Py_ssize_t, word=cython.Py_ssize_t, run=cython.ulonglong)
     def covers(self, first, end):

@@ -18,6 +18,7 @@ from feedhandler.amqp.routing import parse_address
 from feedhandler.amqp.serving.resume import Resumption
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import load_feed
+from feedhandler.codecs.kinds import UNSEQUENCED_BIT, PacketKind
 from feedhandler.ingest.ring import RecordKind, Ring
 
 FEED = load_feed("euronext-utp-md")
@@ -219,6 +220,20 @@ class Rig:
             skip=skip,
             payload=data,
         )
+
+    def outside(self, data: bytes, number: int, count: int, channel: int = 0) -> int:
+        """Write the record of a packet outside the sequence; the number that its tag has."""
+        sequence = UNSEQUENCED_BIT | number
+        assert self.ring.put(
+            RecordKind.PACKET,
+            channel=channel,
+            flags=PacketKind.UNSEQUENCED,
+            count=count,
+            sequence=sequence,
+            received_ns=STAMP_NS,
+            payload=data,
+        )
+        return sequence
 
     def packets(self, first: int, last: int, channel: int = 0) -> list[bytes]:
         """Write the packets `first`..`last` of five messages each; their bytes."""

@@ -176,7 +176,7 @@ def _interpreted() -> SimpleNamespace:
         setattr(twins["tally"], name, getattr(twins[name.lower()], name))
     for name in ("MessageIndex", "PacketHeader", "parse_header", "scan_messages"):
         setattr(twins["tally"], name, getattr(scan, name))
-    return SimpleNamespace(**twins, table=FEED.table_of(scan))
+    return SimpleNamespace(**twins, scanner=scan, table=FEED.table_of(scan))
 
 
 TWIN = _interpreted()

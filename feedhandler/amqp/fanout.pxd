@@ -27,6 +27,10 @@ cdef class Fanout(Splitter):
     cdef int _deliver(
         self, Stream stream, unsigned long long sequence, long long received_ns,
         Py_ssize_t start, Py_ssize_t size, Py_ssize_t count, Py_ssize_t skip)
+    cdef int _outside(
+        self, Stream stream, unsigned long long sequence, long long received_ns,
+        Py_ssize_t start, Py_ssize_t size, Py_ssize_t count)
+    cdef int _note_stamp(self, Stream stream, long long received_ns)
     cdef int _tap(
         self, Stream stream, unsigned long long sequence, unsigned long long received_ns,
         Py_ssize_t start, Py_ssize_t size)

@@ -5,7 +5,8 @@ order, and delivers each packet to the links that want it, split as late as aske
 
 Beside the live packets there are those that recovery has: a snapshot block (`block`) goes to its
 links between two quality messages, and never mixes with live packets of its service; a stream that
-is `closed` keeps its packets in its store and delivers nothing, until `replay` does.
+is `closed` keeps its packets in its store and delivers nothing, until `replay` does. A packet
+outside the sequence is delivered where it comes, and moves no number.
 
 What it promises: order within a service; a mark in the ring (a gap, a reset) is told to `on_mark`
 before any later packet is delivered; a link's overrun concerns that link alone; it never waits.
@@ -44,8 +45,10 @@ else:
 
 from feedhandler.amqp import framing
 from feedhandler.amqp.framing import BLOCK_SHIFT, SNAPSHOT_BIT
+from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 from feedhandler.retrans.protocol import NEVER_NS as NEVER
 
+_UNSEQUENCED = cython.declare(cython.ulonglong, UNSEQUENCED_BIT)
 _QUALITY = cython.declare(cython.uint, framing.QUALITY_NOTE)
 
 #: Receive stamps remembered within one pump for the latency histograms; more are not counted.
@@ -361,9 +364,9 @@ class Fanout(Splitter):
 
     @cython.cfunc
     def _refresh(self, place: cython.Py_ssize_t, offset: cython.Py_ssize_t) -> cython.int:
-        """Hand on a packet of a refresh line."""
+        """Hand on a packet of a refresh line; one outside the sequence is no part of a snapshot."""
         size: cython.Py_ssize_t
-        if self.on_refresh is not None:
+        if self.on_refresh is not None and self.ring.words[(offset >> 3) + 2] < _UNSEQUENCED:
             size = cython.cast(cython.Py_ssize_t, self.ring.words[(offset >> 3) + 1] & _LOW_HALF)
             self.on_refresh(
                 place,
@@ -385,6 +388,8 @@ class Fanout(Splitter):
         skip: cython.Py_ssize_t = cython.cast(
             cython.Py_ssize_t, self.ring.words[word + 6] & _LOW_HALF
         )
+        if sequence >= _UNSEQUENCED:
+            return self._outside(stream, sequence, received_ns, offset + HEADER_BYTES, size, count)
         if stream.store is not None:
             stream.store.append(
                 sequence, self.ring.words[word + 3], self.source, offset + HEADER_BYTES, size,
@@ -395,13 +400,47 @@ class Fanout(Splitter):
         stream.packets += 1
         stream.messages += count - skip
         stream.next_sequence = self.ring.words[word + 3]
+        self._note_stamp(stream, received_ns)
+        return self._deliver(
+            stream, sequence, received_ns, offset + HEADER_BYTES, size, count, skip
+        )
+
+    @cython.cfunc
+    def _outside(
+        self,
+        stream: Stream,
+        sequence: cython.ulonglong,
+        received_ns: cython.longlong,
+        start: cython.Py_ssize_t,
+        size: cython.Py_ssize_t,
+        count: cython.Py_ssize_t,
+    ) -> cython.int:
+        """Deliver a packet outside the sequence, even where the stream is closed: no snapshot has
+        it.
+
+        What is delivered while the stream is closed is not in its history, where it would stand
+        among packets that are not published yet.
+        """
+        if stream.history is not None and not stream.closed:
+            stream.store.append_unsequenced(
+                sequence, stream.next_sequence, self.source, start, size, received_ns, count
+            )
+        stream.packets += 1
+        stream.messages += count
+        self._note_stamp(stream, received_ns)
+        self._end_batches(stream)
+        self._deliver(stream, sequence, received_ns, start, size, count, 0)
+        return self._end_batches(stream)
+
+    @cython.cfunc
+    @cython.inline
+    def _note_stamp(self, stream: Stream, received_ns: cython.longlong) -> cython.int:
+        """Remember when a packet came, for `note_latency`."""
         if self.stamp_count < _STAMPS_MAX:
             self.stamps[self.stamp_count] = received_ns
             self.stamp_streams[self.stamp_count] = stream.index
             self.stamp_count += 1
-        return self._deliver(
-            stream, sequence, received_ns, offset + HEADER_BYTES, size, count, skip
-        )
+        return 0
 
     @cython.cfunc
     def _deliver(

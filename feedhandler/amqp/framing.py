@@ -29,6 +29,13 @@ QUALITY_NOTE = 0xFFFE
 SNAPSHOT_BIT = 1 << 63
 BLOCK_SHIFT = 24
 
+
+def is_unsequenced(sequence: int) -> bool:
+    """Whether a tag's sequence is that of a packet outside the feed's sequence: the upper two bits
+    are 01 then (`UNSEQUENCED_BIT`); they are 00 of a number, 10 or 11 of a snapshot block's."""
+    return sequence >> 62 == 1
+
+
 CONTENT_PACKET = "application/vnd.feedhandler.packet"
 CONTENT_BATCH = "application/vnd.feedhandler.batch"
 CONTENT_MESSAGE = "application/vnd.feedhandler.message"

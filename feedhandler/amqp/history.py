@@ -14,6 +14,9 @@ Numbers begin anew with each numbering (a reset, a new day), and a tag tells the
 number occurs in several numberings of the day, the oldest that still holds it is meant: nothing is
 left out then, though something may come twice.
 
+Packets outside the sequence stand where they were published. A tag of one names its place as long
+as it is held.
+
 While the stream is closed, packets are stored and not published. Once it opens, those that its
 snapshot has in it are hidden, and what was told meanwhile stands before the first of the others.
 
@@ -25,6 +28,7 @@ from collections import deque
 from dataclasses import dataclass
 
 from feedhandler.amqp.framing import BLOCK_SHIFT, QUALITY_NOTE, SNAPSHOT_BIT, WHOLE_PACKET
+from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 from feedhandler.retrans.store import PacketStore
 
 #: What a note costs beside its bytes: the objects around them.
@@ -209,6 +213,8 @@ class History:
         number = int.from_bytes(tag[16:18], "big")
         if sequence & SNAPSHOT_BIT:
             return self._find_in_block(prefix, sequence, number, next_sequence)
+        if sequence & UNSEQUENCED_BIT:
+            return self._find_unsequenced(prefix, sequence, number, next_sequence)
         if number == QUALITY_NOTE:  # it came before the packet whose number it has
             sequence, number = max(sequence, 1) - 1, WHOLE_PACKET
         if next_sequence == 0:
@@ -318,6 +324,21 @@ class History:
         elif late is not None:
             why = "another numbering"
         return Found(place, following, why, ((first, following - 1),) if first < following else ())
+
+    def _find_unsequenced(
+        self, prefix: bytes, sequence: int, number: int, next_sequence: int
+    ) -> Found:
+        """As `find`, for a packet outside the sequence: known only as long as it is held."""
+        serial = self.store.find_unsequenced(sequence)
+        packet = self.store.packet(serial)
+        if packet is None or self.prefix_at(serial) != prefix or serial < self.floor:
+            late = "a packet outside the sequence that is not kept"
+            return self._from_the_oldest(late, None, 0, WHOLE_PACKET, next_sequence)
+        skip = 0 if number + 1 >= packet[5] else number + 1
+        serial += not skip
+        note = self._first_note(serial + bool(skip))
+        place = Place(self.published_from(serial), max(note, self.gone), skip)
+        return Found(place, self._number_at(place, next_sequence))
 
     def _find_in_block(
         self, prefix: bytes, sequence: int, number: int, next_sequence: int

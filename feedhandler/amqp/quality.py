@@ -45,6 +45,8 @@ and keys of its own:
 
     conflated, conflated_messages   with reasons conflated and caught-up: the range of packets that
               something was taken out of, and how many market messages
+    unsequenced   with reason overflow: packets outside the sequence that were dropped; no key where
+              there were none
     symbols, through   with reasons books-begin and books-end: whose books come anew, and which of
               them a retransmission of orders has been through
 
@@ -92,6 +94,7 @@ class Quality(Struct, frozen=True):
     conflated_messages: int = 0
     symbols: tuple[int, ...] = ()
     through: tuple[int, ...] = ()
+    unsequenced: int = 0
 
     @property
     def complete(self) -> bool:

@@ -30,6 +30,7 @@ cdef class Splitter:
     cdef int _whole(
         self, Stream stream, unsigned long long sequence, long long received_ns,
         Py_ssize_t start, Py_ssize_t size)
+    cdef int _end_batches(self, Stream stream)
     cdef int _split(
         self, Stream stream, unsigned long long sequence, long long received_ns,
         Py_ssize_t start, Py_ssize_t size, Py_ssize_t skip)

@@ -161,6 +161,18 @@ class Splitter:
         return 0
 
     @cython.cfunc
+    def _end_batches(self, stream: Stream) -> cython.int:
+        """Finish the open batches of a service: a packet outside the sequence has one of its own,
+        so that a batch's tag says of all its packets which they are."""
+        outlet: Outlet
+        for outlet in stream.whole:
+            outlet.close_batch(stream.index)
+        for outlet in stream.fine:
+            if outlet.grain == _BATCH_GRAIN:
+                outlet.close_batch(stream.index)
+        return 0
+
+    @cython.cfunc
     def _split(
         self,
         stream: Stream,

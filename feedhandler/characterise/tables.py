@@ -204,6 +204,7 @@ class Tables:
             ["mean_messages_per_packet", ratio(totals["messages"], packets)],
             ["heartbeats", totals["heartbeats"]],
             ["resets", totals["resets"]],
+            *([["unsequenced", totals["unsequenced"]]] if self.feed.table.sets_aside else []),
             ["packets_with_broken_messages", totals["broken"]],
             [f"unique_{self._counted}", unique],
             [f"{self._counted}_received_again", copies - unique],

@@ -76,12 +76,13 @@ TOTALS = (
     "heartbeats",
     "resets",
     "controls",
+    "unsequenced",
     "broken",
     "first_ns",
     "last_ns",
 )
 #: Kinds of packets, which stand in the totals from `data` on.
-KINDS = 4
+KINDS = 5
 
 _KINDS = cython.declare(cython.Py_ssize_t, KINDS)
 _CHANNELS_MAX = cython.declare(cython.int, CHANNELS_MAX)
@@ -292,7 +293,7 @@ class Tally:
     @cython.cfunc
     @cython.inline
     @cython.nogil
-    @cython.boundscheck(False)  # `channel` is one of ours, and a kind one of four
+    @cython.boundscheck(False)  # `channel` is one of ours, and a kind one of `KINDS`
     @cython.exceptval(-1, check=True)
     def _packet(
         self,

@@ -1,7 +1,7 @@
 from feedhandler.codecs.scanner cimport PacketHeader
 from feedhandler.ingest.epochs cimport Epochs
 from feedhandler.ingest.hold cimport PacketPool
-from feedhandler.ingest.output cimport Output
+from feedhandler.ingest.output cimport Output, Outside
 from feedhandler.ingest.quarantine cimport Quarantine
 from feedhandler.ingest.sequencer cimport Sequencer
 from feedhandler.ingest.watch cimport LineWatch
@@ -13,6 +13,7 @@ cdef class Arbiter:
     cdef Quarantine quarantine
     cdef Epochs epochs
     cdef PacketPool pool
+    cdef Outside outside
     cdef readonly object settings
     cdef readonly int line_count
     cdef unsigned char[::1] actions
@@ -47,6 +48,9 @@ cdef class Arbiter:
     cpdef unsigned long long next_deadline(self) noexcept nogil
 
     cdef int _sort(
+        self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
+        unsigned long long received_ns, unsigned long long now_ns) except -1 nogil
+    cdef int _outside(
         self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
         unsigned long long received_ns, unsigned long long now_ns) except -1 nogil
     cdef int _act(

@@ -15,6 +15,8 @@ What it promises:
 * One packet with a wild number cannot move the stream: beyond `max_jump` a packet is quarantined
   until another line shows the same one, or a heartbeat fits its number, or, with nothing else
   alive for `resync_us`, its line goes on consecutively from it.
+* A packet that the feed sets outside its sequence is published as its first copy comes, once, and
+  changes nothing else: it begins no stream, reveals no hole, and is never late (see below).
 * Everything is bounded: the hold, the quarantine, the window of compared fingerprints, the list of
   announced ranges. What happens at each bound is counted.
 
@@ -25,6 +27,11 @@ what the other line still brings from before is counted as stale. Such a straggl
 session id; by a send time before the reset's; where neither tells, by its number, and, where the
 number fits both epochs, by whether its line has been seen in the new one.
 
+Packets outside the sequence all carry the same number, so nothing is known of them by it. Another
+line's copy is known by the whole packet's fingerprint, for `unsequenced_window_us` and among the
+latest so many (`output.Outside`): where that is in doubt, the packet is published. They wait for
+nothing but ring room, so that they may overtake packets that are held behind a hole.
+
 Two clocks: `received_ns` is the kernel's stamp (CLOCK_REALTIME) and only passed on; all waiting is
 measured in `now_ns`, which must be CLOCK_MONOTONIC or, in simulations, any rising number, so that
 a step of the host's time of day neither hangs nor hurries anything.
@@ -34,6 +41,7 @@ import cython
 import numpy
 
 from feedhandler.counters import ChannelCounter, LineCounter, counter_array
+from feedhandler.ingest.output import OUTSIDE_MAX
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ingest.states import State, flat_table
 
@@ -46,7 +54,7 @@ if cython.compiled:
     from cython.cimports.feedhandler.ingest.epochs import Epochs
     from cython.cimports.feedhandler.ingest.fingerprint import DIFFERENT, SAME, fingerprint
     from cython.cimports.feedhandler.ingest.hold import PacketPool
-    from cython.cimports.feedhandler.ingest.output import Output
+    from cython.cimports.feedhandler.ingest.output import Output, Outside
     from cython.cimports.feedhandler.ingest.quarantine import (
         CONFIRMED,
         NO_EVIDENCE,
@@ -63,7 +71,7 @@ else:
     from feedhandler.ingest.epochs import Epochs
     from feedhandler.ingest.fingerprint import DIFFERENT, SAME, fingerprint
     from feedhandler.ingest.hold import PacketPool
-    from feedhandler.ingest.output import Output
+    from feedhandler.ingest.output import Output, Outside
     from feedhandler.ingest.quarantine import CONFIRMED, NO_EVIDENCE, REPEATED, Quarantine
     from feedhandler.ingest.ring import RecordKind as records
     from feedhandler.ingest.sequencer import Sequencer
@@ -142,7 +150,7 @@ class Arbiter:
         """Everything the channel will ever need."""
         settings = self.settings
         # One slot more for a reset packet that waits for ring room.
-        slots_needed = settings.hold_packets + settings.quarantine_packets + 1
+        slots_needed = settings.hold_packets + settings.quarantine_packets + 1 + OUTSIDE_MAX
         self.pool = PacketPool(slots_needed, settings.packet_bytes_max)
         self.stream = Sequencer(
             self.out, self.pool, settings.hold_packets, settings.gap_wait_us * 1000, recovery_ns,
@@ -151,6 +159,7 @@ class Arbiter:
         self.quarantine = Quarantine(self.pool, settings.quarantine_packets, lines)
         self.epochs = Epochs(lines, settings.epoch_window_us * 1000)
         self.watch = LineWatch(self.out, lines, settings.silent_us * 1000)
+        self.outside = Outside(self.out, self.pool, settings.unsequenced_window_us * 1000)
         self.pending_slot = -1
         self.work_deadline = NEVER
         if not cython.compiled:
@@ -255,7 +264,9 @@ class Arbiter:
 
     def _sort(self, line, header, data, start, received_ns, now_ns):
         """Sort out what is not of this numbering, then act by the table."""
-        if header.kind == kinds.CONTROL:
+        if header.kind >= kinds.CONTROL:
+            if header.kind == kinds.UNSEQUENCED:
+                return self._outside(line, header, data, start, received_ns, now_ns)
             self.out.count_line(line, columns.LINE_CONTROL)
             return states.HEARD
         if header.kind == kinds.HEARTBEAT:
@@ -277,6 +288,19 @@ class Arbiter:
                     return self._other_session(line, header, data, start, received_ns, now_ns)
                 self._take_session(header.session)
         return self._act(line, header, data, start, received_ns, now_ns)
+
+    def _outside(self, line, header, data, start, received_ns, now_ns):
+        """Publish a packet outside the sequence, unless another line has shown it."""
+        verdict: cython.int
+        if self.stream.blocked:
+            self._advance(now_ns)
+        verdict = self.outside.publish(
+            line, header, data, start, received_ns, self.stream.expected, now_ns
+        )
+        if self.outside.waiting:
+            self.stream.blocked = True
+            self._settle(now_ns)
+        return verdict
 
     def _act(self, line, header, data, start, received_ns, now_ns):
         """Do what the table says."""
@@ -473,6 +497,9 @@ class Arbiter:
     def _advance(self, now_ns):
         """Do everything that can be done by now: start, release, give up, renumber."""
         self.stream.blocked = False
+        if self.outside.waiting and not self.outside.flush():
+            self.stream.blocked = True
+            return self._settle(now_ns)
         if not self.joined and (self.stream.hold.count or self.join_lowest):
             if self.pending_cause == 0 and now_ns < self.join_since + self.start_wait:
                 return self._settle(now_ns)

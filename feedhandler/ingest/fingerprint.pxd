@@ -16,3 +16,14 @@ cdef class CompareWindow:
     cpdef int compare(
         self, unsigned long long sequence, unsigned long long fingerprint) except -1 nogil
     cpdef int clear(self) except -1 nogil
+
+cdef class UnsequencedWindow:
+    cdef unsigned long long[::1] prints, shown_by, first_ns, repeats
+    cdef unsigned long long wait, repeat
+    cdef Py_ssize_t place
+    cdef readonly unsigned long long number
+
+    cpdef bint is_copy(
+        self, int line, unsigned long long fingerprint, unsigned long long now_ns) except -1 nogil
+    cpdef int remember(
+        self, int line, unsigned long long fingerprint, unsigned long long now_ns) except -1 nogil

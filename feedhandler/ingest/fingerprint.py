@@ -1,4 +1,4 @@
-"""Fingerprints of message bytes, and the window in which the lines' copies are compared.
+"""Fingerprints of message bytes, and the windows in which the lines' copies are compared.
 
 A fingerprint is a fast 64-bit digest over little-endian words in four independent lanes. It tells
 different bytes from equal ones by accident only with a chance of about 2**-64; it is no defence
@@ -7,6 +7,8 @@ against somebody who builds a collision on purpose.
 
 import cython
 import numpy
+
+from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 
 if cython.compiled:
     from cython.cimports.feedhandler.ingest.atomics import load_word
@@ -17,6 +19,14 @@ else:
         """Eight bytes as a little-endian word."""
         return int.from_bytes(chunk, "little")
 
+
+#: Packets outside the sequence whose fingerprints a channel keeps: such packets are few, and copies
+#: come within the lines' skew.
+UNSEQUENCED_KEPT = 256
+_KEPT = cython.declare(cython.Py_ssize_t, UNSEQUENCED_KEPT)
+#: Equal packets are told apart by the last eight bits of their numbers.
+_REPEATS = cython.declare(cython.ulonglong, 256)
+_UNSEQUENCED = cython.declare(cython.ulonglong, UNSEQUENCED_BIT)
 
 #: Odd multipliers below 2**63 (C keeps larger literals as Python objects), one per lane.
 FACTOR_1 = cython.declare(cython.ulonglong, 0x1E3779B97F4A7C15)
@@ -131,3 +141,61 @@ class CompareWindow:
             self.entries[place * 2] = 0
             place += 1
         return 0
+
+
+@cython.final
+@cython.cclass
+class UnsequencedWindow:
+    """The latest packets outside the sequence: their fingerprints, and which lines showed each.
+
+    They have no number by which a copy would be known, and two of them may be equal byte for byte.
+    So occurrences are matched, line by line: the n-th one on a line is the copy of the n-th on
+    another. A packet that is alone of its bytes is never taken for a copy; of equal ones within
+    `wait_ns`, one can be only where each line has lost what the other brought.
+    """
+
+    def __init__(self, wait_ns: int) -> None:
+        self.prints = memoryview(numpy.zeros(UNSEQUENCED_KEPT, numpy.uint64))
+        self.shown_by = memoryview(numpy.zeros(UNSEQUENCED_KEPT, numpy.uint64))
+        self.first_ns = memoryview(numpy.zeros(UNSEQUENCED_KEPT, numpy.uint64))
+        self.repeats = memoryview(numpy.zeros(UNSEQUENCED_KEPT, numpy.uint64))
+        self.wait = wait_ns
+        self.place = 0
+        self.number = 0
+        self.repeat = 0
+
+    @cython.locals(bit=cython.ulonglong, at=cython.Py_ssize_t, step=cython.Py_ssize_t)
+    def is_copy(self, line, fingerprint, now_ns):
+        """Is this the copy of a packet that another line has shown already? It is noted then; else
+        `number` is what the packet is to be known by, and `remember` the next to be called once it
+        is published.
+
+        The number is made of the fingerprint and of how many equal packets are known: all gateways
+        that saw the same packets call each by the same number.
+        """
+        bit = cython.cast(cython.ulonglong, 1) << line
+        self.repeat = 0
+        for step in range(_KEPT):
+            at = (self.place + step) % _KEPT  # the oldest first
+            if self.shown_by[at] == 0 or self.prints[at] != fingerprint:
+                continue
+            if self.shown_by[at] & bit == 0 and now_ns <= self.first_ns[at] + self.wait:
+                self.shown_by[at] |= bit
+                return True
+            self.repeat = (self.repeats[at] + 1) % _REPEATS
+        self.number = _UNSEQUENCED | fingerprint >> 10 << 8 | self.repeat
+        return False
+
+    @cython.locals(forgotten=cython.int)
+    def remember(self, line, fingerprint, now_ns):
+        """The packet that `is_copy` was asked about last is published; 1 where the entry that gives
+        way to it might still have been asked for."""
+        forgotten = (
+            self.shown_by[self.place] != 0 and now_ns <= self.first_ns[self.place] + self.wait
+        )
+        self.prints[self.place] = fingerprint
+        self.shown_by[self.place] = cython.cast(cython.ulonglong, 1) << line
+        self.first_ns[self.place] = now_ns
+        self.repeats[self.place] = self.repeat
+        self.place = (self.place + 1) % _KEPT
+        return forgotten

@@ -1,4 +1,5 @@
 from feedhandler.codecs.scanner cimport PacketHeader
+from feedhandler.ingest.fingerprint cimport UnsequencedWindow
 from feedhandler.ingest.hold cimport PacketPool
 from feedhandler.ingest.ring cimport Ring
 
@@ -24,3 +25,19 @@ cdef class Output:
     cdef int _published(
         self, int line, unsigned long long messages, unsigned long long skip,
         unsigned long long length) except -1 nogil
+
+cdef class Outside:
+    cdef Output out
+    cdef PacketPool pool
+    cdef UnsequencedWindow window
+    cdef int[::1] slots
+    cdef readonly Py_ssize_t waiting
+
+    cpdef int publish(
+        self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
+        unsigned long long received_ns, unsigned long long expected,
+        unsigned long long now_ns) except -1 nogil
+    cpdef int flush(self) except -1 nogil
+    cdef int _keep(
+        self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
+        unsigned long long received_ns, unsigned long long now_ns) except -1 nogil

@@ -2,17 +2,25 @@
 
 Every verb that writes returns 1, or 0 when the ring has no room; that is counted here and nothing
 else has happened then. Columns are those of `columns.py`.
+
+`Outside` writes the packets that stand outside the sequence, each once, whichever lines bring it.
 """
 
 import cython
 import numpy
 
 if cython.compiled:
-    from cython.cimports.feedhandler.ingest import columns
+    from cython.cimports.feedhandler.ingest import columns, states
     from cython.cimports.feedhandler.ingest import hold as slots
+    from cython.cimports.feedhandler.ingest.fingerprint import UnsequencedWindow, fingerprint
 else:
-    from feedhandler.ingest import columns
+    from feedhandler.ingest import columns, states
     from feedhandler.ingest import hold as slots
+    from feedhandler.ingest.fingerprint import UnsequencedWindow, fingerprint
+
+#: Packets outside the sequence that wait for ring room, at most.
+OUTSIDE_MAX = 32
+_OUTSIDE_MAX = cython.declare(cython.Py_ssize_t, OUTSIDE_MAX)
 
 
 @cython.final
@@ -104,3 +112,66 @@ class Output:
         if value > self.counters[column]:
             self.counters[column] = value
         return 0
+
+
+@cython.final
+@cython.cclass
+class Outside:
+    """Packets outside the sequence on their way to `out`: each is written as its first copy comes.
+
+    A copy is known by the fingerprint of the whole packet, for `wait_ns` (`UnsequencedWindow`).
+    Without ring room they wait in slots of `pool`, in order: `waiting` of them, `OUTSIDE_MAX` at
+    most. In the ring each has a number of its own, with the bit `UNSEQUENCED_BIT`.
+    """
+
+    def __init__(self, out, pool, wait_ns: int) -> None:
+        self.out = out
+        self.pool = pool
+        self.window = UnsequencedWindow(wait_ns)
+        self.slots = memoryview(numpy.full(OUTSIDE_MAX, -1, numpy.int32))
+        self.waiting = 0
+
+    def publish(self, line, header, data, start, received_ns, expected, now_ns):
+        """Write the packet, or keep it until there is room: PUBLISHED; DUPLICATE where another line
+        has shown it, REFUSED where too many wait. `header` gets its number, and `expected`."""
+        whole: cython.ulonglong = fingerprint(data, start, header.length)
+        if self.window.is_copy(line, whole, now_ns):
+            self.out.count_line(line, columns.LINE_DUPLICATES)
+            return states.DUPLICATE
+        header.sequence = self.window.number
+        header.next_sequence = expected
+        if (self.waiting or not self.out.packet(line, header, data, start, received_ns, 0)) and (
+            not self._keep(line, header, data, start, received_ns, now_ns)
+        ):
+            return states.REFUSED
+        self.out.count(columns.CHANNEL_UNSEQUENCED, 1)
+        self.out.count(
+            columns.CHANNEL_UNSEQUENCED_FORGOTTEN, self.window.remember(line, whole, now_ns)
+        )
+        return states.PUBLISHED
+
+    def _keep(self, line, header, data, start, received_ns, now_ns):
+        """Keep a packet until the ring has room; 0 where there is no place for it."""
+        slot: cython.Py_ssize_t
+        if self.waiting >= _OUTSIDE_MAX:
+            self.out.count_line(line, columns.LINE_REFUSED)
+            return 0
+        slot = self.pool.take(line, header, data, start, received_ns, now_ns, 0)
+        if slot < 0:
+            self.out.count_line(line, columns.LINE_OVERSIZE)
+            return 0
+        self.slots[self.waiting] = cython.cast(cython.int, slot)
+        self.waiting += 1
+        return 1
+
+    def flush(self):
+        """Write the packets that waited; 0 where there is no room for all."""
+        at: cython.Py_ssize_t
+        written: cython.Py_ssize_t = 0
+        while written < self.waiting and self.out.held(self.pool, self.slots[written], 0):
+            self.pool.give_back(self.slots[written])
+            written += 1
+        self.waiting -= written
+        for at in range(self.waiting):
+            self.slots[at] = self.slots[at + written]
+        return self.waiting == 0

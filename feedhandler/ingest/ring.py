@@ -15,6 +15,8 @@ a PAD record fills it (of a PAD only the first word is valid, for it may be eigh
 |---|---|---|---|---|
 | PACKET | the next packet; flags is its `PacketKind`, `skip` its leading messages that were \
 delivered before | its sequence | the sequence after it | raw send time |
+| PACKET, of kind UNSEQUENCED | a packet outside the sequence | a number of its own, with \
+`UNSEQUENCED_BIT` | expected | raw send time |
 | GAP | this range was lost on every line | first missing | one past the last | `GapCause` |
 | RESET | a new numbering begins | 0 | the number the next packet carries | `ResetCause` |
 | START | the stream was joined here | first sequence | the same | 0 |

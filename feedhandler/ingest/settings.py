@@ -53,6 +53,11 @@ class ArbitrationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
     """how long after a sequence reset the other line's copy of it, and packets from before it, may
     still come; ten times the widest skew seen between lines"""
 
+    unsequenced_window_us: int = 1_000_000
+    """how long after a packet outside the sequence another line's copy of it may come: the same
+    bytes from a line that has not shown them yet are a copy then, later a packet of its own; twice
+    the widest skew seen between lines"""
+
     def __post_init__(self) -> None:
         """Refuse what cannot work; raises ValueError (msgspec turns it into its own error)."""
         for name, least, most in (
@@ -67,6 +72,7 @@ class ArbitrationSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unkn
             ("resync_us", 1_000, 3_600_000_000),
             ("resync_run_packets", 2, 4096),
             ("epoch_window_us", 0, 3_600_000_000),
+            ("unsequenced_window_us", 0, 3_600_000_000),
         ):
             value = getattr(self, name)
             if not least <= value <= most:

@@ -23,7 +23,7 @@ from feedhandler.replay.captures.capture import Capture, Datagram
 #: Keys that every line has of its own in the table view; the others follow as `key=value`.
 _LEADING = ("captured_ns", "seq", "service", "type", "name", "symbol")
 #: What stands for the type where a packet carries no messages.
-_CONTROL = ("heartbeat", "reset", "control")
+_CONTROL = ("heartbeat", "reset", "control", "unsequenced")
 #: How many packets between two looks at the progress bar.
 PROGRESS_PACKETS = 5000
 

@@ -155,7 +155,9 @@ def lines_of(message: Message, options: Options) -> Iterator[dict[str, Any]]:
         latency_us = (time.time_ns() - message.received_ns) // 1000
         stamps = {"received_ns": message.received_ns, "latency_us": latency_us}
     # In a snapshot only its LastSeqNum has a number, and the marker before it tells that.
-    place = {"seq": None, "snapshot": True} if message.snapshot else {}
+    place: dict[str, Any] = {"seq": None, "snapshot": True} if message.snapshot else {}
+    if message.unsequenced:
+        place = {"seq": None, "unsequenced": True}
     for fields in _market_messages(message):
         yield {"key": message.key, **stamps, **fields, **place}
 

@@ -14,8 +14,9 @@ because on one line a reset may stand before packets that the other line has aft
 a recording's beginning is not repeated: the second pass just goes on. One in the middle is, and
 the numbers after it are as recorded, as they are after any reset.
 
-Heartbeats move with their channel where the feed says what their number means. Control packets, and
-what is no packet of the feed, are left as they are. Sans-IO.
+Heartbeats move with their channel where the feed says what their number means. Control packets,
+what carries the number that the feed sets aside (packets outside the sequence, and heartbeats that
+tell no number), and what is no packet of the feed, are left as they are. Sans-IO.
 """
 
 import dataclasses
@@ -146,9 +147,7 @@ class Numbering:
     def _learn(self, headers: PacketHeaders, channel: Array, epoch: Array) -> None:
         fine = headers.verdict == Reject.FINE
         data = fine & (headers.kind == PacketKind.DATA)
-        told = data | (fine & (headers.kind == PacketKind.RESET))
-        if self._table.heartbeat_adds >= 0:
-            told |= fine & (headers.kind == PacketKind.HEARTBEAT)
+        told = data | (fine & (headers.kind == PacketKind.RESET)) | self._telling(headers)
         key = channel * EPOCHS_MAX + epoch
         if epoch.max(initial=0) >= EPOCHS_MAX:
             raise UsageError(f"more than {EPOCHS_MAX:,} resets of one channel", "loop a part")
@@ -160,6 +159,15 @@ class Numbering:
             if len(numbers):
                 lowest = int(numbers.min())
                 place.lowest = lowest if place.lowest is None else min(place.lowest, lowest)
+
+    def _telling(self, headers: PacketHeaders) -> Array:
+        """The heartbeats whose number tells something of the sequence."""
+        if self._table.heartbeat_adds < 0:
+            return np.zeros(len(headers), bool)
+        telling = (headers.verdict == Reject.FINE) & (headers.kind == PacketKind.HEARTBEAT)
+        if self._table.sets_aside:
+            telling &= headers.sequence != np.uint64(self._table.unsequenced)
+        return telling
 
     def _epoch(self, channel: Channel, number: int) -> _Epoch:
         epochs = self._epochs.setdefault(channel, [])
@@ -182,9 +190,7 @@ class Numbering:
             first = self._first_epoch(self._epochs.get(one, []))
             again[here] = epoch[here] <= first
         fine = headers.verdict == Reject.FINE
-        moved = fine & (headers.kind == PacketKind.DATA)
-        if self._table.heartbeat_adds >= 0:
-            moved |= fine & (headers.kind == PacketKind.HEARTBEAT)
+        moved = (fine & (headers.kind == PacketKind.DATA)) | self._telling(headers)
         rows = np.flatnonzero(moved & (moves != 0))
         if len(rows):
             batch = self._write(batch, headers, rows, moves[rows].astype(np.uint64))

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from network import CLOSED
 from servers import SOURCE_ID, Connection, Port
-from sessions import DATA, FEED, Sent, parse
+from sessions import DATA, FEED, OUTSIDE, Sent, parse
 
 from feedhandler.amqp.quality import QualityState
 from feedhandler.ingest.arbitration import Arbiter
@@ -210,6 +210,8 @@ class Gateway:
     def live(self, place: int, line: int, sent: Sent, now_ns: int) -> None:
         """A packet of a live line."""
         self.now = now_ns
+        if sent.kind == OUTSIDE:
+            self.subscriber.outside_came(line, sent.packet)
         self.arbiters[place].receive(line, sent.header, sent.packet, 0, now_ns, now_ns)
         self._received(place, now_ns)
 
@@ -283,6 +285,9 @@ class Gateway:
 
     def _publish(self, place: int, sequence: int, following: int, packet: bytes, kind: int) -> None:
         stream = self.streams[place]
+        if kind == OUTSIDE:
+            self.subscriber.outside(packet)
+            return
         store = self.desk.store(place)
         if store is not None:
             store.append(sequence, following, packet, 0, len(packet))

@@ -9,6 +9,8 @@ of `Subscriber`'s methods:
   not REFRESHED;
 * a market fed with the output (cleared at snapshot-begin, then the block, then live packets) equals
   the fault-free market at each snapshot's end, and whenever the stream says that it is whole;
+* a packet outside the sequence is published as often as a line brought it, and never more often
+  than all lines did;
 * what no gap was announced in equals the fault-free stream entirely, by a running hash.
 
 Violations raise `AssertionError` with the service and the number.
@@ -84,6 +86,9 @@ class Subscriber:
         #: (when, service, state, reason) of each quality message.
         self.qualities: list[tuple[int, int, str, str]] = []
         self.clock = clock
+        #: Packets outside the sequence: what each line brought, and what was published.
+        self.outside_by = (Counter[bytes](), Counter[bytes]())
+        self.outside_told = Counter[bytes]()
 
     # -- what the gateway says --------------------------------------------------------------
 
@@ -204,6 +209,16 @@ class Subscriber:
         self.seen[f"{over['state']}/snapshot-end"] += 1
         self.check_state(service, where, self.market, known.expected)
 
+    def outside_came(self, line: int, packet: bytes) -> None:
+        """A line brings a packet outside the sequence."""
+        self.outside_by[line][packet] += 1
+
+    def outside(self, packet: bytes) -> None:
+        """Such a packet is published."""
+        self.outside_told[packet] += 1
+        self.seen["outside"] += 1
+        assert self.outside_told[packet] <= sum(came[packet] for came in self.outside_by)
+
     def _apply(self, packet: bytes) -> None:
         """What is published changes everybody's state."""
         self.market.apply(packet)
@@ -237,6 +252,9 @@ class Subscriber:
     def check_end(self, healed_ns: int) -> None:
         """Every service is whole, at the end of the session, with the fault-free state, and who
         attached after the healing has got each, or was told that it cannot be had."""
+        for came in self.outside_by:
+            for packet, count in came.items():
+                assert self.outside_told[packet] >= count, f"outside the sequence: {packet!r}"
         for link in self.links:
             if link.attached_ns >= healed_ns:
                 answered = link.based | link.denied

@@ -24,6 +24,7 @@ from feedhandler.replay.state.market import Market
 
 FEED = load_feed("euronext-utp-md")
 DATA, HEARTBEAT, RESET = int(PacketKind.DATA), int(PacketKind.HEARTBEAT), int(PacketKind.RESET)
+OUTSIDE = int(PacketKind.UNSEQUENCED)
 HEADER = struct.Struct(">HHIIHBB")
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -53,6 +54,16 @@ class Sent(NamedTuple):
     packet: bytes
     header: PacketHeader
     number: int
+
+
+def outside(at: int, service: int, name: int) -> Sent:
+    """A packet outside the sequence, as of a feed that sets number 0 aside; every other one has
+    the bytes of the one before."""
+    packet = FEED.encode_packet(service=service, send_time=name // 2)
+    header = PacketHeader()
+    assert parse_header(FEED.table, packet, 0, len(packet), header) == 0
+    header.kind, header.next_sequence = OUTSIDE, 0
+    return Sent(at, service, 0, 0, 0, OUTSIDE, packet, header, -1)
 
 
 class Truth(NamedTuple):

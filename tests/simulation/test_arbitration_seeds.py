@@ -11,6 +11,9 @@ published. Where the wait is longer than any delay and nothing was reset, the an
 exactly what was missing on both lines. The running hash of the output equals that of the fault-free
 feed without the announced numbers.
 
+Packets outside the sequence, some of them equal byte for byte, change none of that, and are
+published as often as a line brought them.
+
 `SEEDS=n` plays n seeds, `SEED=s` just one.
 """
 
@@ -18,16 +21,19 @@ import hashlib
 import heapq
 import os
 import random
+from collections import Counter
 
 import pytest
 from ingest_kit import BODY, MS, TWINS, body_of
 
+from feedhandler.codecs.kinds import PacketKind
 from feedhandler.codecs.scanner import PacketHeader
+from feedhandler.counters import ChannelCounter, LineCounter
 from feedhandler.ingest.ring import RecordKind
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ingest.states import Verdict
 
-DATA, HEARTBEAT, RESET = range(3)
+DATA, HEARTBEAT, RESET, _, OUTSIDE = map(int, PacketKind)
 PACKETS = 2_000
 #: Nanoseconds between two packets.
 PACE = 400_000
@@ -102,6 +108,21 @@ class World:
             heap.append((late + line, tie, line, HEARTBEAT, last, last, late, len(self.epochs) - 1))
         return sorted(heap)
 
+    def add_outside(self) -> None:
+        """Packets outside the sequence among the others, out of a draw of their own. Their bytes
+        are their number in `arrivals`; every fifth has those of the one before."""
+        draw, until = random.Random(self.draw.random()), self.arrivals[-1][0] - 2 * MS
+        self.outside: list[Counter[int]] = [Counter(), Counter()]
+        added = []
+        for number in range(60):
+            sent_at, name = draw.randrange(until), number - (number % 5 == 4)
+            for line in (0, 1):
+                delay = line * self.skew + draw.randrange(self.jitter + 1)
+                if draw.random() >= self.loss[line] and sent_at + delay < until:
+                    self.outside[line][name] += 1
+                    added.append((sent_at + delay, -number, line, OUTSIDE, name, 0, sent_at, 0))
+        self.arrivals = sorted(self.arrivals + added)
+
     def _with_heartbeat(self, place: int, item: tuple) -> list[tuple]:
         """A packet, and after some a heartbeat that names the next one."""
         return [item] if place % 97 else [item, (HEARTBEAT, item[2], item[2])]
@@ -130,6 +151,8 @@ class Run:
                 arbiter.tick(now)
             now = at
             payload = payloads[sequence] if kind == DATA else memoryview(bytes([epoch] * BODY))
+            if kind == OUTSIDE:
+                payload = memoryview(bytes(BODY) + sequence.to_bytes(8))
             header.sequence, header.next_sequence, header.kind = sequence, after, kind
             header.length, header.send_time = len(payload), sent_at
             header.count = 1 if kind == DATA else 0
@@ -215,6 +238,7 @@ def test_what_comes_out_is_what_went_in():
 @pytest.mark.parametrize("seed", range(12))
 def test_the_interpreted_twin_says_the_same(seed):
     world = World(seed, packets=400)
+    world.add_outside()
     ours = Run(world)
     twin = Run(world, "interpreted")
     assert twin.verdicts == ours.verdicts
@@ -225,3 +249,29 @@ def test_the_interpreted_twin_says_the_same(seed):
     assert fields[0] == fields[1], f"seed {seed}"
     assert (ours.arbiter.line_array == twin.arbiter.line_array).all()
     assert (ours.arbiter.channel_array == twin.arbiter.channel_array).all()
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_packets_outside_the_sequence_change_nothing_else(seed):
+    plain, world = World(seed, packets=400), World(seed, packets=400)
+    world.add_outside()
+    without, run = Run(plain), Run(world)
+    sequenced = [event for event in run.events if event.flags != OUTSIDE]
+    check(world, without)
+    assert [(e.kind, e.sequence, e.next_sequence, e.payload) for e in sequenced] == [
+        (e.kind, e.sequence, e.next_sequence, e.payload) for e in without.events
+    ], f"seed {seed}"
+    came = Counter(int.from_bytes(e.payload[BODY:]) for e in run.events if e.flags == OUTSIDE)
+    one, other = world.outside
+    assert set(came) == set(one | other)
+    for name, count in came.items():
+        # At least as often as either line brought it, and no more often than both together did.
+        assert max(one[name], other[name]) <= count <= one[name] + other[name]
+        assert count == 1 or name % 5 == 3, "once, unless it was sent twice"
+    lines = run.arbiter.line_array - without.arbiter.line_array
+    copies = sum((one + other).values()) - came.total()
+    assert lines[:, LineCounter.DUPLICATES].sum() == copies
+    assert lines[:, LineCounter.WON].sum() == came.total()
+    lines[:, [LineCounter.DUPLICATES, LineCounter.WON]] = 0
+    assert not lines.any()
+    assert run.arbiter.channel_array[ChannelCounter.UNSEQUENCED] == came.total()

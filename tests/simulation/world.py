@@ -35,7 +35,7 @@ from servers import (
     Port,
     RefreshFaults,
 )
-from sessions import SECOND, Session, session
+from sessions import SECOND, Session, outside, session
 
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
@@ -44,6 +44,8 @@ from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 FAULTS_NS = 2 * SECOND
 #: What healed must be whole by then.
 CONVERGE_NS = 2 * SECOND
+#: Packets outside the sequence that each service has in a session with some.
+OUTSIDE = 8
 POOL = 6
 
 
@@ -65,6 +67,8 @@ class Plan:
     snapshots: RefreshFaults = field(default_factory=RefreshFaults)
     cycle_ns: int = 0
     lag_ns: int = 0
+    #: Packets outside the sequence are sent among the others.
+    outside: bool = False
     #: When subscribers attach that want each service's state first.
     attach_ns: list[int] = field(default_factory=list)
     arbitration: ArbitrationSettings = field(default_factory=ArbitrationSettings)
@@ -103,6 +107,7 @@ def drawn(seed: int) -> Plan:
     if draw.random() < 0.2:
         plan.attach_ns = [draw.randrange(plan.start_ns, heal), heal + draw.randrange(500 * MS)]
     _draw_settings(draw, plan)
+    plan.outside = draw.random() < 0.3
     return plan
 
 
@@ -262,6 +267,15 @@ class World:
                 for at, index in arrivals(draw, faults, sends, lost):
                     tie += 1
                     came.append((at, tie, place, line, mine[index]))
+            if plan.outside:
+                draw = random.Random(f"{self.seed}/outside/{place}")
+                until = plan.heal_ns if plan.heal_ns < NEVER else plan.session.duration
+                mine = [outside(draw.randrange(until), service, n) for n in range(OUTSIDE)]
+                sends = [(sent.at, DATA) for sent in mine]
+                for line, faults in enumerate((a, b)):
+                    for at, index in arrivals(draw, faults, sends):
+                        tie += 1
+                        came.append((at, tie, place, line, mine[index]))
         came.sort()
         return came
 

@@ -20,6 +20,7 @@ import zmq.asyncio
 from amqp_kit import FEED, order
 from amqp_kit import packet as packet_of
 from node_kit import PATIENCE_S, Run, both_loops
+from unsequenced_kit import description_setting_aside
 
 import feedhandler
 from feedhandler.codecs import ConfigError, PeerError, key_word
@@ -607,3 +608,70 @@ def test_a_gateway_that_coalesces_rests_between_hand_overs_and_delivers_the_same
         assert handed <= rests + 2, "each wrote to a connection at least, and rested a millisecond"
 
     run(scenario())
+
+
+@both_loops
+def test_packets_outside_the_sequence_reach_every_subscriber_once_and_cost_no_loss(
+    run: Run,
+) -> None:
+    """Five before the stream's first number, one in mid-stream, one while a packet is missing."""
+    aside = [packet_of(0, [order(1001, price)]) for price in range(7)]
+    first = 21_396
+
+    async def scenario() -> None:
+        feed = str(description_setting_aside("euronext-utp-md"))
+        patient = ArbitrationSettings(
+            gap_wait_us=60_000_000, start_wait_us=1_000, silent_us=60_000_000,
+            unsequenced_window_us=60_000_000,
+        )  # fmt: skip
+        config = configured(gateway=GatewaySettings(feed=feed), arbitration=patient)
+        async with (
+            running(config) as (gateway, exchange, url),
+            contextlib.AsyncExitStack() as stack,
+        ):
+            sources = {
+                grain: await stack.enter_async_context(
+                    feedhandler.subscribe(url, "euronext.104", as_=grain)
+                )
+                for grain in ("packet", "batch", "message")
+            }
+            for data in aside[:5]:
+                exchange.send(data)
+            exchange.send(packet_of(first))
+            exchange.send(packet_of(first + 1))
+            exchange.send(aside[5])
+            exchange.send(packet_of(first + 2), lines="A")
+            exchange.send(packet_of(first + 4))
+            exchange.send(aside[6], lines="B")
+            exchange.send(packet_of(first + 3), lines="B")
+            exchange.send(packet_of(first + 5))
+            for grain, source in sources.items():
+                messages = await until(source, lambda m: _reaches(m, first + 5))
+                data = [m for m in messages if m.content != "quality"]
+                outside = [m for m in data if m.unsequenced]
+                assert len({m.tag for m in outside}) == len(outside) == 7
+                sent = aside if grain != "message" else [order(1001, price) for price in range(7)]
+                assert sorted(m.body for m in outside) == sorted(sent)
+                assert [m.group_sequence for m in messages] == list(range(len(messages)))
+                packets = [
+                    packet.sequence
+                    for m in data
+                    if not m.unsequenced
+                    for packet in (m.packets() if grain != "message" else [m])
+                ]
+                assert list(dict.fromkeys(packets)) == list(range(first, first + 6))
+                told = [m.quality for m in messages if m.content == "quality"]
+                assert all(each["lost_total"] == 0 and not each["stale"] for each in told)
+            (channel,) = gateway.snapshot()["channels"]
+            assert (channel["gaps"], channel["quality"]) == (0, "OK")
+            assert channel["arbitration"]["unsequenced"] == 7
+            assert {line["stale"] for line in channel["lines"].values()} == {0}
+
+    run(scenario())
+
+
+def _reaches(message: Any, sequence: int) -> bool:
+    """Whether a message has the last of this packet."""
+    if message.content == "message":
+        return bool((message.sequence, message.number) == (sequence, 4))
+    return message.content != "quality" and message.packets()[-1].sequence == sequence

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from amqp_kit import FEED, STAMP_NS, FakeLink, Rig, Sent, order, packet, prefix_of, quote
+from unsequenced_kit import UTP as ASIDE
 
 from feedhandler.amqp import fanout as fanout_module
 from feedhandler.amqp.framing import QUALITY_NOTE
@@ -33,6 +34,55 @@ def split(data: bytes) -> list[bytes]:
         found.append(data[:size])
         data = data[size:]
     return found
+
+
+# -- packets outside the sequence -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("grain", ["packet", "batch", "message"])
+def test_a_packet_outside_the_sequence_comes_where_it_came_and_moves_no_number(grain: str) -> None:
+    rig = Rig(feed=ASIDE, history_bytes=1 << 20)
+    links = [rig.attach(f"euronext.104{symbol}?as={grain}")[1] for symbol in ("", ".1003")]
+    early, between = (packet(0, [order(1003, price), quote(1002)]) for price in (7, 8))
+    first = rig.outside(early, 1, 2)
+    rig.pump()
+    assert rig.streams[0].next_sequence == 0
+    rig.mark(RecordKind.START, sequence=7, next_sequence=7)
+    rig.packets(7, 8)
+    second = rig.outside(between, 2, 2)
+    rig.packets(9, 9)
+    rig.pump()
+    assert rig.streams[0].next_sequence == 10
+    for link in links:
+        notes = [each.sequence for each in link.sent if each.content == "quality+json"]
+        assert notes == [7]
+        story = list(dict.fromkeys(each.sequence for each in link.data))
+        assert story == ([first, 7, second, 9] if grain == "batch" else [first, 7, 8, second, 9])
+        assert [each.group_sequence for each in link.sent] == list(range(len(link.sent)))
+    whole, thinned = ([each for each in link.data if each.sequence == second] for link in links)
+    if grain == "message":
+        assert [each.number for each in (*whole, *thinned)] == [0, 1, 0]
+    else:
+        assert [each.body for each in whole] == [between], "a batch of its own"
+        assert ASIDE.decode_packet(thinned[0].body).symbols == [1003]
+
+
+def test_a_closed_stream_does_not_keep_back_what_no_snapshot_has() -> None:
+    rig = Rig(feed=ASIDE, history_bytes=1 << 20)
+    _, link = rig.attach("euronext.104")
+    rig.streams[0].close()
+    rig.packets(7, 8)
+    aside = rig.outside(packet(0), 1, 5)
+    rig.pump()
+    assert [each.sequence for each in link.data] == [aside]
+    assert rig.streams[0].store.taken == 2
+
+
+def test_a_packet_outside_the_sequence_is_no_part_of_a_refresh() -> None:
+    rig = Rig(feed=ASIDE)
+    rig.outside(packet(0), 1, 5, channel=1)
+    rig.pump()
+    assert rig.refreshed == []
 
 
 # -- packets ----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import struct
 
 import pytest
 from amqp_kit import FEED, Rig, order, packet, prefix_of
+from unsequenced_kit import UTP as UNSEQUENCED
 
 from feedhandler.amqp.framing import QUALITY_NOTE, SNAPSHOT_BIT, WHOLE_PACKET
 from feedhandler.amqp.history import NUMBERINGS_MAX, Found, History, Place
@@ -461,3 +462,51 @@ def test_links_take_turns_and_a_turn_ends_whatever_is_left() -> None:
     rig.catch_up()
     assert {len(link.data) for link in links} == {100}
     assert rig.resumption.catch_ups.packets_read == 300
+
+
+# -- packets outside the sequence -----------------------------------------------------------
+
+ASIDE = 1 << 62 | 77
+
+
+def aside(service: Service) -> None:
+    service.history.store.append_unsequenced(ASIDE, service.next, b"aside", 0, 5, 7, 3)
+
+
+def test_what_came_outside_the_sequence_follows_the_packet_before_it(service: Service) -> None:
+    aside(service)
+    service.packets(21, 22)
+    assert service.find(20) == Found(Place(20, 1), 21)
+    assert service.find(21) == Found(Place(22, 1), 22)
+
+
+def test_a_tag_from_outside_the_sequence_is_a_place_as_long_as_it_is_held(service: Service) -> None:
+    aside(service)
+    service.note(b"behind")
+    service.packets(21, 22)
+    assert service.find(ASIDE) == Found(Place(21, 1), 21)
+    assert service.find(ASIDE, 2) == Found(Place(21, 1), 21)
+    assert service.find(ASIDE, 0) == Found(Place(20, 1, skip=1), 21)
+    unknown = service.find(ASIDE + 1)
+    assert (unknown.why, unknown.lost) == (
+        "a packet outside the sequence that is not kept", (),
+    )  # fmt: skip
+    assert service.find(ASIDE, WHOLE_PACKET, TOMORROW).why
+
+
+def test_a_resumed_link_gets_what_came_outside_the_sequence_after_its_tag() -> None:
+    rig = Rig(feed=UNSEQUENCED, history_bytes=1 << 20)
+    rig.mark(RecordKind.START, sequence=1, next_sequence=1)
+    rig.packets(1, 2)
+    sequence = rig.outside(packet(0), 1, 5)
+    rig.packets(3, 4)
+    rig.pump()
+    for grain, number, following in (("packet", 2, 3), ("batch", 2, 3), ("message", 2, 3)):
+        word = tag(number).hex()
+        _, link = rig.attach(f"euronext.104?as={grain}&from={word}")
+        rig.catch_up()
+        told = list(dict.fromkeys(each.sequence for each in link.data))
+        assert told == ([sequence, 3] if grain == "batch" else [sequence, following, 4])
+    _, link = rig.attach(f"euronext.104?from={tag(sequence).hex()}")
+    rig.catch_up()
+    assert [each.sequence for each in link.data] == [3, 4]

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from feedhandler.amqp.subscribing.hothot import HOLD_NS, LAG_MAX, NEVER, WHOLE, Merge
+from feedhandler.amqp.subscribing.hothot import ASIDE_MAX, HOLD_NS, LAG_MAX, NEVER, WHOLE, Merge
 
 A, B = 0, 1
 
@@ -24,6 +24,7 @@ class Item:
     service: int = 104
     day: int = 20261121
     last: int = 0
+    tag: bytes = b""
 
 
 class ItemShape:
@@ -446,3 +447,31 @@ def one_round(rng: random.Random, killing: bool, name: str) -> None:
     assert not wanted - set(numbers) - lost, (name, sorted(wanted - set(numbers) - lost))
     if not killing:
         assert lost <= said[A] & said[B], name
+
+
+# -- outside the sequence -------------------------------------------------------------------
+
+
+def test_messages_outside_the_sequence_come_once_and_move_nothing() -> None:
+    play = Play()
+    one, two = (Item(1 << 62 | n, tag=bytes([n])) for n in (1, 2))
+    assert play.take(A, one) == [one.sequence], "before the stream has begun"
+    play.take(A, note("start", 5), 5)
+    play.take(B, note("attached", 6))
+    assert play.take(B, one, two) == [two.sequence]
+    assert play.take(A, two, 6) == [6]
+    assert play.merge.places() == {104: 6 << 16 | WHOLE}
+    assert play.take(B, 6, 7) == [7]
+    assert play.take(A, one) == [one.sequence], "the same gateway again: another message"
+    play.merge.down(A, 0)
+    play.merge.up(A, 0, True)
+    assert play.take(A, one, two) == [], "sent again behind the place where it goes on"
+    assert not play.merge.gave_up
+
+
+def test_so_many_of_them_are_remembered() -> None:
+    play = Play()
+    items = [Item(1 << 62 | n, tag=n.to_bytes(2)) for n in range(ASIDE_MAX + 1)]
+    assert len(play.take(A, *items)) == ASIDE_MAX + 1
+    assert play.take(B, *items[1:]) == []
+    assert play.take(B, items[0]) == [items[0].sequence], "forgotten: rather twice than never"

@@ -21,6 +21,7 @@ class Item:
     body: bytes = b""
     service: int = 104
     symbol: str = ""
+    tag: bytes = b""
 
 
 def note(reason: str, following: int | None, service: int = 104) -> Item:
@@ -169,3 +170,15 @@ def one_round(rng: random.Random, name: str) -> None:
     if fresh:  # what is new has no hole from its first one on
         wanted = [x.sequence for x in world if x.symbol == "c" and x.sequence >= fresh[0]]
         assert fresh == wanted, name
+
+
+def test_messages_outside_the_sequence_come_once_though_they_have_no_place() -> None:
+    one, two, three = (Item(1 << 62 | n, tag=bytes([n])) for n in (1, 2, 3))
+    join = after(5)
+    assert join.new(one) == join.new(note("attached", 8)) == []
+    assert story(join.old(one)) == [one.sequence]
+    assert story([*join.old(Item(6)), *join.old(two)]) == [6, two.sequence]
+    assert join.new(Item(6)) == join.new(two) == []
+    assert story(join.old(Item(7))) == [7, "attached"]
+    assert story([*join.new(two), *join.new(three), *join.new(Item(8))]) == [three.sequence, 8]
+    assert story(join.new(one)) == [one.sequence], "behind the change-over nobody else brings it"

@@ -28,6 +28,7 @@ from feedhandler.characterise.digest import Digest
 from feedhandler.characterise.job import Outcome, Request, characterise
 from feedhandler.characterise.scale import BUCKETS, bucket_of
 from feedhandler.characterise.tables import tables_of
+from feedhandler.characterise.tally import TOTALS
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import characterise as ops
@@ -264,7 +265,7 @@ def test_refresh_lines_are_no_part_of_it(tmp_path: Path) -> None:
             writer.write(OPENING_NS + 10**6 + number, LINE_A, PORT, packet)
     digest = characterise_arbitrated([str(tmp_path / "day.pcap")], UTP).digest
     assert digest.totals[:, 0].tolist() == [4]
-    assert digest.totals[0, 11] == OPENING_NS + 10**6
+    assert digest.totals[0, TOTALS.index("first_ns")] == OPENING_NS + 10**6
 
 
 def test_the_command_tells_of_the_arbitrated_stream(

@@ -29,7 +29,7 @@ from feedhandler.characterise.slices import (
     slice_bytes,
 )
 from feedhandler.characterise.tables import tables_of
-from feedhandler.characterise.tally import Tally
+from feedhandler.characterise.tally import TOTALS, Tally
 from feedhandler.codecs import scanner
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.replay.captures.capture import Capture
@@ -208,7 +208,8 @@ def test_window_service_and_line_choose_what_is_counted(session: Path) -> None:
     digest = characterise([str(session)], asked, slice_size=9_000).digest
     (channel,) = digest.channels
     assert (channel.service, channel.group) == (104, 0xEF010101)
-    assert middle <= digest.totals[0, 11] <= digest.totals[0, 12] < middle + 50_000_000
+    first, last = (digest.totals[0, TOTALS.index(name)] for name in ("first_ns", "last_ns"))
+    assert middle <= first <= last < middle + 50_000_000
 
 
 def test_packets_alone_are_counted_without_their_messages(session: Path) -> None:

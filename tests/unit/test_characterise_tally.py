@@ -6,17 +6,23 @@ from typing import Any
 import numpy as np
 import pytest
 from characterise_kit import FEED, TWIN
+from unsequenced_kit import setting_aside
 
 from feedhandler.characterise import digest as digests
 from feedhandler.characterise import interarrival, moments, skew, tally
 from feedhandler.characterise.digest import Digest, Histogram, summed
 from feedhandler.characterise.tally import STRAY_MAX, TOTALS
-from feedhandler.codecs import load_feed
+from feedhandler.codecs import load_feed, scanner
 from feedhandler.codecs.kinds import Reject
 
 IEX = load_feed("iex-deep")
 COMPILED = SimpleNamespace(
-    tally=tally, skew=skew, interarrival=interarrival, table=FEED.table, name="compiled"
+    tally=tally,
+    skew=skew,
+    interarrival=interarrival,
+    scanner=scanner,
+    table=FEED.table,
+    name="compiled",
 )
 MESSAGE = FEED.encode_message("trade_cancel", symbol_index=7)
 
@@ -214,3 +220,15 @@ def test_totals_of_a_channel_go_on_from_stretch_to_stretch(twin: Any) -> None:
     assert digest.totals[0, TOTALS.index("last_ns")] == 5_000
     assert digests.Channel(1, 9, 104, False) in digest.channels
     assert digest.cells[0, FEED.layout("trade_cancel").code].interarrival.backwards == 1
+
+
+def test_packets_outside_the_sequence_are_counted_and_are_no_run(twin: Any) -> None:
+    feed = setting_aside("euronext-utp-md")
+    made = twin.tally.Tally(feed.table_of(twin.scanner))
+    aside = packet(0, MESSAGE)
+    columns = fed(made, [(at, 1, each) for at, each in enumerate(
+        [aside, packet(7, MESSAGE), aside, aside, packet(8, MESSAGE)]
+    )]).columns()  # fmt: skip
+    assert (total(columns, "data"), total(columns, "unsequenced")) == ([2], [3])
+    assert total(columns, "read_messages") == [5]
+    assert columns["runs"].T.tolist() == [[0, 0, 7, 9]]

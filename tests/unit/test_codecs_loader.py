@@ -219,6 +219,14 @@ WRONG = [
         "packet.constants.Version",
         "names no field",
     ),
+    ('counts = "packets"', 'counts = "packets", unsequenced = 1', ".unsequenced", "first number"),
+    ('counts = "packets"', 'counts = "packets", unsequenced = -1', ".unsequenced", "does not fit"),
+    (
+        'counts = "packets"',
+        'counts = "packets", unsequenced = 4294967296',
+        "packet.sequence.unsequenced",
+        "does not fit",
+    ),
     ("[packet]", "[packet", "example.toml", "not TOML"),
 ]
 

@@ -5,6 +5,7 @@ from types import ModuleType
 
 import numpy
 import pytest
+from unsequenced_kit import setting_aside
 
 from feedhandler._compiled import load_interpreted
 from feedhandler.codecs import PacketKind, Reject, list_feeds, load_feed, scanner
@@ -469,3 +470,42 @@ def test_a_header_is_the_same_however_few_bytes_stand_behind_it(twin, feed):
 def test_a_table_has_no_other_kinds(twin):
     with pytest.raises(ValueError, match="no kind 4"):
         twin.FeedTable().set_kind(1, 4)
+
+
+# -- packets outside the sequence -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("heartbeat", ["next", "last", "none"])
+def test_the_number_set_aside_marks_data_packets_and_tells_nothing_on_a_heartbeat(twin, heartbeat):
+    feed = setting_aside("iex-deep", heartbeat=f'"{heartbeat}"')
+    scanning = Scanning(twin, feed)
+    message = feed.encode_message("S")
+    for sequence, count, kind, following in (
+        (0, 2, PacketKind.UNSEQUENCED, 0),
+        (7, 2, PacketKind.DATA, 9),
+        (0, 0, PacketKind.HEARTBEAT, 0),
+        (7, 0, PacketKind.HEARTBEAT, {"next": 7, "last": 8, "none": 0}[heartbeat]),
+    ):
+        data = feed.encode_packet(sequence=sequence, messages=[message] * count)
+        assert scanning.scan(data) == Reject.FINE
+        header = scanning.header
+        assert (header.kind, header.sequence, header.next_sequence) == (kind, sequence, following)
+        step = int(kind == PacketKind.DATA)
+        assert [entry[4] for entry in scanning.entries()] == [sequence + step * n
+                                                             for n in range(count)]  # fmt: skip
+
+
+def test_resets_and_control_packets_stay_what_they_are_whatever_their_number(twin):
+    feed = setting_aside("euronext-utp-md")
+    scanning = Scanning(twin, feed)
+    assert scanning.parse(feed.encode_packet(kind="reset", next_sequence=9)) == Reject.FINE
+    assert (scanning.header.kind, scanning.header.next_sequence) == (PacketKind.RESET, 9)
+    assert scanning.parse(feed.encode_packet(kind="heartbeat")) == Reject.FINE
+    assert scanning.header.kind == PacketKind.HEARTBEAT
+
+
+def test_where_no_number_is_set_aside_none_is(twin):
+    for sequence in (0, 2**64 - 1):
+        scanning = Scanning(twin, IEX)
+        scanning.parse(IEX.encode_packet(sequence=sequence, messages=[IEX.encode_message("S")]))
+        assert scanning.header.kind == PacketKind.DATA

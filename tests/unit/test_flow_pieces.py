@@ -12,6 +12,7 @@ from feedhandler.amqp.queueing.pieces import Pieces
 from feedhandler.amqp.queueing.shortfall import BROKEN_BLOCK, Shortfall
 from feedhandler.amqp.queueing.window import Parcel
 from feedhandler.codecs import load_feed
+from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 
 
 def parcel(content: str, body: bytes, sequence: int = 7, feed: object = FEED) -> Parcel:
@@ -157,3 +158,14 @@ def test_no_more_books_than_one_block_takes_go_at_a_time() -> None:
     made.grant(1_000_000)
     begins = [note for note in made.notes if note["reason"] == "books-begin"]
     assert [len(note["symbols"]) for note in begins] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("content", "body"),
+    [(CONTENT_PACKET, packet(0)), (CONTENT_MESSAGE, quote(5)), (CONTENT_BATCH, packet(0))],
+)
+def test_what_stands_outside_the_sequence_gives_way_to_nothing(content: str, body: bytes) -> None:
+    pieces, whole = Pieces(FEED, True), parcel(content, body, UNSEQUENCED_BIT | 5)
+    (waiting,) = pieces.split(whole)
+    assert waiting.modes == [FENCE]
+    assert pieces.join(waiting) is whole

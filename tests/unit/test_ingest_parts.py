@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from ingest_kit import TWINS, Channel, _interpreted_stack
 
+from feedhandler.codecs import scanner
 from feedhandler.codecs.kinds import PacketKind, Reject
 from feedhandler.counters import ChannelCounter, LineCounter, as_dict, counter_array
 from feedhandler.ingest import columns, fingerprint, states
@@ -159,4 +160,6 @@ def test_windows_are_sized_in_the_feeds_own_numbers():
 
 
 def test_packet_kinds_are_the_scanners():
-    assert [int(kind) for kind in PacketKind] == [0, 1, 2, 3]
+    assert {kind.name: int(kind) for kind in PacketKind} == {
+        kind.name: getattr(scanner, kind.name) for kind in PacketKind
+    }

@@ -5,6 +5,7 @@ import msgspec
 from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.queueing.shortfall import BROKEN_BLOCK, OVERFLOW, SNAPSHOT_BIT, Shortfall
 from feedhandler.amqp.queueing.window import Parcel
+from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 from feedhandler.ingest.ring import RecordKind
 
 
@@ -160,3 +161,14 @@ def test_a_quality_message_that_was_refused_is_told_with_the_next() -> None:
     assert notice(shortfall)["stale"] == [[5, 6]]
     shortfall.refuse(Parcel(b"encoded", 104, 0, 0, False, "snapshot-end"))
     assert notice(shortfall)["doubt"] == BROKEN_BLOCK
+
+
+def test_packets_outside_the_sequence_are_counted_and_are_part_of_no_range() -> None:
+    _, shortfall = begun()
+    for number in (1, 2):
+        sequence = UNSEQUENCED_BIT | number
+        shortfall.drop(Parcel(b"x", 104, sequence, sequence))
+    body = notice(shortfall)
+    assert (body["state"], body["lost"], body["unsequenced"]) == ("OK", [], 2)
+    shortfall.drop(data(4))
+    assert "unsequenced" not in notice(shortfall)

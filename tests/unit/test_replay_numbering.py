@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from ingest_kit import Channel
+from unsequenced_kit import setting_aside
 
 from feedhandler.codecs import Feed, load_feed
 from feedhandler.codecs.errors import UsageError
@@ -272,3 +273,23 @@ def test_nothing_is_numbered_where_nothing_is(tmp_path: Path) -> None:
     assert [one.payload for one in beats] == [utp(0, kind="heartbeat")] * 2
     only_resets = played(recorded(tmp_path, on_a(RESET), "r.pcap"), UTP, passes=2)
     assert [one.payload for one in only_resets] == [RESET] * 2
+
+
+def test_packets_outside_the_sequence_stay_as_they_are_and_count_for_nothing(
+    tmp_path: Path,
+) -> None:
+    feed = setting_aside("iex-deep")
+    message = feed.encode_message("S")
+
+    def packet(sequence: int, count: int = 1) -> bytes:
+        return feed.encode_packet(sequence=sequence, messages=[message] * count)
+
+    aside, beat = packet(0), packet(0, count=0)
+    made = [aside, packet(50, 2), beat, aside, packet(52), packet(53, count=0), aside]
+    datagrams = played(recorded(tmp_path, on_a(*made)), feed, passes=2)
+    again = [aside, packet(53, 2), beat, aside, packet(55), packet(56, count=0), aside]
+    assert [one.payload for one in datagrams] == made + again
+    channel = arbitrated(datagrams, feed, 0)
+    assert [sequence for _, sequence in channel.story() if sequence < 2**62] == [50, 50, 52, 53, 55]
+    assert channel.count(ChannelCounter.UNSEQUENCED) == 6
+    assert channel.count(ChannelCounter.GAPS) == channel.line(0, LineCounter.STALE) == 0

@@ -223,3 +223,48 @@ def test_bytes_of_a_range_are_those_of_its_packets(make):
     assert store.bytes_of(1, 11) == 150
     assert store.bytes_of(4, 8) == 60
     assert store.bytes_of(50, 60) == 0
+
+
+# -- packets outside the sequence -----------------------------------------------------------
+
+
+def test_packets_outside_the_sequence_are_held_in_their_place_and_not_offered_by_number(make):
+    store = make(1000)
+    ours, other = (1 << 62 | n for n in (5, 6))
+    assert store.append_unsequenced(ours, 7, b"before", 0, 6) == 1
+    assert (store.first, store.end, store.covers(7, 8)) == (0, 0, False)
+    put(store, 7, 9)
+    assert store.append_unsequenced(other, 9, b"between", 0, 7, 55, 3) == 1
+    put(store, 9, 10)
+    assert (store.first, store.end) == (7, 10)
+    assert numbers(store, 0, 100) == [7, 8, 9]
+    assert store.covers(7, 10)
+    assert [store.packet(serial)[2] for serial in range(5)] == [
+        b"before", body(7), body(8), b"between", body(9)
+    ]  # fmt: skip
+    assert store.packet(3) == (9, 9, b"between", 55, other, 3)
+    assert store.find_unsequenced(other) == 3
+    assert store.find_unsequenced(7) == -1
+    assert [store.find(0, 5, number) for number in (7, 8, 9)] == [1, 2, 4]
+    assert store.append_unsequenced(ours, 10, bytes(1001), 0, 1001) == 0
+
+
+def test_a_hole_before_a_packet_outside_the_sequence_is_still_one(make):
+    store = make(1000)
+    put(store, 1, 3)
+    store.append_unsequenced(1 << 62, 5, b"x", 0, 1)
+    put(store, 5, 7)
+    assert not store.covers(1, 4)
+    assert not store.covers(2, 6)
+    assert store.covers(5, 7)
+    assert numbers(store, 2, 6) == [2, 5]
+
+
+def test_one_that_gave_way_takes_the_place_behind_the_packet_before_it_along(make):
+    store = make(30)
+    put(store, 1, 2)
+    store.append_unsequenced(1 << 62, 2, body(0), 0, 10)
+    put(store, 2, 4)
+    assert (store.gone_first, store.gone_next) == (1, 2)
+    put(store, 4, 5)
+    assert (store.gone_first, store.gone_next) == (2, 3)

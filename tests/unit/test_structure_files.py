@@ -15,7 +15,7 @@ from feedhandler.config import load_config
 CHECKOUT = Path(__file__).resolve().parents[2]
 FOLDERS = ("codecs", "retrans", "replay", "feedhandler", "tests", "bench")
 
-FILE_LINES_MAX = 700
+FILE_LINES_MAX = 750
 FUNCTION_LINES_MAX = 70
 
 

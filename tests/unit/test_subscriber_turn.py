@@ -4,6 +4,7 @@ import socket
 from types import ModuleType
 from typing import Any
 
+import numpy
 import pytest
 
 from feedhandler._compiled import load_interpreted
@@ -12,6 +13,7 @@ from feedhandler.amqp.framing import QUALITY_NOTE, WHOLE_PACKET, Frame, Template
 from feedhandler.amqp.subscribing import turn
 from feedhandler.amqp.subscribing.columns import Batch, Workspace
 from feedhandler.amqp.subscribing.inbox import Inbox
+from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 
 PREFIX = b"\x01\x35\x1a\xa8\x00\x01\x00\x68"
 PACKETS = Template("euronext.104", "application/vnd.feedhandler.packet", PREFIX)
@@ -123,3 +125,17 @@ def test_what_the_callback_raises_comes_out_and_the_link_is_empty(
     with pytest.raises(ValueError, match="not mine"):
         reading(module, intake, refuse).take()
     assert intake.link.count == 0
+
+
+def test_a_packet_outside_the_sequence_is_nobodys_place_in_the_stream() -> None:
+    frame, data, bounds = Frame(4096), b"", [0]
+    for number, sequence in enumerate((7, UNSEQUENCED_BIT | 5)):
+        frame.begin(PACKETS, sequence, WHOLE_PACKET, 0)
+        frame.append(b"body", 0, 4)
+        frame.finish(number)
+        data += frame.snapshot()
+        bounds.append(len(data))
+    inbox = Inbox()
+    one, other = inbox.read(memoryview(data), memoryview(numpy.array(bounds)), 2)
+    assert (one.unsequenced, other.unsequenced, other.snapshot) == (False, True, False)
+    assert inbox.last_tags() == {one.service: one.tag}

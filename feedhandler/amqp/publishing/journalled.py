@@ -38,7 +38,7 @@ else:
     from feedhandler.amqp.queueing.window import Parcel
     from feedhandler.amqp.stream import Stream
 
-from feedhandler.amqp.framing import BODY_HEAD
+from feedhandler.amqp.framing import BODY_HEAD, is_unsequenced
 from feedhandler.amqp.outlet import QUEUE_ENTRY_BYTES, SECTIONS_BYTES_MAX
 from feedhandler.amqp.policies import JOURNAL
 from feedhandler.amqp.publishing.spill import Result, Spill, Where
@@ -199,7 +199,8 @@ class JournalledDestination(Destination):
                 break
             about, reason, body = self.notices.popleft()
             stream: Stream = self.by_service[about]
-            following = sequence if about == service else stream.next_sequence
+            numbered = about == service and not is_unsequenced(sequence)
+            following = sequence if numbered else stream.next_sequence
             notice: Parcel = self._note(about, following, reason, body)
             notice.number_at = _WHOLE
             self._put(notice, where)

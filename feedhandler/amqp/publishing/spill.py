@@ -281,7 +281,7 @@ class Spill:
         hole = self.holes.setdefault(parcel.service, Hole())
         if parcel.block:
             hole.blocks = True
-        elif not parcel.reason:
+        elif not parcel.reason and parcel.following > parcel.sequence:
             hole.first = min(hole.first, parcel.sequence)
             hole.following = max(hole.following, parcel.following)
 

@@ -40,9 +40,11 @@ from feedhandler.amqp.framing import QUALITY_NOTE
 from feedhandler.amqp.outlet import PACKET_BYTES_MAX, QUEUE_ENTRY_BYTES, SECTIONS_BYTES_MAX
 from feedhandler.amqp.queueing.shortfall import Shortfall
 from feedhandler.amqp.queueing.stopwatch import Stopwatch
+from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 
 _NOTE = cython.declare(cython.uint, QUALITY_NOTE)
 _ENTRY_BYTES = cython.declare(cython.Py_ssize_t, QUEUE_ENTRY_BYTES)
+_UNSEQUENCED = cython.declare(cython.ulonglong, UNSEQUENCED_BIT)
 _BLOCK_BIT = cython.declare(cython.ulonglong, 1 << 63)
 
 #: A full queue is emptied by this part of its bound at once.
@@ -179,6 +181,8 @@ class Backlog(Outlet):
             stream = self.by_service[service]
             following = sequence + 1 if self.catching else stream.next_sequence
         block: cython.bint = sequence >= _BLOCK_BIT
+        if sequence >= _UNSEQUENCED and not block:
+            following = sequence  # it holds no numbers
         parcel = Parcel(frame.snapshot(), service, sequence, following, block, "", template.key)
         parcel.template = template
         if self.numbers_late:

@@ -8,7 +8,7 @@ way back. What each market message allows is the feed description's to say (`con
 
 What it promises: an entry from which nothing was taken is joined to the very bytes it came with,
 but for a batch, of which each packet becomes a message of its own. What cannot be scanned, quality
-messages, resets and snapshot blocks stay whole.
+messages, resets, packets outside the sequence and snapshot blocks stay whole.
 
 No I/O, no engine.
 """
@@ -47,9 +47,10 @@ else:
 from feedhandler.amqp import framing
 from feedhandler.amqp.outlet import MESSAGES_MAX
 from feedhandler.amqp.queueing.conflation import BOOK, FENCE, LATEST, NEVER
-from feedhandler.codecs.kinds import PacketKind
+from feedhandler.codecs.kinds import UNSEQUENCED_BIT, PacketKind
 
 _DATA_KIND = cython.declare(cython.int, int(PacketKind.DATA))
+_UNSEQUENCED = cython.declare(cython.ulonglong, UNSEQUENCED_BIT)
 _MODES = {"never": NEVER, "latest": LATEST, "book": BOOK}
 
 
@@ -88,7 +89,7 @@ class Pieces:
     def split(self, parcel: Parcel) -> list:
         """The entries (`Waiting`) of one message, in order."""
         template: Template = parcel.template
-        if parcel.reason or parcel.block:
+        if parcel.reason or parcel.block or parcel.sequence >= _UNSEQUENCED:
             return [Waiting(parcel, [b""], [FENCE], [None])]
         if template.content == framing.CONTENT_BATCH:
             return self._batch(parcel, template)

@@ -6,6 +6,9 @@ destination passes through here and is made worse where it must be: what was dro
 and the state `STALE`, until a snapshot block has arrived whole or a new numbering begins. What was
 dropped since the last message is told by one of our own, reason `overflow`, before any later data.
 
+Packets outside the sequence are no part of any range: how many were dropped is told with the
+overflow, and the state is no worse for it.
+
 Nothing that the destination must know is lost by being dropped: of quality messages that were
 dropped the latest content is told with the overflow, a new numbering by its own message again. A
 snapshot block is dropped whole, its end included: half of it would be worse than none.
@@ -23,6 +26,7 @@ import msgspec
 
 from feedhandler.amqp.quality import RANGES_TOLD_MAX, State
 from feedhandler.amqp.queueing.window import Parcel
+from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 from feedhandler.retrans.ranges import RangeSet
 
 #: The reason of our own quality message.
@@ -32,7 +36,8 @@ CONFLATED, CAUGHT_UP = "conflated", "caught-up"
 CONFLATED_STATE = "CONFLATED"
 BOOKS_BEGIN, BOOKS_END = "books-begin", "books-end"
 #: Keys that say what one message is about, and are not carried over to the next.
-_OWN_KEYS = ("last", "packets", "line", "sequence", "refreshed", "lost", "symbols", "through")
+_OWN_KEYS = ("last", "packets", "line", "sequence", "refreshed", "lost", "symbols", "through",
+             "unsequenced")  # fmt: skip
 #: Tags of a snapshot block's packets, as the fan-out makes them: this bit, and the snapshot's
 #: LastSeqNum above `BLOCK_SHIFT`.
 SNAPSHOT_BIT = 1 << 63
@@ -64,7 +69,7 @@ class Shortfall:
         self._numbering: bytes | None = None
         self._broken_last = -1
         self.conflating = self.conflation_untold = False
-        self.conflated = 0
+        self.conflated = self.unsequenced = 0
         self._conflated_range: list[int] = []
 
     # -- what did not reach the destination -------------------------------------------------
@@ -79,6 +84,8 @@ class Shortfall:
             self._drop_quality(parcel)
         elif parcel.following > parcel.sequence:
             self.fresh.add(parcel.sequence, parcel.following - 1)
+        elif parcel.sequence >= UNSEQUENCED_BIT:
+            self.unsequenced += 1
 
     def refuse(self, parcel: Parcel) -> None:
         """A message was sent, and refused for good."""
@@ -147,7 +154,9 @@ class Shortfall:
             self.lost.add(first, last)
         self.fresh.clear()
         self.untold = False
-        return [*told, (OVERFLOW, self._worse(self._body(OVERFLOW, lost=dropped)))]
+        outside = {"unsequenced": self.unsequenced} if self.unsequenced else {}
+        self.unsequenced = 0
+        return [*told, (OVERFLOW, self._worse(self._body(OVERFLOW, lost=dropped, **outside)))]
 
     def _body(self, reason: str, **told: object) -> dict[str, Any]:
         """What was told last, for this reason."""

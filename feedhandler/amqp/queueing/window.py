@@ -75,7 +75,8 @@ class Parcel:
     """One message on its way to a broker.
 
     `data`: the encoded message, or of a quality message that is not sent yet its body. `service`,
-    `sequence`: as in its tag. `following`: the number after what it holds. `block`: it belongs to
+    `sequence`: as in its tag. `following`: the number after what it holds; no more than
+    `sequence` where it holds no numbers. `block`: it belongs to
     a snapshot block. `reason`: of a quality message, why it was sent; "" for all others. `key`:
     its subject. `sent_ns`, `tried_ns`: when it was sent first, and last. `tries`: how often it was
     sent and came back. `number_at`: where the group-sequence of a message stands that is numbered

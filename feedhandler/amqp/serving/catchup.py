@@ -58,7 +58,9 @@ from feedhandler.amqp import framing
 from feedhandler.amqp.framing import BLOCK_SHIFT, SNAPSHOT_BIT
 from feedhandler.amqp.history import Note, Place
 from feedhandler.amqp.outlet import PACKET_BYTES_MAX, SECTIONS_BYTES_MAX
+from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 
+_UNSEQUENCED = cython.declare(cython.ulonglong, UNSEQUENCED_BIT)
 _QUALITY = cython.declare(cython.uint, framing.QUALITY_NOTE)
 #: What a packet or note costs of a turn beside its bytes: reading much that a link does not want
 #: has to end as well.
@@ -197,6 +199,8 @@ class CatchUps:
         word: cython.Py_ssize_t
         size: cython.Py_ssize_t
         skip: cython.Py_ssize_t
+        number: cython.ulonglong
+        outside: cython.bint
         numbering: object = cursor.history.prefix_at(cursor.serial)
         if cursor.past.prefix != numbering:
             cursor.past.set_prefix(numbering)
@@ -205,10 +209,17 @@ class CatchUps:
             if word < 0:
                 break
             size = cython.cast(cython.Py_ssize_t, store.table[word + SIZE])
-            skip = max(cursor.skip, cython.cast(cython.Py_ssize_t, store.table[word + SKIP]))
+            skip = cython.cast(cython.Py_ssize_t, store.table[word + SKIP])
+            number = store.table[word + SEQUENCE]
+            outside = store.table[word + SKIP] >= _UNSEQUENCED
+            if outside:
+                number = store.table[word + SKIP]
+                skip = 0
+                cursor.outlet.close_batch(cursor.past.index)
+            skip = max(cursor.skip, skip)
             self._deliver(
                 cursor,
-                store.table[word + SEQUENCE],
+                number,
                 cython.cast(cython.longlong, store.table[word + STAMP]),
                 store.slab,
                 cython.cast(cython.Py_ssize_t, store.table[word + OFFSET]),
@@ -216,6 +227,8 @@ class CatchUps:
                 cython.cast(cython.Py_ssize_t, store.table[word + COUNT]),
                 skip,
             )
+            if outside:
+                cursor.outlet.close_batch(cursor.past.index)
             cursor.skip = 0
             cursor.serial += 1
             cursor.following = store.table[word + NEXT]

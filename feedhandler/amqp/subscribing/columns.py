@@ -91,7 +91,8 @@ class Batch:
     starts, sizes, stamps, sequences, numbers, services
                int64[count]: of each body its start in `data`, its size, the gateway's receive
                stamp (0 unless asked for), and its tag's sequence (of a snapshot: without the bit
-               that marks it), message number and service
+               that marks it; of a packet outside the sequence at least 2**62), message number
+               and service
     notes      the quality messages that precede these data, as `Message`s
     day        trading day of the data, yyyymmdd (0 where unknown)
     service    service of the first body

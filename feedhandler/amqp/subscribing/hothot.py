@@ -12,6 +12,8 @@ it says itself. The properties are the same:
                 what it sends behind the hole waits for that
     bound       for `HOLD_NS` at most, or until nobody is left who could; then what all lack is told
                 as lost, exactly, by a quality message of our own
+    outside     packets outside the sequence are handed out where their first copy comes; a copy is
+                what another gateway brings with the same tag, of a service's latest `ASIDE_MAX`
     numberings  a new numbering begins with the first gateway that says so; what others still send
                 of the old one is dropped
 
@@ -38,6 +40,9 @@ from feedhandler.retrans.ranges import RangeSet
 HOLD_NS = 1_000_000_000
 #: A gateway that attaches so many numbers behind the stream counts anew: no healthy one is so late.
 LAG_MAX = 16_384
+#: Tags of messages outside the sequence that are remembered of each service: such are few, and
+#: gateways are no more than `HOLD_NS` apart.
+ASIDE_MAX = 1_024
 #: A message number that stands for the whole packet.
 WHOLE = 0xFFFF
 NEVER = 1 << 63
@@ -110,6 +115,8 @@ class Service:
         self.day = 0
         self.epoch = 0
         self.lost = RangeSet()
+        #: Tags of messages outside the sequence, and which links have brought each.
+        self.aside: dict[bytes, set[int]] = {}
         self.ranges = self.total = 0
         self.healed = False
         self.wants_block = wants_block
@@ -153,6 +160,8 @@ class Merge:
         self._links[link] = self._now_ns = now_ns
         for service in self._services.values():
             self._lane(service, link).live = True
+            for brought in service.aside.values():
+                brought.discard(link)  # going on behind a place, it may bring them again
         (self._resumed.add if resumed else self._resumed.discard)(link)
 
     def down(self, link: int, now_ns: int) -> None:
@@ -236,8 +245,10 @@ class Merge:
             return True
         if message.content == "quality":
             return self._mark(service, lane, link, message)
-        if message.sequence >> 63:
-            if lane.block is not None:
+        if message.sequence >> 62:
+            if not message.sequence >> 63:
+                self._aside(service, link, message)
+            elif lane.block is not None:
                 lane.block.append(message)
             return True
         if lane.epoch != service.epoch and not self._same_numbering(service, lane, message):
@@ -261,6 +272,20 @@ class Merge:
         service.at = last
         service.day = max(service.day, message.day)  # it may turn while the numbers go on
         return True
+
+    def _aside(self, service: Service, link: int, message: Any) -> None:
+        """A message outside the sequence: its first copy is handed out. What one gateway brings
+        twice is two messages with the same bytes, long after one another."""
+        brought = service.aside.pop(message.tag, None)
+        if brought is not None and link not in brought:
+            brought.add(link)
+            service.aside[message.tag] = brought
+            self.duplicates += 1
+            return
+        service.aside[message.tag] = {link}
+        if len(service.aside) > ASIDE_MAX:
+            del service.aside[next(iter(service.aside))]
+        self.out.append(message)
 
     def _same_numbering(self, service: Service, lane: Lane, message: Any) -> bool:
         """Whether a lane of another numbering turns out to be in the stream's: an older one, where

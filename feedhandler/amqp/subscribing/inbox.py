@@ -98,7 +98,8 @@ class Message:
     day             trading day, yyyymmdd
     service         service number
     sequence        the packet's sequence number (also as `seq`); of a snapshot's packets the number
-                    that their tag has instead: above any live one, ascending
+                    that their tag has instead: above any live one, ascending; of packets outside
+                    the sequence the one that tells them apart, above any live one, too
     number          the message's place in its packet, from 0; 0xFFFF for a whole packet, 0xFFFE
                     for a quality message
     received_ns     the gateway's kernel receive stamp, ns since 1970; 0 unless asked `stamp`
@@ -127,6 +128,12 @@ class Message:
         return self.sequence >> 63 != 0
 
     @property
+    def unsequenced(self) -> bool:
+        """Whether its packet stands outside the feed's sequence: then `sequence` is no number of
+        it, and tells the packet from others only."""
+        return self.sequence >> 62 == 1
+
+    @property
     def type(self) -> int | str:
         """The market message's type as the feed writes it, for `message` content."""
         return self._one()[0]
@@ -139,7 +146,7 @@ class Message:
     @property
     def own_sequence(self) -> int:
         """The market message's own number where the feed counts messages, else the packet's."""
-        if self.content == "message" and feed_of(self).counts_messages:
+        if self.content == "message" and not self.unsequenced and feed_of(self).counts_messages:
             return self.sequence + self.number
         return self.sequence
 
@@ -263,7 +270,7 @@ def singles(message: Message) -> list:
         if parse_header(table, message.body, at, length, header) != 0:
             return [message]
         one: Message = rewritten(message, message.body[at : at + length])
-        if message.sequence >> 63 == 0:
+        if message.sequence >> 62 == 0:
             one.sequence = header.sequence
             one.tag = message.tag[:8] + int(header.sequence).to_bytes(8) + message.tag[16:]
         found.append(one)
@@ -346,7 +353,7 @@ class Inbox:
         self.failure = None
 
     def last_tags(self) -> dict:
-        """Of each service the tag of the last packet or message read, snapshots left out."""
+        """Of each service the tag of the last packet or message of the sequence that was read."""
         found: dict = {}
         slot: cython.Py_ssize_t
         for prefix, (sequence, number) in self.moved.items():
@@ -359,13 +366,14 @@ class Inbox:
 
     @cython.cfunc
     def _remember(self, data: cython.const_uchar[::1]) -> cython.int:
-        """This message is the last one read of its service."""
+        """This message is the last one read of its service; unless its tag is a block's, or of a
+        packet outside the sequence: those are nobody's place in it."""
         at: cython.Py_ssize_t = self.reader.tag_at
         prefix: cython.ulonglong
         sequence: cython.ulonglong
         number: cython.uint
         slot: cython.Py_ssize_t
-        if self.reader.tag_size != _TAG_BYTES or data[at + 8] >= 0x80:
+        if self.reader.tag_size != _TAG_BYTES or data[at + 8] >= 0x40:
             return 0
         number = cython.cast(cython.uint, read_uint(data, at + 16, 2))
         if number == _NOTE:

@@ -11,6 +11,8 @@ The new link's first word on a service says where it begins. As soon as the old 
 far, or has nothing more to send (`old_ended`), the service changes over. What both want comes
 once and without a hole; what only the new link wants begins at that place, what only the old one
 wanted ends there. A snapshot block of the old link is handed out whole before that.
+A message outside the sequence has no place: of the new link's those are dropped, until it is NEW,
+that the old one has brought.
 
 No I/O. The caller drains the old link, so that it comes to an end even where nothing is sent.
 """
@@ -25,6 +27,8 @@ _BLOCK_BEGIN = "snapshot-begin"
 _BLOCK_MARKS = (_BLOCK_BEGIN, "snapshot-end", "snapshot", "no snapshot")
 #: A place: (how many numberings have begun, sequence number << 16 | message number).
 Place = tuple[int, int]
+#: Tags of the old link's latest messages outside the sequence that are remembered of each service.
+ASIDE_MAX = 1_024
 #: A message number that stands for the whole packet.
 WHOLE = 0xFFFF
 
@@ -68,6 +72,7 @@ class _Service:
         self.old = _Side()
         self.new = _Side()
         self.held: deque[Any] = deque()
+        self.aside: deque[bytes] = deque(maxlen=ASIDE_MAX)
         #: Whether the link that is handed out is in the middle of a snapshot block.
         self.in_block = False
 
@@ -97,7 +102,9 @@ class Join:
             return []
         if message.content == "quality":
             return [message, *self._old_mark(service, _reason(message))]
-        if message.sequence >> 63:
+        if message.sequence >> 62:
+            if not message.sequence >> 63:
+                service.aside.append(message.tag)
             return [message]
         place = service.old.place_of(message)
         if service.begins is not None and place >= service.begins:
@@ -141,6 +148,8 @@ class Join:
 
     def _begin(self, service: _Service, message: Any) -> None:
         """The new link's first word on a service: where it begins."""
+        if message.sequence >> 62 == 1:
+            return
         following = message.sequence
         if message.content == "quality":
             following = msgspec.json.decode(message.body, type=dict).get("next")
@@ -176,6 +185,8 @@ class Join:
             return self._hand_out_mark(service, message)
         if message.sequence >> 63:
             return [message] if service.in_block else []
+        if message.sequence >> 62:
+            return [] if message.tag in service.aside else [message]
         if service.new.place_of(message) <= service.reached:
             return []
         service.phase = Phase.NEW

@@ -55,7 +55,7 @@ class Overlap:
         if self.old.drained and not join.done:
             found += join.old_ended()
         for message in found:
-            if message.content != "quality" and not message.snapshot:
+            if message.content != "quality" and message.sequence >> 62 == 0:
                 self.tags[message.service] = message.tag
         return found
 
