@@ -27,6 +27,8 @@ UNITS: dict[str, tuple[str, ...]] = {
     "codecs": (
         "codecs.scanner",
         "histogram",
+        "recorder_frames",
+        "replay.captures.frames",
     ),
     "ingest": (
         "ingest.arbitration",
@@ -108,8 +110,6 @@ UNITS: dict[str, tuple[str, ...]] = {
     ),
     "captures": (
         "codecs.columns",
-        "recorder_frames",
-        "replay.captures.frames",
         "replay.captures.pcap",
         "replay.captures.pcapng",
         "replay.generating.traffic_frames",

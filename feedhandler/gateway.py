@@ -12,7 +12,7 @@ import os
 import struct
 import time
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import numpy
@@ -39,11 +39,9 @@ from feedhandler.ingest.ring import Ring
 from feedhandler.notes import Level, tell
 from feedhandler.observe.subscriptions import Subscriptions
 from feedhandler.observe.watch import Watch
+from feedhandler.recorder import Recorder
 from feedhandler.recovery.runner import RecoveryRunner
 from feedhandler.trading_day_settings import DayWatch
-
-if TYPE_CHECKING:
-    from feedhandler.recorder import Recorder
 
 #: How long the orderly end may take: what waits is sent, then connections are closed regardless.
 STOP_SECONDS = 5.0
@@ -207,13 +205,10 @@ class Gateway:
             line.source_filter,
         )
 
-    def _recorder(self, plans: list[ChannelPlan]) -> "Recorder":
+    def _recorder(self, plans: list[ChannelPlan]) -> Recorder:
         """What records, if anything: lines are numbered as the receive thread does it."""
         lines = list(dict.fromkeys(line for plan in plans for line in plan.lines))
         published = [plan.lines[0] for plan in plans[: len(self.streams)]]
-        # Here and not above, as the journal of a publisher: who does not record does without.
-        from feedhandler.recorder import Recorder
-
         return Recorder(
             self.config.record,
             lines,
