@@ -154,6 +154,8 @@ class BuildUnits(build_ext):
     def _link(self, extension: Extension, objects: list[str]) -> None:
         _, linking = flags()
         library = self.get_ext_fullpath(extension.name)
+        # The linker's wrapper looks at the objects' times alone, not at which they are.
+        Path(library).unlink(missing_ok=True)
         self.compiler.link_shared_object(objects, library, extra_postargs=linking)
 
 
