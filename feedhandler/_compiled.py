@@ -25,6 +25,7 @@ from types import ModuleType
 #: run-time code (`_cython_utility`), which all others import.
 UNITS: dict[str, tuple[str, ...]] = {
     "codecs": (
+        "codecs.columns",
         "codecs.scanner",
         "histogram",
         "recorder_frames",
@@ -109,7 +110,6 @@ UNITS: dict[str, tuple[str, ...]] = {
         "replay.state.market_orders",
     ),
     "captures": (
-        "codecs.columns",
         "replay.captures.pcap",
         "replay.captures.pcapng",
         "replay.generating.traffic_frames",
