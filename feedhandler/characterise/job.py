@@ -82,6 +82,9 @@ class FileAccount(Struct):
     datagrams: int = 0
     skipped: dict[str, int] = {}
     cut_payloads: int = 0
+    slowly: dict[str, int] = {}
+    joined: int = 0
+    stand_ins: dict[str, str] = {}
     slices: int = 0
     read_again: int = 0
     problem: str = ""
@@ -201,6 +204,9 @@ def note(account: FileAccount, report: SliceReport) -> None:
     account.records += report.records
     account.datagrams += report.datagrams
     account.cut_payloads += report.cut_payloads
-    for reason, count in report.skipped.items():
-        account.skipped[reason] = account.skipped.get(reason, 0) + count
+    account.joined += report.joined
+    for totals, counts in ((account.skipped, report.skipped), (account.slowly, report.slowly)):
+        for reason, count in counts.items():
+            totals[reason] = totals.get(reason, 0) + count
+    account.stand_ins.update(report.stand_ins)
     account.problem = account.problem or report.damage or report.cut

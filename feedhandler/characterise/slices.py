@@ -82,7 +82,7 @@ class SliceReport(Struct, frozen=True):
     """What was met in a slice: where its first record began and where its last one ended (equal:
     there was none), whole records, datagrams, frames that were none by reason, and why reading
     stopped early, if it did (`damage`: nothing behind it can be read; `cut`: the file ends in the
-    middle of a record)."""
+    middle of a record). `slowly`, `joined` and `stand_ins` are `CaptureStatistics`'."""
 
     began: int
     ended: int
@@ -92,6 +92,9 @@ class SliceReport(Struct, frozen=True):
     cut_payloads: int = 0
     damage: str = ""
     cut: str = ""
+    slowly: dict[str, int] = {}
+    joined: int = 0
+    stand_ins: dict[str, str] = {}
 
 
 def slice_bytes(total: int, workers: int) -> int:

@@ -15,7 +15,7 @@ classic capture file has it, which is how the paper counts).
 import datetime
 import functools
 import zoneinfo
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -511,15 +511,22 @@ def files_table(files: Sequence[FileAccount]) -> Table:
             each.size,
             each.records,
             each.datagrams,
-            ", ".join(f"{count} {reason}" for reason, count in sorted(each.skipped.items())),
+            _counted(each.skipped),
+            _counted(each.slowly),
             each.slices,
             each.read_again,
             each.problem,
         ]
         for each in files
     ]
-    columns = ["file", "kind", "bytes", "records", "datagrams", "no_datagrams", "slices"]
-    return Table("files", "Files", [*columns, "read_again", "problem"], rows)
+    columns = ["file", "kind", "bytes", "records", "datagrams", "no_datagrams", "read_slowly"]
+    stand_ins = {text: told for each in files for text, told in each.stand_ins.items()}
+    note = ", ".join(f"{text} stands for {told}" for text, told in sorted(stand_ins.items()))
+    return Table("files", "Files", [*columns, "slices", "read_again", "problem"], rows, note)
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items()))
 
 
 def binned(moments: Array, width_ms: int) -> Array:

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from feedhandler.codecs import Feed
 from feedhandler.codecs.feed import BadPacket
-from feedhandler.ops.captures import complain_if_cut, open_capture
+from feedhandler.ops.captures import complain_if_cut, open_capture, tell_reading
 from feedhandler.ops.console import ExitCode, complain, progress
 from feedhandler.ops.feeds import open_feed
 from feedhandler.replay.captures.capture import Capture, Datagram
@@ -57,6 +57,7 @@ def run(options: Options) -> int:
             shown += 1
             if shown == options.limit:
                 return ExitCode.OK
+    tell_reading(capture)
     cut = complain_if_cut(capture)
     for reason, count in decoder.rejected.items():
         complain(f"{count:,} datagrams are no {feed.name} packets: {reason}", "see --feed")

@@ -9,7 +9,7 @@ from msgspec import Struct
 from feedhandler.codecs import BadPacket, Feed, UsageError
 from feedhandler.ops import replay_plan
 from feedhandler.ops.arguments import LineAddress, Wanted
-from feedhandler.ops.captures import complain_if_cut, open_captures
+from feedhandler.ops.captures import complain_if_cut, open_captures, read_slowly
 from feedhandler.ops.console import ExitCode, complain, print_json
 from feedhandler.ops.feeds import open_feed
 from feedhandler.ops.replay_live import play
@@ -242,6 +242,7 @@ def _print_account(result: PlayResult, source: Pipeline, options: Options) -> No
         account["truncation"] = str(result.truncation) if result.truncation else None
         named = ", ".join(str(path) for path in options.captures)
         account["left_out"] = replay_plan.left_out(source, result.unmapped)
+        account["read_slowly"] = read_slowly(source.captures)
         print_json({"capture": named, "seed": options.seed, **account})
         return
     seconds = result.duration_ns / 1e9
