@@ -108,7 +108,8 @@ def _exactly(first: Slice, tallied: Tallied) -> Slice:
     """The slice that was read, with its true boundaries."""
     file, report = first.file, tallied.report
     if file.is_cut:
-        return Slice(file, first.number, report.began, report.ended)
+        began_with = report.began_with
+        return Slice(file, first.number, report.began, report.ended, waiting=began_with)
     return Slice(file, first.number, 0, file.size)
 
 

@@ -99,7 +99,7 @@ class SliceReader:
     def _plain(self) -> Iterator[DatagramBatch]:
         part = self.part
         scanner = pcap_scanner(part.file.header, part.file.path)
-        going = _Walk(scanner, part.file.big_endian, part.start, self._lasting)
+        going = _Walk(scanner, part.file.big_endian, part.start, self._lasting, part.waiting)
         with open_capture_at(part.file, part.start) as file:
             if part.exact:
                 began = part.start
@@ -114,7 +114,8 @@ class SliceReader:
         if position < part.end and not_inflated:
             damage, cut = not_inflated, ""
         made = going.make
-        made.finish()
+        if position >= part.file.length or damage or cut:
+            made.finish()
         self.report = SliceReport(
             began,
             position,
@@ -127,6 +128,8 @@ class SliceReader:
             made.slowly,
             made.joined,
             made.stand_ins,
+            part.waiting,
+            made.waiting,
         )
 
     def _begin(self, file: Any, going: "_Walk") -> int:
@@ -164,12 +167,17 @@ class _Walk:
     """A walk over a plain capture from `position`, which moves on from record to record."""
 
     def __init__(
-        self, scanner: PcapScanner, big_endian: bool, position: int, lasting: bool
+        self,
+        scanner: PcapScanner,
+        big_endian: bool,
+        position: int,
+        lasting: bool,
+        waiting: bytes,
     ) -> None:
         self.position = position
         self._room = None if lasting else _Room()
         self.datagrams = 0
-        self.make = BatchMaker(scanner.frames)
+        self.make = BatchMaker(scanner.frames, waiting)
         self.damage = ""
         self.cut = ""
         self._scanner = scanner

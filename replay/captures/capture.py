@@ -339,11 +339,13 @@ class BatchMaker:
     """Makes batches of what a scanner has filled, with the frames that it put aside read.
 
     `frames`: the scanner's. What was met is told by the properties, at any time; the pieces of
-    datagrams that are not whole count as skipped once `finish` has been called.
+    datagrams that are not whole count as skipped once `finish` has been called. `waiting`: such
+    pieces, as the property of that name of who made the batches before has them.
     """
 
-    def __init__(self, frames: FrameReader) -> None:
+    def __init__(self, frames: FrameReader, waiting: bytes = b"") -> None:
         self._frames = frames
+        self._waiting = waiting
         self._slow: "SlowFrames | None" = None
 
     def __call__(self, chunk: np.ndarray[Any, Any], columns: DatagramColumns) -> DatagramBatch:
@@ -351,18 +353,28 @@ class BatchMaker:
         if columns.limit == columns.capacity:
             arrays = {name: column[: columns.count] for name, column in columns.arrays.items()}
             return DatagramBatch(chunk, **cast(dict[str, Any], arrays))
-        # dpkt takes a while to import, and most captures do without.
-        from feedhandler.replay.captures.slow_frames import SlowFrames, read_aside
-
-        if self._slow is None:
-            self._slow = SlowFrames()
-        data, arrays = read_aside(self._slow, chunk, columns)
+        slow = self._slow or self._begin()
+        data, arrays = slow.read_aside(chunk, columns)
         return DatagramBatch(data, **cast(dict[str, Any], arrays))
+
+    def _begin(self) -> "SlowFrames":
+        """What reads slowly. dpkt takes a while to import, and most captures do without."""
+        from feedhandler.replay.captures.slow_frames import SlowFrames
+
+        self._slow = SlowFrames(self._waiting)
+        return self._slow
 
     def finish(self) -> None:
         """The capture has ended."""
+        if self._slow is None and self._waiting:
+            self._begin()
         if self._slow is not None:
             self._slow.finish()
+
+    @property
+    def waiting(self) -> bytes:
+        """The pieces of datagrams that are not whole; empty: none."""
+        return self._slow.fragments.waiting if self._slow else self._waiting
 
     @property
     def skipped(self) -> dict[Skip, int]:

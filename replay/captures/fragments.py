@@ -7,7 +7,11 @@ the oldest where there is no room, and a datagram whose pieces contradict one an
 attack (RFC 1858) or damage, and nobody knows which bytes were meant.
 """
 
-from collections.abc import Hashable
+import msgspec
+from msgspec import Struct
+
+#: A datagram: its addresses, identification and protocol, and the interface that saw it.
+Key = tuple[bytes, bytes, int, int, int]
 
 #: Bytes of pieces, datagrams they are of, and pieces of one datagram (a datagram of 64 KiB in
 #: frames of the least size that IPv4 allows, 68 bytes, has 1,366).
@@ -20,34 +24,38 @@ WAIT_NS = 30_000_000_000
 PAYLOAD_BYTES_MAX = 65_515
 
 
-class _Parts:
+class _Parts(Struct):
     """What has come of one datagram: bytes by offset, and where it ends once that is known."""
 
-    def __init__(self, time_ns: int) -> None:
-        self.first_ns = time_ns
-        self.records = 0
-        self.bytes = 0
-        self.end: int | None = None
-        self.pieces: dict[int, bytes] = {}
+    first_ns: int
+    records: int = 0
+    size: int = 0
+    end: int | None = None
+    pieces: dict[int, bytes] = {}
 
 
 class Fragments:
-    """See the module's text. `given_up` and `contradicting` count records whose datagrams did not
-    become whole, `joined` those whose did."""
+    """See the module's text. `waiting`: what another's `waiting` told. `given_up` and
+    `contradicting` count records whose datagrams did not become whole, `joined` those whose did."""
 
-    def __init__(self) -> None:
+    def __init__(self, waiting: bytes = b"") -> None:
         self.given_up = self.contradicting = self.joined = 0
-        self._waiting: dict[Hashable, _Parts] = {}
-        self._held_bytes = 0
+        self._waiting: dict[Key, _Parts] = {}
+        if waiting:
+            self._waiting = dict(msgspec.msgpack.decode(waiting, type=list[tuple[Key, _Parts]]))
+        self._held_bytes = sum(parts.size for parts in self._waiting.values())
+
+    @property
+    def waiting(self) -> bytes:
+        """The pieces of datagrams that are not whole, for who reads on elsewhere; empty: none."""
+        return msgspec.msgpack.encode(list(self._waiting.items())) if self._waiting else b""
 
     @property
     def held_bytes(self) -> int:
         """Bytes of pieces that wait for others."""
         return self._held_bytes
 
-    def take(
-        self, key: Hashable, offset: int, more: bool, data: bytes, time_ns: int
-    ) -> bytes | None:
+    def take(self, key: Key, offset: int, more: bool, data: bytes, time_ns: int) -> bytes | None:
         """One piece: `data` at `offset` of the payload of the datagram `key`; `more`: it is not the
         last. Answers with the whole payload, or None."""
         self._give_up_late(time_ns)
@@ -61,7 +69,7 @@ class Fragments:
             self.contradicting += parts.records
             self._forget(key)
             return None
-        if parts.end is not None and parts.bytes == parts.end:
+        if parts.end is not None and parts.size == parts.end:
             self.joined += parts.records
             self._forget(key)
             return b"".join(parts.pieces[at] for at in sorted(parts.pieces))
@@ -92,7 +100,7 @@ class Fragments:
         if not more:
             parts.end = end
         parts.pieces[offset] = data
-        parts.bytes += len(data)
+        parts.size += len(data)
         self._held_bytes += len(data)
         return True
 
@@ -108,5 +116,5 @@ class Fragments:
         self.given_up += self._waiting[key].records
         self._forget(key)
 
-    def _forget(self, key: Hashable) -> None:
-        self._held_bytes -= self._waiting.pop(key).bytes
+    def _forget(self, key: Key) -> None:
+        self._held_bytes -= self._waiting.pop(key).size

@@ -345,14 +345,15 @@ assert _LINKS.keys() == set(LinkType)
 
 
 class SlowFrames:
-    """Reads frames slowly; see the module's text. `slowly` counts the datagrams found by what made
+    """Reads frames slowly; see the module's text. `waiting`: pieces that stand before what is read
+    here (`Fragments.waiting`). `slowly` counts the datagrams found by what made
     them slow, `cut_payloads` those of them that the capture holds in part."""
 
-    def __init__(self) -> None:
+    def __init__(self, waiting: bytes = b"") -> None:
         self.slowly: Counter[str] = Counter()
         self.cut_payloads = 0
         self.stand_ins: dict[str, str] = {}
-        self.fragments = Fragments()
+        self.fragments = Fragments(waiting)
         self._unread: Counter[Skip] = Counter()
 
     def read(self, frame: bytes, link_type: int, time_ns: int, interface: int) -> Found | None:
@@ -368,6 +369,45 @@ class SlowFrames:
             self.slowly[found.how] += 1
             self.cut_payloads += found.cut
         return found
+
+    def read_aside(self, chunk: Array, columns: DatagramColumns) -> tuple[Array, dict[str, Array]]:
+        """The rows of `columns`, a scanner's over `chunk`, with those that it put aside read and in
+        their places. Answers with the bytes that the rows are over, and the columns.
+
+        A datagram that was read slowly gets a plain Ethernet frame of its own behind the capture's
+        bytes, so that whoever sends, rewrites or measures frames needs to know nothing of tunnels
+        and pieces.
+        """
+        arrays = columns.arrays
+        aside = slice(columns.limit, columns.capacity)
+        names = ("offset", "frame_offset", "frame_length", "link_type", "time_ns", "interface")
+        rows = zip(*(arrays[name][aside][::-1].tolist() for name in names), strict=True)
+        before: list[int] = []
+        made: list[tuple[int, ...]] = []
+        frames: list[bytes] = []
+        end = len(chunk)
+        for place, start, length, link_type, time_ns, interface in rows:
+            frame = chunk[start : start + length].tobytes()
+            found = self.read(frame, link_type, time_ns, interface)
+            if found is None:
+                continue
+            plain = _plain_frame(found)
+            head = len(plain) - len(found.payload)
+            before.append(place)
+            made.append(
+                (time_ns, *found[:4], end + head, len(found.payload), end, len(plain), interface,
+                 LinkType.ETHERNET)
+            )  # fmt: skip
+            frames.append(plain)
+            end += len(plain)
+        fast = {name: column[: columns.count] for name, column in arrays.items()}
+        if not made:
+            return chunk, fast
+        data = np.concatenate([chunk, np.frombuffer(b"".join(frames), np.uint8)])
+        return data, {
+            name: np.insert(fast[name], before, np.array(values, fast[name].dtype))
+            for name, values in zip(_COLUMNS, zip(*made, strict=True), strict=True)
+        }
 
     def finish(self) -> None:
         """The capture has ended: what is not whole by now never will be."""
@@ -399,48 +439,6 @@ def _reason(error: Exception) -> Skip:
     if isinstance(error, _Unread):
         return error.reason
     return Skip.SHORT_CAPTURE if isinstance(error, dpkt.NeedData) else Skip.MALFORMED
-
-
-def read_aside(
-    slow: SlowFrames, chunk: Array, columns: DatagramColumns
-) -> tuple[Array, dict[str, Array]]:
-    """The rows of `columns`, a scanner's over `chunk`, with those that it put aside read and in
-    their places. Answers with the bytes that the rows are over, and the columns.
-
-    A datagram that was read slowly gets a plain Ethernet frame of its own behind the capture's
-    bytes, so that whoever sends, rewrites or measures frames needs to know nothing of tunnels and
-    pieces.
-    """
-    arrays = columns.arrays
-    aside = slice(columns.limit, columns.capacity)
-    names = ("offset", "frame_offset", "frame_length", "link_type", "time_ns", "interface")
-    rows = zip(*(arrays[name][aside][::-1].tolist() for name in names), strict=True)
-    before: list[int] = []
-    made: list[tuple[int, ...]] = []
-    frames: list[bytes] = []
-    end = len(chunk)
-    for place, start, length, link_type, time_ns, interface in rows:
-        frame = chunk[start : start + length].tobytes()
-        found = slow.read(frame, link_type, time_ns, interface)
-        if found is None:
-            continue
-        plain = _plain_frame(found)
-        head = len(plain) - len(found.payload)
-        before.append(place)
-        made.append(
-            (time_ns, *found[:4], end + head, len(found.payload), end, len(plain), interface,
-             LinkType.ETHERNET)
-        )  # fmt: skip
-        frames.append(plain)
-        end += len(plain)
-    fast = {name: column[: columns.count] for name, column in arrays.items()}
-    if not made:
-        return chunk, fast
-    data = np.concatenate([chunk, np.frombuffer(b"".join(frames), np.uint8)])
-    return data, {
-        name: np.insert(fast[name], before, np.array(values, fast[name].dtype))
-        for name, values in zip(_COLUMNS, zip(*made, strict=True), strict=True)
-    }
 
 
 def _plain_frame(found: Found) -> bytes:

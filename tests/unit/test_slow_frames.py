@@ -16,15 +16,16 @@ import dpkt
 import pytest
 
 from feedhandler import cli
+from feedhandler.characterise.arbitrated import characterise_arbitrated
 from feedhandler.characterise.job import Request, characterise
-from feedhandler.characterise.tables import files_table
+from feedhandler.characterise.tables import files_table, tables_of
 from feedhandler.codecs import load_feed
 from feedhandler.ops.console import run_guarded
 from feedhandler.replay.captures import capture as capture_module
 from feedhandler.replay.captures import fragments as bounds
 from feedhandler.replay.captures.capture import Capture
 from feedhandler.replay.captures.capture_writer import CaptureWriter, frame_headers
-from feedhandler.replay.captures.fragments import Fragments
+from feedhandler.replay.captures.fragments import Fragments, Key
 from feedhandler.replay.captures.frames import LinkType, Skip
 from feedhandler.replay.captures.slow_frames import LAYERS_MAX
 from tests.capture_kit import TWINS, PcapngBytes
@@ -210,6 +211,10 @@ def test_what_only_looks_like_vxlan_stays_the_datagram_that_it_is(tmp_path: Path
     assert [(one.port, one.payload) for one in capture] == [(4_789, alike), (4_789, other)]
 
 
+def key(name: object) -> Key:
+    return b"", str(name).encode(), 0, 17, 0
+
+
 def pieces_of(payload: bytes, size: int, number: int = 1) -> list[bytes]:
     """The frames of a datagram in pieces of `size` bytes."""
     whole = bytes(udp(payload))
@@ -246,6 +251,32 @@ def test_pieces_in_any_order_and_twice_become_the_datagram_they_are_of(tmp_path:
         assert told.records == told.datagrams - 20 + told.joined + lost
 
 
+def test_pieces_on_both_sides_of_a_slice_are_put_together_as_in_one_reading(
+    tmp_path: Path,
+) -> None:
+    feed = load_feed("euronext-utp-md")
+    message = bytes(feed.layouts[230][0].size - 4)
+    body = b"".join(struct.pack(">HH", len(message) + 2, 230) + message for _ in range(40))
+    frames = []
+    for number in range(120):
+        packet = feed.encode_packet(service=3, sequence=number + 1, body=body, count=40)
+        mine = pieces_of(packet, 296, number)
+        frames += mine[:-1] if number % 10 == 9 else mine
+    path = write(tmp_path / "x.pcap", frames, step_ns=1_000_000)
+    whole = characterise([str(path)], Request(feed.name))
+    sliced = characterise([str(path)], Request(feed.name), slice_size=7_000)
+    assert whole.digest.totals[0, 0] == 108
+    assert sliced.files[0].slices > 20
+    assert sliced.files[0].read_again > 10
+    tables = [[(t.name, t.rows) for t in tables_of(each, feed, "UTC")] for each in (whole, sliced)]
+    assert tables[0][:-1] == tables[1][:-1]
+    names = ("records", "datagrams", "skipped", "slowly", "joined")
+    accounts = [[getattr(each.files[0], name) for name in names] for each in (whole, sliced)]
+    assert accounts[0] == accounts[1]
+    stream = characterise_arbitrated([str(path)], Request(feed.name), slice_size=7_000)
+    assert stream.digest.totals[0, 0] == 108
+
+
 def test_a_datagram_that_does_not_become_whole_is_given_up_by_the_captures_clock(
     tmp_path: Path,
 ) -> None:
@@ -270,9 +301,9 @@ def test_pieces_that_contradict_one_another_are_no_datagram() -> None:
         [(8, True, b"")],
     ):
         fragments = Fragments()
-        assert fragments.take("a", 0, True, eight, 0) is None
+        assert fragments.take(key("a"), 0, True, eight, 0) is None
         for offset, more, data in later:
-            assert fragments.take("a", offset, more, data, 0) is None
+            assert fragments.take(key("a"), offset, more, data, 0) is None
         assert fragments.contradicting == 1 + len(later), later
         assert fragments.held_bytes == 0
 
@@ -283,13 +314,13 @@ def test_pieces_take_no_more_memory_than_their_bounds(monkeypatch: pytest.Monkey
     monkeypatch.setattr(bounds, "PIECES_MAX", 30)
     fragments = Fragments()
     for number in range(1_000):
-        fragments.take(number, 0, True, bytes(80), number)
+        fragments.take(key(number), 0, True, bytes(80), number)
         assert fragments.held_bytes <= 800
     for number in range(100):
-        fragments.take("large", 16 * number, True, bytes(8), 0)
+        fragments.take(key("large"), 16 * number, True, bytes(8), 0)
     assert fragments.contradicting == 3 * 31
     for number in range(9):
-        fragments.take(-number, 0, True, bytes(1_000), 0)
+        fragments.take(key(-number), 0, True, bytes(1_000), 0)
         assert fragments.held_bytes <= 4_000
     fragments.finish()
     assert fragments.held_bytes == 0
