@@ -79,15 +79,15 @@ class ChannelMap(Struct, frozen=True):
             return key
         return self.names.get(key, endpoint_text(key))
 
-    @property
-    def keys(self) -> dict[int, int] | None:
-        """What a `Tally` needs of it."""
-        return None if self.by_service else self.firsts
-
 
 def key_of(channels: ChannelMap | None, endpoint: int, service: int) -> int:
     """The number of the channel of a packet; without a map, its service."""
     return service if channels is None else channels.key(endpoint, service)
+
+
+def tally_keys(channels: ChannelMap | None) -> dict[int, int] | None:
+    """What a `Tally` needs to know of a map."""
+    return None if channels is None or channels.by_service else channels.firsts
 
 
 def keys_of(channels: ChannelMap | None, endpoint: Array, service: Array) -> Array:

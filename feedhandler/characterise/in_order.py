@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from feedhandler.characterise import ranges
-from feedhandler.characterise.channels import ChannelMap, keys_of
+from feedhandler.characterise.channels import ChannelMap, keys_of, tally_keys
 from feedhandler.characterise.digest import Columns
 from feedhandler.characterise.tally import STRAY_MAX, Tally
 from feedhandler.codecs.errors import UsageError
@@ -213,7 +213,7 @@ class InOrder:
                     "order",
                     "merge the captures by their times first, with mergecap say",
                 )
-            keys = self._plan.channels and self._plan.channels.keys
+            keys = tally_keys(self._plan.channels)
             self._tallies[key] = Tally(self._table, self._messages, keys)
             self._firsts[key] = int(rows.number[0])
         batch = rows.batch

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, structs
 
-from feedhandler.characterise.channels import ChannelMap, Samples
+from feedhandler.characterise.channels import ChannelMap, Samples, tally_keys
 from feedhandler.characterise.digest import Columns, Digest
 from feedhandler.characterise.files import find_captures, look_at, shown
 from feedhandler.characterise.reading import SliceReader
@@ -116,7 +116,7 @@ def tally_slice(part: Slice, request: Request) -> Tallied:
     """Read one slice and tally what is meant of it. What workers run."""
     table = _table(request.feed)
     selector = Selector(request.selection, table)
-    tally = Tally(table, request.messages, request.channels and request.channels.keys)
+    tally = Tally(table, request.messages, tally_keys(request.channels))
     reader = SliceReader(part, lasting=False)
     for batch in reader.batches():
         chosen = batch if request.selection.is_everything else selector(batch)

@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct, field, structs
 
-from feedhandler.characterise.channels import ChannelMap, Samples
+from feedhandler.characterise.channels import ChannelMap, Samples, tally_keys
 from feedhandler.characterise.digest import Digest
 from feedhandler.characterise.files import shown
 from feedhandler.characterise.job import (
@@ -237,8 +237,7 @@ def _channel_keys(
         return None
     samples = sample_slices(slices, Request(feed), mapper)
     (staging / SAMPLES).write_bytes(msgspec.msgpack.encode(samples))
-    found = samples.guess()
-    return found and found.keys
+    return tally_keys(samples.guess())
 
 
 def _put_all_together(staging: Path, mapper: Mapper) -> int:

@@ -295,10 +295,10 @@ def _behind_ipv4(
 @cython.nogil
 @cython.exceptval(-1, check=True)
 def _holds_vxlan(
-    data: cython.const_uchar[::1], start: cython.Py_ssize_t, udp_length: cython.Py_ssize_t
+    data: cython.const_uchar[::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.bint:
     """Whether a payload begins as VXLAN does: the flag of a network's number, reserved bytes 0."""
-    if udp_length < _UDP_HEADER + _VXLAN_HEADER or data[start] != 8:
+    if start + _VXLAN_HEADER > end or data[start] != 8:
         return False
     return u16(data, start + 1) == 0 and data[start + 3] == 0 and data[start + 7] == 0
 
@@ -371,6 +371,9 @@ class FrameReader:
             self.skips[-udp] += 1
             return 0
         length: cython.Py_ssize_t = u16(data, udp + 4)
+        port: cython.int = u16(data, udp + 2)
+        if port == _VXLAN_PORT and _holds_vxlan(data, udp + _UDP_HEADER, end):
+            return _put_aside(link_type, start, end, time_ns, interface, columns)
         if length < _UDP_HEADER:
             self.skips[_BAD_UDP_LENGTH] += 1
             return 0
@@ -378,19 +381,15 @@ class FrameReader:
         room: cython.Py_ssize_t = end - udp
         if total != 0 and ip + total < end:
             room = ip + total - udp
-        cut: cython.bint = length > room
-        if cut:
+        if length > room:
             length = room
-        if u16(data, udp + 2) == _VXLAN_PORT and _holds_vxlan(data, udp + _UDP_HEADER, length):
-            return _put_aside(link_type, start, end, time_ns, interface, columns)
-        if cut:
             self.cut_payloads += 1
         slot: cython.Py_ssize_t = columns.count
         columns._time_ns[slot] = time_ns
         columns._source[slot] = cython.cast(cython.uint, u32(data, ip + 12))
         columns._destination[slot] = cython.cast(cython.uint, u32(data, ip + 16))
         columns._source_port[slot] = cython.cast(cython.ushort, u16(data, udp))
-        columns._destination_port[slot] = cython.cast(cython.ushort, u16(data, udp + 2))
+        columns._destination_port[slot] = cython.cast(cython.ushort, port)
         columns._offset[slot] = cython.cast(cython.uint, udp + _UDP_HEADER)
         columns._length[slot] = cython.cast(cython.uint, length - _UDP_HEADER)
         columns._frame_offset[slot] = cython.cast(cython.uint, start)

@@ -93,7 +93,7 @@ class _Ethernet(ethernet.Ethernet):  # type: ignore[misc]
 
     def __init__(self, data: bytes) -> None:
         # dpkt's own looks again into what is no packet after one look.
-        self._next_type = None
+        self._next_type: Any = None
         dpkt.Packet.__init__(self, data)
 
 
@@ -135,7 +135,7 @@ class _Gre(gre.GRE):  # type: ignore[misc]
     def unpack(self, buf: bytes) -> None:
         dpkt.Packet.unpack(self, buf)
         _, formats = self.opt_fields_fmts()
-        self.data = self.data[struct.calcsize("!" + "".join(formats)) :]
+        self.data: bytes = self.data[struct.calcsize("!" + "".join(formats)) :]
 
 
 class _Vxlan(dpkt.Packet):  # type: ignore[misc]

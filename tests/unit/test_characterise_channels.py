@@ -1,14 +1,24 @@
 """Channels of a feed whose packets name no service: guessed, told, and used by every table."""
 
-import random
-import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from channels_kit import (
+    A1,
+    A2,
+    B1,
+    LINES,
+    NYSE,
+    START_NS,
+    UNKNOWN_TYPE,
+    Row,
+    rows_of,
+    write_rows,
+)
 
 from feedhandler import cli
 from feedhandler.characterise import report
@@ -21,55 +31,8 @@ from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.ops.console import ExitCode, run_guarded
 from feedhandler.replay.captures.capture import Capture
-from feedhandler.replay.captures.capture_writer import CaptureWriter
 
-NYSE = load_feed("nyse-integrated-xdp")
 UTP = load_feed("euronext-utp-md")
-START_NS = 1_700_000_000 * 10**9
-#: Two channels, their lines in no order of addresses.
-A1, B1 = ("233.75.215.1", 50_001), ("233.75.215.65", 50_001)
-A2, B2 = ("233.75.215.2", 50_002), ("233.75.215.66", 50_002)
-LINES = {A1: 1, B1: 1, A2: 2, B2: 2}
-UNKNOWN_TYPE = 999
-Row = tuple[int, tuple[str, int], bytes]
-
-
-def message(symbol: int, number: int) -> bytes:
-    """An order's cancellation (type 102), or one that nobody describes."""
-    if number % 50 == 0:
-        return struct.pack("<HHI", 8, UNKNOWN_TYPE, number)
-    layout = NYSE.layouts[102][0]
-    body = bytearray(layout.size)
-    struct.pack_into("<HH", body, 0, layout.size, 102)
-    struct.pack_into("<I", body, layout.by_name[layout.symbol].at, symbol)
-    struct.pack_into("<I", body, layout.size - 4, number)
-    return bytes(body)
-
-
-def rows_of(
-    lines: Mapping[tuple[str, int], int] = LINES, packets: int = 400, loss: float = 0.0
-) -> list[Row]:
-    """Packets of each channel on its lines, in order of time; all channels count from 1."""
-    draw = random.Random(7)
-    rows: list[Row] = []
-    for channel in sorted(set(lines.values())):
-        number = 1
-        for place in range(packets):
-            messages = [message(10 * channel + n % 3, number + n) for n in range(place % 4 + 1)]
-            packet = NYSE.encode_packet(sequence=number, messages=messages)
-            number += len(messages)
-            at_ns = START_NS + place * 1_000_000 + channel * 10_000
-            for nth, line in enumerate(each for each, its in lines.items() if its == channel):
-                if draw.random() >= loss:
-                    rows.append((at_ns + nth * 5_000, line, packet))
-    return sorted(rows, key=lambda row: row[0])
-
-
-def write(path: Path, rows: Sequence[Row]) -> str:
-    with CaptureWriter(path) as writer:
-        for at_ns, line, packet in rows:
-            writer.write(at_ns, *line, packet)
-    return str(path)
 
 
 def by_name(tables: Sequence[Table]) -> dict[str, list[list[Any]]]:
@@ -82,7 +45,7 @@ def told(outcome: Outcome) -> dict[str, list[list[Any]]]:
 
 @pytest.fixture(scope="module")
 def capture(tmp_path_factory: pytest.TempPathFactory) -> str:
-    return write(tmp_path_factory.mktemp("nyse") / "two.pcap", rows_of())
+    return write_rows(tmp_path_factory.mktemp("nyse") / "two.pcap", rows_of())
 
 
 @pytest.fixture(scope="module")
@@ -134,7 +97,7 @@ def test_slices_and_the_lake_give_the_same_tables(
     sliced = told(characterise([capture], Request(NYSE.name), slice_size=5_000))
     # Each line recorded into a file of its own: only all of them together tell the channels.
     files = [
-        write(tmp_path / f"{number}.pcap", [row for row in rows_of() if row[1] == line])
+        write_rows(tmp_path / f"{number}.pcap", [row for row in rows_of() if row[1] == line])
         for number, line in enumerate(LINES)
     ]
     lake = tmp_path / "lake"
@@ -161,12 +124,12 @@ def essence(tables: dict[str, list[list[Any]]], channel: str | int) -> list[Any]
 
 def test_the_arbitrated_stream_of_each_channel_is_its_own(tmp_path: Path) -> None:
     rows = rows_of(loss=0.05)
-    path = write(tmp_path / "lossy.pcap", rows)
+    path = write_rows(tmp_path / "lossy.pcap", rows)
     # The oracle: each channel's capture for itself.
     alone = {}
     for name, number in ((ONE, 1), (TWO, 2)):
         mine = [row for row in rows if LINES[row[1]] == number]
-        own = characterise_arbitrated([write(tmp_path / "own.pcap", mine)], Request(NYSE.name))
+        own = characterise_arbitrated([write_rows(tmp_path / "own.pcap", mine)], Request(NYSE.name))
         alone[name] = essence(by_name(arbitrated_tables(own, NYSE, "UTC")), 0)
     for slice_size in (None, 4_000):
         outcome = characterise_arbitrated([path], Request(NYSE.name), slice_size=slice_size)
@@ -175,7 +138,7 @@ def test_the_arbitrated_stream_of_each_channel_is_its_own(tmp_path: Path) -> Non
 
 
 def test_one_channel_is_the_service_0_that_it_always_was(tmp_path: Path) -> None:
-    path = write(tmp_path / "one.pcap", rows_of({A1: 1, B1: 1}))
+    path = write_rows(tmp_path / "one.pcap", rows_of({A1: 1, B1: 1}))
     tables = told(characterise([path], Request(NYSE.name)))
     assert "channels" not in tables
     assert [row[:2] for row in tables["gaps"]] == [[0, "A"], [0, "B"], [0, "all lines"]]
@@ -222,7 +185,7 @@ def test_the_gateways_configuration_is_a_map() -> None:
 def test_where_packets_name_their_service_a_map_names_the_lines_only(tmp_path: Path) -> None:
     packet = UTP.encode_packet(service=7, sequence=1, body=b"", count=0, kind="heartbeat")
     rows = [(START_NS, A1, packet), (START_NS, B1, packet), (START_NS, A2, packet)]
-    path = write(tmp_path / "utp.pcap", rows)
+    path = write_rows(tmp_path / "utp.pcap", rows)
     text = MAP.replace("233.75.215.66", "233.75.215.65").replace("50002", "50001", 1)
     channels = parse_channel_map(text, "map.toml", by_service=True)
     outcome = characterise([path], Request(UTP.name, channels=channels))
@@ -273,7 +236,7 @@ def test_lines_of_one_channel_bring_the_same_bytes_at_about_the_same_time(
 ) -> None:
     rows = changed(rows_of({A1: 1, B1: 1}, packets=40), B1, later_ns, byte)
     samples = Samples()
-    for batch in batches(write(tmp_path / "x.pcap", rows)):
+    for batch in batches(write_rows(tmp_path / "x.pcap", rows)):
         samples.take(NYSE.table, batch)
     guessed = samples.guess()
     assert guessed is not None
@@ -290,7 +253,7 @@ def test_lines_whose_recordings_overlap_little_are_found_by_bounded_samples(
     whole = Samples()
     for number, part in enumerate((early, late)):
         samples = Samples()
-        for batch in batches(write(tmp_path / f"{number}.pcap", part)):
+        for batch in batches(write_rows(tmp_path / f"{number}.pcap", part)):
             samples.take(NYSE.table, batch)
         whole.merge(msgspec.msgpack.decode(msgspec.msgpack.encode(samples), type=Samples))
     assert all(len(each.packets) <= SAMPLES_MAX for each in whole.of.values())
@@ -341,8 +304,8 @@ def test_captures_of_another_feed_end_with_the_name_of_the_one_that_fits(
         UTP.encode_packet(service=7, sequence=n, body=b"", count=0, kind="heartbeat")
         for n in range(1, 21)
     ]
-    utp = write(tmp_path / "utp.pcap", [(START_NS, A1, packet) for packet in packets])
-    noise = write(tmp_path / "noise.pcap", [(START_NS, A1, b"no feed at all" * 9)] * 5)
+    utp = write_rows(tmp_path / "utp.pcap", [(START_NS, A1, packet) for packet in packets])
+    noise = write_rows(tmp_path / "noise.pcap", [(START_NS, A1, b"no feed at all" * 9)] * 5)
     for path, count, hint in (
         (utp, 20, "they fit --feed euronext-utp-md"),
         (capture, 1_600, "they fit --feed nyse-integrated-xdp"),
