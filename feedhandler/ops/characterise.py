@@ -188,7 +188,7 @@ def complain_if_foreign(options: Options, outcome: Outcome, feed: Feed) -> bool:
     payloads = first_payloads(options.captures, PROBE_DATAGRAMS)
     if any(is_packet(feed, payload) for payload in payloads):
         return False  # the choice of a part has left them out
-    complain(f"none of {datagrams:,} datagrams is a {feed.name} packet", fitting_hint(payloads))
+    complain(f"none of {datagrams:,} datagrams is a packet of {feed.name}", fitting_hint(payloads))
     return True
 
 

@@ -316,7 +316,7 @@ def test_captures_of_another_feed_end_with_the_name_of_the_one_that_fits(
             words = ("characterise", path, "--feed", "iex-deep", "--out", str(out), *more)
             code, printed, errors = run(capsys, *words)
             assert (code, printed, out.exists()) == (ExitCode.FOUND, "", False)
-            assert f"none of {count:,} datagrams is a iex-deep packet ({hint}" in errors
+            assert f"none of {count:,} datagrams is a packet of iex-deep ({hint}" in errors
             assert errors.count("\n") == 1
         code, printed, errors = run(capsys, "decode", path, "--feed", "iex-deep")
         assert (code, printed) == (ExitCode.FOUND, "")
