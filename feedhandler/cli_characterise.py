@@ -37,6 +37,14 @@ Services = Annotated[
 Lines = Annotated[
     list[str] | None, typer.Option("--line", metavar="GROUP:PORT", help="This line only; several.")
 ]
+Channels = Annotated[
+    Path | None,
+    typer.Option(
+        "--channels",
+        metavar="FILE",
+        help="Which lines carry one channel: TOML, as the gateway's configuration; else guessed.",
+    ),
+]
 PacketsOnly = Annotated[
     bool, typer.Option("--packets-only", help="Leave messages alone: faster, fewer tables.")
 ]
@@ -79,6 +87,7 @@ def characterise(
     until: Until = None,
     service: Services = None,
     line: Lines = None,
+    channels: Channels = None,
     packets_only: PacketsOnly = False,
     exact: Exact = False,
     arbitrated: Arbitrated = False,
@@ -93,6 +102,9 @@ def characterise(
     Packets, bytes and messages by service, minute and peak second, how soon the same symbol comes
     back, what lines lack and how far apart they are. Large plain captures are cut and read side by
     side; an odd file is named, and the rest counts. Needs Java unless `--master none`.
+
+    Where packets name no service (NYSE's), the groups and ports that carry the same packets under
+    the same numbers are taken for the lines of one channel, and that is told; --channels says it.
 
     \b
     Examples:
@@ -119,6 +131,7 @@ def characterise(
         follow=follow,
         every_ns=every,
         once=once,
+        channels=channels,
         as_json=as_json,
     )
     return lambda: ops.run(options)

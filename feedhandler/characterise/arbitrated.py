@@ -14,7 +14,7 @@ of numbers, what lies between two is stitched as between any stretches (`digest`
 shuffled, and the result does not depend on how captures are cut.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ from feedhandler.characterise import ranges
 from feedhandler.characterise.digest import Columns, Digest
 from feedhandler.characterise.in_order import MAIN, InOrder, Plan, Span, ordered_span
 from feedhandler.characterise.job import (
+    Mapper,
     Outcome,
     Request,
     Runner,
@@ -31,6 +32,7 @@ from feedhandler.characterise.job import (
     in_process,
     look_at_all,
     stitched,
+    with_channels,
 )
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.characterise.slices import Slice, by_file, cut_bytes, cut_into_slices, slice_bytes
@@ -39,10 +41,8 @@ from feedhandler.codecs import load_feed
 from feedhandler.codecs.feed import Feed
 from feedhandler.replay.playing.selection import Selector
 
-#: Calls a function with each of many values, in any place; answers in order.
-Mapper = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 #: Tables that are about lines, whatever the others are about.
-OF_LINES = ("gaps", "skew", "left_out")
+OF_LINES = ("channels", "gaps", "skew", "left_out")
 
 Wanted = dict[tuple[int, int], ranges.Ranges]
 
@@ -76,10 +76,11 @@ def characterise_arbitrated(
     order."""
     feed = load_feed(request.feed)
     files, accounts = look_at_all(paths)
+    request = with_channels(request, files, mapper, workers)
     slices = cut_into_slices(files, slice_size or slice_bytes(cut_bytes(files), workers))
     packets_only = structs.replace(request, messages=False)
     results = iter(runner(slices, packets_only))
-    lines, kept = Digest(), []
+    lines, kept = Digest(request.channels), []
     by_path = {account.path: account for account in accounts}
     for group, file in ((group, group[0].file) for group in by_file(slices)):
         account = by_path[_shown(file.path)]
@@ -91,7 +92,7 @@ def characterise_arbitrated(
     parts = []
     for number, found in enumerate(mapper(read_in_order, tasks)):
         parts += [_placed(number, plans, *each) for each in found]
-    digest = Digest()
+    digest = Digest(request.channels)
     for part in sorted(parts, key=lambda each: each.place):
         digest.add(part.columns)
     return Outcome(digest, accounts, lines)
@@ -107,7 +108,8 @@ def _exactly(first: Slice, tallied: Tallied) -> Slice:
     """The slice that was read, with its true boundaries."""
     file, report = first.file, tallied.report
     if file.is_cut:
-        return Slice(file, first.number, report.began, report.ended)
+        began_with = report.began_with
+        return Slice(file, first.number, report.began, report.ended, waiting=began_with)
     return Slice(file, first.number, 0, file.size)
 
 
@@ -129,27 +131,27 @@ def plans_of(lines: Digest, feed: Feed) -> list[Plan]:
             if place in realtime
         }
         wanted: Wanted = {}
-        for service, epoch, numbers in _numbers(runs, channels, realtime):
+        for service, epoch, numbers in _numbers(runs, lines, realtime):
             before = seen.get((service, epoch), ranges.NOTHING)
             new = ranges.minus(numbers, before)
             seen[service, epoch] = ranges.union(before, numbers)
             if len(new):
                 wanted[service, epoch] = new
-        plans.append(Plan(addresses, epochs, wanted, {}))
+        plans.append(Plan(addresses, epochs, wanted, {}, lines.channel_map))
     for service in {service for plan in plans for service, _ in plan.wanted}:
         _set_breaks(plans, service)
     return plans
 
 
 def _numbers(
-    runs: ranges.Ranges, channels: Sequence[Any], realtime: set[int]
+    runs: ranges.Ranges, lines: Digest, realtime: set[int]
 ) -> Iterable[tuple[int, int, ranges.Ranges]]:
-    """The numbers of a stretch by service and epoch, of all its lines."""
+    """The numbers of a stretch by service (or channel) and epoch, of all its lines."""
     found: dict[tuple[int, int], list[ranges.Ranges]] = {}
     for place in set(runs[0].tolist()) & realtime:
         mine = runs[:, runs[0] == place]
         for epoch in set(mine[1].tolist()):
-            key = (channels[place].service, epoch)
+            key = (lines.key_of(lines.channels[place]), epoch)
             found.setdefault(key, []).append(mine[2:, mine[1] == epoch].T)
     for (service, epoch), sets in found.items():
         yield service, epoch, ranges.union(*sets)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from feedhandler.characterise import moments
+from feedhandler.characterise.channels import ChannelMap, key_of
 from feedhandler.characterise.scale import BUCKETS, bucket_of
 from feedhandler.characterise.skew import APART_NS_MAX, LEFT_MAX
 from feedhandler.characterise.tally import STRAY_MAX, TOTALS
@@ -84,13 +85,15 @@ class Digest:
     channels    in order of appearance, with a row of `totals` (i64, columns `TOTALS`) each
     cells       by (channel's place, message type)
     pairs       histograms of skew by (place of the first channel, of the later one)
+    channel_map which lines carry one channel's numbers, where packets name no service
     foreign     datagrams that are no packets of the feed, by `Reject`
     overflow    packets beyond the channels' bound, symbols beyond theirs
     stretches   of each stretch that was added: by channel's place the epoch of numbers it began
                 in, and its runs (i64[4, n]: place, epoch, first number, number after the last)
     """
 
-    def __init__(self) -> None:
+    def __init__(self, channel_map: ChannelMap | None = None) -> None:
+        self.channel_map = channel_map
         self.channels: list[Channel] = []
         self.totals = np.zeros((0, len(TOTALS)), np.int64)
         self.cells: dict[tuple[int, int], Cell] = {}
@@ -204,10 +207,14 @@ class Digest:
             left = Pending(
                 part["left_number"][chosen], channels[chosen], part["left_time_ns"][chosen]
             )
-            service = self.channels[int(left.channels[0])].service
+            key = self.key_of(self.channels[int(left.channels[0])])
             left = self._paired_within(left)
-            before = self._pending.get(service)
-            self._pending[service] = left if before is None else self._paired(before, left)
+            before = self._pending.get(key)
+            self._pending[key] = left if before is None else self._paired(before, left)
+
+    def key_of(self, channel: Channel) -> int:
+        """Whose numbers a channel carries: a number that all lines of one channel have."""
+        return key_of(self.channel_map, channel.group << 16 | channel.port, channel.service)
 
     def _paired_within(self, left: Pending) -> Pending:
         """Count the pairs among what one stretch left over: copies so far apart that the ring had

@@ -15,6 +15,7 @@ import functools
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from feedhandler.characterise.channels import ChannelMap
 from feedhandler.characterise.digest import Digest
 from feedhandler.characterise.files import shown
 from feedhandler.characterise.growing import Offset, located, news, reach, recordings
@@ -31,12 +32,14 @@ _ASKED = "asked.json"
 
 class Following:
     """See the module's text. `folder` is where batches are kept, made where it is missing; `asked`
-    says what is counted, in bytes of the caller's choice. Raises `UsageError` for a folder that
-    keeps something else or cannot be used."""
+    says what is counted, in bytes of the caller's choice; `channels`: which lines carry one
+    channel, where packets do not tell. Raises `UsageError` for a folder that keeps something else
+    or cannot be used."""
 
-    def __init__(self, folder: Path, asked: bytes) -> None:
+    def __init__(self, folder: Path, asked: bytes, channels: ChannelMap | None = None) -> None:
         self._folder = folder
-        self._digest = Digest()
+        self._channels = channels
+        self._digest = Digest(channels)
         self._latest: tuple[str, int] | None = None
         self._batches: dict[int, list[tuple[tuple[str, int], SliceReport]]] = {}
         try:
@@ -115,7 +118,7 @@ class Following:
             found = read_pieces(path)
             self._batches[int(path.stem[6:])] = [(each.place, each.report) for each in found]
             pieces += found
-        self._digest, self._latest = Digest(), None
+        self._digest, self._latest = Digest(self._channels), None
         self._add(sorted(pieces, key=lambda each: each.place))
 
     def outcome(self, paths: Sequence[str], *, complete: bool = False) -> Outcome:

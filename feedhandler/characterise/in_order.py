@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from feedhandler.characterise import ranges
+from feedhandler.characterise.channels import ChannelMap, keys_of, tally_keys
 from feedhandler.characterise.digest import Columns
 from feedhandler.characterise.tally import STRAY_MAX, Tally
 from feedhandler.codecs.errors import UsageError
@@ -40,6 +41,7 @@ class Plan(NamedTuple):
     """What a slice brings to the arbitrated stream.
 
     lines    the lines that count, (group, port)
+    channels which of them carry one channel's numbers, where packets name no service
     epochs   by (group, port, service), the epoch of numbers in which the line begins the slice
     wanted   by (service, epoch), the numbers that no slice before this one brings
     breaks   by service and epoch, numbers before which packets of other slices belong; a service
@@ -50,6 +52,7 @@ class Plan(NamedTuple):
     epochs: dict[tuple[int, int, int], int]
     wanted: dict[tuple[int, int], ranges.Ranges]
     breaks: dict[int, dict[int, Array]]
+    channels: ChannelMap | None = None
 
 
 def ordered_span(plan: Plan, service: int) -> Span | None:
@@ -105,7 +108,7 @@ class InOrder:
         # A reset has a number too: its own, whatever it leads to.
         reset = headers.kind == PacketKind.RESET
         after[reset] = first[reset] + 1
-        service = headers.service.astype(np.int64)
+        service = keys_of(self._plan.channels, line, headers.service)
         chosen = self._first_copies(np.flatnonzero(data | reset), service, epoch, first, after)
         chosen = chosen[data[chosen]]
         self._hold(_Rows(batch, service, epoch, first).take(chosen))
@@ -210,17 +213,21 @@ class InOrder:
                     "order",
                     "merge the captures by their times first, with mergecap say",
                 )
-            self._tallies[key] = Tally(self._table, self._messages)
+            keys = tally_keys(self._plan.channels)
+            self._tallies[key] = Tally(self._table, self._messages, keys)
             self._firsts[key] = int(rows.number[0])
-        batch, count = rows.batch, len(rows.number)
+        batch = rows.batch
+        # A channel is on one line here: where packets name no service, on its first.
+        named = self._plan.channels is None or self._plan.channels.by_service
+        place = np.zeros(len(rows.number), np.int64) if named else rows.service
         self._tallies[key].take(
             batch.data,
             batch.offset,
             batch.length,
             batch.frame_length,
             batch.time_ns,
-            np.zeros(count, np.uint32),
-            np.zeros(count, np.uint16),
+            (place >> 16).astype(np.uint32),
+            (place & 0xFFFF).astype(np.uint16),
         )
 
 

@@ -12,21 +12,25 @@ of names), which for the interarrival should be the order of time.
 
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
+from feedhandler.characterise.channels import ChannelMap, Samples, tally_keys
 from feedhandler.characterise.digest import Columns, Digest
 from feedhandler.characterise.files import find_captures, look_at, shown
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.characterise.slices import (
+    SLICE_BYTES_MAX,
     CaptureFile,
     Slice,
     SliceReport,
     Stitcher,
     by_file,
+    cut_bytes,
     cut_for_tallying,
     cut_into_slices,
+    slice_bytes,
 )
 from feedhandler.characterise.tally import Tally
 from feedhandler.codecs import load_feed
@@ -40,7 +44,7 @@ class Request(Struct, frozen=True):
 
     `feed`: a name or a description's path; `from_ns`, `until_ns`: the window in ns since 1970;
     `groups`: (address as a number, port or None); `services`; `messages`: whether messages are
-    looked at, or packets only.
+    looked at, or packets only; `channels`: which lines carry one channel, where that is told.
     """
 
     feed: str
@@ -49,6 +53,7 @@ class Request(Struct, frozen=True):
     groups: tuple[tuple[int, int | None], ...] = ()
     services: tuple[int, ...] = ()
     messages: bool = True
+    channels: ChannelMap | None = None
 
     @property
     def selection(self) -> Selection:
@@ -68,6 +73,8 @@ class Tallied(NamedTuple):
     columns: Columns
 
 
+#: Calls a function with each of many values, in any place; answers in order.
+Mapper = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
 #: Tallies slices; answers in their order.
 Runner = Callable[[Sequence[Slice], Request], Iterable[Tallied]]
 
@@ -82,6 +89,9 @@ class FileAccount(Struct):
     datagrams: int = 0
     skipped: dict[str, int] = {}
     cut_payloads: int = 0
+    slowly: dict[str, int] = {}
+    joined: int = 0
+    stand_ins: dict[str, str] = {}
     slices: int = 0
     read_again: int = 0
     problem: str = ""
@@ -106,7 +116,7 @@ def tally_slice(part: Slice, request: Request) -> Tallied:
     """Read one slice and tally what is meant of it. What workers run."""
     table = _table(request.feed)
     selector = Selector(request.selection, table)
-    tally = Tally(table, request.messages)
+    tally = Tally(table, request.messages, tally_keys(request.channels))
     reader = SliceReader(part, lasting=False)
     for batch in reader.batches():
         chosen = batch if request.selection.is_everything else selector(batch)
@@ -150,21 +160,24 @@ def characterise(
     paths: Sequence[str],
     request: Request,
     runner: Runner = in_process,
+    mapper: Mapper = map,
     *,
     workers: int = 1,
     slice_size: int | None = None,
 ) -> Outcome:
-    """The digest of all captures. `slice_size` in bytes, by default as suits so many workers.
+    """The digest of all captures. `slice_size` in bytes, by default as suits so many workers;
+    `mapper` calls what reads a slice beforehand, where channels are to be guessed.
 
     Raises `UsageError` for paths that mean nothing and for an unknown feed (`ConfigError`).
     """
     load_feed(request.feed)
     files, accounts = look_at_all(paths)
+    request = with_channels(request, files, mapper, workers)
     if slice_size:
         slices = cut_into_slices(files, slice_size)
     else:
         slices = cut_for_tallying(files, workers)
-    digest = Digest()
+    digest = Digest(request.channels)
     results = iter(runner(slices, request))
     by_path = {account.path: account for account in accounts}
     for group in by_file(slices):
@@ -172,6 +185,49 @@ def characterise(
         for tallied in stitched(group, results, account, lambda each: runner([each], request)):
             digest.add(tallied.columns)
     return Outcome(digest, accounts)
+
+
+def with_channels(
+    request: Request, files: Sequence[CaptureFile], mapper: Mapper, workers: int
+) -> Request:
+    """The request with the channels that the captures' lines carry, where packets name no service
+    and nobody has told: guessed, for which the captures are read once more."""
+    if request.channels is not None or load_feed(request.feed).table.service_size:
+        return request
+    slices = cut_into_slices(files, slice_bytes(cut_bytes(files), workers))
+    return structs.replace(request, channels=sample_slices(slices, request, mapper).guess())
+
+
+def sample_slices(slices: Sequence[Slice], request: Request, mapper: Mapper = map) -> Samples:
+    """Some of the numbered packets in the slices, which tell the channels (`Samples.guess`)."""
+    samples = Samples()
+    for each in mapper(sample_slice, [(part, request) for part in slices]):
+        samples.merge(each)
+    return samples
+
+
+def first_payloads(paths: Sequence[str], count: int) -> list[bytes]:
+    """The payloads of the first datagrams in the captures, at most `count`."""
+    found: list[bytes] = []
+    files, _ = look_at_all(paths)
+    for part in cut_into_slices(files, SLICE_BYTES_MAX):
+        for batch in SliceReader(part).batches():
+            found += [batch.payload(row) for row in range(min(len(batch), count - len(found)))]
+            if len(found) == count:
+                return found
+    return found
+
+
+def sample_slice(task: tuple[Slice, Request]) -> Samples:
+    """Some of the numbered packets of one slice. What workers run."""
+    part, request = task
+    table = _table(request.feed)
+    selector = Selector(request.selection, table)
+    samples = Samples()
+    # A slice that begins at a wrong guess holds a few bytes that are no packets of the feed.
+    for batch in SliceReader(part, lasting=False).batches():
+        samples.take(table, batch if request.selection.is_everything else selector(batch))
+    return samples
 
 
 def stitched(
@@ -201,6 +257,9 @@ def note(account: FileAccount, report: SliceReport) -> None:
     account.records += report.records
     account.datagrams += report.datagrams
     account.cut_payloads += report.cut_payloads
-    for reason, count in report.skipped.items():
-        account.skipped[reason] = account.skipped.get(reason, 0) + count
+    account.joined += report.joined
+    for totals, counts in ((account.skipped, report.skipped), (account.slowly, report.slowly)):
+        for reason, count in counts.items():
+            totals[reason] = totals.get(reason, 0) + count
+    account.stand_ins.update(report.stand_ins)
     account.problem = account.problem or report.damage or report.cut

@@ -29,9 +29,17 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from msgspec import Struct, field, structs
 
+from feedhandler.characterise.channels import ChannelMap, Samples, tally_keys
 from feedhandler.characterise.digest import Digest
 from feedhandler.characterise.files import shown
-from feedhandler.characterise.job import FileAccount, Outcome, look_at_all, note
+from feedhandler.characterise.job import (
+    FileAccount,
+    Outcome,
+    Request,
+    look_at_all,
+    note,
+    sample_slices,
+)
 from feedhandler.characterise.lake_identity import (
     MARKS,
     Identity,
@@ -53,6 +61,8 @@ from feedhandler.codecs.errors import UsageError
 GROUP_ROWS = 1 << 17
 #: Rows a file at most: some hundred megabytes.
 FILE_ROWS_MAX = 5_000_000
+#: What tells a capture's channels, in its folder (`channels.Samples`).
+SAMPLES = "_samples.msgpack"
 
 #: Calls a function with each of many values, in any place and any order; answers in order.
 Mapper = Callable[[Callable[[Any], Any], Sequence[Any]], Iterable[Any]]
@@ -188,7 +198,8 @@ def _fill_one(file: CaptureFile, feed: str, lake: Path, mapper: Mapper, workers:
         return Written(shown(file.path), str(folder), False)
     (staging / "_tally").mkdir(parents=True)
     slices = exact_slices([file], slice_bytes(file.size, workers))
-    tasks = [(part, feed, str(staging)) for part in slices]
+    keys = _channel_keys(slices, feed, staging, mapper)
+    tasks = [(part, feed, str(staging), keys) for part in slices]
     account = FileAccount(shown(file.path), file.kind, file.size, slices=len(slices))
     contents = Contents()
     for report, told in mapper(_decode_slice, tasks):
@@ -217,6 +228,18 @@ def _fill_one(file: CaptureFile, feed: str, lake: Path, mapper: Mapper, workers:
     return Written(shown(file.path), str(folder), True, rows, problem, contents)
 
 
+def _channel_keys(
+    slices: Sequence[Slice], feed: str, staging: Path, mapper: Mapper
+) -> dict[int, int] | None:
+    """Which lines carry one channel's numbers, where the feed's packets name no service. The
+    samples that tell are kept: a lake's captures may each hold one line."""
+    if load_feed(feed).table.service_size:
+        return None
+    samples = sample_slices(slices, Request(feed), mapper)
+    (staging / SAMPLES).write_bytes(msgspec.msgpack.encode(samples))
+    return tally_keys(samples.guess())
+
+
 def _put_all_together(staging: Path, mapper: Mapper) -> int:
     """Make few files of the slices' many; how many rows they have."""
     rows = sum(mapper(_put_together, [str(each) for each in _leaves(staging)]))
@@ -241,11 +264,13 @@ def _make_durable(folder: Path) -> None:
             os.close(handle)
 
 
-def _decode_slice(task: tuple[Slice, str, str]) -> tuple[SliceReport, Contents]:
+def _decode_slice(
+    task: tuple[Slice, str, str, dict[int, int] | None],
+) -> tuple[SliceReport, Contents]:
     """Write one slice's rows and tally below the staging folder. What workers run."""
-    part, feed_name, staging = task
+    part, feed_name, staging, keys = task
     feed = load_feed(feed_name)
-    tables, tally = MessageTables(feed), Tally(feed.table)
+    tables, tally = MessageTables(feed), Tally(feed.table, channel_keys=keys)
     reader, writers = SliceReader(part), _Writers(Path(staging), part.number)
     for batch in reader.batches():
         tally.take(
@@ -324,11 +349,15 @@ def _put_together(folder: str) -> int:
     return whole
 
 
-def outcome_of(lake: Path, feed: str) -> Outcome:
+def outcome_of(lake: Path, feed: str, channels: ChannelMap | None = None) -> Outcome:
     """What the job would find in the lake's captures of a feed, in the order of their first
-    packets. Raises `UsageError` where there is none."""
+    packets; `channels` as in a `Request`. Raises `UsageError` where there is none."""
     found = []
+    samples = Samples()
     for name, about in _Shelf(lake, feed).abouts.items():
+        kept = lake / f"capture={name}" / SAMPLES
+        if kept.exists():
+            samples.merge(msgspec.msgpack.decode(kept.read_bytes(), type=Samples))
         folder = lake / f"capture={name}" / "_tally"
         parts = sorted(folder.glob("*.npz"), key=lambda path: int(path.stem))
         tallies = [_tally_of(path) for path in parts]
@@ -338,7 +367,7 @@ def outcome_of(lake: Path, feed: str) -> Outcome:
         raise UsageError(
             f"no capture of {feed} in the lake {lake}", "fill it with `feedhandler pipeline`"
         )
-    digest, accounts = Digest(), []
+    digest, accounts = Digest(channels or samples.guess()), []
     for _, about, tallies in sorted(found, key=lambda each: (each[0], each[1].path)):
         accounts.append(about.account)
         for columns in tallies:

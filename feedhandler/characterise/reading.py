@@ -18,9 +18,9 @@ from feedhandler.codecs.errors import PeerError
 from feedhandler.replay.captures.capture import (
     BATCH_DATAGRAMS_MAX,
     CHUNK_BYTES,
+    BatchMaker,
     Capture,
     DatagramBatch,
-    filled_batch,
     pcap_scanner,
 )
 from feedhandler.replay.captures.frames import RECORD_BYTES_MAX, DatagramColumns, Skip, Status
@@ -91,12 +91,15 @@ class SliceReader:
             told.cut_payloads,
             damage,
             str(capture.truncation or ""),
+            told.slowly,
+            told.joined,
+            told.stand_ins,
         )
 
     def _plain(self) -> Iterator[DatagramBatch]:
         part = self.part
         scanner = pcap_scanner(part.file.header, part.file.path)
-        going = _Walk(scanner, part.file.big_endian, part.start, self._lasting)
+        going = _Walk(scanner, part.file.big_endian, part.start, self._lasting, part.waiting)
         with open_capture_at(part.file, part.start) as file:
             if part.exact:
                 began = part.start
@@ -110,15 +113,23 @@ class SliceReader:
         not_inflated: str = getattr(file, "damage", "")
         if position < part.end and not_inflated:
             damage, cut = not_inflated, ""
+        made = going.make
+        if position >= part.file.length or damage or cut:
+            made.finish()
         self.report = SliceReport(
             began,
             position,
             scanner.records,
             going.datagrams,
-            _skips(scanner.frames.skipped()),
-            scanner.frames.cut_payloads,
+            _skips(made.skipped),
+            made.cut_payloads,
             damage,
             cut,
+            made.slowly,
+            made.joined,
+            made.stand_ins,
+            part.waiting,
+            made.waiting,
         )
 
     def _begin(self, file: Any, going: "_Walk") -> int:
@@ -156,11 +167,17 @@ class _Walk:
     """A walk over a plain capture from `position`, which moves on from record to record."""
 
     def __init__(
-        self, scanner: PcapScanner, big_endian: bool, position: int, lasting: bool
+        self,
+        scanner: PcapScanner,
+        big_endian: bool,
+        position: int,
+        lasting: bool,
+        waiting: bytes,
     ) -> None:
         self.position = position
         self._room = None if lasting else _Room()
         self.datagrams = 0
+        self.make = BatchMaker(scanner.frames, waiting)
         self.damage = ""
         self.cut = ""
         self._scanner = scanner
@@ -197,10 +214,11 @@ class _Walk:
         position = 0
         while True:
             columns = (self._room or _Room()).columns
-            columns.count = 0
+            columns.clear()
             position = self._scanner.scan(chunk.data, position, limit, columns)
-            self.datagrams += columns.count
-            if columns.count:
-                yield filled_batch(chunk, columns)
+            batch = self.make(chunk, columns)
+            self.datagrams += len(batch)
+            if len(batch):
+                yield batch
             if self._scanner.status != Status.FULL:
                 return position

@@ -4,8 +4,9 @@ A `Slice` is a range of bytes of a plain capture, or a whole file of any other k
 begins in the middle of a file can only be guessed (`boundaries`), so whoever reads a slice reports
 where its records began and ended (`SliceReport`), and `Stitcher` walks through a file's reports in
 order: a stretch whose end is not the next one's beginning is asked for again, this time from the
-right place. What comes out is what one reader from beginning to end would have seen, damage and
-all: behind a damaged record nothing counts.
+right place. So is one before which pieces of a fragmented datagram wait, which it is given. What
+comes out is what one reader from beginning to end would have seen, damage and all: behind a damaged
+record nothing counts.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -63,7 +64,8 @@ class CaptureFile(Struct, frozen=True):
 class Slice(Struct, frozen=True):
     """The records of a capture that begin in `[start, end)`; `exact`: one begins at `start`.
 
-    Of a file that is read whole: 0 to its size. `number` counts the slices of all files.
+    Of a file that is read whole: 0 to its size. `number` counts the slices of all files. `waiting`:
+    pieces of fragmented datagrams that stand before and wait for others (`Fragments.waiting`).
     """
 
     file: CaptureFile
@@ -71,6 +73,7 @@ class Slice(Struct, frozen=True):
     start: int
     end: int
     exact: bool = True
+    waiting: bytes = b""
 
     @property
     def length(self) -> int:
@@ -82,7 +85,8 @@ class SliceReport(Struct, frozen=True):
     """What was met in a slice: where its first record began and where its last one ended (equal:
     there was none), whole records, datagrams, frames that were none by reason, and why reading
     stopped early, if it did (`damage`: nothing behind it can be read; `cut`: the file ends in the
-    middle of a record)."""
+    middle of a record). `slowly`, `joined` and `stand_ins` are `CaptureStatistics`'. `began_with`
+    are the slice's pieces that waited, `waiting` those that wait at its end."""
 
     began: int
     ended: int
@@ -92,6 +96,11 @@ class SliceReport(Struct, frozen=True):
     cut_payloads: int = 0
     damage: str = ""
     cut: str = ""
+    slowly: dict[str, int] = {}
+    joined: int = 0
+    stand_ins: dict[str, str] = {}
+    began_with: bytes = b""
+    waiting: bytes = b""
 
 
 def slice_bytes(total: int, workers: int) -> int:
@@ -146,6 +155,7 @@ class Stitcher:
         self.kept: list[tuple[SliceReport, Any]] = []
         self.read_again = 0
         self._expected: int | None = None
+        self._waiting = b""
         self._ended = False
 
     def offer(self, part: Slice, report: SliceReport, result: Any) -> Slice | None:
@@ -154,11 +164,13 @@ class Stitcher:
             self._expected = part.start if part.exact else -1
         if self._ended or self._expected >= part.end > part.start:
             return None  # the record before reaches past all of it, or nothing counts any more
-        if not part.exact and report.began != self._expected:
+        misplaced = not part.exact and report.began != self._expected
+        if misplaced or report.began_with != self._waiting:
             self.read_again += 1
-            return Slice(part.file, part.number, self._expected, part.end)
+            return Slice(part.file, part.number, self._expected, part.end, waiting=self._waiting)
         self.kept.append((report, result))
         self._expected = report.ended
+        self._waiting = report.waiting
         self._ended = bool(report.damage or report.cut)
         return None
 

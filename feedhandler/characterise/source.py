@@ -16,6 +16,7 @@ line        `group:port`, one or several
 lines       names for them: `A=239.1.1.1:15000,B=239.1.2.1:15000`
 slice_bytes about how long partitions of plain captures are
 odd         `fail` (default) or `skip`: what becomes of files that are no captures
+channels    which lines carry one channel, for rows of tallies: a `ChannelMap` as JSON
 complete    `yes`: nothing is being written, so that a stream takes the latest file whole
 
 `spark.readStream` reads the same while captures are written: a folder of rotating recordings.
@@ -61,6 +62,7 @@ except ImportError:  # pragma: no cover (Spark before 4.2)
         """Older versions of Spark do not ask."""
 
 
+from feedhandler.characterise.channels import ChannelMap
 from feedhandler.characterise.files import find_captures, look_at, shown
 from feedhandler.characterise.following import piece_of
 from feedhandler.characterise.growing import STEP_BYTES_MAX, UNBOUNDED, Offset, news, reach
@@ -107,6 +109,7 @@ class Asked(Struct, frozen=True):
     skip_odd: bool = False
     complete: bool = False
     packets_only: bool = False
+    channels: ChannelMap | None = None
 
     @property
     def schema(self) -> pa.Schema:
@@ -123,6 +126,7 @@ class Asked(Struct, frozen=True):
             groups=self.groups,
             services=self.services,
             messages=not self.packets_only,
+            channels=self.channels,
         )
 
     @property
@@ -175,6 +179,10 @@ def _line(text: str) -> tuple[int, int, str]:
     return group, port, name
 
 
+def _channels(text: str | None) -> ChannelMap | None:
+    return msgspec.json.decode(text, type=ChannelMap) if text else None
+
+
 def understand(options: Mapping[str, str]) -> Asked:
     """The options as Spark has them. Raises `UsageError` where one cannot be."""
     given = {name.lower(): value for name, value in options.items()}
@@ -199,6 +207,7 @@ def understand(options: Mapping[str, str]) -> Asked:
         skip_odd=given.get("odd") == "skip",
         complete=given.get("complete") == "yes",
         packets_only=given.get("packets_only") == "yes",
+        channels=_channels(given.get("channels")),
     )
 
 

@@ -3,25 +3,28 @@
 `tables_of` answers with every table by name, in the order in which a report shows them. A table is
 columns and rows of plain values; times of day are text in the zone asked for. No I/O.
 
-Lines: the lines of a service are its groups and ports in rising order, called A, B and so on. A
-group and port on which compressed packets came is a refresh line, with all that came on it; where
-there are such, so is one that brought no data at all (its snapshot was not due yet). Every
-packet of the feed counts where the paper counts packets, on whichever line it came; messages are
-looked at on the first line of each service where an interarrival or a symbol is told, as the paper
-did. Bytes are `payload_bytes` (what UDP carried) and `file_bytes` (the frame and 16 bytes, as a
-classic capture file has it, which is how the paper counts).
+Lines: the lines of a service are its groups and ports in rising order, called A, B and so on. Where
+packets name no service, channels take its place: groups and ports that carry the same numbers, as
+the digest's map has them (`channels`). A group and port on which compressed packets came is a
+refresh line, with all that came on it; where there are such, so is one that brought no data at all
+(its snapshot was not due yet). Every packet of the feed counts where the paper counts packets, on
+whichever line it came; messages are looked at on the first line of each service where an
+interarrival or a symbol is told, as the paper did. Bytes are `payload_bytes` (what UDP carried) and
+`file_bytes` (the frame and 16 bytes, as a classic capture file has it, which is how the paper
+counts).
 """
 
 import datetime
 import functools
 import zoneinfo
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from msgspec import Struct
 
 from feedhandler.characterise import ranges
+from feedhandler.characterise.channels import Label, endpoint_text
 from feedhandler.characterise.digest import Channel, Histogram, summed
 from feedhandler.characterise.job import FileAccount, Outcome
 from feedhandler.characterise.scale import lower_bounds
@@ -59,12 +62,14 @@ class Table(Struct):
 
 
 class Line(NamedTuple):
-    """A service's channel with its letter; `place` in the digest's channels."""
+    """A service's channel with its letter; `place` in the digest's channels; `is_first`: of the
+    lines of its service."""
 
-    service: int
+    service: Label
     letter: str
     place: int
     channel: Channel
+    is_first: bool
 
 
 def percent(part: float, whole: float) -> float:
@@ -88,6 +93,7 @@ class Tables:
         self.zone_name = zone
         self.refresh_places = self._find_refresh()
         self.lines = self._find_lines()
+        self._order = {each: n for n, each in enumerate(dict.fromkeys(self.services_found))}
 
     @functools.cached_property
     def moments(self) -> Array:
@@ -103,24 +109,54 @@ class Tables:
             data[each.group, each.port] += int(totals[_DATA])
         if lines:
             lines.update(line for line, packets in data.items() if not packets)
+        if self.digest.channel_map is not None:
+            lines.update((each >> 16, each & 0xFFFF) for each in self.digest.channel_map.refresh)
         return {place for place, each in enumerate(channels) if (each.group, each.port) in lines}
 
     def _find_lines(self) -> list[Line]:
         """The lines of every service that are no refresh lines, A first."""
         found = []
-        services: dict[int, list[tuple[Channel, int]]] = {}
+        services: dict[int, list[tuple[int, Channel, int]]] = {}
+        told = self.digest.channel_map
+        named = list(told.lines) if told is not None else []
         for place, channel in enumerate(self.digest.channels):
             if place not in self.refresh_places:
-                services.setdefault(channel.service, []).append((channel, place))
-        for service in sorted(services):
-            for number, (channel, place) in enumerate(sorted(services[service])):
+                endpoint = channel.group << 16 | channel.port
+                rank = named.index(endpoint) if endpoint in named else len(named)
+                mine = services.setdefault(self.digest.key_of(channel), [])
+                mine.append((rank, channel, place))
+        labels = self._labels(services)
+        for key in labels:
+            for number, (_, channel, place) in enumerate(sorted(services[key])):
                 letter = chr(ord("A") + number) if number < 26 else f"line {number + 1}"
-                found.append(Line(service, letter, place, channel))
+                if told is not None:
+                    letter = told.lines.get(channel.group << 16 | channel.port, letter)
+                found.append(Line(labels[key], letter, place, channel, number == 0))
         return found
+
+    def _labels(self, keys: Iterable[int]) -> dict[int, Label]:
+        """How services or channels are called, all with numbers or all with text, in order."""
+        told = self.digest.channel_map
+        if told is None:
+            return {key: key for key in sorted(keys)}
+        ranks = {key: rank for rank, key in enumerate(told.names)}
+        order = sorted(keys, key=lambda key: (ranks.get(key, len(ranks)), key))
+        labels = {key: told.label(key) for key in order}
+        if any(isinstance(label, str) for label in labels.values()):
+            return {key: str(label) for key, label in labels.items()}
+        return labels
+
+    @property
+    def services_found(self) -> list[Label]:
+        """The services, or channels, that have lines, each once and in order."""
+        return list(dict.fromkeys(line.service for line in self.lines))
 
     def all(self) -> list[Table]:
         """Every table, in the order of the report."""
+        told = self.digest.channel_map
+        by_place = told is not None and len(self.services_found) > 1 and not told.by_service
         return [
+            *([self.channels()] if by_place else []),
             self.services(),
             self.peaks_by(1, "packet_peaks", "Packet peaks (Table 2)"),
             self.peaks_by(3, "byte_peaks", "Byte peaks (Table 3)"),
@@ -140,6 +176,23 @@ class Tables:
             files_table(self.files),
         ]
 
+    def channels(self) -> Table:
+        """Which groups and ports were taken for lines of one channel."""
+        told = self.digest.channel_map
+        assert told is not None
+        rows = [
+            [line.service, line.letter, endpoint_text(line.channel.group << 16 | line.channel.port)]
+            for line in self.lines
+        ]
+        note = "Told by the channel map. "
+        if told.origin == "guessed":
+            note = (
+                "Guessed: lines of one channel carry the same bytes under the same numbers at "
+                "about the same time. --channels tells otherwise. "
+            )
+        note += "In other tables channels stand where packets would name a service."
+        return Table("channels", "Channels", ["channel", "line", "address"], rows, note)
+
     # -- the paper's ----------------------------------------------------------------------------
 
     def services(self) -> Table:
@@ -148,7 +201,7 @@ class Tables:
         wholes = totals.sum(axis=0)
         realtime = [line.place for line in self.lines]
         chosen: list[tuple[str, Sequence[int]]] = [("realtime", realtime)]
-        for service in sorted({line.service for line in self.lines}):
+        for service in self.services_found:
             mine = [line.place for line in self.lines if line.service == service]
             chosen.append((str(service), mine))
         chosen.append(("refresh", sorted(self.refresh_places)))
@@ -192,6 +245,7 @@ class Tables:
         bodies = totals["payload_bytes"] - self.feed.table.header_size * packets
         refresh = self.digest.totals[sorted(self.refresh_places)].sum(axis=0)
         unique, copies = self._numbers()
+        unknown = sum(self.unknown_types().values())
         rows: list[list[Any]] = [
             ["packets", packets],
             ["messages", totals["messages"]],
@@ -206,6 +260,7 @@ class Tables:
             ["resets", totals["resets"]],
             *([["unsequenced", totals["unsequenced"]]] if self.feed.table.sets_aside else []),
             ["packets_with_broken_messages", totals["broken"]],
+            *([["messages_of_unknown_types", unknown]] if unknown else []),
             [f"unique_{self._counted}", unique],
             [f"{self._counted}_received_again", copies - unique],
             ["received_again_pct", percent(copies - unique, copies)],
@@ -219,6 +274,15 @@ class Tables:
         )
         return Table("figures", "Figures in words", ["figure", "value"], rows, note)
 
+    def unknown_types(self) -> dict[str, int]:
+        """Messages of types that the feed's description does not have, on all lines, by type."""
+        found: dict[str, int] = {}
+        for (_, code), cell in sorted(self.digest.cells.items()):
+            if code >= 0 and code not in self.feed.layouts:
+                label = str(self.feed.type_label(code))
+                found[label] = found.get(label, 0) + cell.messages
+        return found
+
     @property
     def _counted(self) -> str:
         """What a sequence number counts."""
@@ -228,7 +292,7 @@ class Tables:
         """Numbers that came on any line of their service, and all comings."""
         runs = self.digest.runs()
         unique = copies = 0
-        for service in {line.service for line in self.lines}:
+        for service in self.services_found:
             places = [line.place for line in self.lines if line.service == service]
             for epoch in {each for place in places for each in runs.get(place, {})}:
                 sets = [runs[place][epoch] for place in places if epoch in runs.get(place, {})]
@@ -270,7 +334,7 @@ class Tables:
     # -- how soon, how often --------------------------------------------------------------------
 
     def _first_lines(self) -> list[Line]:
-        return [line for line in self.lines if line.letter == "A"]
+        return [line for line in self.lines if line.is_first]
 
     def _histograms(self) -> list[tuple[str, str, Histogram]]:
         """Interarrival on first lines: of all, by service, and by service and message type."""
@@ -353,7 +417,9 @@ class Tables:
                 percent(cell.message_bytes, message_bytes),
                 ratio(cell.message_bytes, cell.messages),
             ]
-            for service, code, cell in sorted(cells, key=lambda each: (each[0], -each[2].messages))
+            for service, code, cell in sorted(
+                cells, key=lambda each: (self._order[each[0]], -each[2].messages)
+            )
         ]
         columns = [
             "service",
@@ -366,15 +432,15 @@ class Tables:
         ]
         return Table("message_types", "Message types, on first lines", columns, rows)
 
-    def busiest(self) -> list[tuple[int, int, int]]:
+    def busiest(self) -> list[tuple[int, Label, int]]:
         """(messages, service, symbol) on first lines, most first."""
         counts = self.digest.symbol_counts()
         found = [
-            (-count, line.service, symbol)
+            (count, line.service, symbol)
             for line in self._first_lines()
             for symbol, count in counts.get(line.place, [])
         ]
-        return [(-count, service, symbol) for count, service, symbol in sorted(found)]
+        return sorted(found, key=lambda each: (-each[0], self._order[each[1]], each[2]))
 
     def symbols(self) -> Table:
         """The busiest symbols of a service."""
@@ -442,7 +508,7 @@ class Tables:
         """What numbers each line of a service lacks, and what all of them lack."""
         runs = self.digest.runs()
         rows: list[list[Any]] = []
-        for service in sorted({line.service for line in self.lines}):
+        for service in self.services_found:
             mine = [line for line in self.lines if line.service == service]
             sets = {line.letter: runs.get(line.place, {}) for line in mine}
             rows += self._gaps_of(service, sets)
@@ -453,7 +519,7 @@ class Tables:
         )
         return Table("gaps", "Sequence gaps", columns, rows, note)
 
-    def _gaps_of(self, service: int, sets: dict[str, dict[int, Array]]) -> list[list[Any]]:
+    def _gaps_of(self, service: Label, sets: dict[str, dict[int, Array]]) -> list[list[Any]]:
         found = {name: [0, 0, 0] for name in [*sets, "all lines"]}
         for epoch in sorted({each for mine in sets.values() for each in mine}):
             normal = {
@@ -484,7 +550,7 @@ class Tables:
                 times = quantiles_ns(each, (*QUANTILES, 1.0))
                 service = letters[first].service
                 rows.append([service, *pair, each.count, *times, each.backwards])
-        rows.sort(key=lambda row: row[:3])
+        rows.sort(key=lambda row: (self._order[row[0]], *row[1:3]))
         columns = ["service", "first", "later", "packets"]
         columns += [*(f"p{100 * share:g}_ns" for share in QUANTILES), "longest_ns", "backwards"]
         note = "Quantiles are the lower edges of buckets 0.8 % wide."
@@ -512,15 +578,22 @@ def files_table(files: Sequence[FileAccount]) -> Table:
             each.size,
             each.records,
             each.datagrams,
-            ", ".join(f"{count} {reason}" for reason, count in sorted(each.skipped.items())),
+            _counted(each.skipped),
             each.slices,
             each.read_again,
+            _counted(each.slowly),
             each.problem,
         ]
         for each in files
     ]
     columns = ["file", "kind", "bytes", "records", "datagrams", "no_datagrams", "slices"]
-    return Table("files", "Files", [*columns, "read_again", "problem"], rows)
+    stand_ins = {text: told for each in files for text, told in each.stand_ins.items()}
+    note = ", ".join(f"{text} stands for {told}" for text, told in sorted(stand_ins.items()))
+    return Table("files", "Files", [*columns, "read_again", "read_slowly", "problem"], rows, note)
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{count} {reason}" for reason, count in sorted(counts.items()))
 
 
 def binned(moments: Array, width_ms: int) -> Array:

@@ -16,6 +16,7 @@ cdef class Tally:
     cdef PacketHeader _header
     cdef MessageIndex _index
     cdef bint _with_messages
+    cdef object _channel_keys
     cdef int[::1] _places
     cdef unsigned long long[::1] _lines
     cdef unsigned int[::1] _services

@@ -107,11 +107,16 @@ _FIRST_ROOM = 4_096
 @cython.cclass
 class Tally:
     """See the module's text. `table`: the feed's. `messages`: whether messages are looked at; where
-    not, their number is the headers'. `foreign`: datagrams that are no packets of the feed, by
-    `Reject`; `channel_overflow`: packets of channels beyond `CHANNELS_MAX`."""
+    not, their number is the headers'. `channel_keys`: where packets name no service, by group and
+    port (`group << 16 | port`) the channel whose numbers they carry (`channels`). `foreign`:
+    datagrams that are no packets of the feed, by `Reject`; `channel_overflow`: packets of channels
+    beyond `CHANNELS_MAX`."""
 
-    def __init__(self, table: FeedTable, messages: bool = True) -> None:
+    def __init__(
+        self, table: FeedTable, messages: bool = True, channel_keys: dict | None = None
+    ) -> None:
         self._table = table
+        self._channel_keys = channel_keys
         self._with_messages = messages
         self._header = PacketHeader()
         self._index = MessageIndex()
@@ -284,11 +289,18 @@ class Tally:
         return channel
 
     def _service_place(self, channel: cython.int) -> int:
-        """Where the skew of a channel's service is counted."""
+        """Where the skew of a channel's numbers is counted."""
         for other in range(channel):
-            if self._services[other] == self._services[channel]:
+            if self._key(other) == self._key(channel):
                 return self._service_places[other]
         return self.skew.add_service()
+
+    def _key(self, channel: cython.int) -> int:
+        """Whose numbers a channel carries: the service's, or of packets that name none its own."""
+        if self._channel_keys is None:
+            return self._services[channel]
+        endpoint = self._lines[channel] >> 1
+        return self._channel_keys.get(endpoint, endpoint)
 
     @cython.cfunc
     @cython.inline

@@ -22,7 +22,12 @@ class Tally:
     skew: Skew
     channels: int
     channel_overflow: int
-    def __init__(self, table: FeedTable, messages: bool = True) -> None: ...
+    def __init__(
+        self,
+        table: FeedTable,
+        messages: bool = True,
+        channel_keys: dict[int, int] | None = None,
+    ) -> None: ...
     def take(
         self,
         data: Array,

@@ -29,6 +29,36 @@ def refuse_taken(overwrite: bool, *paths: Path) -> None:
             raise UsageError(f"{path} is there already", "name another file, or --overwrite")
 
 
+def read_slowly(captures: Sequence[Capture]) -> dict[str, int]:
+    """The datagrams that dpkt has read in them, by what made them slow (`slow_frames`)."""
+    told: dict[str, int] = {}
+    for capture in captures:
+        for how, count in capture.statistics.slowly.items():
+            told[how] = told.get(how, 0) + count
+    return told
+
+
+def not_read(captures: Sequence[Capture]) -> dict[str, int]:
+    """What in them was no datagram that can be read, by reason."""
+    told: dict[str, int] = {}
+    for capture in captures:
+        for skip, count in capture.statistics.skipped.items():
+            name = skip.name.lower().replace("_", " ")
+            told[name] = told.get(name, 0) + count
+    return told
+
+
+def tell_reading(capture: Capture) -> None:
+    """Say on stderr what of the capture was read slowly, and what not at all."""
+    slowly, skipped = read_slowly([capture]), not_read([capture])
+    if slowly:
+        told = ", ".join(f"{count:,} {how}" for how, count in slowly.items())
+        complain(f"{capture.path}: datagrams read slowly, by what they were in: {told}")
+    if skipped:
+        told = ", ".join(f"{count:,} {reason}" for reason, count in skipped.items())
+        complain(f"{capture.path}: records without a datagram that can be read: {told}")
+
+
 def complain_if_cut(capture: Capture) -> bool:
     """Say where the capture was cut short; was it?"""
     if capture.truncation is None:

@@ -1,7 +1,8 @@
 """`feedhandler characterise`: what a session looks like, on Spark or in this process."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,22 +16,24 @@ from feedhandler.characterise.arbitrated import (
     arbitrated_tables,
     characterise_arbitrated,
 )
+from feedhandler.characterise.channels import ChannelMap, endpoint_text, parse_channel_map
 from feedhandler.characterise.job import (
     FileAccount,
     Outcome,
     Request,
     Runner,
     characterise,
+    first_payloads,
     in_process,
 )
 from feedhandler.characterise.lake import contents_table, outcome_of
 from feedhandler.characterise.measured_profile import profile_of
 from feedhandler.characterise.slices import Slice
 from feedhandler.characterise.tables import Table, Tables
-from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.codecs.feed import Feed
 from feedhandler.ops.console import ExitCode, complain, print_json, progress, stdout_console
-from feedhandler.ops.feeds import open_feed
+from feedhandler.ops.feeds import fitting_hint, is_packet, open_feed
 from feedhandler.replay.playing.moments import check_zone, parse_moment
 from feedhandler.replay.playing.selection import parse_group
 
@@ -40,6 +43,10 @@ NO_SPARK = "none"
 PRINTED = ("services", "packet_peaks", "byte_peaks", "figures", "interarrival", "gaps")
 #: Rows of the interarrival that are printed: all, and each service's.
 PRINTED_ROWS = 24
+#: Datagrams that are looked at to tell whether captures are of the feed, and of which other one.
+PROBE_DATAGRAMS = 200
+#: Channels, and types, that are named on stderr.
+TOLD_CHANNELS = 8
 #: How often a session that is followed is looked at.
 EVERY_NS = 10_000_000_000
 
@@ -63,6 +70,7 @@ class Options(Struct, frozen=True, kw_only=True):
     follow: bool = False
     every_ns: int = EVERY_NS
     once: bool = False
+    channels: Path | None = None
     as_json: bool = False
 
 
@@ -75,6 +83,9 @@ def run(options: Options) -> int:
     feed = open_feed(options.feed)
     zone = check_zone(options.zone or feed.zone)
     outcome = _outcome(options, feed)
+    if options.lake is None and complain_if_foreign(options, outcome, feed):
+        complain_of(outcome.files)
+        return ExitCode.FOUND
     whole = Tables(outcome, feed, zone)
     if options.profile is not None:
         _write_profile(whole, options.profile)
@@ -90,6 +101,8 @@ def run(options: Options) -> int:
         "of": "the arbitrated stream" if options.arbitrated else "",
     }
     written = report.write(tables, about, options.out)
+    lines = whole if outcome.lines is None else Tables(_of_lines(outcome), feed, zone)
+    tell_findings(lines, whole.unknown_types())
     _show(tables, options, written)
     return ExitCode.FOUND if complain_of(outcome.files) else ExitCode.OK
 
@@ -103,7 +116,7 @@ def _outcome(options: Options, feed: Feed) -> Outcome:
                 "a lake is read as it is, and whole",
                 "leave out the captures and whatever chooses a part, and --exact",
             )
-        return outcome_of(options.lake, options.feed)
+        return outcome_of(options.lake, options.feed, channels_of(options))
     if not options.captures:
         raise UsageError("there is nothing to characterise", "give captures, or --lake")
     if options.arbitrated and (options.exact or options.profile is not None):
@@ -117,12 +130,12 @@ def _outcome(options: Options, feed: Feed) -> Outcome:
         _runner(options, lambda done, total: advance(completed=done, total=total)) as chosen,
     ):
         runner, workers, spark = chosen
+        mapper = map if spark is None else _mapper(spark)
         if options.arbitrated:
-            mapper = map if spark is None else _mapper(spark)
             return characterise_arbitrated(
                 options.captures, request, runner, mapper, workers=workers
             )
-        outcome = characterise(options.captures, request, runner, workers=workers)
+        outcome = characterise(options.captures, request, runner, mapper, workers=workers)
         if options.exact:
             _take_exact(outcome, spark, options, feed)
     return outcome
@@ -144,7 +157,73 @@ def request_of(options: Options) -> Request:
         groups=tuple(parse_group(each) for each in options.lines),
         services=options.services,
         messages=not options.packets_only,
+        channels=channels_of(options),
     )
+
+
+def channels_of(options: Options) -> ChannelMap | None:
+    """The channel map that was given, if one was. Raises `ConfigError`."""
+    if options.channels is None:
+        return None
+    try:
+        text = options.channels.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise ConfigError(f"{options.channels}: {reason}", "give a TOML file") from None
+    by_service = bool(open_feed(options.feed).table.service_size)
+    return parse_channel_map(text, str(options.channels), by_service=by_service)
+
+
+def _of_lines(outcome: Outcome) -> Outcome:
+    assert outcome.lines is not None
+    return Outcome(outcome.lines, outcome.files)
+
+
+def complain_if_foreign(options: Options, outcome: Outcome, feed: Feed) -> bool:
+    """Say that nothing in the captures is of the feed, and which feed fits; is it so?"""
+    digest = outcome.digest if outcome.lines is None else outcome.lines
+    datagrams = sum(each.datagrams for each in outcome.files)
+    if digest.channels or not datagrams:
+        return False
+    payloads = first_payloads(options.captures, PROBE_DATAGRAMS)
+    if any(is_packet(feed, payload) for payload in payloads):
+        return False  # the choice of a part has left them out
+    complain(f"none of {datagrams:,} datagrams is a packet of {feed.name}", fitting_hint(payloads))
+    return True
+
+
+def tell_findings(tables: Tables, unknown: Mapping[str, int]) -> None:
+    """Say on stderr what the tables rest on that nobody told: channels that were guessed, frames
+    that were read slowly; and messages of `unknown` types."""
+    told = tables.digest.channel_map
+    names = tables.services_found
+    if told is not None and told.origin == "guessed" and len(names) > 1:
+        lines = [
+            " with ".join(
+                endpoint_text(line.channel.group << 16 | line.channel.port)
+                for line in tables.lines
+                if line.service == name
+            )
+            for name in names[:TOLD_CHANNELS]
+        ]
+        more = f", and {len(names) - len(lines)} more" if len(names) > len(lines) else ""
+        complain(
+            f"{len(names)} channels, guessed from their numbers: {', '.join(lines)}{more}",
+            "--channels FILE tells otherwise",
+        )
+    if unknown:
+        types = ", ".join(list(unknown)[:TOLD_CHANNELS])
+        complain(
+            f"{sum(unknown.values()):,} messages are of types that {tables.feed.name} does not "
+            f"describe: {types}",
+            "they count as unknown",
+        )
+    slowly: Counter[str] = Counter()
+    for file in tables.files:
+        slowly.update(file.slowly)
+    if slowly:
+        parts = ", ".join(f"{count:,} {how}" for how, count in slowly.items())
+        complain(f"datagrams read slowly, by what they were in: {parts}")
 
 
 def _full_time_ns(text: str) -> int:

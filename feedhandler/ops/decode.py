@@ -4,6 +4,7 @@ Packets that are not of the feed are counted by reason and reported once, at the
 """
 
 import datetime
+import itertools
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -15,9 +16,9 @@ from msgspec import Struct
 
 from feedhandler.codecs import Feed
 from feedhandler.codecs.feed import BadPacket
-from feedhandler.ops.captures import complain_if_cut, open_capture
+from feedhandler.ops.captures import complain_if_cut, open_capture, tell_reading
 from feedhandler.ops.console import ExitCode, complain, progress
-from feedhandler.ops.feeds import open_feed
+from feedhandler.ops.feeds import fitting_hint, open_feed
 from feedhandler.replay.captures.capture import Capture, Datagram
 
 #: Keys that every line has of its own in the table view; the others follow as `key=value`.
@@ -26,6 +27,8 @@ _LEADING = ("captured_ns", "seq", "service", "type", "name", "symbol")
 _CONTROL = ("heartbeat", "reset", "control", "unsequenced")
 #: How many packets between two looks at the progress bar.
 PROGRESS_PACKETS = 5000
+#: Datagrams that are looked at to tell what else they might be.
+PROBE_DATAGRAMS = 200
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -56,16 +59,25 @@ def run(options: Options) -> int:
             shown += 1
             if shown == options.limit:
                 return ExitCode.OK
+    tell_reading(capture)
     cut = complain_if_cut(capture)
-    for reason, count in decoder.rejected.items():
-        complain(f"{count:,} datagrams are no {feed.name} packets: {reason}", "see --feed")
+    if decoder.rejected:
+        count, reasons = decoder.rejected.total(), ", ".join(decoder.rejected)
+        hint = "" if decoder.packets else fitting_hint(_first_payloads(capture))
+        complain(f"{count:,} datagrams are no {feed.name} packets: {reasons}", hint or "see --feed")
     return ExitCode.FOUND if cut or decoder.rejected else ExitCode.OK
 
 
+def _first_payloads(capture: Capture) -> list[bytes]:
+    return [each.payload for each in itertools.islice(capture, PROBE_DATAGRAMS)]
+
+
 class Decoder:
-    """Datagrams in, the messages that were asked for out, as dicts."""
+    """Datagrams in, the messages that were asked for out, as dicts. `packets` counts those of the
+    feed, `rejected` the others by reason."""
 
     def __init__(self, feed: Feed, options: Options) -> None:
+        self.packets = 0
         self.rejected: Counter[str] = Counter()
         self._feed = feed
         self._options = options
@@ -82,6 +94,7 @@ class Decoder:
             except BadPacket as error:
                 self.rejected[error.reason.name.lower()] += 1
                 continue
+            self.packets += 1
             for message in found:
                 self._learn(message)
                 if self._wanted(message):

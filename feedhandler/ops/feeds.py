@@ -1,8 +1,11 @@
 """`feedhandler feeds`: the built-in feeds, or the messages and fields of one."""
 
+from collections.abc import Sequence
+
 from rich.table import Table
 
 from feedhandler.codecs import Feed, list_feeds, load_feed
+from feedhandler.codecs.feed import BadPacket
 from feedhandler.codecs.layouts import Layout
 from feedhandler.ops.console import ExitCode, print_json, stdout_console
 
@@ -10,6 +13,33 @@ from feedhandler.ops.console import ExitCode, print_json, stdout_console
 def open_feed(name_or_path: str) -> Feed:
     """The feed, or a `ConfigError` that names the known ones."""
     return load_feed(name_or_path)
+
+
+def fitting_feed(payloads: Sequence[bytes]) -> str:
+    """The built-in feed whose packets most of the payloads are, by its own decoder; empty for
+    none."""
+    best, most = "", len(payloads) // 2
+    for name in list_feeds():
+        feed = load_feed(name)
+        good = sum(is_packet(feed, payload) for payload in payloads)
+        if good > most:
+            best, most = name, good
+    return best
+
+
+def fitting_hint(payloads: Sequence[bytes]) -> str:
+    """What to do about datagrams that are none of the feed that was named."""
+    name = fitting_feed(payloads)
+    return f"they fit --feed {name}" if name else "no built-in feed fits: see --feed"
+
+
+def is_packet(feed: Feed, payload: bytes) -> bool:
+    """Whether a datagram is a packet of the feed, with messages that are whole."""
+    try:
+        feed.decode_packet(payload)
+    except BadPacket:
+        return False
+    return True
 
 
 def run(name: str | None, as_json: bool) -> int:

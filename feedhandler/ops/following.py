@@ -15,18 +15,25 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from feedhandler.characterise import report
+from feedhandler.characterise.channels import ChannelMap
 from feedhandler.characterise.files import is_remote
 from feedhandler.characterise.following import Following, batches_here
-from feedhandler.characterise.pieces import FORM
+from feedhandler.characterise.growing import news, reach
+from feedhandler.characterise.job import Request, sample_slices
+from feedhandler.characterise.pieces import FORM, write_whole
+from feedhandler.characterise.slices import SLICE_BYTES_MAX
 from feedhandler.characterise.tables import Tables
 from feedhandler.codecs.errors import FeedhandlerError, UsageError
 from feedhandler.ops.characterise import (
     NO_SPARK,
     Options,
+    complain_if_foreign,
     complain_of,
     request_of,
+    tell_findings,
 )
 from feedhandler.ops.console import ExitCode
 from feedhandler.ops.feeds import open_feed
@@ -35,6 +42,8 @@ from feedhandler.replay.playing.moments import check_zone
 #: Where in the report's folder the batches are kept, and Spark's checkpoint.
 STATE = "_followed"
 _CHECKPOINT = "checkpoint"
+#: The channels, as they were guessed when following began.
+_CHANNELS = "channels.json"
 #: How often a running query is asked whether it has ended.
 ASK_S = 0.5
 
@@ -44,11 +53,11 @@ class _Session:
 
     def __init__(self, options: Options) -> None:
         self.options = options
-        self.request = request_of(options)
         self.feed = open_feed(options.feed)
         self.zone = check_zone(options.zone or self.feed.zone)
         # Absolute, so that a recording is the same one wherever the next run is begun.
         self.captures = tuple(str(Path(each).absolute()) for each in options.captures)
+        self.request = self._with_channels(request_of(options))
         by_spark = options.master != NO_SPARK
         asked = {
             "captures": self.captures,
@@ -56,8 +65,28 @@ class _Session:
             "spark": by_spark,
             "form": FORM,
         }
-        self.following = Following(options.out / STATE, msgspec.json.encode(asked))
+        asked_bytes = msgspec.json.encode(asked)
+        self.following = Following(options.out / STATE, asked_bytes, self.request.channels)
         self.odd = False
+
+    def _with_channels(self, request: Request) -> Request:
+        """The request with the channels, where packets do not tell them: as they were guessed when
+        following began, else guessed from what is there by now; waits until something is."""
+        if request.channels is not None or self.feed.table.service_size:
+            return request
+        kept = self.options.out / STATE / _CHANNELS
+        if kept.exists():
+            found = msgspec.json.decode(kept.read_bytes(), type=ChannelMap)
+            return structs.replace(request, channels=found)
+        while True:
+            reached = reach(self.captures, {}, complete=self.options.once)
+            guessed = sample_slices(news({}, reached, SLICE_BYTES_MAX), request).guess()
+            if guessed is not None:
+                kept.parent.mkdir(parents=True, exist_ok=True)
+                write_whole(kept, msgspec.json.encode(guessed))
+            if guessed is not None or self.options.once:
+                return structs.replace(request, channels=guessed)
+            time.sleep(self.options.every_ns / 1e9)
 
     def write(self) -> None:
         """The report of all that is counted by now."""
@@ -77,7 +106,9 @@ class _Session:
         else:
             print(f"batch {batch}: {packets:,} packets in {options.out}", flush=True)
         if options.once:
-            self.odd = complain_of(outcome.files)
+            tell_findings(tables, tables.unknown_types())
+            foreign = complain_if_foreign(options, outcome, self.feed)
+            self.odd = complain_of(outcome.files) or foreign
 
     def batch_taken(self) -> None:
         """Show what a batch brought; who reads to the end of what is there waits for that."""
@@ -179,6 +210,10 @@ def _trigger(options: Options) -> dict[str, Any]:
     return {"processingTime": f"{options.every_ns // 1_000_000} milliseconds"}
 
 
+def _encoded(channels: ChannelMap | None) -> str:
+    return msgspec.json.encode(channels).decode() if channels is not None else ""
+
+
 def _stream_options(session: _Session) -> dict[str, str]:
     """What the data source is told, as it wants it."""
     options = session.options
@@ -186,6 +221,7 @@ def _stream_options(session: _Session) -> dict[str, str]:
         "feed": options.feed,
         "paths": json.dumps(session.captures),
         "rows": "tallies",
+        "channels": _encoded(session.request.channels),
         "packets_only": "yes" if options.packets_only else "",
         "complete": "yes" if options.once else "",
         "from": options.window[0] or "",

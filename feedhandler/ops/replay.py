@@ -9,9 +9,9 @@ from msgspec import Struct
 from feedhandler.codecs import BadPacket, Feed, UsageError
 from feedhandler.ops import replay_plan
 from feedhandler.ops.arguments import LineAddress, Wanted
-from feedhandler.ops.captures import complain_if_cut, open_captures
+from feedhandler.ops.captures import complain_if_cut, open_captures, read_slowly
 from feedhandler.ops.console import ExitCode, complain, print_json
-from feedhandler.ops.feeds import open_feed
+from feedhandler.ops.feeds import fitting_hint, open_feed
 from feedhandler.ops.replay_live import play
 from feedhandler.replay.captures.capture import Capture
 from feedhandler.replay.playing.inject import LineFaults
@@ -221,18 +221,20 @@ def _faults(options: Options, line: str) -> LineFaults:
 def _refuse_foreign(capture: Capture, feed: Feed) -> None:
     """Raise `UsageError` where none of the first datagrams is a packet of the feed."""
     reasons = set()
+    payloads = []
     for datagram in itertools.islice(Pipeline([capture]), PROBE_DATAGRAMS):
         try:
             feed.decode_packet(datagram.payload)
         except BadPacket as error:
             reasons.add(error.reason.name.lower())
+            payloads.append(datagram.payload)
         else:
             return
     if reasons:
         raise UsageError(
             f"{capture.path}: none of the first datagrams is a {feed.name} packet "
             f"({', '.join(sorted(reasons))})",
-            "see --feed",
+            fitting_hint(payloads),
         )
 
 
@@ -242,6 +244,7 @@ def _print_account(result: PlayResult, source: Pipeline, options: Options) -> No
         account["truncation"] = str(result.truncation) if result.truncation else None
         named = ", ".join(str(path) for path in options.captures)
         account["left_out"] = replay_plan.left_out(source, result.unmapped)
+        account["read_slowly"] = read_slowly(source.captures)
         print_json({"capture": named, "seed": options.seed, **account})
         return
     seconds = result.duration_ns / 1e9

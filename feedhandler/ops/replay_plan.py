@@ -9,7 +9,7 @@ from typing import Any
 from rich.table import Table
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.ops.captures import refuse_taken
+from feedhandler.ops.captures import not_read, read_slowly, refuse_taken
 from feedhandler.ops.console import host_faults, print_json, progress, stdout_console
 from feedhandler.replay.captures.capture_writer import CaptureWriter
 from feedhandler.replay.playing.block_records import RecordMaker
@@ -69,6 +69,7 @@ class Plan:
                 if len(block):
                     writer.write_records(maker.records(block, begins_ns), len(block))
         told = {"written": str(path), "datagrams": writer.records, "left_out": self._left_out()}
+        told["read_slowly"] = read_slowly(self.source.captures)
         if self.as_json:
             print_json(told)
             return
@@ -109,6 +110,7 @@ class Plan:
             **told,
             "faults": self._faults(),
             "left_out": self._left_out(),
+            "read_slowly": read_slowly(self.source.captures),
         }
 
     @property
@@ -171,15 +173,14 @@ def left_out(source: Pipeline, unmapped: int) -> dict[str, int]:
         told["resets that a loop does not repeat"] = source.dropped_resets
     if unmapped:
         told["on no line"] = unmapped
-    for capture in source.captures:
-        for skip, count in capture.statistics.skipped.items():
-            name = f"no datagram: {skip.name.lower().replace('_', ' ')}"
-            told[name] = told.get(name, 0) + count
+    told |= {f"no datagram: {why}": count for why, count in not_read(source.captures).items()}
     return told
 
 
 def print_left_out(source: Pipeline, unmapped: int) -> None:
-    """The same as lines; and what could not be put in order."""
+    """The same as lines; what was read slowly, and what could not be put in order."""
+    for how, count in read_slowly(source.captures).items():
+        print(f"  read slowly: {count:,} {how}")
     for reason, count in left_out(source, unmapped).items():
         print(f"  left out: {count:,} {reason}")
     if source.late:

@@ -9,7 +9,11 @@ A capture that was cut short (a recorder killed, a copy interrupted) is read to 
 record; `capture.truncation` then says after how many records and at which byte. A capture that
 is damaged in the middle raises `PeerError` after the datagrams before the damage.
 
-Times are integer nanoseconds. What was skipped and why stands in `capture.statistics`.
+Frames that the compiled reader puts aside (IPv6, tunnels, other link layers, fragments) are read by
+`slow_frames`, with dpkt; their datagrams stand in their places among the others (`BatchMaker`).
+
+Times are integer nanoseconds. What was skipped and why stands in `capture.statistics`, and so does
+what was read slowly.
 The walks over the bytes are `pcap`'s and `pcapng`'s, inflating is `capture_sources`', writing is
 `capture_writer`'s.
 """
@@ -20,7 +24,7 @@ import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
 
@@ -29,6 +33,7 @@ from feedhandler.replay.captures.capture_sources import ByteSource, open_source,
 from feedhandler.replay.captures.frames import (
     RECORD_BYTES_MAX,
     DatagramColumns,
+    FrameReader,
     LinkType,
     Skip,
     Status,
@@ -41,6 +46,9 @@ from feedhandler.replay.captures.pcapng import (
     PcapngScanner,
 )
 from feedhandler.replay.playing.packet_headers import PacketHeaders
+
+if TYPE_CHECKING:
+    from feedhandler.replay.captures.slow_frames import SlowFrames
 
 #: Bytes of capture walked at a time: fits a second-level cache, and holds any single record.
 CHUNK_BYTES = 1 << 20
@@ -167,13 +175,18 @@ class Truncation:
 class CaptureStatistics:
     """What a pass over a capture met: whole records, datagrams, and what was no datagram.
 
-    Of pcapng also: the packets that had no time of their own, and the names of the interfaces of
-    the latest section.
+    `slowly` counts the datagrams that were read slowly by what made them slow, `joined` the records
+    that are pieces of the fragmented ones among them; `stand_ins` are the IPv6 addresses by the
+    IPv4 addresses that stand for them. Of pcapng also: the packets that had no time of their own,
+    and the names of the interfaces of the latest section.
     """
 
     records: int = 0
     datagrams: int = 0
     cut_payloads: int = 0
+    slowly: dict[str, int] = dataclasses.field(default_factory=dict)
+    joined: int = 0
+    stand_ins: dict[str, str] = dataclasses.field(default_factory=dict)
     untimed: int = 0
     interfaces: tuple[str, ...] = ()
     skipped: dict[Skip, int] = dataclasses.field(default_factory=dict)
@@ -220,6 +233,7 @@ class Capture:
 
     def _walk(self, source: ByteSource) -> Iterator[DatagramBatch]:
         scanner = self._scanner()
+        make = BatchMaker(scanner.frames)
         # What was read to tell the format: a pcap's header is done with, a pcapng's is its first
         # block's.
         rest = np.frombuffer(self._header if self.format == "pcapng" else b"", np.uint8)
@@ -234,9 +248,10 @@ class Capture:
             while True:
                 columns = DatagramColumns(BATCH_DATAGRAMS_MAX)
                 position = scanner.scan(chunk.data, position, filled, columns)
-                self._count(scanner, columns.count)
-                if columns.count:
-                    yield filled_batch(chunk, columns)
+                batch = make(chunk, columns)
+                self._count(scanner, make, len(batch))
+                if len(batch):
+                    yield batch
                 if scanner.status != Status.FULL:
                     break
             if scanner.status == Status.DAMAGED:
@@ -247,16 +262,21 @@ class Capture:
                 )
             rest = chunk[position:filled]
             offset += position
+        make.finish()
+        self._count(scanner, make, 0)
         if len(rest) or source.cut:
             reason = "the file has no end mark" if source.cut else "the last record is not whole"
             self.truncation = Truncation(scanner.records, offset, reason)
 
-    def _count(self, scanner: Scanner, datagrams: int) -> None:
+    def _count(self, scanner: Scanner, make: "BatchMaker", datagrams: int) -> None:
         statistics = self.statistics
         statistics.records = scanner.records
         statistics.datagrams += datagrams
-        statistics.cut_payloads = scanner.frames.cut_payloads
-        statistics.skipped = scanner.frames.skipped()
+        statistics.cut_payloads = make.cut_payloads
+        statistics.skipped = make.skipped
+        statistics.slowly = make.slowly
+        statistics.joined = make.joined
+        statistics.stand_ins = make.stand_ins
         if isinstance(scanner, PcapngScanner):
             statistics.untimed = scanner.untimed
             statistics.interfaces = tuple(scanner.interfaces)
@@ -310,12 +330,76 @@ def pcap_scanner(header: bytes, name: str) -> PcapScanner:
     if number not in list(LinkType):
         raise PeerError(
             f"{name}: link type {number} is not understood",
-            "Ethernet, raw IPv4 and Linux cooked captures are",
+            "Ethernet, raw IP, Linux cooked, loopback and PPP captures are",
         )
     return PcapScanner(big_endian, tick_ns, number)
 
 
-def filled_batch(chunk: np.ndarray[Any, Any], columns: DatagramColumns) -> DatagramBatch:
-    """The rows of `columns` that a scanner has filled, over the bytes that it walked."""
-    arrays = {name: column[: columns.count] for name, column in columns.arrays.items()}
-    return DatagramBatch(chunk, **cast(dict[str, Any], arrays))
+class BatchMaker:
+    """Makes batches of what a scanner has filled, with the frames that it put aside read.
+
+    `frames`: the scanner's. What was met is told by the properties, at any time; the pieces of
+    datagrams that are not whole count as skipped once `finish` has been called. `waiting`: such
+    pieces, as the property of that name of who made the batches before has them.
+    """
+
+    def __init__(self, frames: FrameReader, waiting: bytes = b"") -> None:
+        self._frames = frames
+        self._waiting = waiting
+        self._slow: "SlowFrames | None" = None
+
+    def __call__(self, chunk: np.ndarray[Any, Any], columns: DatagramColumns) -> DatagramBatch:
+        """The datagrams in `columns`, over the bytes that were walked; there may be none."""
+        if columns.limit == columns.capacity:
+            arrays = {name: column[: columns.count] for name, column in columns.arrays.items()}
+            return DatagramBatch(chunk, **cast(dict[str, Any], arrays))
+        slow = self._slow or self._begin()
+        data, arrays = slow.read_aside(chunk, columns)
+        return DatagramBatch(data, **cast(dict[str, Any], arrays))
+
+    def _begin(self) -> "SlowFrames":
+        """What reads slowly. dpkt takes a while to import, and most captures do without."""
+        from feedhandler.replay.captures.slow_frames import SlowFrames
+
+        self._slow = SlowFrames(self._waiting)
+        return self._slow
+
+    def finish(self) -> None:
+        """The capture has ended."""
+        if self._slow is None and self._waiting:
+            self._begin()
+        if self._slow is not None:
+            self._slow.finish()
+
+    @property
+    def waiting(self) -> bytes:
+        """The pieces of datagrams that are not whole; empty: none."""
+        return self._slow.fragments.waiting if self._slow else self._waiting
+
+    @property
+    def skipped(self) -> dict[Skip, int]:
+        """Frames that were no datagrams, by reason."""
+        found = self._frames.skipped()
+        for reason, count in (self._slow.skipped if self._slow else {}).items():
+            found[reason] = found.get(reason, 0) + count
+        return found
+
+    @property
+    def slowly(self) -> dict[str, int]:
+        """Datagrams that were read slowly, by what made them slow."""
+        return dict(self._slow.slowly) if self._slow else {}
+
+    @property
+    def joined(self) -> int:
+        """Records that are pieces of datagrams that became whole."""
+        return self._slow.fragments.joined if self._slow else 0
+
+    @property
+    def cut_payloads(self) -> int:
+        """Datagrams that the capture holds in part."""
+        return self._frames.cut_payloads + (self._slow.cut_payloads if self._slow else 0)
+
+    @property
+    def stand_ins(self) -> dict[str, str]:
+        """IPv6 addresses by what stands for them."""
+        return dict(self._slow.stand_ins) if self._slow else {}

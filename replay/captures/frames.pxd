@@ -6,7 +6,7 @@ cdef int NEED_DATA, FULL, DAMAGED
 
 cdef class DatagramColumns:
     cdef readonly dict arrays
-    cdef public Py_ssize_t count
+    cdef public Py_ssize_t count, limit
     cdef readonly Py_ssize_t capacity
     cdef long long[::1] _time_ns
     cdef unsigned int[::1] _source, _destination, _offset, _length, _frame_offset, _frame_length

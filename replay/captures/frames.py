@@ -7,8 +7,10 @@ agree on, so that Ethernet padding never becomes payload.
 
 `read_u16` and `read_u32` read numbers in the order of a file.
 
-Understood: Ethernet with up to two VLAN tags, raw IPv4, Linux cooked captures (both versions); IPv4
-with options; UDP. Everything else is counted by reason (`Skip`) and passed over.
+Read here: Ethernet with up to two VLAN tags, raw IPv4, Linux cooked captures (both versions); IPv4
+with options; UDP. What may hold a datagram behind other layers (IPv6, PPPoE, MPLS, tunnels, pieces
+of fragmented datagrams, other link layers) is put aside for `slow_frames`: it takes a row of the
+same columns, from their end. Everything else is counted by reason (`Skip`) and passed over.
 
 Where records begin and end is the formats' (`pcap`, `pcapng`).
 """
@@ -26,42 +28,54 @@ _UDP_HEADER = cython.declare(cython.Py_ssize_t, 8)
 _IPV4_HEADER = cython.declare(cython.Py_ssize_t, 20)
 _ETHERTYPE_IPV4 = cython.declare(cython.int, 0x0800)
 _PROTOCOL_UDP = cython.declare(cython.int, 17)
+#: The port of VXLAN (RFC 7348), whose datagrams hold frames.
+VXLAN_PORT = 4789
+_VXLAN_PORT = cython.declare(cython.int, VXLAN_PORT)
+_VXLAN_HEADER = cython.declare(cython.Py_ssize_t, 8)
 
 
 class LinkType(enum.IntEnum):
     """Link layers that are understood, by their number (tcpdump.org/linktypes.html)."""
 
+    LOOPBACK = 0
     ETHERNET = 1
+    PPP = 9
     RAW_BSD = 12
     RAW_OPENBSD = 14
+    PPP_HDLC = 50
+    PPPOE = 51
     RAW = 101
+    LOOPBACK_OPENBSD = 108
     LINUX_COOKED = 113
     RAW_IPV4 = 228
+    RAW_IPV6 = 229
     LINUX_COOKED_V2 = 276
 
 
 class Skip(enum.IntEnum):
     """Why a record is no datagram; counted, never raised. (1 is free: -1 marks an exception.)"""
 
-    NOT_IPV4 = 2  # ARP, IPv6, LLDP, ...
-    TOO_MANY_TAGS = 3  # more than two VLAN tags
+    NOT_IP = 2  # ARP, LLDP, ...
+    TOO_MANY_LAYERS = 3  # tunnels in tunnels beyond the bound
     SHORT_CAPTURE = 4  # the record ends inside the headers
     BAD_IP_HEADER = 5  # version, header length or total length contradict each other
-    FRAGMENT = 6  # a piece of a larger datagram; pieces are not put together
+    FRAGMENT = 6  # a piece of a larger datagram that did not become whole
     NOT_UDP = 7  # TCP, ICMP, IGMP, ...
     BAD_UDP_LENGTH = 8  # the UDP length is shorter than its own header
     OTHER_LINK = 9  # from an interface whose link layer is not understood
+    MALFORMED = 10  # a layer that dpkt cannot make sense of
+    OVERLAPPING = 11  # a piece that contradicts another one of its datagram
 
 
-_NOT_IPV4 = cython.declare(cython.int, 2)
-_TOO_MANY_TAGS = cython.declare(cython.int, 3)
+_NOT_IP = cython.declare(cython.int, 2)
 _SHORT_CAPTURE = cython.declare(cython.int, 4)
 _BAD_IP_HEADER = cython.declare(cython.int, 5)
-_FRAGMENT = cython.declare(cython.int, 6)
 _NOT_UDP = cython.declare(cython.int, 7)
 _BAD_UDP_LENGTH = cython.declare(cython.int, 8)
 _OTHER_LINK = cython.declare(cython.int, 9)
-_SKIP_COUNT = cython.declare(cython.int, 10)
+_SKIP_COUNT = cython.declare(cython.int, 12)
+#: In the place of a `Skip`: to be put aside.
+_ASIDE = cython.declare(cython.int, 100)
 
 
 class Status(enum.IntEnum):
@@ -81,6 +95,9 @@ DAMAGED = cython.declare(cython.int, 2)
 class DatagramColumns:
     """Room for `capacity` datagrams, a numpy array per column; `count` of them are filled.
 
+    Rows from `limit` on, the latest first, are frames put aside: their times, frames, interfaces
+    and link types; `offset` is the number of datagrams that were there before them.
+
     time_ns int64 (since 1970 UTC); source, destination u32 (IPv4 addresses as numbers);
     source_port, destination_port u16; offset u32 (of the payload, from the chunk's start),
     length u32 (of the payload, in bytes); frame_offset, frame_length u32 (the same of the whole
@@ -89,7 +106,7 @@ class DatagramColumns:
     """
 
     def __init__(self, capacity: cython.Py_ssize_t) -> None:
-        self.capacity = capacity
+        self.capacity = self.limit = capacity
         self.count = 0
         self.arrays = {
             "time_ns": np.empty(capacity, np.int64),
@@ -115,6 +132,11 @@ class DatagramColumns:
         self._frame_length = memoryview(self.arrays["frame_length"])
         self._interface = memoryview(self.arrays["interface"])
         self._link_type = memoryview(self.arrays["link_type"])
+
+    def clear(self) -> None:
+        """Forget what is filled."""
+        self.count = 0
+        self.limit = self.capacity
 
 
 @cython.cfunc
@@ -172,6 +194,19 @@ def read_u32(
 @cython.cfunc
 @cython.nogil
 @cython.exceptval(-1, check=True)
+def _unread(ethertype: cython.int) -> cython.int:
+    """What becomes of a frame with an EtherType that is not IPv4: `_ASIDE`, or a `Skip` reason."""
+    # IPv6; PPPoE; MPLS, of groups too; tags, where they stand in a cooked header.
+    if ethertype == 0x86DD or ethertype == 0x8864 or ethertype == 0x8847 or ethertype == 0x8848:
+        return _ASIDE
+    if ethertype == 0x8100 or ethertype == 0x88A8 or ethertype == 0x9100:
+        return _ASIDE
+    return _NOT_IP
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-1, check=True)
 def _behind_ethernet(
     data: cython.const_uchar[::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
 ) -> cython.Py_ssize_t:
@@ -188,10 +223,10 @@ def _behind_ethernet(
             return position
         # 802.1Q, 802.1ad, and the number that was used for double tags before 802.1ad.
         if ethertype != 0x8100 and ethertype != 0x88A8 and ethertype != 0x9100:
-            return -_NOT_IPV4
+            return -_unread(ethertype)
         tags += 1
         if tags > _VLAN_TAGS_MAX:
-            return -_TOO_MANY_TAGS
+            return -_ASIDE
         position += 2
 
 
@@ -210,14 +245,20 @@ def _behind_link(
     if link_type == 113:  # 16 bytes, the protocol in the last two
         if start + 16 > end:
             return -_SHORT_CAPTURE
-        return start + 16 if u16(data, start + 14) == _ETHERTYPE_IPV4 else -_NOT_IPV4
+        if u16(data, start + 14) == _ETHERTYPE_IPV4:
+            return start + 16
+        return -_unread(u16(data, start + 14))
     if link_type == 276:  # 20 bytes, the protocol in the first two
         if start + 20 > end:
             return -_SHORT_CAPTURE
-        return start + 20 if u16(data, start) == _ETHERTYPE_IPV4 else -_NOT_IPV4
+        return start + 20 if u16(data, start) == _ETHERTYPE_IPV4 else -_unread(u16(data, start))
     if start >= end:
         return -_SHORT_CAPTURE
-    return start if data[start] >> 4 == 4 else -_NOT_IPV4
+    if link_type != 12 and link_type != 14 and link_type != 101 and link_type != 228:
+        return -_ASIDE
+    if data[start] >> 4 == 4:
+        return start
+    return -_ASIDE if data[start] >> 4 == 6 else -_NOT_IP
 
 
 @cython.cfunc
@@ -237,14 +278,52 @@ def _behind_ipv4(
     if total != 0 and total < header_bytes:
         return -_BAD_IP_HEADER
     if data[start + 9] != _PROTOCOL_UDP:
+        # IPv4 in IPv4, IPv6 in IPv4, GRE
+        if data[start + 9] == 4 or data[start + 9] == 41 or data[start + 9] == 47:
+            return -_ASIDE
         return -_NOT_UDP
     if u16(data, start + 6) & 0x3FFF:  # more fragments, or a fragment offset
-        return -_FRAGMENT
+        return -_ASIDE
     if total != 0 and total < header_bytes + _UDP_HEADER:
         return -_BAD_IP_HEADER
     if start + header_bytes + _UDP_HEADER > end:
         return -_SHORT_CAPTURE
     return start + header_bytes
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def _holds_vxlan(
+    data: cython.const_uchar[::1], start: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.bint:
+    """Whether a payload begins as VXLAN does: the flag of a network's number, reserved bytes 0."""
+    if start + _VXLAN_HEADER > end or data[start] != 8:
+        return False
+    return u16(data, start + 1) == 0 and data[start + 3] == 0 and data[start + 7] == 0
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(-1, check=True)
+def _put_aside(
+    link_type: cython.int,
+    start: cython.Py_ssize_t,
+    end: cython.Py_ssize_t,
+    time_ns: cython.longlong,
+    interface: cython.int,
+    columns: DatagramColumns,
+) -> cython.int:
+    """The frame `data[start:end]` into the last free row, for who reads it slowly."""
+    slot: cython.Py_ssize_t = columns.limit - 1
+    columns._time_ns[slot] = time_ns
+    columns._offset[slot] = cython.cast(cython.uint, columns.count)
+    columns._frame_offset[slot] = cython.cast(cython.uint, start)
+    columns._frame_length[slot] = cython.cast(cython.uint, end - start)
+    columns._interface[slot] = cython.cast(cython.ushort, interface)
+    columns._link_type[slot] = cython.cast(cython.ushort, link_type)
+    columns.limit = slot
+    return 0
 
 
 @cython.final
@@ -279,17 +358,22 @@ class FrameReader:
     ) -> cython.int:
         """One frame, `data[start:end]`, into the columns, or into the count of its `Skip` reason.
 
-        `link_type` 0: one that is not understood. The columns must have room.
+        `link_type` -1: one that is not understood. The columns must have room.
         """
-        if link_type == 0:
+        if link_type < 0:
             self.skips[_OTHER_LINK] += 1
             return 0
         ip: cython.Py_ssize_t = _behind_link(link_type, data, start, end)
         udp: cython.Py_ssize_t = _behind_ipv4(data, ip, end) if ip >= 0 else ip
+        if udp == -_ASIDE:
+            return _put_aside(link_type, start, end, time_ns, interface, columns)
         if udp < 0:
             self.skips[-udp] += 1
             return 0
         length: cython.Py_ssize_t = u16(data, udp + 4)
+        port: cython.int = u16(data, udp + 2)
+        if port == _VXLAN_PORT and _holds_vxlan(data, udp + _UDP_HEADER, end):
+            return _put_aside(link_type, start, end, time_ns, interface, columns)
         if length < _UDP_HEADER:
             self.skips[_BAD_UDP_LENGTH] += 1
             return 0
@@ -305,7 +389,7 @@ class FrameReader:
         columns._source[slot] = cython.cast(cython.uint, u32(data, ip + 12))
         columns._destination[slot] = cython.cast(cython.uint, u32(data, ip + 16))
         columns._source_port[slot] = cython.cast(cython.ushort, u16(data, udp))
-        columns._destination_port[slot] = cython.cast(cython.ushort, u16(data, udp + 2))
+        columns._destination_port[slot] = cython.cast(cython.ushort, port)
         columns._offset[slot] = cython.cast(cython.uint, udp + _UDP_HEADER)
         columns._length[slot] = cython.cast(cython.uint, length - _UDP_HEADER)
         columns._frame_offset[slot] = cython.cast(cython.uint, start)

@@ -109,7 +109,7 @@ class PcapScanner:
                 return position
             if position + _RECORD_HEADER + captured > end:
                 return position
-            if columns.count == columns.capacity:
+            if columns.count == columns.limit:
                 self.status = FULL
                 return position
             position += _RECORD_HEADER

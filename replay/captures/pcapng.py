@@ -122,7 +122,7 @@ class PcapngScanner:
     _big_endian: cython.bint
     _last_ns: cython.longlong
     _count: cython.int
-    # By interface: link type (0: not understood), units a second, whether those are a power of two
+    # By interface: link type (-1: not understood), units a second, whether those are a power of two
     # (then their exponent), seconds to add, bytes that a simple packet holds at most (0: all).
     _links: cython.int[::1]
     _units: cython.ulonglong[::1]
@@ -202,7 +202,7 @@ class PcapngScanner:
                     self.sections -= 1  # it will be met again, whole
                 return position
             if kind in (_ENHANCED, _SIMPLE, _OLD_PACKET):
-                if columns.count == columns.capacity:
+                if columns.count == columns.limit:
                     self.status = FULL
                     return position
                 self._packet(kind, data, position + 8, position + length - 4, columns)
@@ -351,7 +351,7 @@ class PcapngScanner:
             self._damage = Damage.INTERFACE_TIME
             return 0
         place = self._count
-        self._links[place] = link if link in _KNOWN_LINKS else 0
+        self._links[place] = link if link in _KNOWN_LINKS else -1
         self._units[place] = 1 << exponent if power_of_two else 10**exponent
         self._shifts[place] = exponent if power_of_two else 0
         self._offsets[place] = offset

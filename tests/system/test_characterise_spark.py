@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+from channels_kit import NYSE, rows_of, write_rows
 from characterise_kit import FEED, OPENING_NS, Independent, write_session
 
 from feedhandler.characterise import lake
@@ -89,6 +90,21 @@ def test_the_arbitrated_stream_on_spark_is_the_one_in_this_process(
     there = characterise_arbitrated(*asked, SparkRunner(spark), mapper, slice_size=200_000)
     here = characterise_arbitrated(*asked)
     tables = [[(t.name, t.rows) for t in arbitrated_tables(o, FEED, "UTC")] for o in (there, here)]
+    assert tables[0][:-1] == tables[1][:-1]
+
+
+def test_channels_that_were_guessed_are_every_workers(spark: Any, tmp_path: Path) -> None:
+    asked = ([write_rows(tmp_path / "nyse.pcap", rows_of(loss=0.02))], Request(NYSE.name))
+    mapper, runner = spark_mapper(spark.sparkContext), SparkRunner(spark)
+    there = characterise(*asked, runner, mapper, slice_size=50_000)
+    here = characterise(*asked)
+    tables = [[(t.name, t.rows) for t in tables_of(o, NYSE, "UTC")[:-1]] for o in (there, here)]
+    assert tables[0] == tables[1]
+    assert tables[0][0][0] == "channels"
+    assert there.files[0].slices > 2
+    there = characterise_arbitrated(*asked, runner, mapper, slice_size=50_000)
+    here = characterise_arbitrated(*asked)
+    tables = [[(t.name, t.rows) for t in arbitrated_tables(o, NYSE, "UTC")] for o in (there, here)]
     assert tables[0][:-1] == tables[1][:-1]
 
 

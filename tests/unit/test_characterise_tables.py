@@ -41,7 +41,7 @@ def both_ways(path: Path, name: str, slice_size: int | None) -> Both:
     file, datagrams = outcome.files[0], len(independent.packets) + foreign
     by_hand["files"] = [
         [str(path), file.kind, path.stat().st_size, datagrams, datagrams, "", file.slices,
-         file.read_again, ""]
+         file.read_again, "", ""]
     ]  # fmt: skip
     assert ours.keys() == by_hand.keys() == set(NAMES)
     return {table: (rows, by_hand[table]) for table, rows in ours.items()}

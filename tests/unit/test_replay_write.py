@@ -92,7 +92,7 @@ def test_what_is_left_out_and_out_of_order_is_told_after_sending_too(
     code, told, _ = run(capsys, *words)
     assert code == ExitCode.OK
     assert "left out: 18,000 on no line" in told
-    assert "left out: 2 no datagram: not ipv4" in told
+    assert "left out: 2 no datagram: not ip" in told
     assert "too far out of order to be merged in place: 1" in told
     code, told, _ = run(capsys, *words, "--json")
     assert json.loads(told)["left_out"]["on no line"] == 18_000
