@@ -206,7 +206,7 @@ def test_a_stretch_at_its_own_pace_is_accounted_for() -> None:
         sent = player.play(player.stretch(0.0, 0.005, 0.02, pace=1.0), 0.0, 1.0)
     finally:
         player.close()
-    # A pass takes 15 ms; of the 25 ms the first 5 are the warm-up. What is timed begins after 10 ms.
+    # A pass takes 15 ms, the warm-up 5: what is timed begins after 10 ms.
     assert (sent.packets, sent.datagrams) == (3, 6)
     assert sent.duration_ns >= 5_100_000
     assert sent.peak_bps == pytest.approx(2 * 2 * 8 * (len(utp(1, 104)) + 42) / 0.01)
