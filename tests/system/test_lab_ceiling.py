@@ -1,4 +1,4 @@
-"""The laboratory's ceiling in C: the first copy of each packet reaches every client, and is timed."""
+"""The ceiling in C: the first copy of each packet reaches every client, and is timed."""
 
 import asyncio
 import json
