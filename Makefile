@@ -12,6 +12,7 @@ TIMES ?= 20
 CRASHES ?= 100
 KILLS ?= 2000
 OPERATIONS ?= 5000
+LAB_SECONDS ?= 15
 JOBS := $(shell nproc 2>/dev/null || echo 2)
 
 # What the compiled modules are made from; the table stands in feedhandler/_compiled.py.
@@ -19,7 +20,7 @@ SOURCES := $(shell find codecs retrans replay feedhandler -type f \
 	\( -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd' -o -name '*.h' \)) \
 	$(shell sed -n 's/^    "\(feedhandler\.[a-z_.]*\)",$$/\1/p' feedhandler/_compiled.py | tr . / | sed 's/$$/.py/')
 
-.PHONY: help demo test coverage check format build bench bench-long leaks soak simulate simulate-journal hunt crash crash-journal fuzz fuzz-asan docs clean \
+.PHONY: help demo test coverage check format build bench bench-long lab-report leaks soak simulate simulate-journal hunt crash crash-journal fuzz fuzz-asan docs clean \
 	install
 .DEFAULT_GOAL := help
 
@@ -62,6 +63,9 @@ bench: $(VENV)/.compiled ## ratios against peers and ceilings, under 10 minutes
 
 bench-long: $(VENV)/.compiled ## what needs longer, an hour or more: the lab, pacing, memory, outages, brokers that fail
 	$(PY) -m bench --long
+
+lab-report: $(VENV)/.compiled ## the papers' tables and figures, measured here, into docs/measured, in 15 minutes (LAB_SECONDS=15 a step)
+	$(PY) -m bench.lab_report --seconds $(LAB_SECONDS)
 
 leaks: $(VENV)/.compiled ## ten million sends, 10,000 connects and reconnects: memory may not grow with them
 	$(PY) -m bench.leaks
