@@ -85,7 +85,13 @@ class Client:
             self._expected = {name: stored[name] for name in COLUMNS}
             thinned = bool(stored["thinned"])
         expected = self._expected
-        self.tally.expect(*(expected[name] for name in COLUMNS[:-1]), thinned=thinned)
+        self.tally.expect(
+            expected["services"],
+            expected["bases"],
+            expected["sizes"],
+            expected["timed_from"],
+            thinned,
+        )
 
     async def count(self, request: Mapping[str, Any]) -> Answer:
         """How many deliveries there were, the latencies so far, and why the stream ended, where it
