@@ -12,6 +12,7 @@ TIMES ?= 20
 CRASHES ?= 100
 KILLS ?= 2000
 OPERATIONS ?= 5000
+LAB_SECONDS ?= 15
 JOBS := $(shell nproc 2>/dev/null || echo 2)
 
 # What the compiled units are made from, and those that the demo runs; the table of units stands in
@@ -22,7 +23,7 @@ SOURCES := setup.py feedhandler/_compiled.py $(shell find codecs retrans replay 
 	while read -r module; do [ -e $$module.py ] && echo $$module.py; done)
 DEMO_UNITS := codecs ingest retrans amqp subscribing exchange
 
-.PHONY: help demo test coverage check format build bench bench-long leaks soak simulate simulate-journal hunt crash crash-journal fuzz fuzz-asan docs wheel units clean
+.PHONY: help demo test coverage check format build bench bench-long lab-report leaks soak simulate simulate-journal hunt crash crash-journal fuzz fuzz-asan docs wheel units clean
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -80,7 +81,14 @@ bench: $(VENV)/.everything ## ratios against peers and ceilings, under 10 minute
 bench-long: $(VENV)/.everything ## what needs longer, an hour or more: the lab, pacing, memory, outages, brokers that fail
 	$(PY) -m bench --long
 
+<<<<<<< HEAD
 leaks: $(VENV)/.everything ## ten million sends, 10,000 connects and reconnects: memory may not grow with them
+=======
+lab-report: $(VENV)/.everything ## the papers' tables and figures, measured here, into docs/measured, in 15 minutes (LAB_SECONDS=15 a step)
+	$(PY) -m bench.lab_report --seconds $(LAB_SECONDS)
+
+leaks: $(VENV)/.compiled ## ten million sends, 10,000 connects and reconnects: memory may not grow with them
+>>>>>>> w-lab
 	$(PY) -m bench.leaks
 
 soak: $(VENV)/.everything ## an hour at 20,000 packets/s with a fault a minute: nothing may grow or get lost

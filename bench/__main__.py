@@ -38,6 +38,7 @@ BENCHMARKS = [
 ]
 LONG = [
     "lab",
+    "lab_ceiling",
     "pacing_long",
     "replay_memory",
     "memory",

@@ -208,47 +208,64 @@ def _round(folder: Path, size: int, total: int) -> dict[str, float]:
     return figures
 
 
-def brokers(quick: bool) -> dict[int, dict[str, float]]:
-    """RabbitMQ's figures by size; none where it is not installed."""
+def rabbitmq(
+    messages: int = BROKER_MESSAGES, bytes_max: int = BROKER_BYTES
+) -> dict[int, dict[str, float]]:
+    """RabbitMQ's figures by size. Raises `Absent` where it is not installed."""
     table: dict[int, dict[str, float]] = {}
-    try:
-        with broker("rabbitmq4") as made:
-            for size in SIZES:
-                count = min(BROKER_MESSAGES, BROKER_BYTES // size) // (10 if quick else 1)
-                one = table[size] = {}
-                for kind in ("quorum", "classic"):
-                    one[kind], one[f"{kind}_delivered"] = rates(made, kind, size, count)
-    except Absent as absent:
-        print(f"  without RabbitMQ: {absent}")
+    with broker("rabbitmq4") as made:
+        for size in SIZES:
+            one = table[size] = {}
+            for kind in ("quorum", "classic"):
+                count = min(messages, bytes_max // size)
+                one[kind], one[f"{kind}_delivered"] = rates(made, kind, size, count)
     return table
 
 
 def run(quick: bool = False) -> dict[str, Any]:
     """The tables, ratios, and recovery."""
+    peers: dict[int, dict[str, float]] = {}
+    try:
+        peers = rabbitmq(BROKER_MESSAGES // 10, BROKER_BYTES // 10) if quick else rabbitmq()
+    except Absent as absent:
+        print(f"  without RabbitMQ: {absent}")
+    if quick:
+        found = measure(peers, QUICK_BYTES, 1, QUICK_PENDING)
+    else:
+        found = measure(peers)
+    return {**found, "problems": []}
+
+
+def measure(
+    peers: dict[int, dict[str, float]],
+    total: int = BYTES,
+    rounds: int = ROUNDS,
+    pending: int = PENDING,
+) -> dict[str, Any]:
+    """Ours and SQLite's figures by size beside `peers` of the same sizes: medians of `rounds` turns
+    of `total` bytes; and recovery of `pending` messages."""
     root = Path("out")
     root.mkdir(exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="journal-", dir=root))
-    total = QUICK_BYTES if quick else BYTES
     table: dict[int, dict[str, float]] = {}
-    peers = brokers(quick)
     try:
         for size in SIZES:
-            turns = [_round(folder, size, total) for _ in range(1 if quick else ROUNDS)]
+            turns = [_round(folder, size, total) for _ in range(rounds)]
             table[size] = {
                 name: statistics.median(turn[name] for turn in turns) for name in turns[0]
             }
             table[size] |= peers.get(size, {})
             _tell(size, table[size])
-        found = recovery(folder / "queue", QUICK_PENDING if quick else PENDING)
+        found = recovery(folder / "queue", pending)
     finally:
         shutil.rmtree(folder)
     print(
-        f"  recovery of {QUICK_PENDING if quick else PENDING:,} pending 1 KiB messages"
+        f"  recovery of {pending:,} pending 1 KiB messages"
         f" {found['pending_s']:.3f} s (bar {BAR_PENDING_S}), 99 % of them delivered"
         f" {found['delivered_s']:.3f} s (bar {BAR_DELIVERED_S}); cancel by id"
         f" {found['cancel_us']:.1f} us before the disk (bar {BAR_CANCEL_US})"
     )
-    return {"sizes": table, "recovery": found, "problems": []}
+    return {"sizes": table, "recovery": found}
 
 
 def _tell(size: int, one: dict[str, float]) -> None:

@@ -60,7 +60,13 @@ WhichExchanges = Annotated[
     Exchanges, typer.Option(help="Each service by its key, or all by a pattern.")
 ]
 Clients = Annotated[
-    str, typer.Option(help="Client counts, a step each; every client takes everything.")
+    str, typer.Option(help="Client counts, a step each; without --symbols all take everything.")
+]
+Symbols = Annotated[
+    str,
+    typer.Option(
+        help="What clients want, in turn, drawn by seed and popularity: 100, 5%, or 100,5%,all."
+    ),
 ]
 Broker = Annotated[Brokers, typer.Option(help="The gateway's own node, or a broker beside it.")]
 BrokerUrl = Annotated[
@@ -77,6 +83,12 @@ Mode = Annotated[
     ),
 ]
 Rate = Annotated[str, typer.Option(help="Bits of Ethernet frames a second, both lines together.")]
+PaceText = Annotated[
+    str,
+    typer.Option(
+        help="original: a --capture's own gaps, bursts and all, instead of --rate; or 10x."
+    ),
+]
 Duration = Annotated[str, typer.Option(help="How long each step is measured.")]
 WarmUp = Annotated[
     str, typer.Option(help="Sent before that at the same rate; checked, but not timed.")
@@ -89,7 +101,9 @@ Generate = Annotated[
     bool, typer.Option("--generate", help="Replay a generated session (the default).")
 ]
 FeedName = Annotated[str, typer.Option(help="A built-in feed, or a description's path.")]
-Seed = Annotated[int, typer.Option(help="Of the generated session.", min=0)]
+Seed = Annotated[
+    int, typer.Option(help="Of the generated session, and of clients' symbols.", min=0)
+]
 Interface = Annotated[str, typer.Option(help="Where the lines are: a name or an address.")]
 SweepOf = Annotated[
     Sweeps | None,
@@ -110,7 +124,9 @@ def lab(
     broker_url: BrokerUrl = "",
     broker_management: BrokerManagement = 0,
     mode: Mode = Modes.direct,
+    symbols: Symbols = "all",
     rate: Rate = "40mbps",
+    pace: PaceText = "",
     duration: Duration = "60s",
     warm_up: WarmUp = "2s",
     capture: Captures = None,
@@ -124,7 +140,8 @@ def lab(
 ) -> Work:
     """Measure latency, in one command: replayer, gateway, broker and clients as processes.
 
-    Each step replays for --duration at --rate to so many clients, which subscribe to everything.
+    Each step replays for --duration at --rate, or at a capture's own --pace, to so many clients,
+    which subscribe to everything or to some --symbols.
     Latency is from the kernel's receive stamp at the gateway to the client's read. Every client
     checks that it gets each packet (or message) once and in order: exit code 1 where one did not,
     70 where a role died or hung.
@@ -135,6 +152,7 @@ def lab(
       feedhandler lab --out out/lab --scenario both --exchange both --clients 1,5,10
       feedhandler lab --out out/lab --broker rabbitmq --mode paper --clients 1,2,4
       feedhandler lab --out out/lab --capture day.pcap.gz --feed iex-deep --rate 100mbps
+      feedhandler lab --out out/lab --capture day.pcap.gz --pace original --symbols 100,5%,all
       feedhandler lab --out out/lab --sweep rate --bound p90=1ms --clients 10 --duration 10s
     """
     from feedhandler.lab import plan as words
@@ -153,6 +171,8 @@ def lab(
         broker_management=broker_management,
         mode=mode.value,
         rate_bps=words.parse_rate(rate),
+        pace=words.parse_own_pace(pace) if pace else 0.0,
+        symbols=words.parse_symbols(symbols),
         duration_s=duration_s,
         warm_up_s=words.parse_duration(warm_up),
         captures=tuple(capture or ()),

@@ -50,7 +50,7 @@ BARS = (
 
 def bar_of(step: Step) -> Bar | None:
     """The bar that a step is of, whatever its exchange and its length."""
-    if step.broker != "embedded" or step.mode != "direct":
+    if step.broker != "embedded" or step.mode != "direct" or step.pace or step.symbols:
         return None
     wanted = (step.scenario, step.clients, step.rate_bps)
     return next((bar for bar in BARS if wanted == (bar.scenario, bar.clients, bar.rate_bps)), None)

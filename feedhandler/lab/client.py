@@ -1,4 +1,4 @@
-"""The client's role: subscribes to everything, times and checks each delivery.
+"""The client's role: subscribes to everything or to some symbols, times and checks each delivery.
 
 What is expected comes as a file that the replayer wrote before it sends; what was found goes to the
 controller as numbers. Between, twice a second, the client tells how far it is.
@@ -83,8 +83,15 @@ class Client:
         """Begin to count: what comes is in the file at `path`."""
         with np.load(Path(request["path"])) as stored:
             self._expected = {name: stored[name] for name in COLUMNS}
+            thinned = bool(stored["thinned"])
         expected = self._expected
-        self.tally.expect(*(expected[name] for name in COLUMNS[:-1]))
+        self.tally.expect(
+            expected["services"],
+            expected["bases"],
+            expected["sizes"],
+            expected["timed_from"],
+            thinned,
+        )
 
     async def count(self, request: Mapping[str, Any]) -> Answer:
         """How many deliveries there were, the latencies so far, and why the stream ended, where it

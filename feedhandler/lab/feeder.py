@@ -4,6 +4,7 @@ One thread prepares blocks (numpy: numbers into the packets, due times from `rep
 another sends them without the GIL through `replay`'s sender. What is due within a short time leaves
 together: the replayer shares the machine with what is measured, and a wake-up for each packet of a
 fast run would take half a processor from it. At the source paper's rate each still leaves alone.
+At a recording's own pace the gaps are the recording's, to the nanosecond that the sender can keep.
 
 Every line gets every packet. The rate counts all lines together, in bits of Ethernet frames, as
 the source paper's 40 Mbps do.
@@ -28,6 +29,8 @@ from feedhandler.replay.playing.sender_lines import MulticastLine, open_lines
 #: What is due within so long leaves together; from `FAST_BPS` on, the longer time.
 BURST_NS, FAST_BURST_NS = 100_000, 250_000
 FAST_BPS = 150e6
+#: The time within which bursts are looked for: the peak that a step's account tells.
+PEAK_WINDOW_NS = 10_000_000
 #: Packets prepared at a time, and such blocks ahead of the sender: a tenth of a second at 400 Mbps.
 BLOCK_PACKETS = 2_048
 BLOCKS_AHEAD = 4
@@ -94,22 +97,28 @@ class Feeder:
         """Datagrams sent by the running or last `play`."""
         return int(self._sender.progress[Progress.SENT])
 
-    def stretch(self, rate_bps: float, warm_up_s: float, duration_s: float) -> Stretch:
-        """The packets that these times at this rate are."""
+    def stretch(
+        self, rate_bps: float, warm_up_s: float, duration_s: float, pace: float = 0.0
+    ) -> Stretch:
+        """The packets that these times are at this rate, or at so many times the stock's own
+        `pace`."""
+        ends_s = (warm_up_s + duration_s, warm_up_s)
+        if pace:
+            return Stretch(*(self.stock.packets_within_ns(round(s * 1e9 * pace)) for s in ends_s))
         line_bps = rate_bps / self.lines
-        within = self.stock.packets_within
-        return Stretch(
-            within(round(line_bps * (warm_up_s + duration_s))), within(round(line_bps * warm_up_s))
-        )
+        return Stretch(*(self.stock.packets_within(round(line_bps * s)) for s in ends_s))
 
-    def play(self, stretch: Stretch, rate_bps: float) -> Sent:
+    def play(self, stretch: Stretch, rate_bps: float, pace: float = 0.0) -> Sent:
         """Send a stretch; blocks until it is out. The account is of the part that is timed, but
         lateness of all of it. Raises `OSError` where the kernel refuses a datagram."""
         self._sender.progress[:] = 0
         blocks: Blocks = queue.Queue(BLOCKS_AHEAD)
         over = threading.Event()
         reader = threading.Thread(
-            target=self._read, args=(stretch, rate_bps, blocks, over), name="prepare", daemon=True
+            target=self._read,
+            args=(self.blocks(stretch, rate_bps, pace), blocks, over),
+            name="prepare",
+            daemon=True,
         )
         reader.start()
         anchor_ns = time.monotonic_ns() + LEAD_NS
@@ -118,10 +127,17 @@ class Feeder:
         finally:
             over.set()
             reader.join()
-        warm_up_bits = self.stock.bits_in(0, stretch.warm_up) * self.lines
-        began_ns = anchor_ns + round(warm_up_bits * 1e9 / rate_bps)
+        if pace:
+            warm_up_ns = round(self.stock.begins_ns(stretch.warm_up) / pace)
+            peak_bits = self.stock.peak_bits(round(PEAK_WINDOW_NS * pace), stretch.packets)
+            peak_bps = peak_bits * 1e9 / PEAK_WINDOW_NS
+        else:
+            warm_up_bits = self.stock.bits_in(0, stretch.warm_up) * self.lines
+            warm_up_ns = round(warm_up_bits * 1e9 / rate_bps)
+            peak_bps = rate_bps / self.lines
         self.next_numbers += self.stock.numbers_before(stretch.packets)
-        return self._account(stretch, time.monotonic_ns() - began_ns)
+        duration_ns = time.monotonic_ns() - anchor_ns - warm_up_ns
+        return self._account(stretch, duration_ns, peak_bps * self.lines)
 
     def _send(self, blocks: Blocks, anchor_ns: int) -> None:
         """Everything in the queue, to its end. Raises what ended the preparing thread."""
@@ -132,29 +148,31 @@ class Feeder:
             whose = np.zeros(len(block.offsets), np.uint32)
             self._sender.send_block([block.data], whose, *columns, anchor_ns)
 
-    def _read(
-        self, stretch: Stretch, rate_bps: float, blocks: Blocks, over: threading.Event
-    ) -> None:
+    def _read(self, made: Iterator[Block], blocks: Blocks, over: threading.Event) -> None:
         """The preparing thread: every block, then None, or what went wrong."""
         last: BaseException | None = None
         try:
-            for block in self.blocks(stretch, rate_bps):
+            for block in made:
                 if self._sender.stopped or not _put(blocks, block, over):
                     break
         except BaseException as error:
             last = error
         _put(blocks, last, over)
 
-    def blocks(self, stretch: Stretch, rate_bps: float) -> Iterator[Block]:
+    def blocks(self, stretch: Stretch, rate_bps: float, pace: float = 0.0) -> Iterator[Block]:
         """The stretch as blocks, from the services' next numbers on."""
         stock = self.stock
-        schedule = Schedule(Pace(PaceKind.FRAME_BITS, rate_bps / self.lines))
-        burst_ns = FAST_BURST_NS if rate_bps >= FAST_BPS else BURST_NS
+        if pace:
+            schedule, burst_ns = Schedule(Pace(PaceKind.ORIGINAL, pace)), 1
+        else:
+            schedule = Schedule(Pace(PaceKind.FRAME_BITS, rate_bps / self.lines))
+            burst_ns = FAST_BURST_NS if rate_bps >= FAST_BPS else BURST_NS
         done = passes = 0
         while done < stretch.packets:
             for first in range(0, min(len(stock), stretch.packets - done), BLOCK_PACKETS):
                 end = min(first + BLOCK_PACKETS, len(stock), first + stretch.packets - done)
-                due_ns = schedule.due_ns(np.zeros(end - first, np.int64), stock.length[first:end])
+                time_ns = stock.ahead_ns[first:end] + passes * stock.pass_ns
+                due_ns = schedule.due_ns(time_ns, stock.length[first:end])
                 due_ns = due_ns // burst_ns * burst_ns
                 yield self._block(first, end, self.next_numbers + passes * stock.span, due_ns)
                 done += end - first
@@ -184,7 +202,7 @@ class Feeder:
             shift = 8 * (size - 1 - place if table.big_endian else place)
             data[at + place] = (numbers >> shift & 0xFF).astype(np.uint8)
 
-    def _account(self, stretch: Stretch, duration_ns: int) -> Sent:
+    def _account(self, stretch: Stretch, duration_ns: int, peak_bps: float) -> Sent:
         stock, first, end = self.stock, stretch.warm_up, stretch.packets
         counts = self._sender.progress
         slots = [int(x) for x in stock.packets_by_slot(first, end)]
@@ -195,6 +213,7 @@ class Feeder:
             payload_bytes=stock.bytes_in(first, end),
             frame_bits=stock.bits_in(first, end) * self.lines,
             duration_ns=duration_ns,
+            peak_bps=peak_bps,
             behind=int(counts[Progress.BEHIND]),
             lateness_max_ns=int(counts[Progress.LATENESS_MAX_NS]),
             passes=-(-end // len(stock)),

@@ -23,8 +23,10 @@ from typing import Any
 
 import msgspec
 
+from feedhandler.amqp.routing import ADDRESS_CHARS_MAX, PATTERNS_MAX
 from feedhandler.amqp.subscribing.request import without_credentials
 from feedhandler.codecs import Feed
+from feedhandler.codecs.errors import UsageError
 from feedhandler.config import (
     AmqpConfig,
     ChannelConfig,
@@ -40,7 +42,7 @@ from feedhandler.lab import bars, machine, processors
 from feedhandler.lab.crew import Crew
 from feedhandler.lab.feeder import FAST_BPS
 from feedhandler.lab.loads import CLIENT_PREFIX, LoadWatch, by_role, traffic_of
-from feedhandler.lab.plan import Plan, StepPlan, patterns
+from feedhandler.lab.plan import CLIENTS_MAX, Plan, StepPlan, patterns
 from feedhandler.lab.results import (
     ClientResult,
     Exchange,
@@ -60,7 +62,7 @@ from feedhandler.ports import free_ports
 from feedhandler.publish_settings import PublishConfig
 
 #: How long each stage may take before the run fails.
-START_S, LOAD_S, ASK_S, DRAIN_S = 60.0, 300.0, 30.0, 30.0
+START_S, LOAD_S, PLAN_S, ASK_S, DRAIN_S = 60.0, 300.0, 120.0, 30.0, 30.0
 #: Beyond what a step's sending takes by its schedule: a machine that is too slow sends longer.
 PLAY_SLACK_S = 60.0
 #: Nothing new at any client for so long, while something is missing: it will not come.
@@ -69,6 +71,8 @@ QUIET_S = 2.0
 LINGER_S = 0.1
 #: How often clients are asked how far they are.
 POLL_S = 0.05
+#: Lines A and B.
+LINES = 2
 #: Groups of the lines are 239.(110 + line).(of this process).(1 + place of the service).
 GROUP_OF_LINES = 110
 #: Packets that may wait behind a hole. Processes that share two processors let one wait for tens of
@@ -102,6 +106,10 @@ class Laboratory:
         self.crew = Crew(plan.silent_s)
         self.services: list[int] = []
         self.stamping: Stamping | None = None
+        #: What clients that want some symbols subscribe to, by exchange and client; empty: all do
+        #: to everything.
+        self._chosen: dict[str, list[str]] = {}
+        self._symbols: list[int] = []
         self._gateway = ""
         self._stack = contextlib.AsyncExitStack()
 
@@ -126,9 +134,31 @@ class Laboratory:
         await self._have_clients(max(self.plan.clients))
         await self.crew.greeted("starting the roles", START_S, REPLAYER)
         await self._load()
+        if self.plan.symbols:
+            await self._choose()
         if self.plan.mode == "paper":
             self.stamping = await start_stamping(self.crew)
         await self._begin()
+
+    async def _choose(self) -> None:
+        """Have symbols chosen for clients that do not want everything. Raises `UsageError` where
+        there are more than an address may have."""
+        clients = CLIENTS_MAX if self.plan.sweep == "clients" else max(self.plan.clients)
+        self.view.tell("choosing symbols")
+        (told,) = await self.crew.ask_all(
+            "choosing symbols", LOAD_S, [REPLAYER], "choose",
+            words=list(self.plan.symbols), seed=self.plan.seed, clients=clients,
+        )  # fmt: skip
+        self._chosen, self._symbols = told["patterns"], told["symbols"]
+        self.run.configuration["symbols_known"] = told["known"]
+        for exchange in self.plan.exchanges:
+            for pattern in self._chosen[exchange]:
+                if pattern.count(",") >= PATTERNS_MAX or len(pattern) > ADDRESS_CHARS_MAX:
+                    raise UsageError(
+                        f"a client's symbols are {pattern.count(',') + 1:,} keys of a {exchange} "
+                        "exchange, more than one address may have",
+                        "fewer --symbols, or --exchange topic",
+                    )
 
     # What a laboratory with a broker does otherwise (`broker_laboratory`).
 
@@ -235,6 +265,13 @@ class Laboratory:
         )
         self.run.configuration["stock"] = loaded["stock"]
         self.services = [int(service) for service in loaded["stock"]["packets_by_service"]]
+        if plan.pace:
+            line_bps = loaded["stock"]["recorded_line_mbps"] * 1e6
+            if not line_bps:
+                raise UsageError("these captures have no times to play them by", "give a --rate")
+            # Steps carry the mean; rounded, as what it is compared with is.
+            rate_bps = round(line_bps * LINES * plan.pace, -3)
+            self.plan = msgspec.structs.replace(plan, rate_bps=rate_bps)
 
     async def _start_gateway(self, grain: str, publish: tuple[PublishConfig, ...]) -> None:
         """A gateway for the services of what is played, on lines of its own."""
@@ -292,7 +329,7 @@ class Laboratory:
                 (service, f"239.{GROUP_OF_LINES + number}.{own}.{1 + at}", free_udp_port())
                 for at, service in enumerate(self.services)
             ]
-            for number in range(2)
+            for number in range(LINES)
         ]
 
     def _arrange(self, plan: StepPlan) -> None:
@@ -328,6 +365,8 @@ class Laboratory:
             mode=self.plan.mode,
             grain=plan.grain,
             rate_bps=plan.rate_bps,
+            pace=plan.pace,
+            symbols=plan.symbols,
             duration_s=plan.duration_s,
             warm_up_s=plan.warm_up_s,
             started=_now(),
@@ -369,22 +408,31 @@ class Laboratory:
 
     def _source(self, plan: StepPlan, number: int) -> dict[str, Any]:
         """What a client attaches to."""
-        return {
-            "url": f"amqp://127.0.0.1:{self.amqp_port}",
-            "pattern": patterns(plan.exchange, self.feed.key, self.services),
-        }
+        everything = patterns(plan.exchange, self.feed.key, self.services)
+        chosen = self._chosen[plan.exchange][number] if self._chosen else ""
+        return {"url": f"amqp://127.0.0.1:{self.amqp_port}", "pattern": chosen or everything}
 
-    async def _expect(self, plan: StepPlan, names: list[str]) -> int:
+    async def _expect(self, plan: StepPlan, names: list[str]) -> list[int]:
         """Tell clients what comes; how many AMQP messages that are for each."""
-        path = str(self.folder / "expected.npz")
+        planned = await self._planned(plan)
+        telling = [
+            self.crew.bus.ask(name, "expect", ASK_S, path=path)
+            for name, path in zip(names, planned["paths"], strict=True)
+        ]
+        if self.stamping is not None:
+            telling.append(self.crew.bus.ask(STAMPER, "expect", ASK_S, path=planned["path"]))
+        await self.crew.during("planning", ASK_S + 1.0, asyncio.gather(*telling), tuple(names))
+        return [int(count) for count in planned["expected"]]
+
+    async def _planned(self, plan: StepPlan) -> dict[str, Any]:
+        """Have the replayer fix what it sends; what it tells of it."""
         (planned,) = await self.crew.ask_all(
-            "planning", ASK_S, [REPLAYER], "plan",
-            rate_bps=plan.rate_bps, warm_up_s=plan.warm_up_s, duration_s=plan.duration_s,
-            messages=plan.grain == "message", path=path,
+            "planning", PLAN_S, [REPLAYER], "plan",
+            rate_bps=plan.rate_bps, pace=plan.pace,
+            warm_up_s=plan.warm_up_s, duration_s=plan.duration_s,
+            messages=plan.grain == "message", clients=plan.clients, folder=str(self.folder),
         )  # fmt: skip
-        listeners = [*names, STAMPER] if self.stamping is not None else names
-        await self.crew.ask_all("planning", ASK_S, listeners, "expect", path=path)
-        return int(planned["expected"])
+        return planned
 
     async def _play(self, plan: StepPlan, names: list[str]) -> Sent:
         """Have it sent, and watch."""
@@ -420,14 +468,17 @@ class Laboratory:
             clients = [progress[name] for name in names if name in progress]
             self.view.show(progress.get(REPLAYER, {}).get("share", 0.0), clients)
 
-    async def _drain(self, expected: int, names: list[str]) -> None:
+    async def _drain(self, expected: list[int], names: list[str]) -> None:
         """Wait until every client has everything, or until nothing comes any more."""
         loop = asyncio.get_running_loop()
         deadline, since, before = loop.time() + DRAIN_S, loop.time(), -1
         while True:
             told = await self.crew.ask_all("draining", ASK_S, names, "count")
             counts = [each["deliveries"] for each in told]
-            if all(each["ended"] or each["deliveries"] >= expected for each in told):
+            if all(
+                each["ended"] or each["deliveries"] >= wanted
+                for each, wanted in zip(told, expected, strict=True)
+            ):
                 break
             if sum(counts) != before:
                 since, before = loop.time(), sum(counts)
@@ -438,7 +489,8 @@ class Laboratory:
 
     async def _verdicts(self, names: list[str]) -> list[ClientResult]:
         told = await self.crew.ask_all("collecting", ASK_S, names, "verdict")
-        return [client_result(number, each) for number, each in enumerate(told)]
+        symbols = self._symbols or [0] * len(names)
+        return [client_result(number, each, symbols[number]) for number, each in enumerate(told)]
 
 
 def client_name(number: int) -> str:
@@ -446,10 +498,11 @@ def client_name(number: int) -> str:
     return f"{CLIENT_PREFIX}{number + 1}"
 
 
-def client_result(number: int, told: dict[str, Any]) -> ClientResult:
+def client_result(number: int, told: dict[str, Any], symbols: int = 0) -> ClientResult:
     """A client's answer as a result."""
     return ClientResult(
         number=number,
+        symbols=symbols,
         expected=told["expected"],
         received=told["received"],
         lost=told["lost"],

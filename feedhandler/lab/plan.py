@@ -12,7 +12,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.lab.results import Exchange, Mode, Scenario
+from feedhandler.lab.results import Exchange, Mode, Scenario, load_words
 from feedhandler.replay.playing.pace import PaceKind, parse_pace
 
 SCENARIOS: tuple[Scenario, ...] = ("packets", "messages")
@@ -21,6 +21,10 @@ EXCHANGES: tuple[Exchange, ...] = ("direct", "topic")
 GRAINS: dict[Scenario, str] = {"packets": "packet", "messages": "message"}
 #: Clients of a step: each is a process.
 CLIENTS_MAX = 64
+#: Symbols that one client may want: their keys are one address.
+SYMBOLS_MAX = 1_000
+#: Of a client that wants everything, among others that do not.
+ALL = "all"
 #: A step: shorter tells nothing, longer than a day is a wrong unit.
 DURATION_S_MIN, DURATION_S_MAX = 0.5, 86_400.0
 _UNITS_S = {"ms": 0.001, "s": 1.0, "min": 60.0, "m": 60.0, "h": 3600.0}
@@ -48,6 +52,8 @@ class StepPlan(Struct, frozen=True, kw_only=True):
     rate_bps: float
     duration_s: float
     warm_up_s: float
+    pace: float = 0.0
+    symbols: str = ""
 
     @property
     def grain(self) -> str:
@@ -57,8 +63,8 @@ class StepPlan(Struct, frozen=True, kw_only=True):
     @property
     def title(self) -> str:
         """For people: what is measured."""
-        rate = f"{self.rate_bps / 1e6:g} Mbps"
-        return f"{self.scenario} {self.exchange}, {self.clients} clients, {rate}"
+        load = load_words(self.rate_bps, self.pace, self.symbols)
+        return f"{self.scenario} {self.exchange}, {self.clients} clients, {load}"
 
 
 class Plan(Struct, frozen=True, kw_only=True):
@@ -74,6 +80,11 @@ class Plan(Struct, frozen=True, kw_only=True):
     #: The HTTP port of its management; 0: its kind's.
     broker_management: int = 0
     rate_bps: float = 40e6
+    #: So many times the capture's own pace; 0: a steady rate.
+    pace: float = 0.0
+    #: What clients want, in turn: a number of symbols, a share of them, or `ALL`; empty: all of
+    #: them want everything.
+    symbols: tuple[str, ...] = ()
     duration_s: float = 60.0
     warm_up_s: float = 2.0
     captures: tuple[Path, ...] = ()
@@ -105,6 +116,8 @@ class Plan(Struct, frozen=True, kw_only=True):
             rate_bps=rate_bps,
             duration_s=self.duration_s,
             warm_up_s=self.warm_up_s,
+            pace=self.pace,
+            symbols=",".join(self.symbols),
         )
 
 
@@ -133,6 +146,41 @@ def parse_rate(text: str) -> float:
     if pace.kind is not PaceKind.FRAME_BITS:
         raise UsageError(f"{text!r} is no bit rate", "write 40mbps: Ethernet frames, both lines")
     return pace.value
+
+
+def parse_own_pace(text: str) -> float:
+    """`original` or `10x` as times a capture's own pace. Raises `UsageError`."""
+    pace = parse_pace(text)
+    if pace.kind is not PaceKind.ORIGINAL:
+        raise UsageError(
+            f"{text!r} is no pace of a capture", "write original or 10x; or give --rate"
+        )
+    return pace.value
+
+
+def parse_symbols(text: str) -> tuple[str, ...]:
+    """`100`, `5%` or `100,5%,all` as what clients want, in turn. Raises `UsageError`."""
+    words = tuple(word.strip().lower() for word in text.split(","))
+    for word in words:
+        if word == ALL:
+            continue
+        match = re.fullmatch(r"(\d+)|(\d+\.?\d*|\.\d+)%", word)
+        if match is None or not (
+            1 <= int(match[1]) <= SYMBOLS_MAX if match[1] else 0 < float(match[2]) <= 100
+        ):
+            raise UsageError(
+                f"{word!r} is no number of symbols",
+                f"write 1 to {SYMBOLS_MAX}, a share such as 5%, or {ALL}",
+            )
+    return () if set(words) == {ALL} else words
+
+
+def symbols_wanted(word: str, known: int) -> int:
+    """How many of so many known symbols such a word means, at least one; 0: everything."""
+    if word == ALL:
+        return 0
+    share = word.endswith("%")
+    return max(1, round(float(word[:-1]) / 100 * known) if share else min(int(word), known))
 
 
 def parse_duration(text: str) -> float:

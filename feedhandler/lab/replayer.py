@@ -16,9 +16,11 @@ import numpy as np
 from feedhandler.codecs import Feed
 from feedhandler.lab.bus import Answer, Verb
 from feedhandler.lab.feeder import Feeder
+from feedhandler.lab.plan import EXCHANGES
 from feedhandler.lab.processors import preferred
 from feedhandler.lab.results import Sent
 from feedhandler.lab.stock import Stock, Stretch, stock_of
+from feedhandler.lab.symbols import StockSymbols
 from feedhandler.ops.captures import open_captures
 from feedhandler.ops.feeds import open_feed
 from feedhandler.replay.generating.traffic import packets as packets_of_market
@@ -28,24 +30,26 @@ from feedhandler.replay.playing.sender_lines import MulticastLine
 #: Market messages of a generated stock, where nobody says how many: at the source paper's rate some
 #: forty seconds, then it loops.
 GENERATED_MESSAGES = 1_500_000
+#: The file of what a client that wants everything must get.
+EXPECTED = "expected.npz"
 
 
-def generated(feed: Feed, seed: int, messages: int = 0) -> Iterator[bytes]:
+def generated(feed: Feed, seed: int, messages: int = 0) -> Iterator[tuple[int, bytes]]:
     """The packets of a session after the `market` profile, one line's, in order, until there are
     enough messages. Reference data and books told once, in large packets, are left out: the source
-    paper's replay was of the session, not of its opening."""
+    paper's replay was of the session, not of its opening. Times are 0: nothing was recorded."""
     wanted = messages or GENERATED_MESSAGES
     data, offset, length = packets_of_market(seed, wanted, feed=feed, opening=False)
     whole = memoryview(data)
     for start, size in zip(offset.tolist(), length.tolist(), strict=True):
-        yield whole[start : start + size].tobytes()
+        yield 0, whole[start : start + size].tobytes()
 
 
-def recorded(paths: Sequence[Path]) -> Iterator[bytes]:
-    """The payloads of captures, one capture after another."""
+def recorded(paths: Sequence[Path]) -> Iterator[tuple[int, bytes]]:
+    """Times and payloads of captures, one capture after another."""
     for batch in Pipeline(open_captures(paths)).batches():
         for datagram in batch.datagrams():
-            yield datagram.payload
+            yield datagram.time_ns, datagram.payload
 
 
 class Replayer:
@@ -55,24 +59,55 @@ class Replayer:
         self._feeder: Feeder | None = None
         self._stock: Stock
         self._stretch = Stretch(0, 0)
-        self._rate_bps = 0.0
+        self._rate_bps = self._pace = 0.0
+        #: Of each client that wants some symbols, how many messages of each packet it gets.
+        self._wanted: list[np.ndarray[Any, Any] | None] = []
         self._real_time = False
 
     @property
     def verbs(self) -> dict[str, Verb]:
         """What the controller may ask."""
-        return {"load": self.load, "open": self.open, "plan": self.plan, "play": self.play}
+        return {
+            "load": self.load,
+            "choose": self.choose,
+            "open": self.open,
+            "plan": self.plan,
+            "play": self.play,
+        }
 
     async def load(self, request: Mapping[str, Any]) -> Answer:
         """Have the packets ready: `feed`, and `captures` (paths) or `seed` and `messages` of a
         generated session. Tells what they are, by service."""
         feed = open_feed(request["feed"])
         if request["captures"]:
-            packets: Iterator[bytes] = recorded([Path(path) for path in request["captures"]])
+            packets: Iterator[tuple[int, bytes]] = recorded(
+                [Path(path) for path in request["captures"]]
+            )
         else:
             packets = generated(feed, request["seed"], request["messages"])
         self._stock = await asyncio.to_thread(stock_of, feed, packets)
         return {"stock": self._stock.describe()}
+
+    async def choose(self, request: Mapping[str, Any]) -> Answer:
+        """Choose symbols for `clients` clients by `seed`, `words` of `--symbols` in turn: patterns
+        by exchange, of each client, and how many symbols there are; empty and 0: everything."""
+        known = await asyncio.to_thread(StockSymbols, self._stock)
+        words, seed = request["words"], request["seed"]
+        chosen = [
+            known.choose(words[number % len(words)], seed, number)
+            for number in range(request["clients"])
+        ]
+        self._wanted = [None if each is None else known.wanted(each) for each in chosen]
+        return {
+            "symbols": [0 if each is None else len(each) for each in chosen],
+            "patterns": {
+                exchange: [
+                    "" if each is None else known.patterns(each, exchange) for each in chosen
+                ]
+                for exchange in EXCHANGES
+            },
+            "known": len(known.words),
+        }
 
     async def open(self, request: Mapping[str, Any]) -> None:
         """Open the lines: `lines`, each a list of [service, group, port], and `interface`."""
@@ -87,23 +122,45 @@ class Replayer:
         self._feeder = Feeder(self._stock, lines)
 
     async def plan(self, request: Mapping[str, Any]) -> Answer:
-        """Fix the next step: `rate_bps`, `warm_up_s`, `duration_s`, `messages`; writes what clients
-        must expect to `path`."""
+        """Fix the next step: `rate_bps` or `pace`, `warm_up_s`, `duration_s`, `messages`, and how
+        many `clients`; writes what these must expect to files in `folder`: of each the path, and
+        how many deliveries."""
         assert self._feeder is not None
-        self._rate_bps = request["rate_bps"]
+        self._rate_bps, self._pace = request["rate_bps"], request["pace"]
         self._stretch = self._feeder.stretch(
-            self._rate_bps, request["warm_up_s"], request["duration_s"]
+            self._rate_bps, request["warm_up_s"], request["duration_s"], self._pace
         )
-        expected = self._stock.expect(self._stretch, self._feeder.next_numbers, request["messages"])
+        folder, messages, clients = Path(request["folder"]), request["messages"], request["clients"]
+        everything = self._expect(folder / EXPECTED, messages, None)
+        wanted = self._wanted[:clients] or [None] * clients
+        told = [
+            everything
+            if each is None
+            else self._expect(folder / f"expected-{number + 1}.npz", messages, each)
+            for number, each in enumerate(wanted)
+        ]
+        return {
+            "path": everything[0],
+            "paths": [path for path, _ in told],
+            "expected": [total for _, total in told],
+        }
+
+    def _expect(
+        self, path: Path, messages: bool, wanted: np.ndarray[Any, Any] | None
+    ) -> tuple[str, int]:
+        """Write what one kind of client gets of the stretch; the path, and how much that is."""
+        assert self._feeder is not None
+        expected = self._stock.expect(self._stretch, self._feeder.next_numbers, messages, wanted)
         np.savez(
-            request["path"],
+            path,
             services=expected.services,
             bases=expected.bases,
             sizes=expected.sizes,
             timed_from=expected.timed_from,
             counts=expected.counts,
+            thinned=wanted is not None,
         )
-        return {"expected": expected.total, "packets": self._stretch.packets}
+        return str(path), expected.total
 
     async def play(self, request: Mapping[str, Any]) -> Answer:
         """Send what was planned; the account of it."""
@@ -113,7 +170,7 @@ class Replayer:
     def _play(self) -> Sent:
         assert self._feeder is not None
         with preferred() as self._real_time:
-            return self._feeder.play(self._stretch, self._rate_bps)
+            return self._feeder.play(self._stretch, self._rate_bps, self._pace)
 
     def progress(self) -> Answer:
         """How far this role is."""

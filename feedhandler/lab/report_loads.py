@@ -56,7 +56,7 @@ def rate(loads: Loads, amounts: Array) -> float:
 def step_name(step: Step) -> str:
     """A step among others: `packets, direct, 10 clients, embedded, 40 Mbps`."""
     few = "1 client" if step.clients == 1 else f"{step.clients} clients"
-    words = [step.scenario, step.exchange, few, step.broker, f"{step.rate_bps / 1e6:g} Mbps"]
+    words = [step.scenario, step.exchange, few, step.broker, step.load]
     return ", ".join([*words, "paper's mode"] if step.mode == "paper" else words)
 
 
@@ -177,6 +177,31 @@ def loss_table(run: Run) -> Table:
     return Table("Losses, duplicates, reorderings", head, tuple(rows), note)
 
 
+def played_table(run: Run) -> Table:
+    """What was played at a capture's own pace, and what clients got that want some symbols."""
+    rows = []
+    for group in groups(run):
+        for step in group.steps:
+            if not (step.pace or step.symbols):
+                continue
+            sent, wanted = step.sent, [each.symbols for each in step.results]
+            feed = (sent.messages if step.grain == "message" else sent.packets) * len(wanted)
+            share = f"{100 * step.latency.count / feed:.1f}" if feed else _DASH
+            cells = (
+                *(f"{sent.rate_bps / 1e6:.1f}", f"{sent.peak_bps / 1e6:.1f}", f"{sent.behind:,}"),
+                ", ".join(str(each) if each else "all" for each in wanted),
+                share,
+            )
+            rows.append((step_name(step), *cells))
+    head = ("Step", "Mbps", "Peak Mbps", "Late sends", "Symbols wanted", "Taken %")
+    note = (
+        "Both lines together, as Ethernet frames; the peak is the busiest 10 ms of the schedule. "
+        "Late sends left more than a millisecond after their time. Taken: the deliveries, of those "
+        "that clients would get that want everything."
+    )
+    return Table("Own pace, and symbols", head, tuple(rows), note)
+
+
 def bars_table(run: Run) -> Table:
     """Which bars were met, and by how much the others were missed."""
     rows = []
@@ -248,7 +273,7 @@ def _quantity(quantity: str, value: float) -> str:
 
 def tables(run: Run) -> list[Table]:
     """All of them, those that have rows."""
-    found = [bars_table(run), loss_table(run), bandwidth_table(run)]
+    found = [bars_table(run), loss_table(run), played_table(run), bandwidth_table(run)]
     found += [loads_table(group) for group in groups(run)]
     found.append(sweeps_table(run))
     return [table for table in found if table.rows]

@@ -11,6 +11,7 @@ alone.
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -62,12 +63,16 @@ class Group(Struct, frozen=True):
     @property
     def setting(self) -> str:
         """What else it was measured with: broker and rate."""
-        return f"{self.broker}, {self.rate_bps / 1e6:g} Mbps"
+        return f"{self.broker}, {self.steps[0].load}"
 
     @property
     def slug(self) -> str:
         """For file names."""
-        words = (self.scenario, self.exchange, self.broker, f"{self.rate_bps / 1e6:g}mbps")
+        speed = f"{self.rate_bps / 1e6:g}mbps"
+        step = self.steps[0]
+        if step.pace or step.symbols:
+            speed = re.sub(r"[^0-9a-z.]+", "-", step.load)
+        words = (self.scenario, self.exchange, self.broker, speed)
         return "-".join((*words, self.mode) if self.mode != "direct" else words)
 
 
@@ -92,14 +97,17 @@ class Row(Struct, frozen=True, kw_only=True):
 def groups(run: Run) -> list[Group]:
     """The run's steps by what they have in common, in the order of the paper's tables; trials of a
     sweep left out."""
-    found: dict[tuple[str, str, str, str, float], list[Step]] = {}
+    found: dict[tuple[str, str, str, str, float, float, str], list[Step]] = {}
     for step in run.steps:
         if step.trial:
             continue
-        key = (step.scenario, step.exchange, step.broker, step.mode, step.rate_bps)
+        key = (
+            *(step.scenario, step.exchange, step.broker, step.mode),
+            *(step.rate_bps, step.pace, step.symbols),
+        )
         found.setdefault(key, []).append(step)
     made = [
-        Group(*key, tuple(sorted(steps, key=lambda step: step.clients)))
+        Group(*key[:5], tuple(sorted(steps, key=lambda step: step.clients)))
         for key, steps in found.items()
     ]
     return sorted(made, key=lambda group: (group.number, group.rate_bps, group.broker, group.mode))
@@ -122,7 +130,10 @@ def row_of(step: Step) -> Row:
         lost=sum(each.lost for each in step.results),
         duplicated=sum(each.duplicated for each in step.results),
         reordered=sum(each.reordered for each in step.results),
-        paper=paper().table(step.scenario, step.exchange).row(step.clients),
+        # The paper's clients took everything, at a steady rate.
+        paper=None
+        if step.pace or step.symbols
+        else paper().table(step.scenario, step.exchange).row(step.clients),
     )
 
 
@@ -188,7 +199,7 @@ _CSV_HEAD = (
     *("table", "scenario", "exchange", "broker", "mode", "rate_mbps", "clients"),
     *(f"{whose}{each}_ms" for each in SHARED for whose in ("paper_", "")),
     *(f"{each}_ms" for each in OURS),
-    *("measured", "lost", "duplicated", "reordered"),
+    *("measured", "lost", "duplicated", "reordered", "pace", "symbols"),
 )
 
 
@@ -199,6 +210,7 @@ def as_csv(run: Run) -> str:
     writer.writerow(_CSV_HEAD)
     for group in groups(run):
         about = (group.number, group.scenario, group.exchange, group.broker, group.mode)
+        load = (f"{group.steps[0].pace:g}", group.steps[0].symbols)
         for row in map(row_of, group.steps):
             shared = [
                 "" if whose is None else f"{getattr(whose, each):.6g}"
@@ -208,7 +220,7 @@ def as_csv(run: Run) -> str:
             own = [f"{getattr(row, each):.6g}" for each in OURS]
             counts = (row.measured, row.lost, row.duplicated, row.reordered)
             rate = f"{group.rate_bps / 1e6:g}"
-            writer.writerow([*about, rate, row.clients, *shared, *own, *counts])
+            writer.writerow([*about, rate, row.clients, *shared, *own, *counts, *load])
     return out.getvalue()
 
 
@@ -222,6 +234,8 @@ def as_json(run: Run) -> bytes:
             "broker": group.broker,
             "mode": group.mode,
             "rate_mbps": group.rate_bps / 1e6,
+            "pace": group.steps[0].pace,
+            "symbols": group.steps[0].symbols,
             "unit": "ms",
             "paper": paper().source,
             "rows": [row_of(step) for step in group.steps],

@@ -93,12 +93,22 @@ def merged(parts: Iterable[Latency]) -> Latency:
     return whole
 
 
+def load_words(rate_bps: float, pace: float, symbols: str) -> str:
+    """For people: `40 Mbps`, `10x the original pace, symbols 100,5%,all`."""
+    if not pace:
+        speed = f"{rate_bps / 1e6:g} Mbps"
+    else:
+        speed = "original pace" if pace == 1 else f"{pace:g}x the original pace"
+    return f"{speed}, symbols {symbols}" if symbols else speed
+
+
 class Sent(Struct, kw_only=True):
     """What the replayer sent in the measured part of a step.
 
     `datagrams` on all lines together, `packets` and `messages` of the stream (each once),
     `payload_bytes` of the stream's packets, `frame_bits` on all lines as Ethernet frames.
-    `behind` sends left more than a millisecond late. `services`: packets by service.
+    `peak_bps`: the greatest rate that the schedule had, at a recording's own pace within ten
+    milliseconds. `behind` sends left more than a millisecond late. `services`: packets by service.
     """
 
     datagrams: int = 0
@@ -107,6 +117,7 @@ class Sent(Struct, kw_only=True):
     payload_bytes: int = 0
     frame_bits: int = 0
     duration_ns: int = 0
+    peak_bps: float = 0.0
     behind: int = 0
     lateness_max_ns: int = 0
     passes: int = 0
@@ -122,10 +133,11 @@ class ClientResult(Struct, kw_only=True):
     """What one client found: AMQP messages, each expected once and in order.
 
     Warm-up included in the counts, excluded from `latency`. `findings` names the first few
-    deliveries that were wrong, one line each.
+    deliveries that were wrong, one line each. `symbols` is how many it wanted, 0: everything.
     """
 
     number: int
+    symbols: int = 0
     expected: int = 0
     received: int = 0
     lost: int = 0
@@ -180,10 +192,13 @@ class Verdict(Struct, kw_only=True):
 
 
 class Step(Struct, kw_only=True):
-    """One measurement. `rate_bps` as asked, all lines together; `warm_up_s` of `duration_s` more
-    was sent before the clock counted. `latency` is over all clients (of the paper's mode: of the
-    control client). `findings` fail the run, unless the step is a sweep's `trial`, which is there
-    to find where they begin. `queue_limit_bytes` of each subscription, 0: none."""
+    """One measurement. `rate_bps` as asked, all lines together; where `pace` is given, the capture
+    was played at so many times its own pace, and `rate_bps` is the mean of that. `symbols`: how
+    many each client wanted (`100`, `5%`, `100,all` in turn), everything where empty. `warm_up_s` of
+    `duration_s` more was sent before the clock counted. `latency` is over all clients (of the
+    paper's mode: of the control client). `findings` fail the run, unless the step is a sweep's
+    `trial`, which is there to find where they begin. `queue_limit_bytes` of each subscription, 0:
+    none."""
 
     scenario: Scenario
     exchange: Exchange
@@ -192,6 +207,8 @@ class Step(Struct, kw_only=True):
     mode: Mode = "direct"
     grain: str = "packet"
     rate_bps: float = 0.0
+    pace: float = 0.0
+    symbols: str = ""
     duration_s: float = 0.0
     warm_up_s: float = 0.0
     started: str = ""
@@ -205,6 +222,11 @@ class Step(Struct, kw_only=True):
     verdicts: list[Verdict] = []
     findings: list[str] = []
     trial: bool = False
+
+    @property
+    def load(self) -> str:
+        """For people: how fast, and what clients wanted of it."""
+        return load_words(self.rate_bps, self.pace, self.symbols)
 
 
 class Trial(Struct, kw_only=True):

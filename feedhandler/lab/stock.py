@@ -3,7 +3,8 @@
 A `Stock` is one pass: the data packets of a capture (each once, whichever line it was recorded on)
 or of a generated session, as columns over one buffer. It is played in a loop, numbered without a
 hole from pass to pass and from step to step, so that a run may be longer than the stock, no disk
-stands in its way, and every number that was sent is known beforehand: `expect` tells it.
+stands in its way, and every number that was sent is known beforehand: `expect` tells it. Of a
+capture it keeps the gaps between packets too, for who plays it at its own pace.
 
 Control packets, heartbeats and resets are left out; what a recording lacks closes up, because
 packets are numbered anew. Sizes, contents, order and mix of services stay. No I/O: packets come
@@ -63,11 +64,19 @@ class Stock:
     slot      int64: place in `services` (ascending service numbers)
     count     u16: its messages
     step      int64: how far it advances its service's numbers
+    ahead_ns  int64: how long after the first packet it was recorded; 0 where nobody knows
+    pass_ns   how long a pass takes at that pace: a mean gap follows its last packet
     repeated  packets of the source that were copies, or older than one before
     """
 
     def __init__(
-        self, feed: Feed, payloads: Sequence[bytes], services: Any, counts: Any, repeated: int = 0
+        self,
+        feed: Feed,
+        payloads: Sequence[bytes],
+        services: Any,
+        counts: Any,
+        repeated: int = 0,
+        times_ns: Any = None,
     ) -> None:
         if not payloads:
             raise UsageError(
@@ -83,6 +92,7 @@ class Stock:
         by_message = feed.table.counts_messages
         self.step = self.count.astype(np.int64) if by_message else np.ones(len(self), np.int64)
         self._number()
+        self._time(np.zeros(len(self), np.int64) if times_ns is None else times_ns)
 
     def __len__(self) -> int:
         return len(self.length)
@@ -102,6 +112,40 @@ class Stock:
         self.bits_before = (np.cumsum(frames) - frames) * 8
         self.pass_bits = int(frames.sum()) * 8
 
+    def _time(self, times_ns: Any) -> None:
+        """Gaps as they were recorded; none where the source's time goes back."""
+        times = np.asarray(times_ns, np.int64)
+        self.ahead_ns = np.cumsum(np.maximum(np.diff(times, prepend=times[:1]), 0))
+        self.pass_ns = int(self.ahead_ns[-1]) + int(self.ahead_ns[-1]) // max(1, len(self) - 1)
+
+    @property
+    def timed(self) -> bool:
+        """Whether it is known when its packets were recorded."""
+        return self.pass_ns > 0
+
+    @property
+    def recorded_bps(self) -> float:
+        """Mean bits of Ethernet frames a second on one line, as recorded; 0 where nobody knows."""
+        return self.pass_bits * 1e9 / self.pass_ns if self.timed else 0.0
+
+    def packets_within_ns(self, time_ns: int) -> int:
+        """How many packets begin before so much of the recording's time has gone by."""
+        passes, rest = divmod(time_ns, self.pass_ns)
+        return passes * len(self) + int(np.searchsorted(self.ahead_ns, rest))
+
+    def begins_ns(self, packet: int) -> int:
+        """When a step's packet with this number (from 0) begins, in the recording's time."""
+        passes, rest = divmod(packet, len(self))
+        return passes * self.pass_ns + int(self.ahead_ns[rest])
+
+    def peak_bits(self, window_ns: int, packets: int) -> int:
+        """The most bits of frames on one line that begin within a window of so much of the
+        recording's time, among a step's first `packets`; windows stand side by side."""
+        bits = np.diff(self.bits_before, append=self.pass_bits)[:packets]
+        windows = self.ahead_ns[:packets] // window_ns
+        begins = np.flatnonzero(np.diff(windows, prepend=-1))
+        return int(np.add.reduceat(bits, begins).max())
+
     def packets_within(self, bits: int) -> int:
         """How many packets begin before so many bits of frames on one line have gone by."""
         passes, rest = divmod(bits, self.pass_bits)
@@ -115,15 +159,20 @@ class Stock:
         found: Array = passes * self.span + broken
         return found
 
-    def expect(self, stretch: Stretch, bases: Array, messages: bool) -> Expected:
+    def expect(
+        self, stretch: Stretch, bases: Array, messages: bool, wanted: Array | None = None
+    ) -> Expected:
         """What clients get of a stretch whose services begin at `bases`; `messages`: each market
-        message is an AMQP message of its own."""
+        message is an AMQP message of its own; `wanted` (of each packet how many of its messages):
+        of clients that do not want everything."""
         sizes = self.numbers_before(stretch.packets)
+        counts = self.count if wanted is None else wanted
+        brought = counts if messages else np.minimum(counts, 1)
         parts = []
         for slot, size in enumerate(sizes.tolist()):
             mine = self.slot == slot
             one_pass = np.zeros(int(self.span[slot]), np.uint16)
-            one_pass[self.ahead[mine]] = self.count[mine] if messages else 1
+            one_pass[self.ahead[mine]] = brought[mine]
             parts.append(np.resize(one_pass, size))
         timed_from = bases + self.numbers_before(stretch.warm_up)
         return Expected(self.services, bases, sizes, timed_from, np.concatenate(parts))
@@ -171,21 +220,27 @@ class Stock:
             "mean_messages_a_packet": round(messages / len(self), 2),
             "packets_by_service": dict(zip(self.services.tolist(), packets, strict=True)),
             "repeated_left_out": self.repeated,
+            "recorded_seconds": round(self.pass_ns / 1e9, 6),
+            "recorded_line_mbps": round(self.recorded_bps / 1e6, 6),
         }
 
 
-def stock_of(feed: Feed, packets: Iterable[bytes], bytes_max: int = STOCK_BYTES_MAX) -> Stock:
-    """The data packets among `packets`, the first copy of each, until `bytes_max` are reached.
+def stock_of(
+    feed: Feed, packets: Iterable[tuple[int, bytes]], bytes_max: int = STOCK_BYTES_MAX
+) -> Stock:
+    """The data packets among `packets` (when each was recorded, in ns, and its bytes), the first
+    copy of each, until `bytes_max` are reached.
 
     Raises `UsageError` where there is none.
     """
     header = PacketHeader()
     payloads: list[bytes] = []
+    times_ns: list[int] = []
     services: list[int] = []
     counts: list[int] = []
     reached: dict[tuple[int, int], int] = {}
     used = repeated = 0
-    for packet in packets:
+    for time_ns, packet in packets:
         if parse_header(feed.table, packet, 0, len(packet), header) != FINE:
             continue
         if header.kind != DATA or not header.count:
@@ -199,6 +254,7 @@ def stock_of(feed: Feed, packets: Iterable[bytes], bytes_max: int = STOCK_BYTES_
         if used > bytes_max:
             break
         payloads.append(packet)
+        times_ns.append(time_ns)
         services.append(header.service)
         counts.append(header.count)
-    return Stock(feed, payloads, services, counts, repeated)
+    return Stock(feed, payloads, services, counts, repeated, times_ns)

@@ -12,6 +12,7 @@ cdef class Tally:
     cdef public long long clock_from_ns
     cdef readonly list named
     cdef readonly bint checking
+    cdef readonly bint thinned
     cdef int[::1] slots
     cdef long long[::1] bases
     cdef long long[::1] sizes

@@ -53,7 +53,7 @@ class Tally:
         self.deliveries = self.body_bytes = self.announced = 0
         self.misplaced = self.strangers = self.clock_from_ns = 0
         self.named: list[str] = []
-        self.checking = False
+        self.checking = self.thinned = False
         self.slots = memoryview(numpy.full(SERVICES_MAX, -1, numpy.int32))
         self.forget()
 
@@ -65,9 +65,12 @@ class Tally:
         self.last = memoryview(nothing.copy())
         self.seen = memoryview(numpy.zeros(0, numpy.uint16))
 
-    def expect(self, services: Any, bases: Any, sizes: Any, timed_from: Any) -> None:
+    def expect(
+        self, services: Any, bases: Any, sizes: Any, timed_from: Any, thinned: bool = False
+    ) -> None:
         """What comes next: of each service (int64 arrays, one place each) the first sequence
-        number, how many numbers there are, and the first one whose latency counts.
+        number, how many numbers there are, and the first one whose latency counts. `thinned`: not
+        every message of a packet is wanted, so message numbers have holes.
 
         Counts and histogram start afresh.
         """
@@ -84,6 +87,7 @@ class Tally:
         self.deliveries = self.body_bytes = self.announced = 0
         self.misplaced = self.strangers = 0
         self.named = []
+        self.thinned = thinned
         self.checking = True
 
     @cython.ccall
@@ -138,7 +142,12 @@ class Tally:
         else:
             self.last[slot] = place
         at += self.offsets[slot]
-        if number != _WHOLE and number != self.seen[at] and place == self.last[slot]:
+        if (
+            number != _WHOLE
+            and number != self.seen[at]
+            and place == self.last[slot]
+            and not self.thinned
+        ):
             self._name("a message before it is missing", service, sequence, number)
         self.seen[at] += 1
         timed = sequence >= self.timed_from[slot]

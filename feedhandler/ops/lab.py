@@ -80,6 +80,18 @@ def _refuse_early(plan: Plan) -> None:
     feed = open_feed(plan.feed)
     if not plan.captures and feed.key != GENERATED_KEY:
         raise UsageError(f"{feed.name} cannot be generated", "replay a capture of it: --capture")
+    if plan.pace and not plan.captures:
+        raise UsageError("--pace without a capture", "a generated session has a --rate")
+    if plan.pace and plan.sweep == "rate":
+        raise UsageError("a sweep of the rate at a capture's own pace", "leave out --pace")
+    if plan.symbols and plan.broker != "embedded":
+        raise UsageError(
+            "--symbols with a broker", "it routes whole packets and keys: use the embedded node"
+        )
+    if plan.symbols and plan.mode == "paper":
+        raise UsageError(
+            "--symbols in the paper's mode", "its control client takes everything: --mode direct"
+        )
     if plan.sweep and plan.bound is None:
         raise UsageError("a sweep without a bound", "give one: --bound p90=1ms")
     if plan.broker_url and plan.broker == "embedded":

@@ -22,6 +22,9 @@ from feedhandler.lab import results
 from feedhandler.lab.plan import Plan
 from feedhandler.ops import lab
 from feedhandler.ops.console import ExitCode
+from feedhandler.replay.generating.profile import load_profile
+from feedhandler.replay.generating.traffic import Traffic
+from feedhandler.replay.generating.traffic_capture import write_capture
 
 MARK = "FEEDHANDLER_TEST_LAB"
 #: What a run does that the command line cannot say: a short session, little patience.
@@ -141,6 +144,23 @@ def test_a_run_measures_every_step_and_leaves_nobody_behind(
     assert found.machine["processors"] == os.cpu_count()
     assert "feedhandler" in found.versions
     assert "written: " in out
+
+
+def test_a_capture_at_its_own_pace_reaches_clients_of_some_symbols_and_of_all(
+    start: Callable[..., LabRun], tmp_path: Path
+) -> None:
+    profile = load_profile("market")
+    write_capture(Traffic(profile, 1, duration_s=1.0, rate_mbps=10.0), tmp_path / "m.pcap")
+    run = start(
+        captures=(tmp_path / "m.pcap",), pace=1.0, symbols=("20", "all"),
+        scenarios=("messages",), duration_s=0.5,
+    )  # fmt: skip
+    assert run.finish()[::2] == (0, "")
+    (step,) = results.read_run(tmp_path / "out").steps
+    some, everything = step.results
+    assert (some.symbols, everything.symbols) == (20, 0)
+    assert 0 < some.received == some.expected < everything.received == everything.expected
+    assert step.sent.peak_bps > step.sent.rate_bps
 
 
 @pytest.mark.parametrize("moment", ["at the start", "while it plays", "anywhere"])

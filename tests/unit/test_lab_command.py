@@ -60,9 +60,19 @@ def test_a_sweep_has_a_bound(asked: list[Plan]) -> None:
     assert (asked[1].sweep, asked[1].bound) == ("", None)
 
 
+def test_a_capture_at_its_own_pace_for_clients_of_some_symbols(asked: list[Plan]) -> None:
+    words = "--out x --capture day.pcap --pace original --symbols 100,5%,all"
+    assert typed(*words.split()) == 0
+    assert (asked[0].pace, asked[0].symbols) == (1.0, ("100", "5%", "all"))
+    assert next(asked[0].steps()).title.endswith("original pace, symbols 100,5%,all")
+    assert typed("--out", "x") == 0
+    assert (asked[1].pace, asked[1].symbols) == (0.0, ())
+
+
 @pytest.mark.parametrize(
     "words",
     [
+        "--pace 40mbps", "--symbols none",
         "--rate fast", "--clients 0", "--duration 0s", "--duration soon",
         "--sweep rate --bound p90", "--generate --capture x.pcap",
         "--scenario packages", "--seed -1", "--warm-up x",
@@ -86,6 +96,9 @@ def test_what_makes_no_sense_is_one_line_and_exit_code_2(
         ({"feed": "no-feed"}, "no-feed"),
         ({"out": Path(__file__)}, "is no folder"),
         ({"sweep": "rate"}, "without a bound"),
+        ({"pace": 1.0}, "--pace without a capture"),
+        ({"symbols": ("5%",), "broker": "qpid"}, "--symbols with a broker"),
+        ({"symbols": ("5%",), "mode": "paper"}, "--symbols in the paper's mode"),
     ],
 )
 def test_what_cannot_be_is_refused_before_any_role_is_started(

@@ -1,6 +1,7 @@
 """A laboratory run as it is asked for, and the bars it is held against."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -64,6 +65,22 @@ def test_rates_are_bits_of_frames() -> None:
     for text in ("5000pps", "2x", "max", "40mbps-payload", "fast"):
         with pytest.raises(UsageError):
             plan.parse_rate(text)
+
+
+def test_a_captures_own_pace_is_times_of_it() -> None:
+    assert [plan.parse_own_pace(text) for text in ("original", "1x", "10x")] == [1.0, 1.0, 10.0]
+    with pytest.raises(UsageError, match="no pace of a capture"):
+        plan.parse_own_pace("40mbps")
+
+
+def test_what_clients_want_is_said_in_turn() -> None:
+    assert plan.parse_symbols("100, 5%,ALL") == ("100", "5%", "all")
+    assert plan.parse_symbols("all") == ()
+    for text in ("", "0", "1001", "0%", "101%", "many", "1,,2"):
+        with pytest.raises(UsageError, match="no number of symbols"):
+            plan.parse_symbols(text)
+    wanted = [plan.symbols_wanted(word, 60) for word in ("10", "100", "5%", "0.1%", "all")]
+    assert wanted == [10, 60, 3, 1, 0]
 
 
 @pytest.mark.parametrize(
@@ -132,6 +149,12 @@ def test_where_no_delivery_was_timed_no_bound_is_met() -> None:
 @pytest.mark.parametrize("other", [{"clients": 9}, {"rate_bps": 41e6}, {"broker": "artemis"}])
 def test_other_steps_are_of_no_bar(other: dict[str, float]) -> None:
     assert step_of(1, **other).verdicts == []  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("other", [{"pace": 1.0}, {"symbols": "100"}])
+def test_steps_at_another_pace_or_of_some_symbols_are_of_no_bar(other: dict[str, Any]) -> None:
+    step = Step(scenario="packets", exchange="topic", clients=10, rate_bps=40e6, **other)
+    assert bars.judge(step) == []
 
 
 def test_verdicts_are_told_a_line_each_with_figure_bar_and_ratio() -> None:

@@ -32,6 +32,10 @@ def iex(sequence: int, messages: int) -> bytes:
     return IEX.encode_packet(sequence=sequence, messages=[body] * messages)
 
 
+def untimed(packets: list[bytes]) -> list[tuple[int, bytes]]:
+    return [(0, packet) for packet in packets]
+
+
 @pytest.fixture
 def small() -> Stock:
     """Three services, seven packets."""
@@ -41,13 +45,13 @@ def small() -> Stock:
     for service, messages in sent:
         packets.append(utp(numbers[service], service, messages))
         numbers[service] += 1
-    return stock_of(UTP, packets)
+    return stock_of(UTP, untimed(packets))
 
 
 def test_a_stock_is_what_brings_data_once(small: Stock) -> None:
     heartbeat = UTP.encode_packet(kind="heartbeat", sequence=0, service=104)
     packets = [utp(5, 104), utp(5, 104), heartbeat, b"rubbish", utp(6, 104), utp(4, 104)]
-    stock = stock_of(UTP, packets)
+    stock = stock_of(UTP, untimed(packets))
     assert (len(stock), stock.repeated) == (2, 2)
     assert small.describe()["packets_by_service"] == {103: 2, 104: 4, 107: 1}
     assert small.describe()["messages"] == 14
@@ -55,12 +59,12 @@ def test_a_stock_is_what_brings_data_once(small: Stock) -> None:
 
 def test_a_stock_has_a_bound() -> None:
     packets = [utp(number, 104) for number in range(1, 100)]
-    assert len(stock_of(UTP, packets, bytes_max=3 * len(packets[0]))) == 3
+    assert len(stock_of(UTP, untimed(packets), bytes_max=3 * len(packets[0]))) == 3
 
 
 def test_where_there_is_nothing_to_replay_the_feed_is_named() -> None:
     with pytest.raises(UsageError, match="euronext-utp-md"):
-        stock_of(UTP, [b"rubbish"])
+        stock_of(UTP, [(0, b"rubbish")])
 
 
 def test_packets_within_a_time_are_those_that_begin_in_it(small: Stock) -> None:
@@ -111,7 +115,7 @@ def test_what_clients_must_get_is_known_beforehand(small: Stock, messages: bool,
 
 
 def test_where_a_feed_numbers_messages_numbers_go_on_by_them() -> None:
-    stock = stock_of(IEX, [iex(1, 2), iex(3, 3)])
+    stock = stock_of(IEX, untimed([iex(1, 2), iex(3, 3)]))
     expected = stock.expect(Stretch(3, 0), np.array([1]), messages=False)
     assert expected.counts.tolist() == [1, 0, 1, 0, 0, 1, 0]
     assert stock.expect(Stretch(3, 0), np.array([1]), messages=True).total == 7
@@ -164,6 +168,50 @@ def test_blocks_are_numbered_from_pass_to_pass_and_paced_by_bits(
     assert set(where[::2]).isdisjoint(where[1::2])
 
 
+def recorded_at(*times_ns: int) -> Stock:
+    return stock_of(UTP, [(at, utp(number, 104)) for number, at in enumerate(times_ns, 1)])
+
+
+def test_at_its_own_pace_a_capture_keeps_its_gaps_from_pass_to_pass() -> None:
+    stock = recorded_at(5_000, 5_000, 5_300, 6_500)
+    assert (stock.ahead_ns.tolist(), stock.pass_ns) == ([0, 0, 300, 1_500], 2_000)
+    player = Feeder(stock, LINES)
+    try:
+        for pace, spread in ((1.0, 1), (0.5, 2)):
+            blocks = list(player.blocks(Stretch(6, 0), 0.0, pace))
+            due = np.concatenate([block.due_ns for block in blocks])[::2]
+            assert due.tolist() == [spread * at for at in (0, 0, 300, 1_500, 2_000, 2_000)]
+        assert player.stretch(0.0, 1e-6, 2e-6, pace=1.0) == Stretch(7, 3)
+        assert player.stretch(0.0, 1e-6, 2e-6, pace=0.5) == Stretch(3, 3)
+    finally:
+        player.close()
+
+
+def test_where_a_captures_time_goes_back_nothing_is_waited_for() -> None:
+    assert recorded_at(1_000, 5_000, 200, 300).ahead_ns.tolist() == [0, 4_000, 4_000, 4_100]
+    assert not recorded_at(0, 0).timed
+
+
+def test_the_peak_of_a_capture_is_its_busiest_window() -> None:
+    stock = recorded_at(0, 900, 1_000, 1_100, 1_900, 2_000)
+    bits = stock.bits_in(0, 1)
+    assert stock.peak_bits(1_000, 6) == 3 * bits
+    assert stock.peak_bits(1_000, 2) == 2 * bits
+    assert stock.begins_ns(7) == stock.pass_ns + 900
+
+
+def test_a_stretch_at_its_own_pace_is_accounted_for() -> None:
+    player = Feeder(recorded_at(0, 100_000, 10_000_000), LINES)
+    try:
+        sent = player.play(player.stretch(0.0, 0.005, 0.02, pace=1.0), 0.0, 1.0)
+    finally:
+        player.close()
+    # A pass takes 15 ms, the warm-up 5: what is timed begins after 10 ms.
+    assert (sent.packets, sent.datagrams) == (3, 6)
+    assert sent.duration_ns >= 5_100_000
+    assert sent.peak_bps == pytest.approx(2 * 2 * 8 * (len(utp(1, 104)) + 42) / 0.01)
+
+
 def test_a_stretch_is_played_to_its_end_and_accounted_for(small: Stock) -> None:
     player = Feeder(small, LINES)
     try:
@@ -193,7 +241,7 @@ def test_a_stopped_feeder_ends_at_once(small: Stock) -> None:
 def test_what_goes_wrong_while_preparing_ends_the_play(
     small: Stock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(stretch: Stretch, rate_bps: float) -> Iterator[feeder.Block]:
+    def broken(stretch: Stretch, rate_bps: float, pace: float) -> Iterator[feeder.Block]:
         raise ValueError("no more packets")
 
     player = Feeder(small, LINES)

@@ -98,6 +98,17 @@ def test_services_may_be_mixed_in_any_way_but_not_their_own_numbers(
         assert wrong(tally, MESSAGES) == (0, 0, 0)
 
 
+def test_where_some_messages_of_a_packet_are_wanted_the_others_are_no_loss(
+    module: ModuleType,
+) -> None:
+    tally = module.Tally()
+    tally.expect(SERVICES, BASES, SIZES, [10, 1], thinned=True)
+    tally.take(batch_of([(104, 10, 1), (107, 2, 0), (107, 2, 2)]), NOW_NS)
+    assert wrong(tally, [1, 0, 0, 0, 0, 2, 0]) == (0, 0, 0)
+    assert tally.named == []
+    assert wrong(tally, [1, 0, 0, 0, 0, 2, 1]) == (1, 0, 0)
+
+
 def test_a_lost_packet_is_named(module: ModuleType) -> None:
     tally = expecting(module)
     tally.take(batch_of([p for p in packets() if p[:2] != (107, 2)]), NOW_NS)

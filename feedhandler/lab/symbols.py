@@ -1,0 +1,104 @@
+"""Which symbols a stock's messages are of, and what clients that want some of them get.
+
+What it is for: in a bank few subscribers want everything. A client's symbols are drawn by a seed,
+each symbol as likely as it has messages: what trades most is wanted most. The same seed and client
+number draw the same symbols, whatever the number of clients. Of a choice it is known beforehand
+how many messages of each packet it is of, so that such a client's deliveries are checked like any
+other's. No I/O.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.scanner import REJECT_COUNT, MessageIndex, PacketHeader, scan_datagrams
+from feedhandler.lab.plan import symbols_wanted
+from feedhandler.lab.results import Exchange
+from feedhandler.lab.stock import Stock
+
+#: Messages that are looked at at a time; one packet has less.
+INDEX_MESSAGES = 1 << 17
+#: The word of a key of what has no symbol.
+NONE = "-"
+
+Array = np.ndarray[Any, Any]
+
+
+class StockSymbols:
+    """The symbols of a stock.
+
+    words     the symbols' words in routing keys, in order; each once
+    messages  int64: how many messages of the stock each has
+    """
+
+    def __init__(self, stock: Stock) -> None:
+        packets, raw = _symbols_of(stock)
+        different, which = np.unique(raw, return_inverse=True)
+        texts = [stock.feed.symbol_text(symbol) for symbol in different.tolist()]
+        self.words = sorted(set(texts) - {NONE})
+        if not self.words:
+            raise UsageError("no message has a symbol", "leave out --symbols")
+        places = {word: place for place, word in enumerate(self.words)}
+        place_of = np.array([places.get(text, -1) for text in texts], np.int64)
+        kept = place_of[which] >= 0
+        #: int64, of each message that has a symbol: its packet, and its symbol's place in `words`.
+        self._packet, self._place = packets[kept], place_of[which][kept]
+        self._packets = len(stock)
+        self._feed_key = stock.feed.key
+        self.messages = np.bincount(self._place, minlength=len(self.words))
+        service = stock.services[stock.slot[self._packet]]
+        #: int64[pairs, 2]: each symbol with each service that has messages of it.
+        self._pairs = np.unique(np.column_stack([self._place, service]), axis=0)
+
+    def choose(self, word: str, seed: int, client: int) -> Array | None:
+        """Places in `words` of what a client wants, rising; None: everything. `word` is one of
+        `--symbols`, `client` the client's number from 0."""
+        count = symbols_wanted(word, len(self.words))
+        if not count:
+            return None
+        chance = np.random.default_rng([seed, client])
+        shares = self.messages / self.messages.sum()
+        return np.sort(chance.choice(len(self.words), count, replace=False, p=shares))
+
+    def patterns(self, chosen: Array, exchange: Exchange) -> str:
+        """What such a client subscribes to: of a topic exchange each symbol in any service, of a
+        direct one each key that there is."""
+        if exchange == "topic":
+            return ",".join(f"{self._feed_key}.*.{self.words[place]}" for place in chosen.tolist())
+        pairs = self._pairs[np.isin(self._pairs[:, 0], chosen)]
+        return ",".join(
+            f"{self._feed_key}.{service}.{self.words[place]}" for place, service in pairs.tolist()
+        )
+
+    def wanted(self, chosen: Array) -> Array:
+        """Of each packet of the stock, how many messages of it are of these symbols (u16)."""
+        mine = np.zeros(len(self.words), bool)
+        mine[chosen] = True
+        packets = self._packet[mine[self._place]]
+        return np.bincount(packets, minlength=self._packets).astype(np.uint16)
+
+
+def _symbols_of(stock: Stock) -> tuple[Array, Array]:
+    """Of every message: the number of its packet (int64), and its symbol as the scanner gives it
+    (u64)."""
+    index, header = MessageIndex(INDEX_MESSAGES), PacketHeader()
+    packets: list[Array] = []
+    symbols: list[Array] = []
+    first = 0
+    while first < len(stock):
+        end = min(len(stock), first + INDEX_MESSAGES)
+        rejects = np.zeros(REJECT_COUNT, np.uint64)
+        index.clear()
+        starts, sizes = stock.offset[first:end].astype(np.int64), stock.length[first:end]
+        done = scan_datagrams(stock.feed.table, stock.data, starts, sizes, header, index, rejects)
+        if rejects[1:].any() or not done:
+            raise UsageError(
+                "a packet whose messages cannot be told apart",
+                "it is compressed or damaged: leave out --symbols",
+            )
+        counts = stock.count[first : first + done].astype(np.int64)
+        packets.append(np.repeat(np.arange(first, first + done), counts))
+        symbols.append(np.asarray(index.symbols)[: index.count].copy())
+        first += done
+    return np.concatenate(packets), np.concatenate(symbols)
