@@ -81,14 +81,10 @@ bench: $(VENV)/.everything ## ratios against peers and ceilings, under 10 minute
 bench-long: $(VENV)/.everything ## what needs longer, an hour or more: the lab, pacing, memory, outages, brokers that fail
 	$(PY) -m bench --long
 
-<<<<<<< HEAD
-leaks: $(VENV)/.everything ## ten million sends, 10,000 connects and reconnects: memory may not grow with them
-=======
 lab-report: $(VENV)/.everything ## the papers' tables and figures, measured here, into docs/measured, in 15 minutes (LAB_SECONDS=15 a step)
 	$(PY) -m bench.lab_report --seconds $(LAB_SECONDS)
 
-leaks: $(VENV)/.compiled ## ten million sends, 10,000 connects and reconnects: memory may not grow with them
->>>>>>> w-lab
+leaks: $(VENV)/.everything ## ten million sends, 10,000 connects and reconnects: memory may not grow with them
 	$(PY) -m bench.leaks
 
 soak: $(VENV)/.everything ## an hour at 20,000 packets/s with a fault a minute: nothing may grow or get lost
