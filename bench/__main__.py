@@ -1,20 +1,31 @@
 """`make bench`: run every benchmark, print the figures with their bars, write them as JSON.
 
-python -m bench [--quick] [--only NAME ...] [--long] [--soak] [--out FILE]
+python -m bench [--quick | --smoke] [--only NAME ...] [--long] [--soak] [--out FILE]
 
 A bar of speed that is missed is a figure like any other. What must not happen at any speed is a
 fault: something lost, doubled where it may not be, memory beyond its bound, a search that found no
-rate at all. Each has a line at the end, and the exit code is then 1; it is 0 otherwise.
+rate at all, an exception, a bench that does not end. Each has a line at the end, and the exit code
+is then 1; it is 0 otherwise.
+
+`--smoke` runs every bench there is, the long ones too, with loads so small that their figures say
+nothing: what is looked for is faults. Each bench declares what is smaller then in its `SMOKE`, a
+table of its own constants and their values; one without that table is a fault itself.
 """
 
 import argparse
+import contextlib
 import importlib
 import json
 import os
 import platform
+import signal
 import sys
 import time
+import traceback
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 #: Benchmarks in the order they run; each module has `run(quick) -> dict`, with the faults that it
 #: found as a list of texts in `problems`.
@@ -54,6 +65,55 @@ LONG = [
 ]
 SOAK = ["soak"]
 DEFAULT_OUT = Path("out/bench.json")
+#: A bench with a tiny load that runs longer hangs.
+SMOKE_SECONDS_MAX = 90
+#: Of an exception's trace: the place, for who mends it.
+TRACE_LINES = 3
+
+
+@contextlib.contextmanager
+def _within(seconds: int) -> Iterator[None]:
+    """Raise `TimeoutError` in what takes longer; 0: never."""
+
+    def give_up(*_: object) -> None:
+        raise TimeoutError(f"not done after {seconds} s")
+
+    before = signal.signal(signal.SIGALRM, give_up)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _shrink(module: ModuleType) -> None:
+    """Give a bench's constants the values of its `SMOKE`."""
+    table = getattr(module, "SMOKE", None)
+    if table is None:
+        raise LookupError("declares no load for --smoke: a table SMOKE of its constants")
+    for name, value in table.items():
+        if not hasattr(module, name):
+            raise LookupError(f"SMOKE names {name}, which the bench does not have")
+        setattr(module, name, value)
+
+
+def run_one(name: str, quick: bool, smoke: bool) -> dict[str, Any]:
+    """One bench's figures; whatever ends it early stands among its `problems`."""
+    began = time.monotonic()
+    try:
+        module = importlib.import_module(f"bench.bench_{name}")
+        if smoke:
+            _shrink(module)
+        with _within(SMOKE_SECONDS_MAX if smoke else 0):
+            figures: dict[str, Any] = module.run(quick or smoke)
+    except Exception as error:
+        where = "".join(traceback.format_tb(error.__traceback__)[-TRACE_LINES:])
+        print(where, file=sys.stderr, end="")
+        figures = {"problems": [f"{type(error).__name__}: {error}"]}
+    if smoke:
+        print(f"  {time.monotonic() - began:.1f} s", flush=True)
+    return figures
 
 
 def main() -> int:
@@ -63,25 +123,28 @@ def main() -> int:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--quick", action="store_true", help="short loads: a look, not a figure")
+    loads = parser.add_mutually_exclusive_group()
+    loads.add_argument("--quick", action="store_true", help="short loads: a look, not a figure")
+    loads.add_argument("--smoke", action="store_true", help="tiny loads, every bench: faults only")
     parser.add_argument("--only", nargs="+", choices=BENCHMARKS + LONG + SOAK, metavar="NAME")
     parser.add_argument("--long", action="store_true", help="what needs longer: half an hour")
     parser.add_argument("--soak", action="store_true", help="an hour with a fault a minute")
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
     arguments = parser.parse_args()
-    names = arguments.only or (SOAK if arguments.soak else LONG if arguments.long else BENCHMARKS)
+    every = BENCHMARKS + LONG + SOAK
+    chosen = SOAK if arguments.soak else LONG if arguments.long else BENCHMARKS
+    names = arguments.only or (every if arguments.smoke else chosen)
     found: dict[str, object] = {
         "time": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
         "python": sys.version.split()[0],
         "machine": platform.machine(),
         "cores": os.cpu_count(),
-        "quick": arguments.quick,
+        "quick": arguments.quick or arguments.smoke,
     }
     faults = []
     for name in names:
         print(f"{name}:", flush=True)
-        module = importlib.import_module(f"bench.bench_{name}")
-        figures = found[name] = module.run(arguments.quick)
+        figures = found[name] = run_one(name, arguments.quick, arguments.smoke)
         faults += [f"{name}: {problem}" for problem in figures.get("problems", ())]
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(found, indent=1))

@@ -25,6 +25,12 @@ STEP_NS, DRAINED_SECONDS = 10_000_000, 60.0
 #: How near to its bound the queue must come.
 FULL_SHARE = 0.98
 STAGES = ("route", "write")
+SMOKE: dict[str, object] = {
+    "QUICK_STOPPED_SECONDS": 4.0,
+    "BEFORE_SECONDS": 1.0,
+    "AFTER_SECONDS": 2.0,
+    "QUEUE_BYTES": 1 << 20,
+}
 
 
 def slow_steps(rig: BrokerRig) -> dict[str, int]:

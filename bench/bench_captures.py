@@ -24,6 +24,7 @@ from feedhandler.replay.captures.capture_writer import CaptureWriter
 RATE_MIN = 2_000_000
 DPKT_RATIO_MIN = 10
 SEED = 1
+SMOKE: dict[str, object] = {}
 
 
 def write_session(path: Path, count: int) -> None:

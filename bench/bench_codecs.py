@@ -34,6 +34,7 @@ PACKETS = 20_000
 BATCH_PACKETS = 2_000
 DAY = date(2024, 7, 1)
 SEED = 1
+SMOKE: dict[str, object] = {"PACKETS": 2_000}
 
 
 def make_packets(feed: Feed, count: int) -> list[bytes]:

@@ -12,6 +12,8 @@ from typing import Any
 from bench.rig import MESSAGES_A_PACKET, Outcome, Rig
 
 SECONDS = 6.0
+QUICK_SECONDS = 3.0
+PEER_SECONDS = 3.0
 #: (name, grain, subscribers, unit, bar in that unit, unit a unique packet)
 RATES: list[tuple[str, str, int, str, int]] = [
     ("packet to 1", "packet", 1, "unique packets/s", 150_000),
@@ -34,6 +36,12 @@ TRIES = 2
 #: the two: the search must end in time.
 STEPS_MAX = 3
 HALVINGS = 1
+SMOKE: dict[str, object] = {
+    "QUICK_SECONDS": 0.5,
+    "PEER_SECONDS": 0.5,
+    "RATES": [("packet to 1", "packet", 1, "unique packets/s", 2_000)],
+    "LATENCIES": [(2_000, "message", 1, 0.25, 0.4, 5.0, 1)],
+}
 
 
 def per_packet(grain: str, subscribers: int) -> int:
@@ -109,9 +117,9 @@ def latency(rate: int, grain: str, subscribers: int, seconds: float) -> dict[str
 
 def run(quick: bool = False) -> dict[str, Any]:
     """All figures; `quick` shortens the loads and skips the search."""
-    seconds = 3.0 if quick else SECONDS
+    seconds = QUICK_SECONDS if quick else SECONDS
     problems: list[str] = []
-    found: dict[str, Any] = {"peer_deliveries_a_second": peer_rate(3.0), "problems": problems}
+    found: dict[str, Any] = {"peer_deliveries_a_second": peer_rate(PEER_SECONDS), "problems": problems}
     print(
         f"  peer: MessagingHandler to MessagingHandler {found['peer_deliveries_a_second']:,.0f}/s"
     )

@@ -25,6 +25,7 @@ SECONDS, QUICK_SECONDS = 60.0, 10.0
 DAY_SCALE, QUICK_DAY_SCALE = 0.03, 0.01
 PEER_PACKETS = 20_000
 SEED = 7
+SMOKE: dict[str, object] = {"QUICK_SECONDS": 1.0}
 
 
 def folder() -> Path:

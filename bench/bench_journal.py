@@ -42,6 +42,7 @@ CANCELS = 1000
 #: Bars: of the ceiling at 4 KiB and above; messages a second at 1 KiB; times one sync; seconds.
 BAR_CEILING, BAR_MANY, BAR_PUT, BAR_P99 = 0.6, 300_000, 120_000, 4.0
 BAR_RABBITMQ = 5.0
+SMOKE: dict[str, object] = {"SIZES": (1024,), "CANCELS": 50}
 BAR_PENDING_S, BAR_DELIVERED_S, BAR_CANCEL_US = 2.0, 0.2, 50.0
 
 

@@ -22,6 +22,7 @@ SIZE, MANY = 1024, 1024
 #: What is put for each figure: it ends behind a checkpoint by as much as the interval allows.
 BYTES, QUICK_BYTES = 190 << 20, 24 << 20
 ROUNDS = 3
+SMOKE: dict[str, object] = {"INTERVALS": (1 << 20,)}
 
 
 def once(folder: Path, interval: int, total: int) -> dict[str, float]:

@@ -21,6 +21,7 @@ from feedhandler.lab.view import View
 SECONDS = 60.0
 QUICK_SECONDS = 5.0
 _SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
+SMOKE: dict[str, object] = {"QUICK_SECONDS": 1.0, "BARS": BARS[:1]}
 
 
 def measured(bar: Bar, seconds: float) -> Step:

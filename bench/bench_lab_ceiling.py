@@ -55,6 +55,7 @@ _SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 GATEWAY = "gateway"
 #: What is set beside each other; of loss the difference says nothing as a ratio.
 COMPARED = ("p50_ms", "p90_ms", "p99_ms")
+SMOKE: dict[str, object] = {"LOADS": LOADS[:1]}
 
 
 @contextlib.contextmanager
@@ -321,7 +322,7 @@ def faults(found: dict[str, Any]) -> list[str]:
 def run(quick: bool = False) -> dict[str, Any]:
     """All loads, both sides in turns."""
     if quick:
-        found = compare(seconds=QUICK_SECONDS, rounds=QUICK_ROUNDS)
+        found = compare(LOADS, seconds=QUICK_SECONDS, rounds=QUICK_ROUNDS)
     else:
         found = compare()
     tell(found)

@@ -13,11 +13,13 @@ from bench.rig import Rig
 RATE = 20_000
 BAR_BYTES = 2_000_000
 SAMPLE_SECONDS = 5.0
+QUICK_MINUTES = 1.0
+SMOKE: dict[str, object] = {"QUICK_MINUTES": 0.03, "RATE": 2_000, "SAMPLE_SECONDS": 0.2}
 
 
 def run(quick: bool = False) -> dict[str, Any]:
     """Resident bytes over time, with four subscribers to whole packets."""
-    minutes = 1.0 if quick else 10.0
+    minutes = QUICK_MINUTES if quick else 10.0
     first = minutes / 5
     samples: list[tuple[float, int]] = []
     done = threading.Event()

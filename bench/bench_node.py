@@ -33,6 +33,7 @@ RATE_BAR = 600_000
 TIMES_BARS = {"rabbitmq3": 10.0, "rabbitmq4": 10.0, "artemis": 5.0}
 WARM_UP_SECONDS = 1.0
 PROCESSORS = 2
+SMOKE: dict[str, object] = {"WARM_UP_SECONDS": 0.2, "TIMES_BARS": {"rabbitmq3": 10.0}}
 
 
 def node_rate(seconds: float) -> Rate:

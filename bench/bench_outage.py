@@ -22,6 +22,7 @@ LOST_EVERY = 20
 #: Bars.
 TOLD_MS, HEALED_MS = 100.0, 1000.0
 PATIENCE_SECONDS = 30.0
+SMOKE: dict[str, object] = {"QUICK_DEAD_SECONDS": 1.0}
 
 
 class Listener(threading.Thread):

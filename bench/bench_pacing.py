@@ -47,6 +47,7 @@ SECONDS, ROUNDS, TRIAL_SECONDS = 6.0, 3, 1.5
 QUICK_SECONDS = 1.5
 #: How often the ring is read, and how long after the end something may still arrive.
 LOOK_SECONDS = 0.5
+SMOKE: dict[str, object] = {"QUICK_SECONDS": 0.3, "LOOK_SECONDS": 0.2}
 
 Array = np.ndarray[Any, Any]
 

@@ -32,6 +32,7 @@ SINK = "sink"
 WARM_UP_SECONDS = 1.0
 #: Messages of the bare sender at least.
 COUNT_MIN = 1000
+SMOKE: dict[str, object] = {"WARM_UP_SECONDS": 0.2}
 
 
 def sink(made: Broker) -> str:

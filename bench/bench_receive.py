@@ -36,6 +36,9 @@ BAR = 0.80
 RATE_MIN, RATE_MAX = 20_000, 1_600_000
 #: A sender that was behind by more than this part of the run did not keep its schedule.
 BEHIND_MAX = 0.02
+SECONDS = 10.0
+QUICK_SECONDS = 2.0
+SMOKE: dict[str, object] = {"RATE_MAX": 22_000, "QUICK_SECONDS": 0.5}
 RECEIVE_CPU, SEND_CPU = 0, 1
 
 
@@ -139,7 +142,7 @@ def highest(attempt: Callable[[float, float], bool], seconds: float, quick: bool
 
 def run(quick: bool = False) -> dict[str, Any]:
     """Measure both, printing as it goes; the figures, the ratio and whether it meets the bar."""
-    seconds = 2.0 if quick else 10.0
+    seconds = QUICK_SECONDS if quick else SECONDS
     with tempfile.TemporaryDirectory() as folder:
         traffic = Traffic(folder)
         ceiling = highest(lambda rate, s: try_ceiling(traffic, rate, s), seconds, quick)

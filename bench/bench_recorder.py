@@ -11,6 +11,7 @@ from bench.rig import Rig
 
 RATE, SECONDS, RUNS = 35_500, 3.0, 2
 QUICK_SECONDS = 2.0
+SMOKE: dict[str, object] = {"QUICK_SECONDS": 0.5}
 
 
 def cost(record: bool, seconds: float) -> tuple[float, dict[str, Any], list[str]]:

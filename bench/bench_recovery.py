@@ -12,6 +12,7 @@ from bench.bench_gateway import TRIES, highest
 from bench.rig import MESSAGES_A_PACKET, Outcome, Rig
 
 SECONDS = 5.0
+QUICK_SECONDS = 3.0
 #: The paper's mean rate of unique packets, and how often it is measured.
 PAPER_RATE, RUNS = 7_100, 3
 #: Bars: beyond gap_wait_us, and the share of throughput that is left.
@@ -20,6 +21,7 @@ P50_MS, P99_MS, SHARE = 2.0, 10.0, 0.9
 FIRST_RATE = 150_000
 #: One number in so many is lost on both lines.
 LOST_EVERY = 100
+SMOKE: dict[str, object] = {"QUICK_SECONDS": 1.0, "FIRST_RATE": 3_000, "PAPER_RATE": 2_000}
 
 
 def recoveries(rate: int, seconds: float) -> dict[str, Any]:
@@ -63,7 +65,7 @@ def share_left(clean: int, seconds: float) -> tuple[float, int, str]:
 
 def run(quick: bool = False) -> dict[str, Any]:
     """All figures; `quick` shortens the loads."""
-    seconds = 3.0 if quick else SECONDS
+    seconds = QUICK_SECONDS if quick else SECONDS
     runs = [recoveries(PAPER_RATE, seconds) for _ in range(1 if quick else RUNS)]
     middle = {name: statistics.median(run[name] for run in runs) for name in ("p50", "p90", "p99")}
     problems = [problem for run in runs for problem in run["problems"]]

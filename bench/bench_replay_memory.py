@@ -25,6 +25,7 @@ PAYLOAD_BYTES = 288
 SAMPLE_SECONDS = 0.02
 #: Written at a time.
 BLOCK_RECORDS = 1 << 16
+SMOKE: dict[str, object] = {"QUICK_CAPTURE_BYTES": 8_000_000}
 
 
 def write_large(path: Path, size: int) -> int:

@@ -47,6 +47,7 @@ PAUSE_SECONDS = 0.002
 REPEAT_SHARE = 0.7
 #: How many messages back a repeat looks.
 RECENT = 8
+SMOKE: dict[str, object] = {"SUBSCRIPTIONS": (10,)}
 
 Load = list[tuple[bytes, int]]
 

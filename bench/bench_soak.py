@@ -35,6 +35,7 @@ MISSING = 30
 LOST_EVERY = 100
 SAMPLE_SECONDS = 5.0
 SLOPE_BAR_BYTES_AN_HOUR = 1_000_000
+SMOKE: dict[str, object] = {"QUICK_PERIODS": 1}
 
 
 class SoakRig(Rig):

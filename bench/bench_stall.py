@@ -24,6 +24,7 @@ SAMPLE_SECONDS = 0.25
 #: and the socket's buffers of one connection, and pages that the allocator keeps between what it
 #: frees. The same for a queue of any bound.
 BESIDE_BYTES = 4 << 20
+SMOKE: dict[str, object] = {"SECONDS": 1.0}
 
 
 def once(stalled: bool, seconds: float) -> dict[str, Any]:

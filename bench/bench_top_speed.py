@@ -47,6 +47,7 @@ TCPREPLAY_OPTIONS = (
 )
 #: Loopback's own address: where UDP is sent.
 LOOPBACK = "127.0.0.1"
+SMOKE: dict[str, object] = {"QUICK_PACKETS": 20_000}
 
 
 def _told(command: list[str]) -> str:

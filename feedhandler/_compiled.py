@@ -198,6 +198,26 @@ def missing_units() -> list[str]:
     return [unit for unit in UNITS if not os.path.exists(unit_path(unit))]
 
 
+#: What importing a unit fails with whose modules were compiled from other sources than another's.
+_STALE_SIGNS = (
+    "dynamic module does not define module export function",
+    "size changed, may indicate binary incompatibility",
+    "has wrong signature",
+    "__pyx_capi__",
+)
+
+
+def build_fault(error: Exception) -> str:
+    """What is wrong with the compiled units, where `error` comes of that; else nothing."""
+    if isinstance(error, NotCompiledError):
+        return str(error)
+    if isinstance(error, ImportError | ValueError | TypeError | AttributeError):
+        text = str(error)
+        if any(sign in text for sign in _STALE_SIGNS):
+            return f"modules are compiled from different sources: {text}"
+    return ""
+
+
 def _source_of(name: str) -> str:
     """The path of a pure-mode module's Python file."""
     return os.path.join(os.path.dirname(_PACKAGE_FOLDER), PURE_MODE[name])
@@ -226,7 +246,7 @@ class _UnitFinder(importlib.abc.MetaPathFinder):
             if len(missing_units()) == len(UNITS) or os.environ.get("FEEDHANDLER_MIXED"):
                 return None
             raise NotCompiledError(
-                f"{name} is not compiled, but other modules are; run `make build`", name=name
+                f"{name} is not compiled, but other modules are", name=name
             )
         loader = importlib.machinery.ExtensionFileLoader(name, library)
         return importlib.util.spec_from_file_location(name, library, loader=loader)

@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from feedhandler._compiled import build_fault
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
 
 if TYPE_CHECKING:
@@ -140,6 +141,9 @@ def report(error: Exception) -> int:
         return ExitCode.PEER
     if isinstance(error, OSError) and error.strerror:
         complain(_system_text(error))
+        return ExitCode.USAGE
+    if fault := build_fault(error):
+        complain(fault, "run `make build`")
         return ExitCode.USAGE
     complain(
         f"internal error: {type(error).__name__}: {error}",

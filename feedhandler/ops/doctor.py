@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from feedhandler._compiled import COMPILED_ONLY, PURE_MODE
+from feedhandler._compiled import COMPILED_ONLY, PURE_MODE, UNITS, missing_units
 from feedhandler.amqp.security import ServerTls
 from feedhandler.amqp_settings import TlsConfig, split_address
 from feedhandler.codecs import ConfigError
@@ -85,7 +85,12 @@ def all_checks(config: Config, is_default: bool = False) -> Iterator[Check]:
 
 
 def check_modules() -> Iterator[Check]:
-    """The compiled modules are compiled."""
+    """The compiled units are there, and taken."""
+    missing = missing_units()
+    if 0 < len(missing) < len(UNITS):
+        found = f"units missing: {', '.join(missing)}"
+        yield Check("compiled modules", "fail", found, "make build")
+        return
     interpreted, missing = [], []
     for name in [*PURE_MODE, *COMPILED_ONLY]:
         spec = importlib.util.find_spec(name)

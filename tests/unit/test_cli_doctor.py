@@ -4,8 +4,9 @@ import socket
 
 import pytest
 
+from feedhandler._compiled import NotCompiledError
 from feedhandler.config import ChannelConfig, LineConfig, loopback_config
-from feedhandler.ops import doctor, host, wakefulness
+from feedhandler.ops import console, doctor, host, wakefulness
 from feedhandler.ops.host import ClockState, InterfaceState, SelfTest
 
 
@@ -119,6 +120,32 @@ def test_modules_that_run_interpreted_are_a_warning(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(doctor, "COMPILED_ONLY", {"feedhandler.not_there": ""})
     (check,) = doctor.check_modules()
     assert (check.status, check.remedy) == ("fail", "make build")
+
+
+def test_a_unit_that_is_missing_beside_others_fails_with_the_remedy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(doctor, "missing_units", lambda: ["characterise"])
+    (check,) = doctor.check_modules()
+    assert (check.status, check.remedy) == ("fail", "make build")
+    assert "characterise" in check.found
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        NotCompiledError("feedhandler.codecs.columns is not compiled, but other modules are"),
+        ImportError("dynamic module does not define module export function (PyInit_ring)"),
+        ValueError("x.Hold size changed, may indicate binary incompatibility. Expected 96"),
+    ],
+)
+def test_units_that_do_not_fit_are_one_line_with_the_remedy(
+    error: Exception, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert console.report(error) == console.ExitCode.USAGE
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "make build" in said
 
 
 def test_the_kernels_answers_make_sense() -> None:
