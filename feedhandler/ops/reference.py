@@ -21,7 +21,7 @@ from feedhandler.amqp_settings import (
     TlsConfig,
     UserConfig,
 )
-from feedhandler.config_text import toml_value
+from feedhandler.codecs.toml_text import toml_value
 from feedhandler.counters import (
     GAUGES,
     HIGH_WATER,
