@@ -123,6 +123,7 @@ class Feed:
     layouts     message type (integer) to its layouts, by ascending size
     controls    packet type to the layout of a control packet's body
     reference   which message names symbols; None where the feed has none
+    symbols_are_text  whether symbols are names themselves, rather than indices
     """
 
     def __init__(
@@ -151,7 +152,7 @@ class Feed:
         self.table_of = table_of
         self.table = table_of(scanner)
         self._by_name = {layout.name: layout for ways in layouts.values() for layout in ways}
-        self._text_symbols = any(
+        self.symbols_are_text = any(
             layout.symbol and layout.by_name[layout.symbol].kind == "c"
             for layout in self._by_name.values()
         )
@@ -234,7 +235,7 @@ class Feed:
         padding; None for `NO_SYMBOL`."""
         if symbol == scanner.NO_SYMBOL:
             return None
-        if self._text_symbols:
+        if self.symbols_are_text:
             return symbol.to_bytes(8, "big").strip(b"\0 ").decode("latin-1")
         return str(symbol)
 

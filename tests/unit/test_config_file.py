@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feedhandler.codecs.errors import ConfigError
+from feedhandler.codecs.toml_text import KeyLines
 from feedhandler.config import (
     ARBITRATION_MEANING,
     RECOVERY_MEANING,
@@ -20,7 +21,6 @@ from feedhandler.config import (
     parse_config,
 )
 from feedhandler.config_show import SECTIONS, to_toml
-from feedhandler.codecs.toml_text import KeyLines
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.retrans.settings import RecoverySettings
 
@@ -290,7 +290,7 @@ def test_line_numbers_hold_for_inline_tables_and_long_strings() -> None:
 
 def test_line_numbers_reach_into_arrays_of_inline_tables() -> None:
     text = (
-        'a = [  # one ] or "two\n  { x = 1, y = [1, 2] },\n\n  { "x" = "}", z = 2020-01-01 10:00:00,'
+        'a = [  # one ] or "two\n  { x = 1, y = [1, 2] },\n\n  { "x" = "}", z = 2020-01-01 10:00,'
         "\n    w = 'three # 3' },\n]\nb = { c = 1 }\n[\"d\" . e]\nf = -1.5\n"
     )
     lines = KeyLines(text)
