@@ -1,6 +1,7 @@
 """`feedhandler decode`: every message of a capture, for a reader or for a program.
 
-Packets that are not of the feed are counted by reason and reported once, at the end.
+Packets that are not of the feed are counted by reason and reported at the end: how many there were,
+and of the first ones which they are and what exactly is wrong with them.
 """
 
 import datetime
@@ -15,6 +16,7 @@ import msgspec
 from msgspec import Struct
 
 from feedhandler.codecs import Feed
+from feedhandler.codecs.explain import explain
 from feedhandler.codecs.feed import BadPacket
 from feedhandler.ops.captures import complain_if_cut, open_capture
 from feedhandler.ops.console import ExitCode, complain, progress
@@ -27,6 +29,8 @@ _LEADING = ("captured_ns", "seq", "service", "type", "name", "symbol")
 _CONTROL = ("heartbeat", "reset", "control")
 #: How many packets between two looks at the progress bar.
 PROGRESS_PACKETS = 5000
+#: Rejected packets of each reason that are looked at again and told one by one, the first ones.
+FAULTS_TOLD_MAX = 3
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -56,18 +60,25 @@ def run(options: Options) -> int:
             sys.stdout.write(write_line(message))
             shown += 1
             if shown == options.limit:
-                return ExitCode.OK
-    cut = complain_if_cut(capture)
+                break
+    cut = shown != options.limit and complain_if_cut(capture)
     for reason, count in decoder.rejected.items():
         complain(f"{count:,} datagrams are no {feed.name} packets: {reason}", "see --feed")
+        for fault in decoder.faults[reason]:
+            complain(fault)
     return ExitCode.FOUND if cut or decoder.rejected else ExitCode.OK
 
 
 class Decoder:
-    """Datagrams in, the messages that were asked for out, as dicts."""
+    """Datagrams in, the messages that were asked for out, as dicts.
+
+    `rejected` counts the datagrams that are no packets by reason; `faults` has lines on the first
+    ones of each, `FAULTS_TOLD_MAX` at most.
+    """
 
     def __init__(self, feed: Feed, options: Options) -> None:
         self.rejected: Counter[str] = Counter()
+        self.faults: dict[str, list[str]] = {}
         self._feed = feed
         self._options = options
         self._types = {feed.type_label(feed.type_code(label)) for label in options.types}
@@ -77,17 +88,28 @@ class Decoder:
 
     def messages(self, datagrams: Iterator[Datagram]) -> Iterator[dict[str, Any]]:
         """Every wanted message, with the time at which it was captured."""
-        for datagram in datagrams:
+        for number, datagram in enumerate(datagrams, 1):
             day = self._options.day or self._day_of(datagram.time_ns)
             try:
                 found = self._feed.to_dicts(datagram.payload, day, scales=self._scales)
             except BadPacket as error:
-                self.rejected[error.reason.name.lower()] += 1
+                self._reject(error.reason.name.lower(), number, datagram)
                 continue
             for message in found:
                 self._learn(message)
                 if self._wanted(message):
                     yield {"captured_ns": datagram.time_ns, **self._named(message)}
+
+    def _reject(self, reason: str, number: int, datagram: Datagram) -> None:
+        """Count it; of the first ones find out what is wrong."""
+        self.rejected[reason] += 1
+        told = self.faults.setdefault(reason, [])
+        if len(told) < FAULTS_TOLD_MAX:
+            fault = explain(self._feed, datagram.payload)
+            told.append(
+                f"{reason}: datagram {number:,} ({_clock(datagram.time_ns)}, "
+                f"{datagram.group}:{datagram.port}, {len(datagram.payload)} bytes): {fault}"
+            )
 
     def _day_of(self, time_ns: int) -> datetime.date:
         return datetime.datetime.fromtimestamp(time_ns // 10**9, self._zone).date()
@@ -141,14 +163,19 @@ def _json_line(message: dict[str, Any]) -> str:
 
 
 def _text_line(message: dict[str, Any]) -> str:
-    captured = datetime.datetime.fromtimestamp(message["captured_ns"] // 10**9, datetime.UTC)
     fields = " ".join(f"{key}={_shown(value)}" for key, value in message.items()
                       if key not in _LEADING)  # fmt: skip
     return (
-        f"{captured:%H:%M:%S}.{message['captured_ns'] % 10**9:09} {message['service']:>5} "
+        f"{_clock(message['captured_ns'])} {message['service']:>5} "
         f"{message['seq']:>9} {message['type']:>9} {message['name']:<24} "
         f"{message['symbol'] or '-':<10} {fields}\n"
     )
+
+
+def _clock(time_ns: int) -> str:
+    """The time of day, UTC, to the nanosecond."""
+    moment = datetime.datetime.fromtimestamp(time_ns // 10**9, datetime.UTC)
+    return f"{moment:%H:%M:%S}.{time_ns % 10**9:09}"
 
 
 def _shown(value: Any) -> str:

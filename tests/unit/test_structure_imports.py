@@ -20,6 +20,7 @@ CORES = (
     "codecs/columns.py",
     "codecs/description.py",
     "codecs/errors.py",
+    "codecs/explain.py",
     "codecs/feed.py",
     "codecs/kinds.py",
     "codecs/layouts.py",
