@@ -15,7 +15,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 from msgspec import Struct
 
-from feedhandler.codecs import Feed
+from feedhandler.codecs import Feed, ReferenceData
 from feedhandler.codecs.explain import explain
 from feedhandler.codecs.feed import BadPacket
 from feedhandler.ops.captures import complain_if_cut, open_capture
@@ -83,20 +83,18 @@ class Decoder:
         self._options = options
         self._types = {feed.type_label(feed.type_code(label)) for label in options.types}
         self._zone = ZoneInfo(feed.zone)
-        self._names: dict[int, str] = {}
-        self._scales: dict[int, int] = {}
+        self._known = ReferenceData(feed)
 
     def messages(self, datagrams: Iterator[Datagram]) -> Iterator[dict[str, Any]]:
         """Every wanted message, with the time at which it was captured."""
         for number, datagram in enumerate(datagrams, 1):
             day = self._options.day or self._day_of(datagram.time_ns)
             try:
-                found = self._feed.to_dicts(datagram.payload, day, scales=self._scales)
+                found = self._feed.to_dicts(datagram.payload, day, known=self._known)
             except BadPacket as error:
                 self._reject(error.reason.name.lower(), number, datagram)
                 continue
             for message in found:
-                self._learn(message)
                 if self._wanted(message):
                     yield {"captured_ns": datagram.time_ns, **self._named(message)}
 
@@ -114,20 +112,6 @@ class Decoder:
     def _day_of(self, time_ns: int) -> datetime.date:
         return datetime.datetime.fromtimestamp(time_ns // 10**9, self._zone).date()
 
-    def _learn(self, message: dict[str, Any]) -> None:
-        """Keep the name and the price scale that a reference message tells."""
-        reference = self._feed.reference
-        if reference is None or message["type"] != self._feed.type_label(reference.code):
-            return
-        symbol = message.get(reference.index.name)
-        if not isinstance(symbol, int):
-            return
-        parts = [str(message.get(field.name) or "") for field in reference.name]
-        if any(parts):
-            self._names[symbol] = reference.separator.join(part for part in parts if part)
-        if reference.scale is not None:
-            self._scales[symbol] = int(message[reference.scale.name])
-
     def _wanted(self, message: dict[str, Any]) -> bool:
         options = self._options
         if message["type"] in _CONTROL and not options.control:
@@ -142,7 +126,7 @@ class Decoder:
 
     def _name_of(self, message: dict[str, Any]) -> str | None:
         symbol = message["symbol"]
-        return self._names.get(int(symbol)) if symbol and symbol.isdigit() else None
+        return self._known.names.get(int(symbol)) if symbol and symbol.isdigit() else None
 
     def _named(self, message: dict[str, Any]) -> dict[str, Any]:
         if self._options.names and (name := self._name_of(message)):

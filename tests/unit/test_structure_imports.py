@@ -26,6 +26,7 @@ CORES = (
     "codecs/layouts.py",
     "codecs/loader.py",
     "codecs/prices.py",
+    "codecs/reference_data.py",
     "codecs/scanner.py",
     "codecs/times.py",
     "codecs/toml_text.py",
