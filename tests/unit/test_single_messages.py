@@ -13,6 +13,8 @@ from feedhandler.amqp.subscribing.columns import Batch, Workspace
 from feedhandler.amqp.subscribing.inbox import Inbox, Message, rewritten
 from feedhandler.codecs import Price, ReferenceData, load_feed
 from feedhandler.codecs.scanner import NO_SEND_TIME
+from feedhandler.config import loopback_config
+from feedhandler.gateway import Gateway
 from feedhandler.ingest.ring import RecordKind
 from feedhandler.ops import decode, subscribe
 from feedhandler.replay.captures.capture import Datagram
@@ -169,3 +171,8 @@ def test_a_message_that_is_decoded_alone_takes_what_is_known() -> None:
     assert (after.price.scale, after.event_time_ns) == (4, TIMES[1])  # type: ignore[union-attr]
     known.learn(mapping()[:-1])
     assert known.scales == {SYMBOL: 4}
+
+
+def test_the_gateway_tells_send_times_of_the_feeds_that_need_them() -> None:
+    for feed, needed in ((XDP.name, True), (FEED.name, False)):
+        assert Gateway(loopback_config(feed=feed)).fanout.tells_send_time == needed
