@@ -119,7 +119,10 @@ def run(quick: bool = False) -> dict[str, Any]:
     """All figures; `quick` shortens the loads and skips the search."""
     seconds = QUICK_SECONDS if quick else SECONDS
     problems: list[str] = []
-    found: dict[str, Any] = {"peer_deliveries_a_second": peer_rate(PEER_SECONDS), "problems": problems}
+    found: dict[str, Any] = {
+        "peer_deliveries_a_second": peer_rate(PEER_SECONDS),
+        "problems": problems,
+    }
     print(
         f"  peer: MessagingHandler to MessagingHandler {found['peer_deliveries_a_second']:,.0f}/s"
     )

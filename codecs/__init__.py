@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from feedhandler.codecs.layouts import Field, Layout, Record, UnknownMessage
     from feedhandler.codecs.loader import list_feeds, load_feed
     from feedhandler.codecs.prices import Price
+    from feedhandler.codecs.reference_data import ReferenceData
 
 __all__ = [
     "REJECT_TEXT",
@@ -30,6 +31,7 @@ __all__ = [
     "Price",
     "Record",
     "Reference",
+    "ReferenceData",
     "Reject",
     "UnknownMessage",
     "UsageError",
@@ -46,6 +48,7 @@ _HOMES = {
     "layouts": ("Field", "Layout", "Record", "UnknownMessage"),
     "loader": ("list_feeds", "load_feed"),
     "prices": ("Price",),
+    "reference_data": ("ReferenceData",),
 }
 
 

@@ -2,15 +2,19 @@
 
 One struct a TOML table, one attribute a key; `codecs/FORMAT.md` tells what each means. An unknown
 key or a value of the wrong type is refused here, with its place in the file; whether the parts fit
-each other is `loader`'s to check.
+each other is `loader`'s to check, which finds the line of what is wrong with `DescriptionFile`.
 """
 
+import re
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from feedhandler.codecs.errors import ConfigError
+from feedhandler.codecs.toml_text import KeyLines, KeyPath, WrongKey, convert, parse_toml
+
+_HINT = "codecs/FORMAT.md tells every key"
 
 
 class FieldDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
@@ -157,20 +161,88 @@ class FeedDescription(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     day_begins_at: str = "00:00"
 
 
-def read_description(path: Path) -> FeedDescription:
-    """The structure of the description file at `path`.
+class DescriptionFile:
+    """A description file: `description`, what it says, and where in it something is wrong.
 
-    Raises `ConfigError` naming the file, the key and the reason.
+    Raises `ConfigError` naming the file, the line, the key and the reason where it cannot be read,
+    is no TOML, or has an unknown key, a missing one or a value of the wrong type.
     """
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(
-            f"{path}: cannot be read: {error.strerror}", "name a feed description file"
-        ) from error
-    try:
-        return msgspec.toml.decode(raw, type=FeedDescription)
-    except msgspec.ValidationError as error:
-        raise ConfigError(f"{path}: {error}", "codecs/FORMAT.md tells every key") from error
-    except (msgspec.DecodeError, ValueError) as error:
-        raise ConfigError(f"{path}: not TOML: {error}", "mend the file's syntax") from error
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        #: The message or control that is looked at: ("messages", 3). Types may come twice.
+        self.table: KeyPath = ()
+        try:
+            self._text = path.read_text(encoding="utf-8")
+        except OSError as error:
+            reason = (error.strerror or str(error)).lower()
+            raise ConfigError(
+                f"{path}: cannot be read: {reason}", "name a feed description file"
+            ) from None
+        except UnicodeDecodeError:
+            raise ConfigError(f"{path}: not UTF-8 text", "name a feed description file") from None
+        self._values = parse_toml(self._text, str(path), "feed description")
+        try:
+            self.description = convert(self._values, FeedDescription)
+        except WrongKey as wrong:
+            raise self._refusal(wrong.path, self._shown(wrong.path), wrong) from None
+
+    def refusal(self, key: str, reason: str) -> ConfigError:
+        """What is wrong at `key`, which is written as `messages[230].Price`, with its line."""
+        path = self._find(key)
+        return self._refusal(path, key, WrongKey(path, reason))
+
+    def _refusal(self, path: KeyPath, key: str, wrong: WrongKey) -> ConfigError:
+        line = KeyLines(self._text)[path]
+        return ConfigError(f"{self.path}:{line}: {key}: {wrong.reason}", wrong.hint or _HINT)
+
+    def _shown(self, path: KeyPath) -> str:
+        """`messages[230].Price.at`: messages by their types, fields by their names."""
+        text, value = "", self._values
+        for part in path:
+            value = _item(value, part)
+            if not isinstance(part, int):
+                text += f".{part}" if text else part
+            elif text.endswith(".fields") and isinstance(value, dict) and value.get("name"):
+                text = text.removesuffix("fields") + str(value["name"])
+            elif text in ("messages", "controls") and isinstance(value, dict) and "type" in value:
+                text += f"[{value['type']}]"
+            else:
+                text += f"[{part}]"
+        return text
+
+    def _find(self, key: str) -> KeyPath:
+        """The way through the file to a key that is written as `_shown` writes it, or as far on it
+        as the file goes."""
+        path: KeyPath = ()
+        value: Any = self._values
+        for name, label in re.findall(r"([^.\[\]]+)|\[([^\]]*)\]", key):
+            step = self._step(path, value, name, label)
+            if not step:
+                break
+            for part in step:
+                value = _item(value, part)
+            path += step
+        return path
+
+    def _step(self, path: KeyPath, value: Any, name: str, label: str) -> KeyPath:
+        if label and path in (("messages",), ("controls",)):
+            types = [str(each.get("type")) for each in value]
+            if self.table[:1] == path and types[int(self.table[1])] == label:
+                return self.table[1:]
+            return (types.index(label),) if label in types else ()
+        if label:
+            return (int(label),) if label.isdigit() else ()
+        if not isinstance(value, dict):
+            return ()
+        if name in value:
+            return (name,)
+        fields = [each.get("name") or each.get("type") for each in value.get("fields", ())]
+        return ("fields", len(fields) - 1 - fields[::-1].index(name)) if name in fields else ()
+
+
+def _item(value: Any, part: str | int) -> Any:
+    """What a table has under a key, or an array at a place; None where there is no such thing."""
+    if isinstance(part, int):
+        return value[part] if isinstance(value, list) and part < len(value) else None
+    return value.get(part) if isinstance(value, dict) else None

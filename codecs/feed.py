@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -30,6 +30,9 @@ from feedhandler.codecs.layouts import (
 )
 from feedhandler.codecs.times import DAY_NS, UNIT_NS, Midnights, TimeContext
 from feedhandler.codecs.trading_day import TradingDay
+
+if TYPE_CHECKING:
+    from feedhandler.codecs.reference_data import ReferenceData
 
 #: Largest body that a compressed packet may inflate to: what a u16 packet length can still tell.
 INFLATED_SIZE_MAX = 65_535 - 16
@@ -76,7 +79,11 @@ class Reference(msgspec.Struct, frozen=True):
             return None
         parts = [_stripped(message, field) for field in self.name]
         name = self.separator.join(part for part in parts if part)
-        return (self._integer(message, self.index), name) if name else None
+        return (self.symbol(message), name) if name else None
+
+    def symbol(self, message: bytes | memoryview) -> int:
+        """The symbol that a whole reference message is about."""
+        return self._integer(message, self.index)
 
     def read_scale(self, message: bytes | memoryview) -> int | None:
         """Decimal places of the symbol's prices, where reference data tells them."""
@@ -125,6 +132,7 @@ class Feed:
     controls    packet type to the layout of a control packet's body
     reference   which message names symbols; None where the feed has none
     trading_day when its trading days begin
+    symbols_are_text  whether symbols are names themselves, rather than indices
     """
 
     def __init__(
@@ -154,7 +162,7 @@ class Feed:
         self.table_of = table_of
         self.table = table_of(scanner)
         self._by_name = {layout.name: layout for ways in layouts.values() for layout in ways}
-        self._text_symbols = any(
+        self.symbols_are_text = any(
             layout.symbol and layout.by_name[layout.symbol].kind == "c"
             for layout in self._by_name.values()
         )
@@ -189,6 +197,19 @@ class Feed:
     @functools.cached_property
     def _labels_are_text(self) -> bool:
         return any(isinstance(ways[0].label, str) for ways in self.layouts.values())
+
+    @functools.cached_property
+    def needs_reference_scales(self) -> bool:
+        """Whether reference data alone tells the scale of some prices."""
+        blocks: list[Block] = [*self._by_name.values()]
+        blocks += [layout.group for layout in self._by_name.values() if layout.group is not None]
+        return any(field.price == "reference" for block in blocks for field in block.named)
+
+    @functools.cached_property
+    def needs_send_time(self) -> bool:
+        """Whether a message without its packet's header lacks what tells its times."""
+        rules = self.description.times
+        return not self.table.type_in_packet and any(each.since == "send_second" for each in rules)
 
     def _types_hint(self) -> str:
         return "its types are " + ", ".join(str(label) for label in self.message_types)
@@ -239,7 +260,7 @@ class Feed:
         padding; None for `NO_SYMBOL`."""
         if symbol == scanner.NO_SYMBOL:
             return None
-        if self._text_symbols:
+        if self.symbols_are_text:
             return symbol.to_bytes(8, "big").strip(b"\0 ").decode("latin-1")
         return str(symbol)
 
@@ -257,16 +278,18 @@ class Feed:
         day: date | None = None,
         *,
         scales: Mapping[int, int] | None = None,
+        known: "ReferenceData | None" = None,
     ) -> Packet:
         """Everything in one packet. Compressed bodies are inflated (at most `INFLATED_SIZE_MAX`).
 
         `day` is the trading day that times since midnight belong to. `scales` gives decimal
-        places by symbol, for feeds that tell them in reference data only.
+        places by symbol, for feeds that tell them in reference data only; `known` has them instead,
+        and learns from the reference messages in the packet.
         Raises `BadPacket` where the scanner rejects the packet.
         """
         header, index = self._scratch.pop() if self._scratch else self._new_scratch()
         try:
-            return self._decode(bytes(data), header, index, day, scales or {})
+            return self._decode(bytes(data), header, index, day, scales or {}, known)
         finally:
             self._scratch.append((header, index))
 
@@ -280,6 +303,7 @@ class Feed:
         index: scanner.MessageIndex,
         day: date | None,
         scales: Mapping[int, int],
+        known: "ReferenceData | None",
     ) -> Packet:
         verdict = scanner.parse_header(self.table, data, 0, len(data), header)
         if verdict == Reject.FINE:
@@ -300,10 +324,13 @@ class Feed:
             packet.types.append(self.type_label(code))
             packet.symbols.append(symbol)
             packet.sequences.append(index.sequences[place])
+            at, size = index.offsets[place], index.sizes[place]
+            if known is not None:
+                scales = known.scales
+                if code == known.code:
+                    known.learn(data[at : at + size])
             scale = {"reference": scales.get(symbol)}
-            packet.messages.append(
-                self._message(data, code, index.offsets[place], index.sizes[place], context, scale)
-            )
+            packet.messages.append(self._message(data, code, at, size, context, scale))
         return packet
 
     def midnights(self, day: date | None) -> Midnights | None:
@@ -362,9 +389,13 @@ class Feed:
         type: int | str | None = None,
         day: date | None = None,
         scale: int | None = None,
+        send_time: int | None = None,
+        known: "ReferenceData | None" = None,
     ) -> Record | UnknownMessage:
         """The record of one whole message. `type` is needed only where the packet header tells the
-        message type. `scale`: decimal places of prices that only reference data could tell."""
+        message type. `scale`: decimal places of prices that only reference data could tell; `known`
+        has them instead, and learns where this is a reference message. `send_time`: its packet's,
+        as in the header, for times that are told within that second only."""
         table = self.table
         if table.type_in_packet:
             if type is None:
@@ -373,8 +404,23 @@ class Feed:
         else:
             place = slice(table.message_type_at, table.message_type_at + table.message_type_size)
             code = int.from_bytes(message[place], self._int_order)
-        context = TimeContext(self.midnights(day))
+        midnights = self.midnights(day)
+        sent = None if send_time is None else self.send_time_ns(send_time, midnights)
+        context = TimeContext(midnights, sent)
+        if known is not None:
+            if code == known.code:
+                known.learn(message)
+            scale = known.scales.get(self._symbol_of(message, code))
         return self._message(bytes(message), code, 0, len(message), context, {"reference": scale})
+
+    def _symbol_of(self, message: bytes, code: int) -> int:
+        """The symbol of a whole message, as the scanner gives it."""
+        layout = self.layouts[code][0] if code in self.layouts else None
+        if layout is None or not layout.symbol:
+            return scanner.NO_SYMBOL
+        field = layout.by_name[layout.symbol]
+        data = message[field.at : field.at + field.size]
+        return int.from_bytes(data, "big" if field.kind == "c" else self._int_order)
 
     def send_time_ns(self, send_time: int, midnights: Midnights | None) -> int | None:
         """A header's raw send time as nanoseconds since 1970; None where it counts from a midnight
@@ -422,12 +468,14 @@ class Feed:
         *,
         names: Mapping[int, str] | None = None,
         scales: Mapping[int, int] | None = None,
+        known: "ReferenceData | None" = None,
     ) -> list[dict[str, Any]]:
         """The messages of a packet as JSON-ready dicts: `seq`, `service`, `type`, `name` (of the
         layout), `symbol` (its name where `names` has it), then the fields; of a packet outside the
         sequence `unsequenced` as well. A packet without messages that is no data packet gives one
-        dict whose `type` is its kind. Raises `BadPacket`."""
-        packet = self.decode_packet(data, day, scales=scales)
+        dict whose `type` is its kind. `scales` and `known` as in `decode_packet`. Raises
+        `BadPacket`."""
+        packet = self.decode_packet(data, day, scales=scales, known=known)
         if packet.kind != PacketKind.DATA and not packet.messages:
             return [self._control_dict(packet)]
         return [

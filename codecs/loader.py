@@ -3,27 +3,28 @@
 `description` has checked the structure (keys, types of values). Here every statement is held
 against the others: fields that overlap or leave their message, names that name nothing, types that
 come twice, scales without a field. The first contradiction ends the loading with a `ConfigError`
-that names file, key and reason. `list_feeds` and `load_feed` find the descriptions that come with
-the package (`codecs/feeds/*.toml`).
+that names file, line, key and reason. `list_feeds` and `load_feed` find the descriptions that come
+with the package (`codecs/feeds/*.toml`).
 """
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 from keyword import iskeyword
 from pathlib import Path
 from types import ModuleType
 from typing import NoReturn
+from weakref import WeakValueDictionary
 from zoneinfo import ZoneInfo
 
 import msgspec
 
 from feedhandler.codecs.description import (
-    FeedDescription,
+    DescriptionFile,
     FieldDescription,
     GroupDescription,
     LayoutDescription,
     TimeDescription,
-    read_description,
 )
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.feed import Feed, Reference
@@ -41,6 +42,10 @@ _WORD = re.compile(r"[A-Z]+(?=[A-Z][a-z])|[A-Z]?[a-z0-9]+|[A-Z]+[0-9]*")
 _IDENTIFIER = re.compile(r"[a-z][a-z0-9_]*")
 #: Names that records, or the JSON objects made of them, use for other things.
 _RESERVED_NAMES = {"type", "seq", "service", "name", "layout", "wire", "to_dict"}
+#: The name that the symbol itself has there: a message's field has it only where it is the symbol.
+_SYMBOL = "symbol"
+#: Feeds of description files outside the package that are in use, by number.
+_OWN_FEEDS: "WeakValueDictionary[int, Feed]" = WeakValueDictionary()
 
 
 def snake_case(wire_name: str) -> str:
@@ -51,22 +56,27 @@ def snake_case(wire_name: str) -> str:
 class _Builder:
     """Checks one description and builds its parts. Every refusal goes through `refuse`."""
 
-    def __init__(self, path: Path, description: FeedDescription) -> None:
-        self.path = path
-        self.description = description
-        self.byte_order = description.byte_order
+    def __init__(self, file: DescriptionFile) -> None:
+        self.file = file
+        self.description = file.description
+        self.byte_order = file.description.byte_order
+        #: Of `[[times]]`, by place: those that fit a message, and those that give one its time.
+        self._fitting: set[int] = set()
+        self._applied: set[int] = set()
 
     def refuse(self, key: str, reason: str) -> NoReturn:
-        raise ConfigError(f"{self.path}: {key}: {reason}", "codecs/FORMAT.md tells every key")
+        raise self.file.refusal(key, reason)
 
     def feed(self) -> Feed:
         description = self.description
         self._check_names()
+        self._check_required()
         header = self._block(
             "packet", "header", description.packet.header_size, description.packet.fields, 0
         )
         layouts = self._layouts()
         controls = self._controls()
+        self._check_times()
 
         def table_of(module: ModuleType) -> FeedTable:
             return self.table(module, header, layouts, controls)
@@ -89,6 +99,30 @@ class _Builder:
             TradingDay(description.zone, description.day_begins_at)
         except ConfigError as error:
             self.refuse("day_begins_at", error.message)
+
+    def _check_required(self) -> None:
+        """The header fields that no feed can do without are named."""
+        packet = self.description.packet
+        for key, name in [
+            ("length.field", packet.length.field),
+            ("sequence.field", packet.sequence.field),
+            ("count", packet.count),
+            ("send_time.field", packet.send_time.field),
+            *([("kind.field", packet.kind.field)] if packet.kind else []),
+        ]:
+            if not name:
+                self.refuse(f"packet.{key}", "empty: it must name a field of the packet header")
+
+    def check_number(self, others: Iterable[Feed]) -> None:
+        """The feed's number is none of another feed's: it alone tells in tags whose they are."""
+        number, name = self.description.number, self.description.name
+        taken = {feed.number: feed.name for feed in others if feed.name != name}
+        if number in taken:
+            self.refuse(
+                "number",
+                f"{number} is the number of {taken[number]}: choose another one, or for a variant "
+                f"of that feed give this one its name",
+            )
 
     # -- fields ---------------------------------------------------------------------------------
 
@@ -184,9 +218,11 @@ class _Builder:
         layouts: dict[int, list[Layout]] = {}
         names: set[str] = set()
         begin = self.description.message.header_size
-        for given in self.description.messages:
+        for place, given in enumerate(self.description.messages):
+            self.file.table = ("messages", place)
             key = f"messages[{given.type}]"
             layout = self._layout(key, given, begin)
+            self._check_symbol_name(key, layout)
             others = layouts.setdefault(layout.code, [])
             if any(other.size == layout.size for other in others):
                 self.refuse(key, f"type {given.type} with {given.size} bytes comes twice")
@@ -207,7 +243,8 @@ class _Builder:
         kind = self.description.packet.kind
         known = set(kind.control + kind.reset + kind.heartbeat) if kind else set()
         controls: dict[int, Layout] = {}
-        for given in self.description.controls:
+        for place, given in enumerate(self.description.controls):
+            self.file.table = ("controls", place)
             key = f"controls[{given.type}]"
             if given.conflate != "never" or given.conflate_by:
                 self.refuse(f"{key}.conflate", "control packets are never conflated")
@@ -256,6 +293,19 @@ class _Builder:
                 return field.name
         self.refuse(f"{key}.symbol", f"{given.symbol!r} names no field")
 
+    def _check_symbol_name(self, key: str, layout: Layout) -> None:
+        """No other field stands where records and columns have the message's symbol."""
+        places = [(f"{key}.{field.wire}", field) for field in layout.named]
+        if layout.group is not None:
+            places += [(f"{key}.group.{field.wire}", field) for field in layout.group.named]
+        for where, field in places:
+            if field.name == _SYMBOL and (layout.symbol != _SYMBOL or "group." in where):
+                self.refuse(
+                    where,
+                    "'symbol' is the name of the message's symbol: give another name with `as`, or "
+                    "name the field as the message's `symbol`",
+                )
+
     def _conflate_by(
         self, key: str, given: LayoutDescription, fields: list[Field], symbol: str
     ) -> list[str]:
@@ -295,13 +345,29 @@ class _Builder:
                 self.refuse(f"times[{place}]", "names no field")
             if not _IDENTIFIER.fullmatch(rule.name):
                 self.refuse(f"times[{place}].name", f"{rule.name!r} must be snake_case")
-            if all(field in positions for field, _ in parts) and rule.name not in times:
+            if not all(field in positions for field, _ in parts):
+                continue
+            self._fitting.add(place)
+            if rule.name not in times:
+                self._applied.add(place)
                 if rule.name in {field.name for field in named}:
                     self.refuse(f"times[{place}].name", f"{rule.name!r} is a field's name")
                 times[rule.name] = time_reader(
                     rule.since, [(positions[field], unit) for field, unit in parts]
                 )
         return list(times.items())
+
+    def _check_times(self) -> None:
+        """Every time rule gives some message its time."""
+        for place, rule in enumerate(self.description.times):
+            if place in self._applied:
+                continue
+            if place in self._fitting:
+                reason = f"an earlier rule for {rule.name!r} takes every message that this one fits"
+            else:
+                names = " and ".join(name for name, _ in _time_parts(rule))
+                reason = f"fits no message: none has {names} as unsigned integers"
+            self.refuse(f"times[{place}]", reason)
 
     def _reference(self, layouts: dict[int, list[Layout]]) -> Reference | None:
         given = self.description.reference
@@ -519,8 +585,8 @@ def load_feed(name_or_path: str | Path) -> Feed:
     """The feed of that name (see `list_feeds`), or of the description file at that path.
 
     A feed of the package is loaded once and shared: treat it as read-only. Raises `ConfigError`
-    for an unknown name (naming the known ones) and for a wrong description (naming file, key and
-    reason).
+    for an unknown name (naming the known ones) and for a wrong description (naming file, line, key
+    and reason), to which belongs the number of another feed.
     """
     text = str(name_or_path)
     if not text.endswith(".toml"):
@@ -531,13 +597,18 @@ def load_feed(name_or_path: str | Path) -> Feed:
                 f"known feeds: {', '.join(list_feeds())}; or give the path of a .toml file",
             )
         return _load_own(path)
-    return _load(Path(name_or_path))
+    return _load_other(Path(name_or_path))
 
 
 @lru_cache(maxsize=64)
 def _load_own(path: Path) -> Feed:
-    return _load(path)
+    return _Builder(DescriptionFile(path)).feed()
 
 
-def _load(path: Path) -> Feed:
-    return _Builder(path, read_description(path)).feed()
+def _load_other(path: Path) -> Feed:
+    """A description outside the package, whose number must not be that of a feed in use."""
+    builder = _Builder(DescriptionFile(path))
+    feed = builder.feed()
+    builder.check_number([*map(load_feed, list_feeds()), *_OWN_FEEDS.values()])
+    _OWN_FEEDS[feed.number] = feed
+    return feed

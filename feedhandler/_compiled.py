@@ -245,9 +245,7 @@ class _UnitFinder(importlib.abc.MetaPathFinder):
         if not os.path.exists(library):
             if len(missing_units()) == len(UNITS) or os.environ.get("FEEDHANDLER_MIXED"):
                 return None
-            raise NotCompiledError(
-                f"{name} is not compiled, but other modules are", name=name
-            )
+            raise NotCompiledError(f"{name} is not compiled, but other modules are", name=name)
         loader = importlib.machinery.ExtensionFileLoader(name, library)
         return importlib.util.spec_from_file_location(name, library, loader=loader)
 

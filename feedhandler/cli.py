@@ -387,7 +387,7 @@ def feeds(
     name: Annotated[str | None, typer.Argument(help="A feed: its messages and fields.")] = None,
     as_json: Json = False,
 ) -> Work:
-    """List feeds, or the messages of one.
+    """List feeds and what each has, or the messages of one.
 
     \b
     Examples:
@@ -465,7 +465,7 @@ def doctor(
 def config_check(
     config: Annotated[Path, typer.Argument(help="The gateway's TOML file.")],
 ) -> Work:
-    """Say ok, or which line is wrong and why.
+    """Say ok, or which line is wrong and why; also where the feed has not what is asked for.
 
     \b
     Examples:

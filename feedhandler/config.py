@@ -9,10 +9,8 @@ Whether a port is free or a group can be joined shows when the gateway runs, not
 """
 
 import datetime
-import difflib
 import ipaddress
 import re
-import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,16 +21,20 @@ from msgspec import Meta, Struct, field
 from feedhandler.amqp.policies import CONFLATE, POLICIES, fault_of_policy
 from feedhandler.amqp_settings import (
     AmqpConfig,
-    LimitsConfig,
-    TlsConfig,
-    UserConfig,
     split_address,
 )
 from feedhandler.amqp_settings import fault_of as amqp_fault_of
 from feedhandler.codecs.errors import ConfigError
-from feedhandler.config_text import KeyLines, KeyPath, parse_path, path_text
+from feedhandler.codecs.toml_text import (
+    KeyLines,
+    KeyPath,
+    convert,
+    parse_toml,
+    path_text,
+)
+from feedhandler.codecs.toml_text import WrongKey as _Wrong
 from feedhandler.ingest.settings import SOURCES_MAX, ArbitrationSettings
-from feedhandler.observe.settings import LOG_CHOICES, HealthConfig, LogConfig, MetricsConfig
+from feedhandler.observe.settings import HealthConfig, LogConfig, MetricsConfig
 from feedhandler.publish_settings import MAX_DESTINATIONS, PublishConfig, fault_of
 from feedhandler.queue_settings import MAX_QUEUES, DurableQueueConfig, fault_of_queues
 from feedhandler.recorder_settings import FILES_MIN, RecordConfig
@@ -275,14 +277,6 @@ class Config(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return self.amqp.conflate or CONFLATE in policies
 
 
-class _Wrong(Exception):
-    """A check failed: the key, why, and the remedy."""
-
-    def __init__(self, path: KeyPath, reason: str, hint: str = "") -> None:
-        super().__init__(reason)
-        self.path, self.reason, self.hint = path, reason, hint
-
-
 def load_config(path: str | Path) -> Config:
     """The checked configuration in file `path`. Raises `ConfigError` naming file, line and key."""
     try:
@@ -298,25 +292,21 @@ def load_config(path: str | Path) -> Config:
 
 def parse_config(text: str, source: str = "configuration") -> Config:
     """The checked configuration in `text`; `source` names it in errors."""
+    values = parse_toml(text, source, "configuration")
     try:
-        values = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        reason, _, place = str(error).partition(" (at line ")
-        line = place.partition(",")[0] if place else str(text.count("\n") + 1)
-        raise ConfigError(
-            f"{source}:{line}: not TOML: {reason[:1].lower()}{reason[1:]}",
-            "a configuration is a TOML file; text wants quotes",
-        ) from None
-    try:
-        _refuse_unknown(values, Config, ())
         config = _convert(values)
         for check in _CHECKS:
             check(config)
     except _Wrong as wrong:
-        line_number = KeyLines(text)[wrong.path]
-        place = path_text(wrong.path) + ": " if wrong.path else ""
-        raise ConfigError(f"{source}:{line_number}: {place}{wrong.reason}", wrong.hint) from None
+        raise refusal(text, source, wrong) from None
     return config
+
+
+def refusal(text: str, source: str, wrong: _Wrong) -> ConfigError:
+    """What is wrong in the configuration `text`, with the line and the key."""
+    place = path_text(wrong.path) + ": " if wrong.path else ""
+    line = KeyLines(text)[wrong.path]
+    return ConfigError(f"{source}:{line}: {place}{wrong.reason}", wrong.hint)
 
 
 def loopback_config(
@@ -388,117 +378,31 @@ def described(table: type[Struct]) -> Iterator[tuple[str, str]]:
         )
 
 
-def _refuse_unknown(values: Any, table: type[Struct], path: KeyPath) -> None:
-    """Raise for a key that `table` has not, with the nearest one that it has."""
-    if not isinstance(values, dict):
-        return
-    known = {item.encode_name: item for item in msgspec.structs.fields(table)}
-    for key, value in values.items():
-        if key not in known:
-            near = difflib.get_close_matches(key, known, n=1)
-            what = "keys here" if path else "tables"
-            hint = f"did you mean {near[0]}?" if near else f"{what}: {', '.join(known)}"
-            raise _Wrong((*path, key), "unknown key", hint)
-        inner, many = _TABLES.get(key, (None, False))
-        if inner is None:
-            continue
-        if not many:
-            _refuse_unknown(value, inner, (*path, key))
-        elif isinstance(value, list):
-            for index, item in enumerate(value):
-                _refuse_unknown(item, inner, (*path, key, index))
-
-
-#: Which key holds a table, and whether it holds many. No two tables share a key.
-_TABLES: dict[str, tuple[type[Struct], bool]] = {
-    "gateway": (GatewaySettings, False),
-    "arbitration": (ArbitrationSettings, False),
-    "receive": (ReceiveConfig, False),
-    "amqp": (AmqpConfig, False),
-    "tls": (TlsConfig, False),
-    "limits": (LimitsConfig, False),
-    "users": (UserConfig, True),
-    "stats": (StatsConfig, False),
-    "control": (ControlConfig, False),
-    "record": (RecordConfig, False),
-    "metrics": (MetricsConfig, False),
-    "health": (HealthConfig, False),
-    "log": (LogConfig, False),
-    "channel": (ChannelConfig, True),
-    "line": (LineConfig, True),
-    "refresh_line": (RefreshLineConfig, True),
-    "publish": (PublishConfig, True),
-    "queue": (DurableQueueConfig, True),
-    "server": (ServerConfig, True),
-    "recovery": (RecoverySettings, False),
-    "trading_day": (TradingDayConfig, False),
-}
-
 #: Settings that check their own bounds, and say so with their name in front.
 _OWN_BOUNDS = {*ArbitrationSettings.__struct_fields__, *RecoverySettings.__struct_fields__}
 
-_KINDS = {
-    "int": "an integer",
-    "str": "text in quotes",
-    "bool": "true or false",
-    "float": "a number",
-    "array": "an array of tables",
-    "object": "a table",
-}
-
 
 def _convert(values: dict[str, Any]) -> Config:
-    """Types and bounds; msgspec's words put into an operator's."""
+    """Types and bounds; what is missing with the table that wants it."""
     day = values.get("trading_day")
     if isinstance(day, dict) and isinstance(day.get("date"), datetime.date):
         day["date"] = day["date"].isoformat()
     try:
-        return msgspec.convert(values, Config)
-    except msgspec.ValidationError as error:
-        reason, _, place = str(error).partition(" - at `")
-        path = parse_path(place.rstrip("`"))
-        if missing := re.match(r"Object missing required field `(.+)`", reason):
-            tables = [key for key in path if isinstance(key, str)] or ["channel"]
-            header = f"[[{'.'.join(tables)}]]"
-            key = missing[1]
-            hint = f"add it below {header}"
-            if key in ("channel", "line"):
-                hint = f"add a [[{'channel' if key == 'channel' else 'channel.line'}]] table"
-            raise _Wrong((*path, key), "missing", hint) from None
+        return convert(values, Config)
+    except _Wrong as wrong:
+        path, reason = wrong.path, wrong.reason
+        if reason == "missing":
+            tables = [key for key in path[:-1] if isinstance(key, str)] or ["channel"]
+            wrong.hint = f"add it below [[{'.'.join(tables)}]]"
+            if path[-1] in ("channel", "line"):
+                wrong.hint = (
+                    f"add a [[{'channel' if path[-1] == 'channel' else 'channel.line'}]] table"
+                )
+            raise
         key, _, rest = reason.partition(" must be ")
         if rest and key in _OWN_BOUNDS:
             raise _Wrong((*path, key), f"must be {rest}") from None
-        raise _Wrong(path, _plain_words(reason, path), _allowed(path)) from None
-
-
-def _plain_words(reason: str, path: KeyPath) -> str:
-    """msgspec's `Expected `int`, got `str`` as `wants an integer, got text in quotes`."""
-    if "matching regex" in reason and "@" in reason:
-        return "wants 1 to 64 letters, digits, or _ - . @"
-    if "matching regex" in reason:
-        return "wants 1 to 64 letters, digits, _ or -"
-    if bound := re.match(r"Expected `(int|float)` (>=|<=|<|>) (-?[\d.]+)", reason):
-        return f"wants {_KINDS[bound[1]]} {bound[2]} {bound[3]}"
-    if length := re.match(r"Expected `array` of length (>=|<=) (\d+)", reason):
-        return f"wants {'at least' if length[1] == '>=' else 'at most'} {length[2]} of them"
-    reason = re.sub(r"`(\w+)`", lambda kind: _KINDS.get(kind[1], kind[1]), reason)
-    return re.sub("^Expected", "wants", reason).replace("Invalid enum value", "cannot be")
-
-
-def _allowed(path: KeyPath) -> str:
-    """The choices of a key that has few."""
-    if path[-1:] == ("source_filter",):
-        return "kernel or count"
-    if path[:1] == ("record",):
-        return {
-            "what": "lines, published or both",
-            "when_full": "stop or delete-oldest",
-        }.get(str(path[-1]), "")
-    if path[:1] == ("log",):
-        return LOG_CHOICES.get(str(path[-1]), "")
-    if path[:1] == ("gateway",):
-        return {"loop": "uvloop or asyncio", "symbols": "index or name"}.get(str(path[-1]), "")
-    return ""
+        raise
 
 
 def _check_trading_day(config: Config) -> None:

@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Struct
 
 from feedhandler.amqp_settings import MASK, AmqpConfig, UserConfig
+from feedhandler.codecs.toml_text import toml_value
 from feedhandler.config import Config, described
-from feedhandler.config_text import toml_value
 from feedhandler.publish_settings import PublishConfig
 from feedhandler.queue_settings import DurableQueueConfig
 

@@ -134,6 +134,7 @@ class Gateway:
             self._alias_of,
             self._reference_bytes_min(),
         )
+        made.tells_send_time = self.feed.needs_send_time
         if self.config.conflates:
             made.keeper = keeper_of(self.feed)
         return made

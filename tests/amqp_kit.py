@@ -160,6 +160,7 @@ class Rig:
             on_refresh=lambda *packet: self.refreshed.append(packet),
             **options,
         )
+        self.fanout.tells_send_time = feed.needs_send_time
         self.peer = Peer(self.fanout.dirty_peers)
         for stream in self.streams if history_bytes else ():
             stream.remember(history_bytes)

@@ -4,6 +4,7 @@ cdef class Template:
     cdef readonly Py_ssize_t size
     cdef readonly Py_ssize_t tag_at
     cdef readonly Py_ssize_t stamp_at
+    cdef readonly Py_ssize_t sent_at
     cdef readonly Py_ssize_t sequence_at
     cdef const unsigned char[::1] view
     cdef readonly str key
@@ -22,6 +23,7 @@ cdef class Frame:
     cpdef int begin(
         self, Template template, unsigned long long sequence, unsigned int number,
         long long received_ns)
+    cpdef int tell_sent(self, unsigned long long send_time)
     cpdef int append(
         self, const unsigned char[::1] source, Py_ssize_t start, Py_ssize_t size)
     cpdef int finish(self, unsigned int group_sequence)
@@ -40,6 +42,7 @@ cdef class Reader:
     cdef readonly Py_ssize_t body_size
     cdef readonly long long group_sequence
     cdef readonly long long received_ns
+    cdef readonly unsigned long long send_time
     cpdef bint parse(self, const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t end)
     cdef bint _properties(self, const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end)
     cdef bint _annotations(self, const unsigned char[::1] data, Py_ssize_t at, Py_ssize_t end)

@@ -6,7 +6,8 @@ fixed-width numbers patched in, and the exchange's own bytes behind it (`Frame`)
 the same parts in a received message, of ours or of a broker that re-encoded it.
 
 Sections, in AMQP's order (AMQP 1.0, part 3): message annotations (only where a receive stamp was
-asked for), properties (message-id, subject, content-type, group-sequence), one data section.
+asked for, or a message goes without the packet header that its times need), properties (message-id,
+subject, content-type, group-sequence), one data section.
 
 What it leaves to others: what goes into a body, and who gets it (`fanout`).
 """
@@ -44,6 +45,10 @@ CONTENT_QUALITY = "application/vnd.feedhandler.quality+json"
 #: Message annotation with the kernel's receive stamp, ns since 1970, for who asks `stamp=1`.
 RECEIVED_ANNOTATION = b"x-opt-received-ns"
 
+#: Message annotation with the send time of the packet that a single message was in, as its header
+#: has it, where the feed tells times of messages only within that second.
+SEND_TIME_ANNOTATION = b"x-opt-send-time"
+
 # Descriptors of the sections (AMQP 1.0, 3.2) and constructors of values (1.6), as used here.
 _ANNOTATIONS = cython.declare(cython.int, 0x72)
 _PROPERTIES = cython.declare(cython.int, 0x73)
@@ -53,6 +58,9 @@ BODY_HEAD = b"\x00\x53\x75\xb0"
 #: Nesting deeper than any sensible annotation: beyond it a message counts as malformed.
 _DEPTH_MAX = cython.declare(cython.int, 16)
 _RECEIVED_SIZE = cython.declare(cython.Py_ssize_t, 17)
+_SEND_TIME_SIZE = cython.declare(cython.Py_ssize_t, 15)
+#: What `Reader.send_time` is where nobody told (`scanner.NO_SEND_TIME`).
+_NO_SEND_TIME = cython.declare(cython.ulonglong, 0xFFFF_FFFF_FFFF_FFFF)
 
 
 def _symbol(value: bytes) -> bytes:
@@ -91,18 +99,24 @@ class Template:
     """The constant bytes of every message with one routing key and kind of body.
 
     `key`: the subject. `content`: the content-type. `prefix`: the first 8 bytes of the tag (day,
-    feed, service). `stamped`: with room for the receive stamp.
+    feed, service). `stamped`: with room for the receive stamp; `timed`: for the send time.
     """
 
-    def __init__(self, key: str, content: str, prefix: bytes, stamped: bool = False) -> None:
+    def __init__(
+        self, key: str, content: str, prefix: bytes, stamped: bool = False, timed: bool = False
+    ) -> None:
         if len(prefix) != 8:
             raise ValueError("a tag starts with day u32, feed u16, service u16")
         self.key = key
         self.content = content
         annotations = b""
-        self.stamp_at = -1
+        self.stamp_at = self.sent_at = -1
+        pairs = _symbol(SEND_TIME_ANNOTATION) + b"\x80" + bytes(8) if timed else b""
+        if timed:
+            annotations = annotations_section(pairs, 2)
+            self.sent_at = len(annotations) - 8
         if stamped:
-            annotations = stamp_section()
+            annotations = stamp_section(pairs, 2 if timed else 0)
             self.stamp_at = len(annotations) - 8
         before_tag = b"\xa0" + bytes([TAG_BYTES])
         properties = (
@@ -165,6 +179,13 @@ class Frame:
         return 0
 
     @cython.ccall
+    def tell_sent(self, send_time: cython.ulonglong) -> cython.int:
+        """Write the packet's send time, where the template has room for it."""
+        if self.template.sent_at >= 0:
+            write_uint(self.data, self.template.sent_at, 8, send_time)
+        return 0
+
+    @cython.ccall
     def append(
         self, source: cython.const_uchar[::1], start: cython.Py_ssize_t, size: cython.Py_ssize_t
     ) -> cython.int:
@@ -212,6 +233,7 @@ class Reader:
         self.tag_size = self.subject_size = self.content_size = self.body_size = 0
         self.group_sequence = -1
         self.received_ns = 0
+        self.send_time = _NO_SEND_TIME
         while at < end:
             # A section is a described value: 0x00, its descriptor as a ulong, the value.
             if end - at < 4 or data[at] != 0x00:
@@ -305,7 +327,7 @@ class Reader:
     def _annotations(
         self, data: cython.const_uchar[::1], at: cython.Py_ssize_t, end: cython.Py_ssize_t
     ) -> cython.bint:
-        """The receive stamp out of the map at `at`; every other key is passed over."""
+        """Receive stamp and send time out of the map at `at`; every other key is passed over."""
         _pair: cython.Py_ssize_t
         count: cython.Py_ssize_t
         value: cython.Py_ssize_t
@@ -326,10 +348,17 @@ class Reader:
             if after < 0:
                 return False
             if (
+                value - at == 2 + _SEND_TIME_SIZE
+                and data[at] == 0xA3
+                and data[value] == 0x80
+                and _is_key(data, at + 2, SEND_TIME_ANNOTATION)
+            ):
+                self.send_time = read_uint(data, value + 1, 8)
+            if (
                 value - at == 2 + _RECEIVED_SIZE
                 and data[at] == 0xA3
                 and data[value] == 0x81
-                and _is_received(data, at + 2)
+                and _is_key(data, at + 2, RECEIVED_ANNOTATION)
             ):
                 self.received_ns = cython.cast(cython.longlong, read_uint(data, value + 1, 8))
                 if not cython.compiled and self.received_ns >= 1 << 63:
@@ -339,11 +368,11 @@ class Reader:
 
 
 @cython.cfunc
-def _is_received(data: cython.const_uchar[::1], at: cython.Py_ssize_t) -> cython.bint:
-    """Whether the symbol at `at` is the receive stamp's key."""
+def _is_key(data: cython.const_uchar[::1], at: cython.Py_ssize_t, name: bytes) -> cython.bint:
+    """Whether the symbol at `at`, which is as long as `name`, is that name."""
     i: cython.Py_ssize_t
-    key: cython.const_uchar[::1] = RECEIVED_ANNOTATION
-    for i in range(_RECEIVED_SIZE):  # noqa: SIM110 - a plain C loop when compiled
+    key: cython.const_uchar[::1] = name
+    for i in range(len(key)):  # noqa: SIM110 - a plain C loop when compiled
         if data[at + i] != key[i]:
             return False
     return True

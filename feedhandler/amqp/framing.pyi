@@ -10,6 +10,7 @@ CONTENT_BATCH: str
 CONTENT_MESSAGE: str
 CONTENT_QUALITY: str
 RECEIVED_ANNOTATION: bytes
+SEND_TIME_ANNOTATION: bytes
 BODY_HEAD: bytes
 
 class Template:
@@ -19,8 +20,11 @@ class Template:
     size: int
     tag_at: int
     stamp_at: int
+    sent_at: int
     sequence_at: int
-    def __init__(self, key: str, content: str, prefix: bytes, stamped: bool = False) -> None: ...
+    def __init__(
+        self, key: str, content: str, prefix: bytes, stamped: bool = False, timed: bool = False
+    ) -> None: ...
 
 class Frame:
     memory: bytearray
@@ -29,6 +33,7 @@ class Frame:
     def __init__(self, capacity: int) -> None: ...
     def room(self) -> int: ...
     def begin(self, template: Template, sequence: int, number: int, received_ns: int) -> int: ...
+    def tell_sent(self, send_time: int) -> int: ...
     def append(self, source: Buffer, start: int, size: int) -> int: ...
     def finish(self, group_sequence: int) -> int: ...
     def number(self, group_sequence: int) -> int: ...
@@ -45,6 +50,7 @@ class Reader:
     body_size: int
     group_sequence: int
     received_ns: int
+    send_time: int
     def parse(self, data: Buffer, start: int, end: int) -> bool: ...
 
 def value_end(data: Buffer, at: int, end: int, depth: int) -> int: ...

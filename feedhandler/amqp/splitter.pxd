@@ -22,6 +22,7 @@ cdef class Splitter:
     cdef object alias_of
     cdef int reference_type
     cdef bint restricted
+    cdef public bint tells_send_time
     cdef readonly unsigned long long route_lookups
     cdef readonly unsigned long long route_hits
     cdef readonly unsigned long long route_resets

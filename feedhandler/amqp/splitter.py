@@ -71,7 +71,9 @@ class Splitter:
 
     `name_of(stream, symbol)` gives a symbol's word in routing keys, `alias_of(stream, symbol)`
     another word that patterns may call it by, or None. `on_reference(stream, message bytes)` hears
-    messages of `reference_type` (-1: none); it may not deliver anything.
+    messages of `reference_type` (-1: none); it may not deliver anything. `tells_send_time`: a
+    message alone brings the send time of its packet's header, without which its own times are not
+    known; to be set before the first packet.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class Splitter:
         self.reference_type = reference_type
         self.on_reference = on_reference
         self.restricted = False
+        self.tells_send_time = False
         self.header = PacketHeader()
         self.index = MessageIndex(MESSAGES_MAX)
         self.plain = Frame(PACKET_BYTES_MAX + SECTIONS_BYTES_MAX)
@@ -319,6 +322,7 @@ class Splitter:
                 cython.cast(cython.uint, number),
                 received_ns,
             )
+            frame.tell_sent(self.header.send_time)
             self._body(frame, start, number)
             frame.finish(0)
         outlet.deliver(frame)
@@ -420,6 +424,7 @@ class Splitter:
             stream.prefix,
             tuple(outlet for outlet in wanted if outlet.grain == Grain.MESSAGE),
             tuple(outlet for outlet in wanted if outlet.grain != Grain.MESSAGE),
+            self.tells_send_time,
         )
         if not stream.keep_route(symbol, words, route):
             # The bound on symbols is reached: start the cache afresh rather than stop caching.

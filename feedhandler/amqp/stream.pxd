@@ -11,6 +11,7 @@ cdef class Route:
     cdef Template stamped
     cdef readonly str key
     cdef bytes prefix
+    cdef bint timed
     cpdef Template template(self, bint stamped)
 
 

@@ -33,14 +33,20 @@ class Route:
 
     Tuples: what a message has to read for its symbol then lies together, and those of the many
     symbols that nobody asked for are all one. For the same reason templates are made when first
-    used.
+    used. `timed`: a message alone brings its packet's send time.
     """
 
     def __init__(
-        self, key: str, prefix: bytes, singles: tuple[Outlet, ...], thinned: tuple[Outlet, ...]
+        self,
+        key: str,
+        prefix: bytes,
+        singles: tuple[Outlet, ...],
+        thinned: tuple[Outlet, ...],
+        timed: bool,
     ) -> None:
         self.key = key
         self.prefix = prefix
+        self.timed = timed
         self.plain = None
         self.stamped = None
         self.singles = singles
@@ -51,11 +57,14 @@ class Route:
         """What all messages of the symbol have in common."""
         if stamped:
             if self.stamped is None:
-                self.stamped = Template(self.key, framing.CONTENT_MESSAGE, self.prefix, True)
+                self.stamped = self._made(True)
             return self.stamped
         if self.plain is None:
-            self.plain = Template(self.key, framing.CONTENT_MESSAGE, self.prefix, False)
+            self.plain = self._made(False)
         return self.plain
+
+    def _made(self, stamped: bool) -> Template:
+        return Template(self.key, framing.CONTENT_MESSAGE, self.prefix, stamped, self.timed)
 
 
 @cython.cclass

@@ -6,7 +6,12 @@ from feedhandler.retrans.store import PacketStore
 class Route:
     key: str
     def __init__(
-        self, key: str, prefix: bytes, singles: tuple[Outlet, ...], thinned: tuple[Outlet, ...]
+        self,
+        key: str,
+        prefix: bytes,
+        singles: tuple[Outlet, ...],
+        thinned: tuple[Outlet, ...],
+        timed: bool,
     ) -> None: ...
 
 class Stream:

@@ -16,9 +16,6 @@ CONDITIONS: dict[str, str] = {
     "recorder": "recording, where it is configured, has not stopped by itself",
 }
 
-#: The choices of `[log]`'s keys that have few.
-LOG_CHOICES = {"format": "text or json", "level": "debug, info, warning or error"}
-
 
 class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[metrics]`: the HTTP endpoint."""

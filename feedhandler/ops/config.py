@@ -2,15 +2,17 @@
 
 from pathlib import Path
 
-from feedhandler.config import Config, load_config, loopback_config
+from feedhandler.config import load_config, loopback_config
 from feedhandler.config_show import to_toml
 from feedhandler.ops.console import ExitCode
 
 
 def check(path: Path) -> int:
-    """Say `ok`, or raise `ConfigError` with the file, line and key that is wrong."""
-    config = load_config(path)
-    _load_its_feed(config)
+    """Say `ok`, or raise `ConfigError` with the file, line and key that is wrong, or that asks for
+    what the feed has not."""
+    from feedhandler.capabilities import open_config
+
+    config, _ = open_config(path)
     lines = sum(len(channel.lines) for channel in config.channels)
     print(f"{path}: ok: feed {config.gateway.feed}, {len(config.channels)} channels, {lines} lines")
     return ExitCode.OK
@@ -21,9 +23,3 @@ def show(path: Path | None, comments: bool) -> int:
     config = load_config(path) if path else loopback_config(listen="127.0.0.1:5672")
     print(to_toml(config, comments), end="")
     return ExitCode.OK
-
-
-def _load_its_feed(config: Config) -> None:
-    from feedhandler.ops.feeds import open_feed
-
-    open_feed(config.gateway.feed)

@@ -1,6 +1,7 @@
 """`feedhandler decode`: every message of a capture, for a reader or for a program.
 
-Packets that are not of the feed are counted by reason and reported once, at the end.
+Packets that are not of the feed are counted by reason and reported at the end: how many there were,
+and of the first ones which they are and what exactly is wrong with them.
 """
 
 import datetime
@@ -14,7 +15,8 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from feedhandler.codecs import Feed
+from feedhandler.codecs import Feed, ReferenceData
+from feedhandler.codecs.explain import explain
 from feedhandler.codecs.feed import BadPacket
 from feedhandler.ops.captures import complain_if_cut, open_capture, tell_reading
 from feedhandler.ops.console import ExitCode, complain, progress
@@ -29,6 +31,8 @@ _CONTROL = ("heartbeat", "reset", "control", "unsequenced")
 PROGRESS_PACKETS = 5000
 #: Datagrams that are looked at to tell what else they might be.
 PROBE_DATAGRAMS = 200
+#: Rejected packets of each reason that are looked at again and told one by one, the first ones.
+FAULTS_TOLD_MAX = 3
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -58,13 +62,16 @@ def run(options: Options) -> int:
             sys.stdout.write(write_line(message))
             shown += 1
             if shown == options.limit:
-                return ExitCode.OK
+                break
     tell_reading(capture)
-    cut = complain_if_cut(capture)
-    if decoder.rejected:
-        count, reasons = decoder.rejected.total(), ", ".join(decoder.rejected)
-        hint = "" if decoder.packets else fitting_hint(_first_payloads(capture))
-        complain(f"{count:,} datagrams are no {feed.name} packets: {reasons}", hint or "see --feed")
+    cut = shown != options.limit and complain_if_cut(capture)
+    hint = "see --feed"
+    if decoder.rejected and not decoder.packets:
+        hint = fitting_hint(_first_payloads(capture)) or hint
+    for reason, count in decoder.rejected.items():
+        complain(f"{count:,} datagrams are no {feed.name} packets: {reason}", hint)
+        for fault in decoder.faults[reason]:
+            complain(fault)
     return ExitCode.FOUND if cut or decoder.rejected else ExitCode.OK
 
 
@@ -73,46 +80,45 @@ def _first_payloads(capture: Capture) -> list[bytes]:
 
 
 class Decoder:
-    """Datagrams in, the messages that were asked for out, as dicts. `packets` counts those of the
-    feed, `rejected` the others by reason."""
+    """Datagrams in, the messages that were asked for out, as dicts.
+
+    `packets` counts those of the feed, `rejected` the others by reason; `faults` has lines on the
+    first ones of each, `FAULTS_TOLD_MAX` at most.
+    """
 
     def __init__(self, feed: Feed, options: Options) -> None:
         self.packets = 0
         self.rejected: Counter[str] = Counter()
+        self.faults: dict[str, list[str]] = {}
         self._feed = feed
         self._options = options
         self._types = {feed.type_label(feed.type_code(label)) for label in options.types}
-        self._names: dict[int, str] = {}
-        self._scales: dict[int, int] = {}
+        self._known = ReferenceData(feed)
 
     def messages(self, datagrams: Iterator[Datagram]) -> Iterator[dict[str, Any]]:
         """Every wanted message, with the time at which it was captured."""
-        for datagram in datagrams:
+        for number, datagram in enumerate(datagrams, 1):
             day = self._options.day or self._feed.trading_day.of(datagram.time_ns)
             try:
-                found = self._feed.to_dicts(datagram.payload, day, scales=self._scales)
+                found = self._feed.to_dicts(datagram.payload, day, known=self._known)
             except BadPacket as error:
-                self.rejected[error.reason.name.lower()] += 1
+                self._reject(error.reason.name.lower(), number, datagram)
                 continue
             self.packets += 1
             for message in found:
-                self._learn(message)
                 if self._wanted(message):
                     yield {"captured_ns": datagram.time_ns, **self._named(message)}
 
-    def _learn(self, message: dict[str, Any]) -> None:
-        """Keep the name and the price scale that a reference message tells."""
-        reference = self._feed.reference
-        if reference is None or message["type"] != self._feed.type_label(reference.code):
-            return
-        symbol = message.get(reference.index.name)
-        if not isinstance(symbol, int):
-            return
-        parts = [str(message.get(field.name) or "") for field in reference.name]
-        if any(parts):
-            self._names[symbol] = reference.separator.join(part for part in parts if part)
-        if reference.scale is not None:
-            self._scales[symbol] = int(message[reference.scale.name])
+    def _reject(self, reason: str, number: int, datagram: Datagram) -> None:
+        """Count it; of the first ones find out what is wrong."""
+        self.rejected[reason] += 1
+        told = self.faults.setdefault(reason, [])
+        if len(told) < FAULTS_TOLD_MAX:
+            fault = explain(self._feed, datagram.payload)
+            told.append(
+                f"{reason}: datagram {number:,} ({_clock(datagram.time_ns)}, "
+                f"{datagram.group}:{datagram.port}, {len(datagram.payload)} bytes): {fault}"
+            )
 
     def _wanted(self, message: dict[str, Any]) -> bool:
         options = self._options
@@ -128,7 +134,7 @@ class Decoder:
 
     def _name_of(self, message: dict[str, Any]) -> str | None:
         symbol = message["symbol"]
-        return self._names.get(int(symbol)) if symbol and symbol.isdigit() else None
+        return self._known.names.get(int(symbol)) if symbol and symbol.isdigit() else None
 
     def _named(self, message: dict[str, Any]) -> dict[str, Any]:
         if self._options.names and (name := self._name_of(message)):
@@ -149,14 +155,19 @@ def _json_line(message: dict[str, Any]) -> str:
 
 
 def _text_line(message: dict[str, Any]) -> str:
-    captured = datetime.datetime.fromtimestamp(message["captured_ns"] // 10**9, datetime.UTC)
     fields = " ".join(f"{key}={_shown(value)}" for key, value in message.items()
                       if key not in _LEADING)  # fmt: skip
     return (
-        f"{captured:%H:%M:%S}.{message['captured_ns'] % 10**9:09} {message['service']:>5} "
+        f"{_clock(message['captured_ns'])} {message['service']:>5} "
         f"{message['seq']:>9} {message['type']:>9} {message['name']:<24} "
         f"{message['symbol'] or '-':<10} {fields}\n"
     )
+
+
+def _clock(time_ns: int) -> str:
+    """The time of day, UTC, to the nanosecond."""
+    moment = datetime.datetime.fromtimestamp(time_ns // 10**9, datetime.UTC)
+    return f"{moment:%H:%M:%S}.{time_ns % 10**9:09}"
 
 
 def _shown(value: Any) -> str:

@@ -22,7 +22,6 @@ from feedhandler.config import (
     ChannelConfig,
     Config,
     LineConfig,
-    load_config,
     loopback_config,
 )
 from feedhandler.ingest.lines import Line, open_line
@@ -44,7 +43,9 @@ CLOCK_ERROR_US_MAX = 10_000
 
 def run(path: Path | None, interface: str | None, as_json: bool) -> int:
     """Look at everything and print it; `FOUND` where anything fails."""
-    config = load_config(path) if path else loopback_config()
+    from feedhandler.capabilities import open_config
+
+    config = open_config(path)[0] if path else loopback_config()
     if interface:
         gateway = structs.replace(config.gateway, interface=interface)
         config = structs.replace(config, gateway=gateway)

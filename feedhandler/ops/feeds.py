@@ -1,9 +1,10 @@
-"""`feedhandler feeds`: the built-in feeds, or the messages and fields of one."""
+"""`feedhandler feeds`: the built-in feeds and what each has, or the messages and fields of one."""
 
 from collections.abc import Sequence
 
 from rich.table import Table
 
+from feedhandler.capabilities import CAPABILITIES, capabilities_of
 from feedhandler.codecs import Feed, list_feeds, load_feed
 from feedhandler.codecs.feed import BadPacket
 from feedhandler.codecs.layouts import Layout
@@ -48,7 +49,7 @@ def run(name: str | None, as_json: bool) -> int:
         feeds = [load_feed(each) for each in list_feeds()]
         if as_json:
             for feed in feeds:
-                print_json(feed.describe())
+                print_json({**feed.describe(), "capabilities": capabilities_of(feed)})
         else:
             _print_list(feeds)
     elif as_json:
@@ -73,12 +74,26 @@ def _print_list(feeds: list[Feed]) -> None:
             feed.title,
         )
     stdout_console().print(table)
+    stdout_console().print()
+    stdout_console().print(_capabilities(feeds))
+
+
+def _capabilities(feeds: list[Feed]) -> Table:
+    """What each feed has: a line for each thing that can be done with feeds."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("what it has", *(feed.key for feed in feeds)):
+        table.add_column(heading)
+    for each in CAPABILITIES:
+        table.add_row(each.title, *("yes" if each.has(feed) else "-" for feed in feeds))
+    return table
 
 
 def _print_feed(feed: Feed) -> None:
     console = stdout_console()
     for key, value in feed.describe().items():
         console.print(f"{key:<18} {value}", markup=False)
+    console.print()
+    console.print(_capabilities([feed]))
     for layout in _layouts(feed):
         console.print()
         console.print(f"{layout.label}  {_heading(layout)}", markup=False, style="bold")

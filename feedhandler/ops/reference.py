@@ -1,9 +1,9 @@
 """The reference pages of `docs/`, written from the code: `make docs`.
 
 `counters.md` comes from the counter enumerations and tells the statistics snapshot's keys;
-`configuration.md` comes from the configuration's own types, `recovery.md` from the state machine's
-table (`reference_recovery.py`). A test compares the files with what
-this module would write, so that neither can fall behind.
+`configuration.md` comes from the configuration's own types, `feeds.md` from `capabilities.py`,
+`recovery.md` from the state machine's table (`reference_recovery.py`). A test compares the files
+with what this module would write, so that neither can fall behind.
 """
 
 import sys
@@ -21,7 +21,9 @@ from feedhandler.amqp_settings import (
     TlsConfig,
     UserConfig,
 )
-from feedhandler.config_text import toml_value
+from feedhandler.capabilities import CAPABILITIES
+from feedhandler.codecs import list_feeds, load_feed
+from feedhandler.codecs.toml_text import toml_value
 from feedhandler.counters import (
     GAUGES,
     HIGH_WATER,
@@ -318,6 +320,41 @@ def configuration() -> str:
     return "\n".join(parts)
 
 
+_FEEDS_HEAD = """\
+# Feeds, and what each has
+
+Written by `make docs` from `feedhandler/capabilities.py`, which asks the parts of the program;
+`feedhandler feeds` prints the same. A feed is a description, and a description is enough for what
+every feed has. What needs the exchange's own recovery protocol, or knows what its messages mean, is
+there for UTP-MD alone.
+"""
+
+_FEEDS_FOOT = """\
+A line's own losses are made good by the other line, for every feed. What no line brought is
+announced to all subscribers with its exact range (`STALE`); without retransmission it is not asked
+for, and without refresh it stays so until the next numbering. `feedhandler config check` refuses a
+configuration that asks for what its feed has not: `[[server]]`, `retransmission`, `refresh`,
+`[[channel.refresh_line]]`. `snapshot=1` is answered with `amqp:not-implemented` there, and where
+books are not kept, orders that wait for a slow subscriber wait in their place
+([flow-control.md](flow-control.md)).
+
+A description of your own has what its messages are named for, as the built-in ones do:
+`feedhandler feeds mine.toml` shows it. Its keys:
+[FORMAT.md](../codecs/FORMAT.md).
+"""
+
+
+def feeds() -> str:
+    """`docs/feeds.md`."""
+    known = [load_feed(name) for name in list_feeds()]
+    rows = [
+        (each.title, each.meaning, *("yes" if each.has(feed) else "no" for feed in known))
+        for each in CAPABILITIES
+    ]
+    names = tuple(f"`{feed.name}`" for feed in known)
+    return "\n".join([_FEEDS_HEAD, table(("what", "that is", *names), rows), _FEEDS_FOOT])
+
+
 def _default(item: msgspec.structs.FieldInfo) -> str:
     if item.default is msgspec.NODEFAULT:
         return "required"
@@ -344,6 +381,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "counters.md": counters,
     "metrics.md": metrics,
     "configuration.md": configuration,
+    "feeds.md": feeds,
     "recovery.md": recovery,
 }
 

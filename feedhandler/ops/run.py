@@ -14,10 +14,9 @@ from typing import Any
 
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.kinds import Reject
-from feedhandler.config import Config, load_config
+from feedhandler.config import Config
 from feedhandler.notes import Level, opened, tell
 from feedhandler.ops.console import host_faults, run_async
-from feedhandler.ops.feeds import open_feed
 from feedhandler.ops.wakefulness import staying_awake
 
 #: What a command's own lines begin with, as those of `console.complain` do.
@@ -41,8 +40,9 @@ LINE_FAULTS = (
 
 def run(path: Path) -> int:
     """Run the gateway configured in `path`; SIGINT and SIGTERM drain it."""
-    config = load_config(path)
-    open_feed(config.gateway.feed)
+    from feedhandler.capabilities import open_config
+
+    config, _ = open_config(path)
     return run_async(lambda stop: serve(config, stop), config.gateway.loop)
 
 

@@ -3,13 +3,16 @@
 One line a market message, whatever the granularity of the subscription. Quality messages go to
 stderr, as they concern the reader rather than the data; with `--quality` they are lines of the
 stream, in their place in it.
+
+Names and scales of prices that reference data tells are learnt on the way, as `decode` does. Where
+prices need them, reference messages are asked for even if `--types` leaves them out, and not shown.
 """
 
 import asyncio
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +21,7 @@ from msgspec import Struct
 import feedhandler
 from feedhandler.amqp.identity import Login
 from feedhandler.amqp.subscribing.inbox import Message, feed_of, split_packets
+from feedhandler.codecs import Feed, list_feeds, load_feed
 from feedhandler.ops.console import ExitCode, complain, run_async
 from feedhandler.ops.feeds import open_feed
 
@@ -68,6 +72,7 @@ async def _until_stopped(options: Options, stop: asyncio.Event) -> int:
 async def _print_messages(options: Options, stop: asyncio.Event) -> None:
     feed = open_feed(options.feed) if options.feed else None
     pattern, granularity = split_granularity(options.pattern, options.granularity)
+    unseen = reference_types(options.types, pattern, feed)
     output = Output(stop)
     printed = 0
     urls = options.url.split(",")
@@ -75,7 +80,7 @@ async def _print_messages(options: Options, stop: asyncio.Event) -> None:
         urls[0] if len(urls) == 1 else urls,
         pattern,
         as_=granularity,
-        types=options.types or None,
+        types=(*options.types, *unseen) or None,
         stamp=options.stamp,
         snapshot=options.snapshot,
         feed=feed,
@@ -85,10 +90,25 @@ async def _print_messages(options: Options, stop: asyncio.Event) -> None:
     ) as messages:
         async for message in messages:
             for line in lines_of(message, options):
+                if str(line["type"]) in unseen:
+                    continue
                 output.write(_json_line(line) if options.as_json else _text_line(line))
                 printed += line["type"] != "quality"
                 if 0 < options.count <= printed:
                     return
+
+
+def reference_types(types: Sequence[str], pattern: str, feed: Feed | None) -> tuple[str, ...]:
+    """The types of the reference messages that have to be asked for beside `types`: of feeds that
+    the pattern names and whose prices have no scale without them."""
+    keys = {word.partition(".")[0] for word in pattern.partition("?")[0].split(",")}
+    feeds = [feed] if feed else [each for each in map(load_feed, list_feeds()) if each.key in keys]
+    return tuple(
+        str(each.type_label(each.reference.code))
+        for each in feeds
+        if types and each.reference is not None and each.needs_reference_scales
+        if each.reference.code not in map(each.type_code, types)
+    )
 
 
 class ConnectionNotes:
@@ -177,7 +197,7 @@ def _market_messages(message: Message) -> Iterator[dict[str, Any]]:
         }
         return
     for packet in split_packets(feed, message.body):
-        for fields in feed.to_dicts(packet, message.date):
+        for fields in feed.to_dicts(packet, message.date, known=message.reference_data):
             yield {**fields, "service": message.service}
 
 

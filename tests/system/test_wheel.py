@@ -1,4 +1,4 @@
-"""The wheel that `make wheel` leaves in dist/: small, whole, and enough where there is no compiler."""
+"""The wheel that `make wheel` leaves in dist/: small, whole, enough where no compiler is."""
 
 import subprocess
 import sys

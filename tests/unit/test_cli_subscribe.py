@@ -184,6 +184,22 @@ def test_what_is_no_packet_is_counted_by_reason() -> None:
     assert dict(decoder.rejected) == {"truncated": 2}
 
 
+def test_the_first_rejected_packets_of_each_reason_are_told_one_by_one() -> None:
+    decoder = decode.Decoder(
+        FEED,
+        decode.Options(capture=None, feed=FEED.name),  # type: ignore[arg-type]
+    )
+    bad = datagram(7, ORDER)._replace(payload=datagram(7, ORDER).payload[:-1])
+    junk = bad._replace(payload=b"junk")
+    list(decoder.messages(iter([datagram(6, ORDER), bad, *[junk] * 9])))
+    assert dict(decoder.rejected) == {"length_mismatch": 1, "truncated": 9}
+    assert decoder.faults["length_mismatch"] == [
+        "length_mismatch: datagram 2 (10:00:00.000000000, 239.101.1.4:30104, 79 bytes): "
+        "PacketLength at byte 0: 80, wanted 79, for a datagram of 79 bytes"
+    ]
+    assert len(decoder.faults["truncated"]) == decode.FAULTS_TOLD_MAX
+
+
 def test_a_type_that_the_feed_has_not_is_refused() -> None:
     with pytest.raises(UsageError):
         decoded(types=("X",))

@@ -1,5 +1,6 @@
 """The loader refuses a wrong description with file, key and reason."""
 
+import gc
 import re
 from pathlib import Path
 
@@ -103,7 +104,12 @@ INDEX = 'symbol = "Index"\nfields = [{ at = 4, type = "u32", name = "Index" }]\n
 CONFLATED = 'name = "levels"\nconflate = "latest"\nconflate_by = '
 WRONG = [
     # what is replaced, by what, the key, the reason
-    ('name = "levels"', 'name = "levels"\nconflate = "all"', "$.messages", "Invalid enum value"),
+    (
+        'name = "levels"',
+        'name = "levels"\nconflate = "all"',
+        "messages[8].conflate",
+        "cannot be 'all' (book, ",
+    ),
     ('name = "levels"', f'{CONFLATED}["Side"]', "messages[8].conflate_by", "names no field"),
     ('name = "levels"', f'{CONFLATED}["Index"]', "messages[8].conflate_by", "or the symbol"),
     ('name = "levels"', f'{CONFLATED}["Time", "time"]', "messages[8].conflate_by", "twice"),
@@ -137,16 +143,21 @@ WRONG = [
     ('type = "x3"', 'type = "x4"', "messages[7].reserved", "outside the 20 bytes"),
     ('type = "x3"', 'type = "u24"', "messages[7].u24", "unknown type 'u24'"),
     ('type = "x3"', 'type = "c0"', "messages[7].c0", "unknown type 'c0'"),
-    ("size = 20", "size = 20\ncolour = 1", "messages", "unknown field `colour`"),
-    ("number = 9", "number = 9\ncolour = 1", "example.toml", "unknown field `colour`"),
+    ("size = 20", "size = 20\ncolour = 1", "messages[7].colour", "unknown key (keys here: type, "),
+    ("number = 9", "number = 9\ncolour = 1", "colour", "unknown key (tables: name, "),
     ("number = 9", "number = 70000", "number", "not within 1..65535"),
-    ("number = 9", 'number = "9"', "$.number", "Expected `int`"),
-    ('title = "An example"', "", "example.toml", "missing required field `title`"),
+    ("number = 9", 'number = "9"', "number", "wants an integer, got text in quotes"),
+    ('title = "An example"', "", "title", "missing"),
     ('name = "example"', 'name = "Example!"', "name", "lower-case"),
     ('key = "example"', 'key = "an.example"', "key", "lower-case"),
     ("Europe/Paris", "Europe/Atlantis", "zone", "not a time zone"),
-    ('byte_order = "big"', 'byte_order = "middle"', "$.byte_order", "Invalid enum value"),
-    ('counts = "packets"', 'counts = "bytes"', "$.packet.sequence.counts", "Invalid enum value"),
+    (
+        'byte_order = "big"',
+        'byte_order = "middle"',
+        "byte_order",
+        "cannot be 'middle' (big or little)",
+    ),
+    ('counts = "packets"', 'counts = "bytes"', "packet.sequence.counts", "(messages or packets)"),
     (
         'type = 8\nname = "levels"\nsize = 12',
         'type = 7\nname = "levels"\nsize = 20',
@@ -227,7 +238,23 @@ WRONG = [
         "packet.sequence.unsequenced",
         "does not fit",
     ),
-    ("[packet]", "[packet", "example.toml", "not TOML"),
+    ("[packet]", "[packet", "example.toml:9", "not TOML"),
+    ('field = "Length"', 'field = ""', "packet.length.field", "empty"),
+    ('field = "Seq"', 'field = ""', "packet.sequence.field", "empty"),
+    ('field = "Time"', 'field = ""', "packet.send_time.field", "empty"),
+    ('field = "Kind"', 'field = ""', "packet.kind.field", "empty"),
+    ('count = "Count"', 'count = ""', "packet.count", "empty"),
+    ('milliseconds = "Time"', 'milliseconds = "Tim"', "times[0]", "fits no message: none has Tim"),
+    ('milliseconds = "Time"', 'nanoseconds = "Ticker"', "times[0]", "as unsigned integers"),
+    (
+        'milliseconds = "Time"',
+        'milliseconds = "Time"\n[[times]]\nname = "time_ns"\nsince = "epoch"\nseconds = "Time"',
+        "times[1]",
+        "an earlier rule for 'time_ns' takes every message",
+    ),
+    ('name = "Ticker" }', 'name = "Symbol" }', "messages[7].Symbol", "another name with `as`"),
+    ('name = "Volume"', 'name = "Symbol"', "messages[8].group.Symbol", "another name with `as`"),
+    ("number = 9", "number = 4", "number", "4 is the number of iex-deep: choose another one"),
 ]
 
 
@@ -239,11 +266,63 @@ def test_a_wrong_description_is_refused_with_file_key_and_reason(tmp_path, old, 
     path = write(tmp_path, GOOD.replace(old, new, 1))
     with pytest.raises(ConfigError) as caught:
         load_feed(path)
-    message = caught.value.message
-    assert str(path) in message
+    message = str(caught.value)
+    assert re.match(rf"{re.escape(str(path))}:\d+: ", message)
+    assert "\n" not in message
     assert key in message
     assert reason in message
     assert caught.value.hint
+
+
+FIELD = '{ at = 16, type = "u8", name = "Scale"'
+LINES = [
+    # what is replaced, by what, and the error's beginning behind the file's name
+    ("byte_order", "bite_order", "7: bite_order: unknown key (did you mean byte_order?)"),
+    ("count =", "cuont =", "14: packet.cuont: unknown key (did you mean count?)"),
+    ("symbol =", "simbol =", "51: messages[7].simbol: unknown key (did you mean symbol?)"),
+    (
+        FIELD,
+        f"{FIELD}, prise = 2",
+        "55: messages[7].Scale.prise: unknown key (did you mean price?)",
+    ),
+    (FIELD, FIELD.replace("16", '"16"'), "55: messages[7].Scale.at: wants an integer, got text"),
+    (FIELD, FIELD.replace("16", "15"), "55: messages[7].Scale: begins at 15, inside what ends"),
+    ('"Volume"', '"Volume", doc = 3', "70: messages[8].group.Volume.doc: wants text in quotes"),
+    ('"Volume"', '"type"', "70: messages[8].group.type: 'type' is reserved"),
+    ('name = "Next"', 'name = "Next", ass = "x"', "45: controls[3].Next.ass: unknown key"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "told"), LINES)
+def test_the_line_of_what_is_wrong_is_told_and_the_nearest_known_key(tmp_path, old, new, told):
+    assert old in GOOD
+    path = write(tmp_path, GOOD.replace(old, new, 1))
+    with pytest.raises(ConfigError) as caught:
+        load_feed(path)
+    assert str(caught.value).startswith(f"{path}:{told}")
+
+
+def test_the_symbol_itself_may_be_called_symbol(tmp_path):
+    text = GOOD.replace('name = "Index" }', 'name = "Symbol" }').replace("Index", "Symbol")
+    feed = load_feed(write(tmp_path, text))
+    assert feed.layout(8).symbol == "symbol"
+
+
+def test_two_feeds_in_use_do_not_share_a_number_but_variants_of_one_do(tmp_path):
+    feed = load_feed(write(tmp_path, GOOD))
+    variant = load_feed(write(tmp_path, GOOD.replace("An example", "Another")))
+    other = write(tmp_path, GOOD.replace('name = "example"', 'name = "other"'))
+    with pytest.raises(ConfigError, match=r"example\.toml:5: number: 9 is the number of example"):
+        load_feed(other)
+    del feed, variant
+    gc.collect()
+    assert load_feed(other).name == "other"
+
+
+def test_a_variant_of_a_built_in_feed_has_its_number_and_name(tmp_path):
+    text = (FEEDS_FOLDER / "euronext-utp-md.toml").read_text()
+    path = write(tmp_path, text.replace('heartbeat = "none"', 'heartbeat = "next"'))
+    assert load_feed(path).number == load_feed("euronext-utp-md").number
 
 
 def test_two_layouts_of_a_type_must_keep_the_symbol_in_one_place(tmp_path):

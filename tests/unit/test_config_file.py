@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feedhandler.codecs.errors import ConfigError
+from feedhandler.codecs.toml_text import KeyLines
 from feedhandler.config import (
     ARBITRATION_MEANING,
     RECOVERY_MEANING,
@@ -20,7 +21,6 @@ from feedhandler.config import (
     parse_config,
 )
 from feedhandler.config_show import SECTIONS, to_toml
-from feedhandler.config_text import KeyLines
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.retrans.settings import RecoverySettings
 
@@ -205,7 +205,7 @@ def test_a_trading_day_may_be_text_or_a_toml_date() -> None:
         ("[amqp]\nqueue_bytes = 1\n" + CHANNEL, "gw.toml:2: amqp.queue_bytes: wants an integer >="),
         ("[amqp]\nhistory_bytes = 5\n" + CHANNEL, "gw.toml:2: amqp.history_bytes: 5 bytes may not"),
         ("[receive]\nring_bytes = 5000\n" + CHANNEL, "gw.toml:2: receive.ring_bytes: 5000 is not"),
-        ('[gateway]\nloop = "trio"\n' + CHANNEL, "gw.toml:2: gateway.loop: cannot be 'trio' (uvl"),
+        ('[gateway]\nloop = "trio"\n' + CHANNEL, "gw.toml:2: gateway.loop: cannot be 'trio' (asy"),
         ('[trading_day]\ndate = "x"\n' + CHANNEL, "gw.toml:2: trading_day.date: 'x' is no date"),
         ('[trading_day]\nzone = "x"\n' + CHANNEL, "gw.toml:2: trading_day.zone: zone = 'x': not"),
         (
@@ -238,7 +238,7 @@ def test_a_trading_day_may_be_text_or_a_toml_date() -> None:
         ),
         (
             CHANNEL + 'source = "10.1.1.1"\nsource_filter = "none"\n',
-            "gw.toml:10: channel[0].line[0].source_filter: cannot be 'none' (kernel or count",
+            "gw.toml:10: channel[0].line[0].source_filter: cannot be 'none' (count or kernel",
         ),
         (CHANNEL + 'source = "239.1.1.1"\n', "gw.toml:9: channel[0].line[0].source: 239.1.1.1 is"),
         (CHANNEL + CHANNEL, "gw.toml:11: channel[1].service: service 104 is channel[0] already"),
@@ -293,6 +293,25 @@ def test_line_numbers_hold_for_inline_tables_and_long_strings() -> None:
     assert lines[("t", 7)] == 1
 
 
+def test_line_numbers_reach_into_arrays_of_inline_tables() -> None:
+    text = (
+        'a = [  # one ] or "two\n  { x = 1, y = [1, 2] },\n\n  { "x" = "}", z = 2020-01-01 10:00,'
+        "\n    w = 'three # 3' },\n]\nb = { c = 1 }\n[\"d\" . e]\nf = -1.5\n"
+    )
+    lines = KeyLines(text)
+    expected = {
+        ("a",): 1,
+        ("a", 0): 2,
+        ("a", 0, "y", 1): 2,
+        ("a", 1, "z"): 4,
+        ("a", 1, "w"): 5,
+        ("b", "c"): 7,
+        ("d", "e"): 8,
+        ("d", "e", "f"): 9,
+    }
+    assert {path: lines[path] for path in expected} == expected
+
+
 @given(
     listen=st.integers(0, 65535).map(lambda port: f"[::1]:{port}"),
     queue_bytes=st.integers(4096, 2**32),
@@ -317,7 +336,7 @@ def test_any_text_is_either_a_configuration_or_a_config_error(text: str) -> None
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('[record]\nwhat = "all"', "gw.toml:2: record.what: cannot be 'all' (lines, published"),
+        ('[record]\nwhat = "all"', "gw.toml:2: record.what: cannot be 'all' (both, lines or p"),
         ("[record]\nfile_bytes = 3", "gw.toml:2: record.file_bytes: wants an integer >= 1048576"),
         ("[record]\ndisk_free_min_share = 1.5", "record.disk_free_min_share: wants a number <= 1"),
         ("[record]\nring_bytes = 300000", "record.ring_bytes: 300000 is not a power of two"),

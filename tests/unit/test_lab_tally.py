@@ -34,7 +34,7 @@ def batch_of(places: list[Place], stamp_ns: int = NOW_NS - 500, notes: Any = Non
             [
                 SimpleNamespace(
                     body=b"12345678", received_ns=stamp_ns, sequence=sequence, number=number,
-                    day=0, service=service, snapshot=False, feed_number=0,
+                    day=0, service=service, snapshot=False, feed_number=0, send_time=0,
                 )
                 for service, sequence, number in places
             ]

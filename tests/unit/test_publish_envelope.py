@@ -28,11 +28,14 @@ class Parts(PublisherLink):
         return 0
 
 
-def message(key: str, body: bytes, content: str = framing.CONTENT_PACKET, stamp: int = 0) -> bytes:
-    """A message of ours as it waits; `stamp`: with this receive stamp."""
+def message(
+    key: str, body: bytes, content: str = framing.CONTENT_PACKET, stamp: int = 0, sent: int = 0
+) -> bytes:
+    """A message of ours as it waits; `stamp`, `sent`: with this receive stamp, this send time."""
     frame = Frame(70_000)
-    template = Template(key, content, prefix_of(FEED, 104), stamp > 0)
+    template = Template(key, content, prefix_of(FEED, 104), stamp > 0, sent > 0)
     frame.begin(template, 7, framing.WHOLE_PACKET, stamp)
+    frame.tell_sent(sent)
     frame.append(body, 0, len(body))
     frame.finish(3)
     return frame.snapshot()
@@ -90,7 +93,7 @@ def test_without_an_address_a_stamped_message_goes_as_it_is() -> None:
     assert (made.subject, bytes(made.body), made.durable) == ("euronext.104", b"body", True)
 
 
-def test_a_stamp_stands_beside_what_the_envelope_annotates() -> None:
+def test_a_stamp_and_a_send_time_stand_beside_what_the_envelope_annotates() -> None:
     key = "euronext.104"
     for kind, form, own in (("artemis", "topic", {"x-opt-jms-dest": 1}), *OTHERS):
         way = way_to(kind, form, "md", True)
@@ -101,8 +104,13 @@ def test_a_stamp_stands_beside_what_the_envelope_annotates() -> None:
         assert stamped.annotations == {**own, "x-opt-received-ns": STAMP}
         assert again.annotations == {**own, "x-opt-received-ns": STAMP + 1}
         assert (plain.annotations or {}) == own
-        for field in ("id", "subject", "address", "group_sequence", "body"):
-            assert getattr(stamped, field) == getattr(plain, field)
+        both = enveloped(envelope, key, message(key, b"body", stamp=STAMP, sent=STAMP - 9))
+        timed = enveloped(envelope, key, message(key, b"body", sent=STAMP - 9))
+        assert timed.annotations == {**own, "x-opt-send-time": STAMP - 9}
+        assert both.annotations == {**timed.annotations, "x-opt-received-ns": STAMP}
+        for made in (stamped, timed, both):
+            for field in ("id", "subject", "address", "group_sequence", "body"):
+                assert getattr(made, field) == getattr(plain, field)
 
 
 def test_addresses_are_made_once_and_remembered_within_a_bound() -> None:

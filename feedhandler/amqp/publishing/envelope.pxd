@@ -6,6 +6,7 @@ from feedhandler.amqp.proton cimport PublisherLink
 cdef class Envelope:
     cdef object address
     cdef unsigned char[::1] lead
-    cdef unsigned char[::1] stamped
+    cdef bytes annotations
+    cdef dict annotated
     cdef dict known
     cpdef int send(self, PublisherLink link, unsigned long long number, str key, bytes data)

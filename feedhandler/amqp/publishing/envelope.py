@@ -6,8 +6,9 @@ message waits without either, because what the broker is may not be known yet, o
 by the time it is sent again. An `Envelope` is what one connection adds as it sends.
 
 What it promises: the header says durable always (a broker may take a message without one for
-transient); all else of a message is the same whichever way it goes. A message that brings the
-receive stamp has one section of annotations all the same, with the stamp beside the envelope's own.
+transient); all else of a message is the same whichever way it goes. A message that brings
+annotations (receive stamp, send time) has one section of them all the same, with its own behind the
+envelope's.
 
 What it leaves to others: which broker wants what (`brokers`).
 """
@@ -17,13 +18,13 @@ from collections.abc import Callable
 import cython
 
 if cython.compiled:
-    from cython.cimports.feedhandler.amqp.framing import read_uint, write_uint
+    from cython.cimports.feedhandler.amqp.framing import copy, read_uint, write_uint
     from cython.cimports.feedhandler.amqp.proton import PublisherLink
 else:
-    from feedhandler.amqp.framing import read_uint, write_uint
+    from feedhandler.amqp.framing import copy, read_uint, write_uint
     from feedhandler.amqp.proton import PublisherLink
 
-from feedhandler.amqp.framing import TAG_BYTES, annotations_section, stamp_section
+from feedhandler.amqp.framing import TAG_BYTES, annotations_section
 
 #: The header section: durable, all else as by default (AMQP 1.0, 3.2.1).
 HEADER = b"\x00\x53\x70\xc0\x02\x01\x41"
@@ -36,9 +37,10 @@ _BEFORE_SIZE = b"\x00\x53\x73\xd0"
 _AFTER_SIZE = cython.declare(cython.Py_ssize_t, 8)
 _TO_AT = cython.declare(cython.Py_ssize_t, 8 + 4 + 2 + TAG_BYTES + 1)
 _ADDRESSES_MAX = cython.declare(cython.Py_ssize_t, ADDRESSES_MAX)
-# One that brings the receive stamp has a section before that, which ends with the stamp.
+# One that brings annotations has a section before that: constructor, size and count of a map, and
+# its pairs.
 _ANNOTATIONS = cython.declare(cython.int, 0x72)
-_STAMP_BYTES = cython.declare(cython.Py_ssize_t, len(stamp_section()))
+_PAIRS_AT = cython.declare(cython.Py_ssize_t, 12)
 
 
 @cython.cclass
@@ -52,13 +54,12 @@ class Envelope:
     ) -> None:
         assert address is not None or not annotations, "annotations go with an address"
         self.address = address
+        self.annotations = annotations
         self.lead = bytearray(HEADER)
-        self.stamped = self.lead
         if address is not None:
             plain = annotations_section(annotations, 2) if annotations else b""
             self.lead = bytearray(HEADER + plain + _BEFORE_SIZE + bytes(4))
-            section = stamp_section(annotations, 2) if annotations else stamp_section()
-            self.stamped = bytearray(HEADER + section + _BEFORE_SIZE + bytes(4))
+        self.annotated = {}
         self.known = {}
 
     @cython.ccall
@@ -76,13 +77,23 @@ class Envelope:
         lead: cython.uchar[::1] = self.lead
         begin: cython.Py_ssize_t = 0
         if data[2] == _ANNOTATIONS:
-            lead = self.stamped
-            begin = _STAMP_BYTES
-            write_uint(lead, len(lead) - 16, 8, read_uint(data, begin - 8, 8))
+            begin = 8 + cython.cast(cython.Py_ssize_t, read_uint(data, 4, 4))
+            lead = self._annotated_lead(data, begin)
+            copy(lead, len(lead) - 8 - (begin - _PAIRS_AT), data, _PAIRS_AT, begin - _PAIRS_AT)
         size: cython.ulonglong = read_uint(data, begin + 4, 4) + len(to) - 1
         write_uint(lead, len(lead) - 4, 4, size)
         link.send_parts(number, lead, data, begin + _AFTER_SIZE, begin + _TO_AT, to)
         return 0
+
+    def _annotated_lead(self, data: bytes, begin: int) -> bytearray:
+        """The lead with room for the annotations of a message whose properties begin at `begin`."""
+        lead: bytearray | None = self.annotated.get(begin)
+        if lead is None:
+            room = bytes(begin - _PAIRS_AT)
+            count = int.from_bytes(data[8:12]) + (2 if self.annotations else 0)
+            section = annotations_section(self.annotations + room, count)
+            lead = self.annotated[begin] = bytearray(HEADER + section + _BEFORE_SIZE + bytes(4))
+        return lead
 
     def _learn(self, key: str) -> bytes:
         """The encoded address of a routing key."""

@@ -18,11 +18,17 @@ else:
     from feedhandler.amqp.proton import ReceiverLink
     from feedhandler.amqp.subscribing.inbox import Inbox
 
-from feedhandler.amqp.subscribing.inbox import PARTS, Inbox, built_in_feed, day_of
+from feedhandler.amqp.subscribing.inbox import (
+    PARTS,
+    Inbox,
+    built_in_feed,
+    day_of,
+    reference_data_of,
+)
 from feedhandler.codecs import REJECT_TEXT, PacketKind, PeerError, Reject, UsageError
 from feedhandler.codecs.columns import Columns
+from feedhandler.codecs.reference_data import ReferenceData
 from feedhandler.codecs.scanner import (
-    NO_SEND_TIME,
     MessageIndex,
     PacketHeader,
     scan_messages,
@@ -35,9 +41,10 @@ INDEX_CAPACITY = 16_384
 
 class Workspace:
     """What one subscriber's batches share, so that none is allocated for each: the index and the
-    decoders of each message type."""
+    decoders of each message type. `references`: what is known of symbols, by feed number."""
 
-    def __init__(self) -> None:
+    def __init__(self, references: dict[int, ReferenceData] | None = None) -> None:
+        self.references = {} if references is None else references
         self.index = MessageIndex(INDEX_CAPACITY)
         self.header = PacketHeader()
         self.decoders: dict[int | str, Columns] = {}
@@ -59,11 +66,12 @@ class Workspace:
     def scan_bodies(self, batch: "Batch") -> MessageIndex:
         """Index bodies that are single messages: together they read like one packet's messages.
 
-        Their numbers come from the tags; when the packet was sent, nobody told.
+        Their numbers and services come from the tags, and each counts as a packet of its own, with
+        the send time that came with it.
         """
         header = self.header
         header.kind, header.flags = PacketKind.DATA, 0
-        header.sequence, header.service, header.send_time = 0, batch.service, NO_SEND_TIME
+        header.sequence, header.service, header.send_time = 0, batch.service, 0
         header.body, header.length, header.count = 0, len(batch.data), batch.count
         if batch.count > self.index.capacity:
             self.index = MessageIndex(2 * batch.count)
@@ -73,8 +81,22 @@ class Workspace:
                 f"a body is no message of {batch.feed.name}: {REJECT_TEXT[Reject(verdict)]}"
             )
         own = batch.sequences + (batch.numbers if batch.feed.counts_messages else 0)
-        numpy.asarray(self.index.sequences)[: batch.count] = own
-        return self.index
+        index, count = self.index, batch.count
+        numpy.asarray(index.sequences)[:count] = own
+        numpy.asarray(index.firsts)[:count] = numpy.arange(count)
+        numpy.asarray(index.services)[:count] = batch.services
+        numpy.asarray(index.send_times)[:count] = batch.send_times
+        index.packets = count
+        return index
+
+    def learn(self, feed: Any, data: Any, index: MessageIndex) -> ReferenceData:
+        """What is known of the feed's symbols, with what the reference messages in `data` tell."""
+        known = reference_data_of(feed, self.references)
+        found = index.arrays()
+        for place in numpy.flatnonzero(found["types"] == known.code).tolist():
+            at, size = int(found["offsets"][place]), int(found["sizes"][place])
+            known.learn(bytes(data[at : at + size]))
+        return known
 
 
 _NO_PARTS = bytearray()
@@ -151,6 +173,8 @@ class Batch:
         parts[3] = [message.sequence & _LOW_BITS for message in messages]
         parts[4] = [message.number for message in messages]
         parts[5] = [message.service for message in messages]
+        sent = [message.send_time for message in messages]
+        parts[6] = numpy.array(sent, numpy.uint64).view(numpy.int64)
         self.data = b"".join([message.body for message in messages])
         self.parts = bytearray(parts.tobytes())
         self.count = self.width = count
@@ -205,6 +229,12 @@ class Batch:
         return self._part(5)
 
     @property
+    def send_times(self) -> Any:
+        """Of each body that is a single message, its packet's send time (uint64, as in the header);
+        `scanner.NO_SEND_TIME` where it came without."""
+        return self._part(6).view(numpy.uint64)
+
+    @property
     def index(self) -> MessageIndex:
         """Type, symbol, offset and size of every market message in `data`, until the next batch.
 
@@ -251,7 +281,10 @@ class Batch:
             if self.feed is None:
                 raise UsageError("a batch of quality messages alone has no feed and no columns")
             decoder = decoders[message_type] = Columns(self.feed, message_type)
-        decoder.decode(self.data, self.index, day_of(self.day))
+        scales = None
+        if self.feed.needs_reference_scales:
+            scales = self.workspace.learn(self.feed, self.data, self.index).scales
+        decoder.decode(self.data, self.index, day_of(self.day), scales)
         return decoder
 
 

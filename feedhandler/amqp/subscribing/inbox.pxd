@@ -14,11 +14,14 @@ cdef class Message:
     cdef readonly unsigned long long sequence
     cdef readonly int number
     cdef readonly long long received_ns
+    cdef readonly unsigned long long send_time
     cdef readonly long long group_sequence
     cdef readonly object feed
+    cdef readonly dict references
 
 
 cdef class Inbox:
+    cdef readonly dict references
     cdef Reader reader
     cdef readonly object feed
     cdef readonly long long expected

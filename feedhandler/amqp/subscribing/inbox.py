@@ -34,6 +34,8 @@ else:
 from feedhandler.amqp import framing
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.loader import list_feeds, load_feed
+from feedhandler.codecs.reference_data import ReferenceData
+from feedhandler.codecs.scanner import NO_SEND_TIME
 
 _TAG_BYTES = cython.declare(cython.Py_ssize_t, framing.TAG_BYTES)
 _QUALITY_BYTES = framing.CONTENT_QUALITY.encode()
@@ -49,7 +51,7 @@ _WRAPS = cython.declare(cython.longlong, 0xFFFF_FFFF)
 #: a place, the one that is not in use stands in a dict.
 PLACES = 256
 #: What `Inbox.collect` tells of each body, an array each.
-PARTS = 6
+PARTS = 7
 _NOWHERE = cython.declare(cython.ulonglong, (1 << 64) - 1)
 
 
@@ -103,6 +105,8 @@ class Message:
     number          the message's place in its packet, from 0; 0xFFFF for a whole packet, 0xFFFE
                     for a quality message
     received_ns     the gateway's kernel receive stamp, ns since 1970; 0 unless asked `stamp`
+    send_time       of a single message, its packet's send time, as in the header; `NO_SEND_TIME`
+                    where the feed's times do not need it
     group_sequence  consecutive per link
     """
 
@@ -158,14 +162,22 @@ class Message:
         """The decoded packets of a `packet` or `batch` body."""
         if self.content not in ("packet", "batch"):
             raise UsageError(f"a {self.content} body holds no packets")
-        feed = feed_of(self)
-        return [feed.decode_packet(data, self.date) for data in split_packets(feed, self.body)]
+        feed, known = feed_of(self), self.reference_data
+        return [
+            feed.decode_packet(data, self.date, known=known)
+            for data in split_packets(feed, self.body)
+        ]
 
     def records(self) -> list[Any]:
         """The records of every market message in the body, whatever the content."""
         if self.content == "message":
             return [self.record()]
         return [record for packet in self.packets() for record in packet.messages]
+
+    @property
+    def reference_data(self) -> ReferenceData:
+        """What this subscription's decoded messages have told of the feed's symbols."""
+        return reference_data_of(feed_of(self), self.references)
 
     @property
     def date(self) -> datetime.date | None:
@@ -181,11 +193,15 @@ class Message:
         feed = feed_of(self)
         table = feed.table
         if table.type_in_packet:
-            packet = feed.decode_packet(self.body, self.date)
+            packet = feed.decode_packet(self.body, self.date, known=self.reference_data)
             return packet.types[0], packet.messages[0]
         place = slice(table.message_type_at, table.message_type_at + table.message_type_size)
         code = int.from_bytes(self.body[place], feed.byte_order)
-        return feed.type_label(code), feed.decode_message(self.body, day=self.date)
+        send_time = None if self.send_time == NO_SEND_TIME else self.send_time
+        record = feed.decode_message(
+            self.body, day=self.date, send_time=send_time, known=self.reference_data
+        )
+        return feed.type_label(code), record
 
     def __repr__(self) -> str:
         return f"<{self.content} {self.key} {self.sequence}.{self.number} {len(self.body)} bytes>"
@@ -219,6 +235,14 @@ def built_in_feed(number: int) -> Any:
     )
 
 
+def reference_data_of(feed: Any, references: dict[int, ReferenceData]) -> ReferenceData:
+    """What is known of a feed's symbols, out of what is known by feed numbers."""
+    known = references.get(feed.number)
+    if known is None:
+        known = references[feed.number] = ReferenceData(feed)
+    return known
+
+
 def _tag(prefix: int, sequence: int, number: int) -> bytes:
     return prefix.to_bytes(8) + sequence.to_bytes(8) + number.to_bytes(2)
 
@@ -231,6 +255,7 @@ def rewritten(message: Message, body: bytes) -> Message:
     other.day, other.feed_number, other.service = message.day, message.feed_number, message.service
     other.sequence, other.number = message.sequence, message.number
     other.received_ns, other.group_sequence = message.received_ns, message.group_sequence
+    other.send_time, other.references = message.send_time, message.references
     return other
 
 
@@ -319,10 +344,18 @@ class Inbox:
     (from a broker, each key has its own), and nothing is made of them.
 
     `notes` counts the quality messages among what was read. `last_tags` has, by service, the place
-    up to which the stream was read.
+    up to which the stream was read. `references`: what the messages' decoding tells of symbols, by
+    feed number, shared with the other inboxes of a subscription.
     """
 
-    def __init__(self, feed: Any = None, batches: bool = False, numbered: bool = True) -> None:
+    def __init__(
+        self,
+        feed: Any = None,
+        batches: bool = False,
+        numbered: bool = True,
+        references: dict | None = None,
+    ) -> None:
+        self.references = {} if references is None else references
         self.numbered = numbered
         self.reader = Reader()
         self.feed = feed
@@ -463,10 +496,10 @@ class Inbox:
         """Copy the bodies of a link's messages `first` .. `end` - 1, until a quality message, or
         where a snapshot block begins or ends (`snapshot` tells which they are of).
 
-        Returns how many were taken. `bodies` holds their bytes; `parts` (native int64) is six
+        Returns how many were taken. `bodies` holds their bytes; `parts` (native int64) is seven
         arrays of `end - first` one behind the other: each body's start in `bodies`, size, receive
-        stamp (0 for none), sequence (without the bit that marks a snapshot's), message number and
-        service.
+        stamp (0 for none), sequence (without the bit that marks a snapshot's), message number,
+        service, and the bits of the send time (`NO_SEND_TIME` for none).
         Fails as `read` does.
         """
         data: cython.const_uchar[::1] = link.arena
@@ -501,6 +534,9 @@ class Inbox:
             parts[row] = used
             parts[width + row] = reader.body_size
             parts[2 * width + row] = reader.received_ns
+            parts[6 * width + row] = cython.cast(cython.longlong, reader.send_time)
+            if not cython.compiled and reader.send_time >= 1 << 63:
+                parts[6 * width + row] = reader.send_time - (1 << 64)  # C's cast does it
             if reader.tag_size == _TAG_BYTES:
                 parts[3 * width + row] = read_uint(data, reader.tag_at + 8, 8) & _LOW_BITS
                 parts[4 * width + row] = read_uint(data, reader.tag_at + 16, 2)
@@ -595,6 +631,8 @@ class Inbox:
         message.body = _slice(data, reader.body_at, reader.body_size)
         message.feed = self.feed
         message.received_ns = reader.received_ns
+        message.send_time = reader.send_time
+        message.references = self.references
         message.group_sequence = reader.group_sequence
         if reader.tag_size == _TAG_BYTES:
             message.tag = _slice(data, at, _TAG_BYTES)

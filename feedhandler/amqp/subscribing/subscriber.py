@@ -33,7 +33,7 @@ from feedhandler.amqp.subscribing.request import CREDIT, Request, parse_endpoint
 from feedhandler.amqp.subscribing.several import Several
 from feedhandler.amqp.subscribing.turn import Turn
 from feedhandler.amqp.subscribing.upstream import ConnectionEvent, Reconnection, State, Upstream
-from feedhandler.codecs import PeerError, UsageError, load_feed
+from feedhandler.codecs import PeerError, ReferenceData, UsageError, load_feed
 
 #: States, the best first.
 _STATES = (State.UP, State.CONNECTING, State.WAITING, State.CLOSED)
@@ -76,7 +76,9 @@ class Subscriber:
         self.on_connection = on_connection
         self.how = how
         self._ready: deque[Message] = deque()
-        self._workspace = Workspace()
+        #: By feed number, what decoded messages have told of symbols: names and price scales.
+        self.references: dict[int, ReferenceData] = {}
+        self._workspace = Workspace(self.references)
         self._error: Exception | None = None
         self._ended = False
         self._waiting: list[asyncio.Future[None]] = []
@@ -118,6 +120,7 @@ class Subscriber:
                 identity,
                 self.request,
                 feed=self.feed,
+                references=self.references,
                 credit=self.credit,
                 how=self.how,
                 owner=self,

@@ -29,6 +29,7 @@ from feedhandler.amqp.subscribing.inbox import Inbox, Message, rewritten
 from feedhandler.amqp.subscribing.overlap import Overlap
 from feedhandler.amqp.subscribing.request import Request
 from feedhandler.codecs.errors import FeedhandlerError, PeerError
+from feedhandler.codecs.reference_data import ReferenceData
 from feedhandler.retrans.backoff import Backoff
 
 #: The first wait before connecting again, and the longest.
@@ -108,6 +109,7 @@ class Upstream:
         request: Request,
         *,
         feed: object,
+        references: dict[int, ReferenceData],
         credit: int,
         how: Reconnection,
         owner: Owner,
@@ -125,7 +127,8 @@ class Upstream:
         self.connects = 0
         self.failures = 0
         self.feed = feed
-        self.inbox = Inbox(feed, request.grain == "batch")
+        self.references = references
+        self.inbox = self._inbox(request)
         self.overlap: Overlap | None = None
         #: Last tags of services of which `inbox` has not read anything.
         self._tags: dict[int, bytes] = {}
@@ -140,6 +143,11 @@ class Upstream:
         self._up_since = 0.0
         self._tries = 0
         self._backoff = Backoff(RETRY_US, RETRY_MOST_US, random.getrandbits(32))
+
+    def _inbox(self, request: Request) -> Inbox:
+        """A new inbox for a link with this request."""
+        batches = request.grain == "batch"
+        return Inbox(self.feed, batches, references=self.references)
 
     # -- beginning and end ------------------------------------------------------------------
 
@@ -318,7 +326,7 @@ class Upstream:
     async def _attach_beside(self, attachment: Attachment, request: Request) -> None:
         """Attach a link for the new request; the one that there is goes on meanwhile."""
         self._changes += 1
-        inbox = Inbox(self.feed, request.grain == "batch")
+        inbox = self._inbox(request)
         name, address = f"feed-{self._changes}", request.address(quality=True)
         new = attachment.attach(name, address, inbox, self.credit)
         overlap = Overlap(self.intake, new, self.tags, request.grain)
@@ -372,7 +380,7 @@ class Upstream:
         if self.overlap is overlap:
             self.overlap = None
             self.intake = intake
-            self.inbox = Inbox(self.feed, self.request.grain == "batch")
+            self.inbox = self._inbox(self.request)
             self._tags = overlap.tags
         attachment = overlap.new.attachment
         self._loop.call_soon(attachment.abandon)

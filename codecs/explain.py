@@ -1,0 +1,194 @@
+"""What is wrong with a packet that the scanner rejects: message, field, found and wanted values.
+
+The scanner answers a bad packet with a reason and nothing else, which is all that a hot path needs.
+`explain` looks at such a packet again, slowly, and tells what somebody needs who has to find out
+whose fault it is. It allocates at will: bound how many packets it is asked about.
+"""
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from feedhandler.codecs.feed import INFLATED_SIZE_MAX, BadPacket, Feed
+from feedhandler.codecs.kinds import Reject
+from feedhandler.codecs.layouts import Field
+from feedhandler.codecs.scanner import PacketHeader, check_messages, parse_header
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """What is wrong with a packet, and where."""
+
+    reason: Reject
+    what: str
+    """the field, by the specification's name, or the part of the packet"""
+    at: int
+    """its first byte, from the packet's first (a compressed body's: as inflated)"""
+    found: str
+    wanted: str
+    message: int = 0
+    """the message's place in the packet, from 1; 0: the packet as a whole"""
+    type: int | str | None = None
+    """the message's type, where it can be read"""
+
+    def __str__(self) -> str:
+        message = f"message {self.message}" if self.message else ""
+        if message and self.type is not None:
+            message += f" of type {self.type}"
+        place = f"{message}, {self.what}" if message else self.what
+        return f"{place} at byte {self.at}: {self.found}, wanted {self.wanted}"
+
+
+def explain(feed: Feed, data: bytes) -> Fault | None:
+    """What is wrong with a packet of `feed`; None where nothing is."""
+    header = PacketHeader()
+    verdict = parse_header(feed.table, data, 0, len(data), header)
+    if verdict == Reject.FINE:
+        verdict = check_messages(feed.table, data, 0, header)
+    if verdict == Reject.COMPRESSED:
+        try:
+            data = feed.inflate(data)
+        except BadPacket as error:
+            return _not_inflated(error.reason, data, header)
+        verdict = parse_header(feed.table, data, 0, len(data), header)
+        header.flags = 0  # what the flag said of the body is done
+        verdict = verdict or check_messages(feed.table, data, 0, header)
+    if verdict == Reject.FINE:
+        return None
+    return _EXPLAINED[Reject(verdict)](feed, data, header)
+
+
+def _not_inflated(reason: Reject, data: bytes, header: PacketHeader) -> Fault:
+    if reason == Reject.COMPRESSED:
+        found = f"{len(data) - header.body} bytes that zlib cannot inflate"
+        return Fault(reason, "compressed body", header.body, found, "a zlib stream")
+    found = f"more than {INFLATED_SIZE_MAX} bytes when inflated"
+    return Fault(reason, "compressed body", header.body, found, "no more than that")
+
+
+def _truncated(feed: Feed, data: bytes, header: PacketHeader) -> Fault:
+    table = feed.table
+    if len(data) < table.header_size:
+        wanted = f"a header of {table.header_size} bytes"
+        return Fault(Reject.TRUNCATED, "packet", 0, f"{len(data)} bytes", wanted)
+    name = feed.description.packet.reset_next
+    wanted = f"{table.reset_at + table.reset_size} bytes to hold it"
+    return Fault(Reject.TRUNCATED, name, table.reset_at, f"a reset of {len(data)} bytes", wanted)
+
+
+def _length(feed: Feed, data: bytes, header: PacketHeader) -> Fault:
+    length = feed.description.packet.length
+    field = _header_field(feed, length.field)
+    found, wanted = _number(feed, data, field), len(data) - length.add
+    told = f"{wanted}, for a datagram of {len(data)} bytes"
+    return Fault(Reject.LENGTH_MISMATCH, field.wire, field.at, str(found), told)
+
+
+def _constant(feed: Feed, data: bytes, header: PacketHeader) -> Fault:
+    for name, wanted in feed.description.packet.constants.items():
+        field = _header_field(feed, name)
+        found = _number(feed, data, field)
+        if found != wanted:
+            break
+    return Fault(Reject.WRONG_CONSTANT, field.wire, field.at, _code(found), _code(wanted))
+
+
+def _packet_type(feed: Feed, data: bytes, header: PacketHeader) -> Fault:
+    kind = feed.description.packet.kind
+    assert kind is not None, "a feed without kinds knows every packet"
+    field = _header_field(feed, kind.field)
+    known = sorted({*kind.data, *kind.heartbeat, *kind.reset, *kind.control})
+    wanted = "one of " + ", ".join(map(str, known))
+    found = _code(_number(feed, data, field))
+    return Fault(Reject.UNKNOWN_PACKET_TYPE, field.wire, field.at, found, wanted)
+
+
+def _control(feed: Feed, data: bytes, header: PacketHeader) -> Fault:
+    layout = feed.controls[header.packet_type]
+    what = f"body of control packet {header.packet_type} ({layout.name})"
+    found = f"{header.length - header.body} bytes"
+    return Fault(Reject.CONTROL_SHORT, what, header.body, found, f"{layout.size} bytes")
+
+
+def _count(feed: Feed, data: bytes, header: PacketHeader) -> Fault:
+    field = _header_field(feed, feed.description.packet.count)
+    *_, (number, end, _, _) = _messages(feed, data, header)
+    if number < header.count:
+        wanted = f"{number}: the packet ends behind them"
+    else:
+        wanted = f"more: behind them {len(data) - end} bytes are left, from byte {end} on"
+    return Fault(Reject.COUNT_MISMATCH, field.wire, field.at, str(header.count), wanted)
+
+
+def _short(feed: Feed, data: bytes, header: PacketHeader) -> Fault:
+    *_, (number, at, size, kind) = _messages(feed, data, header)
+    wanted = f"at least the {feed.table.message_header_size} bytes of its own header"
+    return _sized(Reject.MESSAGE_SHORT, feed, number, at, f"{size} bytes", wanted, kind)
+
+
+def _overrun(feed: Feed, data: bytes, header: PacketHeader) -> Fault:
+    *_, (number, at, size, kind) = _messages(feed, data, header)
+    left = f"at most the {len(data) - at} that are left of the packet"
+    if size < 0:
+        least = f"the {feed.table.message_header_size} of a message's header"
+        return Fault(Reject.MESSAGE_OVERRUN, "header", at, f"{len(data) - at} bytes", least, number)
+    return _sized(Reject.MESSAGE_OVERRUN, feed, number, at, f"{size} bytes", left, kind)
+
+
+def _sized(
+    reason: Reject, feed: Feed, number: int, at: int, found: str, wanted: str, kind: int | str
+) -> Fault:
+    return Fault(reason, "length", at + feed.table.message_length_at, found, wanted, number, kind)
+
+
+def _messages(
+    feed: Feed, data: bytes, header: PacketHeader
+) -> Iterator[tuple[int, int, int, int | str]]:
+    """(number from 1, first byte, size, type) of each message up to the first that does not fit,
+    whose size is -1 where its header is not whole. Before them (0, ...), and behind all of them
+    once more the last number with the byte behind it, size 0."""
+    table = feed.table
+    at = header.body
+    yield 0, at, 0, ""
+    for number in range(1, header.count + 1):
+        if at == len(data):
+            return
+        if len(data) - at < table.message_header_size:
+            yield number, at, -1, ""
+            return
+        place = at + table.message_length_at
+        length = data[place : place + table.message_length_size]
+        size = int.from_bytes(length, feed.byte_order) + table.message_length_add
+        code = header.packet_type
+        if not table.type_in_packet:
+            place = at + table.message_type_at
+            code = int.from_bytes(data[place : place + table.message_type_size], feed.byte_order)
+        yield number, at, size, feed.type_label(code)
+        if size < table.message_header_size or size > len(data) - at:
+            return
+        at += size
+        yield number, at, 0, ""
+
+
+def _header_field(feed: Feed, name: str) -> Field:
+    return next(field for field in feed.header.named if name in (field.wire, field.name))
+
+
+def _number(feed: Feed, data: bytes, field: Field) -> int:
+    return int.from_bytes(data[field.at : field.at + field.size], feed.byte_order)
+
+
+def _code(value: int) -> str:
+    """A code as specifications write it: small ones as numbers, others also as 0x8004."""
+    return str(value) if value < 1000 else f"{value} ({value:#x})"
+
+
+_EXPLAINED: dict[Reject, Callable[[Feed, bytes, PacketHeader], Fault]] = {
+    Reject.TRUNCATED: _truncated,
+    Reject.LENGTH_MISMATCH: _length,
+    Reject.COUNT_MISMATCH: _count,
+    Reject.MESSAGE_SHORT: _short,
+    Reject.MESSAGE_OVERRUN: _overrun,
+    Reject.UNKNOWN_PACKET_TYPE: _packet_type,
+    Reject.WRONG_CONSTANT: _constant,
+    Reject.CONTROL_SHORT: _control,
+}

@@ -1,0 +1,32 @@
+"""What reference data has told of a feed's symbols: their names and the scales of their prices.
+
+Some feeds tell a price's decimal places only in the message that names the symbol. Whoever decodes
+a stream keeps one `ReferenceData` and gives it to each `Feed.decode_packet`, `to_dicts` or
+`decode_message` as `known`: reference messages among what is decoded are learnt from, and prices
+behind them have their scale.
+"""
+
+from feedhandler.codecs.feed import Feed
+
+
+class ReferenceData:
+    """Names and price scales by symbol, as far as they were told; both may be added to."""
+
+    def __init__(self, feed: Feed) -> None:
+        self.names: dict[int, str] = {}
+        self.scales: dict[int, int] = {}
+        self._reference = feed.reference
+        #: The type of the messages that are learnt from; -1 where the feed has none.
+        self.code = -1 if feed.reference is None else feed.reference.code
+
+    def learn(self, message: bytes) -> None:
+        """Take in a whole message of type `code`; one that is too short tells nothing."""
+        reference = self._reference
+        if reference is None or len(message) < reference.least_size:
+            return
+        symbol = reference.symbol(message)
+        if named := reference.read(message):
+            self.names[symbol] = named[1]
+        scale = reference.read_scale(message)
+        if scale is not None:
+            self.scales[symbol] = scale

@@ -1,0 +1,279 @@
+"""TOML files that people write: what is wrong in one, by line and key, and a value as text.
+
+`tomllib` tells no line numbers for values, and msgspec tells a fault in its own words. Here both
+become what an operator needs: `parse_toml` refuses what is no TOML with the line, `convert` makes a
+struct of the values or raises `WrongKey` (unknown keys with the nearest known one, wrong types in
+plain words), and `KeyLines` answers with the line of a key, or of the nearest table around it.
+
+`toml_value` writes one value back. What the keys mean is for the caller to know (`config`,
+`codecs.description`).
+"""
+
+import difflib
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+from feedhandler.codecs.errors import ConfigError
+
+#: A key's way through the file: names, and indices into arrays.
+KeyPath = tuple[str | int, ...]
+
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
+
+_TOKEN = re.compile(
+    r'''(?P<skipped>\#[^\n]*|[^\S\n]+)
+      | (?P<text>"""(?:\\.|[^\\])*?"""|\'\'\'.*?\'\'\'|"(?:\\.|[^"\\\n])*"|'[^'\n]*')
+      | (?P<mark>[\[\]{}=,\n])
+      | (?P<word>[^\s\#"'\[\]{}=,]+|.)''',
+    re.VERBOSE | re.DOTALL,
+)
+
+_KINDS = {
+    "int": "an integer",
+    "str": "text in quotes",
+    "bool": "true or false",
+    "float": "a number",
+    "array": "an array of tables",
+    "object": "a table",
+}
+
+
+class WrongKey(Exception):
+    """Something is wrong at a key: its path, why, and the remedy."""
+
+    def __init__(self, path: KeyPath, reason: str, hint: str = "") -> None:
+        super().__init__(reason)
+        self.path, self.reason, self.hint = path, reason, hint
+
+
+def parse_toml(text: str, source: str, what: str) -> dict[str, Any]:
+    """The values in `text`; `source` names it, `what` is what the file should be.
+
+    Raises `ConfigError` with the line where it is no TOML.
+    """
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        reason, _, place = str(error).partition(" (at line ")
+        line = place.partition(",")[0] if place else str(text.count("\n") + 1)
+        raise ConfigError(
+            f"{source}:{line}: not TOML: {reason[:1].lower()}{reason[1:]}",
+            f"a {what} is a TOML file; text wants quotes",
+        ) from None
+
+
+def convert(values: Any, to: type[_Struct]) -> _Struct:
+    """The values as a `to`. Raises `WrongKey` for a key that it has not, a key that is missing and
+    a value of the wrong type; the first in the order of the file's tables."""
+    refuse_unknown(values, to)
+    try:
+        return msgspec.convert(values, to)
+    except msgspec.ValidationError as error:
+        reason, _, place = str(error).partition(" - at `")
+        path = parse_path(place.rstrip("`"))
+        if missing := re.match(r"Object missing required field `(.+)`", reason):
+            raise WrongKey((*path, missing[1]), "missing") from None
+        raise WrongKey(path, plain_words(reason), choices(to, path)) from None
+
+
+def refuse_unknown(values: Any, to: type[msgspec.Struct]) -> None:
+    """Raise `WrongKey` for a key that the struct `to`, or one inside it, has not."""
+    _refuse_unknown(values, inspect.type_info(to), ())
+
+
+def _refuse_unknown(values: Any, kind: inspect.Type, path: KeyPath) -> None:
+    kind = _plain_type(kind)
+    inner = getattr(kind, "item_type", None)
+    if inner is not None and isinstance(values, list):
+        for index, item in enumerate(values):
+            _refuse_unknown(item, inner, (*path, index))
+    if not isinstance(kind, inspect.StructType) or not isinstance(values, dict):
+        return
+    known = {field.encode_name: field.type for field in kind.fields}
+    for key, value in values.items():
+        if key not in known:
+            near = difflib.get_close_matches(key, known, n=1)
+            what = "keys here" if path else "tables"
+            hint = f"did you mean {near[0]}?" if near else f"{what}: {', '.join(known)}"
+            raise WrongKey((*path, key), "unknown key", hint)
+        _refuse_unknown(value, known[key], (*path, key))
+
+
+def _plain_type(kind: inspect.Type) -> inspect.Type:
+    """The type without its metadata, and of `X | None` the X."""
+    while isinstance(kind, inspect.Metadata | inspect.UnionType):
+        if isinstance(kind, inspect.Metadata):
+            kind = kind.type
+        else:
+            kind = next(each for each in kind.types if not isinstance(each, inspect.NoneType))
+    return kind
+
+
+def choices(to: type[msgspec.Struct], path: KeyPath) -> str:
+    """`a, b or c`: what the value at `path` may be, where that is one of a few words."""
+    kind = _plain_type(inspect.type_info(to))
+    for part in path:
+        if isinstance(part, int):
+            inner = getattr(kind, "item_type", None)
+        elif isinstance(kind, inspect.StructType):
+            inner = next((each.type for each in kind.fields if each.encode_name == part), None)
+        else:
+            inner = None
+        if inner is None:
+            return ""
+        kind = _plain_type(inner)
+    if not isinstance(kind, inspect.LiteralType):
+        return ""
+    words = [str(each) if each != "" else '""' for each in kind.values]
+    return " or ".join([", ".join(words[:-1]), words[-1]] if words[1:] else words)
+
+
+def plain_words(reason: str) -> str:
+    """msgspec's `Expected `int`, got `str`` as `wants an integer, got text in quotes`."""
+    if "matching regex" in reason and "@" in reason:
+        return "wants 1 to 64 letters, digits, or _ - . @"
+    if "matching regex" in reason:
+        return "wants 1 to 64 letters, digits, _ or -"
+    if bound := re.match(r"Expected `(int|float)` (>=|<=|<|>) (-?[\d.]+)", reason):
+        return f"wants {_KINDS[bound[1]]} {bound[2]} {bound[3]}"
+    if length := re.match(r"Expected `array` of length (>=|<=) (\d+)", reason):
+        return f"wants {'at least' if length[1] == '>=' else 'at most'} {length[2]} of them"
+    kinds = "|".join(_KINDS)
+    reason = re.sub(
+        rf"`((?:{kinds}|null)(?: \| (?:{kinds}|null))*)`",
+        lambda found: " or ".join(_KINDS[k] for k in found[1].split(" | ") if k in _KINDS),
+        reason,
+    )
+    return re.sub("^Expected", "wants", reason).replace("Invalid enum value", "cannot be")
+
+
+class KeyLines:
+    """Line numbers (from 1) of the keys, tables and array elements of one TOML text.
+
+    It never rejects anything: whether the text is TOML at all is `tomllib`'s business.
+    """
+
+    def __init__(self, text: str) -> None:
+        self._lines: dict[KeyPath, int] = {}
+        self._tables_seen: dict[KeyPath, int] = {}
+        self._tokens = _tokens(text)
+        self._kind, self._token, self._line = next(self._tokens)
+        table: KeyPath = ()
+        while self._kind:
+            if self._token == "\n":
+                self._next()
+            elif self._token == "[":
+                line = self._line
+                self._next()
+                is_array = self._token == "["
+                table = self._enter_table(_split(self._until("]")), is_array)
+                self._until("\n")
+                self._lines.setdefault(table, line)
+            else:
+                self._key(table)
+
+    def __getitem__(self, path: KeyPath) -> int:
+        """The line of `path`, or of the innermost table around it that stands in the text."""
+        while path and path not in self._lines:
+            path = path[:-1]
+        return self._lines.get(path, 1)
+
+    def _next(self) -> None:
+        self._kind, self._token, self._line = next(self._tokens)
+
+    def _until(self, mark: str) -> str:
+        """What stands before the next `mark`, which is passed over."""
+        passed = ""
+        while self._kind and self._token != mark:
+            passed += self._token
+            self._next()
+        self._next()
+        return passed
+
+    def _key(self, table: KeyPath) -> None:
+        """`key = value`, in a table."""
+        line = self._line
+        path = (*table, *_split(self._until("=")))
+        self._lines.setdefault(path, line)
+        self._value(path)
+
+    def _value(self, path: KeyPath) -> None:
+        """Whatever stands behind `=`, or in an array."""
+        opened = self._token if self._kind == "mark" else ""
+        if opened not in ("[", "{"):
+            while self._kind in ("word", "text"):  # a date and its time are two words
+                self._next()
+            return
+        self._next()
+        index = 0
+        while self._kind and self._token not in ("]", "}"):
+            if self._token in (",", "\n", "="):
+                self._next()
+            elif opened == "{":
+                self._key(path)
+            else:
+                self._lines.setdefault((*path, index), self._line)
+                self._value((*path, index))
+                index += 1
+        self._next()
+
+    def _enter_table(self, names: list[str], is_array: bool) -> KeyPath:
+        """The path of a table header: every array of tables on the way takes its last index."""
+        path: KeyPath = ()
+        for name in names[:-1]:
+            path = (*path, name)
+            if path in self._tables_seen:
+                path = (*path, self._tables_seen[path])
+        path = (*path, names[-1])
+        if is_array:
+            index = self._tables_seen.get(path, -1) + 1
+            self._tables_seen[path] = index
+            path = (*path, index)
+        return path
+
+
+def _tokens(text: str) -> Iterator[tuple[str, str, int]]:
+    """(kind, token, line) of each token but blanks and comments; kind "" for ever at the end."""
+    line = 1
+    for found in _TOKEN.finditer(text):
+        if found.lastgroup != "skipped":
+            yield found.lastgroup or "", found[0], line
+        line += found[0].count("\n")
+    while True:
+        yield "", "", line
+
+
+def _split(dotted: str) -> list[str]:
+    """The parts of a dotted key, unquoted."""
+    return [part.strip("[ \"'") for part in dotted.split(".")]
+
+
+def parse_path(dotted: str) -> KeyPath:
+    """`$.channel[0].line[1].port`, as msgspec writes a path, as a `KeyPath`."""
+    parts = re.findall(r"\.([^.\[\]]+)|\[(\d+)\]", dotted)
+    return tuple(name or int(index) for name, index in parts)
+
+
+def path_text(path: KeyPath) -> str:
+    """`channel[0].line[1].port`."""
+    text = ""
+    for part in path:
+        text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
+    return text
+
+
+def toml_value(value: Any) -> str:
+    """One string, integer, float or boolean as TOML text, or a tuple of them."""
+    if isinstance(value, tuple):
+        return f"[{', '.join(toml_value(each) for each in value)}]"
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value)

@@ -1,0 +1,205 @@
+"""What can be done with a feed: what holds for every description, and what is known of some alone.
+
+`CAPABILITIES` is the one table of it: `feedhandler feeds` and docs/feeds.md show it, and
+`misfit_of` holds a gateway's configuration against it. Nothing here is a list of feeds: each line
+asks the part of the program that does the work whether it can be had for the feed at hand.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.feed import Feed
+from feedhandler.codecs.loader import list_feeds, load_feed
+from feedhandler.codecs.toml_text import KeyPath, WrongKey
+from feedhandler.config import Config, load_config, refusal
+from feedhandler.replay.generating.profile import FEED_NAME as GENERATED_FEED
+from feedhandler.replay.state.market import Market
+from feedhandler.retrans.protocol import RecoveryProtocol
+from feedhandler.retrans.snapshots import RefreshTypes
+
+
+class Capability(msgspec.Struct, frozen=True):
+    """One thing that can be done with a feed, or cannot: `has(feed)` tells."""
+
+    name: str
+    """as JSON has it: `books`"""
+    title: str
+    meaning: str
+    has: Callable[[Feed], bool]
+
+
+def _described(_: Feed) -> bool:
+    """A description is all that is wanted."""
+    return True
+
+
+def _works(part: Callable[[Feed], Any]) -> Callable[[Feed], bool]:
+    """Whether a part can be made for the feed: it raises `UsageError` where it cannot."""
+
+    def has(feed: Feed) -> bool:
+        try:
+            part(feed)
+        except UsageError:
+            return False
+        return True
+
+    return has
+
+
+def _has_names(feed: Feed) -> bool:
+    return feed.reference is not None or feed.symbols_are_text
+
+
+def _conflates(feed: Feed) -> bool:
+    return any(layout.conflate == "latest" for ways in feed.layouts.values() for layout in ways)
+
+
+def _tells_tail_loss(feed: Feed) -> bool:
+    return feed.description.packet.sequence.heartbeat != "none"
+
+
+def _is_generated(feed: Feed) -> bool:
+    return feed.name == GENERATED_FEED
+
+
+CAPABILITIES = (
+    Capability(
+        "decode",
+        "decode",
+        "records, columns, JSON; `feedhandler decode`; encoding of messages and packets",
+        _described,
+    ),
+    Capability(
+        "arbitration",
+        "arbitration, announced losses",
+        "the lines of a channel made one stream, without doubles and in order; what no line "
+        "brought is announced with its exact range",
+        _described,
+    ),
+    Capability(
+        "subscriptions",
+        "subscriptions, brokers",
+        "services, symbols and patterns as packets, batches or messages, from the node or through "
+        "a broker; resuming; durable queues",
+        _described,
+    ),
+    Capability(
+        "replay",
+        "capture, replay, record",
+        "captures written, played with new numbers and send times, and recorded by the gateway; "
+        "the latency laboratory from a capture",
+        _described,
+    ),
+    Capability(
+        "characterise",
+        "characterise, pipeline",
+        "tables, figures and Parquet of captures, on Spark or without",
+        _described,
+    ),
+    Capability(
+        "tail_loss",
+        "losses behind which nothing comes",
+        "heartbeats tell the next number, so that a loss is noticed before the next data",
+        _tells_tail_loss,
+    ),
+    Capability(
+        "names",
+        "symbols by name",
+        'subscriptions by a symbol\'s name, and `symbols = "name"`',
+        _has_names,
+    ),
+    Capability(
+        "conflation",
+        "conflation, latest value",
+        "of some messages the newest replaces those that wait for a slow subscriber",
+        _conflates,
+    ),
+    Capability(
+        "retransmission",
+        "retransmission",
+        "what every line lost is fetched from the exchange's server over TCP (`[[server]]`, "
+        "`retransmission`)",
+        _works(RecoveryProtocol),
+    ),
+    Capability(
+        "refresh",
+        "refresh",
+        "snapshots from the exchange, on refresh lines or at request, make good what is lost, and "
+        "`snapshot=1` starts a subscription with the state of the moment",
+        _works(RefreshTypes),
+    ),
+    Capability(
+        "books",
+        "books",
+        "`feedhandler.Market` rebuilds books, quotes, trades and reference data; books of slow "
+        "subscribers are conflated",
+        _works(Market),
+    ),
+    Capability(
+        "generate",
+        "generate, exchange, demo",
+        "generated sessions, the simulated exchange, the laboratory without a capture, "
+        "`characterise --write-profile`",
+        _is_generated,
+    ),
+)
+
+
+def capabilities_of(feed: Feed) -> dict[str, bool]:
+    """Each capability by its name: whether the feed has it."""
+    return {each.name: each.has(feed) for each in CAPABILITIES}
+
+
+def open_config(path: str | Path) -> tuple[Config, Feed]:
+    """The checked configuration in file `path`, and its feed, which has all that it asks for.
+
+    Raises `ConfigError` naming file, line and key.
+    """
+    config = load_config(path)
+    try:
+        feed = _feed_of(config)
+        if wrong := misfit_of(config, feed):
+            raise wrong
+    except WrongKey as misfit:
+        raise refusal(Path(path).read_text(encoding="utf-8"), str(path), misfit) from None
+    return config, feed
+
+
+def _feed_of(config: Config) -> Feed:
+    """The configured feed. Raises `WrongKey` for a name that is none; `ConfigError` of a wrong
+    description names the description's own line."""
+    name = config.gateway.feed
+    if name not in list_feeds() and not name.endswith(".toml"):
+        hint = f"known feeds: {', '.join(list_feeds())}; or give the path of a .toml file"
+        raise WrongKey(("gateway", "feed"), f"unknown feed {name!r}", hint)
+    return load_feed(name)
+
+
+def misfit_of(config: Config, feed: Feed) -> WrongKey | None:
+    """What the configuration asks for and the feed has not; None where it has all."""
+    has = capabilities_of(feed)
+    if config.servers and not has["retransmission"]:
+        reason = f"recovery over TCP is not known of {feed.name}"
+        hint = "leave out [[server]] and the channels' retransmission and refresh"
+        return _misfit(("server", 0), reason, hint, "retransmission")
+    for place, channel in enumerate(config.channels):
+        if channel.refreshes and not has["refresh"]:
+            reason = f"refresh is not known of {feed.name}"
+            here: KeyPath = ("refresh",) if channel.refresh else ("refresh_line", 0)
+            hint = f"leave out the channels' {here[0]}"
+            return _misfit(("channel", place, *here), reason, hint, "refresh")
+    if config.gateway.symbols == "name" and not has["names"]:
+        reason = f"{feed.name} describes no message that names symbols"
+        hint = "index; or describe a [reference] message"
+        return WrongKey(("gateway", "symbols"), reason, hint)
+    return None
+
+
+def _misfit(path: KeyPath, reason: str, hint: str, name: str) -> WrongKey:
+    """The refusal, with the feeds that have what is asked for."""
+    able = [each for each in list_feeds() if capabilities_of(load_feed(each))[name]]
+    return WrongKey(path, reason, f"{hint}; known of {', '.join(able)}: docs/feeds.md")
