@@ -33,8 +33,13 @@ test: $(VENV)/.compiled ## everything that must pass (TESTS=tests/unit for a par
 ifdef TESTS
 	$(PY) -m pytest $(TESTS)
 else
-	$(PY) -m pytest -n $(JOBS) tests
+	$(PY) -m pytest -n $(JOBS) -m "not alone" tests
+	$(PY) -m pytest -m alone tests
 endif
+
+.PHONY: steady
+steady: $(VENV)/.compiled ## the suite TIMES times, half of them on busy processors, to the first failure
+	$(PY) -m tests.steady --runs $(TIMES)
 
 coverage: $(VENV)/.compiled ## branches of the sans-IO cores that the tests take, in 15 minutes (CORES=retrans)
 	$(PY) -m tests.core_coverage $(CORES)
@@ -70,7 +75,7 @@ soak: $(VENV)/.compiled ## an hour at 20,000 packets/s with a fault a minute: no
 	$(PY) -m bench --soak
 
 simulate: $(VENV)/.compiled ## the simulation campaign (SEEDS=10000)
-	SEEDS=$(SEEDS) FORGED=1000000 SPILL_SEEDS=300 $(PY) -m pytest --timeout=0 -s tests/simulation
+	SEEDS=$(SEEDS) FORGED=1000000 DARK=100000 BAR_SEEDS=6 SPILL_SEEDS=300 $(PY) -m pytest --timeout=0 -s tests/simulation
 
 simulate-journal: $(VENV)/.compiled ## the queue's disk fails, decays, loses its power (OPERATIONS=5000)
 	OPERATIONS=$(OPERATIONS) SAMPLES=20 TWICE=2000 VARIANTS=8 FLIPS=100000 SWEEP=1 $(PY) -m pytest \
@@ -85,6 +90,8 @@ hunt: $(VENV)/.compiled ## the random tests, with new seeds each time (TIMES=20)
 crash: $(VENV)/.compiled ## a gateway killed under load, again and again (CRASHES=100)
 	FRESH=1 CRASHES=$(CRASHES) $(PY) -m pytest --timeout=0 -s tests/system/test_gateway_crash.py \
 		tests/system/test_hothot_crash.py tests/system/test_resume_cut.py
+	FRESH=1 FEEDHANDLER_KILLS=3 $(PY) -m pytest --timeout=0 -s -k killed \
+		tests/unit/test_characterise_following.py tests/system/test_characterise_spark.py
 
 crash-journal: $(VENV)/.compiled ## a queue's writer, and a gateway with a queue, killed (KILLS=2000)
 	KILLS=$(KILLS) $(PY) -m pytest --timeout=0 -s tests/system/test_journal_crash.py

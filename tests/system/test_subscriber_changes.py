@@ -247,7 +247,7 @@ def test_a_change_while_the_connection_is_lost_waits_for_it_and_fails_with_it(ru
         async with running(history_bytes=HISTORY) as rig:
             port = rig.port
             messages = feedhandler.subscribe(
-                rig.url, "euronext.104.1000", give_up_seconds=5.0, **story.options
+                rig.url, "euronext.104.1000", give_up_seconds=3.0, **story.options
             )
             await messages.__aenter__()
             await rig.stream(1, 5)
