@@ -23,7 +23,7 @@ SOURCES := setup.py feedhandler/_compiled.py $(shell find codecs retrans replay 
 	while read -r module; do [ -e $$module.py ] && echo $$module.py; done)
 DEMO_UNITS := codecs ingest retrans amqp subscribing exchange
 
-.PHONY: help demo test coverage check format build bench bench-long lab-report leaks soak simulate simulate-journal hunt crash crash-journal fuzz fuzz-asan docs wheel units clean
+.PHONY: help demo test steady coverage check format build bench bench-long lab-report leaks soak simulate simulate-journal hunt crash crash-journal fuzz fuzz-asan docs wheel units clean
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -36,8 +36,12 @@ test: $(VENV)/.everything ## everything that must pass (TESTS=tests/unit for a p
 ifdef TESTS
 	$(PY) -m pytest $(TESTS)
 else
-	$(PY) -m pytest -n $(JOBS) tests
+	$(PY) -m pytest -n $(JOBS) -m "not alone" tests
+	$(PY) -m pytest -m alone tests
 endif
+
+steady: $(VENV)/.everything ## the suite TIMES times, half of them on busy processors, to the first failure
+	$(PY) -m tests.steady --runs $(TIMES)
 
 coverage: $(VENV)/.everything ## branches of the sans-IO cores that the tests take, in 15 minutes (CORES=retrans)
 	$(PY) -m tests.core_coverage $(CORES)
@@ -91,7 +95,7 @@ soak: $(VENV)/.everything ## an hour at 20,000 packets/s with a fault a minute: 
 	$(PY) -m bench --soak
 
 simulate: $(VENV)/.everything ## the simulation campaign (SEEDS=10000)
-	SEEDS=$(SEEDS) FORGED=1000000 SPILL_SEEDS=300 $(PY) -m pytest --timeout=0 -s tests/simulation
+	SEEDS=$(SEEDS) FORGED=1000000 DARK=100000 BAR_SEEDS=6 SPILL_SEEDS=300 $(PY) -m pytest --timeout=0 -s tests/simulation
 
 simulate-journal: $(VENV)/.everything ## the queue's disk fails, decays, loses its power (OPERATIONS=5000)
 	OPERATIONS=$(OPERATIONS) SAMPLES=20 TWICE=2000 VARIANTS=8 FLIPS=100000 SWEEP=1 $(PY) -m pytest \
@@ -106,6 +110,8 @@ hunt: $(VENV)/.everything ## the random tests, with new seeds each time (TIMES=2
 crash: $(VENV)/.everything ## a gateway killed under load, again and again (CRASHES=100)
 	FRESH=1 CRASHES=$(CRASHES) $(PY) -m pytest --timeout=0 -s tests/system/test_gateway_crash.py \
 		tests/system/test_hothot_crash.py tests/system/test_resume_cut.py
+	FRESH=1 FEEDHANDLER_KILLS=3 $(PY) -m pytest --timeout=0 -s -k killed \
+		tests/unit/test_characterise_following.py tests/system/test_characterise_spark.py
 
 crash-journal: $(VENV)/.everything ## a queue's writer, and a gateway with a queue, killed (KILLS=2000)
 	KILLS=$(KILLS) $(PY) -m pytest --timeout=0 -s tests/system/test_journal_crash.py

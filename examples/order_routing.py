@@ -12,7 +12,8 @@ again what they got no answer for (marked PossResend, 97=Y), the router sends wh
 sent before as such (PossDupFlag, 43=Y). At the end the books are compared:
 
     every accepted order is at its exchange, unless its trader asked to cancel it
-    no order that was cancelled in the queue ever reached an exchange
+    no order that was cancelled in the queue ever reached an exchange; where a gateway died since it
+      was put, the router may have sent it before: then its exchange is asked to cancel it as well
     an exchange gets an order twice only with 43=Y or 97=Y, and takes it once
 
 The folder is a temporary one unless `--folder` names one.
@@ -212,22 +213,29 @@ class Desk:
             except queue.Empty:
                 break
             market = draw.choice(list(MARKETS))
+            gateways = trader.gateways
             self.resent += trader.place(number, market)
             self.accepted.add(number)
             if draw.random() < 0.2:
                 self.asked.add(number)
-                self._cancel(trader, number, market)
+                self._cancel(trader, number, market, gateways)
         trader.close()
         self.trading -= 1
 
-    def _cancel(self, trader: "Trader", number: str, market: str) -> None:
-        """Cancel an order: in the queue, or else at its exchange."""
+    def _cancel(self, trader: "Trader", number: str, market: str, gateways: int) -> None:
+        """Cancel an order: in the queue, or else at its exchange. `gateways` is how many the trader
+        had met before it put the order."""
         answer = trader.cancel(number)
-        if answer == "cancelled":
+        exchange = self.exchanges[MARKETS[market]]
+        request = fix("F", f"C{number}", t41=number, t55=market, t54=1)
+        if answer == "delivered":
+            answer = "forwarded" if exchange.cancel(request) else "filled"
+        elif answer == "cancelled" and trader.gateways > gateways:
+            # The router may have had it from the gateway that died, and have sent it.
+            exchange.cancel(request)
+            answer = "cancelled and forwarded"
+        elif answer == "cancelled":
             self.cancelled.add(number)
-        elif answer == "delivered":
-            request = fix("F", f"C{number}", t41=number, t55=market, t54=1)
-            answer = "forwarded" if self.exchanges[MARKETS[market]].cancel(request) else "filled"
         self.answers[answer] += 1
 
     # -- router -----------------------------------------------------------------------------
@@ -271,9 +279,12 @@ class Trader:
 
     def __init__(self, gateway: Gateway) -> None:
         self._gateway = gateway
+        #: How many gateways it has met: one more each time its connection was lost.
+        self.gateways = 0
         self._connect()
 
     def _connect(self) -> None:
+        self.gateways += 1
         while True:
             try:
                 self._connection = self._gateway.connect()

@@ -26,6 +26,8 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 #: Spark's Java lives for seconds here: it had better not spend them, and the other processor, on
 #: making its own code faster. Commands in processes of their own have it too.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+#: What is about the clock, processes and sockets: `make test` runs it after all else, by itself.
+ALONE = ("interop", "system")
 #: In which order folders' tests begin where several processes share them: those that wait most,
 #: and take longest, first.
 FOLDERS = ("interop", "system", "fuzz", "simulation", "unit")
@@ -39,7 +41,7 @@ hypothesis.settings.load_profile("untimed")
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Hypothesis draws from the commit too, unless told otherwise."""
+    """Hypothesis draws the same each time, unless told otherwise."""
     if config.getoption("hypothesis_seed", "") is None:
         config.option.hypothesis_seed = str(seed_of("hypothesis"))
 
@@ -76,12 +78,15 @@ def group_of(path: str) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> None:
-    """Mark the random tests. Where processes share the tests, what takes longest comes first: for
-    the last minute there are small groups left, for whoever is idle."""
+    """Mark the random tests, and those that run alone. Where processes share the tests, what takes
+    longest comes first: for the last minute there are small groups left, for whoever is idle."""
+    alone = {CHECKOUT / "tests" / name for name in ALONE}
     for each in items:
         given = each.callspec.params if hasattr(each, "callspec") else {}
         if "seed" in each.fixturenames and given.get("seed") is None:
             each.add_marker("random")
+        if alone.intersection(each.path.parents):
+            each.add_marker("alone")
     if hasattr(config, "workerinput"):
 
         def turn(item: Any) -> tuple[bool, int]:

@@ -2,7 +2,9 @@
 
 `NodeRig` is `amqp_kit.Rig` with the node in front, in the test's own event loop. `RawClient` drives
 proton's Python binding by hand over a blocking socket, so that a test decides every frame; use it
-by `await in_thread(...)`. `LOOPS` are the event loops that everything must run on.
+by `await in_thread(...)`. what runs on either loop is run on the one that it has in life:
+`gateways_loop` is the gateway's, `users_loop` a program's that subscribes; `both_loops` is for
+what has to hold wherever it runs.
 """
 
 import asyncio
@@ -27,6 +29,8 @@ PATIENCE_S = 120.0
 LOOPS = {"asyncio": asyncio.run, "uvloop": uvloop.run}
 
 both_loops = pytest.mark.parametrize("run", LOOPS.values(), ids=LOOPS)
+gateways_loop = pytest.mark.parametrize("run", [uvloop.run], ids=["uvloop"])
+users_loop = pytest.mark.parametrize("run", [asyncio.run], ids=["asyncio"])
 Run = Callable[[Awaitable[Any]], Any]
 
 

@@ -63,9 +63,9 @@ def port() -> int:
     raise AssertionError(f"none of the ports {first} to {first + PORTS - 1} is free")
 
 
-def exchange_port() -> int:
-    """A `--port-base` of this process: its exchanges run one after the other."""
-    return FIRST_EXCHANGE_PORT + EXCHANGE_PORTS * place()[0]
+def exchange_port(number: int = 0) -> int:
+    """A `--port-base` of this process: exchanges that run at a time have numbers of their own."""
+    return FIRST_EXCHANGE_PORT + EXCHANGE_PORTS * (place()[0] + PLACES * number)
 
 
 def _is_free(number: int) -> bool:

@@ -54,7 +54,8 @@ QUEUE_BYTES, HISTORY_BYTES = 8_000, 65_536
 BURST_PACKETS = 30
 #: Bytes of the file that keeps the last conversation.
 KEEP_BYTES = 4 << 20
-#: What the node, or the engine in it, must have said at least once in a million frames.
+#: What the node, or the engine in it, must have said at least once in so many frames.
+CAMPAIGN = 1_000_000
 CONDITIONS = (
     "amqp:invalid-field",
     "amqp:not-found",
@@ -330,7 +331,7 @@ def problems(outcome: Outcome, count: int) -> list[str]:
     found = []
     if outcome.grown_bytes > GROWTH_BYTES_MAX:
         found.append(f"memory grew by {outcome.grown_bytes:,} bytes")
-    if count >= 100_000 and outcome.missing:
+    if count >= CAMPAIGN and outcome.missing:
         found.append(f"never reached: {', '.join(outcome.missing)}")
     return found
 

@@ -15,6 +15,8 @@ import uvloop
 from amqp_wire import Frame
 from node_kit import PATIENCE_S, NodeRig, Settings, running
 
+from feedhandler.amqp.serving import connection as serving_connection
+
 
 class Raw:
     """A socket that says bytes and hears frames."""
@@ -250,7 +252,12 @@ BREACHES = {
 
 
 @pytest.mark.parametrize("breach", BREACHES)
-def test_a_breach_of_the_protocol_ends_its_own_connection_with_a_reason(breach: str) -> None:
+def test_a_breach_of_the_protocol_ends_its_own_connection_with_a_reason(
+    breach: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The peer says no farewell of its own, which the node would wait for.
+    monkeypatch.setattr(serving_connection, "LINGER_SECONDS", 0.2)
+
     async def scenario() -> None:
         async with running() as rig, raw(rig) as steady, raw(rig) as peer:
             for each in (steady, peer):

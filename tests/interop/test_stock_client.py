@@ -11,7 +11,7 @@ from typing import Any
 
 import proton
 import pytest
-from node_kit import PATIENCE_S, Run, both_loops, in_thread, running
+from node_kit import PATIENCE_S, Run, gateways_loop, in_thread, running
 from proton.handlers import MessagingHandler
 from proton.reactor import AtLeastOnce, AtMostOnce, Container
 from proton.utils import BlockingConnection, LinkDetached
@@ -33,7 +33,7 @@ def receive_blocking(url: str, address: str, count: int, credit: int, option: An
         connection.close()
 
 
-@both_loops
+@gateways_loop
 @pytest.mark.parametrize("credit", [1, 10, 500])
 @pytest.mark.parametrize("option", [AtMostOnce(), AtLeastOnce()], ids=["settled", "unsettled"])
 def test_the_blocking_client_receives_packets(run: Run, option: Any, credit: int) -> None:
@@ -94,7 +94,7 @@ class Collect(MessagingHandler):
         self.errors.append(("transport", str(event.transport.condition)))
 
 
-@both_loops
+@gateways_loop
 def test_a_messaging_handler_receives_on_several_links_at_once(run: Run) -> None:
     addresses = [
         "euronext.104?quality=0",
@@ -124,7 +124,7 @@ def test_a_messaging_handler_receives_on_several_links_at_once(run: Run) -> None
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_messaging_handler_hears_why_an_address_is_refused(run: Run) -> None:
     async def scenario() -> None:
         async with running() as rig:
@@ -143,7 +143,7 @@ def test_a_messaging_handler_hears_why_an_address_is_refused(run: Run) -> None:
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_the_blocking_client_hears_why_an_address_is_refused(run: Run) -> None:
     def ask(url: str) -> str:
         connection = BlockingConnection(url, timeout=PATIENCE_S)
@@ -164,7 +164,7 @@ def test_the_blocking_client_hears_why_an_address_is_refused(run: Run) -> None:
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_client_in_a_process_of_its_own_receives(run: Run, tmp_path: Any) -> None:
     script = tmp_path / "client.py"
     script.write_text(

@@ -13,7 +13,7 @@ from feedhandler.codecs.scanner import PacketHeader
 from feedhandler.counters import ChannelCounter, LineCounter
 from feedhandler.ingest.settings import ArbitrationSettings
 
-FORGED = int(os.environ.get("FORGED", "100000"))
+FORGED = int(os.environ.get("FORGED", "10000"))
 SEED = int(os.environ.get("SEED", "1"))
 
 

@@ -1,4 +1,4 @@
-"""A feed with two bad lines, hundreds of times: what comes out is what went in.
+"""A feed with two bad lines, again and again: what comes out is what went in.
 
 Fault model, drawn anew for each seed, every probability possibly zero: loss (0 to 30 %),
 duplication (0 to 50 %), reordering by random delay (to 100 ms), skew between the lines (to 500 ms),
@@ -14,7 +14,7 @@ feed without the announced numbers.
 Packets outside the sequence, some of them equal byte for byte, change none of that, and are
 published as often as a line brought them.
 
-`SEEDS=n` plays n seeds, `SEED=s` just one.
+`SEEDS=n` plays n seeds (`make simulate`: 10,000), `SEED=s` just one.
 """
 
 import hashlib
@@ -37,8 +37,9 @@ DATA, HEARTBEAT, RESET, _, OUTSIDE = map(int, PacketKind)
 PACKETS = 2_000
 #: Nanoseconds between two packets.
 PACE = 400_000
-#: The whole gateway plays a thousand (`test_recovery_seeds.py`); its arbitration alone fewer.
-SEEDS = int(os.environ.get("SEEDS", "250"))
+SEEDS = int(os.environ.get("SEEDS", "25"))
+#: Lines that fall silent for longer than quarantine remembers: played whatever `SEEDS` is.
+DIRECTED = 86
 
 
 class World:
@@ -225,12 +226,12 @@ def play(seed: int) -> Run:
 @pytest.mark.timeout(3600)
 def test_what_comes_out_is_what_went_in():
     one = os.environ.get("SEED")
-    seeds = [int(one)] if one else range(SEEDS)
-    print(f"seeds {seeds}; one alone with SEED=n")
+    seeds = [int(one)] if one else [DIRECTED, *range(SEEDS)]
+    print(f"{len(seeds)} seeds; one alone with SEED=n")
     reached: set[tuple[str, int]] = set()
     for seed in seeds:
         reached |= play(seed).verdicts
-    if len(seeds) >= 250:
+    if len(seeds) > 1:
         verdicts = {verdict for _, verdict in reached}
         assert verdicts == set(Verdict) - {Verdict.REFUSED}, "some verdict was never reached"
 

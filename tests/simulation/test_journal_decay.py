@@ -23,7 +23,7 @@ from feedhandler.journal.opening import Opened, open_store
 from feedhandler.journal.simulated import SimulatedDisk
 from feedhandler.journal.verify import verify
 
-FLIPS = int(os.environ.get("FLIPS", "5000"))
+FLIPS = int(os.environ.get("FLIPS", "500"))
 SWEEP = bool(os.environ.get("SWEEP"))
 SEED = int(os.environ.get("SEED", "1"))
 #: Bits flipped in one queue before another is made.

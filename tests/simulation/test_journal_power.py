@@ -33,9 +33,9 @@ from feedhandler.journal.settings import QueueSettings
 from feedhandler.journal.simulated import Fault, SimulatedDisk
 from feedhandler.journal.store import Store
 
-OPERATIONS = int(os.environ.get("OPERATIONS", "500"))
+OPERATIONS = int(os.environ.get("OPERATIONS", "50"))
 SAMPLES = int(os.environ.get("SAMPLES", "4"))
-TWICE = int(os.environ.get("TWICE", "100"))
+TWICE = int(os.environ.get("TWICE", "10"))
 #: Of the ways in which a call can fail, so many are tried at each call, in turn; 8 are all.
 VARIANTS = int(os.environ.get("VARIANTS", "1"))
 #: Operations of one seed: enough for each block to be used anew several times.

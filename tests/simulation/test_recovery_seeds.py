@@ -1,4 +1,4 @@
-"""A gateway with recovery behind a bad network, a thousand times: nothing lost, nothing invented,
+"""A gateway with recovery behind a bad network, a hundred times: nothing lost, nothing invented,
 and what it says of itself is true.
 
 Each seed is a whole exchange, network and gateway (`world.py`): lines that lose up to 30 %, double
@@ -7,7 +7,8 @@ mid-day, settings drawn as well. Two seconds of that, then everything is healed.
 meanwhile and at the end stands in `oracle.py`; two simulated seconds after the healing every
 service must be whole and equal to the fault-free one.
 
-`SEEDS=n` plays n seeds, `SEED=s` just one.
+`SEEDS=n` plays n seeds (`make simulate`: 10,000), `SEED=s` just one. Few seeds reach every state of
+recovery and of quality; that each reject reason comes takes the campaign.
 """
 
 import os
@@ -16,8 +17,10 @@ import pytest
 from campaign import campaign, play
 from world import World, drawn
 
-SEEDS = int(os.environ.get("SEEDS", "1000"))
+SEEDS = int(os.environ.get("SEEDS", "100"))
 ONE = os.environ.get("SEED")
+#: From so many seeds on, rare refusals must have come too.
+CAMPAIGN = 1000
 
 
 @pytest.mark.timeout(7200)
@@ -26,8 +29,11 @@ def test_what_comes_out_is_what_went_in_and_what_is_said_of_it_is_true():
     print(coverage.report())
     failed = "\n".join(f"seed {seed}: {what}" for seed, what in coverage.failures[:20])
     assert not coverage.failures, f"{len(coverage.failures)} seeds failed\n{failed}"
-    if not ONE and SEEDS >= 1000:
-        assert not coverage.missing(), "no seed reached this"
+    if not ONE:
+        missing = coverage.missing()
+        if SEEDS < CAMPAIGN:
+            missing = [name for name in missing if "rejected" not in name]
+        assert not missing, "no seed reached this"
 
 
 def test_a_seed_does_the_same_again():
@@ -36,5 +42,4 @@ def test_a_seed_does_the_same_again():
         world.play()
         return world.subscriber.qualities, world.gateway.records, world.subscriber.seen
 
-    for seed in (3, 14, 15):
-        assert story(seed) == story(seed), f"seed {seed}"
+    assert story(14) == story(14)

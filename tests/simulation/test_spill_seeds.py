@@ -29,15 +29,21 @@ from feedhandler.amqp.queueing.window import Outcome
 from feedhandler.amqp.subscribing.inbox import split_packets
 from feedhandler.journal.simulated import Fault, SimulatedDisk
 
-SEEDS = int(os.environ.get("SPILL_SEEDS", "8"))
+SEEDS = int(os.environ.get("SPILL_SEEDS", "2"))
+#: What is played first: the broker is away, and the gateway is killed.
+DIRECTED = (5, 2)
+#: And where the disk fails while something is on its way to it.
+FAILING = (1,)
 STEPS = 80
 SERVICES = (104, 105)
 
 
-def seeds() -> list[int]:
+def seeds(first: tuple[int, ...] = DIRECTED) -> list[int]:
     """The seeds to play."""
     chosen = os.environ.get("SEED")
-    return [int(chosen)] if chosen else list(range(1, SEEDS + 1))
+    if chosen:
+        return [int(chosen)]
+    return list(dict.fromkeys((*first, *range(1, SEEDS + 1))))[:SEEDS]
 
 
 class World:
@@ -275,6 +281,6 @@ def test_whatever_breaks_nothing_that_was_written_is_lost(tmp_path: Path) -> Non
 
 def test_a_disk_that_fails_takes_nothing_with_it_that_is_not_told(tmp_path: Path) -> None:
     failed = sum(
-        State.FAILED in play_failing(seed, tmp_path).states for seed in seeds()[: SEEDS // 2]
+        State.FAILED in play_failing(seed, tmp_path).states for seed in seeds(FAILING)[: SEEDS // 2]
     )
     assert failed or os.environ.get("SEED")

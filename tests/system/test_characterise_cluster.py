@@ -15,10 +15,10 @@ from need_kit import absent
 from feedhandler.characterise.job import Request, characterise
 from feedhandler.characterise.tables import tables_of
 
-#: Two executors with a core and 2 GB each, started as a cluster's are.
-MASTER = "local-cluster[2,1,2048]"
+#: An executor with a core and a GB, started as a cluster's are.
+MASTER = "local-cluster[1,1,1024]"
 CHECKOUT = Path(__file__).resolve().parents[2]
-#: Java comes up three times, and each executor's Python: ten seconds, on a machine that is busy
+#: Java comes up twice, and the executor's Python: ten seconds, on a machine that is busy
 #: many times that.
 LIMIT_S = 400
 

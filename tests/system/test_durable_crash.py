@@ -22,7 +22,7 @@ from gateway_kit import Market, start
 
 from feedhandler.ops import queue as queue_command
 
-KILLS = int(os.environ.get("KILLS", "2"))
+KILLS = int(os.environ.get("KILLS", "1"))
 SEED = int(os.environ.get("SEED", "1"))
 PATIENCE_S = 60.0
 #: Messages that one life accepts before it is cut off, at most.
@@ -155,7 +155,7 @@ async def live(config: object, folder: Path, book: Book, seed: int, kill: bool) 
     assert not failures, f"SEED={SEED}: {failures[0]!r}"
 
 
-@pytest.mark.timeout(0 if KILLS > 2 else 200)
+@pytest.mark.timeout(0 if KILLS > 1 else 200)
 def test_a_killed_gateway_loses_nothing_that_it_accepted(tmp_path: Path) -> None:
     market, book = Market(1), Book()
     folder = tmp_path / "queue"

@@ -15,12 +15,12 @@ from durable_kit import (
     orders,
     running,
 )
-from node_kit import Run, both_loops, in_thread
+from node_kit import Run, gateways_loop, in_thread
 
 from feedhandler.journal import BlockingQueue, QueueSettings
 
 
-@both_loops
+@gateways_loop
 def test_what_is_put_is_accepted_and_comes_out_in_order(run: Run, tmp_path: Path) -> None:
     def talk(client: QueueClient) -> None:
         putting = client.sender()

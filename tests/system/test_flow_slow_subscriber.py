@@ -7,7 +7,7 @@ import random
 import pytest
 from amqp_kit import FEED
 from flow_kit import Traffic, without
-from node_kit import Run, Settings, both_loops, running
+from node_kit import Run, Settings, running, users_loop
 
 import feedhandler
 from feedhandler.amqp.queueing.books import keeper_of
@@ -37,7 +37,7 @@ async def read_until(
     return notes
 
 
-@both_loops
+@users_loop
 @pytest.mark.parametrize("policy", ["drop_oldest", "conflate"])
 def test_a_subscriber_that_stops_reading(run: Run, policy: str, seed: int) -> None:
 

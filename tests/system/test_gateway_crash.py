@@ -24,7 +24,7 @@ from feedhandler.config_show import to_toml
 from feedhandler.replay.playing.sender_lines import MulticastLine
 from feedhandler.replay.playing.sender_load import LoadGenerator, LoadTemplate
 
-CRASHES = int(os.environ.get("CRASHES", "2"))
+CRASHES = int(os.environ.get("CRASHES", "1"))
 RATE = 2000
 SERVICE = 104
 PATIENCE_S = 60.0

@@ -19,7 +19,7 @@ import zmq
 import zmq.asyncio
 from amqp_kit import FEED, order
 from amqp_kit import packet as packet_of
-from node_kit import PATIENCE_S, Run, both_loops
+from node_kit import PATIENCE_S, Run, gateways_loop
 from unsequenced_kit import description_setting_aside
 
 import feedhandler
@@ -131,7 +131,7 @@ def story(messages: list[Any]) -> list[Any]:
     return [m.quality["reason"] if m.content == "quality" else m.sequence for m in messages]
 
 
-@both_loops
+@gateways_loop
 def test_two_lossy_lines_become_one_whole_stream_at_every_grain(run: Run) -> None:
     seed = 11
     print(f"seed {seed}")
@@ -194,7 +194,7 @@ def test_two_lossy_lines_become_one_whole_stream_at_every_grain(run: Run) -> Non
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_gap_on_both_lines_is_announced_with_its_exact_range_and_the_stream_goes_on(
     run: Run,
 ) -> None:
@@ -221,7 +221,7 @@ def test_a_gap_on_both_lines_is_announced_with_its_exact_range_and_the_stream_go
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_packet_that_comes_after_its_range_was_announced_is_counted_and_not_published(
     run: Run,
 ) -> None:
@@ -243,7 +243,7 @@ def test_a_packet_that_comes_after_its_range_was_announced_is_counted_and_not_pu
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_sequence_reset_is_told_and_the_numbering_begins_again(run: Run) -> None:
     async def scenario() -> None:
         async with (
@@ -265,7 +265,7 @@ def test_a_sequence_reset_is_told_and_the_numbering_begins_again(run: Run) -> No
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_line_that_falls_silent_and_comes_back_is_told_by_name(run: Run) -> None:
     arbitration = ArbitrationSettings(silent_us=1_000_000, start_wait_us=1_000)
 
@@ -305,7 +305,7 @@ def test_a_line_that_falls_silent_and_comes_back_is_told_by_name(run: Run) -> No
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_services_do_not_disturb_each_other_and_strangers_are_counted(run: Run) -> None:
     async def scenario() -> None:
         config = configured((104, 105))
@@ -343,7 +343,7 @@ def test_services_do_not_disturb_each_other_and_strangers_are_counted(run: Run) 
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_two_services_may_come_on_the_same_lines(run: Run) -> None:
     port = places_kit.port()
     lines = "".join(
@@ -377,7 +377,7 @@ def test_two_services_may_come_on_the_same_lines(run: Run) -> None:
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_lines_that_differ_are_told_once_and_the_first_copy_goes_on(run: Run) -> None:
     async def scenario() -> None:
         async with (
@@ -404,7 +404,7 @@ def test_lines_that_differ_are_told_once_and_the_first_copy_goes_on(run: Run) ->
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_symbols_are_named_from_reference_data_where_configured(run: Run) -> None:
     reference = FEED.reference
     assert reference is not None
@@ -438,7 +438,7 @@ def test_symbols_are_named_from_reference_data_where_configured(run: Run) -> Non
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_statistics_come_on_the_bus(run: Run) -> None:
     async def scenario() -> None:
         bind = f"tcp://127.0.0.1:{places_kit.port()}"
@@ -467,7 +467,7 @@ def test_statistics_come_on_the_bus(run: Run) -> None:
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_what_was_received_is_delivered_before_the_end(run: Run) -> None:
     async def scenario() -> None:
         async with contextlib.AsyncExitStack() as stack:
@@ -496,7 +496,7 @@ def test_what_was_received_is_delivered_before_the_end(run: Run) -> None:
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_what_waits_for_a_snapshot_at_the_end_is_delivered_as_stale(run: Run) -> None:
     async def scenario() -> None:
         config = configured()
@@ -569,7 +569,7 @@ def test_a_signal_drains_a_gateway_process_and_it_exits_with_0(
     asyncio.run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_gateway_that_cannot_start_says_why_and_leaves_nothing_running(run: Run) -> None:
     async def scenario() -> None:
         config = configured()
@@ -587,7 +587,7 @@ def test_a_gateway_that_cannot_start_says_why_and_leaves_nothing_running(run: Ru
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_gateway_that_coalesces_rests_between_hand_overs_and_delivers_the_same(run: Run) -> None:
     async def scenario() -> None:
         config = configured(gateway=GatewaySettings(coalesce_us=1000))

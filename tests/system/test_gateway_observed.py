@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import places_kit
 import pytest
-from node_kit import PATIENCE_S, Run, both_loops
+from node_kit import PATIENCE_S, Run, gateways_loop
 from prometheus_client.parser import text_string_to_metric_families
 from test_gateway_loopback import configured, running, until
 
@@ -66,7 +66,7 @@ def last(sequence: int) -> Any:
     return lambda message: message.content == "packet" and message.sequence == sequence
 
 
-@both_loops
+@gateways_loop
 def test_a_gateway_is_scraped_under_load_and_tells_what_happened(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -110,7 +110,7 @@ def test_a_gateway_is_scraped_under_load_and_tells_what_happened(
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_slow_lorises_and_garbage_do_not_hurt_the_stream(run: Run) -> None:
     async def scenario() -> None:
         total = 2000
@@ -138,7 +138,7 @@ def test_slow_lorises_and_garbage_do_not_hurt_the_stream(run: Run) -> None:
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_readiness_turns_with_the_channels(
     run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,7 +187,7 @@ def test_readiness_turns_with_the_channels(
     assert "gateway: service 104: STALE, was OK" in told
 
 
-@both_loops
+@gateways_loop
 def test_a_refused_link_is_told_and_counted(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     async def scenario() -> None:
         config = configured(metrics=ANY_PORT)
@@ -203,7 +203,7 @@ def test_a_refused_link_is_told_and_counted(run: Run, capsys: pytest.CaptureFixt
     assert "refused: pattern 'euronext..104" in told
 
 
-@both_loops
+@gateways_loop
 def test_the_control_socket_tells_of_health_too(run: Run) -> None:
     async def scenario() -> None:
         control = ControlConfig(bind=f"tcp://127.0.0.1:{places_kit.port()}")
@@ -216,7 +216,7 @@ def test_the_control_socket_tells_of_health_too(run: Run) -> None:
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_an_endpoint_that_is_taken_ends_the_start(run: Run) -> None:
     async def scenario() -> None:
         with socket.create_server(("127.0.0.1", 0)) as taken:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from amqp_kit import packet as packet_of
-from node_kit import PATIENCE_S, Run, both_loops
+from node_kit import PATIENCE_S, Run, gateways_loop
 from test_gateway_loopback import configured, running
 
 from feedhandler.codecs import ConfigError
@@ -34,7 +34,7 @@ async def asked_until(endpoint: str, fact: Any) -> dict[str, Any]:
                 return dict(snapshot)
 
 
-@both_loops
+@gateways_loop
 def test_what_came_in_and_what_went_out_are_recorded(run: Run, tmp_path: Path) -> None:
     record = RecordConfig(dir=str(tmp_path), what="both", disk_free_min_share=0.0)
     control = ControlConfig(bind=f"ipc://{tmp_path}/gate.ipc")

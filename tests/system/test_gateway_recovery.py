@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import places_kit
-from node_kit import PATIENCE_S, Run, both_loops
+from node_kit import PATIENCE_S, Run, gateways_loop
 from test_gateway_loopback import QUICK, running
 
 import feedhandler
@@ -192,7 +192,7 @@ def all_up(gateway: Any) -> bool:
     return all(each["up"] for each in gateway.recovery.snapshot()["servers"].values())
 
 
-@both_loops
+@gateways_loop
 def test_what_both_lines_lose_is_retransmitted_and_nothing_is_missing(run: Run) -> None:
     async def session() -> None:
         lossy = (LineFaults(loss=0.02), LineFaults(loss=0.02))
@@ -220,7 +220,7 @@ def test_what_both_lines_lose_is_retransmitted_and_nothing_is_missing(run: Run) 
     run(session())
 
 
-@both_loops
+@gateways_loop
 def test_what_nobody_can_retransmit_is_refreshed(run: Run) -> None:
     async def session() -> None:
         async with trading(hole_s=0.7) as work:

@@ -17,7 +17,7 @@ from gateway_kit import Ledger, Market, kill, start, subscribed, until
 
 from feedhandler.amqp.subscribing import upstream
 
-CRASHES = int(os.environ.get("CRASHES", "4"))
+CRASHES = int(os.environ.get("CRASHES", "2"))
 RATE = 2000
 #: Between a gateway's return and the next crash, packets a service.
 LULL = 400

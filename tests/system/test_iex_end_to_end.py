@@ -156,8 +156,7 @@ async def play_through(config: Config, capture: Path, speed: str, folder: Path) 
 
 
 @pytest.mark.captures
-@pytest.mark.parametrize("loop", LOOPS)
-@pytest.mark.parametrize("speed", ["flat", "500x"])
+@pytest.mark.parametrize(("speed", "loop"), [("flat", "uvloop"), ("500x", "asyncio")])
 def test_every_message_of_the_iex_capture_arrives_once_and_in_order(
     speed: str, loop: str, captures: Path, expected: Stream, tmp_path: Path
 ) -> None:

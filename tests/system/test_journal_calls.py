@@ -29,9 +29,9 @@ from journal_calls import Entry, Failing, Kind, Replay, Worker, built, entries
 
 from feedhandler.journal.files import RealFiles
 
-OPERATIONS = int(os.environ.get("OPERATIONS", "300"))
-SAMPLES = int(os.environ.get("SAMPLES", "2"))
-FAILURES = int(os.environ.get("FAILURES", "60"))
+OPERATIONS = int(os.environ.get("OPERATIONS", "150"))
+SAMPLES = int(os.environ.get("SAMPLES", "1"))
+FAILURES = int(os.environ.get("FAILURES", "10"))
 #: Operations of one queue.
 SCRIPT = 150
 #: Operations of one that fails; calls that it makes at least, and those until it is open.

@@ -22,7 +22,7 @@ from feedhandler.journal import BlockingQueue
 from feedhandler.journal.files import RealFiles
 from feedhandler.journal.verify import verify
 
-KILLS = int(os.environ.get("KILLS", "100"))
+KILLS = int(os.environ.get("KILLS", "10"))
 PATIENCE_S = 60.0
 #: A life's length: long enough to come some way, short enough to be cut off anywhere.
 LIFE_S_MAX = 0.05
@@ -82,7 +82,7 @@ def live_and_die(context, folder: Path, seed: int, book: Book) -> None:
         here.close()
 
 
-@pytest.mark.timeout(0 if KILLS > 100 else 1800)
+@pytest.mark.timeout(0 if KILLS > 10 else 1800)
 def test_a_killed_writer_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     first = int(os.environ.get("SEED", "1"))
     context = multiprocessing.get_context("forkserver")

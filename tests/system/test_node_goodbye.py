@@ -3,7 +3,7 @@
 import asyncio
 
 import proton
-from node_kit import PATIENCE_S, RawClient, Run, both_loops, in_thread, running
+from node_kit import PATIENCE_S, RawClient, Run, gateways_loop, in_thread, running
 
 REMOTE_ACTIVE = proton.Endpoint.REMOTE_ACTIVE
 REMOTE_CLOSED = proton.Endpoint.REMOTE_CLOSED
@@ -20,7 +20,7 @@ def told_goodbye(client: RawClient) -> str:
     return condition.name if condition else ""
 
 
-@both_loops
+@gateways_loop
 def test_stop_delivers_what_waits_and_says_why(run: Run) -> None:
     async def scenario() -> None:
         async with running() as rig:
@@ -45,7 +45,7 @@ def test_stop_delivers_what_waits_and_says_why(run: Run) -> None:
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_client_that_talks_until_the_end_still_hears_all_of_it(run: Run) -> None:
     """Were the socket closed while the client still speaks, the kernel would answer its next
     word with a reset and drop what it had not sent yet."""
@@ -75,7 +75,7 @@ def test_a_client_that_talks_until_the_end_still_hears_all_of_it(run: Run) -> No
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_stop_finishes_in_time_though_clients_neither_read_nor_answer(run: Run) -> None:
     async def scenario() -> None:
         async with running() as rig:
@@ -93,7 +93,7 @@ def test_stop_finishes_in_time_though_clients_neither_read_nor_answer(run: Run) 
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_stopped_node_accepts_nobody_and_stopping_twice_does_no_harm(run: Run) -> None:
     async def scenario() -> None:
         async with running() as rig:

@@ -5,7 +5,7 @@ from typing import Any
 
 import proton
 import pytest
-from node_kit import RawClient, Run, Settings, both_loops, in_thread, running
+from node_kit import RawClient, Run, Settings, gateways_loop, in_thread, running
 
 from feedhandler.ingest.ring import RecordKind
 
@@ -44,7 +44,7 @@ def all_of(first: int, last: int) -> list[tuple[int, int]]:
     return [(sequence, number) for sequence in range(first, last + 1) for number in range(5)]
 
 
-@both_loops
+@gateways_loop
 @pytest.mark.parametrize("settled", [True, False])
 def test_clients_of_a_group_divide_the_stream_among_them(run: Run, settled: bool) -> None:
     async def scenario() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import proton
 import pytest
-from node_kit import PATIENCE_S, RawClient, Run, Settings, both_loops, in_thread, running
+from node_kit import PATIENCE_S, RawClient, Run, Settings, gateways_loop, in_thread, running
 
 import feedhandler
 from feedhandler.amqp.routing import ADDRESS_CHARS_MAX
@@ -47,7 +47,7 @@ def read_all(sock: socket.socket) -> bytes:
     return found
 
 
-@both_loops
+@gateways_loop
 @pytest.mark.parametrize(
     ("address", "condition"),
     [
@@ -86,7 +86,7 @@ def test_a_wrong_address_is_refused_and_the_connection_lives_on(
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_refusal_fits_the_smallest_frame_a_client_may_insist_on(run: Run) -> None:
     async def scenario() -> None:
         async with running() as rig:
@@ -99,7 +99,7 @@ def test_a_refusal_fits_the_smallest_frame_a_client_may_insist_on(run: Run) -> N
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_an_address_that_the_clients_frames_have_no_room_for_is_refused(run: Run) -> None:
     async def scenario() -> None:
         async with running() as rig:
@@ -114,7 +114,7 @@ def test_an_address_that_the_clients_frames_have_no_room_for_is_refused(run: Run
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_client_that_wants_to_send_is_refused(run: Run) -> None:
     async def scenario() -> None:
         async with running() as rig:
@@ -132,7 +132,7 @@ def test_a_client_that_wants_to_send_is_refused(run: Run) -> None:
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_links_beyond_the_bound_are_refused_and_free_again_when_others_leave(run: Run) -> None:
     async def scenario() -> None:
         async with running(Settings(max_links=2)) as rig:
@@ -150,7 +150,7 @@ def test_links_beyond_the_bound_are_refused_and_free_again_when_others_leave(run
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_connections_beyond_the_bound_are_closed_at_once(run: Run) -> None:
     async def scenario() -> None:
         async with running(Settings(max_connections=2)) as rig:
@@ -171,7 +171,7 @@ def test_connections_beyond_the_bound_are_closed_at_once(run: Run) -> None:
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 @pytest.mark.parametrize(
     "garbage",
     [
@@ -204,7 +204,7 @@ def test_what_is_not_amqp_ends_its_own_connection_only(run: Run, garbage: bytes)
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_frames_of_a_real_client_harm_nobody_else(run: Run, seed: int) -> None:
     print(f"seed {seed}")
@@ -237,7 +237,7 @@ def test_damaged_frames_of_a_real_client_harm_nobody_else(run: Run, seed: int) -
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_client_that_disappears_in_mid_transfer_is_forgotten(run: Run) -> None:
     async def scenario() -> None:
         async with running() as rig:
@@ -260,7 +260,7 @@ def test_a_client_that_disappears_in_mid_transfer_is_forgotten(run: Run) -> None
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_subscriber_that_stops_reading_is_detached_and_the_others_get_everything(
     run: Run,
 ) -> None:
@@ -304,7 +304,7 @@ def test_a_subscriber_that_stops_reading_is_detached_and_the_others_get_everythi
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_silent_client_is_dropped_and_a_living_one_kept(run: Run) -> None:
     async def scenario() -> None:
         async with running(Settings(idle_timeout_ms=4_000)) as rig:
@@ -335,7 +335,7 @@ def test_a_silent_client_is_dropped_and_a_living_one_kept(run: Run) -> None:
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_client_that_asks_for_heartbeats_gets_them_on_a_quiet_market(run: Run) -> None:
     async def scenario() -> None:
         async with running() as rig:
@@ -363,7 +363,7 @@ def test_a_client_that_asks_for_heartbeats_gets_them_on_a_quiet_market(run: Run)
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_client_without_sasl_is_served(run: Run) -> None:
     async def scenario() -> None:
         async with running() as rig:
@@ -375,7 +375,7 @@ def test_a_client_without_sasl_is_served(run: Run) -> None:
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_descriptors_are_not_lost_over_many_connections(run: Run) -> None:
     async def scenario() -> None:
         async with running() as rig:
@@ -395,7 +395,7 @@ def test_descriptors_are_not_lost_over_many_connections(run: Run) -> None:
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_port_in_use_is_a_configuration_error(run: Run) -> None:
     async def scenario() -> None:
         async with running() as rig:
@@ -411,7 +411,7 @@ def test_a_port_in_use_is_a_configuration_error(run: Run) -> None:
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_without_descriptors_left_clients_wait_and_are_taken_later(run: Run) -> None:
     async def scenario() -> None:
         async with running() as rig:
@@ -429,7 +429,7 @@ def test_without_descriptors_left_clients_wait_and_are_taken_later(run: Run) -> 
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_the_node_listens_on_ipv6_as_well(run: Run) -> None:
     async def scenario() -> None:
         settings = Settings(address=("::1", 0))

@@ -7,7 +7,7 @@ from typing import Any
 
 import proton
 import pytest
-from node_kit import RawClient, Run, both_loops, in_thread, running
+from node_kit import RawClient, Run, gateways_loop, in_thread, running
 
 from feedhandler.amqp.proton import UNSETTLED_MAX
 
@@ -19,7 +19,7 @@ def attached(client: RawClient, *links: proton.Receiver) -> None:
     client.pump(lambda: all(link.state & REMOTE_ACTIVE for link in links), "attach")
 
 
-@both_loops
+@gateways_loop
 @pytest.mark.parametrize("credit", [1, 10])
 def test_a_link_gets_exactly_as_many_messages_as_it_granted(run: Run, credit: int) -> None:
     async def scenario() -> None:
@@ -39,7 +39,7 @@ def test_a_link_gets_exactly_as_many_messages_as_it_granted(run: Run, credit: in
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_drain_gives_what_waits_and_takes_the_rest_of_the_credit_back(run: Run) -> None:
     async def scenario() -> None:
         async with running() as rig:
@@ -63,7 +63,7 @@ def test_drain_gives_what_waits_and_takes_the_rest_of_the_credit_back(run: Run) 
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_drain_of_more_than_the_connection_takes_at_once_is_answered(run: Run) -> None:
     async def scenario() -> None:
         async with running() as rig:
@@ -80,7 +80,7 @@ def test_a_drain_of_more_than_the_connection_takes_at_once_is_answered(run: Run)
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_outcomes_are_counted_once_each_and_settled(run: Run) -> None:
     async def scenario() -> None:
         async with running() as rig:
@@ -118,7 +118,7 @@ def test_outcomes_are_counted_once_each_and_settled(run: Run) -> None:
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_subscriber_that_never_settles_is_held_at_a_bound(run: Run) -> None:
     async def scenario() -> None:
         async with running() as rig:
@@ -142,7 +142,7 @@ def test_a_subscriber_that_never_settles_is_held_at_a_bound(run: Run) -> None:
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_two_hundred_links_on_five_connections_each_get_their_own(run: Run) -> None:
     async def scenario() -> None:
         async with running() as rig:
@@ -182,7 +182,7 @@ def test_two_hundred_links_on_five_connections_each_get_their_own(run: Run) -> N
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_the_first_message_of_a_link_is_the_quality_of_its_service(run: Run) -> None:
     async def scenario() -> None:
         async with running(services=(104, 105)) as rig:
@@ -201,7 +201,7 @@ def test_the_first_message_of_a_link_is_the_quality_of_its_service(run: Run) -> 
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_link_that_closes_leaves_its_connection_and_the_others_alone(run: Run) -> None:
     async def scenario() -> None:
         async with running() as rig:
@@ -222,7 +222,7 @@ def test_a_link_that_closes_leaves_its_connection_and_the_others_alone(run: Run)
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_session_that_ends_takes_its_links_along_and_no_others(run: Run) -> None:
     async def scenario() -> None:
         async with running() as rig:
@@ -255,7 +255,7 @@ def test_a_session_that_ends_takes_its_links_along_and_no_others(run: Run) -> No
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_nothing_is_written_to_a_connection_that_is_gone(run: Run) -> None:
     """Its descriptor's number belongs to the next client that comes."""
 
@@ -286,7 +286,7 @@ def test_nothing_is_written_to_a_connection_that_is_gone(run: Run) -> None:
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_connection_that_is_gone_leaves_nothing_behind(run: Run) -> None:
     async def scenario() -> None:
         async with running() as rig:

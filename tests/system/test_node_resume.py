@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from amqp_kit import FEED, Sent, packet, prefix_of
-from node_kit import NodeRig, RawClient, Run, Settings, both_loops, in_thread, running
+from node_kit import NodeRig, RawClient, Run, Settings, gateways_loop, in_thread, running
 
 from feedhandler.amqp.framing import WHOLE_PACKET
 from feedhandler.ingest.ring import RecordKind
@@ -35,7 +35,7 @@ async def published(rig: NodeRig, last: int) -> None:
     await rig.stream(1, last)
 
 
-@both_loops
+@gateways_loop
 @pytest.mark.parametrize("grain", GRAINS)
 def test_a_history_larger_than_the_queue_comes_as_the_credit_allows_and_live_after_it(
     run: Run, grain: str

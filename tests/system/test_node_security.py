@@ -10,7 +10,7 @@ from typing import Any
 
 import proton
 import pytest
-from node_kit import PATIENCE_S, RawClient, Run, Settings, both_loops, in_thread, running
+from node_kit import PATIENCE_S, RawClient, Run, Settings, gateways_loop, in_thread, running
 from security_kit import SECRET, Certificates, gate, user
 
 from feedhandler.amqp.security import TLS_HEADER
@@ -78,7 +78,7 @@ def everything(sock: socket.socket) -> bytes:
 # -- who comes in -------------------------------------------------------------------------------
 
 
-@both_loops
+@gateways_loop
 def test_each_way_of_logging_in_over_tls(
     run: Run, ours: Certificates, node: tuple[str, str]
 ) -> None:
@@ -114,7 +114,7 @@ def test_each_way_of_logging_in_over_tls(
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 @pytest.mark.parametrize(
     "options",
     [
@@ -195,7 +195,7 @@ def test_passwords_that_wait_to_be_checked_have_a_bound(monkeypatch: pytest.Monk
 # -- strangers, silence, broken handshakes --------------------------------------------------------
 
 
-@both_loops
+@gateways_loop
 def test_what_is_no_tls_on_the_tls_port_ends_its_own_connection_only(
     run: Run, ours: Certificates, node: tuple[str, str]
 ) -> None:
@@ -226,7 +226,7 @@ def test_what_is_no_tls_on_the_tls_port_ends_its_own_connection_only(
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_tls_on_the_port_without_is_answered_with_what_is_spoken_there(
     run: Run, ours: Certificates
 ) -> None:
@@ -239,7 +239,7 @@ def test_tls_on_the_port_without_is_answered_with_what_is_spoken_there(
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_half_a_handshake_and_silence_are_ended_in_time(
     run: Run, ours: Certificates, node: tuple[str, str]
 ) -> None:
@@ -268,7 +268,7 @@ def test_half_a_handshake_and_silence_are_ended_in_time(
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_reset_in_mid_handshake_is_forgotten(
     run: Run, ours: Certificates, node: tuple[str, str]
 ) -> None:
@@ -319,7 +319,7 @@ def test_a_node_that_stops_does_not_wait_for_who_has_not_logged_in(
 # -- much data ------------------------------------------------------------------------------------
 
 
-@both_loops
+@gateways_loop
 def test_everything_arrives_in_order_over_tls_and_a_slow_reader_slows_nobody(
     run: Run, ours: Certificates, node: tuple[str, str]
 ) -> None:

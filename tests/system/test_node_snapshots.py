@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from amqp_kit import FEED, order, packet, quote
-from node_kit import PATIENCE_S, NodeRig, Run, both_loops, running
+from node_kit import PATIENCE_S, NodeRig, Run, gateways_loop, running
 
 import feedhandler
 from feedhandler.amqp.outlet import Outlet
@@ -47,7 +47,7 @@ async def story(messages: Any, until: int) -> list[Any]:
     raise AssertionError(told)
 
 
-@both_loops
+@gateways_loop
 @pytest.mark.parametrize("grain", ["packet", "message"])
 def test_a_link_that_asks_for_it_begins_with_a_snapshot(run: Run, grain: str) -> None:
     async def scenario() -> None:
@@ -69,7 +69,7 @@ def test_a_link_that_asks_for_it_begins_with_a_snapshot(run: Run, grain: str) ->
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 @pytest.mark.parametrize("grain", GRAINS)
 def test_a_batch_never_mixes_a_block_with_live_packets(run: Run, grain: str) -> None:
     async def scenario() -> None:
@@ -102,7 +102,7 @@ def test_a_batch_never_mixes_a_block_with_live_packets(run: Run, grain: str) -> 
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 @pytest.mark.parametrize("form", ["messages", "batches", "deliver"])
 def test_quality_is_an_event_and_the_latest_is_kept_by_service(run: Run, form: str) -> None:
     async def scenario() -> None:
@@ -140,7 +140,7 @@ def test_quality_is_an_event_and_the_latest_is_kept_by_service(run: Run, form: s
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_where_no_snapshots_are_offered_asking_is_refused(run: Run) -> None:
     async def scenario() -> None:
         async with running() as rig:
@@ -159,7 +159,7 @@ def test_where_no_snapshots_are_offered_asking_is_refused(run: Run) -> None:
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_market_is_rebuilt_from_a_snapshot_and_what_follows(run: Run) -> None:
     async def scenario() -> None:
         async with running(snapshots=True) as rig:
@@ -181,7 +181,7 @@ def test_a_market_is_rebuilt_from_a_snapshot_and_what_follows(run: Run) -> None:
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_message_beyond_the_bound_is_a_peer_error(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

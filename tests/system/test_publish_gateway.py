@@ -4,7 +4,7 @@ import struct
 
 import pytest
 from broker_peer_kit import broker
-from node_kit import Run, both_loops
+from node_kit import Run, gateways_loop
 from test_gateway_loopback import configured, running
 
 import feedhandler
@@ -17,7 +17,7 @@ def destination(url: str, **settings: object) -> PublishConfig:
     return PublishConfig(name="firm", to=url, exchange="x", require_route=False, **settings)
 
 
-@both_loops
+@gateways_loop
 def test_a_gateway_serves_its_subscribers_and_a_broker_alike(run: Run) -> None:
     async def scenario() -> None:
         async with broker() as peer:
@@ -48,7 +48,7 @@ def test_a_gateway_serves_its_subscribers_and_a_broker_alike(run: Run) -> None:
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_gateway_whose_broker_is_away_serves_on_and_ends_in_time(run: Run) -> None:
     async def scenario() -> None:
         async with broker() as peer:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from amqp_kit import packet
 from broker_peer_kit import FakeBroker, broker
-from node_kit import NodeRig, Run, both_loops
+from node_kit import NodeRig, Run, gateways_loop
 from proton import Delivery, Endpoint
 
 from feedhandler.amqp.publishing.publisher import Publishers
@@ -68,7 +68,7 @@ def sequences(found: FakeBroker) -> list[int]:
     return [tag[3] for tag in tags if tag[4] == 0xFFFF]
 
 
-@both_loops
+@gateways_loop
 def test_a_stream_arrives_confirmed_and_in_order(run: Run) -> None:
     async def story() -> None:
         async with broker() as peer:

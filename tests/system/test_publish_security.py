@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from broker_peer_kit import broker
-from node_kit import NodeRig, Run, both_loops
+from node_kit import NodeRig, Run, gateways_loop
 from security_kit import SECRET, Certificates
 
 from feedhandler.amqp.publishing.publisher import Publishers
@@ -62,7 +62,7 @@ class Published(NodeRig):
         return one
 
 
-@both_loops
+@gateways_loop
 def test_a_stream_is_published_over_tls(run: Run, ours: Certificates) -> None:
     mine = ours.issue("gateway.example", common="gateway")
 

@@ -17,7 +17,7 @@ from gateway_kit import SERVICES, Ledger, Market, Relay, kill, start, subscribed
 from feedhandler.amqp.subscribing import upstream
 from feedhandler.config import HISTORY_BYTES_MIN
 
-CUTS = 4 * int(os.environ.get("CRASHES", "2"))
+CUTS = 4 * int(os.environ.get("CRASHES", "1"))
 RATE = 4000
 #: Packets a service between two cuts.
 LULL = 600

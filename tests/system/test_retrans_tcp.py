@@ -7,7 +7,7 @@ from typing import Any
 
 import places_kit
 import pytest
-from node_kit import PATIENCE_S, Run, both_loops
+from node_kit import PATIENCE_S, Run, gateways_loop
 from retrans_kit import (
     FEED,
     PROTOCOL,
@@ -126,7 +126,7 @@ async def until_counted(server: RequestServer, name: str, count: int = 1) -> Non
             await asyncio.sleep(0.001)
 
 
-@both_loops
+@gateways_loop
 def test_many_clients_get_what_they_ask_for(run: Run) -> None:
     async def scenario() -> None:
         server, listener = await listening()
@@ -152,7 +152,7 @@ def test_many_clients_get_what_they_ask_for(run: Run) -> None:
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_client_that_takes_long_answers_does_not_starve_another(run: Run) -> None:
     async def scenario() -> None:
         _, listener = await listening(ServerSettings(chunk_bytes=2048))
@@ -173,7 +173,7 @@ def test_a_client_that_takes_long_answers_does_not_starve_another(run: Run) -> N
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_server_that_cannot_be_reached_is_told_once_and_tried_again(run: Run) -> None:
     async def scenario() -> None:
         port = places_kit.port()
@@ -194,7 +194,7 @@ def test_a_server_that_cannot_be_reached_is_told_once_and_tried_again(run: Run) 
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_server_that_restarts_is_found_again(run: Run) -> None:
     async def scenario() -> None:
         _, listener = await listening()
@@ -235,7 +235,7 @@ def port_of(server: asyncio.Server) -> int:
     return int(server.sockets[0].getsockname()[1])
 
 
-@both_loops
+@gateways_loop
 @pytest.mark.parametrize(
     ("said", "reason", "counter"),
     [
@@ -269,7 +269,7 @@ def test_a_hostile_server_is_left_and_tried_again_later(
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_silent_server_is_left(run: Run) -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         heard.append(await reader.read(16))
@@ -290,7 +290,7 @@ def test_a_silent_server_is_left(run: Run) -> None:
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_server_that_does_not_read_is_left(run: Run) -> None:
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await done.wait()
@@ -317,7 +317,7 @@ def test_a_server_that_does_not_read_is_left(run: Run) -> None:
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_client_that_does_not_read_is_closed(run: Run) -> None:
     async def scenario() -> None:
         settings = ServerSettings(heartbeat_us=250_000, dead_us=1_000_000)
@@ -354,7 +354,7 @@ def reluctant(port: int, requests: int) -> socket.socket:
     return sock
 
 
-@both_loops
+@gateways_loop
 def test_a_client_that_reads_late_still_gets_everything(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -376,7 +376,7 @@ def test_a_client_that_reads_late_still_gets_everything(
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_listener_cuts_those_who_do_not_take_its_goodbye(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -394,7 +394,7 @@ def test_a_listener_cuts_those_who_do_not_take_its_goodbye(
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_client_leaves_a_server_that_does_not_read_its_last_words(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -423,7 +423,7 @@ def test_a_client_leaves_a_server_that_does_not_read_its_last_words(
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_silent_client_is_closed_and_one_that_breaks_the_protocol_too(run: Run) -> None:
     async def scenario() -> None:
         settings = ServerSettings(heartbeat_us=20_000, dead_us=1_000_000)
@@ -442,7 +442,7 @@ def test_a_silent_client_is_closed_and_one_that_breaks_the_protocol_too(run: Run
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_quiet_connection_lives_on_heartbeats(run: Run) -> None:
     async def scenario() -> None:
         server, listener = await listening(ServerSettings(heartbeat_us=5_000, dead_us=5_000_000))
@@ -457,7 +457,7 @@ def test_a_quiet_connection_lives_on_heartbeats(run: Run) -> None:
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_clients_beyond_the_bound_are_closed(run: Run) -> None:
     async def scenario() -> None:
         server, listener = await listening(ServerSettings(clients_max=1))
@@ -481,7 +481,7 @@ def test_clients_beyond_the_bound_are_closed(run: Run) -> None:
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_a_snapshot_can_come_over_the_connection(run: Run) -> None:
     async def scenario() -> None:
         refresher = Snapshots()
@@ -502,7 +502,7 @@ def test_a_snapshot_can_come_over_the_connection(run: Run) -> None:
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_closing_is_orderly_at_any_moment(run: Run) -> None:
     async def scenario() -> None:
         server, listener = await listening()
@@ -527,7 +527,7 @@ def test_closing_is_orderly_at_any_moment(run: Run) -> None:
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_an_address_that_cannot_be_had_is_the_operators_fault(run: Run) -> None:
     async def scenario() -> None:
         server, listener = await listening()

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from amqp_kit import packet
-from node_kit import PATIENCE_S, NodeRig, Run, Settings, both_loops, running
+from node_kit import PATIENCE_S, NodeRig, Run, Settings, running, users_loop
 from test_subscriber_reconnects import Story, came_back, cut_off
 
 import feedhandler
@@ -117,7 +117,7 @@ class Load:
         return next((x[0] for x in reversed(self.story.seen) if isinstance(x[0], int)), 0)
 
 
-@both_loops
+@users_loop
 @FORMS
 @GRAINS
 @pytest.mark.parametrize("cuts", [False, True], ids=["", "connection-lost"])
@@ -176,7 +176,7 @@ def test_what_is_in_both_comes_once_and_in_order_whatever_the_instant(
     run(scenario())
 
 
-@both_loops
+@users_loop
 @FORMS
 def test_what_is_new_begins_somewhere_and_has_no_hole_from_there_and_what_is_gone_ends(
     run: Run, form: str
@@ -215,7 +215,7 @@ def test_what_is_new_begins_somewhere_and_has_no_hole_from_there_and_what_is_gon
     run(scenario())
 
 
-@both_loops
+@users_loop
 def test_a_change_that_the_gateway_refuses_leaves_the_stream_as_it_was(run: Run) -> None:
     async def scenario() -> None:
         story = Story()
@@ -240,14 +240,14 @@ def test_a_change_that_the_gateway_refuses_leaves_the_stream_as_it_was(run: Run)
     run(scenario())
 
 
-@both_loops
+@users_loop
 def test_a_change_while_the_connection_is_lost_waits_for_it_and_fails_with_it(run: Run) -> None:
     async def scenario() -> None:
         story = Story()
         async with running(history_bytes=HISTORY) as rig:
             port = rig.port
             messages = feedhandler.subscribe(
-                rig.url, "euronext.104.1000", give_up_seconds=5.0, **story.options
+                rig.url, "euronext.104.1000", give_up_seconds=3.0, **story.options
             )
             await messages.__aenter__()
             await rig.stream(1, 5)
@@ -268,7 +268,7 @@ def test_a_change_while_the_connection_is_lost_waits_for_it_and_fails_with_it(ru
     run(scenario())
 
 
-@both_loops
+@users_loop
 @FORMS
 def test_a_node_that_never_ends_the_former_link_is_left_and_the_stream_goes_on(
     run: Run, form: str, monkeypatch: pytest.MonkeyPatch

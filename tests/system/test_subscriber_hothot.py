@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from node_kit import PATIENCE_S, NodeRig, Run, Settings, both_loops, running
+from node_kit import PATIENCE_S, NodeRig, Run, Settings, running, users_loop
 from test_subscriber_reconnects import Story, cut_off
 
 import feedhandler
@@ -25,7 +25,7 @@ async def two(**options: Any) -> AsyncIterator[tuple[NodeRig, NodeRig]]:
         yield a, b
 
 
-@both_loops
+@users_loop
 @FORMS
 @pytest.mark.parametrize("grain", ["packet", "batch", "message"])
 def test_each_packet_comes_once_and_the_others_fill_holes(run: Run, grain: str, form: str) -> None:
@@ -56,7 +56,7 @@ def test_each_packet_comes_once_and_the_others_fill_holes(run: Run, grain: str, 
     run(scenario())
 
 
-@both_loops
+@users_loop
 def test_a_gateway_that_comes_back_takes_part_again(run: Run) -> None:
     async def scenario() -> None:
         rng = random.Random(7)
@@ -87,7 +87,7 @@ def test_a_gateway_that_comes_back_takes_part_again(run: Run) -> None:
     run(scenario())
 
 
-@both_loops
+@users_loop
 def test_one_gateway_is_enough_to_begin_with_and_none_is_an_error(run: Run) -> None:
     async def scenario() -> None:
         async with running() as a, running() as b:
@@ -111,7 +111,7 @@ def test_one_gateway_is_enough_to_begin_with_and_none_is_an_error(run: Run) -> N
     run(scenario())
 
 
-@both_loops
+@users_loop
 def test_a_hole_of_both_is_told_once_its_time_is_up_or_both_have_said_so(run: Run) -> None:
     async def scenario() -> None:
         story = Story()
@@ -131,7 +131,7 @@ def test_a_hole_of_both_is_told_once_its_time_is_up_or_both_have_said_so(run: Ru
     run(scenario())
 
 
-@both_loops
+@users_loop
 def test_credit_comes_back_for_what_waited_until_its_time_was_up(run: Run) -> None:
     async def scenario() -> None:
         story = Story()
@@ -151,7 +151,7 @@ def test_credit_comes_back_for_what_waited_until_its_time_was_up(run: Run) -> No
     run(scenario())
 
 
-@both_loops
+@users_loop
 def test_a_refusal_by_any_gateway_is_an_error(run: Run) -> None:
     async def scenario() -> None:
         async with two() as (a, b), asyncio.timeout(PATIENCE_S):

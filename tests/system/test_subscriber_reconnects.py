@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from node_kit import PATIENCE_S, NodeRig, Run, Settings, both_loops, running
+from node_kit import PATIENCE_S, NodeRig, Run, Settings, running, users_loop
 
 import feedhandler
 from feedhandler.amqp.subscribing import attachment as attachment_module
@@ -87,7 +87,7 @@ async def came_back(rig: NodeRig, story: Story) -> None:
     await rig.until(lambda: sum(e.connected for e in story.events) == 2, "attached again")
 
 
-@both_loops
+@users_loop
 @pytest.mark.parametrize("form", ["messages", "batches", "deliver"])
 @pytest.mark.parametrize("grain", ["packet", "batch", "message"])
 def test_a_hole_in_between_is_told_where_the_node_does_not_resume(
@@ -124,7 +124,7 @@ def test_a_hole_in_between_is_told_where_the_node_does_not_resume(
     run(scenario())
 
 
-@both_loops
+@users_loop
 def test_a_node_that_does_not_offer_to_resume_is_asked_without_it(run: Run) -> None:
     async def scenario() -> None:
         story = Story()
@@ -147,7 +147,7 @@ def test_a_node_that_does_not_offer_to_resume_is_asked_without_it(run: Run) -> N
     run(scenario())
 
 
-@both_loops
+@users_loop
 def test_a_restarted_node_is_found_again_with_nothing_said_twice(run: Run) -> None:
     async def scenario() -> None:
         story = Story()
@@ -169,7 +169,7 @@ def test_a_restarted_node_is_found_again_with_nothing_said_twice(run: Run) -> No
     run(scenario())
 
 
-@both_loops
+@users_loop
 def test_a_subscriber_without_quality_messages_hears_of_the_hole_by_its_callback(run: Run) -> None:
     async def scenario() -> None:
         told: list[feedhandler.Quality] = []
@@ -193,7 +193,7 @@ def test_a_subscriber_without_quality_messages_hears_of_the_hole_by_its_callback
     run(scenario())
 
 
-@both_loops
+@users_loop
 def test_a_slow_consumer_that_was_detached_comes_back(run: Run) -> None:
     async def scenario() -> None:
         story = Story()
@@ -215,7 +215,7 @@ def test_a_slow_consumer_that_was_detached_comes_back(run: Run) -> None:
     run(scenario())
 
 
-@both_loops
+@users_loop
 def test_it_gives_up_after_the_time_it_was_given(run: Run) -> None:
     async def scenario() -> None:
         async with running() as rig:
@@ -232,7 +232,7 @@ def test_it_gives_up_after_the_time_it_was_given(run: Run) -> None:
     run(scenario())
 
 
-@both_loops
+@users_loop
 def test_a_node_that_falls_silent_is_given_up_and_found_again(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,7 +254,7 @@ def test_a_node_that_falls_silent_is_given_up_and_found_again(
     run(scenario())
 
 
-@both_loops
+@users_loop
 def test_leaving_while_it_is_coming_back_is_no_trouble(run: Run) -> None:
     async def scenario() -> None:
         story = Story()

@@ -5,7 +5,7 @@ from typing import Any
 
 import proton
 import pytest
-from node_kit import PATIENCE_S, Run, both_loops, in_thread, running
+from node_kit import PATIENCE_S, Run, gateways_loop, in_thread, running
 from security_kit import SECRET, Certificates, gate, user
 
 import feedhandler
@@ -33,7 +33,7 @@ async def first(url: str, login: feedhandler.Login | None = None) -> Any:
         return await anext(messages)
 
 
-@both_loops
+@gateways_loop
 def test_the_subscriber_comes_in_by_each_way(
     run: Run,
     ours: Certificates,
@@ -87,7 +87,7 @@ def test_the_subscriber_comes_in_by_each_way(
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_every_refusal_is_one_line_with_a_remedy_and_without_the_password(
     run: Run, ours: Certificates, node: tuple[str, str], tmp_path: Any
 ) -> None:

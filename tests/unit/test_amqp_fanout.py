@@ -1,19 +1,11 @@
-"""The fan-out: who gets what, in which form, in which order, and how it is cached.
+"""The fan-out: who gets what, in which form, in which order, and how it is cached."""
 
-The whole file runs a second time in a process of its own with `FEEDHANDLER_PURE=1`, where every
-compiled module but the engine is its interpreted twin.
-"""
-
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from amqp_kit import FEED, STAMP_NS, FakeLink, Rig, Sent, order, packet, prefix_of, quote
+from amqp_kit import FEED, STAMP_NS, Rig, Sent, order, packet, prefix_of, quote
 from unsequenced_kit import UTP as ASIDE
 
-from feedhandler.amqp import fanout as fanout_module
 from feedhandler.amqp.framing import QUALITY_NOTE
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import load_feed
@@ -592,33 +584,3 @@ def test_a_name_from_reference_data_is_in_the_keys_from_the_next_message_on() ->
     assert seen == [told]
     assert [each.key for each in link.sent] == ["euronext.104.5", "euronext.104.AIRF_XPAR"]
     assert [each.number for each in named.sent] == [2]
-
-
-# -- the twin ---------------------------------------------------------------------------------
-
-
-@pytest.mark.skipif(bool(os.environ.get("FEEDHANDLER_PURE")), reason="this is the twin's run")
-def test_the_interpreted_stack_passes_the_same_tests() -> None:
-    beside = (
-        "test_amqp_blocks.py",
-        "test_amqp_outlet.py",
-        "test_amqp_history.py",
-        "test_amqp_resume_property.py",
-    )
-    files = [__file__, *(str(CHECKOUT / "tests/unit" / name) for name in beside)]
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files],
-        cwd=CHECKOUT,
-        env={**os.environ, "FEEDHANDLER_PURE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=280,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout[-4000:] + run.stderr[-2000:]
-
-
-@pytest.mark.skipif(not os.environ.get("FEEDHANDLER_PURE"), reason="for the twin's run only")
-def test_in_the_twins_run_the_modules_are_interpreted() -> None:
-    assert str(fanout_module.__file__).endswith(".py")
-    assert FakeLink().credit() == 1_000_000

@@ -1,7 +1,4 @@
-"""One link's side: credit, the bounded queue, what happens when it overruns.
-
-Runs interpreted as well: `test_amqp_fanout.py` starts both files in a `FEEDHANDLER_PURE=1` process.
-"""
+"""One link's side: credit, the bounded queue, what happens when it overruns."""
 
 import random
 

@@ -7,7 +7,7 @@ they do not get is exactly what they are told.
 
     SEED=7 python -m pytest tests/unit/test_amqp_resume_property.py -k one_seed
 
-repeats one seed. As the fan-out's own tests, these run a second time interpreted.
+repeats one seed.
 """
 
 import json
@@ -25,7 +25,7 @@ from feedhandler.amqp.outlet import Outlet
 from feedhandler.codecs.scanner import PacketHeader, parse_header
 from feedhandler.ingest.ring import RecordKind
 
-SEEDS = 8 if os.environ.get("FEEDHANDLER_PURE") else 24
+SEEDS = 12
 ADDRESSES = [
     f"euronext.104{symbol}?as={grain}{types}"
     for symbol in ("", ".1003")

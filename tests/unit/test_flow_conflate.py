@@ -1,12 +1,9 @@
 """A link that conflates: what its subscriber knows when it has caught up is what others know.
 
-Credit is simulated; the traffic has every kind of message. Runs interpreted as well.
+Credit is simulated; the traffic has every kind of message.
 """
 
-import os
 import random
-import subprocess
-import sys
 
 import pytest
 from amqp_kit import FEED
@@ -185,17 +182,3 @@ def test_a_snapshot_block_waits_whole_and_books_come_behind_it() -> None:
     reasons = [note["reason"] for note in made.notes]
     assert reasons.index("snapshot-end") < reasons.index("books-begin")
     same_state(made, (104,))
-
-
-@pytest.mark.skipif(bool(os.environ.get("FEEDHANDLER_PURE")), reason="this is the twin's run")
-def test_the_interpreted_twin_does_the_same() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__, "-k",
-         "not without or trickle"],
-        env={**os.environ, "FEEDHANDLER_PURE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr

@@ -1,12 +1,6 @@
-"""Links that are not detached when they are behind: what gives way, how it is told, what is held.
+"""Links that are not detached when behind: what gives way, how it is told, what is held."""
 
-Runs interpreted as well, in a process of its own.
-"""
-
-import os
 import random
-import subprocess
-import sys
 
 import msgspec
 import pytest
@@ -186,16 +180,3 @@ def test_a_policy_that_is_not_offered_is_refused_by_name(word: str, condition: s
     with pytest.raises(AddressError, match=f"full={word}: this node offers detach, drop") as caught:
         parse_address(f"#?full={word}", int)
     assert caught.value.condition == condition
-
-
-@pytest.mark.skipif(bool(os.environ.get("FEEDHANDLER_PURE")), reason="this is the twin's run")
-def test_the_interpreted_twin_does_the_same() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", __file__],
-        env={**os.environ, "FEEDHANDLER_PURE": "1"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr

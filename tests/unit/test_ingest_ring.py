@@ -91,7 +91,7 @@ def test_a_wrong_capacity_is_refused(ring_module, capacity):
 
 def test_two_threads_pass_every_record_in_order():
     ring = compiled_ring.Ring(1 << 18)
-    total = 200_000
+    total = 50_000
 
     def produce():
         for number in range(total):

@@ -1,18 +1,17 @@
-"""The queue's lock, compiled and interpreted: one at a time, for `with`, for conditions."""
+"""The queue's lock: one at a time, for `with`, for conditions."""
 
 import threading
 
 import pytest
 
-from feedhandler._compiled import load_interpreted
 from feedhandler.journal import mutex
 
 PATIENCE_S = 60.0
 
 
-@pytest.fixture(params=[mutex, load_interpreted(mutex.__name__)], ids=["compiled", "interpreted"])
-def lock(request):
-    return request.param.Mutex()
+@pytest.fixture
+def lock():
+    return mutex.Mutex()
 
 
 def test_one_has_it_at_a_time(lock) -> None:

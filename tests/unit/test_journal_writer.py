@@ -1,4 +1,4 @@
-"""The writing thread, what waits for it, and who: by the compiled modules and their twins alike."""
+"""The writing thread, what waits for it, and who."""
 
 import asyncio
 import errno
@@ -29,18 +29,15 @@ from feedhandler.journal.store import Flush, Store
 PATIENCE_S = 60.0
 
 
-def twins(module: ModuleType):
-    """A fixture that gives a module, then its interpreted twin."""
-    both = [module, load_interpreted(module.__name__)]
-    return pytest.fixture(params=both, ids=["compiled", "interpreted"])(
-        lambda request: request.param
-    )
+def given(module: ModuleType):
+    """A fixture that gives the module."""
+    return pytest.fixture(lambda: module)
 
 
-writing = twins(writer)
-gathering = twins(waiting)
-producing = twins(producers)
-reads = twins(reading)
+writing = given(writer)
+gathering = given(waiting)
+producing = given(producers)
+reads = given(reading)
 
 
 def until(thread, count: int) -> None:

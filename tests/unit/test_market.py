@@ -29,10 +29,10 @@ from feedhandler.retrans.snapshots import SnapshotCutter
 UPDATE = (230).to_bytes(2, "big")
 
 
-@pytest.fixture(params=TWINS)
-def make(request):
-    """Markets, compiled and interpreted."""
-    return TWINS[request.param].Market
+@pytest.fixture
+def make():
+    """Makes markets."""
+    return TWINS["compiled"].Market
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
-"""Seeds of random tests: the same at a commit, others from test to test, and as they are asked."""
+"""Seeds of random tests: the same each time, others from test to test, and as they are asked."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -24,31 +23,10 @@ def unset(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def test_the_seed_follows_from_the_content_and_the_tests_name(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(seed_kit, "content", lambda: "one")
+def test_the_seed_follows_from_the_tests_name() -> None:
     first = [seed_of(f"test_{number}") for number in range(100)]
     assert [seed_of(f"test_{number}") for number in range(100)] == first
     assert len({*first}) == 100
-    monkeypatch.setattr(seed_kit, "content", lambda: "another")
-    assert not {*first} & {seed_of(f"test_{number}") for number in range(100)}
-
-
-def test_the_content_is_gits_name_of_it_and_empty_where_there_is_no_git(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(seed_kit, "CHECKOUT", tmp_path)
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    assert seed_kit.content.__wrapped__() == ""
-    if shutil.which("git") is None:
-        return
-    author = ("-c", "user.name=a", "-c", "user.email=a@b.example")
-    for words in (("init", "-q"), (*author, "commit", "-q", "--allow-empty", "-m", "empty")):
-        subprocess.run(["git", *words], cwd=tmp_path, check=True)
-    assert seed_kit.content.__wrapped__() == "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
-    monkeypatch.setenv("PATH", "")
-    assert seed_kit.content.__wrapped__() == ""
 
 
 def test_a_chosen_seed_is_that_one_and_fresh_ones_differ(monkeypatch: pytest.MonkeyPatch) -> None:

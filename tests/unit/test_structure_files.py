@@ -1,8 +1,10 @@
 """What must be in the tree, and how long files and functions may grow."""
 
 import ast
+import functools
 import re
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,20 @@ def python_files() -> list[Path]:
         for path in (CHECKOUT / folder).rglob(suffix)
     }
     return sorted(found)
+
+
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    """The file, parsed once for all who look."""
+    return ast.parse(path.read_text())
+
+
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Every statement below, however deep; what expressions are made of takes far longer."""
+    for name in ("body", "orelse", "handlers", "finalbody", "cases"):
+        for each in getattr(node, name, ()):
+            yield each
+            yield from statements(each)
 
 
 def cython_functions(text: str) -> list[tuple[int, str, int]]:
@@ -84,7 +100,7 @@ def test_no_function_outgrows_a_screen() -> None:
                 if lines > FUNCTION_LINES_MAX
             ]
             continue
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in statements(tree_of(path)):
             if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             lines = (node.end_lineno or 0) - node.lineno + 1
@@ -99,7 +115,7 @@ def test_every_module_says_what_it_is_for() -> None:
         for path in python_files()
         if path.suffix == ".py"
         and path.read_text().strip()
-        and not ast.get_docstring(ast.parse(path.read_text()))
+        and not ast.get_docstring(tree_of(path))
     ]
     assert not silent
 

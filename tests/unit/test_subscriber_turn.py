@@ -7,7 +7,6 @@ from typing import Any
 import numpy
 import pytest
 
-from feedhandler._compiled import load_interpreted
 from feedhandler.amqp import proton
 from feedhandler.amqp.framing import QUALITY_NOTE, WHOLE_PACKET, Frame, Template
 from feedhandler.amqp.subscribing import turn
@@ -78,9 +77,9 @@ def intake() -> Any:
     made.close()
 
 
-@pytest.fixture(params=["compiled", "interpreted"])
-def module(request: pytest.FixtureRequest) -> ModuleType:
-    return turn if request.param == "compiled" else load_interpreted(turn.__name__)
+@pytest.fixture
+def module() -> ModuleType:
+    return turn
 
 
 def reading(module: ModuleType, intake: Intake, callback: Any) -> Any:
