@@ -610,7 +610,7 @@ def test_a_gateway_that_coalesces_rests_between_hand_overs_and_delivers_the_same
     run(scenario())
 
 
-@both_loops
+@gateways_loop
 def test_packets_outside_the_sequence_reach_every_subscriber_once_and_cost_no_loss(
     run: Run,
 ) -> None:
