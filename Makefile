@@ -23,7 +23,7 @@ SOURCES := setup.py feedhandler/_compiled.py $(shell find codecs retrans replay 
 	while read -r module; do [ -e $$module.py ] && echo $$module.py; done)
 DEMO_UNITS := codecs ingest retrans amqp subscribing exchange
 
-.PHONY: help demo test steady coverage check format build bench bench-long lab-report leaks soak simulate simulate-journal hunt crash crash-journal fuzz fuzz-asan docs wheel units clean
+.PHONY: help demo test steady coverage check format build bench bench-smoke bench-long lab-report leaks soak simulate simulate-journal hunt crash crash-journal fuzz fuzz-asan docs wheel units clean
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -84,6 +84,9 @@ bench: $(VENV)/.everything ## ratios against peers and ceilings, under 10 minute
 
 bench-long: $(VENV)/.everything ## what needs longer, an hour or more: the lab, pacing, memory, outages, brokers that fail
 	$(PY) -m bench --long
+
+bench-smoke: $(VENV)/.everything ## every bench there is with a tiny load: faults fail, figures do not
+	$(PY) -m bench --smoke --out out/bench-smoke.json
 
 lab-report: $(VENV)/.everything ## the papers' tables and figures, measured here, into docs/measured, in 15 minutes (LAB_SECONDS=15 a step)
 	$(PY) -m bench.lab_report --seconds $(LAB_SECONDS)

@@ -21,7 +21,7 @@ SECONDS, QUICK_SECONDS = 40, 10
 SUFFIXES = (".pcap", ".pcapng", ".pcap.zst", ".pcap.gz")
 #: How long what was sent may take to be read.
 DRAIN_S = 1.0
-SMOKE: dict[str, object] = {"QUICK_SECONDS": 0.1}
+SMOKE: dict[str, object] = {"QUICK_SECONDS": 1}
 
 
 def lines() -> tuple[Line, ...]:

@@ -18,7 +18,7 @@ from feedhandler.replay.playing.player import Player
 from feedhandler.replay.playing.sender_lines import MulticastLine
 
 BAR = 0.6
-SMOKE: dict[str, object] = {"QUICK_SECONDS": 0.5}
+SMOKE: dict[str, object] = {"QUICK_SECONDS": 1}
 SECONDS, RUNS = 20, 5
 QUICK_SECONDS, QUICK_RUNS = 5, 2
 

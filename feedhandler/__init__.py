@@ -12,10 +12,9 @@ __version__ = "0.1.0"
 
 from feedhandler import _compiled
 
+_compiled.install_finder()
 if _os.environ.get("FEEDHANDLER_PURE"):
     _compiled.prefer_interpreted()
-else:
-    _compiled.install_finder()
 
 if TYPE_CHECKING:
     from feedhandler.amqp.identity import Login

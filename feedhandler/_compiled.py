@@ -218,7 +218,7 @@ def build_fault(error: Exception) -> str:
     return ""
 
 
-def _source_of(name: str) -> str:
+def source_of(name: str) -> str:
     """The path of a pure-mode module's Python file."""
     return os.path.join(os.path.dirname(_PACKAGE_FOLDER), PURE_MODE[name])
 
@@ -258,7 +258,7 @@ class _InterpretedFinder(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if name not in PURE_MODE:
             return None
-        return importlib.util.spec_from_file_location(name, _source_of(name))
+        return importlib.util.spec_from_file_location(name, source_of(name))
 
 
 def install_finder() -> None:
@@ -282,7 +282,7 @@ def load_interpreted(name: str) -> ModuleType:
     twin_name = name + "__interpreted"
     if twin_name in sys.modules:
         return sys.modules[twin_name]
-    spec = importlib.util.spec_from_file_location(twin_name, _source_of(name))
+    spec = importlib.util.spec_from_file_location(twin_name, source_of(name))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

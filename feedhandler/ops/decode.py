@@ -65,13 +65,16 @@ def run(options: Options) -> int:
                 break
     tell_reading(capture)
     cut = shown != options.limit and complain_if_cut(capture)
-    hint = "see --feed"
     if decoder.rejected and not decoder.packets:
-        hint = fitting_hint(_first_payloads(capture)) or hint
-    for reason, count in decoder.rejected.items():
-        complain(f"{count:,} datagrams are no {feed.name} packets: {reason}", hint)
-        for fault in decoder.faults[reason]:
-            complain(fault)
+        # Another feed's capture: what is wrong with each packet is beside the point.
+        count, reasons = decoder.rejected.total(), ", ".join(decoder.rejected)
+        hint = fitting_hint(_first_payloads(capture)) or "see --feed"
+        complain(f"{count:,} datagrams are no {feed.name} packets: {reasons}", hint)
+    else:
+        for reason, count in decoder.rejected.items():
+            complain(f"{count:,} datagrams are no {feed.name} packets: {reason}", "see --feed")
+            for fault in decoder.faults[reason]:
+                complain(fault)
     return ExitCode.FOUND if cut or decoder.rejected else ExitCode.OK
 
 

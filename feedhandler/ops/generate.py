@@ -1,15 +1,23 @@
 """`feedhandler generate`: a capture of a generated session, and its ledger."""
 
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
+from feedhandler.codecs.errors import UsageError
 from feedhandler.ops.captures import refuse_taken
 from feedhandler.ops.console import ExitCode, print_json, progress
 from feedhandler.replay.generating.profile import load_profile
 from feedhandler.replay.generating.traffic import Traffic
-from feedhandler.replay.generating.traffic_capture import ledger_path, write_capture
+from feedhandler.replay.generating.traffic_capture import (
+    Forecast,
+    forecast,
+    ledger_path,
+    write_capture,
+)
 
 #: What `--json` tells; the ledger has the rest.
 _SHORT = ("profile", "seed", "scale", "packets", "payload_bytes", "counted_bytes", "messages",
@@ -32,8 +40,8 @@ class Options(Struct, frozen=True, kw_only=True):
 
 
 def run(options: Options) -> int:
-    """Generate, write, and tell what was written. Raises `UsageError` where a file that is there
-    would be lost."""
+    """Tell what it will take, generate, write, and tell what was written. Raises `UsageError` where
+    a file that is there would be lost, or the disk cannot hold the new one."""
     refuse_taken(options.overwrite, options.out, ledger_path(options.out))
     traffic = Traffic(
         load_profile(options.profile),
@@ -44,6 +52,7 @@ def run(options: Options) -> int:
         refresh=options.refresh,
         loss=options.losses,
     )
+    _announce(options.out, forecast(traffic, options.out))
     with progress(f"generating {options.out.name}", total=1.0) as advance:
         document = write_capture(
             traffic, options.out, lambda share, packets: advance(completed=share)
@@ -53,6 +62,32 @@ def run(options: Options) -> int:
     else:
         _tell(options.out, document)
     return ExitCode.OK
+
+
+def _announce(out: Path, coming: Forecast) -> None:
+    """One line on stderr; `UsageError` where the file system has less room."""
+    folder = out.absolute().parent
+    size = f"about {coming.file_bytes / 1e9:,.2f} GB"
+    if folder.is_dir():
+        free = shutil.disk_usage(folder).free
+        if coming.file_bytes > free:
+            raise UsageError(
+                f"{out} would have {size}, and {folder} has {free / 1e9:,.2f} GB free",
+                "a shorter --duration, a lower --rate or --scale, or .zst behind the name",
+            )
+    print(
+        f"{out}: {size}, {coming.packets:,} packets, in about {span_text(coming.seconds)}",
+        file=sys.stderr,
+        flush=True,
+    )
+
+
+def span_text(seconds: float) -> str:
+    """A stretch of time as a person says it: 40 s, 12 min, 3 h 20 min."""
+    if seconds < 100:
+        return f"{max(1, round(seconds))} s"
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
 def _tell(out: Path, document: dict[str, Any]) -> None:

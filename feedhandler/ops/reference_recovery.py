@@ -13,6 +13,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from feedhandler._compiled import PURE_MODE, source_of
 from feedhandler.ops.markdown import table
 from feedhandler.retrans import states
 from feedhandler.retrans.protocol import RefreshReject, RetransReject
@@ -136,9 +137,8 @@ def _settings() -> str:
 
 def _member_docs(scope: type[IntEnum] | type[Struct]) -> dict[str, str]:
     """The docstring beneath each field of a class, on one line."""
-    # Its module may be compiled; the source is beside it then.
-    compiled = Path(inspect.getfile(scope))
-    source = compiled.with_name(scope.__module__.rpartition(".")[2] + ".py").read_text()
+    module = scope.__module__
+    source = Path(source_of(module) if module in PURE_MODE else inspect.getfile(scope)).read_text()
     (tree,) = (
         each
         for each in ast.parse(source).body

@@ -10,13 +10,13 @@ import dpkt
 import pytest
 
 from feedhandler.cli import chosen
-from feedhandler.codecs import load_feed
+from feedhandler.codecs import UsageError, load_feed
 from feedhandler.ops.console import run_guarded
 from feedhandler.ops.generate import Options, run
 from feedhandler.replay.captures.capture import Capture
 from feedhandler.replay.generating.profile import load_profile
 from feedhandler.replay.generating.traffic import Traffic
-from feedhandler.replay.generating.traffic_capture import ledger_path, write_capture
+from feedhandler.replay.generating.traffic_capture import forecast, ledger_path, write_capture
 from feedhandler.replay.generating.traffic_frames import RecordWriter
 
 FEED = load_feed("euronext-utp-md")
@@ -45,6 +45,25 @@ def test_another_reader_finds_sound_frames_in_order_of_time(capture: Path) -> No
             assert dpkt.ip.IP(bytes(datagram)).sum == told
             count += 1
     assert count == json.loads(ledger_path(capture).read_text())["packets"]
+
+
+def test_size_and_time_are_told_before_and_nearly_right(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("a.pcap", "a.pcap.gz", "a.pcap.zst"):
+        out = tmp_path / name
+        coming = forecast(Traffic(load_profile("market"), 1, duration_s=3.0), out)
+        assert run(Options(out=out, duration_s=3.0)) == 0
+        assert 0.5 < coming.file_bytes / out.stat().st_size < 1.6, name
+        assert f"{name}: about 0.0" in capsys.readouterr().err
+
+
+def test_what_the_disk_cannot_hold_is_refused_before_a_byte_is_written(tmp_path: Path) -> None:
+    out = tmp_path / "terabyte.pcap"
+    with pytest.raises(UsageError, match=r"about 1,\d+\.\d+ GB, and .* GB free") as refused:
+        run(Options(out=out, rate_mbps=200.0))
+    assert "--duration" in refused.value.hint
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_ledger_equals_a_count_of_the_capture(capture: Path) -> None:

@@ -104,7 +104,7 @@ port = 30104
     [
         ('[health]\nready_when = "lines, nodes"', "unknown condition 'nodes'"),
         ('[metrics]\nlisten = "9464"', "'9464' is not host:port"),
-        ('[log]\nformat = "xml"', "format: cannot be 'xml' (text or json)"),
+        ('[log]\nformat = "xml"', "format: cannot be 'xml' (json or text)"),
         ("[log]\nlines_per_s = 0", "lines_per_s: wants an integer >= 1"),
     ],
 )
