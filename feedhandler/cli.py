@@ -32,6 +32,7 @@ from feedhandler.cli_options import (
     LossB,
     Seed,
     SpareShared,
+    feed_names,
     share,
 )
 from feedhandler.ops import arguments
@@ -53,7 +54,7 @@ Exit codes:
 app = typer.Typer(
     name="feedhandler",
     help="Two multicast lines in, one ordered AMQP 1.0 stream out.\n" + EXIT_CODES,
-    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
@@ -384,7 +385,10 @@ def receipts(url: str, pattern: str, granularity: str, feed: str, path: Path) ->
 
 @app.command()
 def feeds(
-    name: Annotated[str | None, typer.Argument(help="A feed: its messages and fields.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(help="A feed: its messages and fields.", autocompletion=feed_names),
+    ] = None,
     as_json: Json = False,
 ) -> Work:
     """List feeds and what each has, or the messages of one.

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from feedhandler.cli_options import Json
+from feedhandler.cli_options import FeedName, Json
 from feedhandler.ops import arguments
 
 Work = Callable[[], int]
@@ -21,7 +21,6 @@ LakeOrCaptures = Annotated[
 Lake = Annotated[
     Path | None, typer.Option(help="Instead of captures: all of the feed's in this lake.")
 ]
-FeedName = Annotated[str, typer.Option("--feed", help="A built-in feed, or a description's path.")]
 Out = Annotated[Path, typer.Option(help="The folder that the report is written to.")]
 Zone = Annotated[
     str | None, typer.Option(help="The zone of times of day; by default the exchange's.")

@@ -8,7 +8,21 @@ from feedhandler.ops import arguments
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line, for programs.")]
 Seed = Annotated[int, typer.Option(help="The same seed gives the same session.", min=0)]
-FeedName = Annotated[str, typer.Option(help="A built-in feed, or a description's path.")]
+
+
+def feed_names(incomplete: str) -> list[str]:
+    """Built-in feeds that begin so, for the shell's completion."""
+    from feedhandler.codecs import list_feeds
+
+    return [name for name in list_feeds() if name.startswith(incomplete)]
+
+
+FeedName = Annotated[
+    str,
+    typer.Option(
+        "--feed", help="A built-in feed, or a description's path.", autocompletion=feed_names
+    ),
+]
 
 
 def share(default_help: str) -> Any:

@@ -8,7 +8,6 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from rich.table import Table as Printed
 
 from feedhandler.characterise import report
 from feedhandler.characterise.arbitrated import (
@@ -34,6 +33,7 @@ from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.codecs.feed import Feed
 from feedhandler.ops.console import ExitCode, complain, print_json, progress, stdout_console
 from feedhandler.ops.feeds import fitting_hint, is_packet, open_feed
+from feedhandler.ops.fitted import FittedTable
 from feedhandler.replay.playing.moments import check_zone, parse_moment
 from feedhandler.replay.playing.selection import parse_group
 
@@ -310,10 +310,9 @@ def _show(tables: Sequence[Table], options: Options, written: Sequence[Path]) ->
     console.print(f"{len(written)} files in {options.out}; begin with {written[-1].name}")
 
 
-def _printed(table: Table) -> Printed:
-    printed = Printed(title=table.title, title_justify="left", box=None, pad_edge=False)
-    for name in table.columns:
-        printed.add_column(name, justify="left" if name == table.columns[0] else "right")
+def _printed(table: Table) -> FittedTable:
+    printed = FittedTable(table.columns[:1], table.columns[1:])
+    printed.title, printed.title_justify = table.title, "left"
     rows = [row for row in table.rows if table.name != "interarrival" or row[1] == "all"]
     for row in rows[:PRINTED_ROWS]:
         printed.add_row(*(f"{x:,}" if isinstance(x, int | float) else str(x) for x in row))

@@ -41,8 +41,8 @@ class HostFault(FeedhandlerError):
 #: What asks a command to finish. A shell starts background jobs with SIGINT ignored; a command
 #: ends in order on it all the same.
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
-#: Width of tables where stdout is no terminal and so tells none.
-PIPE_WIDTH = 160
+#: Width of tables where stdout is no terminal and so tells none: a row is a line.
+PIPE_WIDTH = 500
 
 
 def stderr_console() -> "Console":

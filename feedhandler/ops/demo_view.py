@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.table import Table
 
 from feedhandler.ops.console import stdout_console
+from feedhandler.ops.fitted import FittedTable
 
 #: A plain line this often, where stdout is no terminal.
 PLAIN_INTERVAL_S = 5.0
@@ -141,13 +142,15 @@ class PlainView:
 
 def table(rows: list[Row]) -> Table:
     """The rows as a table, with a sum below."""
-    # It fits into a terminal of eighty columns.
-    made = Table(box=None, pad_edge=False, collapse_padding=True)
-    for heading in (
-        *("service", "packet/s", "message/s", "from A", "from B", "recovered", "doubles"),
-        *("gaps", "p50 ms", "p99 ms"),
-    ):
-        made.add_column(heading, justify="right")
+    # All of it fits into a terminal of eighty columns.
+    made = FittedTable(
+        (),
+        (
+            *("service", "packet/s", "message/s", "from A", "from B", "recovered", "doubles"),
+            *("gaps", "p50 ms", "p99 ms"),
+        ),
+        drop_first=("doubles", "message/s", "from B", "from A"),
+    )
     for row in rows:
         made.add_row(
             str(row.service),

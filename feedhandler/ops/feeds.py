@@ -9,6 +9,7 @@ from feedhandler.codecs import Feed, list_feeds, load_feed
 from feedhandler.codecs.feed import BadPacket
 from feedhandler.codecs.layouts import Layout
 from feedhandler.ops.console import ExitCode, print_json, stdout_console
+from feedhandler.ops.fitted import FittedTable
 
 
 def open_feed(name_or_path: str) -> Feed:
@@ -60,9 +61,8 @@ def run(name: str | None, as_json: bool) -> int:
 
 
 def _print_list(feeds: list[Feed]) -> None:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("name", "key", "messages", "sequence counts", "byte order", "what it is"):
-        table.add_column(heading)
+    headings = ("name", "key", "messages", "sequence counts", "byte order", "what it is")
+    table = FittedTable(headings, drop_first=("byte order", "messages", "what it is"))
     for feed in feeds:
         told = feed.describe()
         table.add_row(
@@ -80,9 +80,7 @@ def _print_list(feeds: list[Feed]) -> None:
 
 def _capabilities(feeds: list[Feed]) -> Table:
     """What each feed has: a line for each thing that can be done with feeds."""
-    table = Table(box=None, pad_edge=False)
-    for heading in ("what it has", *(feed.key for feed in feeds)):
-        table.add_column(heading)
+    table = FittedTable(("what it has", *(feed.key for feed in feeds)))
     for each in CAPABILITIES:
         table.add_row(each.title, *("yes" if each.has(feed) else "-" for feed in feeds))
     return table
@@ -97,9 +95,9 @@ def _print_feed(feed: Feed) -> None:
     for layout in _layouts(feed):
         console.print()
         console.print(f"{layout.label}  {_heading(layout)}", markup=False, style="bold")
-        table = Table(box=None, pad_edge=False)
-        for heading in ("offset", "size", "field", "on the wire", "meaning"):
-            table.add_column(heading, justify="right" if heading in ("offset", "size") else "left")
+        table = FittedTable(("offset", "size", "field", "on the wire", "meaning"))
+        for column in table.columns[:2]:
+            column.justify = "right"
         blocks = [layout] if layout.group is None else [layout, layout.group]
         for block in blocks:
             prefix = "" if block is layout else f"{block.name}[]."

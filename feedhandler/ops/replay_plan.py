@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
-
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops.captures import not_read, read_slowly, refuse_taken
 from feedhandler.ops.console import host_faults, print_json, progress, stdout_console
+from feedhandler.ops.fitted import FittedTable
 from feedhandler.replay.captures.capture_writer import CaptureWriter
 from feedhandler.replay.playing.block_records import RecordMaker
 from feedhandler.replay.playing.forecast import Forecast, Outlook
@@ -141,10 +140,11 @@ class Plan:
         self._print_left_out()
 
     def _print_rows(self, outlook: Outlook) -> None:
-        table = Table(box=None, pad_edge=False)
-        headings = ("line", "group:port", "service", "datagrams", "bytes", "first s", "last s")
-        for heading in (*headings, "peak/s in 10ms", "in 1s"):
-            table.add_column(heading, justify="left" if heading in headings[:2] else "right")
+        table = FittedTable(
+            ("line", "group:port"),
+            ("service", "datagrams", "bytes", "first s", "last s", "peak/s in 10ms", "in 1s"),
+            drop_first=("first s", "last s", "bytes"),
+        )
         for row in outlook.rows:
             where = f"{row.group}:{row.port}"
             peaks = [

@@ -16,7 +16,7 @@ from typing import Any
 from zoneinfo import ZoneInfo
 
 from msgspec import Struct
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -26,9 +26,8 @@ from feedhandler.codecs.kinds import Reject
 from feedhandler.config import load_config
 from feedhandler.control import ENDPOINT_DEFAULT, ask
 from feedhandler.ops.console import ExitCode, print_json, stdout_console
+from feedhandler.ops.fitted import FittedTable
 
-#: Wide enough that no row of a table is folded in a pipe.
-PIPE_WIDTH = 500
 #: Ranges shown of each kind; how many more there are is told.
 RANGES_MAX = 4
 #: Qualities, recovery states and a recorder's state with which all is not well.
@@ -117,13 +116,8 @@ def run(options: Options) -> int:
     if options.as_json:
         print_json(snapshot)
     else:
-        _console().print(render(snapshot))
+        stdout_console().print(render(snapshot))
     return verdict(snapshot)
-
-
-def _console() -> Console:
-    """The terminal, or a pipe in which a row is a line."""
-    return stdout_console() if sys.stdout.isatty() else Console(highlight=False, width=PIPE_WIDTH)
 
 
 def endpoint_of(gateway: str | None) -> str:
@@ -169,7 +163,7 @@ def _watch(fetch: Callable[[], dict[str, Any]], options: Options) -> int:
             if options.as_json:
                 print_json(snapshot)
             else:
-                _console().print(render(snapshot), "")
+                stdout_console().print(render(snapshot), "")
             sys.stdout.flush()
             time.sleep(options.interval_s)
     with Live(console=stdout_console(), auto_refresh=False, screen=True) as live:
@@ -220,20 +214,12 @@ def _day(told: Mapping[str, Any] | None) -> str:
     return f", trading day {told['day']} until {turns:%Y-%m-%d %H:%M} {told['zone']}"
 
 
-def _table(left: Iterable[str], right: Iterable[str]) -> Table:
-    made = Table(box=None, pad_edge=False)
-    for heading in left:
-        made.add_column(heading)
-    for heading in right:
-        made.add_column(heading, justify="right")
-    return made
-
-
 def channel_table(channels: Iterable[Mapping[str, Any]]) -> Table:
     """A row a channel: its states, where it is, and what is under way."""
-    made = _table(
+    made = FittedTable(
         ("service", "quality", "recovery"),
         ("next", "packets", "messages", "gaps", "lost", "p50", "p99"),
+        drop_first=("messages", "packets", "p50", "next"),
     )
     made.add_column("asked for", overflow="fold")
     made.add_column("not healed", overflow="fold")
@@ -255,7 +241,9 @@ def channel_table(channels: Iterable[Mapping[str, Any]]) -> Table:
 
 def line_table(channels: Iterable[Mapping[str, Any]]) -> Table:
     """A row a line: what it brought, and what was wrong with it."""
-    made = _table(("line",), (*(name.replace("_", " ") for name in _LINE_COUNTERS), "rejected"))
+    made = FittedTable(
+        ("line",), (*(name.replace("_", " ") for name in _LINE_COUNTERS), "rejected")
+    )
     for channel in channels:
         for name, counters in channel.get("lines", {}).items():
             made.add_row(
@@ -269,7 +257,7 @@ def line_table(channels: Iterable[Mapping[str, Any]]) -> Table:
 def destination_table(destinations: Iterable[Mapping[str, Any]]) -> Table:
     """A row a broker: where its connection stands, what it took, what waits and what it did not
     get; p50 and p99 of how long it takes to confirm."""
-    made = _table(
+    made = FittedTable(
         ("destination", "state", "broker"),
         (*(name.replace("_", " ") for name in _DESTINATION_COUNTERS), "p50", "p99"),
     )
@@ -289,7 +277,7 @@ def destination_table(destinations: Iterable[Mapping[str, Any]]) -> Table:
 
 def queue_table(queues: Iterable[Mapping[str, Any]]) -> Table:
     """A row a durable queue: whether it is open, what is in it, what became of the rest."""
-    made = _table(
+    made = FittedTable(
         ("queue", "state"), (*(name.replace("_", " ") for name in _QUEUE_COUNTERS), "blocks")
     )
     made.add_column("why not", overflow="fold")

@@ -1,0 +1,67 @@
+"""Tables on a terminal: where there is no room, whole columns go, never digits.
+
+What it is for: `FittedTable` is drawn at the width that it is given. A column of figures is shown
+whole or not at all; one of words folds between words first. Which columns were left out is told
+below.
+"""
+
+import copy
+from collections.abc import Iterable
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Column, Table
+
+
+class FittedTable(Table):
+    """A plain table: columns of words, then of figures.
+
+    `drop_first` names the columns that are left out first, in that order, where there is no room;
+    after them go the others, the last one first. The first column always stays.
+    """
+
+    def __init__(
+        self, words: Iterable[str], figures: Iterable[str] = (), drop_first: Iterable[str] = ()
+    ) -> None:
+        super().__init__(box=None, pad_edge=False, collapse_padding=True)
+        for heading in words:
+            self.add_column(heading, overflow="fold")
+        for heading in figures:
+            self.add_column(heading, justify="right", no_wrap=True)
+        self._drop_first = tuple(drop_first)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        shown = self._shown(console, options)
+        if len(shown) == len(self.columns):
+            yield from super().__rich_console__(console, options)
+            return
+        hidden = [str(column.header) for column in self.columns if column not in shown]
+        narrow = copy.copy(self)
+        narrow.columns = []
+        for index, column in enumerate(shown):
+            moved = copy.copy(column)
+            moved._index = index
+            narrow.columns.append(moved)
+        yield from Table.__rich_console__(narrow, console, options)
+        yield console.render_str(f"(no room for {', '.join(hidden)})", style="dim")
+
+    def _shown(self, console: Console, options: ConsoleOptions) -> list[Column]:
+        """The columns there is room for, in their order."""
+        needs = {id(column): self._need(console, options, column) for column in self.columns}
+        shown = list(self.columns)
+        for column in self._by_worth():
+            if sum(needs[id(each)] for each in shown) <= options.max_width:
+                break
+            shown.remove(column)
+        return shown
+
+    def _need(self, console: Console, options: ConsoleOptions, column: Column) -> int:
+        """The least width of a column: all of a figure, the longest of the words."""
+        unbounded = options.update(max_width=10 * options.max_width + 1000)
+        measured = self._measure_column(console, unbounded, column)
+        return measured.maximum if column.no_wrap else measured.minimum
+
+    def _by_worth(self) -> list[Column]:
+        """All columns but the first, those that go first in front."""
+        named = {str(column.header): column for column in self.columns[1:]}
+        first = [named[heading] for heading in self._drop_first if heading in named]
+        return first + [column for column in self.columns[:0:-1] if column not in first]

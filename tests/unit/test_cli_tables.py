@@ -1,0 +1,115 @@
+"""Tables at all widths: whole figures, or none; completion and help of the commands."""
+
+import io
+import os
+import subprocess
+import sys
+
+import pytest
+from rich.console import Console
+
+from feedhandler.codecs import list_feeds, load_feed
+from feedhandler.ops.demo_view import Row, table
+from feedhandler.ops.feeds import _capabilities
+from feedhandler.ops.fitted import FittedTable
+from feedhandler.ops.status import channel_table, line_table
+
+ROW = Row(
+    service=104,
+    packets_per_second=1_234_567.0,
+    messages_per_second=7_654_321.0,
+    from_a=123_456_789,
+    from_b=98_765_432,
+    recovered=1_234_567,
+    duplicates=87_654_321,
+    gaps=4_321,
+    p50_ns=250_000.0,
+    p99_ns=123_456_000.0,
+)
+CHANNEL = {
+    "service": 104, "quality": "RECOVERING", "next": 123_456_789,
+    "packets": 123_456_788, "messages": 987_654_321, "gaps": 4_321, "lost": 5_432,
+    "latency_ns": {"p50": 250_000, "p99": 1_250_000},
+    "recovery": {"state": "ASKING", "requested": [[123_456_700, 123_456_788]]},
+    "lines": {"A": {"packets": 123_456_788}, "B": {"packets": 123_450_000}},
+}  # fmt: skip
+TABLES = {
+    "demo": lambda: table([ROW]),
+    "status, channels": lambda: channel_table([CHANNEL]),
+    "status, lines": lambda: line_table([CHANNEL]),
+    "feeds": lambda: _capabilities([load_feed(name) for name in list_feeds()]),
+}
+
+
+def drawn(made: object, width: int) -> list[str]:
+    console = Console(width=width, file=io.StringIO(), highlight=False)
+    console.print(made)
+    return console.file.getvalue().splitlines()
+
+
+def cells(lines: list[str]) -> set[str]:
+    return {word for line in lines for word in line.split()}
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+@pytest.mark.parametrize("name", TABLES)
+def test_figures_are_whole_at_every_width(name: str, width: int) -> None:
+    whole = cells(drawn(TABLES[name](), 1_000))
+    lines = drawn(TABLES[name](), width)
+    assert max(len(line.rstrip()) for line in lines) <= width
+    figures = {word for word in cells(lines) if word[0].isdigit()}
+    assert figures or name == "feeds"
+    assert figures <= whole
+
+
+def test_columns_go_in_the_order_of_their_worth_and_are_named() -> None:
+    made = FittedTable(("name",), ("kept", "first to go", "later"), drop_first=("first to go",))
+    made.add_row("x", "1,000", "2,000", "3,000")
+    assert "2,000" in "".join(drawn(made, 40))
+    narrow = drawn(made, 20)
+    assert "1,000" in "".join(narrow)
+    assert "2,000" not in "".join(narrow)
+    assert "(no room for first" in " ".join(narrow)
+
+
+@pytest.mark.parametrize("command", [[], ["demo"], ["queue", "stat"], ["config", "check"]])
+def test_a_short_help_is_the_long_one(
+    command: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    from feedhandler.cli import chosen
+
+    chosen([*command, "-h"])()
+    short = capfd.readouterr().out
+    chosen([*command, "--help"])()
+    assert short == capfd.readouterr().out != ""
+
+
+def completed(words: str, shell: str) -> str:
+    """What the shell is told for a line of which the last word is begun."""
+    given = {
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split()) - 1),
+        "_TYPER_COMPLETE_ARGS": words,
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+        "_FEEDHANDLER_COMPLETE": f"complete_{shell}",
+    }
+    return asked(given)
+
+
+def asked(given: dict[str, str]) -> str:
+    """What the command says to a shell."""
+    command = [sys.executable, "-m", "feedhandler"]
+    environment = {**os.environ, **given}
+    done = subprocess.run(command, env=environment, capture_output=True, timeout=60, check=False)
+    return done.stdout.decode()
+
+
+def test_the_shell_completes_commands_and_feeds() -> None:
+    assert "decode" in completed("feedhandler dec", "bash").split()
+    assert "iex-deep" in completed("feedhandler feeds iex", "zsh")
+    assert "euronext-utp-md" in completed("feedhandler decode x.pcap --feed euro", "fish")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_every_shell_has_its_script(shell: str) -> None:
+    assert f"complete_{shell}" in asked({"_FEEDHANDLER_COMPLETE": f"source_{shell}"})
