@@ -11,6 +11,9 @@ from collections.abc import Iterable
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Column, Table
 
+#: Between two columns.
+GAP = 1
+
 
 class FittedTable(Table):
     """A plain table: columns of words, then of figures.
@@ -31,34 +34,48 @@ class FittedTable(Table):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown = self._shown(console, options)
-        if len(shown) == len(self.columns):
-            yield from super().__rich_console__(console, options)
-            return
+        fitted = copy.copy(self)
+        fitted.columns = []
+        for index, (column, width) in enumerate(
+            zip(shown, self._widths(console, options, shown), strict=True)
+        ):
+            placed = copy.copy(column)
+            placed._index = index
+            fitted.columns.append(placed)
+            placed.width = max(1, width)
+        yield from Table.__rich_console__(fitted, console, options)
         hidden = [str(column.header) for column in self.columns if column not in shown]
-        narrow = copy.copy(self)
-        narrow.columns = []
-        for index, column in enumerate(shown):
-            moved = copy.copy(column)
-            moved._index = index
-            narrow.columns.append(moved)
-        yield from Table.__rich_console__(narrow, console, options)
-        yield console.render_str(f"(no room for {', '.join(hidden)})", style="dim")
+        if hidden:
+            yield console.render_str(f"(no room for {', '.join(hidden)})", style="dim")
 
     def _shown(self, console: Console, options: ConsoleOptions) -> list[Column]:
         """The columns there is room for, in their order."""
-        needs = {id(column): self._need(console, options, column) for column in self.columns}
+        needs = {id(column): self._need(console, options, column)[0] for column in self.columns}
         shown = list(self.columns)
         for column in self._by_worth():
-            if sum(needs[id(each)] for each in shown) <= options.max_width:
+            if sum(needs[id(each)] + GAP for each in shown) - GAP <= options.max_width:
                 break
             shown.remove(column)
         return shown
 
-    def _need(self, console: Console, options: ConsoleOptions, column: Column) -> int:
-        """The least width of a column: all of a figure, the longest of the words."""
+    def _widths(self, console: Console, options: ConsoleOptions, shown: list[Column]) -> list[int]:
+        """What each column needs, and of what is left as much as it wants, from the left."""
+        wanted = [self._need(console, options, column) for column in shown]
+        left = max(0, options.max_width + GAP - sum(least + GAP for least, _ in wanted))
+        widths = []
+        for least, most in wanted:
+            more = min(left, most - least)
+            left -= more
+            widths.append(least + more)
+        return widths
+
+    def _need(self, console: Console, options: ConsoleOptions, column: Column) -> tuple[int, int]:
+        """The least width of a column (all of a figure, the longest word), and the most."""
         unbounded = options.update(max_width=10 * options.max_width + 1000)
         measured = self._measure_column(console, unbounded, column)
-        return measured.maximum if column.no_wrap else measured.minimum
+        least = measured.maximum if column.no_wrap else measured.minimum
+        padding = self._get_padding_width(column._index)
+        return least - padding, measured.maximum - padding
 
     def _by_worth(self) -> list[Column]:
         """All columns but the first, those that go first in front."""
