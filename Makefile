@@ -91,7 +91,7 @@ crash: $(VENV)/.compiled ## a gateway killed under load, again and again (CRASHE
 	FRESH=1 CRASHES=$(CRASHES) $(PY) -m pytest --timeout=0 -s tests/system/test_gateway_crash.py \
 		tests/system/test_hothot_crash.py tests/system/test_resume_cut.py
 	FRESH=1 FEEDHANDLER_KILLS=3 $(PY) -m pytest --timeout=0 -s -k killed \
-		tests/unit/test_characterise_following.py tests/system/test_characterise_spark.py
+		tests/unit/test_characterise_following.py tests/unit/test_characterise_lake.py tests/system/test_characterise_spark.py
 
 crash-journal: $(VENV)/.compiled ## a queue's writer, and a gateway with a queue, killed (KILLS=2000)
 	KILLS=$(KILLS) $(PY) -m pytest --timeout=0 -s tests/system/test_journal_crash.py

@@ -32,9 +32,12 @@ ALONE = ("interop", "system")
 #: and take longest, first.
 FOLDERS = ("interop", "system", "fuzz", "simulation", "unit")
 
-# How long an example takes is the machine's, not the code's.
+# How long an example takes is the machine's, not the code's. Whoever draws anew tries more.
 hypothesis.settings.register_profile(
-    "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "untimed",
+    deadline=None,
+    max_examples=100 if os.environ.get("FRESH") else 25,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("untimed")
 
