@@ -34,7 +34,7 @@ ifdef TESTS
 	$(PY) -m pytest $(TESTS)
 else
 	$(PY) -m pytest -n $(JOBS) -m "not alone" tests
-	$(PY) -m pytest -m alone tests
+	$(PY) -m pytest -n 2 -m alone tests
 endif
 
 .PHONY: steady
