@@ -37,7 +37,7 @@ ifdef TESTS
 	$(PY) -m pytest $(TESTS)
 else
 	$(PY) -m pytest -n $(JOBS) -m "not alone" tests
-	$(PY) -m pytest -m alone tests
+	$(PY) -m pytest -n 2 -m alone tests
 endif
 
 steady: $(VENV)/.everything ## the suite TIMES times, half of them on busy processors, to the first failure
@@ -114,7 +114,7 @@ crash: $(VENV)/.everything ## a gateway killed under load, again and again (CRAS
 	FRESH=1 CRASHES=$(CRASHES) $(PY) -m pytest --timeout=0 -s tests/system/test_gateway_crash.py \
 		tests/system/test_hothot_crash.py tests/system/test_resume_cut.py
 	FRESH=1 FEEDHANDLER_KILLS=3 $(PY) -m pytest --timeout=0 -s -k killed \
-		tests/unit/test_characterise_following.py tests/system/test_characterise_spark.py
+		tests/unit/test_characterise_following.py tests/unit/test_characterise_lake.py tests/system/test_characterise_spark.py
 
 crash-journal: $(VENV)/.everything ## a queue's writer, and a gateway with a queue, killed (KILLS=2000)
 	KILLS=$(KILLS) $(PY) -m pytest --timeout=0 -s tests/system/test_journal_crash.py

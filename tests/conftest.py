@@ -26,15 +26,19 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 #: Spark's Java lives for seconds here: it had better not spend them, and the other processor, on
 #: making its own code faster. Commands in processes of their own have it too.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
-#: What is about the clock, processes and sockets: `make test` runs it after all else, by itself.
+#: What is about the clock, processes and sockets: `make test` runs it after all else,
+#: two files at a time: it waits more than it works.
 ALONE = ("interop", "system")
 #: In which order folders' tests begin where several processes share them: those that wait most,
 #: and take longest, first.
 FOLDERS = ("interop", "system", "fuzz", "simulation", "unit")
 
-# How long an example takes is the machine's, not the code's.
+# How long an example takes is the machine's, not the code's. Whoever draws anew tries more.
 hypothesis.settings.register_profile(
-    "untimed", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+    "untimed",
+    deadline=None,
+    max_examples=100 if os.environ.get("FRESH") else 25,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
 )
 hypothesis.settings.load_profile("untimed")
 

@@ -267,15 +267,15 @@ def test_heartbeats_keep_a_quiet_connection_and_silence_ends_one(kind: str) -> N
 
     async def scenario() -> None:
         # Longer than a busy machine may hold up either process.
-        settings = Settings(idle_timeout_ms=6_000)
-        async with running(settings) as rig, client(kind, rig.port, idle_ms=7_000) as stock:
+        settings = Settings(idle_timeout_ms=3_000)
+        async with running(settings) as rig, client(kind, rig.port, idle_ms=3_500) as stock:
             await stock.attach("a", "euronext.104?quality=0")
             stock.order("credit", link="a", count=10)
             (connection,) = rig.node.connections
             heard = connection.engine.frames_received
             began = rig.node.loop.time()
             await rig.until(lambda: connection.engine.frames_received > heard, "empty frames")
-            await rig.until(lambda: rig.node.loop.time() > began + 8.0, "a time-out passed")
+            await rig.until(lambda: rig.node.loop.time() > began + 4.0, "a time-out passed")
             assert rig.node.connections == {connection}
             await published(rig, 1, 1)
             await stock.receive("a", 1)

@@ -8,7 +8,7 @@ from world import World, drawn
 from feedhandler.amqp.quality import QualityState
 from feedhandler.recovery.desk import Desk
 
-SEEDS = range(12)
+SEEDS = range(6)
 
 
 def swallow_a_packet(world, patch):
@@ -100,4 +100,4 @@ def test_the_oracle_notices(sabotage, monkeypatch):
                 world.subscriber.check_end(world.plan.heal_ns)
             except AssertionError:
                 caught += 1
-    assert caught >= len(SEEDS) // 4, f"{caught} of {len(SEEDS)} seeds"
+    assert caught >= 2, f"{caught} of {len(SEEDS)} seeds"

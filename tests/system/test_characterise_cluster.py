@@ -55,6 +55,10 @@ shutil.rmtree(os.path.join(_find_spark_home(), "work", application), ignore_erro
 """
 
 
+@pytest.mark.skipif(
+    "java" not in os.environ.get("FEEDHANDLER_REQUIRE", ""),
+    reason="takes half a minute: FEEDHANDLER_REQUIRE=java, as in .ci/run",
+)
 @pytest.mark.timeout(LIMIT_S + 10)
 def test_executors_get_the_package_and_the_tables_are_those_of_one_process(
     tmp_path: Path,

@@ -531,8 +531,9 @@ def test_what_waits_for_a_snapshot_at_the_end_is_delivered_as_stale(run: Run) ->
     run(scenario())
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
+@pytest.mark.parametrize(
+    ("loop", "number"), [("uvloop", signal.SIGTERM), ("asyncio", signal.SIGINT)]
+)
 def test_a_signal_drains_a_gateway_process_and_it_exits_with_0(
     loop: str, number: signal.Signals, tmp_path: Path
 ) -> None:

@@ -6,7 +6,6 @@ from a seed, so the test plays it once more by itself and knows every state.
 
 import asyncio
 import contextlib
-import random
 import socket
 import threading
 from collections.abc import AsyncIterator
@@ -279,34 +278,6 @@ def test_who_attaches_late_gets_the_state_first_if_it_wants() -> None:
                     await fine.until_equal(true, [ORDERS])
                     assert watcher.blocks[ORDERS] == 1
                     assert without.blocks[ORDERS] == 0
-
-    asyncio.run(session())
-
-
-def test_whoever_attaches_at_any_instant_under_load_comes_to_the_true_state(seed: int) -> None:
-    chance = random.Random(seed)
-
-    async def session() -> None:
-        async with trading(seconds=1.6, messages_per_s=8_000) as work:
-            config = configured(work.plan, work.exchange)
-            async with (
-                running(config) as (gateway, _, url),
-                contextlib.AsyncExitStack() as watching,
-            ):
-                await until(lambda: all_up(gateway))
-                work.start()
-                watchers = []
-                for instant_ns in sorted(chance.sample(range(int(1.5e9)), 8)):
-                    await until(lambda: work.exchange.progress().elapsed_ns >= instant_ns)  # noqa: B023
-                    grain = chance.choice(["packet", "batch", "message"])
-                    pattern = chance.choice(["euronext.#", "euronext.104,euronext.105"])
-                    watcher = Watcher(url, pattern, as_=grain, snapshot=True)
-                    watchers.append((await watching.enter_async_context(watcher), pattern))
-                await work.until_closed()
-                true = truth(work.plan)
-                for watcher, pattern in watchers:
-                    every = SERVICES if pattern == "euronext.#" else [104, 105]
-                    await watcher.until_equal(true, every)
 
     asyncio.run(session())
 

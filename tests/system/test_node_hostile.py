@@ -20,9 +20,6 @@ from feedhandler.codecs import ConfigError
 REMOTE_ACTIVE = proton.Endpoint.REMOTE_ACTIVE
 REMOTE_CLOSED = proton.Endpoint.REMOTE_CLOSED
 
-#: Frames that a client hears on a quiet market before it believes in the node's heartbeats.
-HEARTBEATS = 3
-
 
 def refused(client: RawClient, link: proton.Link) -> tuple[str, str, Any]:
     """The condition with which the node refuses a link, and the source it answered with."""
@@ -331,34 +328,6 @@ def test_a_silent_client_is_dropped_and_a_living_one_kept(run: Run) -> None:
             silent.close()
             mute.drop()
             await in_thread(alive.close)
-
-    run(scenario())
-
-
-@gateways_loop
-def test_a_client_that_asks_for_heartbeats_gets_them_on_a_quiet_market(run: Run) -> None:
-    async def scenario() -> None:
-        async with running() as rig:
-            client = RawClient(rig.port)
-            client.transport.idle_timeout = 4.0
-            link = client.receiver("euronext.104", 10)
-            await in_thread(attached, client, link)
-            # On a quiet market what comes from here on are heartbeats, and one answer to the echo.
-            await in_thread(client.settle_down, link)
-            before = client.transport.frames_input
-
-            def live_on_heartbeats() -> None:
-                def beat() -> bool:
-                    client.transport.tick(time.monotonic())
-                    assert client.transport.condition is None
-                    return client.transport.frames_input >= before + HEARTBEATS
-
-                client.pump(beat, "heartbeats")
-
-            await in_thread(live_on_heartbeats)
-            await rig.stream(1, 1)
-            await in_thread(client.pump, lambda: len(client.got(link)) == 2, "data")
-            await in_thread(client.close)
 
     run(scenario())
 

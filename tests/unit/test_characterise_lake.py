@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import random
 import signal
 import subprocess
@@ -40,6 +41,8 @@ from feedhandler.ops import pipeline
 from feedhandler.replay.captures.capture_writer import CaptureWriter
 
 UTP = "euronext-utp-md"
+#: How often the command is killed.
+KILLS = int(os.environ.get("FEEDHANDLER_KILLS", "1"))
 
 
 @pytest.fixture(scope="module")
@@ -355,7 +358,7 @@ def test_killed_at_any_moment_it_leaves_whole_captures_and_the_next_run_the_rest
                "--feed", UTP, "--master", "none"]  # fmt: skip
     fill_lake([str(folder)], UTP, tmp_path / "whole")
     expected = tree_of(tmp_path / "whole")
-    for _ in range(3):
+    for _ in range(KILLS):
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         until = time.monotonic() + 60
         while process.poll() is None and not list(lake.glob("_staging-*")):
