@@ -30,6 +30,7 @@ from feedhandler.cli_options import (
     Loss,
     LossA,
     LossB,
+    MessageRate,
     Seed,
     SpareShared,
     feed_names,
@@ -115,9 +116,7 @@ def _common(
 @app.command()
 def demo(
     seconds: Annotated[float, typer.Option(help="How long the exchange sends.", min=1)] = 20.0,
-    rate: Annotated[
-        float, typer.Option(help="Messages a second, all services together.", min=1)
-    ] = 20_000.0,
+    rate: MessageRate = 20_000.0,
     loss: Annotated[float, share("Loss on each line, independent: 2% or 0.02.")] = 0.02,
     loss_together: Annotated[
         float, share("Loss of the same packet on both lines, to be recovered.")
@@ -173,9 +172,7 @@ def run(
 @app.command()
 def exchange(
     seconds: Annotated[float, typer.Option(help="How long to send; 0: until Ctrl-C.", min=0)] = 0.0,
-    rate: Annotated[
-        float, typer.Option(help="Messages a second, all services together.", min=1)
-    ] = 20_000.0,
+    rate: MessageRate = 20_000.0,
     loss: Loss = 0.0,
     loss_a: LossA = None,
     loss_b: LossB = None,

@@ -40,3 +40,11 @@ Overwrite = Annotated[
     bool, typer.Option("--overwrite", help="Replace files that are there already.")
 ]
 Interface = Annotated[str, typer.Option(help="Where to send: a name or an address.")]
+MessageRate = Annotated[
+    float,
+    typer.Option(
+        parser=arguments.messages_per_second,
+        metavar="RATE",
+        help="Messages a second, all services together: 20000 or 20kmps.",
+    ),
+]

@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.lab.results import Exchange, Mode, Scenario, load_words
-from feedhandler.replay.playing.pace import PaceKind, parse_pace
+from feedhandler.replay.playing.pace import PaceKind
+from feedhandler.replay.playing.pace import parse_rate as read_rate
 
 SCENARIOS: tuple[Scenario, ...] = ("packets", "messages")
 EXCHANGES: tuple[Exchange, ...] = ("direct", "topic")
@@ -142,20 +143,12 @@ def parse_clients(text: str) -> tuple[int, ...]:
 
 def parse_rate(text: str) -> float:
     """`40mbps` as bits of Ethernet frames a second, all lines together. Raises `UsageError`."""
-    pace = parse_pace(text)
-    if pace.kind is not PaceKind.FRAME_BITS:
-        raise UsageError(f"{text!r} is no bit rate", "write 40mbps: Ethernet frames, both lines")
-    return pace.value
+    return read_rate(text, PaceKind.FRAME_BITS, "mbps")
 
 
 def parse_own_pace(text: str) -> float:
     """`original` or `10x` as times a capture's own pace. Raises `UsageError`."""
-    pace = parse_pace(text)
-    if pace.kind is not PaceKind.ORIGINAL:
-        raise UsageError(
-            f"{text!r} is no pace of a capture", "write original or 10x; or give --rate"
-        )
-    return pace.value
+    return read_rate(text, PaceKind.ORIGINAL, "x")
 
 
 def parse_symbols(text: str) -> tuple[str, ...]:

@@ -163,11 +163,17 @@ def span_ns(text: str | int) -> int:
 
 
 def megabits(text: str | float) -> float:
-    """`200mbps`, `1.5gbps` or `200` in Mbit/s."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(mbps|gbps)?", str(text).strip().lower())
-    if match is None or not float(match[1]):
-        raise typer.BadParameter(f"{text!r} is no rate: write 200mbps or 1.5gbps")
-    return float(match[1]) * (1000 if match[2] == "gbps" else 1)
+    """`200mbps`, `1.5gbps` or `200` in Mbit/s of Ethernet frames."""
+    from feedhandler.replay.playing.pace import PaceKind, parse_rate
+
+    return parse_rate(text, PaceKind.FRAME_BITS, "mbps") / 1e6
+
+
+def messages_per_second(text: str | float) -> float:
+    """`20000`, `20kmps` as messages a second."""
+    from feedhandler.replay.playing.pace import PaceKind, parse_rate
+
+    return parse_rate(text, PaceKind.MESSAGES, "mps")
 
 
 def size_bytes(text: str | int) -> int:

@@ -36,6 +36,7 @@ class PaceKind(enum.Enum):
     PAYLOAD_BITS = "UDP payload bits a second"
     FRAME_BITS = "Ethernet frame bits a second"
     PACKETS = "datagrams a second"
+    MESSAGES = "messages a second"
     FLAT_OUT = "flat out"
 
 
@@ -72,6 +73,16 @@ _UNITS = {
     "kbps": (PaceKind.FRAME_BITS, 1_000),
     "mbps": (PaceKind.FRAME_BITS, 1_000_000),
     "gbps": (PaceKind.FRAME_BITS, 1_000_000_000),
+    "mps": (PaceKind.MESSAGES, 1),
+    "kmps": (PaceKind.MESSAGES, 1_000),
+    "mmps": (PaceKind.MESSAGES, 1_000_000),
+}
+#: How a rate of each kind is written; every command takes the same units.
+_FORMS = {
+    PaceKind.ORIGINAL: "original, 1x or 100x",
+    PaceKind.FRAME_BITS: "40mbps or 1.5gbps (Ethernet frames)",
+    PaceKind.PACKETS: "10000pps or 10kpps",
+    PaceKind.MESSAGES: "20000mps or 20kmps",
 }
 
 
@@ -83,16 +94,37 @@ def parse_pace(text: str, packets_max: float = 0.0) -> Pace:
         return Pace(PaceKind.FLAT_OUT, packets_max=packets_max)
     if folded == "original":
         return Pace(packets_max=packets_max)
-    match = re.fullmatch(r"([0-9_]*\.?[0-9]+) ?(x|[kmg]?[bp]ps)(-payload)?", folded)
-    unit = _UNITS.get(match[2]) if match else None
-    if match is None or unit is None or (match[3] and unit[0] is not PaceKind.FRAME_BITS):
+    kind, value = _measured(folded)
+    if kind is None or kind is PaceKind.MESSAGES:
         raise UsageError(
             f"'{text}' is no pace", "give 1x, 100x, 40mbps, 40mbps-payload, 10000pps or max"
         )
+    return Pace(kind, value, packets_max)
+
+
+def _measured(folded: str) -> tuple[PaceKind | None, float]:
+    """What a number with its unit counts, and how many of it; None where it is none."""
+    match = re.fullmatch(r"([0-9_]*\.?[0-9]+) ?(x|[kmg]?[bp]ps|[km]?mps)(-payload)?", folded)
+    unit = _UNITS.get(match[2]) if match else None
+    if match is None or unit is None or (match[3] and unit[0] is not PaceKind.FRAME_BITS):
+        return None, 0.0
     kind, factor = unit
-    if match[3]:
-        kind = PaceKind.PAYLOAD_BITS
-    return Pace(kind, float(match[1]) * factor, packets_max)
+    return PaceKind.PAYLOAD_BITS if match[3] else kind, float(match[1]) * factor
+
+
+def parse_rate(text: str | float, kind: PaceKind, bare_unit: str) -> float:
+    """A rate of one kind, in its own unit (bits, packets, messages a second, times): `40mbps`,
+    `10kpps`. A bare number counts `bare_unit`. Raises `UsageError` with the forms it takes."""
+    folded = str(text).strip().lower()
+    if re.fullmatch(r"[0-9_]*\.?[0-9]+", folded):
+        folded += bare_unit
+    forms = f"write {_FORMS[kind]}"
+    found, value = (PaceKind.ORIGINAL, 1.0) if folded == "original" else _measured(folded)
+    if found is None or value <= 0:
+        raise UsageError(f"'{text}' is no rate", forms)
+    if found is not kind:
+        raise UsageError(f"'{text}' counts {found.value}, not {kind.value}", forms)
+    return value
 
 
 class Schedule:

@@ -1,11 +1,13 @@
 """Arguments as typed: what is understood, and what is refused with a reason."""
 
 import datetime
+from collections.abc import Callable
 
 import pytest
 import typer
 
 from feedhandler.codecs.errors import UsageError
+from feedhandler.lab import plan
 from feedhandler.ops import arguments
 from feedhandler.ops.arguments import LineAddress
 from feedhandler.replay.playing.pace import Pace, PaceKind
@@ -53,6 +55,41 @@ def test_a_line_address_is_a_group_and_a_port() -> None:
 def test_what_is_no_line_address_is_refused(text: str) -> None:
     with pytest.raises(typer.BadParameter):
         arguments.line_address(text)
+
+
+RATES = [
+    ("200", 200e6), ("200mbps", 200e6), ("1.5gbps", 1.5e9), ("250kbps", 250e3),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "bits"), RATES)
+def test_a_rate_in_bits_has_one_unit_everywhere(text: str, bits: float) -> None:
+    assert arguments.megabits(text) == bits / 1e6
+    assert plan.parse_rate(text) == bits
+    assert text.isdigit() or arguments.pace(text).value == bits
+
+
+@pytest.mark.parametrize(
+    ("read", "text", "forms"),
+    [
+        (arguments.megabits, "10kpps", "counts datagrams a second"),
+        (arguments.megabits, "quick", "is no rate"),
+        (arguments.megabits, "0", "is no rate"),
+        (arguments.messages_per_second, "40mbps", "counts Ethernet frame bits"),
+        (arguments.pace, "20kmps", "is no pace"),
+        (plan.parse_own_pace, "40mbps", "counts Ethernet frame bits"),
+    ],
+)
+def test_a_rate_of_another_kind_is_refused_with_the_forms_it_takes(
+    read: Callable[[str], object], text: str, forms: str
+) -> None:
+    with pytest.raises(UsageError, match=forms) as refused:
+        read(text)
+    assert refused.value.hint
+
+
+def test_messages_a_second_are_a_number_or_have_a_unit() -> None:
+    assert [arguments.messages_per_second(each) for each in (20_000.0, "20kmps")] == [20_000.0] * 2
 
 
 def test_days_and_lists_are_read() -> None:
