@@ -19,8 +19,9 @@ from pathlib import Path
 from typing import Any
 
 from bench import bench_journal, bench_lab_ceiling
-from bench.lab_report_page import Measured, compacted, fitting, page
-from feedhandler.lab import bars, machine, report, report_figures, report_style, report_tables
+from bench.lab_report_page import Measured, fitting, page
+from feedhandler import drawing
+from feedhandler.lab import bars, machine, report, report_figures, report_tables
 from feedhandler.lab.laboratory import Laboratory
 from feedhandler.lab.plan import EXCHANGES, Plan, StepPlan
 from feedhandler.lab.results import Run, Step
@@ -37,7 +38,7 @@ BROKER_MESSAGES, QUEUE_BYTES, QUEUE_PENDING = 10_000, 32 << 20, 1_000_000
 #: All figures together: the page is committed, and is to stay below a megabyte.
 FIGURES_BYTES_MAX = 900_000
 #: Files of a page that was there before.
-FIGURES = tuple(f"{name}.{kind}" for name in ("figure-*", "bandwidth") for kind in ("svg", "png"))
+FIGURES = ("figure-*.svg", "bandwidth.svg")
 PARTS = ("tables", "bars", "ceiling", "queue")
 
 
@@ -170,13 +171,10 @@ def write(found: Measured, out: Path) -> Path:
         for old in out.glob(pattern):
             old.unlink()
     paper_run = Run(steps=[step for step in found.run.steps if step.rate_bps == PAPER_BPS])
-    if not report_style.available():
+    if not drawing.available():
         found.figures_note = report.NO_FIGURES
     elif paper_run.steps:
         drawn = report_figures.draw(paper_run, out)
-        for figure in drawn:
-            if figure.path.suffix == ".svg":
-                figure.path.write_text(compacted(figure.path.read_text("utf-8")), "utf-8")
         found.figures, dropped = fitting(drawn, FIGURES_BYTES_MAX)
         for path in dropped:
             path.unlink()

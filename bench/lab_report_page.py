@@ -5,7 +5,6 @@ Figures 8 to 16, the bars, the loads that were not carried, the ceiling in C, an
 queue's tables beside its peers. What could not be measured has its reason in its place.
 """
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,8 +23,6 @@ QUEUE_DELIVERED = {1024: 1.00, 2048: 1.00, 4096: 1.01, 8192: 1.02, 10240: 1.02}
 BACKLOG_NS = 100_000_000
 _DASH = "-"
 #: What an SVG draws along, and a number with more digits than can be seen.
-_PATH = re.compile(r'(?<=\sd=")[^"]*')
-_DIGITS = re.compile(r"(\.\d\d)\d+")
 
 
 @dataclass
@@ -254,32 +251,6 @@ def _queue_row(
         *(rate("quorum"), over("durable", "quorum"), rate("sqlite"), over("durable", "sqlite")),
         *(rate("fast"), rate("classic"), over("fast", "classic")),
     ]
-
-
-def compacted(svg: str) -> str:
-    """The same picture in fewer bytes: paths to a hundredth of a point, and steps as what they are,
-    lines along one axis."""
-    return _PATH.sub(lambda path: _along(_DIGITS.sub(r"\1", path[0])), svg)
-
-
-def _along(path: str) -> str:
-    """A path with `H` and `V` for lines along one axis."""
-    made, before = [], ("", "")
-    for line in path.split("\n"):
-        words = line.split()
-        if len(words) != 3 or words[0] not in "ML":
-            before = ("", "")
-        else:
-            here = (words[1], words[2])
-            if words[0] == "L" and before[1] == here[1]:
-                line = f"H{here[0]}"
-            elif words[0] == "L" and before[0] == here[0]:
-                line = f"V{here[1]}"
-            else:
-                line = " ".join(words)
-            before = here
-        made.append(line)
-    return "\n".join(made)
 
 
 def fitting(figures: Sequence[Figure], bytes_max: int) -> tuple[list[Figure], list[Path]]:

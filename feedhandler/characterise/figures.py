@@ -1,4 +1,4 @@
-"""The paper's figures 2 to 6 of a session, and two of ours, as PNG: drawn from the tables alone.
+"""The paper's figures 2 to 6 of a session, and two of ours, as SVG: drawn from the tables alone.
 
 matplotlib is imported where it is used; without it `draw` answers with nothing and a report has its
 tables. Times of day are those of the tables, in their zone.
@@ -6,20 +6,16 @@ tables. Times of day are those of the tables, in their zone.
 
 import datetime
 import importlib
-import importlib.util
-import io
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from msgspec import Struct
 
 from feedhandler.characterise.tables import Table
-from feedhandler.lab.report_style import DPI, PAPER_COLOUR, STYLE, WIDE, titled
+from feedhandler.drawing import PAPER_COLOUR, SIZE, STYLE, available, svg_of, titled
 
 #: Symbols that the figure of the busiest shows.
-BARS = 25
-#: Colours of a picture, its soft edges included.
-COLOURS = 64
+BARS = 15
 #: Of services, to be told apart by everybody (Okabe and Ito).
 SERVICE_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000",
                    "#8c8c8c")  # fmt: skip
@@ -32,17 +28,12 @@ TICKS_MS = {1e-4: "0", 1e-3: "1 µs", 1e-2: "10 µs", 1e-1: "100 µs", 1.0: "1 m
 
 
 class Figure(Struct, frozen=True):
-    """A picture: its name as a file, its title, what it shows, and the PNG."""
+    """A picture: its name as a file, its title, what it shows, and the SVG."""
 
     name: str
     title: str
     caption: str
-    png: bytes
-
-
-def available() -> bool:
-    """Whether figures can be drawn."""
-    return importlib.util.find_spec("matplotlib") is not None
+    svg: str
 
 
 def draw(tables: Mapping[str, Table]) -> list[Figure]:
@@ -66,32 +57,21 @@ def draw(tables: Mapping[str, Table]) -> list[Figure]:
          tables["symbols"], _symbols),
     ]  # fmt: skip
     return [
-        Figure(name, title, caption, _png(title, table, paint))
+        Figure(name, title, caption, _svg(title, table, paint))
         for name, title, caption, table, paint in wanted
         if table.rows
     ]
 
 
-def _png(title: str, table: Table, paint: Callable[[Any, Table], None]) -> bytes:
+def _svg(title: str, table: Table, paint: Callable[[Any, Table], None]) -> str:
     """One picture with one panel."""
     matplotlib: Any = importlib.import_module("matplotlib")
     figures: Any = importlib.import_module("matplotlib.figure")
     with matplotlib.rc_context(STYLE):
-        figure = figures.Figure(figsize=WIDE, dpi=DPI, layout="constrained")
+        figure = figures.Figure(figsize=SIZE, layout="constrained")
         paint(figure.add_subplot(), table)
         titled(figure, title)
-        target = io.BytesIO()
-        figure.savefig(target, format="png")
-    return _smaller(target)
-
-
-def _smaller(picture: io.BytesIO) -> bytes:
-    """The PNG with as many colours as figures have: a fifth of it. Pillow comes with matplotlib."""
-    image: Any = importlib.import_module("PIL.Image")
-    target = io.BytesIO()
-    with image.open(picture) as opened:
-        opened.convert("RGB").quantize(COLOURS).save(target, "PNG", optimize=True)
-    return target.getvalue()
+        return svg_of(figure)
 
 
 def _column(table: Table, name: str) -> list[Any]:
@@ -103,9 +83,9 @@ def _minutes_axis(axis: Any, table: Table) -> None:
     """Times of day below, thousands with commas at the side."""
     from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 
-    locator = AutoDateLocator()
+    locator = AutoDateLocator(minticks=3, maxticks=8)
     axis.xaxis.set_major_locator(locator)
-    axis.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    axis.xaxis.set_major_formatter(ConciseDateFormatter(locator, show_offset=False))
     axis.set_xlabel(table.note.rstrip("."))
     _thousands(axis.yaxis)
 
@@ -151,13 +131,11 @@ def _by_service(axis: Any, table: Table, what: str) -> None:
             label=service,
             marker="." if len(rows) == 1 else "",
             linewidth=0.9,
-            # Lines that go up and down by the minute: hard edges read as well, and are small.
-            antialiased=False,
         )
     axis.set_yscale("log")
     axis.set_ylabel(_a_minute(what))
     _minutes_axis(axis, table)
-    axis.legend(title="service", loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    axis.figure.legend(title="service", loc="outside lower center", ncols=4)
 
 
 def _cumulative(axis: Any, table: Table) -> None:

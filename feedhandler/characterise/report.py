@@ -1,11 +1,10 @@
-"""What the job found, as files: JSON, CSV, Parquet, PNG and one HTML page.
+"""What the job found, as files: JSON, CSV, Parquet, SVG and one HTML page.
 
 `write` makes all of them in one folder; a file that is there already is replaced at once, so that
 who reads it meanwhile reads the old one or the new one. The page opens from disk: pictures inlined,
 no script, no network; every text of the captures is escaped.
 """
 
-import base64
 import contextlib
 import csv
 import json
@@ -14,35 +13,18 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from feedhandler.characterise.figures import Figure, available, draw
-from feedhandler.characterise.tables import Table
+from feedhandler.characterise.figures import Figure, draw
+from feedhandler.characterise.tables import Table, cell_text, heading_of
 from feedhandler.codecs.errors import UsageError
+from feedhandler.drawing import available
+from feedhandler.page import page_figure, whole_page
 
 #: Rows of a table that the page shows; all are in its CSV and Parquet file.
 PAGE_ROWS = 60
+#: The row of the table of gaps that tells what came on no line.
+ALL_LINES = "all lines"
 #: Tables that are figures on the page, and files beside it.
 LONG_TABLES = ("minutes", "minutes_by_service", "interarrival_distribution")
-
-_STYLE = """
-:root { --ink: #1b1f24; --soft: #57606a; --line: #d8dee4; --band: #f6f8fa; --mark: #b3424a; }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); margin: 0; }
-main { max-width: 1180px; margin: 0 auto; padding: 2rem 1.5rem 4rem; }
-h1 { font-size: 1.6rem; margin: 0 0 .25rem; }
-h2 { font-size: 1.15rem; margin: 2.3rem 0 .6rem; border-bottom: 1px solid var(--line); }
-.soft, figcaption { color: var(--soft); font-size: .88rem; }
-.odd { margin: 1rem 0; padding: .7rem 1rem; background: #faf0f0;
-       border-left: 4px solid var(--mark); }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabular-nums; }
-th, td { padding: .22rem .6rem; border-bottom: 1px solid var(--line); text-align: right; }
-th.words, td.words { text-align: left; overflow-wrap: anywhere; }
-thead th { background: var(--band); }
-.cards { display: flex; flex-wrap: wrap; gap: .75rem; margin: 1rem 0; }
-.cards div { border: 1px solid var(--line); border-radius: 6px; padding: .5rem .9rem; }
-.cards strong { display: block; font-size: 1.25rem; }
-figure { margin: 1rem 0 1.75rem; }
-figure img { max-width: 100%; height: auto; border: 1px solid var(--line); }
-"""
 
 
 def write(tables: Sequence[Table], about: Mapping[str, Any], out: Path) -> list[Path]:
@@ -57,9 +39,9 @@ def write(tables: Sequence[Table], about: Mapping[str, Any], out: Path) -> list[
             written.append(_write_csv(table, out / f"{table.name}.csv"))
             written.append(_write_parquet(table, out / f"{table.name}.parquet"))
         for figure in figures:
-            path = out / f"{figure.name}.png"
+            path = out / f"{figure.name}.svg"
             with _replacing(path) as beside:
-                beside.write_bytes(figure.png)
+                beside.write_text(figure.svg, encoding="utf-8")
             written.append(path)
         page_path = out / "report.html"
         with _replacing(page_path) as beside:
@@ -124,7 +106,8 @@ def page(tables: Sequence[Table], figures: Sequence[Figure], about: Mapping[str,
     told = " · ".join(f"{name} {value}" for name, value in about.items() if value)
     without = "" if available() else "<p class='soft'>No figures: matplotlib is not installed.</p>"
     parts = [
-        f"<h1>Trading session</h1>\n<p class='soft'>{escape(told)}</p>",
+        f"<h1>Trading session{_day(named['minutes'])}</h1>\n<p class='soft'>{escape(told)}</p>",
+        _verdict(named),
         _odd_files(named["files"]),
         _cards(named),
         without,
@@ -132,12 +115,60 @@ def page(tables: Sequence[Table], figures: Sequence[Figure], about: Mapping[str,
         *(_section(table) for table in tables if table.name not in LONG_TABLES),
     ]
     body = "\n".join(part for part in parts if part)
-    return (
-        "<!doctype html>\n<html lang='en'>\n<head>\n<meta charset='utf-8'>\n"
-        "<meta name='viewport' content='width=device-width, initial-scale=1'>\n"
-        f"<title>Trading session</title>\n<style>{_STYLE}</style>\n</head>\n"
-        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+    return whole_page("Trading session", body)
+
+
+def _day(minutes: Table) -> str:
+    """The date, or the dates, of what was counted, and between which minutes."""
+    if not minutes.rows:
+        return ""
+    (first, _, begin), (last, _, end) = (
+        str(minutes.rows[place][0]).partition(" ") for place in (0, -1)
     )
+    return f" of {first}, {begin} to {end}" if first == last else f", {first} to {last}"
+
+
+def verdict(named: Mapping[str, Table]) -> tuple[bool, str]:
+    """Whether the captures are whole, and that in a sentence, with losses and the peak."""
+    gaps, files = named["gaps"], named["files"]
+    odd = [row for row in files.rows if row[files.columns.index("problem")]]
+    rows = [dict(zip(gaps.columns, row, strict=True)) for row in gaps.rows]
+    alone = {row["service"] for row in rows} - {
+        row["service"] for row in rows if row["line"] == ALL_LINES
+    }
+    lost = [row for row in rows if row["line"] == ALL_LINES or row["service"] in alone]
+    missing, numbers = (sum(row[name] for row in lost) for name in ("missing", "numbers"))
+    lacking = [row for row in rows if row["missing"] and row["line"] != ALL_LINES]
+    if not rows:
+        words = "No numbers were counted"
+    elif missing:
+        words = f"Lost: {missing:,} numbers ({missing / (missing + numbers):.3%}) came on no line"
+    elif lacking:
+        worst = max(lacking, key=lambda row: row["missing"])
+        words = (
+            f"Nothing lost: what {len(lacking)} lines lack came on another; most on "
+            f"{worst['service']}/{worst['line']} ({worst['missing']:,}, {worst['missing_pct']} %)"
+        )
+    else:
+        words = "Whole: no line lacks a number"
+    if odd:
+        words += f"; {len(odd)} of {len(files.rows)} files are odd"
+    peak = f"{peak_mbps(named):,.1f} Mbit/s in the busiest second"
+    return bool(rows) and not missing and not odd, f"{words}; {peak}."
+
+
+def peak_mbps(named: Mapping[str, Table]) -> float:
+    """The most that was captured within one second, in Mbit/s of the capture's bytes."""
+    seconds = named["byte_peaks"]
+    if not seconds.rows:
+        return 0.0
+    place = seconds.columns.index("file_bytes")
+    return float(max(row[place] for row in seconds.rows)) * 8 / 1e6
+
+
+def _verdict(named: Mapping[str, Table]) -> str:
+    good, words = verdict(named)
+    return f"<div class='verdict{'' if good else ' failed'}'>{escape(words)}</div>"
 
 
 def _odd_files(files: Table) -> str:
@@ -171,26 +202,24 @@ def _cards(named: Mapping[str, Table]) -> str:
         shown["% of repeats within 1 ms"] = whole["within_1_ms_pct"]
         shown["% of repeats within 10 ms"] = whole["within_10_ms_pct"]
     cards = "".join(
-        f"<div><strong>{_text(value)}</strong>{escape(name)}</div>" for name, value in shown.items()
+        f"<div><strong>{cell_text(name, value)}</strong>{escape(name)}</div>"
+        for name, value in shown.items()
     )
     return f"<div class='cards'>{cards}</div>"
 
 
 def _figure(figure: Figure) -> str:
-    source = base64.b64encode(figure.png).decode("ascii")
-    return (
-        f"<figure><img alt='{escape(figure.title)}' src='data:image/png;base64,{source}'>"
-        f"<figcaption>{escape(figure.title)}. {escape(figure.caption)}</figcaption></figure>"
-    )
+    return page_figure(figure.svg, figure.title, f"{figure.title}. {figure.caption}")
 
 
 def _section(table: Table) -> str:
     if not table.rows:
         return ""
     words = [any(isinstance(row[place], str) for row in table.rows) for place in _places(table)]
-    heads = _cells("th", [name.replace("_", " ") for name in table.columns], words)
+    heads = _cells("th", map(heading_of, table.columns), words)
     lines = "\n".join(
-        f"<tr>{_cells('td', map(_text, row), words)}</tr>" for row in table.rows[:PAGE_ROWS]
+        f"<tr>{_cells('td', map(cell_text, table.columns, row), words)}</tr>"
+        for row in table.rows[:PAGE_ROWS]
     )
     hidden = len(table.rows) - PAGE_ROWS
     more = f" {hidden:,} more rows are in {table.name}.csv." if hidden > 0 else ""
@@ -211,12 +240,3 @@ def _cells(tag: str, texts: Any, words: Sequence[bool]) -> str:
         f"<{tag} class='words'>{escape(text)}</{tag}>" if word else f"<{tag}>{escape(text)}</{tag}>"
         for text, word in zip(texts, words, strict=True)
     )
-
-
-def _text(value: Any) -> str:
-    """A value for people."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return "" if value is None else str(value)
-    if isinstance(value, int):
-        return f"{value:,}"
-    return f"{value:,.4g}" if value < 1e4 else f"{value:,.0f}"

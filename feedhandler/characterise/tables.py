@@ -32,6 +32,7 @@ from feedhandler.characterise.tally import TOTALS
 from feedhandler.codecs.feed import Feed
 from feedhandler.codecs.kinds import REJECT_TEXT, Reject
 from feedhandler.codecs.times import SECOND_NS
+from feedhandler.spans import span_text
 
 Array = np.ndarray[Any, Any]
 
@@ -59,6 +60,24 @@ class Table(Struct):
     columns: list[str]
     rows: list[list[Any]]
     note: str = ""
+
+
+def heading_of(column: str) -> str:
+    """A column's name as people read it; cells of times carry their own unit."""
+    return column.removesuffix("_ns").replace("_", " ")
+
+
+def cell_text(column: str, value: Any) -> str:
+    """A value as people read it: thousands with commas, lengths of time with their unit."""
+    if value is None:
+        return ""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if column.endswith("_ns"):
+        return span_text(value)
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:,.4g}" if value < 1e4 else f"{value:,.0f}"
 
 
 class Line(NamedTuple):

@@ -5,7 +5,7 @@ again with `read_run` and `write`, after years and on another machine.
 
     tables.txt, tables.csv, tables.json   the paper's Tables 4 to 7, the paper's figures beside ours
     loads.txt                             bars, losses, bytes, loads and sweeps as text
-    figure-08-... .png                    the paper's figures 8 to 16
+    figure-08-... .svg                    the paper's figures 8 to 16
     report.html                           all of it on one page, which needs nothing but itself
 
 What it leaves to others: measuring (`results` says what there is).
@@ -14,7 +14,8 @@ What it leaves to others: measuring (`results` says what there is).
 import textwrap
 from pathlib import Path
 
-from feedhandler.lab import report_figures, report_html, report_loads, report_style, report_tables
+from feedhandler import drawing
+from feedhandler.lab import report_figures, report_html, report_loads, report_tables
 from feedhandler.lab.results import Run
 
 #: Of a line of text below a table's title.
@@ -41,7 +42,7 @@ def write(run: Run, out: Path) -> list[Path]:
         path = out / name
         path.write_bytes(content)
         found.append(path)
-    drawn = report_style.available()
+    drawn = drawing.available()
     figures = report_figures.draw(run, out) if drawn else []
     page = out / "report.html"
     page.write_text(report_html.page(run, figures, "" if drawn else NO_FIGURES), encoding="utf-8")

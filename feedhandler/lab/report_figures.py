@@ -1,4 +1,4 @@
-"""Figures 8 to 16 of the paper, drawn from a run, as PNG files.
+"""Figures 8 to 16 of the paper, drawn from a run, as SVG files.
 
 What it is for: 8 and 11, latency by the number of clients; 9, 10, 12 and 13, the cumulative
 distributions with their tails; 14 to 16, network, processors and memory of each role over time;
@@ -7,7 +7,7 @@ what the bytes cost by subscription grain; and sweeps.
 What it promises: nothing but the run is read, nothing is shown on a screen (Agg), the same run
 gives the same pictures. The paper's curves are not known, so its table rows are drawn as points.
 
-matplotlib is an extra (`lab`): `report_style.available` tells whether it is there.
+matplotlib is an extra (`lab`): `drawing.available` tells whether it is there.
 """
 
 import importlib
@@ -18,23 +18,23 @@ from typing import Any
 
 from msgspec import Struct
 
-from feedhandler.lab.paper import paper
-from feedhandler.lab.report_loads import MB, step_name
-from feedhandler.lab.report_over_time import MEMORY, NETWORK, PROCESSOR, over_time
-from feedhandler.lab.report_style import (
+from feedhandler.drawing import (
     DASHES,
-    DPI,
     GREY,
-    PANELS_MAX,
     PAPER_COLOUR,
     SIZE,
     STYLE,
-    WIDE,
+    TALL,
+    WIDTH,
     clients_words,
     colours,
     logarithmic,
+    svg_of,
     titled,
 )
+from feedhandler.lab.paper import paper
+from feedhandler.lab.report_loads import MB, step_name
+from feedhandler.lab.report_over_time import MEMORY, NETWORK, PROCESSOR, over_time
 from feedhandler.lab.report_tables import Group, groups, row_of
 from feedhandler.lab.results import Run, Sweep
 
@@ -43,7 +43,7 @@ TAIL_SHARE = 1e-6
 
 
 class Figure(Struct, frozen=True):
-    """One PNG: `caption` says what is seen in it."""
+    """One SVG: `caption` says what is seen in it."""
 
     path: Path
     title: str
@@ -61,9 +61,9 @@ def draw(run: Run, folder: Path) -> list[Figure]:
     with pyplot.rc_context(STYLE):
         for name, title, caption, group, make in _plans(run):
             figure = make(pyplot, title)
-            path = folder / f"{name}.png"
+            path = folder / f"{name}.svg"
             # No time and no version in the file: the same run, the same bytes.
-            figure.savefig(path, dpi=DPI, metadata={"Software": None})
+            path.write_text(svg_of(figure), encoding="utf-8")
             pyplot.close(figure)
             found.append(Figure(path, title, caption, group))
     return found
@@ -126,21 +126,17 @@ def _latency_plan(made: list[Group], scenario: str, number: int) -> _Plan:
 
 def _latencies(made: list[Group], pyplot: Any, title: str) -> Any:
     """Percentiles by the number of clients, a panel for each group."""
-    across = min(PANELS_MAX, len(made))
-    down = -(-len(made) // across)
-    size = (max(SIZE[0], 3.4 * across + 1.4), 0.6 + 3.4 * down)
+    size = (WIDTH, 1.1 + 2.6 * len(made))
     figure, panels = pyplot.subplots(
-        down, across, figsize=size, sharey=True, squeeze=False, layout="constrained"
+        len(made), 1, figsize=size, sharey=True, squeeze=False, layout="constrained"
     )
     titled(figure, title)
     for axes, group in zip(panels.flat, made, strict=False):
         _percentiles(axes, group)
-    for axes in panels.flat[len(made) :]:
-        axes.set_visible(False)
     for row in panels:
         row[0].set_ylabel("latency, ms")
     handles, labels = panels[0][0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside right center")
+    figure.legend(handles, labels, loc="outside lower center", ncols=3)
     return figure
 
 
@@ -158,7 +154,7 @@ def _percentiles(axes: Any, group: Group) -> None:
         look = {"color": PAPER_COLOUR, "fillstyle": "none", "markersize": 6}
         axes.plot(*zip(*theirs, strict=True), mark, label=f"{name}, paper", **look)
     how = "" if group.mode == "direct" else ", paper's mode"
-    axes.set(title=f"{group.exchange} exchange\n{group.setting}{how}", xlabel="clients")
+    axes.set(title=f"{group.exchange} exchange, {group.setting}{how}", xlabel="clients")
     axes.set_yscale("log")
     logarithmic(axes.yaxis, fine=True)
     axes.set_xticks(sorted({*clients, *(row.clients for row in group.table.rows)}))
@@ -172,7 +168,7 @@ def _distribution_plan(group: Group) -> _Plan:
     return (
         f"figure-{number:02}-{group.slug}",
         f"Figure {number}. {group.name}: cumulative distribution ({group.setting})",
-        "Left: the share of deliveries at or below each latency. Right: the share above it, the "
+        "Above: the share of deliveries at or below each latency. Below: the share above it, the "
         "tail. The diamonds are the medians and 90th percentiles of the paper's table.",
         group.slug,
         partial(_distribution, group),
@@ -181,7 +177,7 @@ def _distribution_plan(group: Group) -> _Plan:
 
 def _distribution(group: Group, pyplot: Any, title: str) -> Any:
     """The cumulative distribution and the tail of each number of clients."""
-    figure, (body, tail) = pyplot.subplots(1, 2, figsize=WIDE, layout="constrained")
+    figure, (body, tail) = pyplot.subplots(2, 1, figsize=TALL, layout="constrained")
     titled(figure, title)
     steps = [step for step in group.steps if step.latency.count]
     for place, (step, colour) in enumerate(zip(steps, colours(len(steps)), strict=True)):
@@ -254,7 +250,7 @@ def _bandwidth(made: list[Group], pyplot: Any, title: str) -> Any:
             if each.where == "client" and step.sent.duration_ns:
                 taken = each.bytes_in / step.clients / (step.sent.duration_ns / 1e9) / MB
                 rows.append((step, taken))
-    size = (SIZE[0] + 1.5, 1.3 + 0.34 * max(1, len(rows)))
+    size = (WIDTH, 1.5 + 0.34 * max(1, len(rows)))
     figure, axes = pyplot.subplots(figsize=size, layout="constrained")
     titled(figure, title)
     shades = dict(zip(("packets", "messages"), colours(3), strict=False))
@@ -269,7 +265,7 @@ def _bandwidth(made: list[Group], pyplot: Any, title: str) -> Any:
     axes.set(xlabel="MB/s that one client takes", xlim=(0, None))
     axes.set_ylim(len(rows) - 0.4, -0.6)
     axes.grid(axis="y", visible=False)
-    figure.legend(loc="outside right center")
+    figure.legend(loc="outside lower center", ncols=3)
     return figure
 
 

@@ -6,7 +6,6 @@ tables beside ours, the figures, loads and bytes, and all that is needed to have
 What it promises: every text of the run is escaped; the page refers to nothing outside itself.
 """
 
-import base64
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
@@ -17,38 +16,10 @@ from feedhandler.lab.report_figures import Figure
 from feedhandler.lab.report_loads import Table
 from feedhandler.lab.report_tables import HEADS, HERE, OURS, PAPER, SHARED, Group
 from feedhandler.lab.results import Run
+from feedhandler.page import page_figure, whole_page
 
 #: Findings of a failed run that are shown; the others are in the run's own file.
 FINDINGS_MAX = 20
-
-_STYLE = """
-:root { --ink: #1b1f24; --soft: #57606a; --line: #d8dee4; --band: #f6f8fa; --mark: #b3424a; }
-* { box-sizing: border-box; }
-body { font: 15px/1.5 system-ui, sans-serif; color: var(--ink); background: #fff; margin: 0; }
-main { max-width: 1180px; margin: 0 auto; padding: 2rem 1.5rem 4rem; }
-h1 { font-size: 1.6rem; margin: 0 0 .25rem; }
-h2 { font-size: 1.2rem; margin: 2.5rem 0 .75rem; padding-bottom: .3rem;
-     border-bottom: 1px solid var(--line); }
-h3 { font-size: 1rem; margin: 1.75rem 0 .4rem; }
-p { max-width: 75ch; margin: .4rem 0; }
-.soft, figcaption { color: var(--soft); font-size: .88rem; }
-.verdict { margin: 1rem 0; padding: .7rem 1rem; border-left: 4px solid #2b7a4b;
-           background: #eef6f0; }
-.verdict.failed { border-color: var(--mark); background: #faf0f0; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabular-nums;
-        margin: .4rem 0; }
-th, td { padding: .22rem .6rem; border-bottom: 1px solid var(--line); text-align: right;
-         white-space: nowrap; }
-th:first-child, td:first-child, .words { text-align: left; }
-thead th { background: var(--band); font-weight: 600; }
-td.paper, th.paper { color: var(--mark); }
-td.text { text-align: left; white-space: normal; overflow-wrap: anywhere; }
-figure { margin: 1rem 0 1.75rem; }
-figure img { max-width: 100%; height: auto; border: 1px solid var(--line); }
-nav a { margin-right: 1rem; }
-@media print { main { max-width: none; padding: 0; } h2 { break-after: avoid; } }
-"""
 
 
 def page(run: Run, figures: Sequence[Figure], without_figures: str = "") -> str:
@@ -66,12 +37,7 @@ def page(run: Run, figures: Sequence[Figure], without_figures: str = "") -> str:
         _section("setup", "The run", _setup(run)),
     ]
     body = "\n".join(part for part in parts if part)
-    return (
-        "<!doctype html>\n<html lang='en'>\n<head>\n<meta charset='utf-8'>\n"
-        "<meta name='viewport' content='width=device-width, initial-scale=1'>\n"
-        f"<title>Latency laboratory, {escape(run.started)}</title>\n<style>{_STYLE}</style>\n"
-        f"</head>\n<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
-    )
+    return whole_page(f"Latency laboratory, {run.started}", body)
 
 
 def _subtitle(run: Run) -> str:
@@ -173,12 +139,7 @@ def _told(table: Table, titled: bool = True) -> str:
 
 
 def _figure(figure: Figure) -> str:
-    data = base64.b64encode(figure.path.read_bytes()).decode()
-    return (
-        f"<figure>\n<img alt='{escape(figure.title, quote=True)}' "
-        f"src='data:image/png;base64,{data}'>\n"
-        f"<figcaption>{escape(figure.caption)}</figcaption>\n</figure>"
-    )
+    return page_figure(figure.path.read_text("utf-8"), figure.title, figure.caption)
 
 
 def _named(figures: Sequence[Figure], prefix: str) -> str:

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from feedhandler.drawing import PAPER_COLOUR, WIDTH, clients_words, colours, titled
 from feedhandler.lab.paper import paper
 from feedhandler.lab.report_loads import MB, MIB, rates
-from feedhandler.lab.report_style import PAPER_COLOUR, clients_words, colours, titled
 from feedhandler.lab.report_tables import Group
 from feedhandler.lab.results import Array, Loads
 
@@ -43,25 +43,29 @@ def thinned(t_s: Array, values: Array) -> tuple[Array, Array]:
 
 
 def over_time(group: Group, quantities: dict[str, _Quantity], pyplot: Any, title: str) -> Any:
-    """One figure: a row of panels for each quantity, a column for each role."""
+    """One figure: a row of panels for each role, a column for each quantity."""
     roles = list(dict.fromkeys(each.role for step in group.steps for each in step.loads))
-    size = (max(7.2, 2.6 * len(roles) + 1.2), 1.2 + 2.2 * len(quantities))
     figure, panels = pyplot.subplots(
-        len(quantities), len(roles), figsize=size, squeeze=False, sharex=True, layout="constrained"
+        len(roles),
+        len(quantities),
+        figsize=(WIDTH, 1.2 + 1.5 * len(roles)),
+        squeeze=False,
+        sharex=True,
+        layout="constrained",
     )
     titled(figure, title)
-    for row, (label, quantity) in zip(panels, quantities.items(), strict=True):
-        row[0].set_ylabel(label)
-        for axes, role in zip(row, roles, strict=True):
+    for row, role in zip(panels, roles, strict=True):
+        row[0].set_ylabel(role)
+        for axes, (label, quantity) in zip(row, quantities.items(), strict=True):
             _panel(axes, group, role, quantity)
             _mark_paper(axes, group, role, label)
             axes.margins(y=0.08)
             axes.set_ylim(bottom=0)
-    for axes, role in zip(panels[0], roles, strict=True):
-        axes.set_title(role)
+    for axes, label in zip(panels[0], quantities, strict=True):
+        axes.set_title(label)
     for axes in panels[-1]:
         axes.set_xlabel("s")
-    figure.legend(*_legend(panels), loc="outside right center")
+    figure.legend(*_legend(panels), loc="outside lower center", ncols=3)
     return figure
 
 

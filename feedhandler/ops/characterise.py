@@ -28,7 +28,7 @@ from feedhandler.characterise.job import (
 from feedhandler.characterise.lake import contents_table, outcome_of
 from feedhandler.characterise.measured_profile import profile_of
 from feedhandler.characterise.slices import Slice
-from feedhandler.characterise.tables import Table, Tables
+from feedhandler.characterise.tables import Table, Tables, cell_text, heading_of
 from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.codecs.feed import Feed
 from feedhandler.ops.console import ExitCode, complain, print_json, progress, stdout_console
@@ -325,11 +325,12 @@ def _show(tables: Sequence[Table], options: Options, written: Sequence[Path]) ->
 
 
 def _printed(table: Table) -> FittedTable:
-    printed = FittedTable(table.columns[:1], table.columns[1:])
+    headings = [heading_of(name) for name in table.columns]
+    printed = FittedTable(headings[:1], headings[1:])
     printed.title, printed.title_justify = table.title, "left"
     rows = [row for row in table.rows if table.name != "interarrival" or row[1] == "all"]
     for row in rows[:PRINTED_ROWS]:
-        printed.add_row(*(f"{x:,}" if isinstance(x, int | float) else str(x) for x in row))
+        printed.add_row(*map(cell_text, table.columns, row))
     return printed
 
 

@@ -18,6 +18,7 @@ from feedhandler.replay.generating.traffic_capture import (
     ledger_path,
     write_capture,
 )
+from feedhandler.spans import span_text
 
 #: What `--json` tells; the ledger has the rest.
 _SHORT = ("profile", "seed", "scale", "packets", "payload_bytes", "counted_bytes", "messages",
@@ -75,19 +76,12 @@ def _announce(out: Path, coming: Forecast) -> None:
                 f"{out} would have {size}, and {folder} has {free / 1e9:,.2f} GB free",
                 "a shorter --duration, a lower --rate or --scale, or .zst behind the name",
             )
+    span = span_text(max(coming.seconds, 1) * 1e9)
     print(
-        f"{out}: {size}, {coming.packets:,} packets, in about {span_text(coming.seconds)}",
+        f"{out}: {size}, {coming.packets:,} packets, in about {span}",
         file=sys.stderr,
         flush=True,
     )
-
-
-def span_text(seconds: float) -> str:
-    """A stretch of time as a person says it: 40 s, 12 min, 3 h 20 min."""
-    if seconds < 100:
-        return f"{max(1, round(seconds))} s"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
 def _tell(out: Path, document: dict[str, Any]) -> None:

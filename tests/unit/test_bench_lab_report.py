@@ -9,7 +9,7 @@ from typing import Any, Self
 import pytest
 
 from bench import bench_journal, bench_lab_ceiling, lab_report
-from bench.lab_report_page import Measured, compacted, fitting, page, table
+from bench.lab_report_page import Measured, fitting, page, table
 from feedhandler.lab.laboratory import Laboratory
 from feedhandler.lab.plan import Plan, StepPlan
 from feedhandler.lab.report_figures import Figure
@@ -96,17 +96,6 @@ def test_figures_that_would_make_the_page_too_large_are_left_out(tmp_path: Path)
     assert [path.stem for path in dropped] == ["figure-14-packets-topic-x"]
     kept, dropped = fitting(figures, 150)
     assert [figure.title for figure in kept] == ["figure-09-packets-topic-x"]
-
-
-def test_paths_of_pictures_have_no_digits_that_nobody_sees() -> None:
-    svg = '<use transform="scale(0.015625)"/><path id="0.1234" d="M 1.23456 2\nL 0.005 17.1234"/>'
-    assert compacted(svg) == (
-        '<use transform="scale(0.015625)"/><path id="0.1234" d="M 1.23 2\nL 0.00 17.12"/>'
-    )
-    steps = "M 1 2 \nL 5 2 \nL 5 7 \nL 6 8 \nC 1 2 3 4 5 8 \nL 9 8 \nz"
-    assert compacted(f'<path d="{steps}"/>') == (
-        '<path d="M 1 2\nH5\nV7\nL 6 8\nC 1 2 3 4 5 8 \nL 9 8\nz"/>'
-    )
 
 
 class Broken(Laboratory):

@@ -12,6 +12,8 @@ from characterise_kit import write_session
 
 from feedhandler.characterise import figures, report
 from feedhandler.characterise.cluster import spark_session, told_by_worker
+from feedhandler.characterise.figures import Figure
+from feedhandler.characterise.report import verdict
 from feedhandler.characterise.tables import Table
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import characterise as ops
@@ -71,12 +73,57 @@ def test_the_report_is_written_in_every_form(
         parquet = pq.read_table(out / f"{name}.parquet")
         assert parquet.column_names == table["columns"]
         assert [list(row.values()) for row in parquet.to_pylist()] == table["rows"]
-    pngs = {path.stem for path in out.glob("*.png")}
-    assert {"packets_a_minute", "bytes_by_service", "interarrival"} <= pngs
-    page = Page((out / "report.html").read_text())
-    assert page.sources
-    assert all(each.startswith("data:image/png;base64,") for each in page.sources)
+    svgs = {path.stem for path in out.glob("*.svg")}
+    assert {"packets_a_minute", "bytes_by_service", "interarrival"} <= svgs
+    text = (out / "report.html").read_text()
+    page = Page(text)
+    assert not page.sources, "nothing is fetched"
+    assert text.count("<svg ") == len(svgs)
     assert not page.open
+
+
+def test_the_head_tells_date_loss_peak_and_a_verdict() -> None:
+    def named(gaps: list[list[object]], problem: str = "") -> dict[str, Table]:
+        columns = ["service", "line", "numbers", "gaps", "missing", "missing_pct"]
+        return {
+            "gaps": Table("gaps", "", columns, gaps),
+            "files": Table("files", "", ["file", "problem"], [["a.pcap", problem]]),
+            "byte_peaks": Table("byte_peaks", "", ["time", "file_bytes"], [["t", 1_250_000]]),
+        }
+
+    whole = [[101, "A", 100, 0, 0, 0.0], [101, "B", 100, 0, 0, 0.0]]
+    both = [101, "all lines", 100, 0, 0, 0.0]
+    good, words = verdict(named([*whole, both]))
+    assert (good, words) == (
+        True,
+        "Whole: no line lacks a number; 10.0 Mbit/s in the busiest second.",
+    )
+    good, words = verdict(named([[101, "A", 98, 1, 2, 2.0], whole[1], both]))
+    assert good
+    assert "Nothing lost: what 1 lines lack came on another; most on 101/A (2, 2.0 %)" in words
+    good, words = verdict(named([*whole, [101, "all lines", 90, 1, 10, 10.0]]))
+    assert not good
+    assert words.startswith("Lost: 10 numbers (10.000%) came on no line")
+    good, words = verdict(named([[7, "A", 90, 1, 10, 10.0]]))
+    assert not good
+    assert "Lost: 10 numbers" in words
+    assert not verdict(named([*whole, both], "is cut"))[0]
+    page_text = report.page(*_page_of("2011-03-15 09:30", "2011-03-15 17:00"))
+    assert "Trading session of 2011-03-15, 09:30 to 17:00" in page_text
+
+
+def _page_of(first: str, last: str) -> tuple[list[Table], list[Figure], dict[str, object]]:
+    figures = ("packets", "messages", "mean_packet_bytes_udp_payload", "mean_message_bytes")
+    figures += ("mean_messages_per_packet", "received_again_pct", "refresh_packets_pct")
+    tables = [
+        Table("minutes", "Minutes", ["minute", "packets"], [[first, 1], [last, 1]]),
+        Table("figures", "Figures", ["figure", "value"], [[name, 1] for name in figures]),
+        Table("interarrival", "", ["service"], []),
+        Table("gaps", "", ["service", "line", "numbers", "missing", "missing_pct"], []),
+        Table("files", "Files", ["file", "problem"], [["a", ""]]),
+        Table("byte_peaks", "", ["time", "file_bytes"], []),
+    ]
+    return tables, [], {}
 
 
 def test_odd_files_are_told_in_one_line_each_and_in_the_report(
@@ -140,7 +187,7 @@ def test_without_matplotlib_the_report_has_its_tables(
         monkeypatch.setattr(module, "available", lambda: False)
     assert ops.run(options(session, tmp_path)) == ExitCode.OK
     assert "matplotlib is not installed" in (tmp_path / "report.html").read_text()
-    assert not list(tmp_path.glob("*.png"))
+    assert not list(tmp_path.glob("*.svg"))
 
 
 def test_what_a_worker_complains_about_is_told_in_one_line() -> None:

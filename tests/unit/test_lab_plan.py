@@ -69,7 +69,7 @@ def test_rates_are_bits_of_frames() -> None:
 
 def test_a_captures_own_pace_is_times_of_it() -> None:
     assert [plan.parse_own_pace(text) for text in ("original", "1x", "10x")] == [1.0, 1.0, 10.0]
-    with pytest.raises(UsageError, match="original pace|no rate"):
+    with pytest.raises(UsageError, match="original pace"):
         plan.parse_own_pace("40mbps")
 
 

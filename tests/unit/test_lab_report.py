@@ -8,12 +8,11 @@ import numpy
 import pytest
 import report_kit
 
-from feedhandler.lab import report, report_html, report_style
+from feedhandler import drawing
+from feedhandler.lab import report, report_html
 from feedhandler.lab.report_figures import bound_in_ms
 from feedhandler.lab.report_over_time import POINTS_MAX, thinned
 from feedhandler.lab.results import Run, read_run, write_run
-
-PNG = b"\x89PNG\r\n\x1a\n"
 
 
 class Page(html.parser.HTMLParser):
@@ -61,9 +60,9 @@ def test_every_figure_of_the_scenario_is_drawn(written: tuple[Path, list[Path]])
     names = {path.name for path in paths}
     for broker in ("embedded", "rabbitmq-3"):
         for number in ("09", "14", "15", "16"):
-            assert f"figure-{number}-packets-direct-{broker}-40mbps.png" in names
-    assert {"figure-08-packets-latencies.png", "bandwidth.png", "sweep-1.png"} < names
-    assert all(path.read_bytes().startswith(PNG) for path in paths if path.suffix == ".png")
+            assert f"figure-{number}-packets-direct-{broker}-40mbps.svg" in names
+    assert {"figure-08-packets-latencies.svg", "bandwidth.svg", "sweep-1.svg"} < names
+    assert all(path.read_text().startswith("<svg ") for path in paths if path.suffix == ".svg")
 
 
 def test_the_page_needs_nothing_but_itself(written: tuple[Path, list[Path]]) -> None:
@@ -72,10 +71,11 @@ def test_the_page_needs_nothing_but_itself(written: tuple[Path, list[Path]]) -> 
     page = Page(paths[-1].read_text(encoding="utf-8"))
     assert page.open == [], "every tag is closed"
     assert not {"script", "link", "iframe", "object"} & set(page.tags)
-    drawn = [path for path in paths if path.suffix == ".png"]
-    assert page.tags.count("img") == len(drawn), "each figure stands on the page, once"
+    drawn = [path for path in paths if path.suffix == ".svg"]
+    assert page.tags.count("figure") == len(drawn), "each figure stands on the page, once"
+    assert page.tags.count("svg") == len(drawn)
     for reference in page.references:
-        assert reference.startswith(("data:image/png;base64,", "#"))
+        assert reference.startswith("#")
     style = paths[-1].read_text(encoding="utf-8").partition("</style>")[0]
     assert "@import" not in style
     assert "url(" not in style
@@ -99,7 +99,7 @@ def test_the_same_run_gives_the_same_files(tmp_path: Path) -> None:
     assert [path.name for path in first] == [path.name for path in second]
     for one, two in zip(first, second, strict=True):
         assert one.read_bytes() == two.read_bytes(), one.name
-    assert "figure-13-messages-topic-embedded-40mbps-paper.png" in {each.name for each in first}
+    assert "figure-13-messages-topic-embedded-40mbps-paper.svg" in {each.name for each in first}
     text = Page(first[-1].read_text()).text
     assert "every odd message of such a packet" in text
 
@@ -117,7 +117,7 @@ def test_a_failed_run_says_so_before_anything_else(monkeypatch: pytest.MonkeyPat
 def test_without_matplotlib_all_but_the_figures_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(report_style, "available", lambda: False)
+    monkeypatch.setattr(drawing, "available", lambda: False)
     paths = report.write(report_kit.run(2, report_kit.step(2, 1)), tmp_path)
     assert [path.suffix for path in paths] == [".txt", ".csv", ".json", ".txt", ".html"]
     page = paths[-1].read_text()
@@ -131,7 +131,7 @@ def test_a_run_that_measured_nothing_has_a_report_all_the_same(tmp_path: Path) -
     step.latency = type(step.latency)()
     step.loads, step.traffic, step.verdicts = [], [], []
     paths = report.write(report_kit.run(2, step), tmp_path)
-    assert not [path for path in paths if path.suffix == ".png"]
+    assert not [path for path in paths if path.suffix == ".svg"]
     assert "None of the steps is one that a bar is set for." in paths[-1].read_text()
 
 
