@@ -30,8 +30,9 @@ _PLAIN_OF = {
     "#ffffff": "paper",
     "#b0b0b0": "rule",
 }
-#: How light a colour is at least on a dark page.
-_DARK_LIGHTNESS_MIN = 0.62
+#: Between which lightnesses colours are on a light page, and what these become on a dark one: all
+#: light enough to see, and of two of one hue the lighter one still the lighter.
+_LIGHTNESS, _DARK_LIGHTNESS = (0.2, 0.7), (0.62, 0.78)
 #: Of lines that may cross, the first for few clients; a figure with more repeats them.
 DASHES = ("-", "--", "-.", ":")
 #: The paper's points, lines and bands.
@@ -134,11 +135,12 @@ def _variable(colour: str) -> str:
 
 
 def _variables(colours_found: list[str]) -> str:
-    """The style sheet that gives the figure's variables their colours in both modes."""
+    """The style sheet that gives the figure's variables their colours in both modes. The colour
+    scheme is for a figure opened by itself: else its page stays white in dark mode."""
     pairs = {**_PLAIN, **{_variable(each): (each, lighter(each)) for each in colours_found}}
     light = "".join(f"--{name}:{pair[0]};" for name, pair in pairs.items())
     dark = "".join(f"--{name}:{pair[1]};" for name, pair in pairs.items())
-    words = "svg text{fill:var(--ink)}"
+    words = "svg{color-scheme:light dark}svg text{fill:var(--ink)}"
     return f"svg{{{light}}}{words}@media (prefers-color-scheme:dark){{svg{{{dark}}}}}"
 
 
@@ -146,7 +148,10 @@ def lighter(colour: str) -> str:
     """A colour for a dark page: the same hue, light enough to see."""
     parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
     hue, lightness, saturation = colorsys.rgb_to_hls(*parts)
-    made = colorsys.hls_to_rgb(hue, max(lightness, _DARK_LIGHTNESS_MIN), saturation)
+    least, most = _LIGHTNESS
+    share = min(1.0, max(0.0, (lightness - least) / (most - least)))
+    least, most = _DARK_LIGHTNESS
+    made = colorsys.hls_to_rgb(hue, least + share * (most - least), saturation)
     return "#" + "".join(f"{round(255 * part):02x}" for part in made)
 
 

@@ -21,10 +21,9 @@ SERVICE_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4
                    "#8c8c8c")  # fmt: skip
 #: Minutes up to which those without packets are drawn: beyond, a line spans them.
 MINUTES_MAX = 20_000
-#: Ticks of the times between messages, in milliseconds.
-TICKS_MS = {1e-4: "0", 1e-3: "1 µs", 1e-2: "10 µs", 1e-1: "100 µs", 1.0: "1 ms", 1e1: "10 ms",
-            1e2: "100 ms", 1e3: "1 s", 1e4: "10 s", 1e5: "100 s", 1e6: "1,000 s",
-            1e7: "10,000 s", 1e8: "100,000 s"}  # fmt: skip
+#: Ticks of the times between messages, in milliseconds; as many as have room beside one another.
+TICKS_MS = {1e-4: "0", 1e-2: "10 µs", 1.0: "1 ms", 1e2: "100 ms", 1e4: "10 s", 1e6: "1,000 s",
+            1e8: "100,000 s"}  # fmt: skip
 
 
 class Figure(Struct, frozen=True):

@@ -15,6 +15,7 @@ from typing import Any
 
 from feedhandler.characterise.figures import Figure, draw
 from feedhandler.characterise.tables import Table, cell_text, heading_of
+from feedhandler.characterise.tally import RECORD_HEADER_BYTES
 from feedhandler.codecs.errors import UsageError
 from feedhandler.drawing import available
 from feedhandler.page import page_figure, whole_page
@@ -106,7 +107,8 @@ def page(tables: Sequence[Table], figures: Sequence[Figure], about: Mapping[str,
     told = " · ".join(f"{name} {value}" for name, value in about.items() if value)
     without = "" if available() else "<p class='soft'>No figures: matplotlib is not installed.</p>"
     parts = [
-        f"<h1>Trading session{_day(named['minutes'])}</h1>\n<p class='soft'>{escape(told)}</p>",
+        f"<h1>Trading session{escape(_day(named['minutes'], str(about.get('zone', ''))))}</h1>\n"
+        f"<p class='soft'>{escape(told)}</p>",
         _verdict(named),
         _odd_files(named["files"]),
         _cards(named),
@@ -118,14 +120,15 @@ def page(tables: Sequence[Table], figures: Sequence[Figure], about: Mapping[str,
     return whole_page("Trading session", body)
 
 
-def _day(minutes: Table) -> str:
-    """The date, or the dates, of what was counted, and between which minutes."""
+def _day(minutes: Table, zone: str) -> str:
+    """The date, or the dates, of what was counted, and between which minutes of the zone."""
     if not minutes.rows:
         return ""
     (first, _, begin), (last, _, end) = (
         str(minutes.rows[place][0]).partition(" ") for place in (0, -1)
     )
-    return f" of {first}, {begin} to {end}" if first == last else f", {first} to {last}"
+    words = f" of {first}, {begin} to {end}" if first == last else f", {first} to {last}"
+    return f"{words} {zone}".rstrip()
 
 
 def verdict(named: Mapping[str, Table]) -> tuple[bool, str]:
@@ -145,8 +148,9 @@ def verdict(named: Mapping[str, Table]) -> tuple[bool, str]:
         words = f"Lost: {missing:,} numbers ({missing / (missing + numbers):.3%}) came on no line"
     elif lacking:
         worst = max(lacking, key=lambda row: row["missing"])
+        who = "1 line lacks" if len(lacking) == 1 else f"{len(lacking)} lines lack"
         words = (
-            f"Nothing lost: what {len(lacking)} lines lack came on another; most on "
+            f"Nothing lost: what {who} came on another; most on "
             f"{worst['service']}/{worst['line']} ({worst['missing']:,}, {worst['missing_pct']} %)"
         )
     else:
@@ -158,12 +162,13 @@ def verdict(named: Mapping[str, Table]) -> tuple[bool, str]:
 
 
 def peak_mbps(named: Mapping[str, Table]) -> float:
-    """The most that was captured within one second, in Mbit/s of the capture's bytes."""
+    """The most that was captured within one second, all lines together, in Mbit/s of Ethernet
+    frames, as rates are everywhere else."""
     seconds = named["byte_peaks"]
-    if not seconds.rows:
-        return 0.0
-    place = seconds.columns.index("file_bytes")
-    return float(max(row[place] for row in seconds.rows)) * 8 / 1e6
+    places = [seconds.columns.index(name) for name in ("file_bytes", "packets")]
+    rows = [[row[place] for place in places] for row in seconds.rows]
+    most = max((on_file - RECORD_HEADER_BYTES * packets for on_file, packets in rows), default=0)
+    return float(most) * 8 / 1e6
 
 
 def _verdict(named: Mapping[str, Table]) -> str:

@@ -502,7 +502,10 @@ class Tables:
                 when = f"{self.time_text(start_ns)}.{start_ns // 1_000_000 % 1_000:03d}"
                 rows.append([width_ms, name, most, when, round(mean, 3), ratio(most, mean)])
         columns = ["width_ms", "what", "most", "from", "mean", "most_to_mean"]
-        note = "The mean is over the whole time between the first packet and the last."
+        note = (
+            "The mean is over the whole time between the first packet and the last. "
+            f"Times in {self.zone_name}."
+        )
         return Table("peaks", "Peaks at several widths", columns, rows, note)
 
     def bursts(self) -> Table:

@@ -321,6 +321,8 @@ def _show(tables: Sequence[Table], options: Options, written: Sequence[Path]) ->
         if table.name in PRINTED and table.rows:
             console.print(_printed(table))
             console.print()
+    _, words = report.verdict({table.name: table for table in tables})
+    console.print(words)
     console.print(f"{len(written)} files in {options.out}; begin with {written[-1].name}")
 
 

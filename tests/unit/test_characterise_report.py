@@ -1,7 +1,9 @@
 """The command without Spark: what it writes, prints and complains about."""
 
 import csv
+import itertools
 import json
+import re
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
@@ -10,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from characterise_kit import write_session
 
+from feedhandler import drawing
 from feedhandler.characterise import figures, report
 from feedhandler.characterise.cluster import spark_session, told_by_worker
 from feedhandler.characterise.figures import Figure
@@ -63,6 +66,7 @@ def test_the_report_is_written_in_every_form(
     shown = capsys.readouterr().out
     assert "Traffic by service (Table 1)" in shown
     assert "begin with report.html" in shown
+    assert re.search(r"Mbit/s in the busiest second\.$", shown, re.MULTILINE)
     whole = json.loads((out / "session.json").read_text())
     assert whole["about"]["feed"] == "euronext-utp-md"
     for name, table in whole["tables"].items():
@@ -88,7 +92,7 @@ def test_the_head_tells_date_loss_peak_and_a_verdict() -> None:
         return {
             "gaps": Table("gaps", "", columns, gaps),
             "files": Table("files", "", ["file", "problem"], [["a.pcap", problem]]),
-            "byte_peaks": Table("byte_peaks", "", ["time", "file_bytes"], [["t", 1_250_000]]),
+            "byte_peaks": _peaks([1_000, 1_266_000], [10, 1_250_170]),
         }
 
     whole = [[101, "A", 100, 0, 0, 0.0], [101, "B", 100, 0, 0, 0.0]]
@@ -100,7 +104,7 @@ def test_the_head_tells_date_loss_peak_and_a_verdict() -> None:
     )
     good, words = verdict(named([[101, "A", 98, 1, 2, 2.0], whole[1], both]))
     assert good
-    assert "Nothing lost: what 1 lines lack came on another; most on 101/A (2, 2.0 %)" in words
+    assert "Nothing lost: what 1 line lacks came on another; most on 101/A (2, 2.0 %)" in words
     good, words = verdict(named([*whole, [101, "all lines", 90, 1, 10, 10.0]]))
     assert not good
     assert words.startswith("Lost: 10 numbers (10.000%) came on no line")
@@ -109,7 +113,26 @@ def test_the_head_tells_date_loss_peak_and_a_verdict() -> None:
     assert "Lost: 10 numbers" in words
     assert not verdict(named([*whole, both], "is cut"))[0]
     page_text = report.page(*_page_of("2011-03-15 09:30", "2011-03-15 17:00"))
-    assert "Trading session of 2011-03-15, 09:30 to 17:00" in page_text
+    assert "Trading session of 2011-03-15, 09:30 to 17:00 Europe/Paris</h1>" in page_text
+
+
+def _peaks(*rows: list[object]) -> Table:
+    """The fullest seconds: packets and bytes as a capture file has them, 16 beside each frame."""
+    return Table("byte_peaks", "", ["time", "packets", "file_bytes"], [["t", *row] for row in rows])
+
+
+def test_ticks_stand_beside_one_another() -> None:
+    figure = pytest.importorskip("matplotlib.figure").Figure(
+        figsize=drawing.SIZE, layout="constrained"
+    )
+    axis = figure.add_subplot()
+    columns = ["from_ns", "repeats", "share_up_to_here"]
+    rows = [[10**power, 1, power / 14] for power in range(15)]
+    figures._cumulative(axis, Table("interarrival_distribution", "", columns, rows))
+    figure.draw_without_rendering()
+    shown = [label.get_window_extent() for label in axis.get_xticklabels() if label.get_text()]
+    assert len(shown) > 4
+    assert all(left.x1 < right.x0 for left, right in itertools.pairwise(shown))
 
 
 def _page_of(first: str, last: str) -> tuple[list[Table], list[Figure], dict[str, object]]:
@@ -121,9 +144,9 @@ def _page_of(first: str, last: str) -> tuple[list[Table], list[Figure], dict[str
         Table("interarrival", "", ["service"], []),
         Table("gaps", "", ["service", "line", "numbers", "missing", "missing_pct"], []),
         Table("files", "Files", ["file", "problem"], [["a", ""]]),
-        Table("byte_peaks", "", ["time", "file_bytes"], []),
+        _peaks(),
     ]
-    return tables, [], {}
+    return tables, [], {"zone": "Europe/Paris"}
 
 
 def test_odd_files_are_told_in_one_line_each_and_in_the_report(

@@ -1,9 +1,11 @@
 """Figures as SVG: small, the same each time, right in light and dark; lengths of time in words."""
 
+import itertools
 import re
 
 import pytest
 
+from feedhandler.characterise.figures import SERVICE_COLOURS
 from feedhandler.drawing import compacted, lighter, svg_of
 from feedhandler.page import page_figure, whole_page
 from feedhandler.spans import span_text
@@ -39,6 +41,7 @@ def test_every_colour_of_a_figure_has_one_for_light_and_one_for_dark() -> None:
         assert f"--{name}:#" in dark
     assert "--c0072b2:#0072b2" in light
     assert "--c0072b2:#0072b2" not in dark
+    assert "color-scheme:light dark" in light, "opened by itself, its page is dark as well"
     assert not re.findall(r"#[0-9a-f]{6}", svg.replace(sheet[0], ""))
 
 
@@ -56,6 +59,13 @@ def test_a_figure_is_the_same_file_each_time_and_fits_a_page() -> None:
 def test_colours_on_a_dark_page_are_light(colour: str) -> None:
     parts = [int(lighter(colour)[place : place + 2], 16) for place in (1, 3, 5)]
     assert (max(parts) + min(parts)) / 2 / 255 >= 0.61
+
+
+def test_colours_that_differ_on_a_light_page_differ_on_a_dark_one() -> None:
+    dark = [lighter(each) for each in SERVICE_COLOURS if each not in ("#000000", "#8c8c8c")]
+    for one, other in itertools.combinations(dark, 2):
+        apart = [abs(int(one[at : at + 2], 16) - int(other[at : at + 2], 16)) for at in (1, 3, 5)]
+        assert max(apart) > 35, (one, other)
 
 
 @pytest.mark.parametrize(
