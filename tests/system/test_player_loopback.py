@@ -16,6 +16,7 @@ import pytest
 from replay_kit import PATIENCE_S, Receiver
 
 from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.ingest.lines import Line
 from feedhandler.ingest.ring import RecordKind
 from feedhandler.ops import replay
@@ -406,7 +407,7 @@ def test_a_recording_is_replayed_onto_the_lines_it_came_from(
     settings = RecordConfig(
         dir=str(tmp_path), file_bytes=FILE_BYTES_MIN, disk_free_min_share=0.0, ring_bytes=1 << 23
     )
-    recorder = Recorder(settings, lines, [])
+    recorder = Recorder(settings, lines, [], TradingDay("UTC"))
     recorder.start()
     tap = recorder.tap("lines")
     assert tap is not None
