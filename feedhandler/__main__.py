@@ -1,5 +1,8 @@
 """The `feedhandler` command, and `python -m feedhandler`: signals first, then everything else.
 
+Compiled units that a command needs and that are missing beside others, or do not fit one another,
+are told in one line here where not even the command line can be imported.
+
 What a command needs takes some tenths of a second to load. A signal that comes meanwhile ends the
 process at once, with the exit code that it has at any later time: nothing has begun that would
 have to be ended in order, and an exception in the middle of an import leaves its traces.
@@ -9,7 +12,9 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NoReturn
+
+from feedhandler._compiled import build_fault
 
 #: Commands that go on until they are stopped (`receipts` is one of the demo's processes), and
 #: options that make such a one of another command: a signal is their usual end, exit code 0.
@@ -20,6 +25,8 @@ UNTIL_STOPPED_WITH = ("--follow", "--watch")
 JOB_WITH = ("--write", "--dry-run", "--once")
 #: The exit code of a job that a signal ended before it was done.
 INTERRUPTED = 130
+#: The exit code where the compiled units do not go together.
+BADLY_BUILT = 2
 
 
 def interrupted_code(words: Sequence[str]) -> int:
@@ -34,9 +41,20 @@ def main() -> None:
     """Run the command named on the command line; exits with its exit code."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave)
-    from feedhandler.cli import main as run
+    words = sys.argv[1:]
+    try:
+        from feedhandler.cli import main as run
+    except Exception as error:
+        fault = build_fault(error)
+        if not fault or os.environ.get("FEEDHANDLER_DEBUG") == "1":
+            raise
+        _refuse(fault)
+    run(interrupted_code(words))
 
-    run(interrupted_code(sys.argv[1:]))
+
+def _refuse(fault: str) -> NoReturn:
+    print(f"feedhandler: {fault} (run `make build`)", file=sys.stderr)
+    sys.exit(BADLY_BUILT)
 
 
 def _leave(_number: int, _frame: Any) -> None:
