@@ -7,13 +7,13 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import publish_kit
 import pytest
-from broker_kit import RabbitMQ
-from clients_kit import go_command
 from msgspec import structs
 
 from feedhandler.config import load_config
+from tests.support import publish as publish_kit
+from tests.support.brokers import RabbitMQ
+from tests.support.foreign_clients import go_command
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
