@@ -1,13 +1,33 @@
 """The `feedhandler` command, and `python -m feedhandler`: signals first, then everything else.
 
 What a command needs takes some tenths of a second to load. A signal that comes meanwhile ends the
-process at once, without a word and with exit code 0 as at any later time: nothing has begun that
-would have to be ended in order, and an exception in the middle of an import leaves its traces.
+process at once, with the exit code that it has at any later time: nothing has begun that would
+have to be ended in order, and an exception in the middle of an import leaves its traces.
 """
 
 import os
 import signal
+import sys
+from collections.abc import Sequence
 from typing import Any
+
+#: Commands that go on until they are stopped (`receipts` is one of the demo's processes), and
+#: options that make such a one of another command: a signal is their usual end, exit code 0.
+UNTIL_STOPPED = ("run", "exchange", "replay", "capture", "subscribe", "receipts")
+UNTIL_STOPPED_WITH = ("--follow", "--watch")
+#: Options that make a job of such a one: a replay that sends nothing but makes a file or a table,
+#: the end of a session that was followed.
+JOB_WITH = ("--write", "--dry-run", "--once")
+#: The exit code of a job that a signal ended before it was done.
+INTERRUPTED = 130
+
+
+def interrupted_code(words: Sequence[str]) -> int:
+    """What the command `words` answers with after Ctrl-C or SIGTERM: `INTERRUPTED`, or 0 where they
+    are its usual end."""
+    options = {word.partition("=")[0] for word in words}
+    goes_on = "".join(words[:1]) in UNTIL_STOPPED or not options.isdisjoint(UNTIL_STOPPED_WITH)
+    return 0 if goes_on and options.isdisjoint(JOB_WITH) else INTERRUPTED
 
 
 def main() -> None:
@@ -16,11 +36,14 @@ def main() -> None:
         signal.signal(number, _leave)
     from feedhandler.cli import main as run
 
-    run()
+    run(interrupted_code(sys.argv[1:]))
 
 
 def _leave(_number: int, _frame: Any) -> None:
-    os._exit(0)
+    code = interrupted_code(sys.argv[1:])
+    if code:
+        os.write(2, b"feedhandler: interrupted\n")
+    os._exit(code)
 
 
 if __name__ == "__main__":

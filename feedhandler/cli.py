@@ -43,11 +43,12 @@ Work = Callable[[], int]
 EXIT_CODES = """
 \b
 Exit codes:
-  0   done as asked; also after Ctrl-C or SIGTERM
+  0   done as asked; also after Ctrl-C or SIGTERM, where a command goes on until then
   1   ran, and found something wrong (loss unannounced, a damaged file, a failed check)
   2   wrong arguments, configuration or input file
   3   the other side could not be reached, refused, or ended it
   70  a fault of this program, or of the host while it ran; FEEDHANDLER_DEBUG=1 shows where
+  130  interrupted: Ctrl-C or SIGTERM ended any other command before it was done
 """
 
 app = typer.Typer(
@@ -501,9 +502,10 @@ cli_characterise.register(app)
 cli_queue.register(app)
 
 
-def main() -> None:
-    """The rest of the `feedhandler` command: exits with one of `ExitCode`."""
-    sys.exit(run_command(lambda: chosen(sys.argv[1:])))
+def main(interrupted: int = ExitCode.INTERRUPTED) -> None:
+    """The rest of the `feedhandler` command: exits with one of `ExitCode`; after a signal that is
+    not the command's usual end with `interrupted`."""
+    sys.exit(run_command(lambda: chosen(sys.argv[1:]), interrupted))
 
 
 def chosen(words: list[str]) -> Work:

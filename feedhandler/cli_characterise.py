@@ -11,6 +11,12 @@ from feedhandler.ops import arguments
 
 Work = Callable[[], int]
 
+
+def _feed(text: str) -> str:
+    """A description's path as it means the same to workers that stand in another folder."""
+    return str(Path(text).absolute()) if text.endswith(".toml") else text
+
+
 Captures = Annotated[
     list[str], typer.Argument(help="Captures, folders of them, patterns, s3a://bucket/key.")
 ]
@@ -21,13 +27,20 @@ LakeOrCaptures = Annotated[
 Lake = Annotated[
     Path | None, typer.Option(help="Instead of captures: all of the feed's in this lake.")
 ]
-FeedName = Annotated[str, typer.Option("--feed", help="A built-in feed, or a description's path.")]
+FeedName = Annotated[
+    str,
+    typer.Option("--feed", parser=_feed, help="A built-in feed, or a description's path."),
+]
 Out = Annotated[Path, typer.Option(help="The folder that the report is written to.")]
 Zone = Annotated[
     str | None, typer.Option(help="The zone of times of day; by default the exchange's.")
 ]
 Master = Annotated[
-    str, typer.Option(help="Spark's master; `none`: this process alone, without Spark.")
+    str,
+    typer.Option(
+        help="Spark's master; `none`: this process alone, without Spark; `auto`: Spark on this "
+        "machine where that is there and gains more than its start costs."
+    ),
 ]
 From = Annotated[str | None, typer.Option("--from", help="From this full time on.")]
 Until = Annotated[str | None, typer.Option(help="Before this full time.")]
@@ -74,7 +87,7 @@ def characterise(
     captures: LakeOrCaptures = None,
     lake: Lake = None,
     zone: Zone = None,
-    master: Master = "local[*]",
+    master: Master = "auto",
     from_: From = None,
     until: Until = None,
     service: Services = None,
@@ -92,7 +105,7 @@ def characterise(
 
     Packets, bytes and messages by service, minute and peak second, how soon the same symbol comes
     back, what lines lack and how far apart they are. Large plain captures are cut and read side by
-    side; an odd file is named, and the rest counts. Needs Java unless `--master none`.
+    side; an odd file is named, and the rest counts. Spark needs Java.
 
     \b
     Examples:
@@ -128,7 +141,7 @@ def pipeline(
     captures: Captures,
     feed: FeedName,
     lake: Annotated[Path, typer.Option(help="The lake's folder; made where it is missing.")],
-    master: Master = "local[*]",
+    master: Master = "auto",
     as_json: Json = False,
 ) -> Work:
     """Decode captures into a lake of Parquet files, each capture once.

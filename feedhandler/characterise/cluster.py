@@ -11,6 +11,7 @@ Needs pyspark and Java; a missing one is told in one line.
 import contextlib
 import functools
 import gc
+import importlib.util
 import itertools
 import os
 import shutil
@@ -38,18 +39,26 @@ DIRECT_BYTES_MAX = "64m"
 SHUFFLE_PARTITIONS = "8"
 #: What of the package workers need: modules, compiled ones, descriptions of feeds, profiles.
 SHIPPED = (".py", ".so", ".toml", ".json")
-_HINT = "pip install 'feedhandler[spark]', and Java 17 or later"
+_HINT = "in the checkout: pip install '.[spark]'; and Java 17 or later"
+
+
+def missing() -> str:
+    """What Spark lacks on this machine, in words; empty: nothing."""
+    if importlib.util.find_spec("pyspark") is None:
+        return "pyspark is not installed"
+    if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
+        return "Java was not found"
+    return ""
 
 
 def spark_session(master: str = "local[*]", memory: str = "2g") -> Any:
     """A session on `master`. Raises `UsageError` where pyspark or Java is missing, or the master
     does not answer."""
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError:
-        raise UsageError("pyspark is not installed", _HINT) from None
-    if not (shutil.which("java") or os.environ.get("JAVA_HOME")):
-        raise UsageError("Java was not found", _HINT)
+    lack = missing()
+    if lack:
+        raise UsageError(lack, _HINT)
+    from pyspark.sql import SparkSession
+
     # Workers on this machine run what runs here; a cluster's may be told otherwise.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = (
@@ -63,7 +72,6 @@ def spark_session(master: str = "local[*]", memory: str = "2g") -> Any:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.shuffle.partitions", SHUFFLE_PARTITIONS)
         .config("spark.sql.execution.arrow.pyspark.enabled", "true")
-        .config("spark.sql.python.filterPushdown.enabled", "true")
         .config("spark.log.level", "ERROR")
     )
     try:
@@ -75,11 +83,16 @@ def spark_session(master: str = "local[*]", memory: str = "2g") -> Any:
     return session
 
 
+def is_local(context: Any) -> bool:
+    """Whether a Spark context's workers are processes of this machine, which run what runs here."""
+    return context.master == "local" or str(context.master).startswith("local[")
+
+
 def ship(spark: Any) -> None:
     """Send this package to the workers of a cluster, who then run what runs here; nothing is done
     where workers are processes of this machine. Of another processor, they run it interpreted."""
     context = spark.sparkContext
-    if context.master.startswith("local[") or context.master == "local":
+    if is_local(context):
         return
     folder = tempfile.mkdtemp(prefix="feedhandler-")
     # Spark fetches it from here for as long as the session lasts.

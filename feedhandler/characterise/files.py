@@ -1,14 +1,17 @@
 """Where captures come from: local files, folders, patterns, and what pyarrow's file systems reach.
 
-`find_captures` answers with what a list of paths means, in the order of names; `look_at` reads a
-file's first bytes and says what it is. A path with `://` is a URI: `s3a://` and `s3n://` are taken
-for `s3://`; `hdfs://` and the rest are whatever pyarrow makes of them. An S3 server that is not
-Amazon's is told as pyarrow wants it, `s3a://bucket/key?endpoint_override=host:port&scheme=http`, or
-through the environment variable `AWS_ENDPOINT_URL`.
+`find_captures` answers with what a list of paths means, in the order of names and each absolute, so
+that it means the same in a worker that stands in another folder; `look_at` reads a file's first
+bytes and says what it is. A path with `://` is a URI: `file://` is a local path, `s3a://` and
+`s3n://` are taken for `s3://`; `hdfs://` and the rest are whatever pyarrow makes of them. An S3
+server that is not Amazon's is told as pyarrow wants it,
+`s3a://bucket/key?endpoint_override=host:port&scheme=http`, or through the environment variable
+`AWS_ENDPOINT_URL`.
 """
 
 import contextlib
 import fnmatch
+import glob
 import io
 import os
 import posixpath
@@ -33,16 +36,40 @@ CAPTURE_PATTERNS = ("*.pcap", "*.pcapng", "*.cap", "*.pcap.gz", "*.pcapng.gz", "
 COMPRESSED = (".gz", ".zst")
 #: What the gateway's recorder adds to a recording's name until it is complete.
 PART = ".part"
+#: Schemes whose paths begin with a bucket; in other URIs the name of a machine stands there.
+OBJECT_STORES = ("s3", "s3a", "s3n", "gs", "gcs")
 #: Bytes copied at a time from a remote file that can only be read from its beginning.
 COPY_BYTES = 1 << 20
 
 _GZIP_MAGIC, _ZSTD_MAGIC = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 _HINT = "give captures, folders of them or patterns like 'day/*.pcap.gz'"
+_LOCAL = "file://"
 
 
 def is_remote(path: str) -> bool:
-    """Whether a path is a URI."""
-    return "://" in path
+    """Whether a path is a URI of another machine's files."""
+    return "://" in path and not path.startswith(_LOCAL)
+
+
+def absolute(path: str) -> str:
+    """The path as it means the same in every folder of this machine: a URI as it is, but of a local
+    file its path; a pattern stays one. Raises `UsageError` for another machine's `file://`."""
+    if is_remote(path):
+        return path
+    if path.startswith(_LOCAL):
+        host, slash, inner = path.removeprefix(_LOCAL).partition("/")
+        if host not in ("", "localhost") or not slash:
+            raise UsageError(f"{path} is no local file", "give file:///folder/name, or a path")
+        return slash + inner
+    if os.path.isabs(path):
+        return path
+    pattern = is_pattern(path) and not Path(path).exists()
+    return str(Path(glob.escape(os.getcwd()) if pattern else os.getcwd(), path))
+
+
+def is_pattern(path: str) -> bool:
+    """Whether a path has a pattern's signs in it."""
+    return any(sign in path for sign in "*?[")
 
 
 def shown(path: str) -> str:
@@ -71,7 +98,9 @@ def _file_system(uri: str) -> tuple[Any, str]:
     bucket, slash, inner = place.partition("/")
     with _as_usage(uri):
         system, path = fs.FileSystem.from_uri(f"{scheme}://{bucket}" + (f"?{query}" * bool(query)))
-    return system, posixpath.join(path, inner) if slash else path
+    if scheme in OBJECT_STORES:
+        return system, posixpath.join(path, inner) if slash else path
+    return system, f"/{inner}"
 
 
 @contextlib.contextmanager
@@ -89,7 +118,7 @@ def find_captures(paths: Sequence[str]) -> list[str]:
     """What the paths mean: files as they are, the captures of folders, what patterns match; each
     once. Raises `UsageError` for a path that names nothing."""
     found: dict[str, None] = {}
-    for path in paths:
+    for path in map(absolute, paths):
         matches = list(_find_remote(path) if is_remote(path) else _find_local(path))
         if not matches:
             raise UsageError(f"no capture at {shown(path)}", _HINT)
@@ -103,9 +132,7 @@ def _find_local(path: str) -> Iterator[str]:
         yield from sorted(str(each) for each in place.iterdir() if _is_capture_name(each.name))
     elif place.exists():
         yield path
-    elif any(sign in path for sign in "*?["):
-        import glob
-
+    elif is_pattern(path):
         yield from sorted(glob.glob(path, recursive=True))
 
 
@@ -117,11 +144,12 @@ def _find_remote(uri: str) -> Iterator[str]:
     from pyarrow import fs
 
     system, path = _file_system(uri)
-    scheme = uri.partition("://")[0]
+    scheme, _, rest = uri.partition("://")
     query = uri.partition("?")[2]
+    host = "" if scheme in OBJECT_STORES else rest.partition("/")[0] + "/"
 
     def named(each: str) -> str:
-        return f"{scheme}://{each.lstrip('/')}" + (f"?{query}" if query else "")
+        return f"{scheme}://{host}{each.lstrip('/')}" + (f"?{query}" if query else "")
 
     with _as_usage(uri):
         if any(sign in path for sign in "*["):

@@ -29,8 +29,10 @@ from feedhandler.characterise.boundaries import walk
 from feedhandler.characterise.files import (
     COMPRESSED,
     PART,
+    absolute,
     compressed,
     find_captures,
+    is_pattern,
     is_remote,
     look_at,
     look_at_content,
@@ -56,13 +58,13 @@ def recordings(paths: Sequence[str], known: Mapping[str, int]) -> dict[str, str]
     offset, by which a compressed file is told to be what came as a plain one. Paths that mean
     nothing yet mean nothing. Raises `UsageError` for what is not on this machine."""
     found: set[str] = set()
-    for path in paths:
+    for path in map(absolute, paths):
         if is_remote(path):
             raise UsageError(f"{path}: a stream reads local captures", "record to a folder")
         with contextlib.suppress(UsageError):
             found.update(find_captures([path]))
         pattern = os.path.join(glob.escape(path), f"*{PART}") if Path(path).is_dir() else path
-        if pattern != path or any(sign in path for sign in "*?["):
+        if pattern != path or is_pattern(path):
             found.update(each for each in glob.glob(pattern.removesuffix(PART) + PART))
     names = {each.removesuffix(PART) for each in found}
     made = {}

@@ -163,6 +163,7 @@ def fill_lake(
     Raises `UsageError` where the lake cannot be written."""
     load_feed(feed)
     files, accounts = look_at_all(paths)
+    lake = lake.absolute()  # workers may stand in another folder
     try:
         lake.mkdir(parents=True, exist_ok=True)
         _clear(lake)

@@ -24,12 +24,14 @@ There `ordinal` counts within a batch.
 A row of `tallies` is a slice, counted where it was read: what `following` keeps (`pieces`), for a
 session's tables without rows. `packets_only`: `yes` leaves messages alone.
 
-Window, service and line are also pushed down from simple filters where Spark does that
-(`spark.sql.python.filterPushdown.enabled`). Module and reader are pickled: nothing open is kept.
+Window, service and line are also pushed down from simple filters: `register` has Spark do that.
+Module and reader are pickled: nothing open is kept.
 Needs pyspark; nothing else in the package imports this module.
 """
 
 import json
+import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -61,6 +63,7 @@ except ImportError:  # pragma: no cover (Spark before 4.2)
         """Older versions of Spark do not ask."""
 
 
+from feedhandler.characterise.cluster import is_local
 from feedhandler.characterise.files import find_captures, look_at, shown
 from feedhandler.characterise.following import piece_of
 from feedhandler.characterise.growing import STEP_BYTES_MAX, UNBOUNDED, Offset, news, reach
@@ -368,5 +371,11 @@ class FeedhandlerSource(DataSource):
 
 
 def register(spark: SparkSession) -> None:
-    """Let `spark.read.format("feedhandler")` mean this."""
+    """Let `spark.read.format("feedhandler")` mean this, and set what it needs in the session."""
+    # A source that takes filters is refused without it.
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    context = getattr(spark, "sparkContext", None)
+    if context is not None and is_local(context) and "PYSPARK_PYTHON" not in os.environ:
+        # Else workers of this machine are whatever `python3` is, which need not know this package.
+        context.pythonExec = sys.executable
     spark.dataSource.register(FeedhandlerSource)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from feedhandler.config import load_config
 from feedhandler.lab.control import attach
-from feedhandler.ops.console import run_async, run_guarded
+from feedhandler.ops.console import ExitCode, run_async, run_guarded
 from feedhandler.ops.run import serve
 
 
@@ -25,4 +25,4 @@ def run(path: Path, place: str, grain: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(run_guarded(lambda: run(Path(sys.argv[1]), sys.argv[2], sys.argv[3])))
+    sys.exit(run_guarded(lambda: run(Path(sys.argv[1]), sys.argv[2], sys.argv[3]), ExitCode.OK))

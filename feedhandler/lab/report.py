@@ -20,7 +20,7 @@ from feedhandler.lab.results import Run
 #: Of a line of text below a table's title.
 NOTE_CHARS = 100
 #: What to do where there is no matplotlib.
-NO_FIGURES = "There are no figures: matplotlib is missing (pip install 'feedhandler[lab]')."
+NO_FIGURES = "There are no figures: matplotlib is missing (in the checkout: pip install '.[lab]')."
 
 
 def write(run: Run, out: Path) -> list[Path]:

@@ -7,7 +7,7 @@ what the bytes cost by subscription grain; and sweeps.
 What it promises: nothing but the run is read, nothing is shown on a screen (Agg), the same run
 gives the same pictures. The paper's curves are not known, so its table rows are drawn as points.
 
-matplotlib is an extra (`feedhandler[lab]`): `report_style.available` tells whether it is there.
+matplotlib is an extra (`lab`): `report_style.available` tells whether it is there.
 """
 
 import importlib

@@ -19,7 +19,7 @@ from feedhandler.lab.bus import Answer, Station, Verb
 from feedhandler.lab.client import Client
 from feedhandler.lab.replayer import Replayer
 from feedhandler.lab.stamper import Stamper
-from feedhandler.ops.console import run_guarded
+from feedhandler.ops.console import ExitCode, run_guarded
 
 #: How often a role tells how far it is.
 PROGRESS_S = 0.5
@@ -65,4 +65,4 @@ async def _tell(station: Station, role: Role) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(run_guarded(lambda: uvloop.run(serve(*sys.argv[1:4]))))
+    sys.exit(run_guarded(lambda: uvloop.run(serve(*sys.argv[1:4])), ExitCode.OK))

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 from rich.table import Table as Printed
 
 from feedhandler.characterise import report
@@ -31,11 +31,10 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed
 from feedhandler.ops.console import ExitCode, complain, print_json, progress, stdout_console
 from feedhandler.ops.feeds import open_feed
+from feedhandler.ops.spark import AUTO, COUNTING, LOCAL, NO_SPARK, chosen_master, command_session
 from feedhandler.replay.playing.moments import check_zone, parse_moment
 from feedhandler.replay.playing.selection import parse_group
 
-#: The master that means: here, one slice after the other, without Spark.
-NO_SPARK = "none"
 #: Tables that are printed; all are written.
 PRINTED = ("services", "packet_peaks", "byte_peaks", "figures", "interarrival", "gaps")
 #: Rows of the interarrival that are printed: all, and each service's.
@@ -52,7 +51,7 @@ class Options(Struct, frozen=True, kw_only=True):
     feed: str
     out: Path
     zone: str | None = None
-    master: str = "local[*]"
+    master: str = AUTO
     window: tuple[str | None, str | None] = (None, None)
     services: tuple[int, ...] = ()
     lines: tuple[str, ...] = ()
@@ -74,6 +73,8 @@ def run(options: Options) -> int:
         return follow(options)
     feed = open_feed(options.feed)
     zone = check_zone(options.zone or feed.zone)
+    _refuse_senseless(options)
+    options = structs.replace(options, master=_master(options))
     outcome = _outcome(options, feed)
     whole = Tables(outcome, feed, zone)
     if options.profile is not None:
@@ -94,8 +95,17 @@ def run(options: Options) -> int:
     return ExitCode.FOUND if complain_of(outcome.files) else ExitCode.OK
 
 
-def _outcome(options: Options, feed: Feed) -> Outcome:
-    """What is in the captures, or in the lake."""
+def _master(options: Options) -> str:
+    """Where the work is done. Raises `UsageError` for captures that are not there."""
+    if options.lake is not None:
+        return NO_SPARK
+    # The window function is Spark's alone.
+    asked = LOCAL if options.exact and options.master == AUTO else options.master
+    return chosen_master(asked, options.captures, COUNTING)
+
+
+def _refuse_senseless(options: Options) -> None:
+    """Raise `UsageError` for what does not go together."""
     if options.lake is not None:
         parts = (options.captures, options.exact, any(options.window), options.services)
         if any(parts) or options.lines or options.packets_only or options.arbitrated:
@@ -103,14 +113,21 @@ def _outcome(options: Options, feed: Feed) -> Outcome:
                 "a lake is read as it is, and whole",
                 "leave out the captures and whatever chooses a part, and --exact",
             )
-        return outcome_of(options.lake, options.feed)
-    if not options.captures:
+    elif not options.captures:
         raise UsageError("there is nothing to characterise", "give captures, or --lake")
     if options.arbitrated and (options.exact or options.profile is not None):
         raise UsageError(
             "the window function and profiles are of lines",
             "leave out --exact and --write-profile, or --arbitrated",
         )
+    if options.exact and options.master == NO_SPARK:
+        raise UsageError("the window function is Spark's", "leave --master or --exact out")
+
+
+def _outcome(options: Options, feed: Feed) -> Outcome:
+    """What is in the captures, or in the lake."""
+    if options.lake is not None:
+        return outcome_of(options.lake, options.feed)
     request = request_of(options)
     with (
         progress("characterising", total=1.0, unit="bytes") as advance,
@@ -160,12 +177,9 @@ def _runner(
 ) -> Iterator[tuple[Runner, int, Any]]:
     """What tallies slices, how many at once, and the Spark session if there is one."""
     if options.master == NO_SPARK:
-        if options.exact:
-            raise UsageError("the window function is Spark's", "leave --master or --exact out")
         yield _told(on_progress), 1, None
         return
     from feedhandler.characterise.cluster import SparkRunner
-    from feedhandler.ops.spark import command_session
 
     with command_session(options.master) as spark:
         runner = SparkRunner(spark, on_progress)

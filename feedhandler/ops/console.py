@@ -24,13 +24,18 @@ if TYPE_CHECKING:
 
 
 class ExitCode(enum.IntEnum):
-    """What a command's exit code tells; Ctrl-C and SIGTERM end a command with `OK`."""
+    """What a command's exit code tells.
+
+    Ctrl-C and SIGTERM are the usual end of a command that goes on until it is stopped: `OK`. A job
+    that they end before it is done answers with `INTERRUPTED` (`feedhandler.__main__` tells which).
+    """
 
     OK = 0  #: done as asked
     FOUND = 1  #: ran, and found something wrong: loss unannounced, a damaged file, a failed check
     USAGE = 2  #: wrong arguments, configuration or input file, told before the work began
     PEER = 3  #: the other side could not be reached, refused, or ended it
     BUG = 70  #: this program's or the host's fault; FEEDHANDLER_DEBUG=1 shows the traceback
+    INTERRUPTED = 130  #: a job was ended by Ctrl-C or SIGTERM before it was done
 
 
 class HostFault(FeedhandlerError):
@@ -95,14 +100,17 @@ def progress(title: str, total: float | None, unit: str = "") -> Iterator[Callab
         yield lambda **changes: bar.update(task, **changes)
 
 
-def run_guarded(work: Callable[[], int | None]) -> int:
-    """Run a command's work; whatever it raises becomes one line and an exit code."""
+def run_guarded(work: Callable[[], int | None], interrupted: int = ExitCode.INTERRUPTED) -> int:
+    """Run a command's work; whatever it raises becomes one line and an exit code. `interrupted`:
+    what KeyboardInterrupt means, `OK` without a word."""
     try:
         code = work()
         sys.stdout.flush()
         return int(code or ExitCode.OK)
     except KeyboardInterrupt:
-        return ExitCode.OK
+        if interrupted != ExitCode.OK:
+            complain("interrupted")
+        return interrupted
     except BrokenPipeError:
         _forget_stdout()
         return ExitCode.OK
@@ -196,10 +204,13 @@ def interrupt(_number: int, _frame: Any) -> None:
     raise KeyboardInterrupt
 
 
-def run_command(choose: Callable[[], Callable[[], int]]) -> int:
+def run_command(
+    choose: Callable[[], Callable[[], int]], interrupted: int = ExitCode.INTERRUPTED
+) -> int:
     """`choose` what to do, do it, and answer with the exit code; nothing interrupts what follows.
 
     Until the work begins, signals are whoever's they were (`feedhandler.__main__` ends at once).
+    `interrupted`: the exit code after a signal that the work itself does not take as its end.
     """
 
     def chosen_work() -> int:
@@ -207,10 +218,10 @@ def run_command(choose: Callable[[], Callable[[], int]]) -> int:
         with signal_handlers(interrupt):
             return work()
 
-    code = run_guarded(chosen_work)
+    code = run_guarded(chosen_work, interrupted)
     with contextlib.suppress(KeyboardInterrupt), signal_handlers(interrupt):
         # What still waits for a reader may be interrupted once more, the rest of the end not.
-        code = run_guarded(lambda: code)
+        code = run_guarded(lambda: code, interrupted)
     for number in ENDING_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     return code

@@ -184,7 +184,7 @@ class Demo:
             with contextlib.suppress(asyncio.CancelledError):
                 await work
             complain("demo: interrupted, nothing was checked")
-            return ExitCode.OK
+            return ExitCode.INTERRUPTED
 
     def _subscribers(self) -> Iterator[Subscriber]:
         key = open_feed(FEED).key

@@ -11,25 +11,20 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from feedhandler.characterise import report
-from feedhandler.characterise.files import is_remote
+from feedhandler.characterise.files import absolute, is_remote
 from feedhandler.characterise.following import Following, batches_here
 from feedhandler.characterise.pieces import FORM
 from feedhandler.characterise.tables import Tables
 from feedhandler.codecs.errors import FeedhandlerError, UsageError
-from feedhandler.ops.characterise import (
-    NO_SPARK,
-    Options,
-    complain_of,
-    request_of,
-)
-from feedhandler.ops.console import ExitCode
+from feedhandler.ops.characterise import Options, complain_of, request_of
+from feedhandler.ops.console import ExitCode, complain
 from feedhandler.ops.feeds import open_feed
+from feedhandler.ops.spark import AUTO, NO_SPARK, command_session
 from feedhandler.replay.playing.moments import check_zone
 
 #: Where in the report's folder the batches are kept, and Spark's checkpoint.
@@ -37,6 +32,8 @@ STATE = "_followed"
 _CHECKPOINT = "checkpoint"
 #: How often a running query is asked whether it has ended.
 ASK_S = 0.5
+#: How long a batch may still take after a signal, in s; cut off, it is done again the next time.
+PATIENCE_S = 2.0
 
 
 class _Session:
@@ -48,12 +45,13 @@ class _Session:
         self.feed = open_feed(options.feed)
         self.zone = check_zone(options.zone or self.feed.zone)
         # Absolute, so that a recording is the same one wherever the next run is begun.
-        self.captures = tuple(str(Path(each).absolute()) for each in options.captures)
-        by_spark = options.master != NO_SPARK
+        self.captures = tuple(map(absolute, options.captures))
+        # What comes while a market is open is little: `auto` is this process.
+        self.on_spark = options.master not in (NO_SPARK, AUTO)
         asked = {
             "captures": self.captures,
             "request": self.request,
-            "spark": by_spark,
+            "spark": self.on_spark,
             "form": FORM,
         }
         self.following = Following(options.out / STATE, msgspec.json.encode(asked))
@@ -90,10 +88,13 @@ def follow(options: Options) -> int:
     odd then."""
     _refuse_parts(options)
     session = _Session(options)
+    if options.master == AUTO:
+        complain("without Spark", "what comes while recordings are written is little")
     if session.following.last >= 0:
         session.batch_taken()
-    runner = _follow_here if options.master == NO_SPARK else _follow_on_spark
-    with contextlib.suppress(KeyboardInterrupt):
+    runner = _follow_on_spark if session.on_spark else _follow_here
+    # A signal is the end of what goes on until then; to the end of what is there it is too early.
+    with contextlib.nullcontext() if options.once else contextlib.suppress(KeyboardInterrupt):
         runner(session)
     if options.once and session.following.last < 0:
         raise UsageError(f"no capture at {', '.join(options.captures)}", "is it the right folder?")
@@ -133,11 +134,10 @@ def _follow_on_spark(session: _Session) -> None:
     """Batches of a stream, whose offsets are in its checkpoint."""
     from feedhandler.characterise import register
     from feedhandler.characterise.cluster import told_by_worker
-    from feedhandler.ops.spark import session_under
 
     stopping = threading.Event()
     failed: list[FeedhandlerError] = []
-    with session_under(lambda *_: stopping.set(), session.options.master) as spark:
+    with command_session(session.options.master, PATIENCE_S, stopping.set) as spark:
         try:
             register(spark)
             query = _query(spark, session, failed)

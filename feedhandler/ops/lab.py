@@ -36,7 +36,7 @@ async def _until_stopped(plan: Plan, stop: asyncio.Event) -> int:
     with contextlib.suppress(asyncio.CancelledError):
         await work
     complain("lab: interrupted")
-    return ExitCode.OK
+    return ExitCode.INTERRUPTED
 
 
 async def _measure(plan: Plan) -> int:

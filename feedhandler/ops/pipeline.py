@@ -8,9 +8,9 @@ from msgspec import Struct, structs
 
 from feedhandler.characterise.lake import fill_lake, here
 from feedhandler.characterise.lake_rows import RAW, Contents
-from feedhandler.ops.characterise import NO_SPARK
 from feedhandler.ops.console import ExitCode, complain, print_json, progress
 from feedhandler.ops.feeds import open_feed
+from feedhandler.ops.spark import AUTO, FILLING, NO_SPARK, chosen_master, command_session
 
 
 class Options(Struct, frozen=True, kw_only=True):
@@ -19,7 +19,7 @@ class Options(Struct, frozen=True, kw_only=True):
     captures: tuple[str, ...]
     feed: str
     lake: Path
-    master: str = "local[*]"
+    master: str = AUTO
     as_json: bool = False
 
 
@@ -27,13 +27,12 @@ def run(options: Options) -> int:
     """Fill the lake and say what was new; `FOUND` where a file is odd."""
     open_feed(options.feed)
     asked = (options.captures, options.feed, options.lake)
+    master = chosen_master(options.master, options.captures, FILLING)
     with progress("filling the lake", total=None):
-        if options.master == NO_SPARK:
+        if master == NO_SPARK:
             done = fill_lake(*asked, here)
         else:
-            from feedhandler.ops.spark import command_session
-
-            with command_session(options.master) as spark:
+            with command_session(master) as spark:
                 context = spark.sparkContext
                 done = fill_lake(*asked, spark_mapper(context), context.defaultParallelism)
     for each in done:

@@ -66,8 +66,9 @@ def test_executors_get_the_package_and_the_tables_are_those_of_one_process(
     session = write_session(tmp_path / "day.pcap", seed=23, seconds=0.1)
     (tmp_path / "driver.py").write_text(DRIVER)
     environment = {name: x for name, x in os.environ.items() if name != "PYTHONPATH"}
+    # A path of the driver's folder: executors stand in folders of their own.
     done = subprocess.run(
-        [sys.executable, "driver.py", str(CHECKOUT), str(session), "out.json", MASTER],
+        [sys.executable, "driver.py", str(CHECKOUT), session.name, "out.json", MASTER],
         cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2_000:]

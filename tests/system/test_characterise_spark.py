@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -20,14 +21,19 @@ from feedhandler.characterise.arbitrated import arbitrated_tables, characterise_
 from feedhandler.characterise.cluster import SparkRunner, exact_interarrival
 from feedhandler.characterise.job import Request, characterise
 from feedhandler.characterise.tables import tables_of
+from feedhandler.codecs import load_feed
+from feedhandler.ops.console import ExitCode
 from feedhandler.ops.pipeline import spark_mapper
 from feedhandler.replay.captures.capture import address_text
+from feedhandler.replay.captures.capture_writer import CaptureWriter
 from feedhandler.replay.captures.pcap import FILE_HEADER_BYTES
 
 #: How often a stream's driver is killed; more of it takes ten seconds each.
 KILLS = int(os.environ.get("FEEDHANDLER_KILLS", "1"))
 DEADLINE_S = 300.0
-UTP = "euronext-utp-md"
+#: Takes a minute and more to decode on two processors.
+LONG_BYTES = 1 << 30
+CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -198,30 +204,86 @@ def add(path: Path, data: bytes, share: float) -> None:
         file.write(data[file.tell() : int(len(data) * share)])
 
 
-def wait_until(holds: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+def wait_until(holds: Callable[[], bool], process: subprocess.Popen[Any]) -> None:
     until = time.monotonic() + DEADLINE_S
     while not holds():
-        assert process.poll() is None, "the driver ended"
-        assert time.monotonic() < until, "no batch was taken"
+        assert process.poll() is None, "it ended"
+        assert time.monotonic() < until, "nothing has begun"
         time.sleep(0.01)
 
 
-def test_the_three_lines_of_the_readme_give_a_plot(spark: Any, session: Path) -> None:
-    pyplot = pytest.importorskip("matplotlib.pyplot", reason="matplotlib is not installed")
-    pyplot.switch_backend("agg")
-    text = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+def write_iex(path: Path, minutes: Counter[int]) -> None:
+    """A capture of IEX-TP heartbeats, so many in each minute since 1970."""
+    feed = load_feed("iex-deep")
+    with CaptureWriter(path) as writer:
+        for minute, count in sorted(minutes.items()):
+            for number in range(count):
+                packet = feed.encode_packet(service=1, sequence=1, count=0, body=b"")
+                writer.write((60 * minute + number) * 10**9, "233.215.21.4", 10_378, packet)
+
+
+def test_the_three_lines_of_the_readme_give_a_plot(spark: Any, tmp_path: Path) -> None:
+    """As they stand, in a process of their own; `spark` is here for its reasons to skip."""
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    text = (CHECKOUT / "README.md").read_text()
     (sample,) = re.findall(r"```python\n(from feedhandler import characterise.*?)```", text, re.S)
-    imports, start, lines = sample.rstrip().split("\n\n")
+    _, _, lines = sample.rstrip().split("\n\n")
     assert len(lines.splitlines()) == 3
-    changed = lines.replace('"iex-deep"', '"euronext-utp-md"').replace('"day.pcap.gz"', "path")
-    assert changed.count("path") == 1
-    names: dict[str, Any] = {"path": str(session)}
-    exec(imports, names)
-    names["spark"] = spark
-    assert start.endswith("characterise.register(spark)")
-    exec(changed, names)
-    (line,) = pyplot.gca().lines
-    minutes = Counter(each.time_ns // (60 * 10**9) for each in Independent(session, UTP).packets)
-    assert line.get_ydata().tolist() == [count for _, count in sorted(minutes.items())]
-    assert len(line.get_xdata()) == len(minutes)
-    pyplot.close("all")
+    minutes = Counter({26_345_000: 3, 26_345_001: 5, 26_345_007: 2})
+    write_iex(tmp_path / "day.pcap.gz", minutes)
+    tell = "\nprint([[int(y) for y in line.get_ydata()] for line in plt.gca().lines])\n"
+    (tmp_path / "plot.py").write_text(sample + tell)
+    ours = ("PYSPARK_", "SPARK_LOCAL")
+    environment = {name: x for name, x in os.environ.items() if not name.startswith(ours)}
+    environment |= {"MPLBACKEND": "agg", "PYTHONPATH": str(CHECKOUT)}
+    done = subprocess.run(
+        [sys.executable, "plot.py"], cwd=tmp_path, env=environment, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3_000:]
+    assert done.stdout.splitlines()[-1] == "[[3, 5, 2]]"
+
+
+def test_a_signal_ends_a_job_on_spark_with_its_java(
+    spark: Any, session: Path, tmp_path: Path
+) -> None:
+    """`spark` is here for its reasons to skip; the job is a process of its own."""
+    data, lake_folder = session.read_bytes(), tmp_path / "lake"
+    long = tmp_path / "long.pcap"
+    with long.open("wb") as file:  # more than is decoded in any time that this takes
+        file.write(data[:FILE_HEADER_BYTES])
+        for _ in range(LONG_BYTES // len(data)):
+            file.write(data[FILE_HEADER_BYTES:])
+    command = [sys.executable, "-m", "feedhandler", "pipeline", long.name, "--feed", FEED.name,
+               "--lake", "lake", "--master", "local[2]"]  # fmt: skip
+    environment = os.environ | {"PYTHONPATH": str(CHECKOUT)}
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True
+    ) as job:
+        try:
+            wait_until(lambda: any(lake_folder.glob("_staging-*/type=*")), job)
+            java = children(job.pid)
+            job.send_signal(signal.SIGINT)
+            _, told = job.communicate(timeout=DEADLINE_S)
+        finally:
+            job.kill()
+    assert job.returncode == ExitCode.INTERRUPTED, told
+    assert told.splitlines()[-1] == "feedhandler: interrupted"
+    assert "Traceback" not in told
+    assert java
+    assert not any(map(runs, java))
+    assert not list(lake_folder.glob("capture=*"))
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is there, and no zombie: those have no command line."""
+    try:
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+    except FileNotFoundError:
+        return False
+
+
+def children(pid: int) -> list[int]:
+    """The processes that a process has started."""
+    told = [path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children")]
+    return [int(word) for text in told for word in text.split()]

@@ -1,4 +1,5 @@
-"""Ctrl-C at whatever moment of a command's first tenths of a second: exit code 0, and no traceback.
+"""Ctrl-C at whatever moment of a command's first tenths of a second: the exit code that it has at
+any later time, and no traceback.
 
 The moments are those at which the interpreter has just loaded a module: `-X importtime` tells each
 on stderr. What lies before the first module of ours is the interpreter's own start.
@@ -18,8 +19,10 @@ from pathlib import Path
 import places_kit
 import pytest
 
+from feedhandler.__main__ import interrupted_code
 from feedhandler.config import loopback_config
 from feedhandler.config_show import to_toml
+from feedhandler.ops.console import ExitCode
 from feedhandler.replay.captures.capture_writer import CaptureWriter
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -111,5 +114,7 @@ def test_an_interrupt_while_a_command_loads_is_an_orderly_end(
         finally:
             process.kill()
     others = [line for line in rest.splitlines() if not line.startswith("import time:")]
-    assert process.returncode == 0, rest
-    assert not [line for line in others if not COMMON.search(line)]
+    job = interrupted_code(words) != ExitCode.OK
+    assert process.returncode == (ExitCode.INTERRUPTED if job else ExitCode.OK), rest
+    assert [line for line in others if line == "feedhandler: interrupted"] == others[:job]
+    assert not [line for line in others[job:] if not COMMON.search(line)]

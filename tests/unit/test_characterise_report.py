@@ -160,6 +160,6 @@ def test_without_java_or_pyspark_the_remedy_is_told(monkeypatch: pytest.MonkeyPa
     monkeypatch.delenv("JAVA_HOME", raising=False)
     with pytest.raises(UsageError, match=r"Java was not found|pyspark is not installed"):
         spark_session()
-    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    monkeypatch.setitem(sys.modules, "pyspark", None)
     with pytest.raises(UsageError, match="pyspark is not installed"):
         spark_session()

@@ -5,6 +5,7 @@ import itertools
 import random
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,7 @@ from capture_kit import PcapngBytes
 from characterise_kit import FEED, LINE_A, LINE_B, OPENING_NS, PORT, TWIN, write_session
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyarrow.fs import LocalFileSystem
 
 from feedhandler.characterise import boundaries, ranges
 from feedhandler.characterise.digest import Digest
@@ -194,6 +196,43 @@ def test_patterns_and_folders_are_taken_in_the_order_of_names(tmp_path: Path) ->
     assert [Path(p).name for p in find_captures([f"{tmp_path}/[bd].*"])] == ["b.pcap", "d.txt"]
     twice = find_captures([str(tmp_path / "b.pcap"), str(tmp_path)])
     assert [Path(each).name for each in twice] == ["b.pcap", "a.pcap.gz", "c.pcapng"]
+
+
+def test_captures_are_found_by_paths_that_mean_the_same_in_every_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "odd [1]"
+    (folder / "day").mkdir(parents=True)
+    expected = str(folder / "day" / "a.pcap")
+    Path(expected).touch()
+    monkeypatch.chdir(folder)
+    for path in ("day/a.pcap", "./day/a.pcap", "day", "day/*.pcap", f"file://{expected}",
+                 f"file://localhost{expected}"):  # fmt: skip
+        assert find_captures([path]) == [expected], path
+    for path in ("file://elsewhere/day/a.pcap", "file://a.pcap"):
+        with pytest.raises(UsageError, match="no local file"):
+            find_captures([path])
+
+
+def test_remote_captures_keep_the_name_of_their_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    local = LocalFileSystem()
+    asked = []
+
+    def from_uri(uri: str) -> tuple[object, str]:
+        asked.append(uri)
+        return local, ""
+
+    monkeypatch.setattr("pyarrow.fs.FileSystem", SimpleNamespace(from_uri=from_uri))
+    (tmp_path / "a.pcap").touch()
+    for path in (f"{tmp_path}", f"{tmp_path}/a.pcap", f"{tmp_path}/*.pcap"):
+        found = find_captures([f"hdfs://name:8020{path}"])
+        assert found == [f"hdfs://name:8020{tmp_path}/a.pcap"]
+        assert find_captures(found) == found
+    with pytest.raises(UsageError, match="no capture at hdfs://name:8020/none"):
+        find_captures(["hdfs://name:8020/none"])
+    assert set(asked) == {"hdfs://name:8020"}
 
 
 def test_window_service_and_line_choose_what_is_counted(session: Path) -> None:

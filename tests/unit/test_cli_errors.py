@@ -7,11 +7,13 @@ import inspect
 import os
 import re
 import signal
+from pathlib import Path
 
 import pytest
 
 import feedhandler
 from feedhandler import cli, cli_replay
+from feedhandler.__main__ import INTERRUPTED, interrupted_code
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
 from feedhandler.ops.console import (
     ENDING_SIGNALS,
@@ -89,11 +91,47 @@ def test_once_work_has_begun_the_hosts_failure_is_not_the_operators_mistake(
     assert capsys.readouterr().err == f"feedhandler: {told}\n"
 
 
-def test_an_interrupt_is_an_orderly_end() -> None:
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        ("generate --out x.pcap", 130),
+        ("decode x.pcap", 130),
+        ("characterise x.pcap --feed iex-deep --out x", 130),
+        ("characterise x --feed iex-deep --out x --once", 130),
+        ("characterise x --feed iex-deep --out x --follow", 0),
+        ("characterise x --feed iex-deep --out x --follow --once", 130),
+        ("pipeline x.pcap --feed iex-deep --lake x", 130),
+        ("lab --out x", 130),
+        ("demo", 130),
+        ("run gateway.toml", 0),
+        ("exchange --seconds 10", 0),
+        ("capture --group 239.1.1.1:5001", 0),
+        ("subscribe amqp://127.0.0.1 # --count 10", 0),
+        ("replay x.pcap --as-recorded", 0),
+        ("replay x.pcap --as-recorded --write=y.pcap", 130),
+        ("replay x.pcap --as-recorded --dry-run", 130),
+        ("status", 130),
+        ("status --watch", 0),
+        ("", 130),
+    ],
+)
+def test_a_signal_is_the_usual_end_of_what_goes_on_and_too_early_for_a_job(
+    words: str, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
     def work() -> int:
         raise KeyboardInterrupt
 
-    assert run_guarded(work) == ExitCode.OK
+    assert interrupted_code(words.split()) == code
+    assert run_guarded(work, code) == code
+    assert capsys.readouterr().err == ("feedhandler: interrupted\n" if code else "")
+
+
+def test_the_readme_and_the_help_tell_every_exit_code() -> None:
+    readme = (Path(__file__).resolve().parents[2] / "README.md").read_text()
+    table = {int(code) for code in re.findall(r"^\| (\d+) \|", readme, re.MULTILINE)}
+    helped = {int(code) for code in re.findall(r"^  (\d+) ", cli.EXIT_CODES, re.MULTILINE)}
+    assert table == helped == {*ExitCode}
+    assert INTERRUPTED == ExitCode.INTERRUPTED
 
 
 def test_a_bug_shows_its_traceback_only_when_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,7 +186,7 @@ def test_a_signal_ends_work_without_a_loop(number: signal.Signals) -> None:
         pytest.fail("not interrupted")
 
     with signal_handlers(interrupt):
-        assert run_guarded(work) == ExitCode.OK
+        assert run_guarded(work) == ExitCode.INTERRUPTED
 
 
 def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
