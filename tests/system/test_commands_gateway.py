@@ -198,7 +198,7 @@ def test_an_interrupted_demo_ends_its_children() -> None:
         assert len(children) == 5
         demo.send_signal(signal.SIGINT)
         _, errors = demo.communicate(timeout=TIMEOUT_S)
-        assert demo.returncode == 0, errors
+        assert demo.returncode == 130, errors
         assert "Traceback" not in errors
     assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
 

@@ -291,6 +291,47 @@ def test_the_dockerfile_has_the_images_that_the_compose_file_builds(
     assert "jre" in named["spark"]
 
 
+#: An installer that is given the project's name: until there is a release, whoever registers that
+#: name decides what comes.
+BY_NAME = re.compile(
+    r"\b(?:pip3?|pipx|uv|uvx|poetry|pdm|conda)\s+(?:install|add|tool\s+install|pip\s+install)"
+    r"(?:\s+(?!['\"]?\.)[^\s`();|]+)*?\s+['\"]?feedhandler\b(?!/)|\bfeedhandler\[(?=[a-z])"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("pip install feedhandler", True),
+        ("`pip install -U 'feedhandler[lab]'`", True),
+        ("pip install numpy pyarrow feedhandler==0.1", True),
+        ("(`pip install\n'feedhandler[spark]'`, Java)", True),
+        ("the extra `feedhandler[lab]`", True),
+        ("uv pip install feedhandler", True),
+        ("uv tool install feedhandler", True),
+        ("pip install '.[spark]' in the checkout; feedhandler does the rest", False),
+        ("/opt/feedhandler/bin/pip install .", False),
+        ("`pip install .`, then `feedhandler demo`", False),
+        ("pip install ./feedhandler", False),
+    ],
+)
+def test_what_would_install_a_strangers_package_is_recognised(text: str, found: bool) -> None:
+    assert bool(BY_NAME.search(text)) == found
+
+
+def test_nothing_tells_to_install_the_project_by_its_name() -> None:
+    pages = [CHECKOUT / name for name in ("Dockerfile", "Makefile", "pyproject.toml")]
+    pages += [*CHECKOUT.glob("*.md"), *CHECKOUT.glob("examples/**/*"), *CHECKOUT.glob("docs/**/*")]
+    pages += [path for path in python_files() if CHECKOUT / "tests" not in path.parents]
+    told = {
+        str(page.relative_to(CHECKOUT)): match[0]
+        for page in pages
+        if page.is_file() and page.suffix not in (".png", ".parquet")
+        if (match := BY_NAME.search(page.read_text()))
+    }
+    assert not told
+
+
 def test_the_licence_is_apache_2() -> None:
     text = (CHECKOUT / "LICENSE").read_text()
     assert "Apache License" in text
