@@ -17,8 +17,8 @@ from typing import Any
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
 
-from tests.broker_kit import USER, VHOST
-from tests.broker_kit.clients import LAST
+from tests.support.brokers import USER, VHOST
+from tests.support.brokers.clients import LAST
 
 CREDIT = 2000
 

@@ -20,8 +20,8 @@ from bench.rig import SERVICE, Rig
 from feedhandler.observe.settings import MetricsConfig
 from feedhandler.ports import free_ports
 from feedhandler.publish_settings import PublishConfig
-from tests.broker_kit import USER, VHOST, RabbitMQ3
-from tests.broker_kit.clients import LAST, connected
+from tests.support.brokers import USER, VHOST, RabbitMQ3
+from tests.support.brokers.clients import LAST, connected
 
 EXCHANGE = "market"
 SAMPLE_SECONDS = 0.5

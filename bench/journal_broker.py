@@ -12,7 +12,7 @@ import struct
 import time
 
 from bench.local import LocalClient
-from tests.broker_kit import USER, RabbitMQ4
+from tests.support.brokers import USER, RabbitMQ4
 
 #: A header section that says: durable.
 DURABLE = bytes.fromhex("005370c0020141")

@@ -2,8 +2,8 @@
 
 The feeding and the receiving processes are the same whatever stands between them: `feed` has the
 project's publisher (or the node alone), `receive` its engine with credit and nothing else. The
-brokers are the tests' (`tests.broker_kit`); where one is not installed its figures are left out,
-with the reason.
+brokers are the tests' (`tests.support.brokers`); where one is not installed its figures are left
+out, with the reason.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ from bench.local import KEY, LocalClient, LocalNode, message_of, packet_of
 from feedhandler.amqp.publishing.publisher import Publishers, State
 from feedhandler.lab.processors import cpu_seconds_of
 from feedhandler.publish_settings import PublishConfig
-from tests.broker_kit import BROKERS, PASSWORD, USER, VHOST, Absent, Broker, RabbitMQ
+from tests.support.brokers import BROKERS, PASSWORD, USER, VHOST, Absent, Broker, RabbitMQ
 
 EXCHANGE = "bench"
 #: The key of messages that no feed description knows: they have no symbol.

@@ -1,7 +1,7 @@
 """The `feedhandler` command, and `python -m feedhandler`: signals first, then everything else.
 
-Compiled units that are missing beside others, or do not fit one another, are told in one line here,
-before a command begins: most of the package cannot be imported then.
+Compiled units that a command needs and that are missing beside others, or do not fit one another,
+are told in one line here where not even the command line can be imported.
 
 What a command needs takes some tenths of a second to load. A signal that comes meanwhile ends the
 process at once, with the exit code that it has at any later time: nothing has begun that would
@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from feedhandler._compiled import build_fault, mixed_fault
+from feedhandler._compiled import build_fault
 
 #: Commands that go on until they are stopped (`receipts` is one of the demo's processes), and
 #: options that make such a one of another command: a signal is their usual end, exit code 0.
@@ -27,8 +27,6 @@ JOB_WITH = ("--write", "--dry-run", "--once")
 INTERRUPTED = 130
 #: The exit code where the compiled units do not go together.
 BADLY_BUILT = 2
-#: The command that tells of missing units among its findings.
-TELLS_UNITS = "doctor"
 
 
 def interrupted_code(words: Sequence[str]) -> int:
@@ -44,8 +42,6 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _leave)
     words = sys.argv[1:]
-    if words[:1] != [TELLS_UNITS] and (fault := mixed_fault()):
-        _refuse(fault)
     try:
         from feedhandler.cli import main as run
     except Exception as error:

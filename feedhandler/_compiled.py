@@ -198,18 +198,6 @@ def missing_units() -> list[str]:
     return [unit for unit in UNITS if not os.path.exists(unit_path(unit))]
 
 
-def mixed_fault() -> str:
-    """What is wrong where some units are compiled and others are not; else nothing.
-
-    It looks for ten files, so that every command can ask before it imports anything.
-    """
-    missing = missing_units()
-    if len(missing) in (0, len(UNITS)) or os.environ.get("FEEDHANDLER_MIXED"):
-        return ""
-    noun = "unit" if len(missing) == 1 else "units"
-    return f"{noun} {', '.join(missing)} not compiled, but others are"
-
-
 #: What importing a unit fails with whose modules were compiled from other sources than another's.
 _STALE_SIGNS = (
     "dynamic module does not define module export function",
@@ -255,7 +243,7 @@ class _UnitFinder(importlib.abc.MetaPathFinder):
             return None
         library = unit_path(unit)
         if not os.path.exists(library):
-            if not mixed_fault():
+            if len(missing_units()) == len(UNITS) or os.environ.get("FEEDHANDLER_MIXED"):
                 return None
             raise NotCompiledError(f"{name} is not compiled, but other modules are", name=name)
         loader = importlib.machinery.ExtensionFileLoader(name, library)

@@ -9,6 +9,7 @@ lightest part), the paper's a red of its own, with shapes that nothing of ours h
 """
 
 import colorsys
+import importlib
 import importlib.util
 import io
 import re
@@ -109,8 +110,7 @@ _COLOUR = re.compile(r"#[0-9a-f]{6}\b")
 
 def svg_of(figure: Any) -> str:
     """The figure as one SVG element that can stand in a page or in a file of its own."""
-    import matplotlib
-
+    matplotlib: Any = importlib.import_module("matplotlib")
     target = io.StringIO()
     with matplotlib.rc_context(_FILE_STYLE):
         figure.savefig(target, format="svg", metadata={"Date": None, "Creator": None})

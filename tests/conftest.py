@@ -18,9 +18,10 @@ from typing import Any
 
 import hypothesis
 import pytest
-from broker_kit import BROKERS, Absent, Artemis, Broker, BrokerJ, RabbitMQ3, RabbitMQ4
-from need_kit import absent
-from seed_kit import rerun, seed_of
+
+from tests.support.brokers import BROKERS, Absent, Artemis, Broker, BrokerJ, RabbitMQ3, RabbitMQ4
+from tests.support.needs import absent
+from tests.support.seeds import rerun, seed_of
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 #: Spark's Java lives for seconds here: it had better not spend them, and the other processor, on
@@ -78,7 +79,7 @@ def brokers_of(item: Any) -> set[str]:
 def group_of(path: str) -> str:
     """What one process runs as a whole: all files with brokers, which tests stop, freeze and kill;
     else a file."""
-    return "brokers" if "from broker_kit" in (CHECKOUT / path).read_text() else path
+    return "brokers" if "from tests.support.brokers" in (CHECKOUT / path).read_text() else path
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> None:
@@ -162,7 +163,7 @@ def brokers(
 @pytest.fixture(scope="session")
 def broker_certificates(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The CA of what brokers have for TLS, and whose certificates they believe."""
-    from security_kit import Certificates
+    from tests.support.security import Certificates
 
     return Certificates(tmp_path_factory.mktemp("broker-certificates"), "broker")
 

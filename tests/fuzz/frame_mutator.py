@@ -14,7 +14,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.amqp_wire import (
+from tests.support.amqp_wire import (
     ATTACH,
     BEGIN,
     CLOSE,
@@ -38,7 +38,7 @@ from tests.amqp_wire import (
     wire,
 )
 
-#: How the tags of the node's service begin: day, feed, service (`amqp_kit.prefix_of`).
+#: How the tags of the node's service begin: day, feed, service (`amqp.prefix_of`).
 PREFIX = struct.pack(">IHH", 20261121, 1, 104)
 FOLDER = Path(__file__).resolve().parent / "conversations"
 #: Phrases kept to be put together, and how many of them are new in each conversation.

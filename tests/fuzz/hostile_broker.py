@@ -10,7 +10,8 @@ accepted: nothing else may have left the publisher's window.
 import functools
 import struct
 
-from tests.amqp_wire import (
+from tests.fuzz.frame_mutator import EDGES, WILD, Mutator, Part, copy_of
+from tests.support.amqp_wire import (
     ACCEPTED,
     AMQP_HEADER,
     ATTACH,
@@ -36,7 +37,6 @@ from tests.amqp_wire import (
     ushort,
     wire,
 )
-from tests.fuzz.frame_mutator import EDGES, WILD, Mutator, Part, copy_of
 
 #: Phrases kept to be put together; new ones, frames of one, and phrases in each conversation.
 POOL_PHRASES, NEW_PHRASES, FRAMES_MAX, PHRASES_MAX = 400, 1, 14, 24

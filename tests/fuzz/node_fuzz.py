@@ -26,11 +26,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from amqp_kit import decoded
-from node_kit import NodeRig, Settings
-
 from feedhandler.amqp import proton
 from feedhandler.amqp.serving.connection import NodeConnection
 from feedhandler.amqp.serving.login import Admission, Gate
@@ -38,6 +33,8 @@ from feedhandler.amqp.serving.sasl import Credentials
 from feedhandler.amqp.serving.users import User, Users
 from feedhandler.amqp_settings import LimitsConfig
 from tests.fuzz.frame_mutator import Mutator
+from tests.support.amqp import decoded
+from tests.support.node import NodeRig, Settings
 
 #: Conversations that are open at a time: they see one another's traffic.
 OPEN_CONVERSATIONS = 8

@@ -28,15 +28,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-
-from amqp_kit import Rig, order, packet
-
 from feedhandler.amqp.publishing import publisher as publishing
 from feedhandler.amqp.publishing.publisher import Publisher, State
 from feedhandler.publish_settings import PublishConfig
 from tests.fuzz.hostile_broker import Hearing, Script
 from tests.fuzz.node_fuzz import GROWTH_BYTES_MAX, KEEP_BYTES, WARM_UP, StillLoop, resident_bytes
+from tests.support.amqp import Rig, order, packet
 
 #: Shares in which a conversation is said, with the market and the clock between.
 SHARES = 4

@@ -7,16 +7,13 @@ the node says to it.
 """
 
 import asyncio
-import sys
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent / "conversations"
-sys.path[:0] = [str(FOLDER.parents[1]), str(FOLDER.parents[1] / "interop")]
-
-from clients_kit import CLIENTS, client  # noqa: E402
-from node_kit import running  # noqa: E402
 
 import feedhandler  # noqa: E402
+from tests.support.foreign_clients import CLIENTS, client  # noqa: E402
+from tests.support.node import running  # noqa: E402
 
 
 class Relay:

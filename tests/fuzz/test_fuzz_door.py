@@ -16,9 +16,9 @@ import pytest
 
 from feedhandler.amqp.security import ServerTls
 from feedhandler.amqp.serving.sasl import AMQP_HEADER, SASL_HEADER, SaslServer, State
-from tests.amqp_wire import Frame, Value, described
 from tests.fuzz.frame_mutator import RESPONSES, SASL_INIT, SASL_RESPONSE
 from tests.fuzz.node_fuzz import GROWTH_BYTES_MAX, Run, resident_bytes
+from tests.support.amqp_wire import Frame, Value, described
 
 trustme = pytest.importorskip("trustme", reason="makes the certificates")
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.amqp_wire import Frame, split
 from tests.fuzz import frame_mutator, node_fuzz
+from tests.support.amqp_wire import Frame, split
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.amqp_wire import ACCEPTED, DISPOSITION, TRANSFER, Frame, Value, described, frame
 from tests.fuzz import publisher_fuzz
 from tests.fuzz.hostile_broker import Hearing, Script
+from tests.support.amqp_wire import ACCEPTED, DISPOSITION, TRANSFER, Frame, Value, described, frame
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 FRAMES = int(os.environ.get("FEEDHANDLER_FUZZ_FRAMES", "100000")) // 10

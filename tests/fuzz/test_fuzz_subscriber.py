@@ -13,8 +13,8 @@ import uvloop
 
 import feedhandler
 from feedhandler.codecs import PeerError
-from tests.amqp_wire import BEGIN, TRANSFER, Frame, split, wire
 from tests.fuzz.frame_mutator import FOLDER, Mutator, Part, copy_of
+from tests.support.amqp_wire import BEGIN, TRANSFER, Frame, split, wire
 
 FRAMES = int(os.environ.get("FEEDHANDLER_FUZZ_FRAMES", "100000")) // 10
 #: How long one conversation may take: the node that says it has closed by then.

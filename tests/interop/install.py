@@ -1,9 +1,9 @@
-"""Installs the foreign AMQP clients that the interoperation tests drive.
+"""Installs the foreign AMQP clients that the interoperation tests drive, and Compose's loader.
 
-`python -m tests.interop.install` brings rhea by npm and go-amqp by Go's own tool, at the versions
-of the lock files beside this, and builds the Go programs, in the folder that `FEEDHANDLER_CLIENTS`
-names (default `~/.cache/feedhandler/clients`). What is up to date already is left alone. Where
-`npm` or `go` is missing it says so, does the rest, and ends with exit code 1.
+`python -m tests.interop.install` brings rhea by npm, go-amqp and compose-go by Go's own tool, at
+the versions of the lock files beside this, and builds the Go programs, in the folder that
+`FEEDHANDLER_CLIENTS` names (default `~/.cache/feedhandler/clients`). What is up to date already is
+left alone. Where `npm` or `go` is missing it says so, does the rest, and ends with exit code 1.
 """
 
 import hashlib
@@ -18,6 +18,7 @@ SAMPLES = HERE.parents[1] / "docs" / "guides" / "samples"
 #: Folders with a Go program each, by the name of what is built of them.
 GO_PROGRAMS = {
     "client": HERE / "go",
+    "compose": HERE / "go-compose",
     "subscribe": SAMPLES / "go",
     "resume": SAMPLES / "go-resume",
 }

@@ -6,9 +6,10 @@ Nothing of ours but the kit is in these tests: stock clients send and receive.
 from typing import Any
 
 import pytest
-from broker_kit import BROKERS, Broker, BrokerJ, RabbitMQ3, RabbitMQ4
-from broker_kit.clients import Attempt, connected, consume
 from proton import Message
+
+from tests.support.brokers import BROKERS, Broker, BrokerJ, RabbitMQ3, RabbitMQ4
+from tests.support.brokers.clients import Attempt, connected, consume
 
 #: Where to send for one key of an exchange.
 ADDRESSES = {

@@ -10,15 +10,15 @@ from typing import Any
 
 import msgspec
 import pytest
-from amqp_kit import FEED, Sent, decoded
-from broker_kit import BROKERS, Broker, RabbitMQ3
-from broker_kit.clients import consume
-from flow_kit import Reader, Traffic, without
-from node_kit import PATIENCE_S, in_thread
-from publish_kit import PublishRig, data, publishing, sequences
 
 import feedhandler
 from feedhandler.ingest.ring import RecordKind
+from tests.support.amqp import FEED, Sent, decoded
+from tests.support.brokers import BROKERS, Broker, RabbitMQ3
+from tests.support.brokers.clients import consume
+from tests.support.flow import Reader, Traffic, without
+from tests.support.node import PATIENCE_S, in_thread
+from tests.support.publish import PublishRig, data, publishing, sequences
 
 QUEUE_BYTES = 1 << 18
 FORMS = {"rabbitmq-3": "exchange", "rabbitmq-4": "exchange", "artemis": "topic", "qpid": "exchange"}

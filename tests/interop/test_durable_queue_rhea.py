@@ -5,10 +5,9 @@ import json
 import os
 from pathlib import Path
 
-from clients_kit import javascript_command
-from durable_kit import orders, running
-
 from tests.interop.install import HERE
+from tests.support.durable import orders, running
+from tests.support.foreign_clients import javascript_command
 
 
 def test_rhea_puts_cancels_gives_back_and_takes(tmp_path: Path) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 import uvloop
-from clients_kit import Client, client, every_client
-from node_kit import NodeRig, Settings, running
+
+from tests.support.foreign_clients import Client, client, every_client
+from tests.support.node import NodeRig, Settings, running
 
 #: The smallest frame that AMQP lets a peer insist on.
 SMALLEST_FRAME_BYTES = 512

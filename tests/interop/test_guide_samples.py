@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 import uvloop
-from clients_kit import Command, go_command, javascript_command
-from node_kit import PATIENCE_S, NodeRig, running
-from security_kit import SECRET, Certificates, gate, user
 
 from tests.interop.install import SAMPLES
+from tests.support.foreign_clients import Command, go_command, javascript_command
+from tests.support.node import PATIENCE_S, NodeRig, running
+from tests.support.security import SECRET, Certificates, gate, user
 
 GUIDES = SAMPLES.parent
 ADDRESS = "euronext.104?types=230"

@@ -4,13 +4,13 @@ import asyncio
 from typing import Any
 
 import pytest
-from amqp_kit import FEED, STAMP_NS
-from broker_kit import Broker
-from node_kit import in_thread
-from publish_kit import publishing
 
 from feedhandler.lab.broker import LabBroker, binding_of, open_broker
 from feedhandler.lab.broker_client import BrokerSubscriber
+from tests.support.amqp import FEED, STAMP_NS
+from tests.support.brokers import Broker
+from tests.support.node import in_thread
+from tests.support.publish import publishing
 
 LIMIT_BYTES = 1 << 24
 SERVICES = (104, 105)

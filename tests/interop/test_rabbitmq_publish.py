@@ -6,15 +6,15 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any
 
-import publish_kit
 import pytest
-from broker_kit import USER, VHOST, RabbitMQ
-from broker_kit.clients import consume
-from node_kit import NodeRig, in_thread
-from publish_kit import PublishRig, check_grain, check_group_sequences, data, tag
 
 from feedhandler.amqp.publishing.publisher import Publishers
 from feedhandler.publish_settings import PublishConfig
+from tests.support import publish
+from tests.support.brokers import USER, VHOST, RabbitMQ
+from tests.support.brokers.clients import consume
+from tests.support.node import NodeRig, in_thread
+from tests.support.publish import PublishRig, check_grain, check_group_sequences, data, tag
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def publishing(
 ) -> AbstractAsyncContextManager[PublishRig]:
     """As the kit's; the management is asked whether the exchange leads anywhere."""
     asked = {"management": broker.management, "require_route": True}
-    return publish_kit.publishing(broker, exchange=exchange, **asked, **settings)
+    return publish.publishing(broker, exchange=exchange, **asked, **settings)
 
 
 def test_a_stream_arrives_per_service_and_per_symbol(broker: RabbitMQ) -> None:

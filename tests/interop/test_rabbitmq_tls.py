@@ -4,11 +4,12 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from broker_kit import USER, RabbitMQ3
-from broker_kit.clients import consume
-from node_kit import in_thread
-from publish_kit import check_stream, publishing
-from security_kit import Certificates
+
+from tests.support.brokers import USER, RabbitMQ3
+from tests.support.brokers.clients import consume
+from tests.support.node import in_thread
+from tests.support.publish import check_stream, publishing
+from tests.support.security import Certificates
 
 
 @pytest.mark.parametrize("way", ["password", "certificate"])

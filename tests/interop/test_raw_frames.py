@@ -9,13 +9,13 @@ import time
 from collections.abc import AsyncIterator
 from typing import Any
 
-import amqp_wire as wire
 import pytest
 import uvloop
-from amqp_wire import Frame
-from node_kit import PATIENCE_S, NodeRig, Settings, running
 
 from feedhandler.amqp.serving import connection as serving_connection
+from tests.support import amqp_wire as wire
+from tests.support.amqp_wire import Frame
+from tests.support.node import PATIENCE_S, NodeRig, Settings, running
 
 
 class Raw:

@@ -11,10 +11,11 @@ from typing import Any
 
 import proton
 import pytest
-from node_kit import PATIENCE_S, Run, gateways_loop, in_thread, running
 from proton.handlers import MessagingHandler
 from proton.reactor import AtLeastOnce, AtMostOnce, Container
 from proton.utils import BlockingConnection, LinkDetached
+
+from tests.support.node import PATIENCE_S, Run, gateways_loop, in_thread, running
 
 
 def receive_blocking(url: str, address: str, count: int, credit: int, option: Any) -> list[Any]:

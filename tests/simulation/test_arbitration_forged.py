@@ -7,11 +7,10 @@ import os
 import random
 import resource
 
-from ingest_kit import BODY, MS, TWINS, body_of
-
 from feedhandler.codecs.scanner import PacketHeader
 from feedhandler.counters import ChannelCounter, LineCounter
 from feedhandler.ingest.settings import ArbitrationSettings
+from tests.support.ingest import BODY, MS, TWINS, body_of
 
 FORGED = int(os.environ.get("FORGED", "10000"))
 SEED = int(os.environ.get("SEED", "1"))

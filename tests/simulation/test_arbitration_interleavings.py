@@ -17,10 +17,10 @@ from itertools import combinations, product
 from typing import NamedTuple
 
 import pytest
-from ingest_kit import BODY, MS, TWINS, body_of
 
 from feedhandler.codecs.scanner import PacketHeader
 from feedhandler.ingest.settings import ArbitrationSettings
+from tests.support.ingest import BODY, MS, TWINS, body_of
 
 OK, LOST, DOUBLED = range(3)
 FATES = (OK, LOST, DOUBLED)

@@ -24,7 +24,6 @@ import random
 from collections import Counter
 
 import pytest
-from ingest_kit import BODY, MS, TWINS, body_of
 
 from feedhandler.codecs.kinds import PacketKind
 from feedhandler.codecs.scanner import PacketHeader
@@ -32,6 +31,7 @@ from feedhandler.counters import ChannelCounter, LineCounter
 from feedhandler.ingest.ring import RecordKind
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ingest.states import Verdict
+from tests.support.ingest import BODY, MS, TWINS, body_of
 
 DATA, HEARTBEAT, RESET, _, OUTSIDE = map(int, PacketKind)
 PACKETS = 2_000

@@ -14,14 +14,14 @@ import random
 from collections import Counter
 
 import pytest
-from journal_kit import FOLDER, Script
-from journal_map import Map, Place, View, differing, view_of
 
 from feedhandler.codecs.errors import FeedhandlerError
 from feedhandler.journal.layout import Status
 from feedhandler.journal.opening import Opened, open_store
 from feedhandler.journal.simulated import SimulatedDisk
 from feedhandler.journal.verify import verify
+from tests.simulation.journal_map import Map, Place, View, differing, view_of
+from tests.support.journal import FOLDER, Script
 
 FLIPS = int(os.environ.get("FLIPS", "500"))
 SWEEP = bool(os.environ.get("SWEEP"))

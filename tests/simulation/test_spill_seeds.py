@@ -21,13 +21,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import msgspec
-from amqp_kit import FEED
-from spill_kit import SMALL, FakeBroker, SpillRig, read, tag_of
 
 from feedhandler.amqp.publishing.spill import State
 from feedhandler.amqp.queueing.window import Outcome
 from feedhandler.amqp.subscribing.inbox import split_packets
 from feedhandler.journal.simulated import Fault, SimulatedDisk
+from tests.support.amqp import FEED
+from tests.support.spill import SMALL, FakeBroker, SpillRig, read, tag_of
 
 SEEDS = int(os.environ.get("SPILL_SEEDS", "2"))
 #: What is played first: the broker is away, and the gateway is killed.

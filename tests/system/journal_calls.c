@@ -2,7 +2,7 @@
 
    Each call is made under one mutex and written down, with its data, before the next one is made; so
    are the notes that the process gives (`journal_note`), for instance of what was acknowledged. One
-   of the calls may fail (`journal_calls_begin`). Read by tests/journal_calls.py, which knows the
+   of the calls may fail (`journal_calls_begin`). Read by tests/system/journal_calls.py, which knows the
    numbers below as well. Calls that read are not written down; where writes do half for good, so do
    they. */
 

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from frame_kit import namespace
 
 from bench.bench_pacing import errors_of
 from bench.bench_replay_memory import anonymous_bytes, measure, write_large
@@ -15,6 +14,7 @@ from feedhandler.replay.playing.pace import Pace, PaceKind
 from feedhandler.replay.playing.player import Player
 from feedhandler.replay.playing.player_senders import raw
 from feedhandler.replay.playing.sender_lines import MulticastLine
+from tests.support.frames import namespace
 
 
 def test_the_ring_has_each_packets_number_and_a_time_that_rises(tmp_path: Path) -> None:

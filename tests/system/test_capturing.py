@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import places_kit
 import pytest
 
 from feedhandler import capturing as module
@@ -30,6 +29,7 @@ from feedhandler.replay.captures.capture import Capture
 from feedhandler.replay.playing.pace import Pace, PaceKind
 from feedhandler.replay.playing.player import Player
 from feedhandler.replay.playing.sender_lines import MulticastLine
+from tests.support import places as places_kit
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0

@@ -9,11 +9,11 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from characterise_kit import FEED, write_session
-from need_kit import absent
 
 from feedhandler.characterise.job import Request, characterise
 from feedhandler.characterise.tables import tables_of
+from tests.support.characterise import FEED, write_session
+from tests.support.needs import absent
 
 #: An executor with a core and a GB, started as a cluster's are.
 MASTER = "local-cluster[1,1,1024]"

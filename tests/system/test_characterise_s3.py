@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from characterise_kit import FEED, write_session
 
 from feedhandler.characterise.files import find_captures, shown
 from feedhandler.characterise.job import Request, characterise
 from feedhandler.characterise.lake import fill_lake, outcome_of
 from feedhandler.characterise.tables import tables_of
 from feedhandler.codecs.errors import UsageError
+from tests.support.characterise import FEED, write_session
 
 if TYPE_CHECKING:
     from pyarrow import fs

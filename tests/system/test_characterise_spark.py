@@ -14,8 +14,6 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
-from channels_kit import NYSE, rows_of, write_rows
-from characterise_kit import FEED, OPENING_NS, Independent, write_session
 
 from feedhandler.characterise import lake
 from feedhandler.characterise.arbitrated import arbitrated_tables, characterise_arbitrated
@@ -28,6 +26,8 @@ from feedhandler.ops.pipeline import spark_mapper
 from feedhandler.replay.captures.capture import address_text
 from feedhandler.replay.captures.capture_writer import CaptureWriter
 from feedhandler.replay.captures.pcap import FILE_HEADER_BYTES
+from tests.support.channels import NYSE, rows_of, write_rows
+from tests.support.characterise import FEED, OPENING_NS, Independent, write_session
 
 #: How often a stream's driver is killed: each time Java comes up anew, which takes ten seconds.
 KILLS = int(os.environ.get("FEEDHANDLER_KILLS", "0"))
@@ -288,8 +288,16 @@ def test_a_signal_ends_a_job_on_spark_with_its_java(
     assert told.splitlines()[-1] == "feedhandler: interrupted"
     assert "Traceback" not in told
     assert java
-    assert not [pid for pid in java if Path(f"/proc/{pid}").exists()]
+    assert not any(map(runs, java))
     assert not list(lake_folder.glob("capture=*"))
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is there, and no zombie: those have no command line."""
+    try:
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+    except FileNotFoundError:
+        return False
 
 
 def children(pid: int) -> list[int]:

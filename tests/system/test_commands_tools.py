@@ -7,11 +7,11 @@ import sys
 import tomllib
 from pathlib import Path
 
-import places_kit
 import pytest
-from command_kit import run_here
 
 from feedhandler.replay.captures.capture import Capture
+from tests.support import places
+from tests.support.commands import run_here
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
@@ -170,8 +170,8 @@ def test_replay_sends_a_capture_and_gives_an_account(iex: Path) -> None:
     told = json.loads(
         output(
             *("replay", str(iex), "--feed", "iex-deep", "--speed", "flat", "--loss", "5%"),
-            *("--line-a", f"{places_kit.group()}:5001"),
-            *("--line-b", f"{places_kit.group()}:5001"),
+            *("--line-a", f"{places.group()}:5001"),
+            *("--line-b", f"{places.group()}:5001"),
             *("--spare-shared", "--seed", "7", "--json"),
         )
     )
@@ -185,7 +185,7 @@ def test_replay_sends_a_capture_and_gives_an_account(iex: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_replay_in_good_order(iex: Path, number: signal.Signals) -> None:
-    group = places_kit.group()
+    group = places.group()
     with subprocess.Popen(
         command("replay", str(iex), "--line-a", f"{group}:5002", "--interface", "127.0.0.1"),
         cwd=CHECKOUT,

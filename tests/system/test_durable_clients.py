@@ -8,10 +8,11 @@ from typing import Any
 
 import proton
 import pytest
-from durable_kit import ACCEPTED, orders, running
-from node_kit import in_thread
 from proton.handlers import MessagingHandler
 from proton.reactor import Container
+
+from tests.support.durable import ACCEPTED, orders, running
+from tests.support.node import in_thread
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SAMPLE = DOCS / "guides" / "samples" / "python" / "durable_queue.py"

@@ -17,10 +17,10 @@ from pathlib import Path
 
 import proton
 import pytest
-from durable_kit import ACCEPTED, QueueClient, orders
-from gateway_kit import Market, start
 
 from feedhandler.ops import queue as queue_command
+from tests.support.durable import ACCEPTED, QueueClient, orders
+from tests.support.gateway import Market, start
 
 KILLS = int(os.environ.get("KILLS", "1"))
 SEED = int(os.environ.get("SEED", "1"))

@@ -7,14 +7,14 @@ from typing import Any
 
 import proton
 import pytest
-from durable_kit import ACCEPTED, QueueClient, QueueRig, orders, running
-from node_kit import in_thread
-from security_kit import SECRET, cheap_hash, gate
 
 from feedhandler.amqp.durable.queues import DurableQueues
 from feedhandler.amqp_settings import UserConfig
 from feedhandler.codecs.errors import UsageError
 from feedhandler.journal.simulated import Fault, SimulatedDisk
+from tests.support.durable import ACCEPTED, QueueClient, QueueRig, orders, running
+from tests.support.node import in_thread
+from tests.support.security import SECRET, cheap_hash, gate
 
 
 def test_a_disk_that_fails_stops_the_queue_and_nothing_else(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ from typing import Any
 
 import proton
 import pytest
-from durable_kit import (
+
+from feedhandler.journal import BlockingQueue, QueueSettings
+from tests.support.durable import (
     ACCEPTED,
     MODIFIED,
     REJECTED,
@@ -15,9 +17,7 @@ from durable_kit import (
     orders,
     running,
 )
-from node_kit import Run, gateways_loop, in_thread
-
-from feedhandler.journal import BlockingQueue, QueueSettings
+from tests.support.node import Run, gateways_loop, in_thread
 
 
 @gateways_loop

@@ -12,8 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from durable_kit import ACCEPTED, MODIFIED, REJECTED, RELEASED, QueueClient, orders, running
-from node_kit import in_thread
+
+from tests.support.durable import (
+    ACCEPTED,
+    MODIFIED,
+    REJECTED,
+    RELEASED,
+    QueueClient,
+    orders,
+    running,
+)
+from tests.support.node import in_thread
 
 SEED = int(os.environ.get("SEED", "1"))
 ROUNDS = int(os.environ.get("ROUNDS", "3"))

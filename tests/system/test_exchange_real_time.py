@@ -11,7 +11,6 @@ import threading
 import time
 from collections import defaultdict
 
-import places_kit
 import pytest
 
 from feedhandler.codecs import PacketKind, load_feed
@@ -22,6 +21,7 @@ from feedhandler.replay.exchange.ledger import LedgerWriter, read_ledger
 from feedhandler.replay.exchange.ledger_check import check
 from feedhandler.replay.generating.generator_packets import SERVICES
 from feedhandler.replay.playing.inject import LineFaults
+from tests.support import places
 
 FEED = load_feed("euronext-utp-md")
 DEADLINE_S = 60.0
@@ -29,7 +29,7 @@ DEADLINE_S = 60.0
 
 def plan_of(**settings):
     """An exchange on groups that nobody else uses."""
-    groups = (places_kit.prefix(), places_kit.prefix())
+    groups = (places.prefix(), places.prefix())
     usual = {"instruments": 60, "messages_per_s": 3000.0, "group_prefixes": groups}
     return ExchangePlan(**{**usual, **settings})
 

@@ -8,7 +8,6 @@ import threading
 import time
 from collections import defaultdict
 
-import places_kit
 import pytest
 
 from feedhandler.codecs import PacketKind, load_feed
@@ -31,6 +30,7 @@ from feedhandler.retrans.events import (
 )
 from feedhandler.retrans.protocol import RetransReject
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
+from tests.support import places
 
 FEED = load_feed("euronext-utp-md")
 DEADLINE_S = 60.0
@@ -48,8 +48,8 @@ def plan_of(**settings):
     usual["linger_s"] = DEADLINE_S
     ports = {"retransmission_port": 0, "refresh_port": 0}
     groups = {
-        "group_prefixes": (places_kit.prefix(), places_kit.prefix()),
-        "refresh_prefixes": (places_kit.prefix(), places_kit.prefix()),
+        "group_prefixes": (places.prefix(), places.prefix()),
+        "refresh_prefixes": (places.prefix(), places.prefix()),
     }
     return ExchangePlan(**{**usual, **ports, **groups, **settings})
 

@@ -5,14 +5,14 @@ import asyncio
 import random
 
 import pytest
-from amqp_kit import FEED
-from flow_kit import Traffic, without
-from node_kit import Run, Settings, running, users_loop
 
 import feedhandler
 from feedhandler.amqp.queueing.books import keeper_of
 from feedhandler.codecs import load_feed
 from feedhandler.ingest.ring import RecordKind
+from tests.support.amqp import FEED
+from tests.support.flow import Traffic, without
+from tests.support.node import Run, Settings, running, users_loop
 
 BOUND = 256 << 10
 PACKETS = 3000

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 
-import places_kit
 import pytest
 
 import feedhandler
@@ -23,6 +22,7 @@ from feedhandler.config import AmqpConfig, ChannelConfig, Config, LineConfig
 from feedhandler.config_show import to_toml
 from feedhandler.replay.playing.sender_lines import MulticastLine
 from feedhandler.replay.playing.sender_load import LoadGenerator, LoadTemplate
+from tests.support import places
 
 CRASHES = int(os.environ.get("CRASHES", "1"))
 RATE = 2000
@@ -33,8 +33,8 @@ PATIENCE_S = 60.0
 @pytest.fixture
 def config() -> Config:
     """Two lines on groups of this test's own, and a port that stays the same after a crash."""
-    port = places_kit.port()
-    lines = tuple(LineConfig(name=name, group=places_kit.group(), port=port) for name in "AB")
+    port = places.port()
+    lines = tuple(LineConfig(name=name, group=places.group(), port=port) for name in "AB")
     return Config(
         amqp=AmqpConfig(listen=f"127.0.0.1:{port}"),
         channels=(ChannelConfig(service=SERVICE, lines=lines),),

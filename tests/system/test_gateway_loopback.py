@@ -13,14 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import places_kit
 import pytest
 import zmq
 import zmq.asyncio
-from amqp_kit import FEED, order
-from amqp_kit import packet as packet_of
-from node_kit import PATIENCE_S, Run, gateways_loop
-from unsequenced_kit import description_setting_aside
 
 import feedhandler
 from feedhandler.codecs import ConfigError, PeerError, key_word
@@ -37,6 +32,11 @@ from feedhandler.config import (
 from feedhandler.config_show import to_toml
 from feedhandler.gateway import Gateway
 from feedhandler.ingest.settings import ArbitrationSettings
+from tests.support import places
+from tests.support.amqp import FEED, order
+from tests.support.amqp import packet as packet_of
+from tests.support.node import PATIENCE_S, Run, gateways_loop
+from tests.support.unsequenced import description_setting_aside
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 #: Lines are never silent and gaps are announced soon, unless a test is about that.
@@ -49,8 +49,7 @@ def configured(services: tuple[int, ...] = (104,), **sections: Any) -> Config:
         ChannelConfig(
             service=service,
             lines=tuple(
-                LineConfig(name=name, group=places_kit.group(), port=places_kit.port())
-                for name in "AB"
+                LineConfig(name=name, group=places.group(), port=places.port()) for name in "AB"
             ),
         )
         for service in services
@@ -345,9 +344,9 @@ def test_services_do_not_disturb_each_other_and_strangers_are_counted(run: Run) 
 
 @gateways_loop
 def test_two_services_may_come_on_the_same_lines(run: Run) -> None:
-    port = places_kit.port()
+    port = places.port()
     lines = "".join(
-        f'[[channel.line]]\nname = "{name}"\ngroup = "{places_kit.group()}"\nport = {port}\n'
+        f'[[channel.line]]\nname = "{name}"\ngroup = "{places.group()}"\nport = {port}\n'
         for name in "AB"
     )
     text = "".join(f"[[channel]]\nservice = {service}\n{lines}" for service in (104, 105))
@@ -441,7 +440,7 @@ def test_symbols_are_named_from_reference_data_where_configured(run: Run) -> Non
 @gateways_loop
 def test_statistics_come_on_the_bus(run: Run) -> None:
     async def scenario() -> None:
-        bind = f"tcp://127.0.0.1:{places_kit.port()}"
+        bind = f"tcp://127.0.0.1:{places.port()}"
         config = configured(stats=StatsConfig(bind=bind, interval_ms=100))
         context = zmq.asyncio.Context()
         listener = context.socket(zmq.SUB)
@@ -500,7 +499,7 @@ def test_what_was_received_is_delivered_before_the_end(run: Run) -> None:
 def test_what_waits_for_a_snapshot_at_the_end_is_delivered_as_stale(run: Run) -> None:
     async def scenario() -> None:
         config = configured()
-        refresh = RefreshLineConfig(name="A", group=places_kit.group(), port=places_kit.port())
+        refresh = RefreshLineConfig(name="A", group=places.group(), port=places.port())
         channel = msgspec.structs.replace(config.channels[0], refresh_lines=(refresh,))
         config = msgspec.structs.replace(config, channels=(channel,))
         async with contextlib.AsyncExitStack() as stack:

@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import places_kit
 import pytest
-from node_kit import PATIENCE_S, Run, gateways_loop
 from prometheus_client.parser import text_string_to_metric_families
 from test_gateway_loopback import configured, running, until
 
@@ -24,6 +22,8 @@ from feedhandler.control import ask
 from feedhandler.gateway import Gateway
 from feedhandler.observe import watch
 from feedhandler.observe.settings import HealthConfig, MetricsConfig
+from tests.support import places
+from tests.support.node import PATIENCE_S, Run, gateways_loop
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 ANY_PORT = MetricsConfig(listen="127.0.0.1:0")
@@ -206,7 +206,7 @@ def test_a_refused_link_is_told_and_counted(run: Run, capsys: pytest.CaptureFixt
 @gateways_loop
 def test_the_control_socket_tells_of_health_too(run: Run) -> None:
     async def scenario() -> None:
-        control = ControlConfig(bind=f"tcp://127.0.0.1:{places_kit.port()}")
+        control = ControlConfig(bind=f"tcp://127.0.0.1:{places.port()}")
         async with running(configured(control=control)) as (gateway, _, _url):
             told = await asyncio.to_thread(ask, gateway.control.endpoint, "health")
             assert told["live"] == {"ok": True, "reasons": []}
@@ -259,7 +259,7 @@ def test_systemd_hears_ready_watchdog_and_stopping_and_the_log_is_json(
     tmp_path: Path, systemd: socket.socket
 ) -> None:
     path = tmp_path / "gateway.toml"
-    port = places_kit.port()
+    port = places.port()
     path.write_text(
         f"""
         [amqp]
@@ -271,7 +271,7 @@ def test_systemd_hears_ready_watchdog_and_stopping_and_the_log_is_json(
         service = 104
         [[channel.line]]
         name = "A"
-        group = "{places_kit.group()}"
+        group = "{places.group()}"
         port = {port}
         """
     )

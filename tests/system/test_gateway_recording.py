@@ -7,8 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from amqp_kit import packet as packet_of
-from node_kit import PATIENCE_S, Run, gateways_loop
 from test_gateway_loopback import configured, running
 
 from feedhandler.codecs import ConfigError
@@ -19,6 +17,8 @@ from feedhandler.ops import replay, status
 from feedhandler.recorder_settings import RecordConfig
 from feedhandler.replay.captures.capture import Capture, Datagram
 from feedhandler.replay.playing.pace import Pace
+from tests.support.amqp import packet as packet_of
+from tests.support.node import PATIENCE_S, Run, gateways_loop
 
 
 def recorded(folder: Path, series: str) -> list[Datagram]:

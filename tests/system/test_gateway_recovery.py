@@ -11,8 +11,6 @@ import threading
 from collections.abc import AsyncIterator
 from typing import Any
 
-import places_kit
-from node_kit import PATIENCE_S, Run, gateways_loop
 from test_gateway_loopback import QUICK, running
 
 import feedhandler
@@ -31,6 +29,8 @@ from feedhandler.replay.generating.generator_packets import ORDERS, REFERENCE, S
 from feedhandler.replay.playing.inject import LineFaults
 from feedhandler.replay.state.market import Market
 from feedhandler.retrans.settings import RecoverySettings
+from tests.support import places as places_kit
+from tests.support.node import PATIENCE_S, Run, gateways_loop
 
 FEED = load_feed("euronext-utp-md")
 #: A little session: its state is whole in two seconds.

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Self
 
 import pytest
-from gateway_kit import Ledger, Market, kill, start, subscribed, until
 
 from feedhandler.amqp.subscribing import upstream
+from tests.support.gateway import Ledger, Market, kill, start, subscribed, until
 
 CRASHES = int(os.environ.get("CRASHES", "2"))
 RATE = 2000

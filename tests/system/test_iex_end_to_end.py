@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import dpkt
-import places_kit
 import pytest
 import uvloop
 
@@ -29,6 +28,7 @@ from feedhandler.config import (
 from feedhandler.config_show import to_toml
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.trading_day_settings import TradingDayConfig
+from tests.support import places
 
 #: `wire/iex-tp.md` of the feed's description counts the same: a check on the oracle itself.
 MESSAGES = 48_325
@@ -78,8 +78,8 @@ def expected(captures: Path) -> Stream:
 
 def configuration() -> Config:
     """One channel, two lines, on groups that no other test uses."""
-    port = places_kit.port()
-    lines = tuple(LineConfig(name=name, group=places_kit.group(), port=port) for name in "AB")
+    port = places.port()
+    lines = tuple(LineConfig(name=name, group=places.group(), port=port) for name in "AB")
     return Config(
         gateway=GatewaySettings(feed="iex-deep"),
         trading_day=TradingDayConfig(date="2023-10-02"),

@@ -3,7 +3,7 @@
 A queue in an event loop, with the thread that writes by itself, runs in a process whose every call
 on its files goes through a preloaded library (`journal_calls.c`), which writes it down and lets one
 of them fail. From what was written down the disk is rebuilt as it was at each call, and the ledger
-of `journal_kit` judges what is found there:
+of `journal` judges what is found there:
 
     cut       the power is cut before each call, and between the write and the sync of what is
               written through; each sector not synced is kept, dropped, torn, zeroed or garbage
@@ -25,9 +25,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from journal_calls import Entry, Failing, Kind, Replay, Worker, built, entries
 
 from feedhandler.journal.files import RealFiles
+from tests.system.journal_calls import Entry, Failing, Kind, Replay, Worker, built, entries
 
 OPERATIONS = int(os.environ.get("OPERATIONS", "150"))
 SAMPLES = int(os.environ.get("SAMPLES", "1"))

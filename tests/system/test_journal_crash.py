@@ -16,11 +16,11 @@ import time
 from pathlib import Path
 
 import pytest
-from journal_writer import SETTINGS, token_of, work
 
 from feedhandler.journal import BlockingQueue
 from feedhandler.journal.files import RealFiles
 from feedhandler.journal.verify import verify
+from tests.support.journal_writer import SETTINGS, token_of, work
 
 KILLS = int(os.environ.get("KILLS", "10"))
 PATIENCE_S = 60.0
@@ -88,7 +88,7 @@ def live_and_die(context, folder: Path, seed: int, book: Book) -> None:
 def test_a_killed_writer_loses_nothing_that_was_acknowledged(tmp_path: Path) -> None:
     first = int(os.environ.get("SEED", "1"))
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["journal_writer"])
+    context.set_forkserver_preload(["tests.support.journal_writer"])
     book = Book()
     for seed in range(first, first + KILLS):
         live_and_die(context, tmp_path, seed, book)

@@ -4,11 +4,10 @@ import json
 import multiprocessing
 from pathlib import Path
 
-from journal_writer import SETTINGS, work
-
 from feedhandler.cli import chosen
 from feedhandler.journal import BlockingQueue
 from feedhandler.ops.console import run_guarded
+from tests.support.journal_writer import SETTINGS, work
 
 PATIENCE_S = 60.0
 #: How often each command looks: the writer uses blocks anew all the while.
@@ -17,7 +16,7 @@ LOOKS = 6
 
 def test_stat_list_and_verify_beside_a_writer_find_nothing_wrong(tmp_path: Path, capsys) -> None:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["journal_writer"])
+    context.set_forkserver_preload(["tests.support.journal_writer"])
     here, there = context.Pipe(duplex=False)
     child = context.Process(target=work, args=(str(tmp_path), 1, 1, there))
     child.start()

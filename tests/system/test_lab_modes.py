@@ -5,12 +5,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from broker_kit import Broker
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.lab import results
 from feedhandler.lab.plan import Plan
 from feedhandler.ops import lab
+from tests.support.brokers import Broker
 
 SHORT: dict[str, Any] = {
     "clients": (1,),

@@ -176,7 +176,7 @@ def test_an_interrupt_at_any_moment_leaves_nobody_behind(
     number = random.Random(seed).choice([signal.SIGINT, signal.SIGTERM])
     os.kill(run.process.pid, number)
     code, _, errors = run.finish()
-    assert (code, errors) == (0, "feedhandler: lab: interrupted\n")
+    assert (code, errors) == (130, "feedhandler: lab: interrupted\n")
     assert run.processes() == {}
 
 

@@ -3,7 +3,8 @@
 import asyncio
 
 import proton
-from node_kit import PATIENCE_S, RawClient, Run, gateways_loop, in_thread, running
+
+from tests.support.node import PATIENCE_S, RawClient, Run, gateways_loop, in_thread, running
 
 REMOTE_ACTIVE = proton.Endpoint.REMOTE_ACTIVE
 REMOTE_CLOSED = proton.Endpoint.REMOTE_CLOSED

@@ -5,9 +5,9 @@ from typing import Any
 
 import proton
 import pytest
-from node_kit import RawClient, Run, Settings, gateways_loop, in_thread, running
 
 from feedhandler.ingest.ring import RecordKind
+from tests.support.node import RawClient, Run, Settings, gateways_loop, in_thread, running
 
 ADDRESS = "euronext.104?as=message"
 

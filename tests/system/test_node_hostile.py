@@ -10,12 +10,20 @@ from typing import Any
 
 import proton
 import pytest
-from node_kit import PATIENCE_S, RawClient, Run, Settings, gateways_loop, in_thread, running
 
 import feedhandler
 from feedhandler.amqp.routing import ADDRESS_CHARS_MAX
 from feedhandler.amqp.serving.node import Node
 from feedhandler.codecs import ConfigError
+from tests.support.node import (
+    PATIENCE_S,
+    RawClient,
+    Run,
+    Settings,
+    gateways_loop,
+    in_thread,
+    running,
+)
 
 REMOTE_ACTIVE = proton.Endpoint.REMOTE_ACTIVE
 REMOTE_CLOSED = proton.Endpoint.REMOTE_CLOSED

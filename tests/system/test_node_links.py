@@ -7,9 +7,9 @@ from typing import Any
 
 import proton
 import pytest
-from node_kit import RawClient, Run, gateways_loop, in_thread, running
 
 from feedhandler.amqp.proton import UNSETTLED_MAX
+from tests.support.node import RawClient, Run, gateways_loop, in_thread, running
 
 REMOTE_ACTIVE = proton.Endpoint.REMOTE_ACTIVE
 REMOTE_CLOSED = proton.Endpoint.REMOTE_CLOSED

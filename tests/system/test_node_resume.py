@@ -6,11 +6,11 @@ import struct
 from typing import Any
 
 import pytest
-from amqp_kit import FEED, Sent, packet, prefix_of
-from node_kit import NodeRig, RawClient, Run, Settings, gateways_loop, in_thread, running
 
 from feedhandler.amqp.framing import WHOLE_PACKET
 from feedhandler.ingest.ring import RecordKind
+from tests.support.amqp import FEED, Sent, packet, prefix_of
+from tests.support.node import NodeRig, RawClient, Run, Settings, gateways_loop, in_thread, running
 
 GRAINS = ("packet", "batch", "message")
 HISTORY = 4 << 20

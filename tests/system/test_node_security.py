@@ -10,13 +10,21 @@ from typing import Any
 
 import proton
 import pytest
-from node_kit import PATIENCE_S, RawClient, Run, Settings, gateways_loop, in_thread, running
-from security_kit import SECRET, Certificates, gate, user
 
 from feedhandler.amqp.security import TLS_HEADER
 from feedhandler.amqp.serving import login as login_module
 from feedhandler.amqp.serving.sasl import SASL_HEADER
 from feedhandler.observe.subscriptions import Subscriptions
+from tests.support.node import (
+    PATIENCE_S,
+    RawClient,
+    Run,
+    Settings,
+    gateways_loop,
+    in_thread,
+    running,
+)
+from tests.support.security import SECRET, Certificates, gate, user
 
 ACTIVE = proton.Endpoint.REMOTE_ACTIVE
 CLOSED = proton.Endpoint.REMOTE_CLOSED

@@ -4,8 +4,6 @@ import asyncio
 from typing import Any
 
 import pytest
-from amqp_kit import FEED, order, packet, quote
-from node_kit import PATIENCE_S, NodeRig, Run, gateways_loop, running
 
 import feedhandler
 from feedhandler.amqp.outlet import Outlet
@@ -14,6 +12,8 @@ from feedhandler.amqp.stream import Stream
 from feedhandler.amqp.subscribing import attachment as attachment_module
 from feedhandler.codecs import PeerError, UsageError
 from feedhandler.ingest.ring import RecordKind
+from tests.support.amqp import FEED, order, packet, quote
+from tests.support.node import PATIENCE_S, NodeRig, Run, gateways_loop, running
 
 GRAINS = ("packet", "batch", "message")
 BLOCK = [packet(4, [order(1000 + n, n), quote(1001, n)]) for n in range(50)]

@@ -10,8 +10,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from amqp_kit import FEED, STAMP_NS, decoded, order, packet, prefix_of, quote
-from node_kit import PATIENCE_S, Run, Settings, both_loops, running
 
 import feedhandler
 from feedhandler.amqp.framing import CONTENT_PACKET, CONTENT_QUALITY, Frame, Template
@@ -20,6 +18,8 @@ from feedhandler.amqp.subscribing.inbox import split_packets
 from feedhandler.amqp.subscribing.request import Request
 from feedhandler.codecs import PeerError, UsageError
 from feedhandler.ingest.ring import RecordKind
+from tests.support.amqp import FEED, STAMP_NS, decoded, order, packet, prefix_of, quote
+from tests.support.node import PATIENCE_S, Run, Settings, both_loops, running
 
 
 @contextlib.asynccontextmanager

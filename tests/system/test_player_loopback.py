@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-import places_kit
 import pytest
-from replay_kit import PATIENCE_S, Receiver
 
 from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.ingest.lines import Line
 from feedhandler.ingest.ring import RecordKind
 from feedhandler.ops import replay
@@ -30,6 +29,8 @@ from feedhandler.replay.playing.player_source import PayloadField
 from feedhandler.replay.playing.sender import Progress, Sender
 from feedhandler.replay.playing.sender_lines import MulticastLine, open_multicast_sender
 from feedhandler.replay.playing.sender_load import LoadGenerator, LoadTemplate
+from tests.support import places
+from tests.support.replay import PATIENCE_S, Receiver
 
 #: Slow enough for a receiver whose buffer the kernel keeps at its default size.
 GENTLE = Pace(PaceKind.PACKETS, 20_000)
@@ -39,7 +40,7 @@ LATE_NS = 3_600 * 10**9
 @pytest.fixture
 def receivers() -> Iterator[list[Receiver]]:
     """Three receivers, on groups of their own."""
-    made = [Receiver(places_kit.group()) for _ in range(3)]
+    made = [Receiver(places.group()) for _ in range(3)]
     yield made
     for receiver in made:
         receiver.close()
@@ -406,7 +407,7 @@ def test_a_recording_is_replayed_onto_the_lines_it_came_from(
     settings = RecordConfig(
         dir=str(tmp_path), file_bytes=FILE_BYTES_MIN, disk_free_min_share=0.0, ring_bytes=1 << 23
     )
-    recorder = Recorder(settings, lines, [])
+    recorder = Recorder(settings, lines, [], TradingDay("UTC"))
     recorder.start()
     tap = recorder.tap("lines")
     assert tap is not None

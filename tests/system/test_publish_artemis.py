@@ -4,10 +4,18 @@ import asyncio
 import json
 
 import pytest
-from broker_kit import Artemis
-from broker_kit.clients import consume
-from node_kit import in_thread
-from publish_kit import check_grain, check_group_sequences, check_stream, data, publishing, tag
+
+from tests.support.brokers import Artemis
+from tests.support.brokers.clients import consume
+from tests.support.node import in_thread
+from tests.support.publish import (
+    check_grain,
+    check_group_sequences,
+    check_stream,
+    data,
+    publishing,
+    tag,
+)
 
 
 def test_each_key_is_an_address_and_wildcards_find_them(artemis: Artemis) -> None:

@@ -5,14 +5,14 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from amqp_kit import STAMP_NS
-from broker_kit import Broker
-from broker_kit.clients import consume
-from node_kit import NodeRig, in_thread
-from publish_kit import check_stream, data, publishing, tag
 
 from feedhandler.amqp.publishing.publisher import Publishers
 from feedhandler.publish_settings import PublishConfig
+from tests.support.amqp import STAMP_NS
+from tests.support.brokers import Broker
+from tests.support.brokers.clients import consume
+from tests.support.node import NodeRig, in_thread
+from tests.support.publish import check_stream, data, publishing, tag
 
 #: What messages go to, by the broker's kind.
 FORMS = {"rabbitmq-3": "exchange", "rabbitmq-4": "exchange", "artemis": "topic", "qpid": "exchange"}

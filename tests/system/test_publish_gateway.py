@@ -3,14 +3,14 @@
 import struct
 
 import pytest
-from broker_peer_kit import broker
-from node_kit import Run, gateways_loop
 from test_gateway_loopback import configured, running
 
 import feedhandler
 from feedhandler.codecs import ConfigError
 from feedhandler.gateway import Gateway
 from feedhandler.publish_settings import PublishConfig
+from tests.support.broker_peer import broker
+from tests.support.node import Run, gateways_loop
 
 
 def destination(url: str, **settings: object) -> PublishConfig:

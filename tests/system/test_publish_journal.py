@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 import uvloop
-from broker_peer_kit import broker
 from proton import Delivery
 from test_publish_peer import PublishRig, sequences
 
@@ -18,6 +17,7 @@ from feedhandler.amqp.publishing.spill import Spill
 from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.journal import BlockingQueue, QueueSettings
 from feedhandler.ops import queue
+from tests.support.broker_peer import broker
 
 
 @contextlib.asynccontextmanager

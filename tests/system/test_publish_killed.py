@@ -15,8 +15,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from broker_peer_kit import FakeBroker, broker
-from gateway_kit import PATIENCE_S, SERVICES, Market, kill, start
 from proton import Delivery
 
 from feedhandler.amqp.publishing.spill_disk import settings_of
@@ -26,6 +24,8 @@ from feedhandler.control import ask
 from feedhandler.journal.files import RealFiles
 from feedhandler.journal.opening import open_store
 from feedhandler.publish_settings import PublishConfig
+from tests.support.broker_peer import FakeBroker, broker
+from tests.support.gateway import PATIENCE_S, SERVICES, Market, kill, start
 
 #: So many packets a second; three eighths of this are full in half a second, and a disk that is
 #: busy with something else may take as long.
@@ -167,7 +167,7 @@ def test_a_receiver_that_is_stopped_by_a_signal_costs_the_gateway_no_memory(
     """A broker process that stands still (SIGSTOP) with its connection open, then goes on."""
     code = (
         "import asyncio, sys\n"
-        "from broker_peer_kit import broker\n"
+        "from tests.support.broker_peer import broker\n"
         "async def main():\n"
         "    async with broker(credit=100_000) as peer:\n"
         "        print(peer.port, flush=True)\n"

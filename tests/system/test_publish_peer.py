@@ -8,14 +8,14 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from amqp_kit import packet
-from broker_peer_kit import FakeBroker, broker
-from node_kit import NodeRig, Run, gateways_loop
 from proton import Delivery, Endpoint
 
 from feedhandler.amqp.publishing.publisher import Publishers
 from feedhandler.publish_settings import PublishConfig
-from tests.amqp_wire import TRANSFER, Value, frame
+from tests.support.amqp import packet
+from tests.support.amqp_wire import TRANSFER, Value, frame
+from tests.support.broker_peer import FakeBroker, broker
+from tests.support.node import NodeRig, Run, gateways_loop
 
 RABBITMQ_4 = {"product": "RabbitMQ", "version": "4.0.5"}
 ARTEMIS = {"product": "apache-activemq-artemis", "version": "2.40.0"}

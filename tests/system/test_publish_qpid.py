@@ -3,12 +3,12 @@
 import asyncio
 
 import pytest
-from broker_kit import BrokerJ
-from broker_kit.clients import consume
-from node_kit import in_thread
-from publish_kit import GRAINS, check_grain, check_group_sequences, publishing, sequences
 
 from feedhandler.amqp.queueing import window
+from tests.support.brokers import BrokerJ
+from tests.support.brokers.clients import consume
+from tests.support.node import in_thread
+from tests.support.publish import GRAINS, check_grain, check_group_sequences, publishing, sequences
 
 
 @pytest.mark.parametrize("grain", GRAINS)

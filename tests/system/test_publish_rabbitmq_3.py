@@ -5,10 +5,10 @@ Exchanges are in `tests/interop/test_rabbitmq_publish.py`.
 
 import asyncio
 
-from broker_kit import VHOST, RabbitMQ3
-from broker_kit.clients import consume
-from node_kit import in_thread
-from publish_kit import check_stream, publishing
+from tests.support.brokers import VHOST, RabbitMQ3
+from tests.support.brokers.clients import consume
+from tests.support.node import in_thread
+from tests.support.publish import check_stream, publishing
 
 
 def test_a_queue_is_declared_durable_by_the_link_and_takes_everything(

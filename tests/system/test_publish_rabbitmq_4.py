@@ -4,10 +4,12 @@ import asyncio
 from urllib.parse import quote
 
 import pytest
-from broker_kit import VHOST, RabbitMQ4
-from broker_kit.clients import consume
-from node_kit import in_thread
-from publish_kit import (
+
+from feedhandler.amqp.queueing import window
+from tests.support.brokers import VHOST, RabbitMQ4
+from tests.support.brokers.clients import consume
+from tests.support.node import in_thread
+from tests.support.publish import (
     check_grain,
     check_group_sequences,
     check_stream,
@@ -16,8 +18,6 @@ from publish_kit import (
     sequences,
     tag,
 )
-
-from feedhandler.amqp.queueing import window
 
 
 @pytest.mark.parametrize("grain", ["packet", "batch"])

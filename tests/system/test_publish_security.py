@@ -5,13 +5,13 @@ import ssl
 from typing import Any
 
 import pytest
-from broker_peer_kit import broker
-from node_kit import NodeRig, Run, gateways_loop
-from security_kit import SECRET, Certificates
 
 from feedhandler.amqp.publishing.publisher import Publishers
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.publish_settings import PublishConfig
+from tests.support.broker_peer import broker
+from tests.support.node import NodeRig, Run, gateways_loop
+from tests.support.security import SECRET, Certificates
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import places_kit
 import pytest
 
 from feedhandler.capture_sinks import create_file
@@ -29,6 +28,7 @@ from feedhandler.replay.playing.pipeline import Pipeline
 from feedhandler.replay.playing.player import Player
 from feedhandler.replay.playing.sender_lines import MulticastLine
 from feedhandler.replay_control import ReplayControl, ReplayVerbs
+from tests.support import places
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 60.0
@@ -49,7 +49,7 @@ class Receiver:
         self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         # On a busy machine this thread may come late by a second.
         set_receive_buffer(self._socket, 64 << 20)
-        group = places_kit.group()
+        group = places.group()
         self._socket.bind((group, 0))
         request = socket.inet_aton(group) + socket.inet_aton("127.0.0.1")
         self._socket.setsockopt(socket.IPPROTO_IP, socket.IP_ADD_MEMBERSHIP, request)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
-from node_kit import PATIENCE_S
 from test_gateway_loopback import QUICK, configured, running
 
 import feedhandler
@@ -28,6 +27,7 @@ from feedhandler.replay.playing.pace import parse_pace
 from feedhandler.replay.playing.pipeline import Pipeline, endpoints
 from feedhandler.replay.playing.player import Player
 from feedhandler.replay.playing.stamps import Stamper, Stamps
+from tests.support.node import PATIENCE_S
 
 FEED = load_feed("euronext-utp-md")
 SERVICES = (101, 102, 103, 104)

@@ -6,8 +6,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from capture_kit import PcapngBytes
-from frame_kit import PATIENCE_S, FrameReceiver, namespace
 
 from bench.veth import FAR, NEAR, ip, wait_for_link
 from feedhandler import cli
@@ -22,6 +20,8 @@ from feedhandler.replay.playing.player import Player
 from feedhandler.replay.playing.player_frames import SOURCE_IP_DEFAULT
 from feedhandler.replay.playing.player_senders import FrameSettings, raw
 from feedhandler.replay.playing.sender_lines import MulticastLine
+from tests.support.captures import PcapngBytes
+from tests.support.frames import PATIENCE_S, FrameReceiver, namespace
 
 GENTLE = Pace(PaceKind.PACKETS, 20_000)
 LATE_NS = 3_600 * 10**9

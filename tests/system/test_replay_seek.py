@@ -3,9 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-import places_kit
 import pytest
-from replay_kit import PATIENCE_S, Receiver
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.replay.captures.capture import Capture
@@ -13,13 +11,15 @@ from feedhandler.replay.captures.capture_writer import CaptureWriter
 from feedhandler.replay.playing.pipeline import Pipeline
 from feedhandler.replay.playing.player import Player
 from feedhandler.replay.playing.sender_lines import MulticastLine
+from tests.support import places
+from tests.support.replay import PATIENCE_S, Receiver
 
 HOUR_NS = 3_600 * 10**9
 
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    made = Receiver(places_kit.group())
+    made = Receiver(places.group())
     yield made
     made.close()
 

@@ -12,10 +12,10 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 
 import pytest
-from gateway_kit import SERVICES, Ledger, Market, Relay, kill, start, subscribed, until
 
 from feedhandler.amqp.subscribing import upstream
 from feedhandler.config import HISTORY_BYTES_MIN
+from tests.support.gateway import SERVICES, Ledger, Market, Relay, kill, start, subscribed, until
 
 CUTS = 4 * int(os.environ.get("CRASHES", "1"))
 RATE = 4000

@@ -5,18 +5,7 @@ import socket
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import places_kit
 import pytest
-from node_kit import PATIENCE_S, Run, gateways_loop
-from retrans_kit import (
-    FEED,
-    PROTOCOL,
-    Snapshots,
-    filled,
-    live_packet,
-    refresh_packet,
-    sent_again,
-)
 
 from feedhandler.codecs import ConfigError
 from feedhandler.retrans import tcp
@@ -35,6 +24,17 @@ from feedhandler.retrans.server import RequestServer, ServerSession
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
 from feedhandler.retrans.tcp import RequestConnection, RequestListener, serve
+from tests.support import places
+from tests.support.node import PATIENCE_S, Run, gateways_loop
+from tests.support.retrans import (
+    FEED,
+    PROTOCOL,
+    Snapshots,
+    filled,
+    live_packet,
+    refresh_packet,
+    sent_again,
+)
 
 HOST = "127.0.0.1"
 #: Waits of tests that want a server back: short, so that the test is.
@@ -176,7 +176,7 @@ def test_a_client_that_takes_long_answers_does_not_starve_another(run: Run) -> N
 @gateways_loop
 def test_a_server_that_cannot_be_reached_is_told_once_and_tried_again(run: Run) -> None:
     async def scenario() -> None:
-        port = places_kit.port()
+        port = places.port()
         owner = Owner(port)
         await owner.until(lambda: owner.waits >= 5, "five attempts")
         assert len(owner.downs) == 1
@@ -507,7 +507,7 @@ def test_closing_is_orderly_at_any_moment(run: Run) -> None:
     async def scenario() -> None:
         server, listener = await listening()
         port = listener.address[1]
-        never = Owner(places_kit.port())
+        never = Owner(places.port())
         await never.connection.close()
         asked = Owner(port)
         await asked.until(lambda: asked.ups, "connected")

@@ -12,9 +12,7 @@ import time
 from collections.abc import Iterator
 
 import numpy as np
-import places_kit
 import pytest
-from need_kit import absent
 
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.replay.playing.frame_headers import Destination
@@ -22,6 +20,8 @@ from feedhandler.replay.playing.frame_lines import open_frame_socket
 from feedhandler.replay.playing.frame_sender import FrameSender
 from feedhandler.replay.playing.sender import Progress, Sender
 from feedhandler.replay.playing.sender_lines import open_multicast_sender
+from tests.support import places
+from tests.support.needs import absent
 
 AnySender = Sender | FrameSender
 #: How long a test waits for what must happen.
@@ -36,7 +36,7 @@ class Stamped:
     """A socket on a group of its own whose datagrams carry the kernel's time of their arrival."""
 
     def __init__(self) -> None:
-        self.group = places_kit.group()
+        self.group = places.group()
         self.socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         self.socket.setsockopt(socket.SOL_SOCKET, SO_TIMESTAMPNS, 1)
         self.socket.bind((self.group, 0))

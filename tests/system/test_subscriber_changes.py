@@ -1,6 +1,6 @@
 """`messages.change`: another subscription on the same stream, no hole, no duplicate.
 
-The links of both are thinned by symbol; `amqp_kit.packet` says which symbols packet n has. Instants
+The links of both are thinned by symbol; `amqp.packet` says which symbols packet n has. Instants
 are random, the seed is printed.
 """
 
@@ -9,8 +9,6 @@ import random
 from typing import Any
 
 import pytest
-from amqp_kit import packet
-from node_kit import PATIENCE_S, NodeRig, Run, Settings, running, users_loop
 from test_subscriber_reconnects import Story, came_back, cut_off
 
 import feedhandler
@@ -18,6 +16,8 @@ from feedhandler.amqp.serving.connection import NodeConnection
 from feedhandler.amqp.subscribing import upstream
 from feedhandler.codecs import PeerError, UsageError, load_feed
 from feedhandler.ingest.ring import RecordKind
+from tests.support.amqp import packet
+from tests.support.node import PATIENCE_S, NodeRig, Run, Settings, running, users_loop
 
 FORMS = pytest.mark.parametrize("form", ["messages", "batches", "deliver"])
 GRAINS = pytest.mark.parametrize("grain", ["packet", "batch", "message"])

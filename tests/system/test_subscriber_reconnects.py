@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from node_kit import PATIENCE_S, NodeRig, Run, Settings, running, users_loop
 
 import feedhandler
 from feedhandler.amqp.subscribing import attachment as attachment_module
 from feedhandler.amqp.subscribing.inbox import split_packets
 from feedhandler.amqp.subscribing.upstream import ConnectionEvent, State
 from feedhandler.codecs import PeerError
+from tests.support.node import PATIENCE_S, NodeRig, Run, Settings, running, users_loop
 
 
 @contextlib.asynccontextmanager

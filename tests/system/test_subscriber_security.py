@@ -5,10 +5,10 @@ from typing import Any
 
 import proton
 import pytest
-from node_kit import PATIENCE_S, Run, gateways_loop, in_thread, running
-from security_kit import SECRET, Certificates, gate, user
 
 import feedhandler
+from tests.support.node import PATIENCE_S, Run, gateways_loop, in_thread, running
+from tests.support.security import SECRET, Certificates, gate, user
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.need_kit import absent
+from tests.support.needs import absent
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 WHEEL_BYTES_MAX = 10_000_000

@@ -1,7 +1,8 @@
 """Fixtures that several unit test files share."""
 
 import pytest
-from ingest_kit import TWINS, Channel
+
+from tests.support.ingest import TWINS, Channel
 
 
 @pytest.fixture(params=TWINS)

@@ -7,13 +7,13 @@ import random
 from typing import Any
 
 import pytest
-from amqp_kit import FEED, STAMP_NS, Rig, Sent, order, packet, quote
 
 from feedhandler.amqp.fanout import Fanout
 from feedhandler.amqp.outlet import Peer
 from feedhandler.codecs import key_word
 from feedhandler.ingest.ring import RecordKind, Ring
 from feedhandler.retrans.store import PacketStore
+from tests.support.amqp import FEED, STAMP_NS, Rig, Sent, order, packet, quote
 
 GRAINS = ("packet", "batch", "message")
 

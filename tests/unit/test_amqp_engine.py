@@ -16,7 +16,7 @@ from feedhandler.amqp.proton import (
     ReceiverLink,
     SenderLink,
 )
-from tests import amqp_wire as wire
+from tests.support import amqp_wire as wire
 
 PAYLOAD = b"\x00\x53\x75\xb0\x00\x00\x01\x2c" + bytes(300)
 

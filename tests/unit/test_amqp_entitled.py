@@ -4,12 +4,12 @@ import random
 import struct
 
 import pytest
-from amqp_kit import FEED, Rig, Sent, order, packet, prefix_of, quote
 
 from feedhandler.amqp.framing import WHOLE_PACKET
 from feedhandler.amqp.serving.users import Entitlement, entitlement_of
 from feedhandler.amqp.subscribing.inbox import split_packets
 from feedhandler.ingest.ring import RecordKind
+from tests.support.amqp import FEED, Rig, Sent, order, packet, prefix_of, quote
 
 SERVICES = (104, 105, 106)
 SYMBOLS = range(1000, 1012)

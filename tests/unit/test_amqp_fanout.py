@@ -3,13 +3,13 @@
 from pathlib import Path
 
 import pytest
-from amqp_kit import FEED, STAMP_NS, Rig, Sent, order, packet, prefix_of, quote
-from unsequenced_kit import UTP as ASIDE
 
 from feedhandler.amqp.framing import QUALITY_NOTE
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import load_feed
 from feedhandler.ingest.ring import RecordKind
+from tests.support.amqp import FEED, STAMP_NS, Rig, Sent, order, packet, prefix_of, quote
+from tests.support.unsequenced import UTP as ASIDE
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 

@@ -5,7 +5,6 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from amqp_kit import FEED, FakeLink, Rig, decoded, order, packet
 
 from feedhandler.amqp import proton
 from feedhandler.amqp.outlet import Peer
@@ -21,6 +20,7 @@ from feedhandler.amqp.serving.groups import (
     group_name,
 )
 from feedhandler.ingest.ring import RecordKind
+from tests.support.amqp import FEED, FakeLink, Rig, decoded, order, packet
 
 
 class Consumer(FakeLink):

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 import pytest
-from security_kit import SECRET
 
 import feedhandler
 from feedhandler.amqp.identity import PASSWORD_BYTES_MAX, REFUSED, Identity, Login, refusal
 from feedhandler.amqp.subscribing.request import Endpoint, parse_endpoint
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, UsageError
+from tests.support.security import SECRET
 
 QUOTED = "tr0ub4dor%263%2F%3F%23%40"
 

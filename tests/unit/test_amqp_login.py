@@ -4,11 +4,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from security_kit import SECRET, gate, user
 
 from feedhandler.amqp.serving.login import Admission, Gate
 from feedhandler.amqp.serving.sasl import Credentials
 from feedhandler.amqp.serving.users import User, Users
+from tests.support.security import SECRET, gate, user
 
 
 class Shown:

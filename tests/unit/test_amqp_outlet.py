@@ -3,10 +3,10 @@
 import random
 
 import pytest
-from amqp_kit import FEED, FakeLink, Rig, order, packet
 
 from feedhandler.amqp.outlet import QUEUE_ENTRY_BYTES, SELECTED_FIRST, Outlet, Peer, type_table
 from feedhandler.amqp.routing import parse_address
+from tests.support.amqp import FEED, FakeLink, Rig, order, packet
 
 
 def test_nothing_is_sent_without_credit_and_all_of_it_in_order_with_it() -> None:

@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from amqp_kit import FEED, FakeLink, Rig, Sent, order, packet, prefix_of, quote
 
 from feedhandler.amqp.framing import WHOLE_PACKET
 from feedhandler.amqp.outlet import Outlet
 from feedhandler.codecs.scanner import PacketHeader, parse_header
 from feedhandler.ingest.ring import RecordKind
+from tests.support.amqp import FEED, FakeLink, Rig, Sent, order, packet, prefix_of, quote
 
 SEEDS = 12
 ADDRESSES = [

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from security_kit import Certificates
 
 from feedhandler.amqp.security import (
     TLS_HEADER,
@@ -17,6 +16,7 @@ from feedhandler.amqp.security import (
     fault_of,
 )
 from feedhandler.codecs.errors import ConfigError
+from tests.support.security import Certificates
 
 
 @pytest.fixture(scope="module")

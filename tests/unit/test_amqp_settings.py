@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from security_kit import SECRET, Certificates, cheap_hash
 
 from feedhandler.amqp.serving.login import Gate
 from feedhandler.amqp_settings import AmqpConfig, UserConfig
@@ -11,6 +10,7 @@ from feedhandler.codecs.errors import ConfigError
 from feedhandler.config import parse_config
 from feedhandler.config_show import to_toml
 from feedhandler.ops.doctor import check_certificate
+from tests.support.security import SECRET, Certificates, cheap_hash
 
 CHANNEL = """
 [[channel]]

@@ -14,7 +14,7 @@ from feedhandler.lab.laboratory import Laboratory
 from feedhandler.lab.plan import Plan, StepPlan
 from feedhandler.lab.report_figures import Figure
 from feedhandler.lab.results import Run, Step
-from tests import report_kit
+from tests.support import report
 
 SIDE = {"p50_ms": 0.2, "p90_ms": 0.4, "p99_ms": 1.0, "lost_pct": 0.0, "packets_per_s": 7100.0}
 CEILING = {
@@ -41,8 +41,8 @@ def row_of(text: str, *cells: str) -> list[str]:
 
 
 def test_the_papers_tables_stand_beside_ours_with_what_was_lost(seed: int) -> None:
-    steps = [report_kit.step(seed, 1), report_kit.step(seed, 10, "messages", "topic", lost=2151)]
-    text = page(Measured(report_kit.run(seed, *steps)))
+    steps = [report.step(seed, 1), report.step(seed, 10, "messages", "topic", lost=2151)]
+    text = page(Measured(report.run(seed, *steps)))
     assert "### Table 4. Packets, direct exchange" in text
     assert row_of(text, "1", "0.786")[-1] == "0.000"
     assert "1 of 2 steps came through" in text
@@ -53,9 +53,9 @@ def test_the_papers_tables_stand_beside_ours_with_what_was_lost(seed: int) -> No
 
 
 def test_a_queue_that_grew_is_a_load_that_was_not_carried(seed: int) -> None:
-    step = report_kit.step(seed, 1)
-    step.latency = report_kit.latency(random.Random(seed), 400_000)
-    assert "0 of 1 steps came through" in page(Measured(report_kit.run(seed, step)))
+    step = report.step(seed, 1)
+    step.latency = report.latency(random.Random(seed), 400_000)
+    assert "0 of 1 steps came through" in page(Measured(report.run(seed, step)))
 
 
 def test_what_failed_is_told_and_a_peer_that_is_not_here(seed: int) -> None:
@@ -75,7 +75,7 @@ def test_what_failed_is_told_and_a_peer_that_is_not_here(seed: int) -> None:
 
 
 def test_every_row_of_a_table_has_a_cell_for_each_heading(seed: int) -> None:
-    found = Measured(report_kit.paper_like(seed), ceiling=CEILING, journal=JOURNAL)
+    found = Measured(report.paper_like(seed), ceiling=CEILING, journal=JOURNAL)
     widths: list[set[int]] = [set()]
     for line in page(found).splitlines():
         if line.startswith("|"):
@@ -180,7 +180,7 @@ def test_a_page_replaces_the_one_before_and_its_parts_fail_alone(
 
 def test_the_figures_are_beside_the_page_that_names_them(seed: int, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    found = Measured(report_kit.run(seed, report_kit.step(seed, 1), report_kit.step(seed, 10)))
+    found = Measured(report.run(seed, report.step(seed, 1), report.step(seed, 10)))
     path = lab_report.write(found, tmp_path)
     named = set(re.findall(r"\]\((figure[^)]*|bandwidth[^)]*)\)", path.read_text()))
     assert named == {each.name for pattern in lab_report.FIGURES for each in tmp_path.glob(pattern)}

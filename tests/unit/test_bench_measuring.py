@@ -13,7 +13,7 @@ import pytest
 from bench import __main__ as bench_main
 from bench import bench_publish, bench_receive, bench_routing, bench_stall, leaks, peers, rig
 from bench.local import FEED, KEY, message_of, packet_of
-from tests.broker_kit import Absent
+from tests.support.brokers import Absent
 
 
 def test_a_message_of_any_size_is_framed_by_that_size() -> None:

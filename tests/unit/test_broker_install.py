@@ -3,7 +3,8 @@
 from pathlib import Path
 
 import pytest
-from broker_kit import install, places
+
+from tests.support.brokers import install, places
 
 ONE_LINE = """\
 # deb http://not.example/debian bookworm main

@@ -8,16 +8,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-from characterise_kit import (
-    FEED,
-    LINE_A,
-    LINE_B,
-    OPENING_NS,
-    PORT,
-    Independent,
-    refresh_packet,
-    write_session,
-)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
@@ -35,6 +25,16 @@ from feedhandler.ops import characterise as ops
 from feedhandler.ops.console import ExitCode
 from feedhandler.replay.captures.capture import COLUMNS, DatagramBatch
 from feedhandler.replay.captures.capture_writer import CaptureWriter
+from tests.support.characterise import (
+    FEED,
+    LINE_A,
+    LINE_B,
+    OPENING_NS,
+    PORT,
+    Independent,
+    refresh_packet,
+    write_session,
+)
 
 UTP = Request("euronext-utp-md")
 

@@ -7,18 +7,6 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from channels_kit import (
-    A1,
-    A2,
-    B1,
-    LINES,
-    NYSE,
-    START_NS,
-    UNKNOWN_TYPE,
-    Row,
-    rows_of,
-    write_rows,
-)
 
 from feedhandler import cli
 from feedhandler.characterise import report
@@ -31,6 +19,18 @@ from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.ops.console import ExitCode, run_guarded
 from feedhandler.replay.captures.capture import Capture
+from tests.support.channels import (
+    A1,
+    A2,
+    B1,
+    LINES,
+    NYSE,
+    START_NS,
+    UNKNOWN_TYPE,
+    Row,
+    rows_of,
+    write_rows,
+)
 
 UTP = load_feed("euronext-utp-md")
 

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from characterise_kit import FEED, write_session
 
 from feedhandler.characterise import following as followings
 from feedhandler.characterise import report
@@ -24,6 +23,7 @@ from feedhandler.characterise.tables import tables_of
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import characterise as ops
 from feedhandler.ops.console import ExitCode
+from tests.support.characterise import FEED, write_session
 
 UTP = Request("euronext-utp-md")
 DEADLINE_S = 60.0

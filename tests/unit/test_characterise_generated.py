@@ -5,8 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from characterise_by_hand import hold, tables_by_hand
-from characterise_kit import Seen, utp_packet
 
 from feedhandler.characterise.digest import Digest
 from feedhandler.characterise.job import Outcome, Request, characterise
@@ -19,6 +17,8 @@ from feedhandler.replay.generating.generator_tape import CHANNELS
 from feedhandler.replay.generating.profile import load_profile
 from feedhandler.replay.generating.traffic import Traffic
 from feedhandler.replay.generating.traffic_capture import ledger_path, write_capture
+from tests.support.characterise import Seen, utp_packet
+from tests.support.characterise_by_hand import hold, tables_by_hand
 
 FEED = load_feed("euronext-utp-md")
 

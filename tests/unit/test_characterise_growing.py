@@ -6,12 +6,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from characterise_kit import Independent, write_session
 
 from feedhandler.characterise.growing import Offset, news, reach
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.codecs.errors import UsageError
 from feedhandler.replay.captures.capture import Capture
+from tests.support.characterise import Independent, write_session
 
 pyspark = pytest.importorskip("pyspark")
 

@@ -16,15 +16,6 @@ from typing import Any
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
-from characterise_kit import (
-    FEED,
-    LINE_A,
-    OPENING_NS,
-    PORT,
-    Independent,
-    refresh_packet,
-    write_session,
-)
 
 from feedhandler.characterise import lake as lakes
 from feedhandler.characterise import lake_identity
@@ -39,6 +30,15 @@ from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import characterise as ops
 from feedhandler.ops import pipeline
 from feedhandler.replay.captures.capture_writer import CaptureWriter
+from tests.support.characterise import (
+    FEED,
+    LINE_A,
+    OPENING_NS,
+    PORT,
+    Independent,
+    refresh_packet,
+    write_session,
+)
 
 UTP = "euronext-utp-md"
 #: How often the command is killed.

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from characterise_kit import write_session
 
 from feedhandler import drawing
 from feedhandler.characterise import figures, report
@@ -21,6 +20,7 @@ from feedhandler.characterise.tables import Table
 from feedhandler.codecs.errors import UsageError
 from feedhandler.ops import characterise as ops
 from feedhandler.ops.console import ExitCode
+from tests.support.characterise import write_session
 
 
 @pytest.fixture(scope="module")

@@ -10,8 +10,6 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 import pytest
-from capture_kit import PcapngBytes
-from characterise_kit import FEED, LINE_A, LINE_B, OPENING_NS, PORT, TWIN, write_session
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyarrow.fs import LocalFileSystem
@@ -36,6 +34,8 @@ from feedhandler.codecs import scanner
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.replay.captures.capture import Capture
 from feedhandler.replay.captures.capture_writer import CaptureWriter
+from tests.support.captures import PcapngBytes
+from tests.support.characterise import FEED, LINE_A, LINE_B, OPENING_NS, PORT, TWIN, write_session
 
 UTP = Request("euronext-utp-md")
 

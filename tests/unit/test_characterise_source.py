@@ -5,7 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from characterise_kit import FEED, LINE_A, OPENING_NS, PORT, Independent, Seen, write_session
 
 from feedhandler.characterise.files import look_at
 from feedhandler.characterise.planning import exact_slices
@@ -14,6 +13,15 @@ from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
 from feedhandler.replay.captures.capture import Capture
 from feedhandler.replay.captures.capture_writer import CaptureWriter
+from tests.support.characterise import (
+    FEED,
+    LINE_A,
+    OPENING_NS,
+    PORT,
+    Independent,
+    Seen,
+    write_session,
+)
 
 pyspark = pytest.importorskip("pyspark")
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from characterise_by_hand import hold, tables_by_hand
-from characterise_kit import OPENING_NS, Independent, write_session
 
 from feedhandler.characterise.digest import Digest
 from feedhandler.characterise.job import Outcome, Request, characterise
 from feedhandler.characterise.scale import BUCKETS, bucket_of, lower_bounds
 from feedhandler.characterise.tables import Tables, tables_of
 from feedhandler.codecs import load_feed
+from tests.support.characterise import OPENING_NS, Independent, write_session
+from tests.support.characterise_by_hand import hold, tables_by_hand
 
 NAMES = (
     "services", "packet_peaks", "byte_peaks", "figures", "peaks", "bursts", "message_types",

@@ -5,8 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from characterise_kit import FEED, TWIN
-from unsequenced_kit import setting_aside
 
 from feedhandler.characterise import digest as digests
 from feedhandler.characterise import interarrival, moments, skew, tally
@@ -14,6 +12,8 @@ from feedhandler.characterise.digest import Digest, Histogram, summed
 from feedhandler.characterise.tally import STRAY_MAX, TOTALS
 from feedhandler.codecs import load_feed, scanner
 from feedhandler.codecs.kinds import Reject
+from tests.support.characterise import FEED, TWIN
+from tests.support.unsequenced import setting_aside
 
 IEX = load_feed("iex-deep")
 COMPILED = SimpleNamespace(

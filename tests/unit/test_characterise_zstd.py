@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pyarrow
 import pytest
-from characterise_kit import FEED, write_session
 
 from feedhandler.characterise.files import look_at
 from feedhandler.characterise.job import Outcome, Request, characterise
@@ -14,6 +13,7 @@ from feedhandler.characterise.reading import SliceReader
 from feedhandler.characterise.tables import tables_of
 from feedhandler.characterise.zstd_frames import FramedFile, frames_of
 from feedhandler.replay.captures.capture import Capture
+from tests.support.characterise import FEED, write_session
 
 UTP = Request("euronext-utp-md")
 CODEC = pyarrow.Codec("zstd")

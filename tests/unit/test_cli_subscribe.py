@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from amqp_kit import Rig, order, packet
 
 import feedhandler
 from feedhandler import cli
@@ -16,6 +15,7 @@ from feedhandler.codecs import UsageError, load_feed
 from feedhandler.ingest.ring import RecordKind
 from feedhandler.ops import decode, subscribe
 from feedhandler.replay.captures.capture import Datagram
+from tests.support.amqp import Rig, order, packet
 
 FEED = load_feed("euronext-utp-md")
 #: 2026-11-20 10:00:00 UTC.

@@ -6,7 +6,6 @@ from decimal import Decimal
 
 import msgspec
 import pytest
-from unsequenced_kit import setting_aside
 
 from feedhandler.codecs import (
     BadPacket,
@@ -21,6 +20,7 @@ from feedhandler.codecs import (
     scanner,
 )
 from feedhandler.codecs.times import SECOND_NS, TimeContext, day_of, day_start_ns, time_reader
+from tests.support.unsequenced import setting_aside
 
 UTP = load_feed("euronext-utp-md")
 IEX = load_feed("iex-deep")

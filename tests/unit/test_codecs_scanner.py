@@ -5,10 +5,10 @@ from types import ModuleType
 
 import numpy
 import pytest
-from unsequenced_kit import setting_aside
 
 from feedhandler._compiled import load_interpreted
 from feedhandler.codecs import PacketKind, Reject, list_feeds, load_feed, scanner
+from tests.support.unsequenced import setting_aside
 
 UTP = load_feed("euronext-utp-md")
 IEX = load_feed("iex-deep")

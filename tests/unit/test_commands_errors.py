@@ -3,9 +3,10 @@
 import socket
 from pathlib import Path
 
-import places_kit
 import pytest
-from command_kit import run_here
+
+from tests.support import places
+from tests.support.commands import run_here
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 CONFIG = CHECKOUT / "docs" / "gateway.toml"
@@ -133,7 +134,7 @@ def test_a_capture_of_another_feed_is_refused(captures: Path) -> None:
 
 
 def test_a_node_that_cannot_be_reached_is_exit_code_3() -> None:
-    port = places_kit.port()
+    port = places.port()
     assert f"127.0.0.1:{port}" in refused(
         "subscribe", f"amqp://127.0.0.1:{port}", "euronext.#", "--count", "1", code=3
     )

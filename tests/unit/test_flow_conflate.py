@@ -6,12 +6,12 @@ Credit is simulated; the traffic has every kind of message.
 import random
 
 import pytest
-from amqp_kit import FEED
-from flow_kit import ConflatedLink, Reader, Traffic
 
 from feedhandler.amqp.queueing.books import keeper_of
 from feedhandler.codecs import load_feed
 from feedhandler.ingest.ring import RecordKind
+from tests.support.amqp import FEED
+from tests.support.flow import ConflatedLink, Reader, Traffic
 
 
 def same_state(made: ConflatedLink, services: tuple[int, ...] = (104, 105)) -> None:

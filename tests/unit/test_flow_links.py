@@ -4,12 +4,12 @@ import random
 
 import msgspec
 import pytest
-from amqp_kit import FakeLink, Rig, packet
 
 from feedhandler.amqp.outlet import QUEUE_ENTRY_BYTES
 from feedhandler.amqp.routing import AddressError, parse_address
 from feedhandler.amqp.serving.backlogged_link import BackloggedLink
 from feedhandler.ingest.ring import RecordKind
+from tests.support.amqp import FakeLink, Rig, packet
 
 
 class SlowLink:

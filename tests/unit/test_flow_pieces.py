@@ -2,8 +2,6 @@
 
 import msgspec
 import pytest
-from amqp_kit import FEED, order, packet, prefix_of, quote
-from flow_kit import ConflatedLink
 
 from feedhandler.amqp.framing import CONTENT_BATCH, CONTENT_MESSAGE, CONTENT_PACKET, Frame, Template
 from feedhandler.amqp.policies import DESTINATION_POLICIES, fault_of_policy
@@ -13,6 +11,8 @@ from feedhandler.amqp.queueing.shortfall import BROKEN_BLOCK, Shortfall
 from feedhandler.amqp.queueing.window import Parcel
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
+from tests.support.amqp import FEED, order, packet, prefix_of, quote
+from tests.support.flow import ConflatedLink
 
 
 def parcel(content: str, body: bytes, sequence: int = 7, feed: object = FEED) -> Parcel:

@@ -11,7 +11,7 @@ from feedhandler.replay.generating.generator_tape import COLUMNS, ROOM
 from feedhandler.replay.generating.traffic import Traffic
 from feedhandler.replay.state.book import BUY, SELL
 from feedhandler.replay.state.market import Market
-from tests.market_traffic_kit import FEED, MARKET
+from tests.support.market_traffic import FEED, MARKET
 
 QUOTES, ORDERS, TRADES = 2, 3, 1
 

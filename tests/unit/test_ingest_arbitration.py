@@ -1,12 +1,12 @@
 """Arbitration, rule by rule, on the compiled core and on its interpreted twin."""
 
 import pytest
-from ingest_kit import MS, NEVER, QUICK, fill, packets, unread
 
 from feedhandler.codecs.kinds import PacketKind
 from feedhandler.counters import ChannelCounter, LineCounter, counter_array
 from feedhandler.ingest.ring import GapCause, RecordKind
 from feedhandler.ingest.states import Verdict
+from tests.support.ingest import MS, NEVER, QUICK, fill, packets, unread
 
 # -- first copy wins ------------------------------------------------------------------------
 

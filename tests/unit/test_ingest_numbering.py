@@ -1,12 +1,12 @@
 """Resets, sessions and jumps: where one numbering ends and what makes another believed."""
 
 import pytest
-from ingest_kit import fill, packets, unread
 
 from feedhandler.counters import ChannelCounter, LineCounter
 from feedhandler.ingest.ring import RecordKind, ResetCause
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ingest.states import Verdict
+from tests.support.ingest import fill, packets, unread
 
 # -- resets ---------------------------------------------------------------------------------
 

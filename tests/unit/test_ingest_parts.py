@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-from ingest_kit import TWINS, Channel, _interpreted_stack
 
 from feedhandler.codecs import scanner
 from feedhandler.codecs.kinds import PacketKind, Reject
@@ -13,6 +12,7 @@ from feedhandler.counters import ChannelCounter, LineCounter, as_dict, counter_a
 from feedhandler.ingest import columns, fingerprint, states
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ingest.states import TABLE, Action, Input, State, flat_table
+from tests.support.ingest import TWINS, Channel, _interpreted_stack
 
 INGEST = Path(columns.__file__).parent
 CORES = [

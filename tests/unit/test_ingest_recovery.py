@@ -1,11 +1,11 @@
 """Arbitration with recovery: holes are told before they are given up, and answers are judged."""
 
 import pytest
-from ingest_kit import MS, QUICK, Channel, fill, packets, unread
 
 from feedhandler.counters import ChannelCounter, LineCounter
 from feedhandler.ingest.ring import GapCause, RecordKind
 from feedhandler.ingest.states import Verdict
+from tests.support.ingest import MS, QUICK, Channel, fill, packets, unread
 
 #: `gap_wait_us` of the settings, and what the channels here give recovery, in milliseconds.
 GAP_WAIT, RECOVERY_WAIT = QUICK.gap_wait_us / 1000, 100

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 
 import pytest
-from ingest_kit import QUICK, Channel, fill, packets
 
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT, PacketKind
 from feedhandler.counters import ChannelCounter, LineCounter
 from feedhandler.ingest.fingerprint import UNSEQUENCED_KEPT
 from feedhandler.ingest.output import OUTSIDE_MAX
 from feedhandler.ingest.states import Verdict
+from tests.support.ingest import QUICK, Channel, fill, packets
 
 PUBLISHED, DUPLICATE = Verdict.PUBLISHED, Verdict.DUPLICATE
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 import uvloop
-from journal_kit import SMALL
 
 from feedhandler.journal import PersistentQueue, acknowledgement
+from tests.support.journal import SMALL
 
 PATIENCE_S = 60.0
 NAME: contextvars.ContextVar[str] = contextvars.ContextVar("name", default="nobody")

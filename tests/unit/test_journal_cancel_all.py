@@ -1,9 +1,9 @@
 """Cancelling everything in a persistent queue, told page by page."""
 
 import pytest
-from journal_kit import DAY_NS, Queue
 
 from feedhandler.journal.layout import Status
+from tests.support.journal import DAY_NS, Queue
 
 
 @pytest.fixture

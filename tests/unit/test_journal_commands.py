@@ -6,11 +6,11 @@ from pathlib import Path
 
 import proton
 import pytest
-from journal_kit import SMALL
 
 from feedhandler.cli import chosen
 from feedhandler.journal import BlockingQueue
 from feedhandler.ops.console import run_guarded
+from tests.support.journal import SMALL
 
 
 @pytest.fixture

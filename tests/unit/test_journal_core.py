@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import pytest
 from crc32c import crc32c
-from journal_kit import DAY_NS, FOLDER, QUEUE_ID, SMALL, Queue, of_later_version
 
 from feedhandler.codecs.errors import ConfigError, PeerError, UsageError
 from feedhandler.journal import recovery
@@ -18,6 +17,7 @@ from feedhandler.journal.recovery import recover
 from feedhandler.journal.settings import QueueSettings
 from feedhandler.journal.simulated import Fault, SimulatedDisk
 from feedhandler.journal.verify import verify
+from tests.support.journal import DAY_NS, FOLDER, QUEUE_ID, SMALL, Queue, of_later_version
 
 HOUR_NS = 3600 * 10**9
 

@@ -3,7 +3,6 @@
 import struct
 
 import pytest
-from journal_kit import of_later_version
 
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.journal import layout
@@ -19,6 +18,7 @@ from feedhandler.journal.layout import (
     Roll,
     Status,
 )
+from tests.support.journal import of_later_version
 
 QUEUE = bytes(range(16))
 GEOMETRY = Geometry(64 << 10)

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import uvloop
-from journal_kit import DAY_NS, SMALL
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.journal import (
@@ -25,6 +24,7 @@ from feedhandler.journal import (
 )
 from feedhandler.journal.owner import owner_of
 from feedhandler.journal.simulated import Fault, SimulatedDisk
+from tests.support.journal import DAY_NS, SMALL
 
 PATIENCE_S = 60.0
 

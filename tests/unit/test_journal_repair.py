@@ -1,11 +1,11 @@
 """Repair: control file, headers and tails are made anew from what verifies, and nothing else is."""
 
 import pytest
-from journal_kit import FOLDER, Queue, of_later_version
 
 from feedhandler.codecs.errors import PeerError
 from feedhandler.journal.files import Create, Write, carry_out
 from feedhandler.journal.repair import repair
+from tests.support.journal import FOLDER, Queue, of_later_version
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from journal_kit import DAY_NS, FOLDER, QUEUE_ID, SMALL
 
 from feedhandler.journal import BlockingQueue, CancelAnswer, Item, QueueStopped, Status
 from feedhandler.journal.block import Block
@@ -17,6 +16,7 @@ from feedhandler.journal.opening import Opened, open_store
 from feedhandler.journal.reading import SegmentReader
 from feedhandler.journal.simulated import SimulatedDisk
 from feedhandler.journal.store import BlocksNeeded
+from tests.support.journal import DAY_NS, FOLDER, QUEUE_ID, SMALL
 
 PATIENCE_S = 60.0
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from journal_kit import DAY_NS, SMALL
 
 from feedhandler._compiled import load_interpreted
 from feedhandler.journal import (
@@ -25,6 +24,7 @@ from feedhandler.journal.engine import Engine
 from feedhandler.journal.files import Sync
 from feedhandler.journal.simulated import Fault, SimulatedDisk
 from feedhandler.journal.store import Flush, Store
+from tests.support.journal import DAY_NS, SMALL
 
 PATIENCE_S = 60.0
 

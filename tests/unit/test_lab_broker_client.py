@@ -4,11 +4,11 @@ import asyncio
 from typing import Any
 
 import pytest
-from amqp_kit import FEED, STAMP_NS
-from node_kit import NodeRig
 
 from feedhandler.codecs.errors import PeerError
 from feedhandler.lab.broker_client import BrokerSubscriber
+from tests.support.amqp import FEED, STAMP_NS
+from tests.support.node import NodeRig
 
 
 class Taken:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy
 import pytest
-from amqp_kit import Rig
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.lab import control, gateway, stamper
@@ -17,6 +16,7 @@ from feedhandler.lab.bus import RoleFailed
 from feedhandler.lab.control import DATAGRAM, Sender, attach, is_marked
 from feedhandler.lab.stamper import SIDES, STAMPED, Side, Stamper, matched
 from feedhandler.lab.stamping import Stamping, start_stamping
+from tests.support.amqp import Rig
 
 WHOLE = 0xFFFF
 WAIT_S = 60.0

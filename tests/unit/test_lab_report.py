@@ -6,13 +6,13 @@ from pathlib import Path
 
 import numpy
 import pytest
-import report_kit
 
 from feedhandler import drawing
 from feedhandler.lab import report, report_html
 from feedhandler.lab.report_figures import bound_in_ms
 from feedhandler.lab.report_over_time import POINTS_MAX, thinned
 from feedhandler.lab.results import Run, read_run, write_run
+from tests.support import report as report_kit
 
 
 class Page(html.parser.HTMLParser):

@@ -6,7 +6,6 @@ import io
 import msgspec
 import numpy
 import pytest
-import report_kit
 
 from feedhandler.histogram import Histogram
 from feedhandler.lab import report_loads, report_tables
@@ -23,6 +22,7 @@ from feedhandler.lab.results import (
     Verdict,
     latency_of,
 )
+from tests.support import report
 
 
 def exact(clients: int = 10, **more: object) -> Step:
@@ -46,7 +46,7 @@ def test_the_papers_tables_are_there_as_it_prints_them() -> None:
         (7, "messages", "topic"),
     }
     for table in paper().tables:
-        expected = report_kit.CLIENTS[table.scenario]
+        expected = report.CLIENTS[table.scenario]
         assert tuple(row.clients for row in table.rows) == expected
         for row in table.rows:
             assert row.min < row.p50 < row.p90 < row.max
@@ -115,7 +115,7 @@ def test_the_text_says_how_latency_was_measured() -> None:
 
 
 def test_csv_and_json_hold_the_same_figures() -> None:
-    run = report_kit.run(1, report_kit.step(1, 2, lost=3), report_kit.step(1, 1, "messages"))
+    run = report.run(1, report.step(1, 2, lost=3), report.step(1, 1, "messages"))
     lines = list(csv.DictReader(io.StringIO(report_tables.as_csv(run))))
     tables = msgspec.json.decode(report_tables.as_json(run))
     rows = [(table, row) for table in tables for row in table["rows"]]
@@ -250,7 +250,7 @@ def test_a_missed_bar_says_who_was_busy() -> None:
 
 def test_a_sweep_tells_the_last_that_kept_the_bound() -> None:
     sweeps = [
-        *report_kit.run(1, sweep=True).sweeps,
+        *report.run(1, sweep=True).sweeps,
         Sweep(quantity="clients", bound="p90=1ms", held=12, failed=None),
     ]
     assert report_loads.sweeps_table(Run(sweeps=sweeps)).rows == (

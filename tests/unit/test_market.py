@@ -11,7 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from market_kit import DAY, FEED, SYMBOL, TWINS, order, packet, queues, session
 
 import feedhandler
 from feedhandler.codecs import load_feed
@@ -24,6 +23,7 @@ from feedhandler.replay.generating.instruments import Kind
 from feedhandler.replay.state.book import BUY, SELL, Book
 from feedhandler.replay.state.market_problems import PROBLEMS
 from feedhandler.retrans.snapshots import SnapshotCutter
+from tests.support.market import DAY, FEED, SYMBOL, TWINS, order, packet, queues, session
 
 #: The type of order updates, as it goes on the wire.
 UPDATE = (230).to_bytes(2, "big")

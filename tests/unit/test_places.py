@@ -6,56 +6,56 @@ import subprocess
 import sys
 from pathlib import Path
 
-import places_kit
 import pytest
 
 from tests.conftest import CHECKOUT, FOLDERS, group_of
+from tests.support import places
 
 TESTS = CHECKOUT / "tests"
 
 
 def test_each_process_has_a_place_of_its_own() -> None:
-    program = "import places_kit; print(places_kit.place()[0], places_kit.group(), flush=True)"
+    program = "from tests.support import places as p; print(p.place()[0], p.group(), flush=True)"
     holding = [sys.executable, "-c", program + "; input()"]
-    mine = places_kit.group()
+    mine = places.group()
     with subprocess.Popen(
-        holding, cwd=TESTS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        holding, cwd=CHECKOUT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as other:
         assert other.stdout is not None
         number, group = other.stdout.readline().split()
-        assert int(number) != places_kit.place()[0]
+        assert int(number) != places.place()[0]
         assert group.split(".")[1] != mine.split(".")[1]
         other.kill()
 
 
 def test_groups_and_ports_are_given_once() -> None:
-    groups = [places_kit.group() for _ in range(100)]
+    groups = [places.group() for _ in range(100)]
     assert len({*groups}) == 100
     assert all(ipaddress.ip_address(each).is_multicast for each in groups)
-    ports = [places_kit.port() for _ in range(20)]
+    ports = [places.port() for _ in range(20)]
     assert len({*ports}) == 20
-    assert max(ports) < places_kit.FIRST_EXCHANGE_PORT
+    assert max(ports) < places.FIRST_EXCHANGE_PORT
 
 
 def test_a_port_that_somebody_has_is_not_given() -> None:
-    with socket.create_server(("127.0.0.1", places_kit.port())) as taken:
+    with socket.create_server(("127.0.0.1", places.port())) as taken:
         number = taken.getsockname()[1]
-        assert number not in [places_kit.port() for _ in range(places_kit.PORTS)]
+        assert number not in [places.port() for _ in range(places.PORTS)]
 
 
 def test_places_do_not_overlap() -> None:
-    last = places_kit.PLACES - 1
-    end = places_kit.FIRST_PORT + places_kit.PORTS * places_kit.PLACES
-    assert end <= places_kit.FIRST_EXCHANGE_PORT
+    last = places.PLACES - 1
+    end = places.FIRST_PORT + places.PORTS * places.PLACES
+    assert end <= places.FIRST_EXCHANGE_PORT
     # Lines and refresh lines of services 101 to 107 come in steps of a thousand.
-    assert places_kit.EXCHANGE_PORTS > 7
-    assert places_kit.EXCHANGE_PORTS * last + 107 < 1_000 + 101
-    assert places_kit.FIRST_BYTE + last < 256
+    assert places.EXCHANGE_PORTS > 7
+    assert places.EXCHANGE_PORTS * last + 107 < 1_000 + 101
+    assert places.FIRST_BYTE + last < 256
 
 
 @pytest.mark.parametrize("folder", ["system", "interop"])
 def test_files_that_ask_for_brokers_are_of_one_group(folder: str) -> None:
-    from broker_kit import BROKERS
+    from tests.support.brokers import BROKERS
 
     files = [path.relative_to(CHECKOUT) for path in (TESTS / folder).glob("test_*.py")]
     asking = [
@@ -70,4 +70,4 @@ def test_files_that_ask_for_brokers_are_of_one_group(folder: str) -> None:
 
 def test_every_folder_of_tests_has_its_turn() -> None:
     assert {path.parent.name for path in TESTS.glob("*/test_*.py")} == {*FOLDERS}
-    assert Path(places_kit.__file__).parent == TESTS
+    assert Path(places.__file__).parents[1] == TESTS

@@ -16,7 +16,7 @@ from feedhandler.characterise.tables import Tables
 from feedhandler.replay.generating.profile import Lines, Profile, Repeats, Service, load_profile
 from feedhandler.replay.generating.traffic import Traffic
 from feedhandler.replay.generating.traffic_capture import write_capture
-from tests.market_traffic_kit import FEED, MARKET
+from tests.support.market_traffic import FEED, MARKET
 
 #: A session's opening is the same in every session: figures of a stretch are those behind it.
 OPENING_S = 1.0

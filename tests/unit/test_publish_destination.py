@@ -6,10 +6,6 @@ from typing import Any
 
 import msgspec
 import pytest
-import spill_kit
-from amqp_kit import FEED, Rig, decoded, packet
-from flow_kit import Reader, Traffic, without
-from market_kit import order
 from proton import Message as ProtonMessage
 
 from feedhandler.amqp.outlet import Peer
@@ -20,9 +16,13 @@ from feedhandler.amqp.queueing.books import keeper_of
 from feedhandler.amqp.queueing.window import Outcome
 from feedhandler.amqp.routing import parse_address
 from feedhandler.ingest.ring import RecordKind
+from tests.support import spill
+from tests.support.amqp import FEED, Rig, decoded, packet
+from tests.support.flow import Reader, Traffic, without
+from tests.support.market import order
 
 
-class FakeBroker(spill_kit.FakeBroker):
+class FakeBroker(spill.FakeBroker):
     """A link that keeps what it is sent, read by an AMQP library of its own."""
 
     @property

@@ -4,7 +4,6 @@ import random
 from typing import Any
 
 import pytest
-from amqp_kit import FEED, prefix_of
 from proton import Message
 
 from feedhandler.amqp import framing
@@ -12,6 +11,7 @@ from feedhandler.amqp.framing import Frame, Template
 from feedhandler.amqp.proton import PublisherLink
 from feedhandler.amqp.publishing.brokers import way_to
 from feedhandler.amqp.publishing.envelope import ADDRESSES_MAX, HEADER, Envelope
+from tests.support.amqp import FEED, prefix_of
 
 
 class Parts(PublisherLink):

@@ -4,14 +4,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from amqp_kit import packet
-from spill_kit import QUEUE_BYTES, SMALL, WAIT_NS, WALL_NS, SpillRig, tag_of
 
 from feedhandler.amqp.publishing.spill import State, Where
 from feedhandler.amqp.queueing.window import Outcome
 from feedhandler.ingest.ring import RecordKind
 from feedhandler.journal.layout import Status
 from feedhandler.journal.simulated import Fault
+from tests.support.amqp import packet
+from tests.support.spill import QUEUE_BYTES, SMALL, WAIT_NS, WALL_NS, SpillRig, tag_of
 
 
 @pytest.fixture

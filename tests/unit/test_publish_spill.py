@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from spill_kit import SMALL, WAIT_NS, SpillRig
 
 from feedhandler.amqp.publishing.spill import (
     LATE_NS,
@@ -22,6 +21,7 @@ from feedhandler.amqp.publishing.spill_disk import SpillDisk
 from feedhandler.amqp.publishing.spill_items import WHOLE, pack_item, parse_item
 from feedhandler.amqp.queueing.window import Parcel
 from feedhandler.codecs.errors import ConfigError
+from tests.support.spill import SMALL, WAIT_NS, SpillRig
 
 MEMORY, SPILLING, DRAINING, FAILED = State
 

@@ -12,7 +12,7 @@ from feedhandler.retrans.recovery import COUNTS, Recovery
 from feedhandler.retrans.retransmission import GRACE_RECONNECTS, RUNS_MAX
 from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.states import State
-from tests.recovery_kit import MS, NEVER, SECOND, SERVICE, UTC, asks, make
+from tests.support.recovery import MS, NEVER, SECOND, SERVICE, UTC, asks, make
 
 # -- requests ---------------------------------------------------------------------------------
 

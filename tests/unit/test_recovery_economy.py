@@ -5,7 +5,7 @@ import random
 import pytest
 
 from feedhandler.retrans.states import State
-from tests.recovery_kit import MS, SECOND, Faults, World, make
+from tests.support.recovery import MS, SECOND, Faults, World, make
 
 
 def world(seed: int, faults: Faults | None = None, **settings: int) -> World:

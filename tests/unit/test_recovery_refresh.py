@@ -12,7 +12,7 @@ from feedhandler.retrans.quota import Quota
 from feedhandler.retrans.recovery import Recovery
 from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.states import State
-from tests.recovery_kit import MS, NEVER, SECOND, SERVICE, UTC, asks, make
+from tests.support.recovery import MS, NEVER, SECOND, SERVICE, UTC, asks, make
 
 
 def lossy(**settings: int) -> Recovery:

@@ -7,7 +7,7 @@ import pytest
 
 from feedhandler.retrans.recovery import Recovery
 from feedhandler.retrans.states import TABLE, Action, Input, State
-from tests.recovery_kit import MS, SECOND, Watched, make, monkey_input
+from tests.support.recovery import MS, SECOND, Watched, make, monkey_input
 
 I, S, Q, F, X = State
 

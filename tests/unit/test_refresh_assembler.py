@@ -6,7 +6,6 @@ import zlib
 from collections.abc import Sequence
 
 import pytest
-from market_kit import FEED, order, session
 
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
@@ -22,6 +21,7 @@ from feedhandler.retrans.refresh import (
 )
 from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.snapshots import SnapshotCutter
+from tests.support.market import FEED, order, session
 
 SETTINGS = RecoverySettings(refresh_timeout_us=1_000)
 TIMEOUT_NS = 1_000_000

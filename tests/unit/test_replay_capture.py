@@ -25,7 +25,7 @@ from feedhandler.replay.captures.capture_writer import (
 )
 from feedhandler.replay.captures.frames import RECORD_BYTES_MAX, DatagramColumns, Skip, Status
 from feedhandler.replay.captures.pcap import PcapScanner
-from tests.capture_kit import TWINS
+from tests.support.captures import TWINS
 
 SEED = int(os.environ.get("FEEDHANDLER_SEED", "20240311"))
 RERUN = f"FEEDHANDLER_SEED={SEED} pytest tests/unit/test_replay_capture.py"

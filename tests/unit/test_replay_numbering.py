@@ -11,8 +11,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from ingest_kit import Channel
-from unsequenced_kit import setting_aside
 
 from feedhandler.codecs import Feed, load_feed
 from feedhandler.codecs.errors import UsageError
@@ -25,6 +23,8 @@ from feedhandler.replay.playing.numbering import Numbering
 from feedhandler.replay.playing.pipeline import Pipeline
 from feedhandler.replay.playing.selection import LeftOut, Selection
 from feedhandler.replay.playing.timeline import LONE_DISTANCE_NS, Timeline
+from tests.support.ingest import Channel
+from tests.support.unsequenced import setting_aside
 
 UTP, IEX = load_feed("euronext-utp-md"), load_feed("iex-deep")
 GROUPS = ("239.1.1.1", "239.1.2.1")

@@ -15,7 +15,7 @@ from feedhandler.replay.captures.capture import Capture
 from feedhandler.replay.captures.capture_writer import CaptureWriter
 from feedhandler.replay.captures.frames import Skip, Status
 from feedhandler.replay.captures.pcapng import INTERFACES_MAX, Damage
-from tests.capture_kit import TWINS, PcapngBytes
+from tests.support.captures import TWINS, PcapngBytes
 
 SEED = int(os.environ.get("FEEDHANDLER_SEED", "20240311"))
 RERUN = f"FEEDHANDLER_SEED={SEED} pytest tests/unit/test_replay_pcapng.py"

@@ -5,18 +5,6 @@ import zlib
 from dataclasses import dataclass, field
 
 import pytest
-from retrans_kit import (
-    FEED,
-    MS,
-    NOON_NS,
-    PROTOCOL,
-    Pair,
-    filled,
-    live_packet,
-    publish,
-    refresh_packet,
-    sent_again,
-)
 
 from feedhandler.codecs import UsageError, load_feed
 from feedhandler.retrans.actions import Ask, AskRefresh
@@ -47,6 +35,18 @@ from feedhandler.retrans.protocol import (
     StreamFramer,
 )
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
+from tests.support.retrans import (
+    FEED,
+    MS,
+    NOON_NS,
+    PROTOCOL,
+    Pair,
+    filled,
+    live_packet,
+    publish,
+    refresh_packet,
+    sent_again,
+)
 
 
 @dataclass

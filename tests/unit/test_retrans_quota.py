@@ -7,7 +7,7 @@ from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.retrans.backoff import Backoff
 from feedhandler.retrans.quota import POLL_NS, SECOND_NS, Quota
 from feedhandler.retrans.settings import RECOVERY_BOUNDS, RecoverySettings
-from tests.recovery_kit import UTC
+from tests.support.recovery import UTC
 
 
 def test_no_second_sees_more_than_its_requests_and_a_burst() -> None:

@@ -1,19 +1,6 @@
 """The server of retransmissions: every reason, quotas, order, chunks, slow and silent clients."""
 
 import pytest
-from retrans_kit import (
-    FEED,
-    MS,
-    NOON_NS,
-    PROTOCOL,
-    Pair,
-    Snapshots,
-    filled,
-    live_packet,
-    publish,
-    refresh_packet,
-    sent_again,
-)
 
 from feedhandler.codecs import Feed
 from feedhandler.retrans.events import (
@@ -47,6 +34,19 @@ from feedhandler.retrans.server import (
 )
 from feedhandler.retrans.settings import ServerSettings
 from feedhandler.retrans.store import PacketStore
+from tests.support.retrans import (
+    FEED,
+    MS,
+    NOON_NS,
+    PROTOCOL,
+    Pair,
+    Snapshots,
+    filled,
+    live_packet,
+    publish,
+    refresh_packet,
+    sent_again,
+)
 
 HOUR_NS = 3600 * 10**9
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests import seed_kit
-from tests.seed_kit import rerun, seed_of
+from tests.support import seeds
+from tests.support.seeds import rerun, seed_of
 
 RANDOM_TEST = """
 def test_one(seed):
@@ -19,7 +19,7 @@ def test_one(seed):
 
 @pytest.fixture(autouse=True)
 def unset(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("SEED", "FRESH", *seed_kit.BESIDE):
+    for name in ("SEED", "FRESH", *seeds.BESIDE):
         monkeypatch.delenv(name, raising=False)
 
 
@@ -45,7 +45,7 @@ def test_a_test_that_fails_tells_its_seed_and_how_to_run_it_again(tmp_path: Path
     """In a session of its own, with the suite's own fixture."""
     path = tmp_path / "test_drawing.py"
     path.write_text(RANDOM_TEST)
-    kit = Path(seed_kit.__file__).parent
+    kit = Path(seeds.__file__).parents[1]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "conftest", "-p", "no:cacheprovider", "-m", "random",
          "--rootdir", str(tmp_path), str(path)],

@@ -6,7 +6,6 @@ from array import array
 from typing import Any
 
 import pytest
-from amqp_kit import DAY, FEED, FakeLink, Rig, order, packet
 from proton import Message as ProtonMessage
 
 from feedhandler.amqp.subscribing.columns import Batch, Workspace
@@ -18,6 +17,7 @@ from feedhandler.gateway import Gateway
 from feedhandler.ingest.ring import RecordKind
 from feedhandler.ops import decode, subscribe
 from feedhandler.replay.captures.capture import Datagram
+from tests.support.amqp import DAY, FEED, FakeLink, Rig, order, packet
 
 #: Times within the packet's second, and scales of prices in reference data alone.
 XDP = load_feed("nyse-integrated-xdp")

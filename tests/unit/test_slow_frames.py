@@ -28,7 +28,7 @@ from feedhandler.replay.captures.capture_writer import CaptureWriter, frame_head
 from feedhandler.replay.captures.fragments import Fragments, Key
 from feedhandler.replay.captures.frames import LinkType, Skip
 from feedhandler.replay.captures.slow_frames import LAYERS_MAX
-from tests.capture_kit import TWINS, PcapngBytes
+from tests.support.captures import TWINS, PcapngBytes
 
 SECOND = 10**9
 START_NS = 1_700_000_000 * SECOND

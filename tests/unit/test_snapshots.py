@@ -4,7 +4,6 @@ import random
 import zlib
 
 import pytest
-from market_kit import FEED, order, session
 
 from feedhandler.codecs import load_feed
 from feedhandler.codecs.errors import UsageError
@@ -18,6 +17,7 @@ from feedhandler.retrans.snapshots import (
     PacketFramer,
     SnapshotCutter,
 )
+from tests.support.market import FEED, order, session
 
 
 def messages_of(packets: list[bytes]) -> list[bytes]:

@@ -2,6 +2,7 @@
 
 import ast
 import functools
+import json
 import re
 import stat
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ import yaml
 
 from feedhandler._compiled import COMPILED_ONLY, PURE_MODE
 from feedhandler.config import load_config
+from feedhandler.ops.config import check
+from feedhandler.ops.console import ExitCode
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 FOLDERS = ("codecs", "retrans", "replay", "feedhandler", "tests", "bench")
@@ -183,42 +186,75 @@ def compose() -> dict[str, Any]:
     return yaml.safe_load((CHECKOUT / "docker-compose.yml").read_text())
 
 
-#: The keys of a service that the file uses; one more is a typing error until it stands here.
-SERVICE_KEYS = {
-    "build",
-    "image",
-    "command",
-    "ports",
-    "restart",
-    "stop_grace_period",
-    "network_mode",
-    "depends_on",
-    "volumes",
-    "healthcheck",
-}
-
-
 def test_the_compose_file_has_what_it_promises(compose: dict[str, Any]) -> None:
-    assert set(compose) == {"services"}
-    assert set(compose["services"]) == {"exchange", "gateway", "subscriber", "rabbitmq"}
-    assert compose["services"]["rabbitmq"]["image"].startswith("rabbitmq:4")
+    services = compose["services"]
+    plain = {name for name, service in services.items() if not service.get("profiles")}
+    assert plain == {"exchange", "gateway", "subscriber", "rabbitmq"}
+    assert {*services} - plain == {"session", "spark-master", "spark-worker", "characterise"}
+    assert services["rabbitmq"]["image"].startswith("rabbitmq:4")
 
 
-def test_every_compose_service_is_well_formed(compose: dict[str, Any]) -> None:
+def test_every_compose_service_stands_on_what_is_there(compose: dict[str, Any]) -> None:
     services = compose["services"]
     for name, service in services.items():
-        assert set(service) <= SERVICE_KEYS, name
-        assert "image" in service or "build" in service
         for other, how in service.get("depends_on", {}).items():
-            assert other in services
-            assert how["condition"] in ("service_started", "service_healthy"), name
-            assert set(how) <= {"condition", "restart"}, name
-        mode = service.get("network_mode", "")
-        if mode.startswith("service:"):
-            assert mode.removeprefix("service:") in services
+            # A service without a profile cannot wait for one that is only there with it.
+            assert {*services[other].get("profiles", [])} <= {*service.get("profiles", [])}, name
+            waits = how["condition"]
+            assert waits != "service_healthy" or "healthcheck" in services[other], name
+            ends = "restart" not in services[other]
+            assert (waits == "service_completed_successfully") == ends, name
+        if "service:" in service.get("network_mode", ""):
             assert "ports" not in service, f"{name}: ports belong to the namespace's owner"
         for volume in service.get("volumes", []):
-            assert (CHECKOUT / volume.split(":")[0]).exists()
+            source = volume.split(":")[0]
+            assert source in compose["volumes"] or (CHECKOUT / source).is_file(), name
+
+
+def test_every_containers_log_is_bounded(compose: dict[str, Any]) -> None:
+    for name, service in compose["services"].items():
+        assert service["logging"]["options"].keys() == {"max-size", "max-file"}, name
+
+
+def test_a_broker_that_is_down_does_not_keep_the_gateway_from_starting(
+    compose: dict[str, Any],
+) -> None:
+    gateway = compose["services"]["gateway"]
+    assert gateway["depends_on"]["rabbitmq"] == {"condition": "service_started"}
+
+
+def test_the_gateway_of_the_compose_file_publishes_to_its_rabbitmq(compose: dict[str, Any]) -> None:
+    path = CHECKOUT / "docs" / "gateway.compose.toml"
+    assert check(path) == ExitCode.OK
+    (destination,) = load_config(path).publish
+    assert destination.place.host in compose["services"]
+    assert destination.kind == "rabbitmq-4"
+    definitions = json.loads((CHECKOUT / "docs" / "rabbitmq.compose.json").read_text())
+    (user,) = definitions["users"]
+    assert (destination.place.user, destination.place.password) == (user["name"], user["password"])
+    (binding,) = definitions["bindings"]
+    assert binding["source"] == destination.exchange
+    mounted = [each.split(":")[:2] for each in compose["services"]["rabbitmq"]["volumes"]]
+    (loaded,) = re.findall(
+        r"^load_definitions = (.+)$",
+        (CHECKOUT / "docs" / "rabbitmq.compose.conf").read_text(),
+        re.MULTILINE,
+    )
+    assert ["./docs/rabbitmq.compose.json", loaded] in mounted
+
+
+def test_the_job_on_spark_is_sent_to_the_master_and_reads_what_the_worker_sees(
+    compose: dict[str, Any],
+) -> None:
+    services = compose["services"]
+    master, worker, job = (services[x] for x in ("spark-master", "spark-worker", "characterise"))
+    host, port = (master["command"][master["command"].index(x) + 1] for x in ("--host", "--port"))
+    assert worker["command"][-1] == job["command"][-1] == f"spark://{host}:{port}"
+    assert host in services
+    assert set(worker["volumes"]) <= set(job["volumes"])
+    written = services["session"]["command"][-1]
+    assert job["command"][1] == written
+    assert services["session"]["volumes"][0].split(":")[1] == str(Path(written).parent)
 
 
 def test_multicast_stays_in_one_network_namespace(compose: dict[str, Any]) -> None:
@@ -242,8 +278,10 @@ def test_the_containers_node_can_be_reached_from_outside() -> None:
 
 def test_compose_commands_are_commands_of_ours(compose: dict[str, Any]) -> None:
     text = (CHECKOUT / "feedhandler" / "cli.py").read_text()
+    text += (CHECKOUT / "feedhandler" / "cli_generate.py").read_text()
+    text += (CHECKOUT / "feedhandler" / "cli_characterise.py").read_text()
     for service in compose["services"].values():
-        if service["image"].startswith("feedhandler"):
+        if service["image"].startswith("feedhandler") and "entrypoint" not in service:
             assert f"def {service['command'][0]}(" in text
 
 
@@ -253,10 +291,61 @@ def test_every_image_that_is_ours_is_built_by_one_service(compose: dict[str, Any
     assert ours == built
 
 
-def test_the_dockerfile_builds_in_one_stage_and_runs_in_another() -> None:
+def test_the_dockerfile_has_the_images_that_the_compose_file_builds(
+    compose: dict[str, Any],
+) -> None:
     text = (CHECKOUT / "Dockerfile").read_text()
-    assert len(re.findall(r"^FROM python:3\.11-slim", text, re.MULTILINE)) == 2
-    assert re.search(r"^USER ", text, re.MULTILINE)
+    _, *stages = re.split(r"^(?=FROM )", text, flags=re.MULTILINE)
+    named = {re.match(r"FROM \S+ AS (\S+)", stage)[1]: stage for stage in stages}  # type: ignore
+    targets = {s["build"]["target"] for s in compose["services"].values() if "build" in s}
+    assert targets == {"gateway", "spark"}
+    assert next(reversed(named)) == "gateway", "what is built where nothing is said"
+    for target in targets:
+        assert "FROM python:3.11-slim" in named[target]
+        assert re.search(r"^USER feedhandler$", named[target], re.MULTILINE)
+        assert "gcc" not in named[target]
+    assert "jre" in named["spark"]
+
+
+#: An installer that is given the project's name: until there is a release, whoever registers that
+#: name decides what comes.
+BY_NAME = re.compile(
+    r"\b(?:pip3?|pipx|uv|uvx|poetry|pdm|conda)\s+(?:install|add|tool\s+install|pip\s+install)"
+    r"(?:\s+(?!['\"]?\.)[^\s`();|]+)*?\s+['\"]?feedhandler\b(?!/)|\bfeedhandler\[(?=[a-z])"
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("pip install feedhandler", True),
+        ("`pip install -U 'feedhandler[lab]'`", True),
+        ("pip install numpy pyarrow feedhandler==0.1", True),
+        ("(`pip install\n'feedhandler[spark]'`, Java)", True),
+        ("the extra `feedhandler[lab]`", True),
+        ("uv pip install feedhandler", True),
+        ("uv tool install feedhandler", True),
+        ("pip install '.[spark]' in the checkout; feedhandler does the rest", False),
+        ("/opt/feedhandler/bin/pip install .", False),
+        ("`pip install .`, then `feedhandler demo`", False),
+        ("pip install ./feedhandler", False),
+    ],
+)
+def test_what_would_install_a_strangers_package_is_recognised(text: str, found: bool) -> None:
+    assert bool(BY_NAME.search(text)) == found
+
+
+def test_nothing_tells_to_install_the_project_by_its_name() -> None:
+    pages = [CHECKOUT / name for name in ("Dockerfile", "Makefile", "pyproject.toml")]
+    pages += [*CHECKOUT.glob("*.md"), *CHECKOUT.glob("examples/**/*"), *CHECKOUT.glob("docs/**/*")]
+    pages += [path for path in python_files() if CHECKOUT / "tests" not in path.parents]
+    told = {
+        str(page.relative_to(CHECKOUT)): match[0]
+        for page in pages
+        if page.is_file() and page.suffix not in (".png", ".parquet")
+        if (match := BY_NAME.search(page.read_text()))
+    }
+    assert not told
 
 
 def test_the_licence_is_apache_2() -> None:

@@ -19,8 +19,8 @@ from feedhandler.replay.generating.profile import load_profile
 from feedhandler.replay.generating.traffic import Traffic, packets
 from feedhandler.replay.state.book import BUY, SELL
 from feedhandler.replay.state.market import Market
-from tests.market_traffic_kit import FEED, MARKET, packets_of, sent, stretch
-from tests.seed_kit import rerun, seed_of
+from tests.support.market_traffic import FEED, MARKET, packets_of, sent, stretch
+from tests.support.seeds import rerun, seed_of
 
 #: These tests share what a seed makes, so they share the one that is drawn.
 FILE = "tests/unit/test_traffic.py"

@@ -12,7 +12,7 @@ from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.replay.generating.generator_packets import SERVICES
 from feedhandler.replay.generating.generator_tape import CHANNELS, REALTIME
 from feedhandler.replay.generating.traffic import Traffic
-from tests.market_traffic_kit import FEED, stretch
+from tests.support.market_traffic import FEED, stretch
 
 MS = 1_000_000
 

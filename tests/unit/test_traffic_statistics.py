@@ -17,7 +17,7 @@ from feedhandler.replay.generating.profile import Profile, load_profile, seconds
 from feedhandler.replay.generating.profile_plan import settings_of
 from feedhandler.replay.generating.traffic import Traffic
 from feedhandler.replay.generating.traffic_ledger import TrafficLedger
-from tests.market_traffic_kit import FEED, MARKET
+from tests.support.market_traffic import FEED, MARKET
 
 DAY = load_profile("euronext-2011-03")
 PAPER_PAYLOAD, PAPER_MESSAGE, PAPER_MESSAGES = 287.53, 53.74, 5.05

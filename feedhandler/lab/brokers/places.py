@@ -14,7 +14,7 @@ from pathlib import Path
 ARTEMIS_VERSION, BROKERJ_VERSION = "2.40.0", "9.2.1"
 RABBITMQ_SCRIPT = Path("usr/lib/rabbitmq/bin/rabbitmq-server")
 #: What brings the others, from a checkout.
-INSTALL = "python3 -m tests.broker_kit.install"
+INSTALL = "python3 -m tests.support.brokers.install"
 
 
 class Absent(Exception):

@@ -1,5 +1,5 @@
 // A stock go-amqp client that does what the test tells it on stdin and tells on stdout what
-// happened. The words are in tests/interop/clients_kit.py.
+// happened. The words are in tests/support/foreign_clients.py.
 package main
 
 import (

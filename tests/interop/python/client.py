@@ -1,7 +1,7 @@
 """A stock proton client (`MessagingHandler` in a `Container`) that does what the test tells it.
 
 It reads orders on stdin and tells on stdout what happened; the words are in
-`tests/interop/clients_kit.py`.
+`tests/support/foreign_clients.py`.
 """
 
 import base64

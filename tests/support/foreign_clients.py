@@ -27,10 +27,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from need_kit import absent
-from node_kit import PATIENCE_S
 
 from tests.interop.install import HERE, go_program, node_path
+from tests.support.needs import absent
+from tests.support.node import PATIENCE_S
 
 CLIENTS = ("proton", "rhea", "go-amqp")
 every_client = pytest.mark.parametrize("kind", CLIENTS)

@@ -11,11 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import proton
-from node_kit import NodeRig, RawClient, Settings, in_thread
 
 from feedhandler.amqp.durable.queue import DurableQueue
 from feedhandler.amqp.durable.queues import DurableQueues
 from feedhandler.queue_settings import DurableQueueConfig
+from tests.support.node import NodeRig, RawClient, Settings, in_thread
 
 ACCEPTED, REJECTED = proton.Delivery.ACCEPTED, proton.Delivery.REJECTED
 RELEASED, MODIFIED = proton.Delivery.RELEASED, proton.Delivery.MODIFIED

@@ -1,6 +1,6 @@
 """Helpers of the node's system tests: a node on a real socket, and a client that can misbehave.
 
-`NodeRig` is `amqp_kit.Rig` with the node in front, in the test's own event loop. `RawClient` drives
+`NodeRig` is `amqp.Rig` with the node in front, in the test's own event loop. `RawClient` drives
 proton's Python binding by hand over a blocking socket, so that a test decides every frame; use it
 by `await in_thread(...)`. what runs on either loop is run on the one that it has in life:
 `gateways_loop` is the gateway's, `users_loop` a program's that subscribes; `both_loops` is for
@@ -20,9 +20,9 @@ from typing import Any
 import proton
 import pytest
 import uvloop
-from amqp_kit import Rig, Sent, decoded
 
 from feedhandler.amqp.serving.node import Node
+from tests.support.amqp import Rig, Sent, decoded
 
 #: What no event of a test takes as long as.
 PATIENCE_S = 120.0

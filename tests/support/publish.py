@@ -7,15 +7,15 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
-from amqp_kit import FEED, packet
-from broker_kit import Broker
-from node_kit import NodeRig
 from proton import Message
 
 from feedhandler.amqp.policies import CONFLATE
 from feedhandler.amqp.publishing.publisher import Publisher, Publishers
 from feedhandler.amqp.queueing.books import keeper_of
 from feedhandler.publish_settings import PublishConfig
+from tests.support.amqp import FEED, packet
+from tests.support.brokers import Broker
+from tests.support.node import NodeRig
 
 #: What one AMQP message may hold.
 GRAINS = ("packet", "batch", "message")

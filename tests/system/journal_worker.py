@@ -18,12 +18,12 @@ from collections.abc import Coroutine
 from typing import Any
 
 import uvloop
-from journal_calls import SETTINGS, content_of, note, token_of
-from journal_kit import DAY_NS
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.journal import CancelAnswer, PersistentQueue, QueueStopped, Status
 from feedhandler.journal.engine import Engine
+from tests.support.journal import DAY_NS
+from tests.system.journal_calls import SETTINGS, content_of, note, token_of
 
 #: A job that has not ended by then never does.
 LIFE_S = 60

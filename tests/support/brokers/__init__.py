@@ -10,7 +10,7 @@ from pathlib import Path
 
 from feedhandler.lab import brokers
 from feedhandler.lab.brokers import USER, VHOST, Absent, Broker, RabbitMQ, places
-from tests import places_kit
+from tests.support import places as places_kit
 
 PASSWORD = "s3cret/%?"
 

@@ -15,8 +15,6 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
-import places_kit
-
 import feedhandler
 from feedhandler.amqp.subscribing.inbox import split_packets
 from feedhandler.codecs import load_feed
@@ -24,6 +22,7 @@ from feedhandler.config import AmqpConfig, ChannelConfig, Config, LineConfig
 from feedhandler.config_show import to_toml
 from feedhandler.replay.playing.sender_lines import MulticastLine
 from feedhandler.replay.playing.sender_load import LoadGenerator, LoadTemplate
+from tests.support import places
 
 PATIENCE_S = 60.0
 FEED = load_feed("euronext-utp-md")
@@ -40,9 +39,9 @@ class Market:
     def __init__(self, rate: int) -> None:
         self.rate = rate
         #: Of the lines, and where gateways listen.
-        self.port = places_kit.port()
+        self.port = places.port()
         self._listening = [self.port]
-        self.groups = {name: {service: places_kit.group() for service in SERVICES} for name in "AB"}
+        self.groups = {name: {service: places.group() for service in SERVICES} for name in "AB"}
         self.messages = [
             [
                 FEED.encode_message(230, symbol_index=7 + number, price=kind, price_scale_code=2)
@@ -81,7 +80,7 @@ class Market:
             for service in SERVICES
         )
         while len(self._listening) <= number:
-            self._listening.append(places_kit.port())
+            self._listening.append(places.port())
         listen = f"127.0.0.1:{self._listening[number]}"
         return Config(amqp=AmqpConfig(listen=listen, **amqp), channels=channels)
 

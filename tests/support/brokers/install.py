@@ -1,6 +1,6 @@
 """Install the brokers that no package of this machine brings, where `places` looks for them.
 
-    python3 -m tests.broker_kit.install
+    python3 -m tests.support.brokers.install
 
 Nothing happens for what is there already; what is interrupted is begun anew. RabbitMQ 4 comes
 with a small Debian 13, from the mirror that this machine's apt takes Debian from; Artemis and

@@ -21,16 +21,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from journal_kit import DAY_NS, QUEUE_ID, Ledger, wrong
-
 from feedhandler.journal.files import Files
 from feedhandler.journal.layout import Status
 from feedhandler.journal.opening import open_store
 from feedhandler.journal.owner import OWNER_NAME
 from feedhandler.journal.settings import QueueSettings
 from feedhandler.journal.simulated import SimulatedDisk
+from tests.support.journal import DAY_NS, QUEUE_ID, Ledger, wrong
 
-SOURCE = Path(__file__).parent / "system" / "journal_calls.c"
+SOURCE = Path(__file__).parent / "journal_calls.c"
 WORKER = Path(__file__).parent / "journal_worker.py"
 PATIENCE_S = 120.0
 SETTINGS = QueueSettings(

@@ -1,6 +1,6 @@
 """Every table of a report, once more: from a plain list of packets, with lists, sets and sorting.
 
-`tables_by_hand` is given packets one by one (`characterise_kit.Seen`: of an independent reading of
+`tables_by_hand` is given packets one by one (`characterise.Seen`: of an independent reading of
 a capture, or of what a generator says that it sent) and answers with the rows of each table as
 docs/characterise.md explains them. Nothing here is the job's: no summaries, no slices, no numpy. Of
 a feed it takes what its description says (names of message types, what numbers count).
@@ -15,9 +15,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
-from characterise_kit import Seen
 
 from feedhandler.codecs.feed import Feed
+from tests.support.characterise import Seen
 
 Rows = list[list[Any]]
 

@@ -12,11 +12,10 @@ import struct
 import time
 from collections.abc import Iterator
 
-from need_kit import absent
-
 from bench import veth
 from bench.veth import FAR
 from feedhandler.ingest.lines import set_receive_buffer
+from tests.support.needs import absent
 
 # From <linux/if_ether.h>, <linux/if_packet.h>, <linux/capability.h>.
 _ETH_P_ALL = 3

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from amqp_kit import Rig, Sent
 
 from feedhandler.amqp.framing import Reader
 from feedhandler.amqp.outlet import Peer
@@ -22,6 +21,7 @@ from feedhandler.amqp.routing import parse_address
 from feedhandler.ingest.ring import RecordKind
 from feedhandler.journal.settings import QueueSettings
 from feedhandler.journal.simulated import SimulatedDisk
+from tests.support.amqp import Rig, Sent
 
 SMALL = QueueSettings(
     block_bytes=64 << 10,

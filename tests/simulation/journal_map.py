@@ -9,11 +9,10 @@ import struct
 from bisect import bisect_right
 from dataclasses import dataclass
 
-from journal_kit import FOLDER
-
 from feedhandler.journal.layout import CHECKPOINT, HEADER, PAGE
 from feedhandler.journal.opening import Opened
 from feedhandler.journal.simulated import SimulatedDisk
+from tests.support.journal import FOLDER
 
 NOTHING: frozenset[int] = frozenset()
 SEGMENT, RECORD, ENTRY = 64, 24, 16

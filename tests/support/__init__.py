@@ -1,0 +1,1 @@
+"""What several tests need: kits, one for each part of the system."""
