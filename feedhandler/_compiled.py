@@ -261,6 +261,19 @@ class _InterpretedFinder(importlib.abc.MetaPathFinder):
         return importlib.util.spec_from_file_location(name, source_of(name))
 
 
+def require_units(names: Sequence[str]) -> None:
+    """Raise `NotCompiledError` where some of these units are not compiled, but others are.
+
+    For commands that start processes: what the finder finds out in one of those is the death of a
+    process to its parent.
+    """
+    missing = missing_units()
+    lacking = [unit for unit in missing if unit in names]
+    if lacking and len(missing) < len(UNITS) and not os.environ.get("FEEDHANDLER_MIXED"):
+        what = "unit" if len(lacking) == 1 else "units"
+        raise NotCompiledError(f"{what} {', '.join(lacking)} not compiled, but others are")
+
+
 def install_finder() -> None:
     """Make later imports find compiled modules in their units; once a process."""
     if not any(isinstance(finder, _UnitFinder) for finder in sys.meta_path):

@@ -27,6 +27,7 @@ import zmq
 import zmq.asyncio
 from msgspec import Struct
 
+from feedhandler._compiled import require_units
 from feedhandler.codecs import UsageError
 from feedhandler.config import (
     GatewaySettings,
@@ -51,6 +52,8 @@ from feedhandler.replay.generating.instruments import FIRST_SYMBOL
 from feedhandler.retrans.settings import RecoverySettings
 
 FEED = "euronext-utp-md"
+#: Compiled units that the demo's processes need: `make demo` compiles no others.
+UNITS = ("codecs", "ingest", "retrans", "amqp", "subscribing", "exchange")
 #: How long each stage may take before the demo gives up on it.
 START_TIMEOUT_S = 30.0
 DRAIN_TIMEOUT_S = 20.0
@@ -152,7 +155,9 @@ class Verdict(Struct):
 
 
 def run(options: Options) -> int:
-    """Run the demo; `FOUND` where the ledgers disagree or a process died."""
+    """Run the demo; `FOUND` where the ledgers disagree or a process died. Raises
+    `NotCompiledError`."""
+    require_units(UNITS)
     return run_async(lambda stop: Demo(options, stop).run())
 
 

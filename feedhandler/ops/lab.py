@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 
+from feedhandler._compiled import require_units
 from feedhandler.codecs.errors import UsageError
 from feedhandler.lab import report, report_tables
 from feedhandler.lab.broker_laboratory import BrokerLaboratory
@@ -16,11 +17,14 @@ from feedhandler.ops.feeds import open_feed
 
 #: The feed that the generator knows.
 GENERATED_KEY = "euronext"
+#: Compiled units that the roles' processes need.
+UNITS = ("codecs", "ingest", "retrans", "amqp", "subscribing", "exchange", "captures", "lab")
 
 
 def run(plan: Plan) -> int:
     """Measure, write, and tell; `FOUND` where any client found a loss, a duplicate or a
-    reordering."""
+    reordering. Raises `UsageError`, `NotCompiledError`."""
+    require_units(UNITS)
     _refuse_early(plan)
     return run_async(lambda stop: _until_stopped(plan, stop))
 
