@@ -29,7 +29,7 @@ table { border-collapse: collapse; font-size: .86rem; font-variant-numeric: tabu
 th, td { padding: .22rem .6rem; border-bottom: 1px solid var(--line); text-align: right;
          white-space: nowrap; }
 .words, td.text { text-align: left; white-space: normal; overflow-wrap: anywhere;
-                  min-width: 6rem; }
+                  min-width: 8rem; }
 thead th { background: var(--band); font-weight: 600; }
 td.paper, th.paper { color: var(--mark); }
 .cards { display: flex; flex-wrap: wrap; gap: .75rem; margin: 1rem 0; }

@@ -201,7 +201,7 @@ def _distribution(group: Group, pyplot: Any, title: str) -> Any:
     tail.set_ylim(bottom=max(TAIL_SHARE, 0.5 / few), top=1.3)
     for axes in (body, tail):
         logarithmic(axes.xaxis)
-    body.legend(loc="best")
+    figure.legend(*body.get_legend_handles_labels(), loc="outside lower center", ncols=3)
     return figure
 
 
