@@ -70,11 +70,14 @@ def _announce(out: Path, coming: Forecast) -> None:
     folder = out.absolute().parent
     size = f"about {coming.file_bytes / 1e9:,.2f} GB"
     if folder.is_dir():
-        free = shutil.disk_usage(folder).free
+        # The file of this name is written anew: its room is there as well.
+        freed = out.stat().st_size if out.is_file() else 0
+        free = shutil.disk_usage(folder).free + freed
         if coming.file_bytes > free:
+            smaller = "" if out.suffix == ".zst" else ", or .zst behind the name"
             raise UsageError(
-                f"{out} would have {size}, and {folder} has {free / 1e9:,.2f} GB free",
-                "a shorter --duration, a lower --rate or --scale, or .zst behind the name",
+                f"{out} would have {size}, and {folder} has room for {free / 1e9:,.2f} GB",
+                f"give a shorter --duration, a lower --rate or --scale{smaller}",
             )
     span = span_text(max(coming.seconds, 1) * 1e9)
     print(

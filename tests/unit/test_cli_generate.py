@@ -5,6 +5,7 @@ import json
 import struct
 from collections import Counter
 from pathlib import Path
+from types import SimpleNamespace
 
 import dpkt
 import pytest
@@ -58,12 +59,36 @@ def test_size_and_time_are_told_before_and_nearly_right(
         assert f"{name}: about 0.0" in capsys.readouterr().err
 
 
-def test_what_the_disk_cannot_hold_is_refused_before_a_byte_is_written(tmp_path: Path) -> None:
-    out = tmp_path / "terabyte.pcap"
-    with pytest.raises(UsageError, match=r"about 1,\d+\.\d+ GB, and .* GB free") as refused:
-        run(Options(out=out, rate_mbps=200.0))
+@pytest.mark.parametrize(
+    ("name", "asked", "free"),
+    [
+        ("terabyte.pcap", {"rate_mbps": 200.0}, 76_000_000_000),
+        ("small.pcap.zst", {"duration_s": 1.0}, 1_000),
+    ],
+)
+def test_what_the_disk_cannot_hold_is_refused_before_a_byte_is_written(
+    name: str,
+    asked: dict[str, float],
+    free: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=free))
+    out = tmp_path / name
+    with pytest.raises(UsageError, match=r"about [\d,.]+ GB, and .* has room for") as refused:
+        run(Options(out=out, **asked))
     assert "--duration" in refused.value.hint
+    assert (".zst behind the name" in refused.value.hint) is (out.suffix != ".zst")
     assert not list(tmp_path.iterdir())
+
+
+def test_the_file_that_is_replaced_makes_room_for_the_new_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1_000))
+    out = tmp_path / "again.pcap"
+    out.write_bytes(bytes(20_000_000))
+    assert run(Options(out=out, duration_s=0.1, overwrite=True)) == 0
 
 
 def test_the_ledger_equals_a_count_of_the_capture(capture: Path) -> None:
