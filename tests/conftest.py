@@ -47,8 +47,8 @@ hypothesis.settings.load_profile("untimed")
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     """Hypothesis draws the same each time, unless told otherwise."""
-    # A shell starts a job in the background with SIGINT ignored, and children inherit that: no test of
-    # an interrupt would ever hear one.
+    # A shell starts a job in the background with SIGINT ignored, and children inherit that: no test
+    # of an interrupt would ever hear one.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("hypothesis_seed", "") is None:
