@@ -85,8 +85,8 @@ bench: $(VENV)/.everything ## ratios against peers and ceilings, under 10 minute
 bench-long: $(VENV)/.everything ## what needs longer, an hour or more: the lab, pacing, memory, outages, brokers that fail
 	$(PY) -m bench --long
 
-bench-smoke: $(VENV)/.everything ## every bench there is with a tiny load: faults fail, figures do not
-	$(PY) -m bench --smoke --out out/bench-smoke.json
+bench-smoke: $(VENV)/.everything ## every bench there is with a tiny load: faults fail, figures do not (BENCHES="codecs node")
+	$(PY) -m bench --smoke --out out/bench-smoke.json $(if $(BENCHES),--only $(BENCHES))
 
 lab-report: $(VENV)/.everything ## the papers' tables and figures, measured here, into docs/measured, in 15 minutes (LAB_SECONDS=15 a step)
 	$(PY) -m bench.lab_report --seconds $(LAB_SECONDS)

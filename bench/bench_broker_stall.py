@@ -30,6 +30,7 @@ SMOKE: dict[str, object] = {
     "BEFORE_SECONDS": 1.0,
     "AFTER_SECONDS": 2.0,
     "QUEUE_BYTES": 1 << 20,
+    "FULL_SHARE": 0.5,
 }
 
 
