@@ -14,8 +14,20 @@ Work = Callable[[], int]
 Out = Annotated[
     Path, typer.Option(help="The capture: .pcap, or with .gz or .zst behind.", metavar="FILE")
 ]
+
+
+def _profile_names(incomplete: str) -> list[str]:
+    """Built-in profiles that begin so, for the shell's completion."""
+    from feedhandler.replay.generating.profile import built_in
+
+    return [name for name in built_in() if name.startswith(incomplete)]
+
+
 ProfileName = Annotated[
-    str, typer.Option(help="A built-in profile, or a file.", metavar="NAME|FILE")
+    str,
+    typer.Option(
+        help="A built-in profile, or a file.", metavar="NAME|FILE", autocompletion=_profile_names
+    ),
 ]
 Scale = Annotated[
     float, typer.Option(help="Times the instruments and the bursts; no burst gets thinner.")

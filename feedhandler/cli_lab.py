@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from feedhandler.cli_options import FeedName
+
 #: What a command answers with: the work, which answers with the exit code.
 Work = Callable[[], int]
 
@@ -100,7 +102,6 @@ Captures = Annotated[
 Generate = Annotated[
     bool, typer.Option("--generate", help="Replay a generated session (the default).")
 ]
-FeedName = Annotated[str, typer.Option(help="A built-in feed, or a description's path.")]
 Seed = Annotated[
     int, typer.Option(help="Of the generated session, and of clients' symbols.", min=0)
 ]

@@ -16,6 +16,7 @@ from feedhandler.cli_options import (
     Overwrite,
     Seed,
     SpareShared,
+    feed_names,
     share,
 )
 from feedhandler.ops import arguments
@@ -95,7 +96,8 @@ Feed = Annotated[
     str | None,
     typer.Option(
         help="The feed whose packets these are, for --service and --sequence; a capture that is "
-        "not of it is refused."
+        "not of it is refused.",
+        autocompletion=feed_names,
     ),
 ]
 Speed = Annotated[

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from feedhandler.lab.bus import Bus, RoleFailed
-from feedhandler.ops.children import Child, Family
+from feedhandler.ops.children import Child, ChildNotBuilt, Family, not_built
 
 #: How long roles may take to end in order.
 END_TIMEOUT_S = 5.0
@@ -133,8 +133,10 @@ class Crew(Family):
         except RoleFailed as error:
             raise RoleFailed(f"{step}: {error.message}", error.hint) from None
 
-    def _why_ended(self, step: str) -> RoleFailed:
+    def _why_ended(self, step: str) -> RoleFailed | ChildNotBuilt:
         child = next(iter(self._ended.values()))
+        if fault := not_built(child.name, child.last_words):
+            return fault
         code = child.process.returncode or 0
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         return RoleFailed(f"{step}: {child.name} ended ({how}){self.last_words(child.name)}")
@@ -148,8 +150,7 @@ class Crew(Family):
         """The last line that a role wrote on stderr, to be put behind what befell it."""
         for child in self.children:
             if child.name == name:
-                last = next((line for line in reversed(child.errors) if line.strip()), "")
-                return f"; last words: {last.removeprefix('feedhandler: ')}" if last else ""
+                return f"; last words: {child.last_words}" if child.last_words else ""
         return ""
 
     async def _silence(self, talking: tuple[str, ...]) -> str:

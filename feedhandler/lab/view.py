@@ -8,10 +8,26 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from feedhandler.lab import bars
 from feedhandler.lab.plan import StepPlan
 from feedhandler.lab.results import Step, Sweep, Trial
-from feedhandler.ops.console import stderr_console
+from feedhandler.ops.console import stderr_console, stdout_console
+from feedhandler.ops.fitted import kept
 
-#: Columns of a step's line, in milliseconds.
 _SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
+#: Columns of a step's line: width, and how soon each goes where it is narrow.
+_COLUMNS = {
+    "scenario": (9, 1),
+    "exchange": (8, 2),
+    "clients": (7, 0),
+    "Mbps": (6, 4),
+    "mean ms": (8, 5),
+    "min ms": (8, 7),
+    "p50 ms": (8, 0),
+    "p90 ms": (8, 2),
+    "p99 ms": (8, 1),
+    "p99.9 ms": (8, 6),
+    "max ms": (8, 3),
+}
+#: How many of them are words.
+_WORDS = 2
 
 
 class View:
@@ -34,6 +50,7 @@ class View:
         self._steps = 0
         self._done = 0
         self._headed = False
+        self._kept: list[int] = []
         self._began_s = 0.0
 
     def __enter__(self) -> "View":
@@ -72,18 +89,26 @@ class View:
             return
         if not self._headed:
             self._headed = True
-            titles = "".join(f" {name:>8}" for name in ("mean", "min", *_SHARES, "max"))
-            print(f"{'scenario':<9} {'exchange':<8} {'clients':>7} {'Mbps':>6}{titles}  ms")
+            widths, ranks = zip(*_COLUMNS.values(), strict=True)
+            self._kept = kept(ranks, widths, stdout_console().width)
+            print(self._line(*_COLUMNS))
+            if gone := [name for at, name in enumerate(_COLUMNS) if at not in self._kept]:
+                print(f"(no room for {', '.join(gone)})")
         latency = step.latency
         found = [latency.mean_ns, latency.min_ns, *latency.percentiles(*_SHARES.values())]
-        figures = "".join(f" {value / 1e6:8.3f}" for value in (*found, latency.max_ns))
-        reached = step.sent.rate_bps / 1e6
-        print(
-            f"{step.scenario:<9} {step.exchange:<8} {step.clients:>7} {reached:>6.1f}{figures}",
-            flush=True,
-        )
+        figures = (f"{value / 1e6:.3f}" for value in (*found, latency.max_ns))
+        load = (f"{step.clients}", f"{step.sent.rate_bps / 1e6:.1f}")
+        print(self._line(step.scenario, step.exchange, *load, *figures), flush=True)
         for line in bars.lines(step):
             print(f"  {line}", flush=True)
+
+    def _line(self, *cells: str) -> str:
+        """The cells of the columns that fit, below each other in all lines."""
+        widths = [width for width, _ in _COLUMNS.values()]
+        return " ".join(
+            f"{cells[at]:<{widths[at]}}" if at < _WORDS else f"{cells[at]:>{widths[at]}}"
+            for at in self._kept
+        )
 
     def tell_trial(self, trial: Trial) -> None:
         """What a sweep's trial means."""

@@ -16,18 +16,34 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
-from feedhandler.codecs.errors import FeedhandlerError
+from feedhandler._compiled import NotCompiledError, build_fault
+from feedhandler.codecs.errors import FeedhandlerError, UsageError
 
 #: How long a child may take to drain after SIGTERM before it is killed.
 DRAIN_TIMEOUT_S = 15.0
 #: Last lines of a child's stderr that are kept, to say why it ended.
 ERROR_LINES = 20
 _PR_SET_PDEATHSIG = 1
+#: The remedy where the compiled units are the fault, as a child's complaint ends.
+REMEDY = "run `make build`"
 _libc = ctypes.CDLL(None)
 
 
 class ChildEnded(FeedhandlerError):
     """A child ended before it should have."""
+
+
+class ChildNotBuilt(UsageError):
+    """A child ended because its compiled units are missing or do not go together."""
+
+
+def not_built(who: str, words: str) -> ChildNotBuilt | None:
+    """What to raise where `words`, the last of a child, its own complaint or the end of a
+    traceback, tell of its compiled units; None where they say something else."""
+    told = REMEDY in words or NotCompiledError.__name__ in words
+    if not told and not build_fault(ImportError(words)):
+        return None
+    return ChildNotBuilt(f"the {who}: {words.removesuffix(f' ({REMEDY})')}", REMEDY)
 
 
 class Child:
@@ -71,13 +87,20 @@ class Child:
                 self.process.kill()
             return await self.wait()
 
-    def failure(self) -> ChildEnded:
+    @property
+    def last_words(self) -> str:
+        """The last line on stderr, without our name; empty where there was none."""
+        last = next((line for line in reversed(self.errors) if line.strip()), "")
+        return last.removeprefix("feedhandler: ")
+
+    def failure(self) -> ChildEnded | ChildNotBuilt:
         """Why the child ended, as an error."""
         code = self.process.returncode or 0
         if code < 0:
             return ChildEnded(f"the {self.name} ended early (signal {-code})")
-        last = next((line for line in reversed(self.errors) if line.strip()), "")
-        reason = f": {last.removeprefix('feedhandler: ')}" if last else ""
+        if fault := not_built(self.name, self.last_words):
+            return fault
+        reason = f": {self.last_words}" if self.last_words else ""
         return ChildEnded(f"the {self.name} ended early (exit code {code}){reason}")
 
 

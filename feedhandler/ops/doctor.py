@@ -14,7 +14,7 @@ from pathlib import Path
 
 from msgspec import structs
 
-from feedhandler._compiled import COMPILED_ONLY, PURE_MODE, UNITS, missing_units
+from feedhandler._compiled import COMPILED_ONLY, PURE_MODE, UNITS, NotCompiledError, missing_units
 from feedhandler.amqp.security import ServerTls
 from feedhandler.amqp_settings import TlsConfig, split_address
 from feedhandler.codecs import ConfigError
@@ -28,7 +28,6 @@ from feedhandler.ingest.lines import Line, open_line
 from feedhandler.ops import host, wakefulness
 from feedhandler.ops.checks import Check
 from feedhandler.ops.console import ExitCode, print_json, stdout_console
-from feedhandler.ops.doctor_journals import check_journals
 from feedhandler.ops.run import AWAKE_HINT
 
 #: A certificate that expires sooner is warned of: time enough to have a new one issued.
@@ -81,7 +80,7 @@ def all_checks(config: Config, is_default: bool = False) -> Iterator[Check]:
     yield check_privileges()
     yield check_awake(config.gateway.stay_awake)
     yield check_queues(config)
-    yield from check_journals(config)
+    yield from _check_journals(config)
     yield check_descriptors(config.amqp.max_connections + len(lines) + SPARE_DESCRIPTORS)
 
 
@@ -109,6 +108,15 @@ def check_modules() -> Iterator[Check]:
         yield Check("compiled modules", "warn", found, remedy)
     else:
         yield Check("compiled modules", "ok", f"all {len(PURE_MODE) + len(COMPILED_ONLY)} compiled")
+
+
+def _check_journals(config: Config) -> Iterator[Check]:
+    """Folders of queues and journals, where what reads them is compiled."""
+    try:
+        from feedhandler.ops.doctor_journals import check_journals
+    except NotCompiledError:
+        return  # `check_modules` has told it
+    yield from check_journals(config)
 
 
 def check_queues(config: Config) -> Check:

@@ -6,13 +6,25 @@ below.
 """
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.table import Column, Table
 
 #: Between two columns.
 GAP = 1
+
+
+def kept(ranks: Sequence[int], widths: Sequence[int], room: int) -> list[int]:
+    """Which columns of these widths fit into `room`, `GAP` between them, in their order.
+
+    For lines that are written one at a time. Those of the highest rank go first, of two with the
+    same rank the right one; one always stays.
+    """
+    left = list(range(len(ranks)))
+    while len(left) > 1 and sum(widths[at] + GAP for at in left) - GAP > room:
+        left.remove(max(left, key=lambda at: (ranks[at], at)))
+    return left
 
 
 class FittedTable(Table):

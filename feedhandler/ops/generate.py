@@ -69,7 +69,8 @@ def _announce(out: Path, coming: Forecast) -> None:
     """One line on stderr; `UsageError` where the file system has less room."""
     folder = out.absolute().parent
     size = f"about {coming.file_bytes / 1e9:,.2f} GB"
-    if folder.is_dir():
+    # What is no file (a pipe, `/dev/null`) takes any amount.
+    if folder.is_dir() and (out.is_file() or not out.exists()):
         # The file of this name is written anew: its room is there as well.
         freed = out.stat().st_size if out.is_file() else 0
         free = shutil.disk_usage(folder).free + freed

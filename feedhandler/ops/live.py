@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
@@ -16,6 +17,8 @@ from feedhandler.ops.console import stderr_console
 
 #: How often a plain line is written where stderr is no terminal.
 PLAIN_EVERY_NS = 10_000_000_000
+
+BAR_WIDTH = 20
 
 #: Shows a line; the share of the work that is done, 0.0 to 1.0, where somebody knows it.
 Show = Callable[[str, float | None], None]
@@ -34,11 +37,17 @@ def live_line(
         yield _plain(title, quiet, console, clock_ns)
         return
     # Folding would leave the lines before on the screen.
-    columns = (TextColumn("{task.description}"), BarColumn(20), TextColumn("{task.fields[told]}"))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(BAR_WIDTH),
+        TextColumn("{task.fields[told]}"),
+    )
     with Progress(*columns, console=console, transient=True) as bar:
         task = bar.add_task(title, total=None, told="")
 
         def show(told: str, share: float | None) -> None:
+            # A blank on each side of the bar.
+            told = whole_parts(told, console.width - cell_len(title) - BAR_WIDTH - 2)
             if share is None:
                 bar.update(task, told=told)
             else:
@@ -60,6 +69,13 @@ def _plain(title: str, quiet: bool, console: Console, clock_ns: Callable[[], int
         console.print(f"{title}: {done}{told}", markup=False, soft_wrap=True)
 
     return show
+
+
+def whole_parts(told: str, room: int) -> str:
+    """As many of the parts of `a, b, c` as fit into the room, from the left: no figure is cut."""
+    while told and cell_len(told) > room:
+        told = told.rpartition(", ")[0]
+    return told
 
 
 def duration_text(span_ns: int) -> str:

@@ -85,7 +85,8 @@ def write_capture(
                 msgspec.json.format(msgspec.json.encode(document), indent=1)
             )
         except BaseException:
-            target.unlink(missing_ok=True)
+            if target.is_file():  # `/dev/null` is nothing of ours to remove
+                target.unlink()
             raise
     except OSError as error:
         raise UsageError(

@@ -8,7 +8,9 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from feedhandler.ops.children import ChildEnded, Family
+from feedhandler.lab.crew import Crew
+from feedhandler.ops.children import ChildEnded, ChildNotBuilt, Family
+from feedhandler.ops.console import ExitCode, report
 
 READY = "import sys, signal; print('ready', flush=True); signal.pause()"
 OBEDIENT = (
@@ -52,6 +54,40 @@ async def test_a_child_that_fails_is_reported_with_its_last_line() -> None:
         with pytest.raises(ChildEnded) as caught:
             await family.until(ready, 30, "starting")
     assert str(caught.value) == "the gateway ended early (exit code 2): out of luck"
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "print('feedhandler: unit lab is not compiled (run `make build`)', file=sys.stderr); "
+        "sys.exit(2)",
+        "import feedhandler._compiled as c; raise c.NotCompiledError('unit lab is not compiled')",
+        "raise ValueError('Ring size changed, may indicate binary incompatibility.')",
+    ],
+)
+def test_a_child_whose_units_are_at_fault_is_the_operators_to_mend(
+    end: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @in_loop
+    async def demo() -> None:
+        async with Family() as family:
+            await family.start("gateway", "-c", f"import sys; {end}")
+            await family.until(asyncio.Event(), 30, "starting")
+
+    @in_loop
+    async def lab() -> None:
+        async with Crew() as crew:
+            await crew.enlist("gateway", "-c", f"import sys; {end}")
+            await crew.during("starting", 30, asyncio.Event().wait())
+
+    for run in (demo, lab):
+        with pytest.raises(ChildNotBuilt) as caught:
+            run()
+        assert report(caught.value) == ExitCode.USAGE
+        text = capsys.readouterr().err
+        assert text.startswith("feedhandler: the gateway: ")
+        assert text.endswith(" (run `make build`)\n")
+        assert text.count("\n") == text.count("make build") == 1
 
 
 @in_loop

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import struct
 from collections import Counter
 from pathlib import Path
@@ -89,6 +90,22 @@ def test_the_file_that_is_replaced_makes_room_for_the_new_one(
     out = tmp_path / "again.pcap"
     out.write_bytes(bytes(20_000_000))
     assert run(Options(out=out, duration_s=0.1, overwrite=True)) == 0
+
+
+def test_what_is_no_file_takes_any_amount_and_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=0))
+    out = tmp_path / "null"
+    out.symlink_to(os.devnull)
+    assert run(Options(out=out, duration_s=0.1)) == 0
+
+    def stop(share: float, packets: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        write_capture(Traffic(load_profile("market"), duration_s=0.1, feed=FEED), out, stop)
+    assert out.is_symlink()
 
 
 def test_the_ledger_equals_a_count_of_the_capture(capture: Path) -> None:

@@ -1,6 +1,7 @@
 """The line that a long command shows of itself, on a terminal and elsewhere."""
 
 import io
+import re
 
 import pytest
 from rich.console import Console
@@ -17,6 +18,20 @@ def test_on_a_terminal_the_line_is_written_anew_with_a_bar() -> None:
     text = out.getvalue()
     assert "working" in text
     assert "20 packets" in text
+
+
+@pytest.mark.parametrize(
+    ("width", "shown"),
+    [(60, "1,234,567 packets, 89.1 MB"), (50, "1,234,567 packets"), (40, ""), (10, "")],
+)
+def test_on_a_narrow_terminal_whole_parts_go_and_figures_stay_whole(width: int, shown: str) -> None:
+    out = io.StringIO()
+    console = Console(file=out, force_terminal=True, width=width)
+    with live_line("working", True, console) as show:
+        show("1,234,567 packets, 89.1 MB", 0.5)
+    # The bar's line carries no other digits.
+    told = re.findall(r"\d[\d,.]* \w+", re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", out.getvalue()))
+    assert set(told) == set(filter(None, shown.split(", ")))
 
 
 def test_elsewhere_it_is_a_plain_line_now_and_then() -> None:

@@ -113,3 +113,31 @@ def test_the_shell_completes_commands_and_feeds() -> None:
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_every_shell_has_its_script(shell: str) -> None:
     assert f"complete_{shell}" in asked({"_FEEDHANDLER_COMPLETE": f"source_{shell}"})
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("feedhandler decode x.pcap --feed iex", ["iex-deep"]),
+        ("feedhandler replay x.pcap --feed nyse-o", ["nyse-openbook-ultra"]),
+        ("feedhandler characterise x.pcap --feed eu", ["euronext-utp-md"]),
+        ("feedhandler lab --feed eu", ["euronext-utp-md"]),
+        ("feedhandler generate --profile mar", ["market"]),
+        ("feedhandler demo --loop uv", ["uvloop"]),
+        ("feedhandler rec", []),  # the demo's own subscriber is nobody's command
+    ],
+)
+def test_values_are_completed_wherever_they_are_asked_for(
+    words: str,
+    offered: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    from feedhandler.cli import chosen
+
+    monkeypatch.setenv("_FEEDHANDLER_COMPLETE", "complete_bash")
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+    with pytest.raises(SystemExit):
+        chosen([])
+    assert capsys.readouterr().out.split() == offered

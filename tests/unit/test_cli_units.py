@@ -78,3 +78,17 @@ def test_make_demo_compiles_what_the_demo_asks_for() -> None:
     makefile = (PACKAGE.parent / "Makefile").read_text()
     (units,) = re.findall(r"^DEMO_UNITS := (.*)$", makefile, re.MULTILINE)
     assert tuple(units.split()) == demo.UNITS
+
+
+def test_the_doctor_names_what_make_demo_has_not_compiled(tmp_path: Path) -> None:
+    folder = without("journal", tmp_path)
+    environment = {**os.environ, "PYTHONPATH": str(folder)}
+    done = subprocess.run(
+        [sys.executable, "-m", "feedhandler", "doctor"],
+        cwd=folder, env=environment, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (1, "")
+    found, remedy, *_ = done.stdout.splitlines()
+    assert found.split("  ", 1)[0] == "fail"
+    assert "units missing: journal" in found
+    assert "make build" in remedy

@@ -1,9 +1,11 @@
 """`feedhandler lab` as it is typed, and what it shows."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from feedhandler import cli
 from feedhandler.histogram import Histogram
@@ -130,11 +132,28 @@ def test_each_step_has_a_line_and_its_bars_below(capsys: pytest.CaptureFixture[s
     for latency_ns in (250_000, 2_500_000_000):
         shown.end(step_of(latency_ns))
     heading, first, *_ = capsys.readouterr().out.splitlines()
-    assert heading.split() == [
+    assert heading.replace(" ms", "").split() == [
         "scenario", "exchange", "clients", "Mbps", "mean", "min", "p50", "p90", "p99", "p99.9",
-        "max", "ms",
+        "max",
     ]  # fmt: skip
     assert first.split() == ["packets", "direct", "10", "40.0", *["0.250"] * 7]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_a_narrow_terminal_gets_fewer_figures_and_whole_ones(
+    width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(view, "stdout_console", lambda: Console(width=width))
+    view.View().end(step_of(1_234_000_000))
+    heading, *told = capsys.readouterr().out.splitlines()
+    left_out = told.pop(0) if told[0].startswith("(no room for ") else ""
+    assert bool(left_out) == (width < 96)
+    assert len(heading) == len(told[0]) <= width
+    names, figures = re.findall(r"\S+(?: ms)?", heading), told[0].split()
+    assert len(names) == len(figures)
+    assert {figure for name, figure in zip(names, figures, strict=True) if " ms" in name} == {
+        "1234.000"
+    }
 
 
 def test_every_figure_stands_apart_from_the_next(capsys: pytest.CaptureFixture[str]) -> None:
