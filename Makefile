@@ -14,6 +14,8 @@ KILLS ?= 2000
 OPERATIONS ?= 5000
 LAB_SECONDS ?= 15
 JOBS := $(shell nproc 2>/dev/null || echo 2)
+# Processes for tests that wait more than they work.
+WAITING := $(shell expr $(JOBS) + 1)
 
 # What the compiled units are made from, and those that the demo runs; the table of units stands in
 # feedhandler/_compiled.py.
@@ -37,7 +39,7 @@ ifdef TESTS
 	$(PY) -m pytest $(TESTS)
 else
 	$(PY) -m pytest -n $(JOBS) -m "not alone" tests
-	$(PY) -m pytest -n 2 -m alone tests
+	$(PY) -m pytest -n $(WAITING) -m alone tests
 endif
 
 steady: $(VENV)/.everything ## the suite TIMES times, half of them on busy processors, to the first failure

@@ -1,6 +1,7 @@
 """`make bench`: run every benchmark, print the figures with their bars, write them as JSON.
 
 python -m bench [--quick | --smoke] [--only NAME ...] [--long] [--soak] [--out FILE]
+python -m bench --against COMMIT [--turns 5] [--quick] [--only NAME ...]
 
 A bar of speed that is missed is a figure like any other. What must not happen at any speed is a
 fault: something lost, doubled where it may not be, memory beyond its bound, a search that found no
@@ -9,7 +10,11 @@ is then 1; it is 0 otherwise.
 
 `--smoke` runs every bench there is, the long ones too, with loads so small that their figures say
 nothing: what is looked for is faults. Each bench declares what is smaller then in its `SMOKE`, a
-table of its own constants and their values; one without that table is a fault itself.
+table of its constants and their values (`bench_gateway.STEPS_MAX`: one of another bench that it
+uses); one without that table is a fault itself.
+
+`--against` runs each bench here and in another commit's tree, in turns: see `bench/against.py`. It
+exits with 2 where there is no such commit.
 """
 
 import argparse
@@ -26,6 +31,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from bench import against
 
 #: Benchmarks in the order they run; each module has `run(quick) -> dict`, with the faults that it
 #: found as a list of texts in `problems`.
@@ -93,9 +100,11 @@ def _shrink(module: ModuleType) -> None:
     if table is None:
         raise LookupError("declares no load for --smoke: a table SMOKE of its constants")
     for name, value in table.items():
-        if not hasattr(module, name):
+        other, _, constant = name.rpartition(".")
+        owner = importlib.import_module(f"bench.{other}") if other else module
+        if not hasattr(owner, constant):
             raise LookupError(f"SMOKE names {name}, which the bench does not have")
-        setattr(module, name, value)
+        setattr(owner, constant, value)
 
 
 def run_one(name: str, quick: bool, smoke: bool) -> dict[str, Any]:
@@ -129,6 +138,8 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", choices=BENCHMARKS + LONG + SOAK, metavar="NAME")
     parser.add_argument("--long", action="store_true", help="what needs longer: half an hour")
     parser.add_argument("--soak", action="store_true", help="an hour with a fault a minute")
+    parser.add_argument("--against", metavar="COMMIT", help="this tree and that commit, in turns")
+    parser.add_argument("--turns", type=int, default=against.DEFAULT_TURNS, help="for --against")
     parser.add_argument("--out", type=Path, default=DEFAULT_OUT)
     arguments = parser.parse_args()
     every = BENCHMARKS + LONG + SOAK
@@ -142,6 +153,13 @@ def main() -> int:
         "quick": arguments.quick or arguments.smoke,
     }
     faults = []
+    if arguments.against:
+        try:
+            commit = against.commit_of(arguments.against)
+        except LookupError as error:
+            parser.error(str(error))
+        found |= against.run(commit, names, arguments.turns, arguments.quick)
+        faults, names = found.pop("problems"), []
     for name in names:
         print(f"{name}:", flush=True)
         figures = found[name] = run_one(name, arguments.quick, arguments.smoke)

@@ -55,7 +55,7 @@ _SHARES = {"p50": 0.5, "p90": 0.9, "p99": 0.99}
 GATEWAY = "gateway"
 #: What is set beside each other; of loss the difference says nothing as a ratio.
 COMPARED = ("p50_ms", "p90_ms", "p99_ms")
-SMOKE: dict[str, object] = {"LOADS": LOADS[:1]}
+SMOKE: dict[str, object] = {"LOADS": ((20.0, 2),), "QUICK_SECONDS": 1.0, "WARM_UP_S": 0.5}
 
 
 @contextlib.contextmanager

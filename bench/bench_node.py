@@ -31,9 +31,14 @@ MESSAGE_BYTES = 300
 RATE_BAR = 600_000
 #: How many times a broker's deliveries the node's must be.
 TIMES_BARS = {"rabbitmq3": 10.0, "rabbitmq4": 10.0, "artemis": 5.0}
+SECONDS, QUICK_SECONDS = 4.0, 2.0
 WARM_UP_SECONDS = 1.0
 PROCESSORS = 2
-SMOKE: dict[str, object] = {"WARM_UP_SECONDS": 0.2, "TIMES_BARS": {"rabbitmq3": 10.0}}
+SMOKE: dict[str, object] = {
+    "QUICK_SECONDS": 0.3,
+    "WARM_UP_SECONDS": 0.2,
+    "TIMES_BARS": {"rabbitmq3": 10.0},
+}
 
 
 def node_rate(seconds: float) -> Rate:
@@ -78,7 +83,7 @@ def _shown(rate: Rate) -> str:
 def run(quick: bool = False) -> dict[str, Any]:
     """The node and every broker that is installed; the node in turns with them."""
     with processors(PROCESSORS) as count:
-        return {"processors": count, **_compare(2.0 if quick else 4.0, count)}
+        return {"processors": count, **_compare(QUICK_SECONDS if quick else SECONDS, count)}
 
 
 def _compare(seconds: float, count: int) -> dict[str, Any]:

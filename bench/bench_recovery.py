@@ -21,7 +21,12 @@ P50_MS, P99_MS, SHARE = 2.0, 10.0, 0.9
 FIRST_RATE = 150_000
 #: One number in so many is lost on both lines.
 LOST_EVERY = 100
-SMOKE: dict[str, object] = {"QUICK_SECONDS": 1.0, "FIRST_RATE": 3_000, "PAPER_RATE": 2_000}
+SMOKE: dict[str, object] = {
+    "QUICK_SECONDS": 0.5,
+    "FIRST_RATE": 3_000,
+    "PAPER_RATE": 2_000,
+    "bench_gateway.STEPS_MAX": 1,
+}
 
 
 def recoveries(rate: int, seconds: float) -> dict[str, Any]:

@@ -35,7 +35,7 @@ MISSING = 30
 LOST_EVERY = 100
 SAMPLE_SECONDS = 5.0
 SLOPE_BAR_BYTES_AN_HOUR = 1_000_000
-SMOKE: dict[str, object] = {"QUICK_PERIODS": 1}
+SMOKE: dict[str, object] = {"QUICK_PERIOD_SECONDS": 1.5, "STOPPED_SECONDS": 0.5}
 
 
 class SoakRig(Rig):
@@ -101,6 +101,8 @@ class Soak:
                 fault = faults[number % len(faults)]
                 print(f"  {number + 1}: {fault.__name__.replace('_', ' ')}", flush=True)
                 fault()
+            # One packet more: where the last number is one that no line has, it shows only then.
+            self._send(1.5 / RATE)
         finally:
             done.set()
             watcher.join()

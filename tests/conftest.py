@@ -27,8 +27,10 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 #: Spark's Java lives for seconds here: it had better not spend them, and the other processor, on
 #: making its own code faster. Commands in processes of their own have it too.
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+#: For every Spark session of the tests: one partition for each processor, not 200, and no web page.
+SPARK_DEFAULTS = "spark.sql.shuffle.partitions 2\nspark.ui.enabled false\n"
 #: What is about the clock, processes and sockets: `make test` runs it after all else,
-#: two files at a time: it waits more than it works.
+#: in few processes: it waits more than it works.
 ALONE = ("interop", "system")
 #: In which order folders' tests begin where several processes share them: those that wait most,
 #: and take longest, first.
@@ -209,7 +211,7 @@ def signals_stay() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[Any]:
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     """One small Spark session for all who need one."""
     if importlib.util.find_spec("pyspark") is None:
         absent("java", "pyspark is not installed")
@@ -218,7 +220,12 @@ def spark() -> Iterator[Any]:
     from feedhandler.characterise import register
     from feedhandler.characterise.cluster import spark_session
 
-    session = spark_session("local[2]", memory="1g")
-    register(session)
-    yield session
-    session.stop()
+    folder = tmp_path_factory.mktemp("spark")
+    (folder / "spark-defaults.conf").write_text(SPARK_DEFAULTS)
+    with pytest.MonkeyPatch.context() as patch:
+        # Children that start a Spark of their own have it too.
+        patch.setenv("SPARK_CONF_DIR", str(folder))
+        session = spark_session("local[2]", memory="1g")
+        register(session)
+        yield session
+        session.stop()
