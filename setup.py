@@ -1,9 +1,10 @@
 """Builds the compiled units. Everything else about the project stands in pyproject.toml.
 
 A unit (`feedhandler/_compiled.py` has the table) is one shared library made of several modules.
-Three steps, each on all processors and each skipping what has not changed: Cython translates the
-modules to C under `build/cython`, the C compiler makes an object file of each, the linker makes a
-library of each unit.
+The whole numbers of some plain modules are declared to Cython as C constants, in `.pxd` files that
+are written here. Then three steps, each on all processors and each skipping what has not changed:
+Cython translates the modules to C under `build/cython`, the C compiler makes an object file of
+each, the linker makes a library of each unit.
 
 Environment:
 
@@ -13,10 +14,12 @@ Environment:
 """
 
 import hashlib
+import importlib
 import os
 import runpy
 import sys
 import time
+import types
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -70,6 +73,34 @@ def flags(name: str = "") -> tuple[list[str], list[str]]:
     return [*compiling, "-g0"], ["-Wl,--strip-all"]
 
 
+def declare_constants() -> None:
+    """Write the `.pxd` of the modules in `CONSTANTS`: every whole number with an upper-case name.
+
+    They run in a package of their own, whose first file is not: that one imports compiled modules.
+    """
+    package = types.ModuleType("feedhandler")
+    package.__path__ = [str(HERE / "feedhandler")]
+    before = dict(sys.modules)
+    sys.modules["feedhandler"] = package
+    try:
+        for name in TABLE["CONSTANTS"]:
+            module = importlib.import_module(f"feedhandler.{name}")
+            numbers = {
+                key: int(value)
+                for key, value in vars(module).items()
+                if key.isupper() and type(value) is int and key[0] != "_"
+            }
+            text = "# Written by setup.py from the module of this name.\n\ncdef enum:\n"
+            text += "".join(f"    {key} = {value}\n" for key, value in numbers.items())
+            path = HERE / "feedhandler" / f"{name.replace('.', '/')}.pxd"
+            if not path.exists() or path.read_text() != text:
+                path.write_text(text)
+    finally:
+        for name in sys.modules.keys() - before.keys() | {"feedhandler"}:
+            del sys.modules[name]
+        sys.modules.update(before)
+
+
 @contextmanager
 def step(what: str) -> Iterator[None]:
     """Say what is being done, then how long it took."""
@@ -87,6 +118,7 @@ class BuildUnits(build_ext):
         super().copy_extensions_to_source()
 
     def build_extensions(self) -> None:
+        declare_constants()
         units = [extension.name.rpartition(".")[2] for extension in self.extensions]
         names = [name for unit in units for name in modules_of(unit)]
         with step(f"translating {len(names)} modules to C"):

@@ -22,7 +22,8 @@ from feedhandler.amqp.serving.node import Node
 from feedhandler.amqp.stream import Stream
 from feedhandler.amqp_settings import AmqpConfig
 from feedhandler.codecs import load_feed
-from feedhandler.ingest.ring import RecordKind, Ring
+from feedhandler.ingest.records import RecordKind
+from feedhandler.ingest.ring import Ring
 
 FEED = load_feed("euronext-utp-md")
 SERVICE = 104

@@ -22,14 +22,10 @@ from typing import Any
 
 import cython
 import numpy
+from cython.cimports.feedhandler.codecs.scanner import MessageIndex
 
 from feedhandler.codecs.prices import SCALE_MAX
 from feedhandler.codecs.times import SECOND_NS, UNIT_NS, Midnights
-
-if cython.compiled:
-    from cython.cimports.feedhandler.codecs.scanner import MessageIndex
-else:
-    from feedhandler.codecs.scanner import MessageIndex
 
 #: What a full time is where it cannot be known: the least i64, which numpy calls NaT.
 UNKNOWN_TIME = -(2**63)

@@ -55,3 +55,21 @@ REJECT_TEXT: dict[Reject, str] = {
     Reject.COMPRESSED: "the body is compressed and must be inflated first",
     Reject.INDEX_FULL: "more messages than the index has room for",
 }
+
+# The same as plain numbers, for the cores.
+(DATA, HEARTBEAT, RESET, CONTROL, UNSEQUENCED) = (int(kind) for kind in PacketKind)
+#: What `FeedTable.kinds` holds for a value that the description does not name.
+UNKNOWN_KIND = 255
+(
+    FINE,
+    TRUNCATED,
+    LENGTH_MISMATCH,
+    COUNT_MISMATCH,
+    MESSAGE_SHORT,
+    MESSAGE_OVERRUN,
+    UNKNOWN_PACKET_TYPE,
+    WRONG_CONSTANT,
+    CONTROL_SHORT,
+    COMPRESSED,
+    INDEX_FULL,
+) = (int(reject) for reject in Reject)

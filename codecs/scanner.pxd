@@ -1,27 +1,5 @@
 # What other compiled modules may use of the scanner. The meaning of each name stands in scanner.py.
 
-cpdef enum:
-    DATA = 0
-    HEARTBEAT = 1
-    RESET = 2
-    CONTROL = 3
-    UNSEQUENCED = 4
-    UNKNOWN_KIND = 255
-
-cpdef enum:
-    FINE = 0
-    TRUNCATED = 1
-    LENGTH_MISMATCH = 2
-    COUNT_MISMATCH = 3
-    MESSAGE_SHORT = 4
-    MESSAGE_OVERRUN = 5
-    UNKNOWN_PACKET_TYPE = 6
-    WRONG_CONSTANT = 7
-    CONTROL_SHORT = 8
-    COMPRESSED = 9
-    INDEX_FULL = 10
-
-
 cdef class FeedTable:
     cdef public bint big_endian, counts_messages, heartbeat_when_empty, type_in_packet, sets_aside
     cdef public unsigned long long unsequenced

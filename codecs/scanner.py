@@ -28,26 +28,28 @@ INDEX_FULL           more messages than the index has room for; the caller's doi
 
 import cython
 import numpy
+from cython.cimports.feedhandler.codecs.kinds import (
+    COMPRESSED,
+    CONTROL,
+    CONTROL_SHORT,
+    COUNT_MISMATCH,
+    DATA,
+    FINE,
+    HEARTBEAT,
+    INDEX_FULL,
+    LENGTH_MISMATCH,
+    MESSAGE_OVERRUN,
+    MESSAGE_SHORT,
+    RESET,
+    TRUNCATED,
+    UNKNOWN_KIND,
+    UNKNOWN_PACKET_TYPE,
+    UNSEQUENCED,
+    WRONG_CONSTANT,
+)
 
 if cython.compiled:
     from cython.cimports.feedhandler.codecs.first_bytes import first_bytes
-else:
-    DATA, HEARTBEAT, RESET, CONTROL, UNSEQUENCED = range(5)
-    #: What `FeedTable.kinds` holds for a value that the description does not name.
-    UNKNOWN_KIND = 255
-    (
-        FINE,
-        TRUNCATED,
-        LENGTH_MISMATCH,
-        COUNT_MISMATCH,
-        MESSAGE_SHORT,
-        MESSAGE_OVERRUN,
-        UNKNOWN_PACKET_TYPE,
-        WRONG_CONSTANT,
-        CONTROL_SHORT,
-        COMPRESSED,
-        INDEX_FULL,
-    ) = range(11)
 
 #: The symbol of a message that has none.
 NO_SYMBOL = 0xFFFF_FFFF_FFFF_FFFF

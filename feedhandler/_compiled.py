@@ -166,6 +166,19 @@ _COMPILED_ONLY_NAMES = frozenset(
         "replay.playing.sender_loop",
     }
 )
+#: Plain Python modules whose whole numbers compiled modules take as C constants: `setup.py` runs
+#: them and writes the `.pxd` of each. They import the standard library and one another.
+CONSTANTS = (
+    "codecs.kinds",
+    "ingest.answers",
+    "ingest.columns",
+    "ingest.records",
+    "ingest.slots",
+    "ingest.states",
+    "replay.captures.status",
+    "replay.generating.places",
+    "retrans.entries",
+)
 #: Cython's own run-time code (memory views and the like), compiled once for all.
 UTILITY = "feedhandler._cython_utility"
 UTILITY_UNIT = next(iter(UNITS))
@@ -244,6 +257,7 @@ class _UnitFinder(importlib.abc.MetaPathFinder):
         library = unit_path(unit)
         if not os.path.exists(library):
             if len(missing_units()) == len(UNITS) or os.environ.get("FEEDHANDLER_MIXED"):
+                allow_cimports()
                 return None
             raise NotCompiledError(f"{name} is not compiled, but other modules are", name=name)
         loader = importlib.machinery.ExtensionFileLoader(name, library)
@@ -258,7 +272,40 @@ class _InterpretedFinder(importlib.abc.MetaPathFinder):
     ) -> importlib.machinery.ModuleSpec | None:
         if name not in PURE_MODE:
             return None
+        allow_cimports()
         return importlib.util.spec_from_file_location(name, source_of(name))
+
+
+#: How modules that are compiled spell an import that the compiler resolves.
+_CIMPORTS = "cython.cimports."
+
+
+class _CimportFinder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Lets interpreted modules say `from cython.cimports.feedhandler.x import y`, as compiled ones
+    do: it means the module `feedhandler.x`, however that is run."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        if not (name + ".").startswith(f"{_CIMPORTS}feedhandler."):
+            return None
+        return importlib.machinery.ModuleSpec(name, self)
+
+    def exec_module(self, module: ModuleType) -> None:
+        name = module.__name__
+        # What stands here when this returns is what the import gives.
+        sys.modules[name] = importlib.import_module(name.removeprefix(_CIMPORTS))
+
+
+def allow_cimports() -> None:
+    """Make `_CimportFinder` part of the imports; before a module is run interpreted."""
+    if any(isinstance(finder, _CimportFinder) for finder in sys.meta_path):
+        return
+    import cython  # noqa: F401 - brings `cython.cimports`
+
+    # It is no module of the import system's, which looks for this in each parent package.
+    vars(sys.modules["cython.cimports"]).setdefault("__spec__", None)
+    sys.meta_path.insert(0, _CimportFinder())
 
 
 def require_units(names: Sequence[str]) -> None:
@@ -295,6 +342,7 @@ def load_interpreted(name: str) -> ModuleType:
     twin_name = name + "__interpreted"
     if twin_name in sys.modules:
         return sys.modules[twin_name]
+    allow_cimports()
     spec = importlib.util.spec_from_file_location(twin_name, source_of(name))
     assert spec is not None
     assert spec.loader is not None

@@ -3,12 +3,14 @@
 A scope (a line, a channel) is one enumeration; a member's value is the column that the compiled
 core increments in a numpy array of unsigned 64-bit integers, one row per line or channel. The
 metrics, the console view and the documentation are made from these enumerations and from nothing
-else. `feedhandler/ingest/columns.pxd` repeats the columns for C; a test holds the two together.
+else.
 """
 
 from enum import IntEnum
+from typing import TYPE_CHECKING
 
-import numpy
+if TYPE_CHECKING:
+    import numpy
 
 
 class Counter(IntEnum):
@@ -91,12 +93,14 @@ class ChannelCounter(Counter):
 HIGH_WATER = frozenset({ChannelCounter.HOLD_HIGH})
 
 
-def counter_array(scope: type[Counter], rows: int) -> numpy.ndarray:
+def counter_array(scope: type[Counter], rows: int) -> "numpy.ndarray":
     """Zeroed counters of `rows` lines or channels: uint64, shape (rows, columns of `scope`)."""
+    import numpy
+
     return numpy.zeros((rows, len(scope)), numpy.uint64)
 
 
-def as_dict(scope: type[Counter], row: numpy.ndarray) -> dict[str, int]:
+def as_dict(scope: type[Counter], row: "numpy.ndarray") -> dict[str, int]:
     """One row by name in lower case (`{"packets": 12, ...}`)."""
     return {member.name.lower(): int(row[member]) for member in scope}
 

@@ -23,17 +23,11 @@ Compiled; the types of attributes and verbs stand in `client.pxd`.
 """
 
 import cython
-
-if cython.compiled:
-    from cython.cimports.feedhandler.codecs.scanner import DATA, PacketHeader, check_messages
-    from cython.cimports.feedhandler.retrans.protocol import RecoveryProtocol, StreamFramer
-    from cython.cimports.feedhandler.retrans.ranges import RangeSet
-    from cython.cimports.feedhandler.retrans.refresh_packets import RefreshReader
-else:
-    from feedhandler.codecs.scanner import DATA, PacketHeader, check_messages
-    from feedhandler.retrans.protocol import RecoveryProtocol, StreamFramer
-    from feedhandler.retrans.ranges import RangeSet
-    from feedhandler.retrans.refresh_packets import RefreshReader
+from cython.cimports.feedhandler.codecs.kinds import DATA
+from cython.cimports.feedhandler.codecs.scanner import PacketHeader, check_messages
+from cython.cimports.feedhandler.retrans.protocol import RecoveryProtocol, StreamFramer
+from cython.cimports.feedhandler.retrans.ranges import RangeSet
+from cython.cimports.feedhandler.retrans.refresh_packets import RefreshReader
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.feed import Feed

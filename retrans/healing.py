@@ -30,11 +30,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 
 import cython
-
-if cython.compiled:
-    from cython.cimports.feedhandler.retrans.ranges import RangeSet
-else:
-    from feedhandler.retrans.ranges import RangeSet
+from cython.cimports.feedhandler.retrans.ranges import RangeSet
 
 from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.retrans.actions import Action, Alert, AskRefresh, Cancel, NoSnapshot

@@ -22,25 +22,8 @@ from enum import IntEnum
 from typing import Any
 
 import cython
-
-if cython.compiled:
-    from cython.cimports.feedhandler.codecs.scanner import (
-        CONTROL,
-        DATA,
-        HEARTBEAT,
-        PacketHeader,
-        frame_length,
-        parse_header,
-    )
-else:
-    from feedhandler.codecs.scanner import (
-        CONTROL,
-        DATA,
-        HEARTBEAT,
-        PacketHeader,
-        frame_length,
-        parse_header,
-    )
+from cython.cimports.feedhandler.codecs.kinds import CONTROL, DATA, HEARTBEAT
+from cython.cimports.feedhandler.codecs.scanner import PacketHeader, frame_length, parse_header
 
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.codecs.feed import Feed

@@ -28,13 +28,8 @@ from collections.abc import Callable
 from typing import Any
 
 import cython
-
-if cython.compiled:
-    from cython.cimports.feedhandler.retrans.healing import Healing
-    from cython.cimports.feedhandler.retrans.retransmission import Retransmission
-else:
-    from feedhandler.retrans.healing import Healing
-    from feedhandler.retrans.retransmission import Retransmission
+from cython.cimports.feedhandler.retrans.healing import Healing
+from cython.cimports.feedhandler.retrans.retransmission import Retransmission
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.trading_day import TradingDay

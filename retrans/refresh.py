@@ -28,15 +28,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import cython
-
-if cython.compiled:
-    from cython.cimports.feedhandler.codecs.scanner import MessageIndex
-    from cython.cimports.feedhandler.retrans.refresh_packets import RefreshReader
-    from cython.cimports.feedhandler.retrans.snapshots import PacketFramer
-else:
-    from feedhandler.codecs.scanner import MessageIndex
-    from feedhandler.retrans.refresh_packets import RefreshReader
-    from feedhandler.retrans.snapshots import PacketFramer
+from cython.cimports.feedhandler.codecs.scanner import MessageIndex
+from cython.cimports.feedhandler.retrans.refresh_packets import RefreshReader
+from cython.cimports.feedhandler.retrans.snapshots import PacketFramer
 
 from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.snapshots import MESSAGES_MAX, PACKET_BYTES_MAX, RefreshTypes

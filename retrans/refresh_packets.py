@@ -12,27 +12,13 @@ Compiled; the types of attributes and verbs stand in `refresh_packets.pxd`.
 import zlib
 
 import cython
-
-if cython.compiled:
-    from cython.cimports.feedhandler.codecs.scanner import (
-        COMPRESSED,
-        DATA,
-        FINE,
-        MessageIndex,
-        PacketHeader,
-        parse_header,
-        scan_messages,
-    )
-else:
-    from feedhandler.codecs.scanner import (
-        COMPRESSED,
-        DATA,
-        FINE,
-        MessageIndex,
-        PacketHeader,
-        parse_header,
-        scan_messages,
-    )
+from cython.cimports.feedhandler.codecs.kinds import COMPRESSED, DATA, FINE
+from cython.cimports.feedhandler.codecs.scanner import (
+    MessageIndex,
+    PacketHeader,
+    parse_header,
+    scan_messages,
+)
 
 from feedhandler.codecs.feed import Feed
 from feedhandler.retrans.snapshots import MESSAGES_MAX

@@ -33,13 +33,8 @@ import heapq
 from collections import deque
 
 import cython
-
-if cython.compiled:
-    from cython.cimports.feedhandler.retrans.quota import Quota
-    from cython.cimports.feedhandler.retrans.ranges import RangeSet
-else:
-    from feedhandler.retrans.quota import Quota
-    from feedhandler.retrans.ranges import RangeSet
+from cython.cimports.feedhandler.retrans.quota import Quota
+from cython.cimports.feedhandler.retrans.ranges import RangeSet
 
 from feedhandler.retrans.actions import Action, Alert, Ask, Cancel, GiveUp
 from feedhandler.retrans.backoff import Backoff

@@ -19,11 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import cython
-
-if cython.compiled:
-    from cython.cimports.feedhandler.codecs.scanner import patch_header
-else:
-    from feedhandler.codecs.scanner import patch_header
+from cython.cimports.feedhandler.codecs.scanner import patch_header
 
 from feedhandler.codecs.errors import UsageError
 

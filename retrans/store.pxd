@@ -1,14 +1,3 @@
-cpdef enum:
-    SEQUENCE = 0
-    NEXT = 1
-    RUN = 2
-    OFFSET = 3
-    SIZE = 4
-    STAMP = 5
-    SKIP = 6
-    COUNT = 7
-    ENTRY_WORDS = 8
-
 cdef class PacketStore:
     cdef unsigned char[::1] slab
     cdef unsigned long long[::1] table

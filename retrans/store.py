@@ -20,14 +20,22 @@ numbering calls for `clear`), and what is in them.
 
 import cython
 import numpy
+from cython.cimports.feedhandler.retrans.entries import (
+    COUNT,
+    ENTRY_WORDS,
+    NEXT,
+    OFFSET,
+    RUN,
+    SEQUENCE,
+    SIZE,
+    SKIP,
+    STAMP,
+)
 
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
-else:
-    SEQUENCE, NEXT, RUN, OFFSET, SIZE, STAMP, SKIP, COUNT = range(8)
-    ENTRY_WORDS = 8
 
 #: Where the caller sets no bound of packets: room for packets of so many bytes on the average. A
 #: packet with one short message is smaller, but a busy service packs several into one.

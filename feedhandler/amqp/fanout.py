@@ -21,27 +21,12 @@ from typing import Any
 
 import cython
 import numpy
-
-if cython.compiled:
-    from cython.cimports.feedhandler.amqp.outlet import Outlet, Peer
-    from cython.cimports.feedhandler.amqp.splitter import Splitter
-    from cython.cimports.feedhandler.amqp.stream import Stream
-    from cython.cimports.feedhandler.codecs.scanner import FeedTable
-    from cython.cimports.feedhandler.ingest.ring import (
-        GAP,
-        HEADER_BYTES,
-        PACKET,
-        PAD,
-        RESET,
-        START,
-        Ring,
-    )
-else:
-    from feedhandler.amqp.outlet import Outlet, Peer
-    from feedhandler.amqp.splitter import Splitter
-    from feedhandler.amqp.stream import Stream
-    from feedhandler.codecs.scanner import FeedTable
-    from feedhandler.ingest.ring import GAP, HEADER_BYTES, PACKET, PAD, RESET, START, Ring
+from cython.cimports.feedhandler.amqp.outlet import Outlet, Peer
+from cython.cimports.feedhandler.amqp.splitter import Splitter
+from cython.cimports.feedhandler.amqp.stream import Stream
+from cython.cimports.feedhandler.codecs.scanner import FeedTable
+from cython.cimports.feedhandler.ingest.records import GAP, HEADER_BYTES, PACKET, PAD, RESET, START
+from cython.cimports.feedhandler.ingest.ring import Ring
 
 from feedhandler.amqp import framing
 from feedhandler.amqp.framing import BLOCK_SHIFT, SNAPSHOT_BIT

@@ -14,13 +14,8 @@ from functools import lru_cache
 
 import cython
 import numpy
-
-if cython.compiled:
-    from cython.cimports.feedhandler.amqp.framing import Frame, Template
-    from cython.cimports.feedhandler.amqp.proton import Connection, SenderLink
-else:
-    from feedhandler.amqp.framing import Frame, Template
-    from feedhandler.amqp.proton import Connection, SenderLink
+from cython.cimports.feedhandler.amqp.framing import Frame, Template
+from cython.cimports.feedhandler.amqp.proton import Connection, SenderLink
 
 from feedhandler.amqp.framing import WHOLE_PACKET
 

@@ -59,7 +59,7 @@ from enum import Enum, auto
 import msgspec
 from msgspec import Struct
 
-from feedhandler.ingest.ring import RecordKind
+from feedhandler.ingest.records import RecordKind
 from feedhandler.retrans.ranges import RangeSet
 
 #: What brought a packet that no line of the channel brought.

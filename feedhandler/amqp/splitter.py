@@ -18,32 +18,20 @@ from collections.abc import Callable
 from typing import Any
 
 import cython
+from cython.cimports.feedhandler.amqp.framing import Frame, Template, copy
+from cython.cimports.feedhandler.amqp.outlet import Outlet
+from cython.cimports.feedhandler.amqp.stream import Route, Stream
+from cython.cimports.feedhandler.codecs.scanner import (
+    FeedTable,
+    MessageIndex,
+    PacketHeader,
+    parse_header,
+    patch_header,
+    scan_messages,
+)
 
 if cython.compiled:
-    from cython.cimports.feedhandler.amqp.framing import Frame, Template, copy
-    from cython.cimports.feedhandler.amqp.outlet import Outlet
     from cython.cimports.feedhandler.amqp.prefetch import prefetch
-    from cython.cimports.feedhandler.amqp.stream import Route, Stream
-    from cython.cimports.feedhandler.codecs.scanner import (
-        FeedTable,
-        MessageIndex,
-        PacketHeader,
-        parse_header,
-        patch_header,
-        scan_messages,
-    )
-else:
-    from feedhandler.amqp.framing import Frame, Template, copy
-    from feedhandler.amqp.outlet import Outlet
-    from feedhandler.amqp.stream import Route, Stream
-    from feedhandler.codecs.scanner import (
-        FeedTable,
-        MessageIndex,
-        PacketHeader,
-        parse_header,
-        patch_header,
-        scan_messages,
-    )
 
 from feedhandler.amqp import framing
 from feedhandler.amqp.outlet import MESSAGES_MAX, PACKET_BYTES_MAX, SECTIONS_BYTES_MAX

@@ -9,15 +9,9 @@ What it leaves to others: who is in the lists, and what is done with them (`fano
 """
 
 import cython
-
-if cython.compiled:
-    from cython.cimports.feedhandler.amqp.framing import Template
-    from cython.cimports.feedhandler.amqp.symbols import SymbolMap
-    from cython.cimports.feedhandler.histogram import Histogram
-else:
-    from feedhandler.amqp.framing import Template
-    from feedhandler.amqp.symbols import SymbolMap
-    from feedhandler.histogram import Histogram
+from cython.cimports.feedhandler.amqp.framing import Template
+from cython.cimports.feedhandler.amqp.symbols import SymbolMap
+from cython.cimports.feedhandler.histogram import Histogram
 
 from feedhandler.amqp import framing
 from feedhandler.amqp.history import NOTES_SHARE, History

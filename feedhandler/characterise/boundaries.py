@@ -7,11 +7,7 @@ who uses it must hold the end of one stretch against the beginning of the next (
 """
 
 import cython
-
-if cython.compiled:
-    from cython.cimports.feedhandler.replay.captures.frames import read_u32
-else:
-    from feedhandler.replay.captures.frames import read_u32
+from cython.cimports.feedhandler.replay.captures.frames import read_u32
 
 from feedhandler.replay.captures.frames import RECORD_BYTES_MAX
 from feedhandler.replay.captures.pcap import RECORD_HEADER_BYTES

@@ -14,11 +14,7 @@ negative: those are counted apart (`backwards`) and are in no bucket.
 
 import cython
 import numpy as np
-
-if cython.compiled:
-    from cython.cimports.feedhandler.characterise.scale import bucket_of
-else:
-    from feedhandler.characterise.scale import bucket_of
+from cython.cimports.feedhandler.characterise.scale import bucket_of
 
 from feedhandler.characterise.scale import BUCKETS
 

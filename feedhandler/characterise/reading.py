@@ -23,9 +23,10 @@ from feedhandler.replay.captures.capture import (
     DatagramBatch,
     pcap_scanner,
 )
-from feedhandler.replay.captures.frames import RECORD_BYTES_MAX, DatagramColumns, Skip, Status
+from feedhandler.replay.captures.frames import RECORD_BYTES_MAX, DatagramColumns, Skip
 from feedhandler.replay.captures.pcap import RECORD_HEADER_BYTES, PcapScanner
 from feedhandler.replay.captures.pcapng import BLOCK_BYTES_MAX
+from feedhandler.replay.captures.status import Status
 
 #: The longest record of a classic capture, with its header.
 RECORD_MAX = RECORD_BYTES_MAX + RECORD_HEADER_BYTES

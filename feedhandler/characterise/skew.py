@@ -11,11 +11,7 @@ the capture. A pair whose times go backwards is counted apart.
 
 import cython
 import numpy as np
-
-if cython.compiled:
-    from cython.cimports.feedhandler.characterise.scale import bucket_of
-else:
-    from feedhandler.characterise.scale import bucket_of
+from cython.cimports.feedhandler.characterise.scale import bucket_of
 
 from feedhandler.characterise.scale import BUCKETS
 

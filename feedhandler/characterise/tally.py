@@ -22,37 +22,23 @@ reason and is in no channel; a packet whose messages are not whole stays counted
 
 import cython
 import numpy as np
-
-if cython.compiled:
-    from cython.cimports.feedhandler.characterise.interarrival import Interarrival
-    from cython.cimports.feedhandler.characterise.skew import Skew
-    from cython.cimports.feedhandler.codecs.scanner import (
-        DATA,
-        FINE,
-        RESET,
-        FeedTable,
-        MessageIndex,
-        PacketHeader,
-        parse_header,
-        parse_header_at,
-        scan_messages,
-    )
-else:
-    from feedhandler.characterise.interarrival import Interarrival
-    from feedhandler.characterise.skew import Skew
-    from feedhandler.codecs.scanner import (
-        DATA,
-        FINE,
-        RESET,
-        FeedTable,
-        MessageIndex,
-        PacketHeader,
-        parse_header,
-        scan_messages,
-    )
+from cython.cimports.feedhandler.characterise.interarrival import Interarrival
+from cython.cimports.feedhandler.characterise.skew import Skew
+from cython.cimports.feedhandler.codecs.kinds import DATA, FINE, RESET
+from cython.cimports.feedhandler.codecs.scanner import (
+    FeedTable,
+    MessageIndex,
+    PacketHeader,
+    parse_header,
+    scan_messages,
+)
 
 from feedhandler.characterise.moments import compact
 from feedhandler.characterise.skew import CHANNELS_MAX
+
+if cython.compiled:
+    from cython.cimports.feedhandler.codecs.scanner import parse_header_at
+
 from feedhandler.codecs.scanner import REJECT_COUNT
 
 #: Message types that are told apart; what comes beyond is counted as one.

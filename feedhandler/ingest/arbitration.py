@@ -39,43 +39,27 @@ a step of the host's time of day neither hangs nor hurries anything.
 
 import cython
 import numpy
+from cython.cimports.feedhandler.codecs import kinds
+from cython.cimports.feedhandler.ingest import answers, columns, records, slots, states
+from cython.cimports.feedhandler.ingest.answers import (
+    CONFIRMED,
+    DIFFERENT,
+    NO_EVIDENCE,
+    REPEATED,
+    SAME,
+)
+from cython.cimports.feedhandler.ingest.epochs import Epochs
+from cython.cimports.feedhandler.ingest.fingerprint import fingerprint
+from cython.cimports.feedhandler.ingest.hold import PacketPool
+from cython.cimports.feedhandler.ingest.output import Output, Outside
+from cython.cimports.feedhandler.ingest.quarantine import Quarantine
+from cython.cimports.feedhandler.ingest.sequencer import Sequencer
+from cython.cimports.feedhandler.ingest.watch import LineWatch
 
 from feedhandler.counters import ChannelCounter, LineCounter, counter_array
 from feedhandler.ingest.output import OUTSIDE_MAX
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ingest.states import State, flat_table
-
-if cython.compiled:
-    from cython.cimports.feedhandler.codecs import scanner as kinds
-    from cython.cimports.feedhandler.ingest import columns, states
-    from cython.cimports.feedhandler.ingest import hold as slots
-    from cython.cimports.feedhandler.ingest import ring as records
-    from cython.cimports.feedhandler.ingest import sequencer as answers
-    from cython.cimports.feedhandler.ingest.epochs import Epochs
-    from cython.cimports.feedhandler.ingest.fingerprint import DIFFERENT, SAME, fingerprint
-    from cython.cimports.feedhandler.ingest.hold import PacketPool
-    from cython.cimports.feedhandler.ingest.output import Output, Outside
-    from cython.cimports.feedhandler.ingest.quarantine import (
-        CONFIRMED,
-        NO_EVIDENCE,
-        REPEATED,
-        Quarantine,
-    )
-    from cython.cimports.feedhandler.ingest.sequencer import Sequencer
-    from cython.cimports.feedhandler.ingest.watch import LineWatch
-else:
-    from feedhandler.codecs import scanner as kinds
-    from feedhandler.ingest import columns, states
-    from feedhandler.ingest import hold as slots
-    from feedhandler.ingest import sequencer as answers
-    from feedhandler.ingest.epochs import Epochs
-    from feedhandler.ingest.fingerprint import DIFFERENT, SAME, fingerprint
-    from feedhandler.ingest.hold import PacketPool
-    from feedhandler.ingest.output import Output, Outside
-    from feedhandler.ingest.quarantine import CONFIRMED, NO_EVIDENCE, REPEATED, Quarantine
-    from feedhandler.ingest.ring import RecordKind as records
-    from feedhandler.ingest.sequencer import Sequencer
-    from feedhandler.ingest.watch import LineWatch
 
 #: How soon a record that found no room in the ring is tried again.
 RETRY_NS = cython.declare(cython.ulonglong, 1_000_000)
@@ -89,14 +73,6 @@ ALARM_INTERVAL_NS = cython.declare(cython.ulonglong, 1_000_000_000)
 NEVER = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
 #: Lines of one channel, at most (A, B, and room for retransmission and refresh lines).
 LINES_MAX = 16
-
-# Causes, as in `ring.GapCause` and `ring.ResetCause`.
-BY_FULL_HOLD = cython.declare(cython.int, 2)
-BY_JUMP = cython.declare(cython.int, 3)
-BY_RESET = cython.declare(cython.int, 4)
-RESET_PACKET = cython.declare(cython.int, 1)
-NEW_SESSION = cython.declare(cython.int, 2)
-RESYNC = cython.declare(cython.int, 3)
 
 
 @cython.final
@@ -402,7 +378,7 @@ class Arbiter:
             self._begin(now_ns)
         lowest = self.stream.lowest()
         if self.joined and lowest > self.stream.expected:
-            self.stream.force(lowest if lowest < sequence else sequence, BY_FULL_HOLD)
+            self.stream.force(lowest if lowest < sequence else sequence, records.BY_HOLD_FULL)
         self._advance(now_ns)
         return 0
 
@@ -548,12 +524,12 @@ class Arbiter:
         if slot < 0:
             self.out.count_line(line, columns.LINE_OVERSIZE)
             return states.REFUSED
-        self._renumber(RESET_PACKET, header.session, header.next_sequence, slot, now_ns)
+        self._renumber(records.BY_PACKET, header.session, header.next_sequence, slot, now_ns)
         return states.RENUMBERED
 
     def _renumber(self, cause, session, number, slot, now_ns):
         """Begin a new numbering at `number`, after everything held is let go."""
-        self.stream.force_all(BY_RESET)
+        self.stream.force_all(records.BY_RESET)
         self.pending_cause = cause
         self.pending_session = session
         self.pending_next = number
@@ -605,10 +581,10 @@ class Arbiter:
         self.stream.first_time = self.epochs.reset_time
         self.stream.last_send_time = self.epochs.reset_time
         self.quarantine.forget_runs()
-        if self.pending_cause == RESET_PACKET:
+        if self.pending_cause == records.BY_PACKET:
             self.out.count(columns.CHANNEL_RESETS, 1)
             self.quarantine.clear()
-        elif self.pending_cause == NEW_SESSION:
+        elif self.pending_cause == records.BY_SESSION:
             self.out.count(columns.CHANNEL_SESSIONS, 1)
         return 0
 
@@ -630,7 +606,7 @@ class Arbiter:
                 return states.STALE
         elif number == self.first_sequence:
             self.quarantine.clear()
-            self._renumber(NEW_SESSION, header.session, self.first_sequence, -1, now_ns)
+            self._renumber(records.BY_SESSION, header.session, self.first_sequence, -1, now_ns)
             return self._act(line, header, data, start, received_ns, now_ns)
         return self._quarantine(line, header, data, start, received_ns, now_ns)
 
@@ -685,9 +661,9 @@ class Arbiter:
             least = self.stream.expected
         first = self.quarantine.lowest(session, least, self.max_jump)
         if session != self.session:
-            self._renumber(NEW_SESSION, session, self.first_sequence, -1, now_ns)
+            self._renumber(records.BY_SESSION, session, self.first_sequence, -1, now_ns)
         elif first < self.stream.expected:
-            self._renumber(RESYNC, session, first, -1, now_ns)
+            self._renumber(records.BY_RESYNC, session, first, -1, now_ns)
         if self.pending_cause:
             return 0  # no room to say so now; the evidence stays and will be found again
         if alone:
@@ -695,7 +671,7 @@ class Arbiter:
         else:
             self.out.count(columns.CHANNEL_JUMPS, 1)
         if first > self.stream.expected and first - self.stream.expected > self.max_jump:
-            self.stream.force(first, BY_JUMP)
+            self.stream.force(first, records.BY_JUMP)
             self._advance(now_ns)
         self._adopt(first, session, now_ns)
         return self._advance(now_ns)

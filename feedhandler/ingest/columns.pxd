@@ -1,4 +1,4 @@
-# The counters' columns for C. columns.py says the same to Python; a test compares the two.
+# Written by setup.py from the module of this name.
 
 cdef enum:
     LINE_PACKETS = 0

@@ -18,11 +18,7 @@ New session ids need none of this: an id tells. The last few are remembered.
 
 import cython
 import numpy
-
-if cython.compiled:
-    from cython.cimports.feedhandler.codecs import scanner as kinds
-else:
-    from feedhandler.codecs import scanner as kinds
+from cython.cimports.feedhandler.codecs import kinds
 
 #: Earlier session ids remembered.
 PAST_SESSIONS = cython.declare(cython.Py_ssize_t, 8)

@@ -7,13 +7,13 @@ against somebody who builds a collision on purpose.
 
 import cython
 import numpy
+from cython.cimports.feedhandler.ingest.answers import DIFFERENT, SAME, UNKNOWN
 
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 
 if cython.compiled:
     from cython.cimports.feedhandler.ingest.atomics import load_word
 else:
-    UNKNOWN, SAME, DIFFERENT = range(3)
 
     def load_word(chunk: memoryview) -> int:
         """Eight bytes as a little-endian word."""

@@ -1,20 +1,5 @@
 from feedhandler.codecs.scanner cimport PacketHeader
 
-cpdef enum:
-    SEQUENCE = 0
-    NEXT = 1
-    RECEIVED = 2
-    SESSION = 3
-    SEND_TIME = 4
-    LENGTH = 5
-    BODY = 6
-    LINE = 7
-    COUNT = 8
-    KIND = 9
-    NOTICED = 10
-    FINGERPRINT = 11
-    SLOT_WORDS = 12
-
 cdef class PacketPool:
     cdef unsigned long long[::1] words
     cdef readonly unsigned char[::1] slab

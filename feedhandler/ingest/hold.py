@@ -11,25 +11,25 @@ than a slot, is refused (-1). Left to the arbiter: what happens then.
 
 import cython
 import numpy
+from cython.cimports.feedhandler.codecs import kinds
+from cython.cimports.feedhandler.ingest.slots import (
+    BODY,
+    COUNT,
+    FINGERPRINT,
+    KIND,
+    LENGTH,
+    LINE,
+    NEXT,
+    NOTICED,
+    RECEIVED,
+    SEND_TIME,
+    SEQUENCE,
+    SESSION,
+    SLOT_WORDS,
+)
 
 if cython.compiled:
     from cython.cimports.libc.string import memcpy
-else:
-    (
-        SEQUENCE,
-        NEXT,
-        RECEIVED,
-        SESSION,
-        SEND_TIME,
-        LENGTH,
-        BODY,
-        LINE,
-        COUNT,
-        KIND,
-        NOTICED,
-        FINGERPRINT,
-    ) = range(12)
-    SLOT_WORDS = 12
 
 
 @cython.final
@@ -52,7 +52,7 @@ class PacketPool:
         A heartbeat has nothing to copy: its slot stands for the number it names.
         """
         length = header.length
-        if header.kind == HEARTBEAT_KIND:
+        if header.kind == kinds.HEARTBEAT:
             length = 0
         if self.free_count == 0 or length > self.slot_bytes:
             return -1
@@ -94,10 +94,6 @@ class PacketPool:
     def word(self, slot, which):
         """One word of a slot."""
         return self.words[slot * SLOT_WORDS + which]
-
-
-#: `PacketKind.HEARTBEAT`; C cannot take it from the enumeration.
-HEARTBEAT_KIND = cython.declare(cython.int, 1)
 
 
 @cython.final

@@ -8,15 +8,8 @@ else has happened then. Columns are those of `columns.py`.
 
 import cython
 import numpy
-
-if cython.compiled:
-    from cython.cimports.feedhandler.ingest import columns, states
-    from cython.cimports.feedhandler.ingest import hold as slots
-    from cython.cimports.feedhandler.ingest.fingerprint import UnsequencedWindow, fingerprint
-else:
-    from feedhandler.ingest import columns, states
-    from feedhandler.ingest import hold as slots
-    from feedhandler.ingest.fingerprint import UnsequencedWindow, fingerprint
+from cython.cimports.feedhandler.ingest import columns, slots, states
+from cython.cimports.feedhandler.ingest.fingerprint import UnsequencedWindow, fingerprint
 
 #: Packets outside the sequence that wait for ring room, at most.
 OUTSIDE_MAX = 32

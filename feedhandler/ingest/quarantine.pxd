@@ -1,11 +1,6 @@
 from feedhandler.codecs.scanner cimport PacketHeader
 from feedhandler.ingest.hold cimport PacketPool
 
-cpdef enum:
-    NO_EVIDENCE = 0
-    REPEATED = 1
-    CONFIRMED = 2
-
 cdef class Quarantine:
     cdef PacketPool pool
     cdef int[::1] places

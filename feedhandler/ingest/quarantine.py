@@ -16,15 +16,9 @@ Bounded: the oldest entry gives way to a new one.
 
 import cython
 import numpy
-
-if cython.compiled:
-    from cython.cimports.feedhandler.codecs import scanner as kinds
-    from cython.cimports.feedhandler.ingest import hold as slots
-else:
-    from feedhandler.codecs import scanner as kinds
-    from feedhandler.ingest import hold as slots
-
-    NO_EVIDENCE, REPEATED, CONFIRMED = range(3)
+from cython.cimports.feedhandler.codecs import kinds
+from cython.cimports.feedhandler.ingest import slots
+from cython.cimports.feedhandler.ingest.answers import CONFIRMED, NO_EVIDENCE, REPEATED
 
 
 @cython.final

@@ -35,7 +35,8 @@ from feedhandler.codecs.scanner cimport FeedTable, PacketHeader, check_messages,
 from feedhandler.ingest cimport columns
 from feedhandler.ingest.arbitration cimport Arbiter
 from feedhandler.ingest.recovered cimport give_up, recover
-from feedhandler.ingest.ring cimport HEADER_BYTES, PACKET, PAD, Ring
+from feedhandler.ingest.records cimport HEADER_BYTES, PACKET, PAD
+from feedhandler.ingest.ring cimport Ring
 from feedhandler.ingest.system_calls cimport (
     CMSG_DATA, CMSG_FIRSTHDR, CMSG_NXTHDR, MSG_DONTWAIT, MSG_TRUNC, POLLIN, SOL_SOCKET,
     SO_RXQ_OVFL, SO_TIMESTAMPNS, TFD_CLOEXEC, TFD_NONBLOCK, TFD_TIMER_ABSTIME, cmsghdr, iovec,
@@ -48,7 +49,7 @@ from feedhandler.counters import ChannelCounter, LineCounter, as_dict, counter_a
 from feedhandler.ingest.lines import (
     RECEIVE_BUFFER_BYTES, ChannelPlan, Line, open_line, receive_buffer, source_addresses,
 )
-from feedhandler.ingest.ring import RecordKind
+from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.settings import ArbitrationSettings
 
 #: Datagrams per system call.

@@ -10,18 +10,10 @@ numbering nor move the window, and it counts on a line of its own (index `line_c
 """
 
 import cython
-
-if cython.compiled:
-    from cython.cimports.feedhandler.codecs import scanner as kinds
-    from cython.cimports.feedhandler.ingest import columns, states
-    from cython.cimports.feedhandler.ingest.fingerprint import DIFFERENT, fingerprint
-else:
-    from feedhandler.codecs import scanner as kinds
-    from feedhandler.ingest import columns, states
-    from feedhandler.ingest.fingerprint import DIFFERENT, fingerprint
-
-# `ring.GapCause.REFUSED`, for C.
-BY_REFUSAL = cython.declare(cython.int, 5)
+from cython.cimports.feedhandler.codecs import kinds
+from cython.cimports.feedhandler.ingest import columns, records, states
+from cython.cimports.feedhandler.ingest.answers import DIFFERENT
+from cython.cimports.feedhandler.ingest.fingerprint import fingerprint
 
 
 def recover(arbiter, header, data, start, received_ns, now_ns, epoch):
@@ -74,6 +66,6 @@ def give_up(arbiter, until, now_ns, epoch):
     if epoch != arbiter.stream.epoch or not arbiter.joined or until <= arbiter.stream.expected:
         return 0
     if arbiter.stream.waiting():
-        arbiter.stream.force(until, BY_REFUSAL)
+        arbiter.stream.force(until, records.BY_REFUSAL)
         arbiter._advance(now_ns)
     return 0

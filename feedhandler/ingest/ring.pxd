@@ -1,18 +1,3 @@
-cdef enum:
-    PAD = 0
-    PACKET = 1
-    GAP = 2
-    RESET = 3
-    START = 4
-    LINE_SILENT = 5
-    LINE_BACK = 6
-    MISMATCH = 7
-    HOLE = 8
-    CLOSED = 9
-    MISSING = 10
-    HEADER_WORDS = 8
-    HEADER_BYTES = 64
-
 cdef class Ring:
     cdef readonly unsigned long long[::1] words
     cdef readonly unsigned char[::1] data

@@ -42,9 +42,16 @@ refused (`write_*` return 0) and nothing is overwritten. Left to others: waking 
 """
 
 from dataclasses import dataclass
-from enum import IntEnum
 
 import cython
+from cython.cimports.feedhandler.ingest.records import (
+    HEADER_BYTES,
+    HEADER_WORDS,
+    PACKET,
+    PAD,
+)
+
+from feedhandler.ingest.records import RecordKind
 
 if cython.compiled:
     from cython.cimports.feedhandler.ingest.atomics import (
@@ -54,12 +61,6 @@ if cython.compiled:
         store_release,
     )
     from cython.cimports.libc.string import memcpy
-else:
-    (
-        PAD, PACKET, GAP, RESET, START, LINE_SILENT, LINE_BACK, MISMATCH, HOLE, CLOSED, MISSING,
-    ) = range(11)  # fmt: skip
-    HEADER_WORDS = 8
-    HEADER_BYTES = 64
 
 #: Smallest ring: a few of the largest UDP datagrams.
 CAPACITY_MIN = 1 << 18
@@ -67,40 +68,6 @@ CAPACITY_MIN = 1 << 18
 CAPACITY_DEFAULT = 1 << 23
 #: Record sizes are u32 words, so positions inside the ring must be as well.
 CAPACITY_MAX = 1 << 31
-
-
-class RecordKind(IntEnum):
-    """What a record says; the numbers stand in the ring."""
-
-    PAD = 0
-    PACKET = 1
-    GAP = 2
-    RESET = 3
-    START = 4
-    LINE_SILENT = 5
-    LINE_BACK = 6
-    MISMATCH = 7
-    HOLE = 8
-    CLOSED = 9
-    MISSING = 10
-
-
-class GapCause(IntEnum):
-    """Why a range was given up (w7 of a GAP record)."""
-
-    DEADLINE = 1  # every line had gap_wait_us to bring it, and recovery recovery_wait_us
-    HOLD_FULL = 2  # no room to hold more packets behind it
-    JUMP = 3  # a jump beyond the window was confirmed
-    RESET = 4  # the numbering ended with the range still missing
-    REFUSED = 5  # recovery knows that it cannot be had
-
-
-class ResetCause(IntEnum):
-    """What began the new numbering (w7 of a RESET record)."""
-
-    PACKET = 1  # the feed's own sequence reset packet
-    SESSION = 2  # a new session id in the packet header
-    RESYNC = 3  # the only living line went on somewhere else
 
 
 @dataclass(frozen=True, slots=True)

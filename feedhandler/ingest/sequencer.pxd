@@ -4,13 +4,6 @@ from feedhandler.ingest.hold cimport Hold, PacketPool
 from feedhandler.ingest.lost cimport LostRanges
 from feedhandler.ingest.output cimport Output
 
-cpdef enum:
-    NO_ROOM = 0
-    KEPT = 1
-    SAME_AGAIN = 2
-    OTHER_AGAIN = 3
-    TOO_LONG = 4
-
 cdef class Sequencer:
     cdef readonly Output out
     cdef readonly PacketPool pool

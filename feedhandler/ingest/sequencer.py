@@ -15,32 +15,21 @@ none is left, is told as well: HOLE, and CLOSED.
 """
 
 import cython
-
-if cython.compiled:
-    from cython.cimports.feedhandler.ingest import columns
-    from cython.cimports.feedhandler.ingest import hold as slots
-    from cython.cimports.feedhandler.ingest import ring as records
-    from cython.cimports.feedhandler.ingest.fingerprint import (
-        DIFFERENT,
-        CompareWindow,
-        fingerprint,
-    )
-    from cython.cimports.feedhandler.ingest.hold import Hold
-    from cython.cimports.feedhandler.ingest.lost import LostRanges
-else:
-    from feedhandler.ingest import columns
-    from feedhandler.ingest import hold as slots
-    from feedhandler.ingest.fingerprint import DIFFERENT, CompareWindow, fingerprint
-    from feedhandler.ingest.hold import Hold
-    from feedhandler.ingest.lost import LostRanges
-    from feedhandler.ingest.ring import RecordKind as records
-
-    NO_ROOM, KEPT, SAME_AGAIN, OTHER_AGAIN, TOO_LONG = range(5)
+from cython.cimports.feedhandler.ingest import columns, records, slots
+from cython.cimports.feedhandler.ingest.answers import (
+    DIFFERENT,
+    KEPT,
+    NO_ROOM,
+    OTHER_AGAIN,
+    SAME_AGAIN,
+    TOO_LONG,
+)
+from cython.cimports.feedhandler.ingest.fingerprint import CompareWindow, fingerprint
+from cython.cimports.feedhandler.ingest.hold import Hold
+from cython.cimports.feedhandler.ingest.lost import LostRanges
 
 #: No deadline. (The largest signed number: C would keep a larger literal as a Python object.)
 NEVER = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
-#: `ring.GapCause.DEADLINE`, for C.
-BY_DEADLINE = cython.declare(cython.int, 1)
 
 
 @cython.final
@@ -74,7 +63,7 @@ class Sequencer:
         self.last_send_time = self.first_time = 0
         self.known_next = self.known_since = self.later_next = self.later_since = 0
         self.forced_until = 0
-        self.cause = BY_DEADLINE
+        self.cause = records.BY_DEADLINE
 
     def publish(self, line, header, data, start, received_ns):
         """Write the packet that is next; 0 when the ring is full. What it frees, `release` does."""
@@ -252,7 +241,7 @@ class Sequencer:
         if self.forced_until > self.expected:
             end = self.forced_until
         else:
-            self.cause = BY_DEADLINE
+            self.cause = records.BY_DEADLINE
             if self.known_next > self.expected and now_ns >= self.known_since + self.give_up_wait:
                 end = self.known_next
             if lowest and now_ns >= (

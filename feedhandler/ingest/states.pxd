@@ -1,21 +1,12 @@
-# States, inputs, actions and verdicts for C. states.py says the same to Python, and what they mean.
+# Written by setup.py from the module of this name.
 
 cdef enum:
+    INPUTS = 8
     JOINING = 0
     FLOWING = 1
     WAITING = 2
     BLOCKED = 3
     RENUMBERING = 4
-
-cdef enum:
-    OLD = 0
-    NEXT = 1
-    AHEAD = 2
-    JUMP = 3
-    HEARTBEAT_INPUTS = 4
-    INPUTS = 8
-
-cdef enum:
     NOTHING = 0
     AGREE = 1
     START = 2
@@ -26,8 +17,11 @@ cdef enum:
     REVEAL = 7
     QUARANTINE = 8
     REFUSE = 9
-
-cdef enum:
+    OLD = 0
+    NEXT = 1
+    AHEAD = 2
+    JUMP = 3
+    HEARTBEAT_INPUTS = 4
     HEARD = 0
     PUBLISHED = 1
     HELD = 2

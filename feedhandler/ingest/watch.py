@@ -6,13 +6,7 @@ counts from `start`. That all lines are silent is seen from their records.
 
 import cython
 import numpy
-
-if cython.compiled:
-    from cython.cimports.feedhandler.ingest import columns
-    from cython.cimports.feedhandler.ingest import ring as records
-else:
-    from feedhandler.ingest import columns
-    from feedhandler.ingest.ring import RecordKind as records
+from cython.cimports.feedhandler.ingest import columns, records
 
 #: No deadline. (The largest signed number: C would keep a larger literal as a Python object.)
 NEVER = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)

@@ -27,16 +27,8 @@ import threading
 from collections import deque
 
 import cython
-
-if cython.compiled:
-    from cython.cimports.feedhandler.journal.acknowledgement import (
-        Acknowledgement,
-        Acknowledgements,
-    )
-    from cython.cimports.feedhandler.journal.writer import Writer
-else:
-    from feedhandler.journal.acknowledgement import Acknowledgement, Acknowledgements
-    from feedhandler.journal.writer import Writer
+from cython.cimports.feedhandler.journal.acknowledgement import Acknowledgement, Acknowledgements
+from cython.cimports.feedhandler.journal.writer import Writer
 
 from feedhandler.journal.files import RealFiles, Sync, Write, WriteThrough, carry_out
 

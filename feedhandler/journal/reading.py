@@ -12,11 +12,7 @@ from bisect import bisect_left
 
 import cython
 import msgspec
-
-if cython.compiled:
-    from cython.cimports.feedhandler.journal.segments import item_crc
-else:
-    from feedhandler.journal.segments import item_crc
+from cython.cimports.feedhandler.journal.segments import item_crc
 
 from feedhandler.journal.scatter import PARTS_MAX
 from feedhandler.journal.segments import ENTRY_BYTES, parse_segment, read_table

@@ -19,7 +19,8 @@ import numpy as np
 
 from feedhandler.codecs import Feed
 from feedhandler.codecs.errors import UsageError
-from feedhandler.codecs.scanner import DATA, FINE, PacketHeader, parse_header
+from feedhandler.codecs.kinds import DATA, FINE
+from feedhandler.codecs.scanner import PacketHeader, parse_header
 from feedhandler.replay.playing.pace import FRAME_BYTES_MIN, FRAME_OVERHEAD_BYTES
 
 #: Payload bytes of a stock: longer runs loop. Two minutes at the source paper's rate of 20 Mbps a

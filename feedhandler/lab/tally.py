@@ -18,14 +18,8 @@ from typing import Any
 
 import cython
 import numpy
-
-if cython.compiled:
-    from cython.cimports.feedhandler.amqp.subscribing.columns import Batch
-    from cython.cimports.feedhandler.histogram import Histogram
-else:
-    from feedhandler.amqp.subscribing.columns import Batch
-
-from feedhandler.histogram import Histogram
+from cython.cimports.feedhandler.amqp.subscribing.columns import Batch
+from cython.cimports.feedhandler.histogram import Histogram
 
 #: Deliveries that were wrong and are named; the others are counted.
 NAMED_MAX = 5

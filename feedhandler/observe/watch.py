@@ -22,7 +22,7 @@ from feedhandler.amqp.quality import QualityState, State
 from feedhandler.amqp_settings import split_address
 from feedhandler.counters import STAGES, WebCounter
 from feedhandler.histogram import Histogram
-from feedhandler.ingest.ring import RecordKind
+from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.states import State as ArbitrationState
 from feedhandler.notes import Level, tell
 from feedhandler.observe import health, metrics

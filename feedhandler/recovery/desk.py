@@ -28,7 +28,7 @@ from typing import Any
 from feedhandler.amqp.quality import QualityState
 from feedhandler.codecs import Feed
 from feedhandler.codecs.trading_day import TradingDay
-from feedhandler.ingest.ring import RecordKind
+from feedhandler.ingest.records import RecordKind
 from feedhandler.recovery.channel import Channel
 from feedhandler.recovery.ports import DeskChannel, Ports
 from feedhandler.retrans.actions import Alert, Ask, AskRefresh, Cancel, GiveUp, NoSnapshot

@@ -36,7 +36,6 @@ from feedhandler.replay.captures.frames import (
     FrameReader,
     LinkType,
     Skip,
-    Status,
 )
 from feedhandler.replay.captures.pcap import FILE_HEADER_BYTES, RECORD_HEADER_BYTES, PcapScanner
 from feedhandler.replay.captures.pcapng import (
@@ -45,6 +44,7 @@ from feedhandler.replay.captures.pcapng import (
     SECTION_MAGIC,
     PcapngScanner,
 )
+from feedhandler.replay.captures.status import Status
 from feedhandler.replay.playing.packet_headers import PacketHeaders
 
 if TYPE_CHECKING:

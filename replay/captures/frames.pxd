@@ -1,9 +1,6 @@
 # What the walks over capture formats use of frames; the meanings stand in frames.py.
 
 
-cdef int NEED_DATA, FULL, DAMAGED
-
-
 cdef class DatagramColumns:
     cdef readonly dict arrays
     cdef public Py_ssize_t count, limit

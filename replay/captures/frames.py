@@ -78,19 +78,6 @@ _SKIP_COUNT = cython.declare(cython.int, 12)
 _ASIDE = cython.declare(cython.int, 100)
 
 
-class Status(enum.IntEnum):
-    """Why a scanner's `scan` returned."""
-
-    NEED_DATA = 0  # what is left of the chunk is not a whole record or block
-    FULL = 1  # the columns have no room left
-    DAMAGED = 2  # what stands at the returned position cannot be; `damage` says why
-
-
-NEED_DATA = cython.declare(cython.int, 0)
-FULL = cython.declare(cython.int, 1)
-DAMAGED = cython.declare(cython.int, 2)
-
-
 @cython.cclass
 class DatagramColumns:
     """Room for `capacity` datagrams, a numpy array per column; `count` of them are filled.

@@ -12,20 +12,12 @@ What a frame holds is `frames`' to say; opening, decompressing and reading files
 """
 
 import cython
-
-if cython.compiled:
-    from cython.cimports.feedhandler.replay.captures.frames import (
-        DAMAGED,
-        FULL,
-        NEED_DATA,
-        DatagramColumns,
-        FrameReader,
-        read_u32,
-    )
-else:
-    from feedhandler.replay.captures.frames import DatagramColumns, FrameReader, Status, read_u32
-
-    NEED_DATA, FULL, DAMAGED = (int(each) for each in Status)
+from cython.cimports.feedhandler.replay.captures.frames import (
+    DatagramColumns,
+    FrameReader,
+    read_u32,
+)
+from cython.cimports.feedhandler.replay.captures.status import DAMAGED, FULL, NEED_DATA
 
 from feedhandler.replay.captures.frames import RECORD_BYTES_MAX
 

@@ -20,27 +20,13 @@ from typing import Literal
 
 import cython
 import numpy as np
-
-if cython.compiled:
-    from cython.cimports.feedhandler.replay.captures.frames import (
-        DAMAGED,
-        FULL,
-        NEED_DATA,
-        DatagramColumns,
-        FrameReader,
-        read_u16,
-        read_u32,
-    )
-else:
-    from feedhandler.replay.captures.frames import (
-        DatagramColumns,
-        FrameReader,
-        Status,
-        read_u16,
-        read_u32,
-    )
-
-    NEED_DATA, FULL, DAMAGED = (int(each) for each in Status)
+from cython.cimports.feedhandler.replay.captures.frames import (
+    DatagramColumns,
+    FrameReader,
+    read_u16,
+    read_u32,
+)
+from cython.cimports.feedhandler.replay.captures.status import DAMAGED, FULL, NEED_DATA
 
 from feedhandler.replay.captures.frames import RECORD_BYTES_MAX, LinkType
 

@@ -3,20 +3,6 @@
 from feedhandler.replay.generating.dice cimport Dice
 from feedhandler.replay.generating.generator_tape cimport Tape
 
-cdef enum:
-    O_TIME, O_NUMBER, O_PRICE, O_AGGREGATE, O_VOLUME, O_ID, O_MICROS, O_COUNT, O_SIDE
-    O_ACTION, O_DATE, O_PRIORITY_TIME, O_PRIORITY_MICROS
-
-cdef enum:
-    Q_NUMBER, Q_TIME, Q_ASK, Q_ASK_SIZE, Q_BID, Q_BID_SIZE, Q_ASKS, Q_BIDS, Q_MICROS
-
-cdef enum:
-    T_TIME, T_ID, T_NUMBER, T_PRICE, T_VOLUME, T_TOTAL, T_HIGH, T_LOW, T_VARIATION, T_MICROS
-    T_DIRECTION, T_FIRST
-
-cdef enum:
-    U_TIME, U_NUMBER, U_PRICE, U_HIGH, U_LOW, U_VARIATION, U_MICROS
-
 cpdef long long quotient(long long number, long long by)
 
 

@@ -16,21 +16,15 @@ What an event should do to the quotes is the caller's to say (`SILENT`, `FLAT`, 
 the mix of services, while this module keeps the books sound and of even size.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import cython
 import numpy
-
-if cython.compiled:
-    from cython.cimports.feedhandler.replay.generating.dice import Dice
-    from cython.cimports.feedhandler.replay.generating.generator_tape import Tape
-    from cython.cimports.feedhandler.replay.generating.wirebytes import copy, put2, put4
-else:
-    from feedhandler.replay.generating.dice import Dice
-    from feedhandler.replay.generating.generator_tape import Tape
-    from feedhandler.replay.generating.wirebytes import copy, put2, put4
-
-from collections.abc import Sequence
+from cython.cimports.feedhandler.replay.generating import places
+from cython.cimports.feedhandler.replay.generating.dice import Dice
+from cython.cimports.feedhandler.replay.generating.generator_tape import Tape
+from cython.cimports.feedhandler.replay.generating.wirebytes import copy, put2, put4
 
 from feedhandler.replay.generating.generator_layouts import (
     ORDER_FIELDS,
@@ -53,8 +47,7 @@ ORDERS_AIM, LEVELS_AIM, LEVELS_MIN = 30, 13, 5
 FIRST_ORDERS = 15
 #: Nobody sells into bids that stand at or below so many ticks.
 FLOOR_TICKS = 60
-#: Channels of trades, quotes, orders.
-TRADES, QUOTES, ORDERS = 1, 2, 3
+#: Engine number, as in SystemID.
 SHARE_SYSTEM = 11
 
 _SILENT, _FLAT, _SHIFT = (cython.declare(cython.int, SILENT), cython.declare(cython.int, FLAT),
@@ -64,20 +57,8 @@ _DEPTH, _AIM = cython.declare(cython.int, DEPTH), cython.declare(cython.int, ORD
 _LEVELS_MIN = cython.declare(cython.int, LEVELS_MIN)
 _FLOOR = cython.declare(cython.int, FLOOR_TICKS)
 _LEVELS_AIM = cython.declare(cython.int, LEVELS_AIM)
-_TRADES, _QUOTES = cython.declare(cython.int, TRADES), cython.declare(cython.int, QUOTES)
-_ORDERS = cython.declare(cython.int, ORDERS)
 _ADD, _MODIFY = cython.declare(cython.int, 65), cython.declare(cython.int, 77)
 _DELETE, _AGAIN = cython.declare(cython.int, 68), cython.declare(cython.int, 89)
-
-if not cython.compiled:
-    # Places in the tables of offsets, in the order of generator_layouts; compiled: in the .pxd.
-    (O_TIME, O_NUMBER, O_PRICE, O_AGGREGATE, O_VOLUME, O_ID, O_MICROS, O_COUNT, O_SIDE,
-     O_ACTION, O_DATE, O_PRIORITY_TIME, O_PRIORITY_MICROS) = range(13)  # fmt: skip
-    (Q_NUMBER, Q_TIME, Q_ASK, Q_ASK_SIZE, Q_BID, Q_BID_SIZE, Q_ASKS, Q_BIDS,
-     Q_MICROS) = range(9)  # fmt: skip
-    (T_TIME, T_ID, T_NUMBER, T_PRICE, T_VOLUME, T_TOTAL, T_HIGH, T_LOW, T_VARIATION, T_MICROS,
-     T_DIRECTION, T_FIRST) = range(12)  # fmt: skip
-    (U_TIME, U_NUMBER, U_PRICE, U_HIGH, U_LOW, U_VARIATION, U_MICROS) = range(7)
 
 
 @cython.final
@@ -245,18 +226,18 @@ class ShareBooks:
         """241: the last price, told once more."""
         at = share * self.update_bytes
         variation = (self.last[share] - self.opening[share]) * cython.cast(cython.longlong, 10000)
-        put4(self.updates, at + self.at_update[U_TIME], self._milliseconds())
-        put4(self.updates, at + self.at_update[U_NUMBER], self.number)
-        put4(self.updates, at + self.at_update[U_PRICE], self.last[share])
-        put4(self.updates, at + self.at_update[U_HIGH], self.high[share])
-        put4(self.updates, at + self.at_update[U_LOW], self.low[share])
+        put4(self.updates, at + self.at_update[places.U_TIME], self._milliseconds())
+        put4(self.updates, at + self.at_update[places.U_NUMBER], self.number)
+        put4(self.updates, at + self.at_update[places.U_PRICE], self.last[share])
+        put4(self.updates, at + self.at_update[places.U_HIGH], self.high[share])
+        put4(self.updates, at + self.at_update[places.U_LOW], self.low[share])
         put4(
-            self.updates, at + self.at_update[U_VARIATION],
+            self.updates, at + self.at_update[places.U_VARIATION],
             quotient(variation, self.opening[share]),
         )  # fmt: skip
-        put2(self.updates, at + self.at_update[U_MICROS], self._microseconds())
+        put2(self.updates, at + self.at_update[places.U_MICROS], self._microseconds())
         self.told[share] = 1
-        return self.tape.put(_TRADES, self.updates, at, self.update_bytes, share)
+        return self.tape.put(places.TRADES, self.updates, at, self.update_bytes, share)
 
     # -- what is told again -----------------------------------------------------------------------
 
@@ -272,9 +253,9 @@ class ShareBooks:
             copy(to, at, self.orders, place, self.order_bytes)
             level = (share * 2 + self.sides[share * _SLOTS + slot]) * _LEVELS
             level += self._level_of(level, self.prices[share * _SLOTS + slot])
-            to[at + self.at_order[O_ACTION]] = _AGAIN
-            put4(to, at + self.at_order[O_AGGREGATE], self.level_volume[level])
-            put2(to, at + self.at_order[O_COUNT], self.level_count[level])
+            to[at + self.at_order[places.O_ACTION]] = _AGAIN
+            put4(to, at + self.at_order[places.O_AGGREGATE], self.level_volume[level])
+            put2(to, at + self.at_order[places.O_COUNT], self.level_count[level])
             at += self.order_bytes
         return count
 
@@ -285,8 +266,8 @@ class ShareBooks:
         for i in range(count):
             slot = self.scratch[i]
             place = (share * _SLOTS + slot) * cython.cast(cython.Py_ssize_t, self.order_bytes)
-            self.orders[place + self.at_order[O_ACTION]] = _AGAIN
-            self.tape.put(_ORDERS, self.orders, place, self.order_bytes, share)
+            self.orders[place + self.at_order[places.O_ACTION]] = _AGAIN
+            self.tape.put(places.ORDERS, self.orders, place, self.order_bytes, share)
         self.number += 1
         return self.show(share, 0)
 
@@ -386,15 +367,19 @@ class ShareBooks:
         self.level_volume[base] += volume
         self.level_count[base] += 1
         at = place * cython.cast(cython.Py_ssize_t, self.order_bytes)
-        put4(self.orders, at + self.at_order[O_ID], self.next_order[share])
+        put4(self.orders, at + self.at_order[places.O_ID], self.next_order[share])
         self.next_order[share] += 1
-        put4(self.orders, at + self.at_order[O_PRICE], price)
-        put4(self.orders, at + self.at_order[O_VOLUME], volume)
-        put4(self.orders, at + self.at_order[O_DATE], self.previous_date if carried else self.date)
-        put4(self.orders, at + self.at_order[O_NUMBER], age)
-        put4(self.orders, at + self.at_order[O_AGGREGATE], self.level_volume[base])
-        put2(self.orders, at + self.at_order[O_COUNT], self.level_count[base])
-        self.orders[at + self.at_order[O_SIDE]] = 50 if side else 49
+        put4(self.orders, at + self.at_order[places.O_PRICE], price)
+        put4(self.orders, at + self.at_order[places.O_VOLUME], volume)
+        put4(
+            self.orders,
+            at + self.at_order[places.O_DATE],
+            self.previous_date if carried else self.date,
+        )
+        put4(self.orders, at + self.at_order[places.O_NUMBER], age)
+        put4(self.orders, at + self.at_order[places.O_AGGREGATE], self.level_volume[base])
+        put2(self.orders, at + self.at_order[places.O_COUNT], self.level_count[base])
+        self.orders[at + self.at_order[places.O_SIDE]] = 50 if side else 49
         self._prioritise(share, slot)
         return slot
 
@@ -592,22 +577,22 @@ class ShareBooks:
         ms = self._milliseconds()
         s = ms // 1000
         s = s // 3600 * 10_000 + s // 60 % 60 * 100 + s % 60
-        put4(self.orders, at + self.at_order[O_PRIORITY_TIME], s * 1000 + ms % 1000)
-        put2(self.orders, at + self.at_order[O_PRIORITY_MICROS], self._microseconds())
+        put4(self.orders, at + self.at_order[places.O_PRIORITY_TIME], s * 1000 + ms % 1000)
+        put2(self.orders, at + self.at_order[places.O_PRIORITY_MICROS], self._microseconds())
         return 0
 
     @cython.locals(at=cython.Py_ssize_t)
     def _order(self, share, slot, action, volume, aggregate, count):
         """230: `volume` is what the order has left; the level's figures are those after it."""
         at = (share * _SLOTS + slot) * cython.cast(cython.Py_ssize_t, self.order_bytes)
-        put4(self.orders, at + self.at_order[O_TIME], self._milliseconds())
-        put4(self.orders, at + self.at_order[O_NUMBER], self.number)
-        put4(self.orders, at + self.at_order[O_AGGREGATE], aggregate)
-        put4(self.orders, at + self.at_order[O_VOLUME], volume)
-        put2(self.orders, at + self.at_order[O_MICROS], self._microseconds())
-        put2(self.orders, at + self.at_order[O_COUNT], count)
-        self.orders[at + self.at_order[O_ACTION]] = action
-        return self.tape.put(_ORDERS, self.orders, at, self.order_bytes, share)
+        put4(self.orders, at + self.at_order[places.O_TIME], self._milliseconds())
+        put4(self.orders, at + self.at_order[places.O_NUMBER], self.number)
+        put4(self.orders, at + self.at_order[places.O_AGGREGATE], aggregate)
+        put4(self.orders, at + self.at_order[places.O_VOLUME], volume)
+        put2(self.orders, at + self.at_order[places.O_MICROS], self._microseconds())
+        put2(self.orders, at + self.at_order[places.O_COUNT], count)
+        self.orders[at + self.at_order[places.O_ACTION]] = action
+        return self.tape.put(places.ORDERS, self.orders, at, self.order_bytes, share)
 
     @cython.locals(side=cython.int, level=cython.int, base=cython.int, row=cython.int,
                    price=cython.int, volume=cython.int, count=cython.int, changed=cython.bint,
@@ -632,22 +617,28 @@ class ShareBooks:
                     continue
                 self.shown[row], self.shown[row + 1], self.shown[row + 2] = price, volume, count
                 changed = True
-                put4(self.quotes, at + self.at_quote[Q_ASK if side else Q_BID], price)
-                put4(self.quotes, at + self.at_quote[Q_ASK_SIZE if side else Q_BID_SIZE], volume)
-                put2(self.quotes, at + self.at_quote[Q_ASKS if side else Q_BIDS], count)
+                put4(self.quotes, at + self.at_quote[places.Q_ASK if side else places.Q_BID], price)
+                put4(
+                    self.quotes,
+                    at + self.at_quote[places.Q_ASK_SIZE if side else places.Q_BID_SIZE],
+                    volume,
+                )
+                put2(
+                    self.quotes, at + self.at_quote[places.Q_ASKS if side else places.Q_BIDS], count
+                )
             if changed:
-                put4(self.quotes, at + self.at_quote[Q_NUMBER], self.number)
-                put4(self.quotes, at + self.at_quote[Q_TIME], self._milliseconds())
-                put2(self.quotes, at + self.at_quote[Q_MICROS], self._microseconds())
+                put4(self.quotes, at + self.at_quote[places.Q_NUMBER], self.number)
+                put4(self.quotes, at + self.at_quote[places.Q_TIME], self._milliseconds())
+                put2(self.quotes, at + self.at_quote[places.Q_MICROS], self._microseconds())
                 self.quoted[share * _DEPTH + level] = 1
-                self.tape.put(_QUOTES, self.quotes, at, self.quote_bytes, share)
+                self.tape.put(places.QUOTES, self.quotes, at, self.quote_bytes, share)
         return 0
 
     @cython.locals(at=cython.Py_ssize_t, variation=cython.longlong)
     def _deal(self, share, price, volume):
         """240: a trade; the day's figures include it."""
         at = share * cython.cast(cython.Py_ssize_t, self.trade_bytes)
-        self.trades[at + self.at_trade[T_DIRECTION]] = (
+        self.trades[at + self.at_trade[places.T_DIRECTION]] = (
             43 if price > self.last[share] else 45 if price < self.last[share] else 61
         )
         self.last[share] = price
@@ -658,21 +649,21 @@ class ShareBooks:
         self.deals[share] += 1
         self.traded[share] += volume
         variation = (price - self.opening[share]) * cython.cast(cython.longlong, 10000)
-        put4(self.trades, at + self.at_trade[T_TIME], self._milliseconds())
-        put4(self.trades, at + self.at_trade[T_ID], self.deals[share])
-        put4(self.trades, at + self.at_trade[T_NUMBER], self.number)
-        put4(self.trades, at + self.at_trade[T_PRICE], price)
-        put4(self.trades, at + self.at_trade[T_VOLUME], volume)
-        put4(self.trades, at + self.at_trade[T_TOTAL], self.traded[share])
-        put4(self.trades, at + self.at_trade[T_HIGH], self.high[share])
-        put4(self.trades, at + self.at_trade[T_LOW], self.low[share])
+        put4(self.trades, at + self.at_trade[places.T_TIME], self._milliseconds())
+        put4(self.trades, at + self.at_trade[places.T_ID], self.deals[share])
+        put4(self.trades, at + self.at_trade[places.T_NUMBER], self.number)
+        put4(self.trades, at + self.at_trade[places.T_PRICE], price)
+        put4(self.trades, at + self.at_trade[places.T_VOLUME], volume)
+        put4(self.trades, at + self.at_trade[places.T_TOTAL], self.traded[share])
+        put4(self.trades, at + self.at_trade[places.T_HIGH], self.high[share])
+        put4(self.trades, at + self.at_trade[places.T_LOW], self.low[share])
         put4(
-            self.trades, at + self.at_trade[T_VARIATION],
+            self.trades, at + self.at_trade[places.T_VARIATION],
             quotient(variation, self.opening[share]),
         )  # fmt: skip
-        put2(self.trades, at + self.at_trade[T_MICROS], self._microseconds())
-        self.trades[at + self.at_trade[T_FIRST]] = 49 if self.deals[share] == 1 else 48
-        return self.tape.put(_TRADES, self.trades, at, self.trade_bytes, share)
+        put2(self.trades, at + self.at_trade[places.T_MICROS], self._microseconds())
+        self.trades[at + self.at_trade[places.T_FIRST]] = 49 if self.deals[share] == 1 else 48
+        return self.tape.put(places.TRADES, self.trades, at, self.trade_bytes, share)
 
 
 def quotient(number, by):

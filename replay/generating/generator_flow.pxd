@@ -5,16 +5,6 @@ from feedhandler.replay.generating.generator_books cimport ShareBooks
 from feedhandler.replay.generating.generator_issuers cimport IndexValues, IssuerQuotes
 from feedhandler.replay.generating.generator_tape cimport Tape
 
-cdef enum:
-    EQUITY, WARRANT, WARRANT_TRADE, INDEX, NOTICE, REFRESH, KINDS
-
-cdef enum:
-    RESETS, NAMES, BOOKS, MARKET
-
-cdef enum:
-    REFERENCE, TRADES, QUOTES, ORDERS, WARRANT_TRADES, WARRANT_QUOTES, INDICES, REFRESHES
-
-
 cdef class Flow:
     cdef readonly Tape tape
     cdef Dice dice

@@ -4,10 +4,6 @@ from feedhandler.replay.generating.dice cimport Dice
 from feedhandler.replay.generating.generator_books cimport ShareBooks
 from feedhandler.replay.generating.generator_tape cimport Tape
 
-cdef enum:
-    X_TIME, X_LEVEL, X_HIGH, X_LOW, X_VARIATION, X_MICROS
-
-
 cdef class IssuerQuotes:
     cdef Dice dice
     cdef Tape tape

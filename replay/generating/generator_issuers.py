@@ -12,81 +12,11 @@ from typing import Any
 
 import cython
 import numpy
-
-if cython.compiled:
-    from cython.cimports.feedhandler.replay.generating.dice import Dice
-    from cython.cimports.feedhandler.replay.generating.generator_books import (
-        Q_ASK,
-        Q_ASK_SIZE,
-        Q_ASKS,
-        Q_BID,
-        Q_BID_SIZE,
-        Q_BIDS,
-        Q_MICROS,
-        Q_NUMBER,
-        Q_TIME,
-        T_DIRECTION,
-        T_FIRST,
-        T_HIGH,
-        T_ID,
-        T_LOW,
-        T_MICROS,
-        T_NUMBER,
-        T_PRICE,
-        T_TIME,
-        T_TOTAL,
-        T_VARIATION,
-        T_VOLUME,
-        U_HIGH,
-        U_LOW,
-        U_MICROS,
-        U_NUMBER,
-        U_PRICE,
-        U_TIME,
-        U_VARIATION,
-        ShareBooks,
-        quotient,
-    )
-    from cython.cimports.feedhandler.replay.generating.generator_tape import Tape
-    from cython.cimports.feedhandler.replay.generating.wirebytes import put2, put4
-else:
-    from feedhandler.replay.generating.dice import Dice
-    from feedhandler.replay.generating.generator_books import (
-        Q_ASK,
-        Q_ASK_SIZE,
-        Q_ASKS,
-        Q_BID,
-        Q_BID_SIZE,
-        Q_BIDS,
-        Q_MICROS,
-        Q_NUMBER,
-        Q_TIME,
-        T_DIRECTION,
-        T_FIRST,
-        T_HIGH,
-        T_ID,
-        T_LOW,
-        T_MICROS,
-        T_NUMBER,
-        T_PRICE,
-        T_TIME,
-        T_TOTAL,
-        T_VARIATION,
-        T_VOLUME,
-        U_HIGH,
-        U_LOW,
-        U_MICROS,
-        U_NUMBER,
-        U_PRICE,
-        U_TIME,
-        U_VARIATION,
-        ShareBooks,
-        quotient,
-    )
-    from feedhandler.replay.generating.generator_tape import Tape
-    from feedhandler.replay.generating.wirebytes import put2, put4
-
-    X_TIME, X_LEVEL, X_HIGH, X_LOW, X_VARIATION, X_MICROS = range(6)
+from cython.cimports.feedhandler.replay.generating import places
+from cython.cimports.feedhandler.replay.generating.dice import Dice
+from cython.cimports.feedhandler.replay.generating.generator_books import ShareBooks, quotient
+from cython.cimports.feedhandler.replay.generating.generator_tape import Tape
+from cython.cimports.feedhandler.replay.generating.wirebytes import put2, put4
 
 from feedhandler.replay.generating.generator_layouts import (
     INDEX_FIELDS,
@@ -98,15 +28,11 @@ from feedhandler.replay.generating.generator_layouts import (
 )
 from feedhandler.replay.generating.instruments import Instrument
 
-#: Channels of warrants' trades and quotes, and of index values.
-WARRANT_TRADES, WARRANT_QUOTES, INDICES = 4, 5, 6
 #: Engine numbers, as in SystemID.
 ISSUER_SYSTEM, INDEX_SYSTEM = 12, 13
 #: An index is made of so many shares at most.
 CONSTITUENTS_MAX = 20
 
-_TRADES, _QUOTES = cython.declare(cython.int, 4), cython.declare(cython.int, 5)
-_INDICES = cython.declare(cython.int, 6)
 _MEMBERS = cython.declare(cython.int, CONSTITUENTS_MAX)
 
 
@@ -183,17 +109,19 @@ class IssuerQuotes:
         self.number += 1
         orders = 1 if volume else 0
         at = warrant * cython.cast(cython.Py_ssize_t, self.quote_bytes)
-        put4(self.quotes, at + self.at_quote[Q_NUMBER], self.number)
-        put4(self.quotes, at + self.at_quote[Q_TIME], self._milliseconds())
-        put2(self.quotes, at + self.at_quote[Q_MICROS], self._microseconds())
-        put4(self.quotes, at + self.at_quote[Q_BID], bid)
-        put4(self.quotes, at + self.at_quote[Q_ASK], ask)
-        put4(self.quotes, at + self.at_quote[Q_BID_SIZE], volume)
-        put4(self.quotes, at + self.at_quote[Q_ASK_SIZE], volume)
-        put2(self.quotes, at + self.at_quote[Q_BIDS], orders)
-        put2(self.quotes, at + self.at_quote[Q_ASKS], orders)
+        put4(self.quotes, at + self.at_quote[places.Q_NUMBER], self.number)
+        put4(self.quotes, at + self.at_quote[places.Q_TIME], self._milliseconds())
+        put2(self.quotes, at + self.at_quote[places.Q_MICROS], self._microseconds())
+        put4(self.quotes, at + self.at_quote[places.Q_BID], bid)
+        put4(self.quotes, at + self.at_quote[places.Q_ASK], ask)
+        put4(self.quotes, at + self.at_quote[places.Q_BID_SIZE], volume)
+        put4(self.quotes, at + self.at_quote[places.Q_ASK_SIZE], volume)
+        put2(self.quotes, at + self.at_quote[places.Q_BIDS], orders)
+        put2(self.quotes, at + self.at_quote[places.Q_ASKS], orders)
         self.quoted[warrant] = 1
-        return self.tape.put(_QUOTES, self.quotes, at, self.quote_bytes, self.first + warrant)
+        return self.tape.put(
+            places.WARRANT_QUOTES, self.quotes, at, self.quote_bytes, self.first + warrant
+        )
 
     @cython.locals(
         price=cython.int, volume=cython.int, at=cython.Py_ssize_t, variation=cython.longlong
@@ -203,7 +131,7 @@ class IssuerQuotes:
         price = self.bid[warrant] + (self.spread[warrant] if self.dice.below(5) < 3 else 0)
         volume = 100 * (1 + self.dice.below(40))
         at = warrant * cython.cast(cython.Py_ssize_t, self.trade_bytes)
-        self.trades[at + self.at_trade[T_DIRECTION]] = (
+        self.trades[at + self.at_trade[places.T_DIRECTION]] = (
             43 if price > self.last[warrant] else 45 if price < self.last[warrant] else 61
         )
         self.last[warrant] = price
@@ -213,21 +141,23 @@ class IssuerQuotes:
         self.traded[warrant] += volume
         self.number += 1
         variation = (price - self.opening[warrant]) * cython.cast(cython.longlong, 10000)
-        put4(self.trades, at + self.at_trade[T_TIME], self._milliseconds())
-        put4(self.trades, at + self.at_trade[T_ID], self.deals[warrant])
-        put4(self.trades, at + self.at_trade[T_NUMBER], self.number)
-        put4(self.trades, at + self.at_trade[T_PRICE], price)
-        put4(self.trades, at + self.at_trade[T_VOLUME], volume)
-        put4(self.trades, at + self.at_trade[T_TOTAL], self.traded[warrant])
-        put4(self.trades, at + self.at_trade[T_HIGH], self.high[warrant])
-        put4(self.trades, at + self.at_trade[T_LOW], self.low[warrant])
+        put4(self.trades, at + self.at_trade[places.T_TIME], self._milliseconds())
+        put4(self.trades, at + self.at_trade[places.T_ID], self.deals[warrant])
+        put4(self.trades, at + self.at_trade[places.T_NUMBER], self.number)
+        put4(self.trades, at + self.at_trade[places.T_PRICE], price)
+        put4(self.trades, at + self.at_trade[places.T_VOLUME], volume)
+        put4(self.trades, at + self.at_trade[places.T_TOTAL], self.traded[warrant])
+        put4(self.trades, at + self.at_trade[places.T_HIGH], self.high[warrant])
+        put4(self.trades, at + self.at_trade[places.T_LOW], self.low[warrant])
         put4(
-            self.trades, at + self.at_trade[T_VARIATION],
+            self.trades, at + self.at_trade[places.T_VARIATION],
             quotient(variation, self.opening[warrant]),
         )  # fmt: skip
-        put2(self.trades, at + self.at_trade[T_MICROS], self._microseconds())
-        self.trades[at + self.at_trade[T_FIRST]] = 49 if self.deals[warrant] == 1 else 48
-        return self.tape.put(_TRADES, self.trades, at, self.trade_bytes, self.first + warrant)
+        put2(self.trades, at + self.at_trade[places.T_MICROS], self._microseconds())
+        self.trades[at + self.at_trade[places.T_FIRST]] = 49 if self.deals[warrant] == 1 else 48
+        return self.tape.put(
+            places.WARRANT_TRADES, self.trades, at, self.trade_bytes, self.first + warrant
+        )
 
     @cython.locals(at=cython.Py_ssize_t, variation=cython.longlong)
     def update_price(self, warrant):
@@ -236,18 +166,20 @@ class IssuerQuotes:
         variation = (self.last[warrant] - self.opening[warrant]) * cython.cast(
             cython.longlong, 10000
         )
-        put4(self.updates, at + self.at_update[U_TIME], self._milliseconds())
-        put4(self.updates, at + self.at_update[U_NUMBER], self.number)
-        put4(self.updates, at + self.at_update[U_PRICE], self.last[warrant])
-        put4(self.updates, at + self.at_update[U_HIGH], self.high[warrant])
-        put4(self.updates, at + self.at_update[U_LOW], self.low[warrant])
+        put4(self.updates, at + self.at_update[places.U_TIME], self._milliseconds())
+        put4(self.updates, at + self.at_update[places.U_NUMBER], self.number)
+        put4(self.updates, at + self.at_update[places.U_PRICE], self.last[warrant])
+        put4(self.updates, at + self.at_update[places.U_HIGH], self.high[warrant])
+        put4(self.updates, at + self.at_update[places.U_LOW], self.low[warrant])
         put4(
-            self.updates, at + self.at_update[U_VARIATION],
+            self.updates, at + self.at_update[places.U_VARIATION],
             quotient(variation, self.opening[warrant]),
         )  # fmt: skip
-        put2(self.updates, at + self.at_update[U_MICROS], self._microseconds())
+        put2(self.updates, at + self.at_update[places.U_MICROS], self._microseconds())
         self.told[warrant] = 1
-        return self.tape.put(_TRADES, self.updates, at, self.update_bytes, self.first + warrant)
+        return self.tape.put(
+            places.WARRANT_TRADES, self.updates, at, self.update_bytes, self.first + warrant
+        )
 
 
 @cython.final
@@ -302,20 +234,20 @@ class IndexValues:
             self.high[index] = max(self.high[index], level)
             self.low[index] = min(self.low[index], level)
             at = index * cython.cast(cython.Py_ssize_t, self.index_bytes)
-            put4(self.values, at + self.at_index[X_TIME], now_ns // 1_000_000 % 86_400_000)
-            put4(self.values, at + self.at_index[X_LEVEL], level)
-            put4(self.values, at + self.at_index[X_HIGH], self.high[index])
-            put4(self.values, at + self.at_index[X_LOW], self.low[index])
+            put4(self.values, at + self.at_index[places.X_TIME], now_ns // 1_000_000 % 86_400_000)
+            put4(self.values, at + self.at_index[places.X_LEVEL], level)
+            put4(self.values, at + self.at_index[places.X_HIGH], self.high[index])
+            put4(self.values, at + self.at_index[places.X_LOW], self.low[index])
             put4(
-                self.values, at + self.at_index[X_VARIATION],
+                self.values, at + self.at_index[places.X_VARIATION],
                 quotient(
                     (level - self.opening[index]) * cython.cast(cython.longlong, 10000),
                     self.opening[index],
                 ),
             )  # fmt: skip
-            put2(self.values, at + self.at_index[X_MICROS], now_ns // 1_000 % 1_000)
+            put2(self.values, at + self.at_index[places.X_MICROS], now_ns // 1_000 % 1_000)
             self.told[index] = 1
-            self.tape.put(_INDICES, self.values, at, self.index_bytes, self.first + index)
+            self.tape.put(places.INDICES, self.values, at, self.index_bytes, self.first + index)
         return 0
 
 

@@ -21,13 +21,8 @@ from typing import Any
 
 import cython
 import numpy
-
-if cython.compiled:
-    from cython.cimports.feedhandler.replay.generating.dice import Dice
-    from cython.cimports.feedhandler.replay.generating.wirebytes import copy, put2, put4
-else:
-    from feedhandler.replay.generating.dice import Dice
-    from feedhandler.replay.generating.wirebytes import copy, put2, put4
+from cython.cimports.feedhandler.replay.generating.dice import Dice
+from cython.cimports.feedhandler.replay.generating.wirebytes import copy, put2, put4
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.replay.generating.generator_packets import PACKET_BYTES_MAX, SERVICES

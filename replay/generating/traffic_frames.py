@@ -9,11 +9,7 @@ from collections.abc import Sequence
 
 import cython
 import numpy
-
-if cython.compiled:
-    from cython.cimports.feedhandler.replay.generating.wirebytes import copy, put2
-else:
-    from feedhandler.replay.generating.wirebytes import copy, put2
+from cython.cimports.feedhandler.replay.generating.wirebytes import copy, put2
 
 from feedhandler.replay.captures.capture_writer import frame_headers
 

@@ -12,15 +12,13 @@ from typing import Any
 
 import cython
 import numpy as np
+from cython.cimports.feedhandler.replay.playing.frame_headers import HeaderChanges
 
 from feedhandler.replay.captures.frames import LinkType
 from feedhandler.replay.playing.player_blocks import Block
 
 if cython.compiled:
-    from cython.cimports.feedhandler.replay.playing.frame_headers import HeaderChanges
     from cython.cimports.libc.string import memcpy
-else:
-    from feedhandler.replay.playing.frame_headers import HeaderChanges
 
 from feedhandler.replay.captures.capture_writer import FRAME_BYTES_MIN
 from feedhandler.replay.playing.frame_headers import LINK_BYTES, Destination

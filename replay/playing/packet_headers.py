@@ -18,16 +18,8 @@ from typing import Any
 
 import cython
 import numpy as np
-
-if cython.compiled:
-    from cython.cimports.feedhandler.codecs.scanner import (
-        FINE,
-        FeedTable,
-        PacketHeader,
-        parse_header,
-    )
-else:
-    from feedhandler.codecs.scanner import FINE, FeedTable, PacketHeader, parse_header
+from cython.cimports.feedhandler.codecs.kinds import FINE
+from cython.cimports.feedhandler.codecs.scanner import FeedTable, PacketHeader, parse_header
 
 Array = np.ndarray[Any, Any]
 

@@ -41,20 +41,15 @@ from typing import Any
 
 import cython
 import msgspec
-
-if cython.compiled:
-    from cython.cimports.feedhandler.codecs import scanner as scan
-    from cython.cimports.feedhandler.codecs.scanner import FeedTable, MessageIndex, PacketHeader
-    from cython.cimports.feedhandler.replay.state.market_orders import (
-        OrderLayout,
-        Orders,
-        Resting,
-        read_uint,
-    )
-else:
-    from feedhandler.codecs import scanner as scan
-    from feedhandler.codecs.scanner import FeedTable, MessageIndex, PacketHeader
-    from feedhandler.replay.state.market_orders import OrderLayout, Orders, Resting, read_uint
+from cython.cimports.feedhandler.codecs import kinds
+from cython.cimports.feedhandler.codecs import scanner as scan
+from cython.cimports.feedhandler.codecs.scanner import FeedTable, MessageIndex, PacketHeader
+from cython.cimports.feedhandler.replay.state.market_orders import (
+    OrderLayout,
+    Orders,
+    Resting,
+    read_uint,
+)
 
 from feedhandler.codecs import scanner
 from feedhandler.codecs.feed import BadPacket
@@ -281,9 +276,9 @@ class Market:
         index: MessageIndex = self.index
         i: cython.Py_ssize_t
         verdict: cython.int = scan.parse_header(self.table, view, 0, len(data), header)
-        if verdict == scan.FINE:
+        if verdict == kinds.FINE:
             verdict = scan.scan_messages(self.table, view, 0, header, index)
-        if verdict == scan.COMPRESSED:
+        if verdict == kinds.COMPRESSED:
             try:
                 data = self.feed.inflate(data)
             except BadPacket:
@@ -293,10 +288,10 @@ class Market:
             header.length = cython.cast(cython.uint, len(data))
             header.flags = 0
             verdict = scan.scan_messages(self.table, view, 0, header, index)
-        if verdict != scan.FINE:
+        if verdict != kinds.FINE:
             self.problems["bad_packet"] += 1
             return 0
-        if header.kind == scan.RESET and self.clears_on_reset:
+        if header.kind == kinds.RESET and self.clears_on_reset:
             self.clear(header.service)
         if index.count == 0:
             return 0

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import feedhandler
-from feedhandler.ingest.ring import RecordKind
+from feedhandler.ingest.records import RecordKind
 from tests.support.amqp import FEED, Sent, decoded
 from tests.support.brokers import BROKERS, Broker, RabbitMQ3
 from tests.support.brokers.clients import consume

@@ -19,8 +19,9 @@ from sessions import DATA, FEED, OUTSIDE, Sent, parse
 
 from feedhandler.amqp.quality import QualityState
 from feedhandler.ingest.arbitration import Arbiter
+from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.recovered import give_up, recover
-from feedhandler.ingest.ring import RecordKind, Ring
+from feedhandler.ingest.ring import Ring
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.recovery.desk import Desk
 from feedhandler.recovery.ports import DeskChannel

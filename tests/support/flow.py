@@ -9,7 +9,7 @@ import msgspec
 from feedhandler.amqp.queueing.books import keeper_of
 from feedhandler.amqp.routing import parse_address
 from feedhandler.amqp.serving.backlogged_link import BackloggedLink
-from feedhandler.ingest.ring import RecordKind
+from feedhandler.ingest.records import RecordKind
 from feedhandler.replay.state.market import Market
 from tests.support.amqp import FEED, FakeLink, Rig, Sent
 from tests.support.market import DAY

@@ -12,7 +12,8 @@ from feedhandler.counters import ChannelCounter, LineCounter
 from feedhandler.ingest import arbitration as compiled_arbitration
 from feedhandler.ingest import recovered as compiled_recovered
 from feedhandler.ingest import ring as compiled_ring
-from feedhandler.ingest.ring import Event, RecordKind
+from feedhandler.ingest.records import RecordKind
+from feedhandler.ingest.ring import Event
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ingest.states import Verdict
 

@@ -18,7 +18,7 @@ from feedhandler.amqp.publishing.journalled import JournalledDestination
 from feedhandler.amqp.publishing.spill import Job, Spill, bounds_of
 from feedhandler.amqp.publishing.spill_disk import SpillDisk
 from feedhandler.amqp.routing import parse_address
-from feedhandler.ingest.ring import RecordKind
+from feedhandler.ingest.records import RecordKind
 from feedhandler.journal.settings import QueueSettings
 from feedhandler.journal.simulated import SimulatedDisk
 from tests.support.amqp import Rig, Sent

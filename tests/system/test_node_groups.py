@@ -6,7 +6,7 @@ from typing import Any
 import proton
 import pytest
 
-from feedhandler.ingest.ring import RecordKind
+from feedhandler.ingest.records import RecordKind
 from tests.support.node import RawClient, Run, Settings, gateways_loop, in_thread, running
 
 ADDRESS = "euronext.104?as=message"

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from feedhandler.amqp.framing import WHOLE_PACKET
-from feedhandler.ingest.ring import RecordKind
+from feedhandler.ingest.records import RecordKind
 from tests.support.amqp import FEED, Sent, packet, prefix_of
 from tests.support.node import NodeRig, RawClient, Run, Settings, gateways_loop, in_thread, running
 

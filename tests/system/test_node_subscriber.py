@@ -17,7 +17,7 @@ from feedhandler.amqp.proton import Connection, SenderLink
 from feedhandler.amqp.subscribing.inbox import split_packets
 from feedhandler.amqp.subscribing.request import Request
 from feedhandler.codecs import PeerError, UsageError
-from feedhandler.ingest.ring import RecordKind
+from feedhandler.ingest.records import RecordKind
 from tests.support.amqp import FEED, STAMP_NS, decoded, order, packet, prefix_of, quote
 from tests.support.node import PATIENCE_S, Run, Settings, both_loops, running
 

@@ -16,7 +16,7 @@ import pytest
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.ingest.lines import Line
-from feedhandler.ingest.ring import RecordKind
+from feedhandler.ingest.records import RecordKind
 from feedhandler.ops import replay
 from feedhandler.recorder import Recorder
 from feedhandler.recorder_settings import FILE_BYTES_MIN, RecordConfig

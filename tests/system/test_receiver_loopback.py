@@ -14,7 +14,8 @@ from feedhandler.codecs.errors import FeedhandlerError
 from feedhandler.counters import ChannelCounter, LineCounter
 from feedhandler.ingest.lines import ChannelPlan, Line, open_line, set_receive_buffer
 from feedhandler.ingest.receiver import Receiver
-from feedhandler.ingest.ring import RecordKind, Ring
+from feedhandler.ingest.records import RecordKind
+from feedhandler.ingest.ring import Ring
 from feedhandler.ingest.settings import ArbitrationSettings
 from tests.support import places
 

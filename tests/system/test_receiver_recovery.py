@@ -14,7 +14,8 @@ from test_receiver_loopback import (  # noqa: F401 (fixtures)
 
 from feedhandler.counters import LineCounter
 from feedhandler.ingest.lines import ChannelPlan
-from feedhandler.ingest.ring import RecordKind, Ring
+from feedhandler.ingest.records import RecordKind
+from feedhandler.ingest.ring import Ring
 
 RECOVERY_WAIT_US = 20_000_000
 #: Lines A and B, then recovery.

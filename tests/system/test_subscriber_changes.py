@@ -15,7 +15,7 @@ import feedhandler
 from feedhandler.amqp.serving.connection import NodeConnection
 from feedhandler.amqp.subscribing import upstream
 from feedhandler.codecs import PeerError, UsageError, load_feed
-from feedhandler.ingest.ring import RecordKind
+from feedhandler.ingest.records import RecordKind
 from tests.support.amqp import packet
 from tests.support.node import PATIENCE_S, NodeRig, Run, Settings, running, users_loop
 

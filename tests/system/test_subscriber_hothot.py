@@ -12,7 +12,7 @@ from test_subscriber_reconnects import Story, cut_off
 import feedhandler
 from feedhandler.amqp.subscribing.upstream import State
 from feedhandler.codecs import PeerError, UsageError
-from feedhandler.ingest.ring import RecordKind
+from feedhandler.ingest.records import RecordKind
 from tests.support.node import PATIENCE_S, NodeRig, Run, Settings, running, users_loop
 
 FORMS = pytest.mark.parametrize("form", ["messages", "batches", "deliver"])

@@ -11,7 +11,8 @@ import pytest
 from feedhandler.amqp.fanout import Fanout
 from feedhandler.amqp.outlet import Peer
 from feedhandler.codecs import key_word
-from feedhandler.ingest.ring import RecordKind, Ring
+from feedhandler.ingest.records import RecordKind
+from feedhandler.ingest.ring import Ring
 from feedhandler.retrans.store import PacketStore
 from tests.support.amqp import FEED, STAMP_NS, Rig, Sent, order, packet, quote
 

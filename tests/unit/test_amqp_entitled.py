@@ -8,7 +8,7 @@ import pytest
 from feedhandler.amqp.framing import WHOLE_PACKET
 from feedhandler.amqp.serving.users import Entitlement, entitlement_of
 from feedhandler.amqp.subscribing.inbox import split_packets
-from feedhandler.ingest.ring import RecordKind
+from feedhandler.ingest.records import RecordKind
 from tests.support.amqp import FEED, Rig, Sent, order, packet, prefix_of, quote
 
 SERVICES = (104, 105, 106)

@@ -7,7 +7,7 @@ import pytest
 from feedhandler.amqp.framing import QUALITY_NOTE
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import load_feed
-from feedhandler.ingest.ring import RecordKind
+from feedhandler.ingest.records import RecordKind
 from tests.support.amqp import FEED, STAMP_NS, Rig, Sent, order, packet, prefix_of, quote
 from tests.support.unsequenced import UTP as ASIDE
 

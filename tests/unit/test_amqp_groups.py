@@ -19,7 +19,7 @@ from feedhandler.amqp.serving.groups import (
     Member,
     group_name,
 )
-from feedhandler.ingest.ring import RecordKind
+from feedhandler.ingest.records import RecordKind
 from tests.support.amqp import FEED, FakeLink, Rig, decoded, order, packet
 
 

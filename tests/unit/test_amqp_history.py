@@ -7,7 +7,7 @@ import pytest
 from feedhandler.amqp.framing import QUALITY_NOTE, SNAPSHOT_BIT, WHOLE_PACKET
 from feedhandler.amqp.history import NUMBERINGS_MAX, Found, History, Place
 from feedhandler.amqp.routing import AddressError, parse_address, without_tags
-from feedhandler.ingest.ring import RecordKind
+from feedhandler.ingest.records import RecordKind
 from feedhandler.retrans.store import PacketStore
 from tests.support.amqp import FEED, Rig, order, packet, prefix_of
 from tests.support.unsequenced import UTP as UNSEQUENCED

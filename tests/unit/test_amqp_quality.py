@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from feedhandler.amqp.quality import RANGES_TOLD_MAX, TABLE, Input, Quality, QualityState, State
-from feedhandler.ingest.ring import RecordKind
+from feedhandler.ingest.records import RecordKind
 
 Step = Callable[[QualityState], bytes]
 

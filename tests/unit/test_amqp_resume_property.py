@@ -22,7 +22,7 @@ import pytest
 from feedhandler.amqp.framing import WHOLE_PACKET
 from feedhandler.amqp.outlet import Outlet
 from feedhandler.codecs.scanner import PacketHeader, parse_header
-from feedhandler.ingest.ring import RecordKind
+from feedhandler.ingest.records import RecordKind
 from tests.support.amqp import FEED, FakeLink, Rig, Sent, order, packet, prefix_of, quote
 
 SEEDS = 12

@@ -12,7 +12,7 @@ import feedhandler
 from feedhandler import cli
 from feedhandler.amqp.subscribing.inbox import Inbox, Message
 from feedhandler.codecs import UsageError, load_feed
-from feedhandler.ingest.ring import RecordKind
+from feedhandler.ingest.records import RecordKind
 from feedhandler.ops import decode, subscribe
 from feedhandler.replay.captures.capture import Datagram
 from tests.support.amqp import Rig, order, packet

@@ -68,11 +68,7 @@ def packet(count: int = 3, **more) -> bytearray:
     )
 
 
-def test_the_enumerations_say_what_the_scanner_says(twin):
-    for reject in Reject:
-        assert getattr(twin, reject.name) == reject
-    for kind in PacketKind:
-        assert getattr(twin, kind.name) == kind
+def test_every_reject_reason_has_a_counter(twin):
     assert len(Reject) == twin.REJECT_COUNT
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from feedhandler.amqp.queueing.books import keeper_of
 from feedhandler.codecs import load_feed
-from feedhandler.ingest.ring import RecordKind
+from feedhandler.ingest.records import RecordKind
 from tests.support.amqp import FEED
 from tests.support.flow import ConflatedLink, Reader, Traffic
 

@@ -8,7 +8,7 @@ import pytest
 from feedhandler.amqp.outlet import QUEUE_ENTRY_BYTES
 from feedhandler.amqp.routing import AddressError, parse_address
 from feedhandler.amqp.serving.backlogged_link import BackloggedLink
-from feedhandler.ingest.ring import RecordKind
+from feedhandler.ingest.records import RecordKind
 from tests.support.amqp import FakeLink, Rig, packet
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from feedhandler.codecs.kinds import PacketKind
 from feedhandler.counters import ChannelCounter, LineCounter, counter_array
-from feedhandler.ingest.ring import GapCause, RecordKind
+from feedhandler.ingest.records import GapCause, RecordKind
 from feedhandler.ingest.states import Verdict
 from tests.support.ingest import MS, NEVER, QUICK, fill, packets, unread
 

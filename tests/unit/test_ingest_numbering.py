@@ -3,7 +3,7 @@
 import pytest
 
 from feedhandler.counters import ChannelCounter, LineCounter
-from feedhandler.ingest.ring import RecordKind, ResetCause
+from feedhandler.ingest.records import RecordKind, ResetCause
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ingest.states import Verdict
 from tests.support.ingest import fill, packets, unread

@@ -1,7 +1,6 @@
 """The small parts of ingest: counters, tables, fingerprints, what the cores import."""
 
 import ast
-import re
 from pathlib import Path
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from feedhandler.codecs import scanner
 from feedhandler.codecs.kinds import PacketKind, Reject
 from feedhandler.counters import ChannelCounter, LineCounter, as_dict, counter_array
-from feedhandler.ingest import columns, fingerprint, states
+from feedhandler.ingest import columns, fingerprint
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ingest.states import TABLE, Action, Input, State, flat_table
 from tests.support.ingest import TWINS, Channel, _interpreted_stack
@@ -31,33 +30,6 @@ def test_a_core_imports_nothing_that_does_input_or_output_or_reads_a_clock(core)
         elif isinstance(node, ast.ImportFrom):
             names = [node.module or ""]
         assert not FORBIDDEN & {name.split(".")[0] for name in names}
-
-
-def c_constants(name: str) -> dict[str, int]:
-    """The constants that a .pxd gives to C."""
-    text = (INGEST / f"{name}.pxd").read_text()
-    return {key: int(value) for key, value in re.findall(r"^    ([A-Z_]+) = (\d+)$", text, re.M)}
-
-
-@pytest.mark.parametrize(
-    ("name", "module"),
-    [("columns", columns), ("states", states), ("ring", TWINS["interpreted"][1])],
-)
-def test_c_and_python_agree_on_every_constant(name, module):
-    constants = c_constants(name)
-    assert constants
-    for key, value in constants.items():
-        assert getattr(module, key) == value, key
-
-
-@pytest.mark.parametrize(
-    ("name", "what"), [("hold", "SLOT_WORDS"), ("quarantine", "CONFIRMED"), ("sequencer", "KEPT")]
-)
-def test_the_twins_constants_agree(name, what):
-    (twin,) = _interpreted_stack(name)
-    for key, value in c_constants(name).items():
-        assert getattr(twin, key) == value, key
-    assert what in c_constants(name)
 
 
 def test_every_reject_reason_has_its_line_counter_in_order():

@@ -3,7 +3,7 @@
 import pytest
 
 from feedhandler.counters import ChannelCounter, LineCounter
-from feedhandler.ingest.ring import GapCause, RecordKind
+from feedhandler.ingest.records import GapCause, RecordKind
 from feedhandler.ingest.states import Verdict
 from tests.support.ingest import MS, QUICK, Channel, fill, packets, unread
 

@@ -15,7 +15,7 @@ from feedhandler.amqp.queueing.backlog import DROP_MESSAGES_MAX
 from feedhandler.amqp.queueing.books import keeper_of
 from feedhandler.amqp.queueing.window import Outcome
 from feedhandler.amqp.routing import parse_address
-from feedhandler.ingest.ring import RecordKind
+from feedhandler.ingest.records import RecordKind
 from tests.support import spill
 from tests.support.amqp import FEED, Rig, decoded, packet
 from tests.support.flow import Reader, Traffic, without

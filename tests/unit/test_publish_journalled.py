@@ -7,7 +7,7 @@ import pytest
 
 from feedhandler.amqp.publishing.spill import State, Where
 from feedhandler.amqp.queueing.window import Outcome
-from feedhandler.ingest.ring import RecordKind
+from feedhandler.ingest.records import RecordKind
 from feedhandler.journal.layout import Status
 from feedhandler.journal.simulated import Fault
 from tests.support.amqp import packet

@@ -6,7 +6,7 @@ from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.queueing.shortfall import BROKEN_BLOCK, OVERFLOW, SNAPSHOT_BIT, Shortfall
 from feedhandler.amqp.queueing.window import Parcel
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
-from feedhandler.ingest.ring import RecordKind
+from feedhandler.ingest.records import RecordKind
 
 
 def begun() -> tuple[QualityState, Shortfall]:

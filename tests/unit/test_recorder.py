@@ -18,7 +18,8 @@ from feedhandler import recorder as recorder_module
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.ingest.lines import Line
-from feedhandler.ingest.ring import RecordKind, Ring
+from feedhandler.ingest.records import RecordKind
+from feedhandler.ingest.ring import Ring
 from feedhandler.recorder import DiskFolder, Recorder
 from feedhandler.recorder_files import RecordingFiles
 from feedhandler.recorder_settings import FILE_BYTES_MIN, RecordConfig

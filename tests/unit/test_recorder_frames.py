@@ -11,7 +11,8 @@ import pytest
 from feedhandler import recorder_frames
 from feedhandler._compiled import load_interpreted
 from feedhandler.capture_blocks import section
-from feedhandler.ingest.ring import RecordKind, Ring
+from feedhandler.ingest.records import RecordKind
+from feedhandler.ingest.ring import Ring
 from feedhandler.recorder_frames import sender_word
 from feedhandler.replay.captures.capture import Capture, Datagram
 from feedhandler.replay.captures.capture_writer import CaptureWriter

@@ -6,7 +6,7 @@ import pytest
 
 from feedhandler.amqp.quality import QualityState
 from feedhandler.codecs import load_feed
-from feedhandler.ingest.ring import RecordKind
+from feedhandler.ingest.records import RecordKind
 from feedhandler.recovery.channel import LOOK_NS
 from feedhandler.recovery.desk import LAG_NS, WELL_NS, Desk
 from feedhandler.recovery.ports import DeskChannel

@@ -23,8 +23,9 @@ from feedhandler.replay.captures.capture_writer import (
     internet_checksum,
     multicast_mac,
 )
-from feedhandler.replay.captures.frames import RECORD_BYTES_MAX, DatagramColumns, Skip, Status
+from feedhandler.replay.captures.frames import RECORD_BYTES_MAX, DatagramColumns, Skip
 from feedhandler.replay.captures.pcap import PcapScanner
+from feedhandler.replay.captures.status import Status
 from tests.support.captures import TWINS
 
 SEED = int(os.environ.get("FEEDHANDLER_SEED", "20240311"))

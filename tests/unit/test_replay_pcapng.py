@@ -13,8 +13,9 @@ from feedhandler.codecs.errors import PeerError
 from feedhandler.replay.captures import capture as capture_module
 from feedhandler.replay.captures.capture import Capture
 from feedhandler.replay.captures.capture_writer import CaptureWriter
-from feedhandler.replay.captures.frames import Skip, Status
+from feedhandler.replay.captures.frames import Skip
 from feedhandler.replay.captures.pcapng import INTERFACES_MAX, Damage
+from feedhandler.replay.captures.status import Status
 from tests.support.captures import TWINS, PcapngBytes
 
 SEED = int(os.environ.get("FEEDHANDLER_SEED", "20240311"))

@@ -14,7 +14,7 @@ from feedhandler.codecs import Price, ReferenceData, load_feed
 from feedhandler.codecs.scanner import NO_SEND_TIME
 from feedhandler.config import loopback_config
 from feedhandler.gateway import Gateway
-from feedhandler.ingest.ring import RecordKind
+from feedhandler.ingest.records import RecordKind
 from feedhandler.ops import decode, subscribe
 from feedhandler.replay.captures.capture import Datagram
 from tests.support.amqp import DAY, FEED, FakeLink, Rig, order, packet

@@ -7,7 +7,8 @@ import pytest
 from feedhandler.codecs import scanner
 from feedhandler.codecs.scanner import PacketHeader
 from feedhandler.ingest.arbitration import Arbiter
-from feedhandler.ingest.ring import RecordKind, Ring
+from feedhandler.ingest.records import RecordKind
+from feedhandler.ingest.ring import Ring
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.replay.generating.generator_packets import SERVICES
 from feedhandler.replay.generating.generator_tape import CHANNELS, REALTIME

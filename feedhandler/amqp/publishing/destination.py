@@ -22,19 +22,11 @@ What it leaves to others: what goes around a message (`envelope`); sockets, conn
 from collections.abc import Callable
 
 import cython
-
-if cython.compiled:
-    from cython.cimports.feedhandler.amqp.outlet import Peer
-    from cython.cimports.feedhandler.amqp.proton import PublisherLink
-    from cython.cimports.feedhandler.amqp.publishing.envelope import Envelope
-    from cython.cimports.feedhandler.amqp.queueing.backlog import Backlog
-    from cython.cimports.feedhandler.amqp.queueing.window import Parcel, Window
-else:
-    from feedhandler.amqp.outlet import Peer
-    from feedhandler.amqp.proton import PublisherLink
-    from feedhandler.amqp.publishing.envelope import Envelope
-    from feedhandler.amqp.queueing.backlog import Backlog
-    from feedhandler.amqp.queueing.window import Parcel, Window
+from cython.cimports.feedhandler.amqp.outlet import Peer
+from cython.cimports.feedhandler.amqp.proton import PublisherLink
+from cython.cimports.feedhandler.amqp.publishing.envelope import Envelope
+from cython.cimports.feedhandler.amqp.queueing.backlog import Backlog
+from cython.cimports.feedhandler.amqp.queueing.window import Parcel, Window
 
 from feedhandler.amqp.policies import DETACH, DROP_OLDEST
 

@@ -16,13 +16,8 @@ What it leaves to others: which broker wants what (`brokers`).
 from collections.abc import Callable
 
 import cython
-
-if cython.compiled:
-    from cython.cimports.feedhandler.amqp.framing import copy, read_uint, write_uint
-    from cython.cimports.feedhandler.amqp.proton import PublisherLink
-else:
-    from feedhandler.amqp.framing import copy, read_uint, write_uint
-    from feedhandler.amqp.proton import PublisherLink
+from cython.cimports.feedhandler.amqp.framing import copy, read_uint, write_uint
+from cython.cimports.feedhandler.amqp.proton import PublisherLink
 
 from feedhandler.amqp.framing import TAG_BYTES, annotations_section
 

@@ -22,21 +22,12 @@ What it leaves to others: threads and files (`journal`); connections (`publisher
 from collections.abc import Callable
 
 import cython
-
-if cython.compiled:
-    from cython.cimports.feedhandler.amqp.framing import Frame
-    from cython.cimports.feedhandler.amqp.outlet import Peer
-    from cython.cimports.feedhandler.amqp.publishing.destination import Destination
-    from cython.cimports.feedhandler.amqp.queueing.backlog import Backlog
-    from cython.cimports.feedhandler.amqp.queueing.window import Parcel
-    from cython.cimports.feedhandler.amqp.stream import Stream
-else:
-    from feedhandler.amqp.framing import Frame
-    from feedhandler.amqp.outlet import Peer
-    from feedhandler.amqp.publishing.destination import Destination
-    from feedhandler.amqp.queueing.backlog import Backlog
-    from feedhandler.amqp.queueing.window import Parcel
-    from feedhandler.amqp.stream import Stream
+from cython.cimports.feedhandler.amqp.framing import Frame
+from cython.cimports.feedhandler.amqp.outlet import Peer
+from cython.cimports.feedhandler.amqp.publishing.destination import Destination
+from cython.cimports.feedhandler.amqp.queueing.backlog import Backlog
+from cython.cimports.feedhandler.amqp.queueing.window import Parcel
+from cython.cimports.feedhandler.amqp.stream import Stream
 
 from feedhandler.amqp.framing import BODY_HEAD, is_unsequenced
 from feedhandler.amqp.outlet import QUEUE_ENTRY_BYTES, SECTIONS_BYTES_MAX

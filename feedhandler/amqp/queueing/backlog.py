@@ -18,23 +18,13 @@ from collections.abc import Callable
 
 import cython
 import msgspec
-
-if cython.compiled:
-    from cython.cimports.feedhandler.amqp.framing import Frame, Template, read_uint
-    from cython.cimports.feedhandler.amqp.outlet import Batch, Outlet, Peer
-    from cython.cimports.feedhandler.amqp.proton import SenderLink
-    from cython.cimports.feedhandler.amqp.queueing.conflation import Conflation, Waiting
-    from cython.cimports.feedhandler.amqp.queueing.pieces import Pieces
-    from cython.cimports.feedhandler.amqp.queueing.window import Parcel
-    from cython.cimports.feedhandler.amqp.stream import Stream
-else:
-    from feedhandler.amqp.framing import Frame, Template, read_uint
-    from feedhandler.amqp.outlet import Batch, Outlet, Peer
-    from feedhandler.amqp.proton import SenderLink
-    from feedhandler.amqp.queueing.conflation import Conflation, Waiting
-    from feedhandler.amqp.queueing.pieces import Pieces
-    from feedhandler.amqp.queueing.window import Parcel
-    from feedhandler.amqp.stream import Stream
+from cython.cimports.feedhandler.amqp.framing import Frame, Template, read_uint
+from cython.cimports.feedhandler.amqp.outlet import Batch, Outlet, Peer
+from cython.cimports.feedhandler.amqp.proton import SenderLink
+from cython.cimports.feedhandler.amqp.queueing.conflation import Conflation, Waiting
+from cython.cimports.feedhandler.amqp.queueing.pieces import Pieces
+from cython.cimports.feedhandler.amqp.queueing.window import Parcel
+from cython.cimports.feedhandler.amqp.stream import Stream
 
 from feedhandler.amqp.framing import QUALITY_NOTE
 from feedhandler.amqp.outlet import PACKET_BYTES_MAX, QUEUE_ENTRY_BYTES, SECTIONS_BYTES_MAX

@@ -28,11 +28,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 
 import cython
-
-if cython.compiled:
-    from cython.cimports.feedhandler.amqp.queueing.window import Parcel
-else:
-    from feedhandler.amqp.queueing.window import Parcel
+from cython.cimports.feedhandler.amqp.queueing.window import Parcel
 
 #: What may become of a market message that waits; see the module.
 NEVER, LATEST, BOOK, FENCE = range(4)

@@ -16,33 +16,18 @@ No I/O, no engine.
 from typing import Any
 
 import cython
-
-if cython.compiled:
-    from cython.cimports.feedhandler.amqp.framing import Template, write_uint
-    from cython.cimports.feedhandler.amqp.queueing.conflation import Waiting
-    from cython.cimports.feedhandler.amqp.queueing.window import Parcel
-    from cython.cimports.feedhandler.codecs.scanner import (
-        FeedTable,
-        MessageIndex,
-        PacketHeader,
-        frame_length,
-        parse_header,
-        patch_header,
-        scan_messages,
-    )
-else:
-    from feedhandler.amqp.framing import Template, write_uint
-    from feedhandler.amqp.queueing.conflation import Waiting
-    from feedhandler.amqp.queueing.window import Parcel
-    from feedhandler.codecs.scanner import (
-        FeedTable,
-        MessageIndex,
-        PacketHeader,
-        frame_length,
-        parse_header,
-        patch_header,
-        scan_messages,
-    )
+from cython.cimports.feedhandler.amqp.framing import Template, write_uint
+from cython.cimports.feedhandler.amqp.queueing.conflation import Waiting
+from cython.cimports.feedhandler.amqp.queueing.window import Parcel
+from cython.cimports.feedhandler.codecs.scanner import (
+    FeedTable,
+    MessageIndex,
+    PacketHeader,
+    frame_length,
+    parse_header,
+    patch_header,
+    scan_messages,
+)
 
 from feedhandler.amqp import framing
 from feedhandler.amqp.outlet import MESSAGES_MAX

@@ -29,11 +29,7 @@ from collections.abc import Callable
 from enum import Enum, auto
 
 import cython
-
-if cython.compiled:
-    from cython.cimports.feedhandler.histogram import Histogram
-else:
-    from feedhandler.histogram import Histogram
+from cython.cimports.feedhandler.histogram import Histogram
 
 #: How often one message is sent at most, lost connections not counted.
 TRIES_MAX = 5

@@ -10,15 +10,9 @@ without them cannot have this.
 """
 
 import cython
-
-if cython.compiled:
-    from cython.cimports.feedhandler.amqp.framing import Frame, Template, read_uint
-    from cython.cimports.feedhandler.amqp.queueing.backlog import Backlog
-    from cython.cimports.feedhandler.amqp.queueing.window import Parcel
-else:
-    from feedhandler.amqp.framing import Frame, Template, read_uint
-    from feedhandler.amqp.queueing.backlog import Backlog
-    from feedhandler.amqp.queueing.window import Parcel
+from cython.cimports.feedhandler.amqp.framing import Frame, Template, read_uint
+from cython.cimports.feedhandler.amqp.queueing.backlog import Backlog
+from cython.cimports.feedhandler.amqp.queueing.window import Parcel
 
 from feedhandler.amqp.framing import QUALITY_NOTE
 

@@ -22,37 +22,20 @@ from collections import deque
 from collections.abc import Callable
 
 import cython
-
-if cython.compiled:
-    from cython.cimports.feedhandler.amqp.fanout import Fanout
-    from cython.cimports.feedhandler.amqp.framing import Frame
-    from cython.cimports.feedhandler.amqp.outlet import Outlet
-    from cython.cimports.feedhandler.amqp.stream import Stream
-    from cython.cimports.feedhandler.retrans.store import (
-        COUNT,
-        NEXT,
-        OFFSET,
-        SEQUENCE,
-        SIZE,
-        SKIP,
-        STAMP,
-        PacketStore,
-    )
-else:
-    from feedhandler.amqp.fanout import Fanout
-    from feedhandler.amqp.framing import Frame
-    from feedhandler.amqp.outlet import Outlet
-    from feedhandler.amqp.stream import Stream
-    from feedhandler.retrans.store import (
-        COUNT,
-        NEXT,
-        OFFSET,
-        SEQUENCE,
-        SIZE,
-        SKIP,
-        STAMP,
-        PacketStore,
-    )
+from cython.cimports.feedhandler.amqp.fanout import Fanout
+from cython.cimports.feedhandler.amqp.framing import Frame
+from cython.cimports.feedhandler.amqp.outlet import Outlet
+from cython.cimports.feedhandler.amqp.stream import Stream
+from cython.cimports.feedhandler.retrans.entries import (
+    COUNT,
+    NEXT,
+    OFFSET,
+    SEQUENCE,
+    SIZE,
+    SKIP,
+    STAMP,
+)
+from cython.cimports.feedhandler.retrans.store import PacketStore
 
 from feedhandler.amqp import framing
 from feedhandler.amqp.framing import BLOCK_SHIFT, SNAPSHOT_BIT

@@ -10,17 +10,11 @@ from typing import Any
 
 import cython
 import numpy
-
-if cython.compiled:
-    from cython.cimports.feedhandler.amqp.proton import ReceiverLink
-    from cython.cimports.feedhandler.amqp.subscribing.inbox import Inbox
-else:
-    from feedhandler.amqp.proton import ReceiverLink
-    from feedhandler.amqp.subscribing.inbox import Inbox
+from cython.cimports.feedhandler.amqp.proton import ReceiverLink
+from cython.cimports.feedhandler.amqp.subscribing.inbox import Inbox
 
 from feedhandler.amqp.subscribing.inbox import (
     PARTS,
-    Inbox,
     built_in_feed,
     day_of,
     reference_data_of,

@@ -16,20 +16,12 @@ from typing import Any
 import cython
 import msgspec
 import numpy
+from cython.cimports.feedhandler.amqp.framing import Reader, read_uint
+from cython.cimports.feedhandler.amqp.proton import ReceiverLink
+from cython.cimports.feedhandler.codecs.scanner import PacketHeader, frame_length, parse_header
 
 if cython.compiled:
-    from cython.cimports.feedhandler.amqp.framing import Reader, read_uint
-    from cython.cimports.feedhandler.amqp.proton import ReceiverLink
-    from cython.cimports.feedhandler.codecs.scanner import (
-        PacketHeader,
-        frame_length,
-        parse_header,
-    )
     from cython.cimports.libc.string import memcpy
-else:
-    from feedhandler.amqp.framing import Reader, read_uint
-    from feedhandler.amqp.proton import ReceiverLink
-    from feedhandler.codecs.scanner import PacketHeader, frame_length, parse_header
 
 from feedhandler.amqp import framing
 from feedhandler.codecs.errors import PeerError, UsageError

@@ -12,13 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 import cython
-
-if cython.compiled:
-    from cython.cimports.feedhandler.amqp.proton import ReceiverLink
-    from cython.cimports.feedhandler.amqp.subscribing.columns import Batch
-else:
-    from feedhandler.amqp.proton import ReceiverLink
-    from feedhandler.amqp.subscribing.columns import Batch
+from cython.cimports.feedhandler.amqp.proton import ReceiverLink
+from cython.cimports.feedhandler.amqp.subscribing.columns import Batch
 
 
 @cython.cclass

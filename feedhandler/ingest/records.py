@@ -1,0 +1,51 @@
+"""What the records of the hand-over ring say: kinds and causes, and the same as plain numbers.
+
+`ring` has the layout of a record and what its words mean for each kind.
+"""
+
+from enum import IntEnum
+
+
+class RecordKind(IntEnum):
+    """What a record says; the numbers stand in the ring."""
+
+    PAD = 0
+    PACKET = 1
+    GAP = 2
+    RESET = 3
+    START = 4
+    LINE_SILENT = 5
+    LINE_BACK = 6
+    MISMATCH = 7
+    HOLE = 8
+    CLOSED = 9
+    MISSING = 10
+
+
+class GapCause(IntEnum):
+    """Why a range was given up (w7 of a GAP record)."""
+
+    DEADLINE = 1  # every line had gap_wait_us to bring it, and recovery recovery_wait_us
+    HOLD_FULL = 2  # no room to hold more packets behind it
+    JUMP = 3  # a jump beyond the window was confirmed
+    RESET = 4  # the numbering ended with the range still missing
+    REFUSED = 5  # recovery knows that it cannot be had
+
+
+class ResetCause(IntEnum):
+    """What began the new numbering (w7 of a RESET record)."""
+
+    PACKET = 1  # the feed's own sequence reset packet
+    SESSION = 2  # a new session id in the packet header
+    RESYNC = 3  # the only living line went on somewhere else
+
+
+# The same as plain numbers, for the cores.
+(PAD, PACKET, GAP, RESET, START, LINE_SILENT, LINE_BACK, MISMATCH, HOLE, CLOSED, MISSING) = (
+    int(kind) for kind in RecordKind
+)
+(BY_DEADLINE, BY_HOLD_FULL, BY_JUMP, BY_RESET, BY_REFUSAL) = (int(cause) for cause in GapCause)
+(BY_PACKET, BY_SESSION, BY_RESYNC) = (int(cause) for cause in ResetCause)
+#: A record's header.
+HEADER_WORDS = 8
+HEADER_BYTES = 64
