@@ -1,7 +1,6 @@
-"""The scanner's small integers as enumerations, for code that is not compiled.
+"""Kinds of packets and reasons to reject one, as enumerations and as plain numbers.
 
-`PacketKind` and `Reject` name what `feedhandler.codecs.scanner` counts in plain integers; a test
-holds the two together. `REJECT_TEXT` says each reason in words, for counters and reports.
+`REJECT_TEXT` says each reason in words, for counters and reports.
 """
 
 from enum import IntEnum

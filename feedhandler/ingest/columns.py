@@ -1,4 +1,4 @@
-"""The counters' columns as plain integers, for the cores; `columns.pxd` says the same to C."""
+"""The counters' columns as plain numbers, for the cores."""
 
 from feedhandler.counters import ChannelCounter, LineCounter
 

@@ -126,7 +126,7 @@ def flat_table() -> bytes:
     return bytes(TABLE[state][what] for state in State for what in Input)
 
 
-# The same as plain integers, for the core; `states.pxd` repeats them for C.
+# The same as plain numbers, for the core.
 (JOINING, FLOWING, WAITING, BLOCKED, RENUMBERING) = (int(state) for state in State)
 (NOTHING, AGREE, START, HINT, PUBLISH, HOLD, DROP, REVEAL, QUARANTINE, REFUSE) = (
     int(action) for action in Action

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from feedhandler.codecs import scanner
-from feedhandler.codecs.kinds import PacketKind, Reject
+from feedhandler.codecs.kinds import Reject
 from feedhandler.counters import ChannelCounter, LineCounter, as_dict, counter_array
 from feedhandler.ingest import columns, fingerprint
 from feedhandler.ingest.settings import ArbitrationSettings
@@ -129,9 +128,3 @@ def test_windows_are_sized_in_the_feeds_own_numbers():
     assert settings.jump_numbers(True) == 6400
     assert ArbitrationSettings(max_jump=7).jump_numbers(True) == 7
     assert (settings.compare_numbers(False), settings.compare_numbers(True)) == (10, 160)
-
-
-def test_packet_kinds_are_the_scanners():
-    assert {kind.name: int(kind) for kind in PacketKind} == {
-        kind.name: getattr(scanner, kind.name) for kind in PacketKind
-    }
