@@ -134,6 +134,7 @@ docs: $(VENV)/.everything ## the pages of docs/ that come from the code: counter
 clean: ## everything that was made, the environment included
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis out
 	rm -rf feedhandler/_units
+	grep -rlZ '^# Written by setup.py' --include='*.p[xy][di]' codecs retrans replay feedhandler | xargs -0 rm -f
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # What running needs, and what the demo runs, compiled; `everything` adds the other units and what the

@@ -1,10 +1,11 @@
 """Builds the compiled units. Everything else about the project stands in pyproject.toml.
 
 A unit (`feedhandler/_compiled.py` has the table) is one shared library made of several modules.
-The whole numbers of some plain modules are declared to Cython as C constants, in `.pxd` files that
-are written here. Then three steps, each on all processors and each skipping what has not changed:
-Cython translates the modules to C under `build/cython`, the C compiler makes an object file of
-each, the linker makes a library of each unit.
+First what is declared in one place is written where others read it: whole numbers of some plain
+modules into `.pxd` files, as C constants for Cython; types of the compiled modules into `.pyi`
+files, for type checkers. Then three steps, each on all processors and each skipping what has not
+changed: Cython translates the modules to C under `build/cython`, the C compiler makes an object
+file of each, the linker makes a library of each unit.
 
 Environment:
 
@@ -27,6 +28,7 @@ from pathlib import Path
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).parent
 TABLE = runpy.run_path(str(HERE / "feedhandler" / "_compiled.py"))
@@ -101,6 +103,14 @@ def declare_constants() -> None:
         sys.modules.update(before)
 
 
+def declare_types() -> None:
+    """Write the `.pyi` of the modules that have a `.pxd` and are Python; see `_stubs.py`."""
+    write_stub = runpy.run_path(str(HERE / "feedhandler" / "_stubs.py"))["write_stub"]
+    for source in TABLE["PURE_MODE"].values():
+        if (HERE / source).with_suffix(".pxd").exists():
+            write_stub((HERE / source).resolve())
+
+
 @contextmanager
 def step(what: str) -> Iterator[None]:
     """Say what is being done, then how long it took."""
@@ -108,6 +118,14 @@ def step(what: str) -> Iterator[None]:
     began = time.monotonic()
     yield
     print(f"{what}: {time.monotonic() - began:.0f} s", flush=True)
+
+
+class BuildPython(build_py):
+    """`build_py` that finds the stubs, which go with the modules."""
+
+    def run(self) -> None:
+        declare_types()
+        super().run()
 
 
 class BuildUnits(build_ext):
@@ -119,6 +137,7 @@ class BuildUnits(build_ext):
 
     def build_extensions(self) -> None:
         declare_constants()
+        declare_types()
         units = [extension.name.rpartition(".")[2] for extension in self.extensions]
         names = [name for unit in units for name in modules_of(unit)]
         with step(f"translating {len(names)} modules to C"):
@@ -192,7 +211,7 @@ class BuildUnits(build_ext):
 
 
 setup(
-    cmdclass={"build_ext": BuildUnits},
+    cmdclass={"build_ext": BuildUnits, "build_py": BuildPython},
     ext_modules=[
         Extension(f"feedhandler._units.{unit}", [SOURCES[name] for name in modules_of(unit)])
         for unit in chosen_units()

@@ -77,17 +77,17 @@ class Fanout(Splitter):
     ) -> None:
         super().__init__(table, name_of, alias_of, reference_type, on_reference)
         self.ring = ring
-        self.streams = streams
+        self.streams: list[Stream] = streams
         self.on_mark = on_mark
         self.on_refresh = on_refresh
         self.reference_bytes_min = reference_bytes_min
         self.source = ring.data
-        self.tap = None
+        self.tap: Ring | None = None
         self.tap_drops = 0
         self.tap_ns = 0
         self.keeper = None
-        self.outlets = []
-        self.dirty_peers = []
+        self.outlets: list[Outlet] = []
+        self.dirty_peers: list[Any] = []
         self.stamps = memoryview(numpy.zeros(STAMPS_MAX, numpy.int64))
         self.stamp_streams = memoryview(numpy.zeros(STAMPS_MAX, numpy.uint16))
         self.stamp_count = 0

@@ -148,7 +148,7 @@ class Frame:
     """
 
     def __init__(self, capacity: int) -> None:
-        self.memory = bytearray(capacity)
+        self.memory: bytearray = bytearray(capacity)
         self.data = self.memory
         self.template: Template | None = None
         self.used = 0

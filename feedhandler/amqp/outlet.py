@@ -15,7 +15,7 @@ from functools import lru_cache
 import cython
 import numpy
 from cython.cimports.feedhandler.amqp.framing import Frame, Template
-from cython.cimports.feedhandler.amqp.proton import Connection, SenderLink
+from cython.cimports.feedhandler.amqp.proton import SenderLink
 
 from feedhandler.amqp.framing import WHOLE_PACKET
 
@@ -57,12 +57,12 @@ class Peer:
 
     def __init__(self, dirty_peers: list) -> None:
         self.dirty = False
-        self.dirty_peers = dirty_peers
-        self.overruns = []
+        self.dirty_peers: list[Peer] = dirty_peers
+        self.overruns: list[Outlet] = []
         self.writing = False
         self.leaving = False
         self.gone = False
-        self.engine: Connection | None = None
+        self.engine = None
         self.backlog = 0
 
     @cython.cfunc
@@ -132,7 +132,7 @@ class Outlet:
         self.stamp = subscription.stamp
         self.any_type = subscription.types is None
         self.types = type_table(subscription.types)
-        self.queue = deque()
+        self.queue: deque[bytes] = deque()
         self.queued_bytes = 0
         self.queue_bytes_max = queue_bytes_max
         self.batch_bytes_max = batch_bytes_max

@@ -76,9 +76,9 @@ class Stream:
         self.index = index
         self.service = service
         self.key = key
-        self.whole = []
-        self.fine = []
-        self.concerned = []
+        self.whole: list[Outlet] = []
+        self.fine: list[Outlet] = []
+        self.concerned: list[Outlet] = []
         self.symbols = SymbolMap(symbols_max)
         self.symbols_max = symbols_max
         self.routes = []
@@ -89,8 +89,8 @@ class Stream:
         self.messages = 0
         self.next_sequence = 0
         self.latency = Histogram()
-        self.store = None
-        self.history = None
+        self.store: PacketStore | None = None
+        self.history: History | None = None
         self._past = None
         self.closed = False
         self.set_prefix(prefix)

@@ -84,8 +84,8 @@ class Place:
     """Where segments are being written: a block's number and use, and the seed of its CRCs."""
 
     def __init__(self, queue_id: bytes, block: int, incarnation: int) -> None:
-        self.block = block
-        self.incarnation = incarnation
+        self.block: int = block
+        self.incarnation: int = incarnation
         self.seed = segment_seed(queue_id, block, incarnation)
 
 
@@ -106,10 +106,10 @@ class Segment:
         self.at = at
         self.whole = True
         self.repaired = False
-        self.statuses = []
+        self.statuses: list[tuple[int, int, int]] = []
         self.statuses_lost = 0
-        self.spans = []
-        self.damaged = []
+        self.spans: list[tuple[int, int]] = []
+        self.damaged: list[int] = []
 
 
 def build_segment(

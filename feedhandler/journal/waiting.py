@@ -19,8 +19,8 @@ class Waiting:
     `marks`: (first id, count, status) each; `marks_added`: how many there have been."""
 
     def __init__(self, next_id: int) -> None:
-        self.contents = []
-        self.marks = []
+        self.contents: list[bytes] = []
+        self.marks: list[tuple[int, int, int]] = []
         self.content_bytes = 0
         self.next_id = next_id
         self.marks_added = 0

@@ -56,7 +56,7 @@ class Writer:
     def __init__(self) -> None:
         self.told = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.error_number = 0
-        self.failure = None
+        self.failure: BaseException | None = None
         self._wake = os.eventfd(0, os.EFD_CLOEXEC)
         self._flagged = 1
         self._asked = self._done = 0

@@ -88,7 +88,7 @@ class Flow:
         self.place = self.rounds = 0
         self.base_repeats = self.base_near = self.base_mid = 0
         self.ended = False
-        self.opened = None
+        self.opened: dict[str, Any] | None = None
         self.slot = 0
         self.due = self.bursts = self.train = self.refresh_bytes = 0
         self.quote_debt = self.order_debt = self.warrant_debt = self.index_debt = 0

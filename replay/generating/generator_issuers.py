@@ -197,7 +197,9 @@ class IndexValues:
         self.index_bytes = feed.layout(546).size
         self.at_index = offsets(feed, 546, INDEX_FIELDS)
         chosen = [_constituents(index, shares) for index in instruments]
-        self.tables = {"values": _values(feed, instruments, [len(each) for each in chosen])}
+        self.tables: dict[str, Any] = {
+            "values": _values(feed, instruments, [len(each) for each in chosen])
+        }
         self.values = memoryview(self.tables["values"])
         self.told = memoryview(numpy.zeros(len(instruments), numpy.uint8))
         levels = numpy.array([index.opening_price for index in instruments], numpy.intc)

@@ -90,7 +90,7 @@ class Tape:
         self.within_1_ms = self.within_10_ms = self.repeats = 0
         self.length_at, self.sequence_at, self.time_at, self.count_at = _places(feed)
         self.headers = memoryview(_headers(feed))
-        self.tables = {
+        self.tables: dict[str, Any] = {
             "packets": numpy.zeros(CHANNELS, numpy.int64),
             "bytes": numpy.zeros(CHANNELS, numpy.int64),
             "messages": numpy.zeros(CHANNELS, numpy.int64),

@@ -141,8 +141,8 @@ class Orders:
 
     def __init__(self, layout: OrderLayout, live: Book | None = None) -> None:
         self.layout = layout
-        self.resting = {}
-        self.live = live
+        self.resting: dict[int, Resting] = {}
+        self.live: Book | None = live
 
     def add(self, key, order):
         """Put in an order that is not there, at the back."""

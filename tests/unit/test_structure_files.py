@@ -5,6 +5,7 @@ import functools
 import json
 import re
 import stat
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -353,3 +354,18 @@ def test_the_licence_is_apache_2() -> None:
     assert "Apache License" in text
     assert "Version 2.0, January 2004" in text
     assert "END OF TERMS AND CONDITIONS" in text
+
+
+def test_declarations_stand_once() -> None:
+    """No stub by hand beside a module of Python, no import under another name for the twin."""
+    tracked = subprocess.run(
+        ["git", "ls-files", "*.pyi"], cwd=CHECKOUT, capture_output=True, text=True
+    )
+    if tracked.returncode:
+        pytest.skip("no git checkout")
+    stubs = [CHECKOUT / name for name in tracked.stdout.split()]
+    assert not [path for path in stubs if not path.with_suffix(".pyx").exists()]
+    pairs = re.compile(r"^if cython\.compiled:\n(    .*\n)+else:\n    from feedhandler", re.M)
+    assert not [
+        source for source in PURE_MODE.values() if pairs.search((CHECKOUT / source).read_text())
+    ]

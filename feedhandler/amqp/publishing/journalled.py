@@ -67,7 +67,7 @@ class JournalledDestination(Destination):
             peer, subscription, streams, messages_max, queue_bytes_max, batch_bytes_max, retry_ns,
             clock, on_batch, JOURNAL,
         )  # fmt: skip
-        self.spill = spill
+        self.spill: Spill = spill
         self.wall = wall
         self.on_work = on_work
         self.lacking = False

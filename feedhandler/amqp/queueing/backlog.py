@@ -72,12 +72,12 @@ class Backlog(Outlet):
         clock: Callable[[], int],
     ) -> None:
         super().__init__(peer, sender, subscription, queue_bytes_max, batch_bytes_max)
-        self.streams = streams
+        self.streams: list[Stream] = streams
         self.by_service = {stream.service: stream for stream in streams}
-        self.shortfalls = {stream.service: Shortfall() for stream in streams}
-        self.clock = clock
-        self.behind_time = Stopwatch()
-        self.full_time = Stopwatch()
+        self.shortfalls: dict[int, Shortfall] = {stream.service: Shortfall() for stream in streams}
+        self.clock: Callable[[], int] = clock
+        self.behind_time: Stopwatch = Stopwatch()
+        self.full_time: Stopwatch = Stopwatch()
         self.note = Frame(PACKET_BYTES_MAX + SECTIONS_BYTES_MAX)
         self.queue = deque()
         self.numbers_late = True

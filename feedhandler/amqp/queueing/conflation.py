@@ -62,8 +62,8 @@ class Waiting:
         self, parcel: Parcel, pieces: list, modes: list, keys: list, lead: int = -1
     ) -> None:
         self.parcel = parcel
-        self.pieces = pieces
-        self.modes = modes
+        self.pieces: list[bytes | None] = pieces
+        self.modes: list[int] = modes
         self.keys = keys
         self.lead = lead
         self.live = len(pieces)
@@ -86,17 +86,17 @@ class Conflation:
         self.bytes_max = bytes_max
         self.orders_max = orders_max
         self.bytes = 0
-        self.entries = OrderedDict()
-        self.front = deque()
+        self.entries: OrderedDict[int, Waiting] = OrderedDict()
+        self.front: deque[Parcel] = deque()
         self.index = {}
-        self.orders = {}
-        self.dirty = {}
-        self.turn = None
-        self.fences = {}
+        self.orders: dict[tuple[int, int], deque[tuple[Waiting, int]]] = {}
+        self.dirty: dict[tuple[int, int], bool] = {}
+        self.turn: deque[tuple[int, int]] | None = None
+        self.fences: dict[int, int] = {}
         self.last = self.sealed = 0
         self.superseded = 0
         self.conflated = self.conflated_bytes = 0
-        self.gone = {}
+        self.gone: dict[int, list[int]] = {}
 
     def __len__(self) -> int:
         """Messages and books that are to be sent."""

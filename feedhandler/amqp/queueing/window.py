@@ -132,15 +132,17 @@ class Window:
         self.bytes_max = bytes_max
         self.retry_ns = retry_ns
         self.returned_max = max(1, messages_max // RETURNED_SHARE)
-        self.held = {}
+        self.held: dict[int, Parcel] = {}
         self.bytes = 0
         self.number = 0
-        self.again = deque()
-        self.waiting = []
+        self.again: deque[int] = deque()
+        self.waiting: list[tuple[int, int]] = []
         self.confirmed = 0
         self.resent = 0
         self.latency = Histogram()
-        self.counts = {outcome: 0 for outcome in Outcome if outcome != Outcome.ACCEPTED}
+        self.counts: dict[Outcome, int] = {
+            outcome: 0 for outcome in Outcome if outcome != Outcome.ACCEPTED
+        }
 
     @cython.ccall
     def room(self, size: cython.Py_ssize_t) -> cython.bint:

@@ -92,7 +92,7 @@ class CatchUps:
         self.fanout = fanout
         self.on_overtaken = on_overtaken
         self.cursors = deque()
-        self.arrived = []
+        self.arrived: list[Outlet] = []
         self.frame = Frame(PACKET_BYTES_MAX + SECTIONS_BYTES_MAX)
         self.packets_read = self.bytes_read = self.overtaken = 0
 

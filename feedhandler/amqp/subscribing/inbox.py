@@ -347,7 +347,7 @@ class Inbox:
         numbered: bool = True,
         references: dict | None = None,
     ) -> None:
-        self.references = {} if references is None else references
+        self.references: dict[int, ReferenceData] = {} if references is None else references
         self.numbered = numbered
         self.reader = Reader()
         self.feed = feed
@@ -368,7 +368,7 @@ class Inbox:
         self.feed_number = 0
         self.service = 0
         self.snapshot = False
-        self.failure = None
+        self.failure: PeerError | None = None
         self.last_content = b""
         self.last_content_text = ""
 

@@ -1,3 +1,0 @@
-from feedhandler.amqp.queueing.backlog import Backlog
-
-class BackloggedLink(Backlog): ...

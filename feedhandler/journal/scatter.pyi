@@ -1,3 +1,0 @@
-PARTS_MAX: int
-
-def read_parts(descriptor: int, sizes: list[int], offset: int) -> list[bytes] | None: ...

@@ -1,0 +1,92 @@
+"""Stubs out of a `.py` and a `.pxd`: what type checkers are told of a compiled module."""
+
+from feedhandler import _stubs
+
+PXD = '''
+# Comments and texts of C are passed over.
+from feedhandler.other cimport Part
+
+cdef extern from *:
+    """
+    static inline int c_only(int x) { return x; }
+    """
+    int c_only(int x) nogil
+
+cdef class Whole:
+    cdef readonly unsigned long long first, last
+    cdef public bint open
+    cdef readonly unsigned char[::1] data
+    cdef readonly Part part
+    cdef readonly object queue
+    cdef int hidden
+    cpdef Py_ssize_t place(
+        self, Part part, const unsigned char[::1] data,
+        unsigned long long at=*) except -1 nogil
+    cdef int _hidden(self)
+
+cpdef double share(long long of, bytes name)
+'''
+PY = '''
+"""A module."""
+from collections import deque
+import cython
+from cython.cimports.feedhandler.other import Part
+LIMIT = 1 << 20
+NAMES = ("a", "b")
+_LIMIT = cython.declare(cython.int, LIMIT)
+
+@cython.final
+@cython.cclass
+class Whole:
+    """A class."""
+    def __init__(self, part: Part, limit: int = LIMIT) -> None:
+        self.queue: deque[bytes] = deque()
+        self.hidden = 1
+    def place(self, part, data, at=0):
+        return 0
+    @cython.cfunc
+    def _hidden(self):
+        return 0
+    @property
+    def text(self) -> str:
+        return ""
+
+def share(of, name):
+    return 0.5
+
+class Plain(Exception):
+    """Without C."""
+    def __init__(self, why: str) -> None:
+        self.why = why
+'''
+
+
+def test_c_types_become_pythons_and_what_only_c_sees_is_left_out() -> None:
+    lines = _stubs.stub(PY, PXD).splitlines()
+    for line in (
+        "from feedhandler.other import Part",
+        "LIMIT: int",
+        "    first: int",
+        "    last: int",
+        "    open: bool",
+        "    data: memoryview",
+        "    part: Part",
+        "    queue: deque[bytes]",
+        "    def __init__(self, part: Part, limit: int=...) -> None: ...",
+        "    def place(self, part: Part, data: Buffer, at: int=...) -> int: ...",
+        "    def text(self) -> str: ...",
+        "def share(of: int, name: bytes) -> float: ...",
+        "    why: Any",
+    ):
+        assert line in lines, line
+    assert not [line for line in lines if "hidden" in line or "c_only" in line or "_LIMIT" in line]
+    compile("\n".join(lines), "stub", "exec")
+
+
+def test_a_name_that_an_attribute_takes_still_means_the_type() -> None:
+    stub = _stubs.stub(
+        "class Store:\n    def get(self) -> bytes: ...\n",
+        "cdef class Store:\n    cdef readonly Py_ssize_t bytes\n",
+    )
+    assert "    bytes: int" in stub
+    assert "def get(self) -> builtins.bytes: ..." in stub
