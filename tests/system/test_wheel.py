@@ -38,6 +38,7 @@ def test_the_wheel_is_small_and_carries_nothing_of_the_build(wheel: Path) -> Non
     assert wheel.stat().st_size < WHEEL_BYTES_MAX
     assert not [name for name in names if name.endswith(SOURCES_OF_UNITS)]
     assert "feedhandler/codecs/feeds/euronext-utp-md.toml" in names
+    assert "feedhandler/amqp/subscribing/inbox.pyi" in names
 
 
 def test_the_wheel_runs_the_demo_in_an_empty_environment_without_a_compiler(
