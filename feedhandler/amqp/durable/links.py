@@ -365,7 +365,11 @@ class Requests(_Link):
 
         def reply(arguments: dict[str, Any], body: Any) -> None:
             if answers is not None:
-                answers.send(write_reply(request, arguments, body))
+                try:
+                    answers.send(write_reply(request, arguments, body))
+                except Exception as error:  # not in the loop of the queue, which everybody shares
+                    self.peer.fail(error)
+                    return
             if not self.over:
                 link.flow(1)
                 self._stir()
