@@ -126,7 +126,7 @@ crash-journal: $(VENV)/.everything ## a queue's writer, and a gateway with a que
 fuzz: $(VENV)/.everything ## the mutation campaigns (FUZZ=100000000 packets, FRAMES=10000000)
 	FRESH=1 FEEDHANDLER_FUZZ=$(FUZZ) FEEDHANDLER_FUZZ_FRAMES=$(FRAMES) $(PY) -m pytest --timeout=0 -s tests/fuzz
 
-fuzz-asan: $(VENV)/.everything ## mutated packets under AddressSanitizer, in a copy of the tree
+fuzz-asan: $(VENV)/.everything ## mutated packets, and frames in any order, under AddressSanitizer
 	$(PY) -m tests.fuzz.asan
 
 docs: $(VENV)/.everything ## the pages of docs/ that come from the code: counters, configuration, recovery

@@ -1,8 +1,21 @@
 """C view of the engine for the fan-out and the subscriber."""
 
+cdef class FrameGate:
+    cdef readonly str fault
+    cdef set begun
+    cdef bint opened
+    cdef unsigned char head[32]
+    cdef Py_ssize_t have, wanted, frame, left
+    cdef Py_ssize_t admit(self, const unsigned char *data, Py_ssize_t size) except -1
+    cdef int _size_up(self) except -1
+    cdef int _judge(self) except -1
+    cdef int _begin(self, unsigned int channel, Py_ssize_t at) except -1
+
+
 cdef class Wire:
     cdef int fd
     cdef void *transport
+    cdef FrameGate gate
     cdef readonly object tls
     cdef readonly object sasl
     cdef readonly bint through
@@ -34,6 +47,7 @@ cdef class Connection:
     cdef public object owner
     cdef public object kind_of
     cdef readonly Wire wire
+    cdef FrameGate gate
     cdef Py_ssize_t unsettled_max
     cdef Py_ssize_t unencoded
     cdef Py_ssize_t encoded_bytes

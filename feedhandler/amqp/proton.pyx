@@ -22,7 +22,7 @@ import cproton_ffi
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int64_t, intptr_t, uint16_t, uint32_t, uint64_t, uintptr_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 from feedhandler.amqp.prefetch cimport prefetch
 
@@ -201,6 +201,7 @@ cdef tuple _condition(void *condition):
     return _text(pn_condition_get_name(condition)), _text(pn_condition_get_description(condition))
 
 
+include "proton_gate.pxi"
 include "proton_wire.pxi"
 
 
@@ -240,6 +241,7 @@ cdef class Connection:
         pn_logger_set_log_sink(pn_transport_logger(self.transport), _unwritten, 0)
         if server:
             pn_transport_set_server(self.transport)
+            self.gate = FrameGate()
         pn_transport_require_auth(self.transport, False)
         if sasl is None:
             pn_sasl_allowed_mechs(
@@ -260,7 +262,7 @@ cdef class Connection:
             pn_connection_set_hostname(self.connection, hostname.encode())
         if tls is not None or sasl is not None:
             self.wire = Wire(tls, sasl)
-            self.wire.fd, self.wire.transport = fd, self.transport
+            self.wire.fd, self.wire.transport, self.wire.gate = fd, self.transport, self.gate
         pn_transport_bind(self.transport, self.connection)
         if not server:
             pn_connection_open(self.connection)
@@ -306,7 +308,7 @@ cdef class Connection:
                 pn_transport_close_tail(self.transport)
                 self.broken = True
                 return -1
-            pn_transport_process(self.transport, got)
+            _let_in(self.transport, self.gate, got)
             total += got
             if got < room:
                 break

@@ -65,7 +65,7 @@ cdef class Wire:
                     )
                 )
                 if got > 0:
-                    pn_transport_process(self.transport, got)
+                    _let_in(self.transport, self.gate, got)
             if got == 0:
                 break
             total += got
@@ -96,7 +96,7 @@ cdef class Wire:
                 return -1
             room = min(room, <ssize_t> (len(data) - place))
             memcpy(pn_transport_tail(self.transport), PyBytes_AS_STRING(data) + place, room)
-            pn_transport_process(self.transport, room)
+            _let_in(self.transport, self.gate, room)
             place += room
         return 0
 

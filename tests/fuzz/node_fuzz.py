@@ -265,6 +265,11 @@ class Run:
             if not connection.gone:  # what waits for the time that leavers are given
                 connection.end()
 
+    def part(self) -> None:
+        """Those who still talk leave."""
+        while self.open:
+            self.finish(*self.open.pop(0))
+
     def market(self, packets: int = 1) -> None:
         """More packets for everybody; the watcher must get them."""
         first, self.sequence = self.sequence + 1, self.sequence + packets
@@ -306,8 +311,7 @@ class Run:
                 told = outcome.frames
                 rate = told / (time.monotonic() - began)
                 print(f"{told:,} frames, {rate:,.0f}/s, {resident_bytes() >> 20} MiB", flush=True)
-        while self.open:
-            self.finish(*self.open.pop(0))
+        self.part()
         self.market()
         gc.collect()
         outcome.grown_bytes = resident_bytes() - settled if settled else 0
@@ -333,19 +337,24 @@ def problems(outcome: Outcome, count: int) -> list[str]:
     return found
 
 
-def main(arguments: Any = None) -> int:
+def main(
+    arguments: Any = None,
+    run: type[Run] = Run,
+    judge: Callable[[Outcome, int], list[str]] = problems,
+    name: str = "node_fuzz",
+) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--count", type=int, default=1_000_000, help="frames to mutate")
     parser.add_argument("--seed", type=int, default=None, help="default: from the clock")
     parser.add_argument("--keep", type=Path, default=None, help="file of the last conversation")
     options = parser.parse_args(arguments)
     seed = time.time_ns() % 2**32 if options.seed is None else options.seed
-    print(f"python -m tests.fuzz.node_fuzz --count {options.count} --seed {seed}", flush=True)
+    print(f"python -m tests.fuzz.{name} --count {options.count} --seed {seed}", flush=True)
     began = time.monotonic()
-    outcome = Run(seed, options.keep).frames(options.count, progress=True)
+    outcome = run(seed, options.keep).frames(options.count, progress=True)
     print(outcome.report())
     print(f"{outcome.frames / (time.monotonic() - began):,.0f} frames/s")
-    found = problems(outcome, options.count)
+    found = judge(outcome, options.count)
     for each in found:
         print(each)
     return int(bool(found))

@@ -1,7 +1,8 @@
-"""Mutated frames at the node, in a process of their own: a crash of the engine would be one.
+"""Mutated frames at the node, and whole ones in any order, in processes of their own: a crash of
+the engine would be one.
 
-`FEEDHANDLER_FUZZ_FRAMES` is the number of frames: 100,000 by default, 10 million in a
-campaign.
+`FEEDHANDLER_FUZZ_FRAMES` is the number of mutated frames, of those in any order four times as many:
+100,000 by default, 10 million in a campaign.
 """
 
 import os
@@ -17,11 +18,16 @@ from tests.support.amqp_wire import Frame, split
 CHECKOUT = Path(__file__).resolve().parents[2]
 
 
+FRAMES = int(os.environ.get("FEEDHANDLER_FUZZ_FRAMES", "100000"))
+
+
 @pytest.mark.timeout(1800)
-def test_mutated_frames_neither_crash_nor_grow_the_node_nor_harm_another_subscriber(tmp_path, seed):
-    count = int(os.environ.get("FEEDHANDLER_FUZZ_FRAMES", "100000"))
+@pytest.mark.parametrize(("fuzzer", "times"), [("node_fuzz", 1), ("sequence_fuzz", 4)])
+def test_frames_neither_crash_nor_grow_the_node_nor_harm_another_subscriber(
+    tmp_path, seed, fuzzer, times
+):
     keep = tmp_path / "conversation"
-    command = ["-m", "tests.fuzz.node_fuzz", "--count", str(count), "--seed", str(seed)]
+    command = ["-m", f"tests.fuzz.{fuzzer}", "--count", str(times * FRAMES), "--seed", str(seed)]
     command += ["--keep", str(keep)]
     done = subprocess.run(
         [sys.executable, *command], cwd=CHECKOUT, stdout=subprocess.PIPE, text=True, check=False
@@ -30,7 +36,7 @@ def test_mutated_frames_neither_crash_nor_grow_the_node_nor_harm_another_subscri
     if done.returncode:
         data = keep.read_bytes()
         data = data[4 : 4 + int.from_bytes(data[:4], "big")]
-        raise AssertionError(f"exit code {done.returncode}; the last conversation: {data.hex()}")
+        raise AssertionError(f"exit code {done.returncode}; what was said last: {data.hex()}")
 
 
 def test_a_seed_gives_the_same_conversations_again():

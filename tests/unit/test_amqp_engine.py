@@ -356,3 +356,39 @@ def test_a_message_on_a_link_that_we_send_on_ends_the_connection(
     assert engine.flush() == -1
     ours.close()
     theirs.close()
+
+
+@pytest.mark.parametrize(
+    ("frames", "why"),
+    [
+        # The engine would free this session twice.
+        ([wire.begin(), wire.frame(wire.BEGIN, wire.ushort(0), 0, 9, 9, channel=1),
+          wire.frame(wire.END), wire.attach("a", 0, "e.1")], "answers a session"),
+        ([wire.begin(3), wire.begin(3)], "on channel 3, which has a session"),
+        ([wire.opening()[8:]], "a second open"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("cut", [0, 1, 7])
+def test_frames_that_undo_the_engines_sessions_end_the_connection(
+    frames: list[bytes], why: str, cut: int
+) -> None:
+    """However they are cut: `cut` bytes at a time, 0 for all at once."""
+    said = wire.opening() + b"".join(frames)
+    ours, theirs = socket.socketpair()
+    for end in (ours, theirs):
+        end.setblocking(False)
+    made = Connection(ours.fileno(), server=True, container="ours")
+    for at in range(0, len(said), cut or len(said)):
+        theirs.sendall(said[at : at + (cut or len(said))])
+        made.receive()
+        made.events()
+    assert made.transport_condition[0] == "amqp:not-allowed"
+    assert why in made.transport_condition[1]
+
+
+def test_a_session_may_begin_again_on_a_channel_where_one_has_ended() -> None:
+    end = wire.frame(wire.END, channel=5)
+    said = wire.opening() + wire.begin(5) + end + wire.begin(5)
+    made = hearing(said + wire.attach("a", 0, "e.1", channel=5), server=True)
+    assert [kind for kind, _ in made.events()][-1] == proton.LINK_REMOTE_OPEN
+    assert made.transport_condition == ("", "")

@@ -1,0 +1,126 @@
+# Part of proton.pyx: what a client may not send, stopped before the engine sees it.
+
+cdef enum:
+    # Of each frame so much is looked at: its header, what it is, and its first field.
+    _HEAD_BYTES = 32
+    # A `begin` of the largest kind: header, ulong descriptor, list32, first field's constructor.
+    _OPEN = 0x10
+    _BEGIN = 0x11
+    _END = 0x17
+    _CLOSE = 0x18
+
+
+cdef class FrameGate:
+    """Follows the frames of one client, and refuses those that the engine takes on trust.
+
+    The engine finds a session by its channel, and frees it with the connection or where its peer
+    ends it. A `begin` that claims to answer a session of ours (a server begins none), or one on a
+    channel that has a session, leaves it with one session under two names: the first `end` frees
+    what the other name still leads to. So each channel has one session, from its `begin` to its
+    `end`; `open` comes first and once (AMQP 1.0, 2.4.1, 2.5.1).
+    An extended header is refused, since what a frame is stands behind it; nobody sends one.
+
+    `fault` is what was wrong: nothing more of that client may reach the engine.
+    """
+
+    def __init__(self):
+        self.begun = set()
+        self.fault = ""
+
+    cdef Py_ssize_t admit(self, const unsigned char *data, Py_ssize_t size) except -1:
+        """How many of the next bytes the engine may have; fewer than `size` where `fault` is set.
+
+        Of a frame that is refused the engine may have had the beginning: it acts on whole ones.
+        """
+        cdef Py_ssize_t place = 0
+        cdef Py_ssize_t step
+        if self.fault:
+            return 0
+        while place < size:
+            if self.left > 0:  # of a frame that was looked at
+                step = min(self.left, size - place)
+                self.left -= step
+                place += step
+                continue
+            step = min(self.wanted - self.have, size - place) if self.wanted else min(
+                8 - self.have, size - place)
+            memcpy(self.head + self.have, data + place, step)
+            self.have += step
+            place += step
+            if not self.wanted and self.have == 8:
+                self._size_up()
+            if self.wanted and self.have == self.wanted:
+                self._judge()
+                if self.fault:
+                    return max(0, place - self.have)
+                self.left = self.frame - self.have
+                self.have = self.wanted = 0
+        return size
+
+    cdef int _size_up(self) except -1:
+        """The first eight bytes are there: a protocol's header, or a frame's."""
+        if memcmp(self.head, b"AMQP", 4) == 0:
+            self.have = 0
+            return 0
+        self.frame = (<Py_ssize_t> self.head[0] << 24 | <Py_ssize_t> self.head[1] << 16
+                      | <Py_ssize_t> self.head[2] << 8 | self.head[3])
+        if self.frame < 8:
+            self.frame = 8  # the engine refuses it by its size
+        self.wanted = min(self.frame, <Py_ssize_t> _HEAD_BYTES)
+        return 0
+
+    cdef int _judge(self) except -1:
+        """The head of a frame is there: is it one that may come now?"""
+        cdef unsigned int channel = <unsigned int> self.head[6] << 8 | self.head[7]
+        cdef Py_ssize_t at = 11
+        cdef int code
+        if self.head[5] != 0 or self.frame == 8:
+            return 0  # of a log-in, or empty: the line lives
+        if self.head[4] != 2:
+            self.fault = "a frame with an extended header"
+            return 0
+        if self.wanted < 11 or self.head[8] != 0:
+            return 0  # not to be decoded: the engine says so
+        if self.head[9] == 0x53:
+            code = self.head[10]
+        elif self.head[9] == 0x80 and self.wanted >= 18 and memcmp(
+                self.head + 10, b"\0\0\0\0\0\0\0", 7) == 0:
+            code, at = self.head[17], 18
+        else:
+            return 0
+        if code == _OPEN and self.opened:
+            self.fault = "a second open"
+        elif code == _OPEN:
+            self.opened = True
+        elif not self.opened and code != _CLOSE:
+            self.fault = "a frame before the connection was opened"
+        elif code == _BEGIN:
+            self._begin(channel, at)
+        elif code == _END:
+            self.begun.discard(channel)
+        return 0
+
+    cdef int _begin(self, unsigned int channel, Py_ssize_t at) except -1:
+        """A session's beginning; its list of fields stands at `at`, the remote channel first."""
+        cdef Py_ssize_t first = at + (3 if self.head[at] == 0xC0 else 9)
+        if self.head[at] != 0x45 and first < self.wanted and self.head[first] != 0x40:
+            self.fault = "a begin that answers a session which the server has not begun"
+        elif channel in self.begun:
+            self.fault = f"a begin on channel {channel}, which has a session"
+        else:
+            self.begun.add(channel)
+        return 0
+
+
+cdef int _let_in(void *transport, FrameGate gate, Py_ssize_t size) except -1:
+    """Have the engine process `size` bytes at its tail, but for what the gate refuses: then the
+    peer hears why, and its connection is over."""
+    cdef Py_ssize_t good = size
+    if gate is not None:
+        good = gate.admit(<const unsigned char *> pn_transport_tail(transport), size)
+    if good > 0:
+        pn_transport_process(transport, good)
+    if good < size and pn_transport_capacity(transport) >= 0:
+        _set_condition(pn_transport_condition(transport), "amqp:not-allowed", gate.fault)
+        pn_transport_close_tail(transport)
+    return 0
