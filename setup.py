@@ -105,10 +105,9 @@ def declare_constants() -> None:
 
 def declare_types() -> None:
     """Write the `.pyi` of the modules that have a `.pxd` and are Python; see `_stubs.py`."""
-    write_stub = runpy.run_path(str(HERE / "feedhandler" / "_stubs.py"))["write_stub"]
-    for source in TABLE["PURE_MODE"].values():
-        if (HERE / source).with_suffix(".pxd").exists():
-            write_stub((HERE / source).resolve())
+    package = HERE / "feedhandler"
+    write_stubs = runpy.run_path(str(package / "_stubs.py"))["write_stubs"]
+    write_stubs(package, [HERE / source for source in TABLE["PURE_MODE"].values()])
 
 
 @contextmanager

@@ -169,6 +169,7 @@ CONSTANTS = (
     "ingest.states",
     "replay.captures.status",
     "replay.generating.places",
+    "replay.playing.progress",
     "retrans.entries",
 )
 #: Cython's own run-time code (memory views and the like), compiled once for all.

@@ -12,11 +12,14 @@ only: `setup.py` runs this file by itself.
 
 import ast
 import builtins
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+#: The first line of what is written here, by which it is known again (`make clean`).
+_WRITTEN = "# Written by setup.py from the .py and the .pxd."
 #: C types and `cython.`'s names for them, to Python's.
 _NAMES = {
     **dict.fromkeys(("bint",), "bool"),
@@ -29,6 +32,7 @@ _WHOLE = re.compile(
     r"^(unsigned |signed |const )*(char|short|int|long|long long|Py_ssize_t|size_t|Py_hash_t|"
     r"u?int(8|16|32|64)_t|uchar|uint|ulong|ulonglong|longlong|ushort|schar)$"
 )
+_GENERIC = re.compile(r"^(list|dict|set|tuple|frozenset)\[")
 _FUNCTION = re.compile(
     r"^(c|cp)def\s+(?:inline\s+)?(?P<type>.*?)(?P<name>\w+)\((?P<of>.*)\)[^()]*$"
 )
@@ -57,6 +61,8 @@ def python_type(c_type: str, parameter: bool = False) -> str:
     """The Python type of what C calls `c_type`: of a view, any buffer as a parameter, else a
     memoryview."""
     c_type = c_type.strip()
+    if _GENERIC.match(c_type):
+        return c_type
     if c_type.endswith("]"):
         return "Buffer" if parameter else "memoryview"
     if c_type.endswith("*"):
@@ -214,7 +220,7 @@ class _Stub:
         self.lines.append("    ...")
         # In the class such a name means the attribute.
         for name in attributes.keys() & vars(builtins).keys():
-            used = re.compile(rf"(?<=[:>|] ){name}\b|(?<=\[){name}\b")
+            used = re.compile(rf"(?<=[:>|] ){name}\b|(?<=\[){name}\b|(?<=, ){name}\b(?!:)")
             self.lines[begin:] = [used.sub(f"builtins.{name}", x) for x in self.lines[begin:]]
 
     def _function(
@@ -263,14 +269,25 @@ def _told_in_init(node: ast.ClassDef, keep_all: bool) -> dict[str, str]:
 
 def stub(source: str, pxd: str) -> str:
     """The text of the `.pyi` of a module with this `.py` and this `.pxd`."""
-    lines = ["# Written by setup.py from the .py and the .pxd.", *_Stub(source, pxd).lines]
+    lines = [_WRITTEN, *_Stub(source, pxd).lines]
     return "\n".join(lines) + "\n"
 
 
-def write_stub(module: Path) -> None:
-    """Write the stub beside a module's `.py`; nothing where it is as it should be."""
-    declared = module.with_suffix(".pxd")
-    text = stub(module.read_text(), declared.read_text() if declared.exists() else "")
-    path = module.with_suffix(".pyi")
-    if not path.exists() or path.read_text() != text:
-        path.write_text(text)
+def write_stubs(package: Path, modules: Iterable[Path]) -> None:
+    """Write the stub beside each module that has a `.pxd`; nothing where it is as it should be.
+
+    Stubs written for what has none any more, below `package`, are removed: type checkers would
+    believe them before the module.
+    """
+    written = set()
+    for module in modules:
+        declared, path = module.with_suffix(".pxd"), module.with_suffix(".pyi")
+        if declared.exists():
+            text = stub(module.read_text(), declared.read_text())
+            if not path.exists() or path.read_text() != text:
+                path.write_text(text)
+            written.add(path.resolve())
+    for folder, _, _ in os.walk(package, followlinks=True):
+        for path in Path(folder).glob("*.pyi"):
+            if path.resolve() not in written and path.read_text().startswith(_WRITTEN):
+                path.unlink()

@@ -229,7 +229,7 @@ class PacketStore:
                 high = middle
         return low
 
-    def packet(self, serial):
+    def packet(self, serial) -> tuple[int, int, bytes, int, int, int] | None:
         """(sequence, next sequence, bytes, received_ns, skip, count) of the packet with this
         serial; None where it is not held."""
         word: cython.Py_ssize_t = self.entry(serial)
@@ -283,7 +283,9 @@ class PacketStore:
             total += self.table[word + SIZE]
         return total
 
-    def packets(self, first: cython.ulonglong, end: cython.ulonglong) -> list:
+    def packets(
+        self, first: cython.ulonglong, end: cython.ulonglong
+    ) -> list[tuple[int, int, bytes]]:
         """(sequence, next sequence, bytes) of the packets with numbers in `first` to `end` - 1,
         ascending; those that only reach into the range are among them."""
         found: list = []

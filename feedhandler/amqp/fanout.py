@@ -17,7 +17,7 @@ names of symbols (`name_of`, `alias_of`), when a stream closes and opens.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cython
 import numpy
@@ -32,6 +32,9 @@ from feedhandler.amqp import framing
 from feedhandler.amqp.framing import BLOCK_SHIFT, SNAPSHOT_BIT
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 from feedhandler.retrans.protocol import NEVER_NS as NEVER
+
+if TYPE_CHECKING:
+    from feedhandler.amqp.queueing.books import BookKeeper
 
 _UNSEQUENCED = cython.declare(cython.ulonglong, UNSEQUENCED_BIT)
 _QUALITY = cython.declare(cython.uint, framing.QUALITY_NOTE)
@@ -67,12 +70,12 @@ class Fanout(Splitter):
         ring: Ring,
         table: FeedTable,
         streams: list[Stream],
-        name_of: Callable[[Any, int], str],
+        name_of: Callable[[Stream, int], str],
         on_mark: Callable[..., None],
         reference_type: int = -1,
-        on_reference: Callable[[Any, bytes], None] | None = None,
+        on_reference: Callable[[Stream, bytes], None] | None = None,
         on_refresh: Callable[[int, int, bytes], None] | None = None,
-        alias_of: Callable[[Any, int], str | None] | None = None,
+        alias_of: Callable[[Stream, int], str | None] | None = None,
         reference_bytes_min: int = 0,
     ) -> None:
         super().__init__(table, name_of, alias_of, reference_type, on_reference)
@@ -85,7 +88,7 @@ class Fanout(Splitter):
         self.tap: Ring | None = None
         self.tap_drops = 0
         self.tap_ns = 0
-        self.keeper = None
+        self.keeper: "BookKeeper | None" = None
         self.outlets: list[Outlet] = []
         self.dirty_peers: list[Any] = []
         self.stamps = memoryview(numpy.zeros(STAMPS_MAX, numpy.int64))
@@ -454,7 +457,7 @@ class Fanout(Splitter):
         return 0
 
     @cython.ccall
-    def settle(self) -> list:
+    def settle(self) -> list[Peer]:
         """Write what the pump left in the engines, a write a connection.
 
         Returns the connections that need more than that: full sockets, backlogs, events.

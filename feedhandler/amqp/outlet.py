@@ -11,6 +11,7 @@ engine, so that a hand-over ends with one write a connection.
 
 from collections import deque
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import cython
 import numpy
@@ -18,6 +19,9 @@ from cython.cimports.feedhandler.amqp.framing import Frame, Template
 from cython.cimports.feedhandler.amqp.proton import SenderLink
 
 from feedhandler.amqp.framing import WHOLE_PACKET
+
+if TYPE_CHECKING:
+    from feedhandler.amqp.routing import Subscription
 
 #: What a queued message costs beside its bytes: the object around them and its place in the queue.
 QUEUE_ENTRY_BYTES = 64
@@ -55,7 +59,7 @@ class Peer:
     another client's by now.
     """
 
-    def __init__(self, dirty_peers: list) -> None:
+    def __init__(self, dirty_peers: list["Peer"]) -> None:
         self.dirty = False
         self.dirty_peers: list[Peer] = dirty_peers
         self.overruns: list[Outlet] = []
@@ -125,13 +129,13 @@ class Outlet:
         self,
         peer: Peer,
         sender: SenderLink,
-        subscription: object,
+        subscription: "Subscription",
         queue_bytes_max: int,
         batch_bytes_max: int,
     ) -> None:
         self.peer = peer
         self.sender = sender
-        self.subscription = subscription
+        self.subscription: Subscription = subscription
         self.grain = subscription.grain
         self.stamp = subscription.stamp
         self.any_type = subscription.types is None

@@ -172,14 +172,14 @@ class Interarrival:
         self.rows = row + 1
         return 0
 
-    def columns(self) -> dict:
+    def columns(self) -> dict[str, np.ndarray]:
         """The rows in use as arrays by name (views)."""
         return {
             name: np.asarray(getattr(self, name))[: self.rows]
             for name in ("symbols", "channels", "counts", "first_ns", "last_ns", "first_cells")
         }
 
-    def histograms(self) -> dict:
+    def histograms(self) -> dict[str, np.ndarray]:
         """What was counted, without the empty buckets: `cell` i32, `bucket` i32, `count` i64; and
         `tallies` i64[3, cells]: within 1 ms, within 10 ms, backwards."""
         used = np.asarray(self.buckets)[: self.cells]

@@ -144,7 +144,7 @@ class Skew:
         self.left += 1
         return 0
 
-    def histograms(self) -> dict:
+    def histograms(self) -> dict[str, np.ndarray]:
         """Without the empty buckets: `pair`, `bucket` i32, `count` i64; and of each pair
         `first_channel`, `later_channel` i32, `backwards` i64."""
         used = np.asarray(self._buckets)[: self.pairs]
@@ -159,7 +159,7 @@ class Skew:
             "backwards": np.asarray(self._backwards)[: self.pairs].copy(),
         }
 
-    def leftovers(self) -> dict:
+    def leftovers(self) -> dict[str, np.ndarray]:
         """What found no second copy: `service` i32 (place), `channel` i32, `number` u64, `time_ns`
         i64; in the order of the numbers within a service as far as they still waited at the end."""
         (slot,) = np.nonzero(np.asarray(self._channels)[: self.services * RING] >= 0)

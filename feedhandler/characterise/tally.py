@@ -99,7 +99,7 @@ class Tally:
     beyond `CHANNELS_MAX`."""
 
     def __init__(
-        self, table: FeedTable, messages: bool = True, channel_keys: dict | None = None
+        self, table: FeedTable, messages: bool = True, channel_keys: dict[int, int] | None = None
     ) -> None:
         self._table = table
         self._channel_keys = channel_keys
@@ -154,7 +154,10 @@ class Tally:
         self._reached = memoryview(np.zeros(room, np.uint64))
         self._epochs = memoryview(np.zeros(room, np.int64))
 
-    def take(self, data, offset, length, frame_length, time_ns, destination, port):
+    def take(
+        self, data: np.ndarray, offset: np.ndarray, length: np.ndarray, frame_length: np.ndarray,
+        time_ns: np.ndarray, destination: np.ndarray, port: np.ndarray,
+    ) -> None:  # fmt: skip
         """The datagrams `data[offset[i]:offset[i] + length[i]]` in the capture's order; the columns
         are a `DatagramBatch`'s, equally long."""
         self._reserve(len(offset))
@@ -490,7 +493,7 @@ class Tally:
         self._type_places[code] = place
         return place
 
-    def columns(self) -> dict:
+    def columns(self) -> dict[str, np.ndarray]:
         """Everything that `digest` needs, arrays by name; running minutes and runs are closed."""
         self._reserve(0)
         self._close_moment()

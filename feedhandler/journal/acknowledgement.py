@@ -125,7 +125,9 @@ class Acknowledgements:
         return one
 
     @cython.ccall
-    def tell(self, durable: cython.longlong, error: object, at_once: cython.bint) -> cython.bint:
+    def tell(
+        self, durable: cython.longlong, error: "BaseException | None", at_once: cython.bint
+    ) -> cython.bint:
         """Everything up to `durable` is on the disk; where there is an `error`, nothing else will
         ever be. Whom it concerns is woken: at once, or by the event loop."""
         one: Acknowledgement = self._first

@@ -25,12 +25,19 @@ import functools
 import os
 import threading
 from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 import cython
 from cython.cimports.feedhandler.journal.acknowledgement import Acknowledgement, Acknowledgements
 from cython.cimports.feedhandler.journal.writer import Writer
 
 from feedhandler.journal.files import RealFiles, Sync, Write, WriteThrough, carry_out
+
+if TYPE_CHECKING:
+    from feedhandler.journal.engine import Engine
+
+Answer = TypeVar("Answer")
 
 #: While no block can be had, the disk is looked at again so often.
 STALL_SECONDS = 0.05
@@ -45,16 +52,17 @@ class Producers:
     """See the module; an event loop's queue is one. `on_settled`: called in the event loop after
     each flush, and once the queue has stopped."""
 
-    def __init__(self, engine: object) -> None:
-        self.engine = engine
-        self.on_settled = None
+    def __init__(self, engine: "Engine") -> None:
+        self.engine: Engine = engine
+        self.on_settled: Callable[[], None] | None = None
         self._store = engine.store
         self._loop = asyncio.get_running_loop()
         self._new_future = self._loop.create_future
         self._lock = engine.lock
         self._clock = engine.clock
         self._durable, self._marked = Acknowledgements(), Acknowledgements()
-        self._consumers, self._room = deque(), deque()
+        self._consumers: deque[asyncio.Future[None]] = deque()
+        self._room = deque()
         self._waiting = engine.store.waiting
         self._room_bytes = engine.settings.waiting_bytes_max
         self._journal_bytes = engine.store.journal_bytes
@@ -99,7 +107,7 @@ class Producers:
         self._ask()
         return acknowledgement
 
-    async def put_many(self, contents: list) -> range:
+    async def put_many(self, contents: list[bytes]) -> range:
         """Put items; their ids, once all are durable. Waits where the queue is full."""
         items = list(contents)
         while self._waiting.content_bytes >= self._room_bytes:
@@ -113,7 +121,7 @@ class Producers:
             await acknowledgement
         return range(first, last + 1)
 
-    def put_soon(self, contents: list) -> int:
+    def put_soon(self, contents: list[bytes]) -> int:
         """Put items (at least one) without waiting: the first one's id. They are durable once
         `engine.durable_id` has come that far; `on_settled` tells when to look. Whoever puts this
         way asks `engine.has_room` first."""
@@ -126,7 +134,7 @@ class Producers:
             self.engine.check()
             return self._store.add(items)
 
-    def change_soon(self, change: object) -> tuple:
+    def change_soon(self, change: Callable[[], Answer]) -> tuple[Answer, int]:
         """Change something without waiting: what came of it, and the `engine.durable_marks` with
         which it is durable; `on_settled` tells when to look."""
         self.engine.check()
@@ -136,7 +144,7 @@ class Producers:
             self._ask()
         return result, marks
 
-    async def _durably(self, change: object) -> object:
+    async def _durably(self, change: Callable[[], Answer]) -> Answer:
         """Change something; what came of it, once that is durable."""
         result, marks = self.change_soon(change)
         if self.engine.durable_marks < marks:
@@ -145,7 +153,7 @@ class Producers:
 
     # -- waiting ----------------------------------------------------------------------------
 
-    async def _wait(self, waiting: object) -> None:
+    async def _wait(self, waiting: deque[asyncio.Future[None]]) -> None:
         """Wait until there may be something."""
         future = self._new_future()
         waiting.append(future)
@@ -157,7 +165,7 @@ class Producers:
                 self._wake(waiting)
             raise
 
-    def _wake(self, waiting: object) -> None:
+    def _wake(self, waiting: deque[asyncio.Future[None]]) -> None:
         """Everybody who waits for that looks again."""
         while waiting:
             future = waiting.popleft()

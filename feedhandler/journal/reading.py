@@ -9,6 +9,7 @@ Compiled; the interpreted twin does the same. Reads through `Files`, and only wh
 """
 
 from bisect import bisect_left
+from typing import TYPE_CHECKING
 
 import cython
 import msgspec
@@ -16,6 +17,10 @@ from cython.cimports.feedhandler.journal.segments import item_crc
 
 from feedhandler.journal.scatter import PARTS_MAX
 from feedhandler.journal.segments import ENTRY_BYTES, parse_segment, read_table
+
+if TYPE_CHECKING:
+    from feedhandler.journal.block import Block
+    from feedhandler.journal.files import Files
 
 #: Fewer are few.
 MANY = 8
@@ -37,7 +42,7 @@ class Item(msgspec.Struct, frozen=True, gc=False):
 class SegmentReader:
     """Items' contents, a segment at a time; what was read last is kept."""
 
-    def __init__(self, files: object) -> None:
+    def __init__(self, files: "Files") -> None:
         self._files = files
         self._of = (0, 0)
         self._first = self._end = 0
@@ -48,7 +53,7 @@ class SegmentReader:
         self._at = 0
         self._table = b""
 
-    def content(self, block: object, number: cython.longlong) -> bytes | None:
+    def content(self, block: "Block", number: cython.longlong) -> bytes | None:
         """The item's bytes; None where they do not verify. Raises `OSError`."""
         if self._table or not self._has(block, number):
             self._read(block, number)
@@ -60,7 +65,7 @@ class SegmentReader:
         start, end = self._spans[ordinal]
         return self._data[start:end]
 
-    def items(self, block: object, numbers: list) -> list:
+    def items(self, block: "Block", numbers: list) -> list[Item]:
         """These items of a block, in order, but for those that do not verify. Raises `OSError`."""
         items: list = []
         at: cython.Py_ssize_t = 0

@@ -16,9 +16,13 @@ Compiled; the interpreted twin gives the same bytes. No I/O.
 """
 
 import struct
+from typing import TYPE_CHECKING
 
 import cython
 from crc32c import crc32c
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 if cython.compiled:
     from cython.cimports.cpython.bytes import PyBytes_AS_STRING
@@ -27,11 +31,11 @@ if cython.compiled:
 
 MAGIC = b"FHQS"
 SEGMENT_VERSION = 1
-HEAD = struct.Struct("<4sHHQQQQIIIIII")
+HEAD: struct.Struct = struct.Struct("<4sHHQQQQIIIIII")
 HEAD_BYTES = 64
-STATUS = struct.Struct("<QIBBHII")
+STATUS: struct.Struct = struct.Struct("<QIBBHII")
 STATUS_BYTES = 24
-ENTRY = struct.Struct("<IIII")
+ENTRY: struct.Struct = struct.Struct("<IIII")
 CRC = struct.Struct("<I")
 ENTRY_BYTES = 16
 PAGE_BYTES = 4096
@@ -100,6 +104,13 @@ class Segment:
     """
 
     def __init__(self, head: tuple, at: int) -> None:
+        self.incarnation: int
+        self.sequence: int
+        self.stamp_ns: int
+        self.first_id: int
+        self.previous: int
+        self.table_crc: int
+        self.crc: int
         _, _, _, self.incarnation, self.sequence, self.stamp_ns, self.first_id = head[:7]
         self.item_count, self.status_count, self.length = head[7:10]
         self.previous, self.table_crc, self.crc = head[10:]
@@ -118,10 +129,10 @@ def build_segment(
     stamp_ns: int,
     previous: int,
     first_id: int,
-    contents: list,
+    contents: list["Buffer"],
     statuses: list,
     buffer: bytearray,
-) -> tuple:
+) -> tuple[memoryview, int]:
     """A segment's bytes, and its CRC. `statuses`: (first id, count, status) each.
 
     The bytes are a view of `buffer` where it is long enough: fresh memory for each segment costs
@@ -232,7 +243,7 @@ def parse_segment(data: memoryview, at: int, place: Place) -> Segment | None:
     return segment
 
 
-def read_table(data: memoryview, place: Place) -> tuple | None:
+def read_table(data: memoryview, place: Place) -> tuple[int, int, int] | None:
     """Of the segment at the beginning of `data`, which may end within it: the first item's id, how
     many items there are, and where in `data` their table stands; None where header, status records
     and table do not verify together, or are not all there."""

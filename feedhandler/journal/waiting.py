@@ -5,12 +5,16 @@ Items are counted with what each takes in a segment's table. Whoever calls holds
 Compiled; the interpreted twin does the same.
 """
 
+from typing import TYPE_CHECKING
+
 import cython
 
-if cython.compiled:
-    _ENTRY_BYTES = cython.declare(cython.Py_ssize_t, 16)
-else:
-    _ENTRY_BYTES = 16
+from feedhandler.journal.segments import ENTRY_BYTES
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+_ENTRY_BYTES = cython.declare(cython.Py_ssize_t, ENTRY_BYTES)
 
 
 @cython.cclass
@@ -26,7 +30,7 @@ class Waiting:
         self.marks_added = 0
 
     @cython.ccall
-    def put(self, content: object) -> cython.longlong:
+    def put(self, content: "Buffer") -> cython.longlong:
         """Take one item; its id."""
         number: cython.longlong = self.next_id
         self.contents.append(content)

@@ -24,6 +24,7 @@ import errno
 import functools
 import os
 import threading
+from typing import TYPE_CHECKING
 
 import cython
 
@@ -38,6 +39,12 @@ if cython.compiled:
     )
 
 from feedhandler.journal.files import NO_FLAG
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from typing_extensions import Buffer
 
 #: The most that may be under way at a time, the end among it.
 PLACES = 16
@@ -71,7 +78,7 @@ class Writer:
     def write(
         self,
         file: cython.int,
-        data: object,
+        data: "Buffer",
         at: cython.longlong,
         through: cython.bint,
         more: cython.bint = False,
@@ -102,7 +109,7 @@ class Writer:
         return self._hand_over(functools.partial(os.fdatasync, file))
 
     @cython.ccall
-    def call(self, function: object) -> cython.longlong:
+    def call(self, function: "Callable[[], Any] | None") -> cython.longlong:
         """Have the thread call that."""
         if cython.compiled:
             self._places[self._asked % _PLACES].kind = _CALL

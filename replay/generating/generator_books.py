@@ -17,7 +17,7 @@ the mix of services, while this module keeps the books sound and of even size.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cython
 import numpy
@@ -35,6 +35,9 @@ from feedhandler.replay.generating.generator_layouts import (
     share_messages,
 )
 from feedhandler.replay.generating.instruments import Instrument
+
+if TYPE_CHECKING:
+    from feedhandler.codecs import Feed
 
 #: What an event should do: change no level that quotes show, change one in place, or open or close
 #: a level near the best, so that those behind it move.
@@ -68,7 +71,7 @@ class ShareBooks:
     yyyymmdd. `number` counts events."""
 
     def __init__(
-        self, feed: Any, instruments: Sequence[Instrument], dice: Dice, tape: Tape,
+        self, feed: "Feed", instruments: Sequence[Instrument], dice: Dice, tape: Tape,
         dates: tuple[int, int],
     ) -> None:  # fmt: skip
         self.dice, self.tape, self.shares = dice, tape, len(instruments)

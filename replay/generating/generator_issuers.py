@@ -8,7 +8,7 @@ messages and patch them, as `generator_books` does, and put them on the tape.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cython
 import numpy
@@ -28,6 +28,9 @@ from feedhandler.replay.generating.generator_layouts import (
 )
 from feedhandler.replay.generating.instruments import Instrument
 
+if TYPE_CHECKING:
+    from feedhandler.codecs import Feed
+
 #: Engine numbers, as in SystemID.
 ISSUER_SYSTEM, INDEX_SYSTEM = 12, 13
 #: An index is made of so many shares at most.
@@ -43,7 +46,7 @@ class IssuerQuotes:
     listing. `number` counts events."""
 
     def __init__(
-        self, feed: Any, instruments: Sequence[Instrument], first: int, dice: Dice, tape: Tape
+        self, feed: "Feed", instruments: Sequence[Instrument], first: int, dice: Dice, tape: Tape
     ) -> None:
         self.dice, self.tape, self.warrants, self.first = dice, tape, len(instruments), first
         self.number = 0
@@ -189,7 +192,7 @@ class IndexValues:
     `shares` those of `books`, in its order."""
 
     def __init__(
-        self, feed: Any, instruments: Sequence[Instrument], first: int, tape: Tape,
+        self, feed: "Feed", instruments: Sequence[Instrument], first: int, tape: Tape,
         books: ShareBooks, shares: Sequence[Instrument],
     ) -> None:  # fmt: skip
         self.tape, self.books, self.indices, self.first = tape, books, len(instruments), first

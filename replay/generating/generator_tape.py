@@ -17,7 +17,7 @@ comes back on its service's line A (packets that A lost do not count, for no rec
 Times of messages are those of their packets, as in the source paper.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cython
 import numpy
@@ -27,8 +27,11 @@ from cython.cimports.feedhandler.replay.generating.wirebytes import copy, put2, 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.replay.generating.generator_packets import PACKET_BYTES_MAX, SERVICES
 
+if TYPE_CHECKING:
+    from feedhandler.codecs import Feed
+
 #: Real-time channels, and with their refresh channels.
-REALTIME = len(SERVICES)
+REALTIME: int = len(SERVICES)
 CHANNELS = 2 * REALTIME
 HEADER_BYTES = 16
 #: What is written into each packet's header.
@@ -42,7 +45,7 @@ SPARE_PACKETS = 96
 #: Ethernet, IPv4 and UDP headers before a payload, and the shortest frame.
 FRAME_HEADERS, FRAME_BYTES_MIN = 42, 60
 #: Upper edges of the interarrival histogram: 1, 2 and 5 times each power of ten, 1 us to 500 s.
-EDGES_NS = tuple(m * 10**k for k in range(3, 12) for m in (1, 2, 5))
+EDGES_NS: tuple[int, ...] = tuple(m * 10**k for k in range(3, 12) for m in (1, 2, 5))
 #: What `flags` says: the copy on line A, on line B is lost.
 LOST_A, LOST_B = 1, 2
 
@@ -59,7 +62,7 @@ _LOST_A, _LOST_B = cython.declare(cython.int, LOST_A), cython.declare(cython.int
 
 #: Columns of a block, a row a packet: line A's time, line B's, the channel, where the payload
 #: begins and its length, its messages, and what was lost.
-COLUMNS = {
+COLUMNS: dict[str, Any] = {
     "time_a_ns": numpy.int64,
     "time_b_ns": numpy.int64,
     "channel": numpy.uint8,
@@ -79,7 +82,7 @@ class Tape:
     2**32; B's skew is `skew_ns[0]` and up to `skew_ns[1]` more."""
 
     def __init__(
-        self, feed: Any, symbols: int, dice: Dice, *, byte_ps: int = 0, second_bytes: int = 0,
+        self, feed: "Feed", symbols: int, dice: Dice, *, byte_ps: int = 0, second_bytes: int = 0,
         losses: tuple[int, int] = (0, 0), skew_ns: tuple[int, int] = (0, 0),
     ) -> None:  # fmt: skip
         self.symbols, self.dice, self.byte_ps = symbols, dice, byte_ps

@@ -31,7 +31,7 @@ HEADERS_BYTES_MAX = 22 + 60 + 8
 #: Ethernet, IPv4 and UDP without tags and options: the shortest, and those that are made here.
 HEADERS_BYTES = 42
 #: What stands before the IPv4 header in captures of other link layers.
-LINK_BYTES = {
+LINK_BYTES: dict[int, int] = {
     LinkType.RAW_BSD: 0,
     LinkType.RAW_OPENBSD: 0,
     LinkType.RAW: 0,
@@ -96,8 +96,10 @@ class HeaderChanges:
     """
 
     def __init__(self, destinations: Sequence[Destination]) -> None:
-        self.changes = np.array([any(v is not None for v in d[:5]) for d in destinations], np.uint8)
-        self.complete = np.array(
+        self.changes: np.ndarray = np.array(
+            [any(v is not None for v in d[:5]) for d in destinations], np.uint8
+        )
+        self.complete: np.ndarray = np.array(
             [d.group is not None and d.port is not None for d in destinations], np.uint8
         )
         self.group = np.array([_number(d.group) for d in destinations], np.int64).data

@@ -30,9 +30,8 @@ from feedhandler.replay.playing.frame_headers import HEADERS_BYTES, HEADERS_BYTE
 from feedhandler.replay.playing.sender_loop import SPIN_NS
 
 from feedhandler.replay.playing.frame_headers cimport HeaderChanges
-from feedhandler.replay.playing.sender_loop cimport (
-    BYTES, HALTED, RUN_ON, SENT, SYSTEM_CALLS, TOO_LONG, SendLoop
-)
+from feedhandler.replay.playing.progress cimport BYTES, SENT, SYSTEM_CALLS, TOO_LONG
+from feedhandler.replay.playing.sender_loop cimport HALTED, RUN_ON, SendLoop
 
 cdef extern from *:
     """

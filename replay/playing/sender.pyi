@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
+from feedhandler.replay.playing.progress import Progress as Progress
 from feedhandler.replay.playing.sender_loop import BEHIND_NS as BEHIND_NS
 from feedhandler.replay.playing.sender_loop import POLL_NS as POLL_NS
 from feedhandler.replay.playing.sender_loop import SPIN_NS as SPIN_NS
-from feedhandler.replay.playing.sender_loop import Progress as Progress
 from feedhandler.replay.playing.sender_loop import SendLoop
 
 WINDOW_DATAGRAMS: int

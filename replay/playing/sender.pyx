@@ -30,11 +30,11 @@ import socket as _socket
 import numpy as np
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.replay.playing.sender_loop import BEHIND_NS, POLL_NS, SPIN_NS, Progress
+from feedhandler.replay.playing.progress import Progress
+from feedhandler.replay.playing.sender_loop import BEHIND_NS, POLL_NS, SPIN_NS
 
-from feedhandler.replay.playing.sender_loop cimport (
-    BYTES, HALTED, RUN_ON, SENT, SYSTEM_CALLS, SendLoop
-)
+from feedhandler.replay.playing.progress cimport BYTES, SENT, SYSTEM_CALLS
+from feedhandler.replay.playing.sender_loop cimport HALTED, RUN_ON, SendLoop
 
 cdef extern from *:
     """

@@ -57,18 +57,6 @@ cdef enum:
     RUN_ON = 0
     HALTED = 1
 
-# Columns of `progress`, as `sender_loop.Progress` names them.
-cdef enum:
-    SENT = 0
-    BYTES = 1
-    BEHIND = 2
-    LATENESS_MAX = 3
-    LATENESS_SUM = 4
-    WOULD_BLOCK = 5
-    NO_BUFFERS = 6
-    SYSTEM_CALLS = 7
-    TOO_LONG = 8
-
 
 cdef class SendLoop:
     cdef readonly object progress

@@ -1,4 +1,3 @@
-import enum
 from typing import Any
 
 import numpy as np
@@ -11,17 +10,6 @@ POLL_NS: int
 BEHIND_NS: int
 NO_BUFFER_WAIT_NS: int
 NO_BUFFER_MAX_NS: int
-
-class Progress(enum.IntEnum):
-    SENT = 0
-    BYTES = 1
-    BEHIND = 2
-    LATENESS_MAX_NS = 3
-    LATENESS_SUM_NS = 4
-    WOULD_BLOCK = 5
-    NO_BUFFERS = 6
-    SYSTEM_CALLS = 7
-    TOO_LONG = 8
 
 class SendLoop:
     @property

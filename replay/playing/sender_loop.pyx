@@ -17,10 +17,13 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EAGAIN, EINTR, ENOBUFS
 from libc.string cimport strerror
 
-import enum
 import threading
 
 import numpy as np
+
+from feedhandler.replay.playing.progress cimport (
+    BEHIND, COLUMNS, LATENESS_MAX_NS, LATENESS_SUM_NS, NO_BUFFERS, WOULD_BLOCK
+)
 
 cdef extern from "<poll.h>":
     cdef struct pollfd:
@@ -59,28 +62,11 @@ cdef int64_t _SPIN_LEAP_NS = SPIN_LEAP_NS
 cdef int64_t _NO_BUFFER_WAIT_NS = NO_BUFFER_WAIT_NS
 cdef int64_t _NO_BUFFER_MAX_NS = NO_BUFFER_MAX_NS
 
-cdef enum:
-    _PROGRESS_COUNT = 9
-
 # Values of `_halt`.
 cdef enum:
     _NOT_HALTED = 0
     _DROPPING = 1
     _STOPPED = 2
-
-
-class Progress(enum.IntEnum):
-    """Columns of `progress`, readable by any thread while the sender runs."""
-
-    SENT = 0  # datagrams handed to the kernel
-    BYTES = 1  # their payload bytes
-    BEHIND = 2  # sent more than BEHIND_NS after their time
-    LATENESS_MAX_NS = 3
-    LATENESS_SUM_NS = 4
-    WOULD_BLOCK = 5  # waits for room in a socket's send buffer
-    NO_BUFFERS = 6  # waits because the kernel was out of buffers
-    SYSTEM_CALLS = 7
-    TOO_LONG = 8  # frames that the interface does not take, not sent (raw frames only)
 
 
 cdef class SendLoop:
@@ -92,7 +78,7 @@ cdef class SendLoop:
 
     def __cinit__(self, *_arguments, int64_t spin_ns=SPIN_NS, **_others):
         self._spin_ns = self._spin_ns_max = spin_ns
-        self.progress = np.zeros(_PROGRESS_COUNT, np.int64)
+        self.progress = np.zeros(COLUMNS, np.int64)
         self._counts = self.progress
 
     def stop(self):
@@ -168,9 +154,9 @@ cdef class SendLoop:
         return fh_monotonic_ns() - fh_load_ns(self._pauses_ns)
 
     cdef void _note_lateness(self, int64_t behind) noexcept nogil:
-        self._counts[LATENESS_SUM] += behind
-        if behind > self._counts[LATENESS_MAX]:
-            self._counts[LATENESS_MAX] = behind
+        self._counts[LATENESS_SUM_NS] += behind
+        if behind > self._counts[LATENESS_MAX_NS]:
+            self._counts[LATENESS_MAX_NS] = behind
         if behind > _BEHIND_NS:
             self._counts[BEHIND] += 1
 

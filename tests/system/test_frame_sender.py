@@ -25,7 +25,7 @@ from feedhandler.replay.playing.frame_lines import (
     parse_mac,
 )
 from feedhandler.replay.playing.frame_sender import FrameSender
-from feedhandler.replay.playing.sender_loop import Progress
+from feedhandler.replay.playing.progress import Progress
 from tests.support.frames import FrameReceiver, namespace, without_net_raw
 
 AS_CAPTURED = Destination()

@@ -356,16 +356,31 @@ def test_the_licence_is_apache_2() -> None:
     assert "END OF TERMS AND CONDITIONS" in text
 
 
-def test_declarations_stand_once() -> None:
-    """No stub by hand beside a module of Python, no import under another name for the twin."""
-    tracked = subprocess.run(
-        ["git", "ls-files", "*.pyi"], cwd=CHECKOUT, capture_output=True, text=True
+def tracked(pattern: str) -> list[Path]:
+    """Files of the checkout that git knows."""
+    found = subprocess.run(
+        ["git", "ls-files", pattern], cwd=CHECKOUT, capture_output=True, text=True
     )
-    if tracked.returncode:
+    if found.returncode:
         pytest.skip("no git checkout")
-    stubs = [CHECKOUT / name for name in tracked.stdout.split()]
-    assert not [path for path in stubs if not path.with_suffix(".pyx").exists()]
-    pairs = re.compile(r"^if cython\.compiled:\n(    .*\n)+else:\n    from feedhandler", re.M)
+    return [CHECKOUT / name for name in found.stdout.split()]
+
+
+def test_declarations_stand_once() -> None:
+    """By hand there is a stub of a `.pyx` only, and no number in a `.pxd` beside Python."""
+    assert not [path for path in tracked("*.pyi") if not path.with_suffix(".pyx").exists()]
+    numbers = re.compile(r"^c(p)?def enum\b", re.M)
     assert not [
-        source for source in PURE_MODE.values() if pairs.search((CHECKOUT / source).read_text())
+        path
+        for path in tracked("*.pxd")
+        if path.with_suffix(".py").exists() and numbers.search(path.read_text())
     ]
+
+
+@pytest.mark.parametrize("source", sorted(PURE_MODE.values()))
+def test_a_twin_says_nothing_again_of_what_is_compiled(source: str) -> None:
+    """Under `else` of `if cython.compiled` stand functions that C has otherwise, nothing else."""
+    for node in ast.parse((CHECKOUT / source).read_text()).body:
+        if isinstance(node, ast.If) and "cython.compiled" in ast.unparse(node.test):
+            other = node.body if "not" in ast.unparse(node.test) else node.orelse
+            assert all(isinstance(each, ast.FunctionDef) for each in other), ast.unparse(node)

@@ -1,5 +1,7 @@
 """Stubs out of a `.py` and a `.pxd`: what type checkers are told of a compiled module."""
 
+from pathlib import Path
+
 from feedhandler import _stubs
 
 PXD = '''
@@ -85,8 +87,31 @@ def test_c_types_become_pythons_and_what_only_c_sees_is_left_out() -> None:
 
 def test_a_name_that_an_attribute_takes_still_means_the_type() -> None:
     stub = _stubs.stub(
-        "class Store:\n    def get(self) -> bytes: ...\n",
+        "class Store:\n    def get(self) -> bytes: ...\n"
+        "    def two(self, bytes: int = 0) -> tuple[int, bytes]: ...\n",
         "cdef class Store:\n    cdef readonly Py_ssize_t bytes\n",
     )
     assert "    bytes: int" in stub
     assert "def get(self) -> builtins.bytes: ..." in stub
+    assert "def two(self, bytes: int=...) -> tuple[int, builtins.bytes]: ..." in stub
+
+
+def test_what_a_pxd_says_of_items_is_kept() -> None:
+    stub = _stubs.stub(
+        "class Whole:\n    def parts(self): ...\n",
+        "cdef class Whole:\n    cpdef list[Part] parts(self)\n",
+    )
+    assert "def parts(self) -> list[Part]: ..." in stub
+
+
+def test_stubs_stand_beside_what_is_compiled_and_go_with_it(tmp_path: Path) -> None:
+    for name in ("kept", "gone", "plain"):
+        (tmp_path / f"{name}.py").write_text("X = 1\n")
+    for name in ("kept", "gone"):
+        (tmp_path / f"{name}.pxd").write_text("cdef int x\n")
+    (tmp_path / "by_hand.pyi").write_text("x: int\n")
+    modules = [tmp_path / "kept.py", tmp_path / "gone.py", tmp_path / "plain.py"]
+    _stubs.write_stubs(tmp_path, modules)
+    assert sorted(path.stem for path in tmp_path.glob("*.pyi")) == ["by_hand", "gone", "kept"]
+    _stubs.write_stubs(tmp_path, modules[:1])
+    assert sorted(path.stem for path in tmp_path.glob("*.pyi")) == ["by_hand", "kept"]

@@ -20,6 +20,7 @@ What it leaves to others: what goes around a message (`envelope`); sockets, conn
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import cython
 from cython.cimports.feedhandler.amqp.outlet import Peer
@@ -29,6 +30,10 @@ from cython.cimports.feedhandler.amqp.queueing.backlog import Backlog
 from cython.cimports.feedhandler.amqp.queueing.window import Parcel, Window
 
 from feedhandler.amqp.policies import DETACH, DROP_OLDEST
+
+if TYPE_CHECKING:
+    from feedhandler.amqp.routing import Subscription
+    from feedhandler.amqp.stream import Stream
 
 #: Routing keys whose group-sequence is remembered; past it all begin again at 0.
 KEYS_MAX = 1_000_000
@@ -48,8 +53,8 @@ class Destination(Backlog):
     def __init__(
         self,
         peer: Peer,
-        subscription: object,
-        streams: list,
+        subscription: "Subscription",
+        streams: list["Stream"],
         messages_max: int,
         queue_bytes_max: int,
         batch_bytes_max: int,

@@ -20,6 +20,7 @@ What it leaves to others: threads and files (`journal`); connections (`publisher
 """
 
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import cython
 from cython.cimports.feedhandler.amqp.framing import Frame
@@ -34,6 +35,9 @@ from feedhandler.amqp.outlet import QUEUE_ENTRY_BYTES, SECTIONS_BYTES_MAX
 from feedhandler.amqp.policies import JOURNAL
 from feedhandler.amqp.publishing.spill import Result, Spill, Where
 from feedhandler.amqp.publishing.spill_items import WHOLE
+
+if TYPE_CHECKING:
+    from feedhandler.amqp.routing import Subscription
 
 _ENTRY_BYTES = cython.declare(cython.Py_ssize_t, QUEUE_ENTRY_BYTES)
 _SECTIONS_BYTES = cython.declare(cython.Py_ssize_t, SECTIONS_BYTES_MAX)
@@ -51,8 +55,8 @@ class JournalledDestination(Destination):
     def __init__(
         self,
         peer: Peer,
-        subscription: object,
-        streams: list,
+        subscription: "Subscription",
+        streams: list[Stream],
         messages_max: int,
         queue_bytes_max: int,
         batch_bytes_max: int,

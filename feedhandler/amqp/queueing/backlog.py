@@ -15,6 +15,7 @@ What it leaves to others: sending and numbering (the subclasses say how).
 
 from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import cython
 import msgspec
@@ -31,6 +32,11 @@ from feedhandler.amqp.outlet import PACKET_BYTES_MAX, QUEUE_ENTRY_BYTES, SECTION
 from feedhandler.amqp.queueing.shortfall import Shortfall
 from feedhandler.amqp.queueing.stopwatch import Stopwatch
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
+
+if TYPE_CHECKING:
+    from feedhandler.amqp.fanout import Fanout
+    from feedhandler.amqp.routing import Subscription
+    from feedhandler.codecs import Feed
 
 _NOTE = cython.declare(cython.uint, QUALITY_NOTE)
 _ENTRY_BYTES = cython.declare(cython.Py_ssize_t, QUEUE_ENTRY_BYTES)
@@ -65,8 +71,8 @@ class Backlog(Outlet):
         self,
         peer: Peer,
         sender: SenderLink,
-        subscription: object,
-        streams: list,
+        subscription: "Subscription",
+        streams: list[Stream],
         queue_bytes_max: int,
         batch_bytes_max: int,
         clock: Callable[[], int],
@@ -87,13 +93,13 @@ class Backlog(Outlet):
         self.dropped = self.dropped_bytes = self.overflows = 0
         self.conflated = self.conflated_bytes = self.books_sent = 0
         self.overflowing = self.given_up = False
-        self.conflation = None
+        self.conflation: Conflation | None = None
         self.pieces = None
         self.keeper = None
         self.fanout = None
         self.fetching = False
 
-    def conflate(self, fanout: object, feed: object) -> None:
+    def conflate(self, fanout: "Fanout", feed: "Feed") -> None:
         """Conflate from now on; to be called before anything waits. The books are the keeper's
         that `fanout` has, if it has one."""
         self.fanout = fanout

@@ -59,7 +59,7 @@ class Waiting:
     only there to say how it waits."""
 
     def __init__(
-        self, parcel: Parcel, pieces: list, modes: list, keys: list, lead: int = -1
+        self, parcel: Parcel, pieces: list, modes: list[int], keys: list, lead: int = -1
     ) -> None:
         self.parcel = parcel
         self.pieces: list[bytes | None] = pieces
@@ -88,7 +88,7 @@ class Conflation:
         self.bytes = 0
         self.entries: OrderedDict[int, Waiting] = OrderedDict()
         self.front: deque[Parcel] = deque()
-        self.index = {}
+        self.index: dict[object, tuple[Waiting, int]] = {}
         self.orders: dict[tuple[int, int], deque[tuple[Waiting, int]]] = {}
         self.dirty: dict[tuple[int, int], bool] = {}
         self.turn: deque[tuple[int, int]] | None = None
@@ -191,7 +191,7 @@ class Conflation:
             self.bytes -= _ENTRY_BYTES + waiting.size
         return 0
 
-    def take_gone(self) -> dict:
+    def take_gone(self) -> dict[int, list[int]]:
         """What was taken out of each service since the last call."""
         gone, self.gone = self.gone, {}
         return gone

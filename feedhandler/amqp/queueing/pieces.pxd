@@ -12,7 +12,7 @@ cdef class Pieces:
     cdef PacketHeader header
     cdef MessageIndex index
     cdef dict rules
-    cpdef list split(self, Parcel parcel)
+    cpdef list[Waiting] split(self, Parcel parcel)
     cdef Waiting _packet(self, Parcel parcel, Py_ssize_t start, Py_ssize_t end)
     cdef list _batch(self, Parcel parcel, Template template)
     cdef Waiting _single(self, Parcel parcel, Py_ssize_t start)

@@ -13,7 +13,7 @@ messages, resets, packets outside the sequence and snapshot blocks stay whole.
 No I/O, no engine.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cython
 from cython.cimports.feedhandler.amqp.framing import Template, write_uint
@@ -33,6 +33,9 @@ from feedhandler.amqp import framing
 from feedhandler.amqp.outlet import MESSAGES_MAX
 from feedhandler.amqp.queueing.conflation import BOOK, FENCE, LATEST, NEVER
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT, PacketKind
+
+if TYPE_CHECKING:
+    from feedhandler.codecs import Feed
 
 _DATA_KIND = cython.declare(cython.int, int(PacketKind.DATA))
 _UNSEQUENCED = cython.declare(cython.ulonglong, UNSEQUENCED_BIT)
@@ -63,7 +66,7 @@ class Pieces:
     """Takes apart the messages of one feed. `books`: somebody keeps the feed's books, so that
     changes of them may be given up; else they wait in their place."""
 
-    def __init__(self, feed: Any, books: bool) -> None:
+    def __init__(self, feed: "Feed", books: bool) -> None:
         self.table = feed.table
         self.order = feed.byte_order
         self.header = PacketHeader()
@@ -71,7 +74,7 @@ class Pieces:
         self.rules = {code: Rule(layouts, books) for code, layouts in feed.layouts.items()}
 
     @cython.ccall
-    def split(self, parcel: Parcel) -> list:
+    def split(self, parcel: Parcel) -> list[Waiting]:
         """The entries (`Waiting`) of one message, in order."""
         template: Template = parcel.template
         if parcel.reason or parcel.block or parcel.sequence >= _UNSEQUENCED:

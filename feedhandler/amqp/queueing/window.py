@@ -27,9 +27,13 @@ import heapq
 from collections import deque
 from collections.abc import Callable
 from enum import Enum, auto
+from typing import TYPE_CHECKING
 
 import cython
 from cython.cimports.feedhandler.histogram import Histogram
+
+if TYPE_CHECKING:
+    from feedhandler.amqp.framing import Template
 
 #: How often one message is sent at most, lost connections not counted.
 TRIES_MAX = 5
@@ -104,7 +108,7 @@ class Parcel:
         self.sent_ns = self.tried_ns = 0
         self.tries = 0
         self.number_at = 0
-        self.template = None
+        self.template: Template | None = None
         self.came_ns = self.item = 0
         self.ended = self.spilled = False
 

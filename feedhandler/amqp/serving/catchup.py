@@ -39,7 +39,7 @@ from cython.cimports.feedhandler.retrans.store import PacketStore
 
 from feedhandler.amqp import framing
 from feedhandler.amqp.framing import BLOCK_SHIFT, SNAPSHOT_BIT
-from feedhandler.amqp.history import Note, Place
+from feedhandler.amqp.history import History, Note, Place
 from feedhandler.amqp.outlet import PACKET_BYTES_MAX, SECTIONS_BYTES_MAX
 from feedhandler.codecs.kinds import UNSEQUENCED_BIT
 
@@ -61,7 +61,7 @@ class Cursor:
         self.outlet = outlet
         self.stream = stream
         self.past = stream.past
-        self.history = stream.history
+        self.history: History = stream.history
         self.store = stream.history.store
         self.move(place, following)
 

@@ -270,7 +270,7 @@ def trimmed(message: Message, after: int) -> Message:
     return other
 
 
-def singles(message: Message) -> list:
+def singles(message: Message) -> list[Message]:
     """A batch cut into batches of one packet each; any other message, and one that is no batch of
     the feed, as it is."""
     if message.content != "batch":
@@ -345,7 +345,7 @@ class Inbox:
         feed: Any = None,
         batches: bool = False,
         numbered: bool = True,
-        references: dict | None = None,
+        references: dict[int, ReferenceData] | None = None,
     ) -> None:
         self.references: dict[int, ReferenceData] = {} if references is None else references
         self.numbered = numbered
@@ -377,7 +377,7 @@ class Inbox:
         self.expected = -1
         self.failure = None
 
-    def last_tags(self) -> dict:
+    def last_tags(self) -> dict[int, bytes]:
         """Of each service the tag of the last packet or message of the sequence that was read."""
         found: dict = {}
         slot: cython.Py_ssize_t
@@ -446,7 +446,9 @@ class Inbox:
             return 0
         return self.header.sequence
 
-    def read(self, data: cython.const_uchar[::1], bounds: cython.longlong[::1], count: int) -> list:
+    def read(
+        self, data: cython.const_uchar[::1], bounds: cython.longlong[::1], count: int
+    ) -> list[Message]:
         """The `count` messages at `data[bounds[i] : bounds[i + 1]]`.
 
         Only those before the first that is malformed or leaves a hole in the group-sequence:

@@ -1,0 +1,33 @@
+"""Compiled modules and what they share: one import for both ways to run, numbers said once."""
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+from feedhandler import _compiled
+
+PACKAGE = Path(_compiled.__file__).parent
+
+
+@pytest.mark.parametrize("name", ["codecs.kinds", "ingest.ring", "amqp.framing"])
+def test_what_the_compiler_resolves_is_the_module_itself_when_interpreted(name: str) -> None:
+    _compiled.allow_cimports()
+    found = importlib.import_module(f"cython.cimports.feedhandler.{name}")
+    assert found is importlib.import_module(f"feedhandler.{name}")
+
+
+def test_a_wrong_cimport_is_an_error_in_the_twin_too() -> None:
+    _compiled.allow_cimports()
+    with pytest.raises(ImportError):
+        importlib.import_module("cython.cimports.feedhandler.nothing_of_this_name")
+
+
+@pytest.mark.parametrize("name", _compiled.CONSTANTS)
+def test_c_has_every_number_that_the_plain_module_says(name: str) -> None:
+    module = importlib.import_module(f"feedhandler.{name}")
+    said = {key: n for key, n in vars(module).items() if key.isupper() and type(n) is int}
+    text = (PACKAGE / f"{name.replace('.', '/')}.pxd").read_text()
+    assert said
+    assert {key: int(n) for key, n in re.findall(r"^    (\w+) = (-?\d+)$", text, re.M)} == said
