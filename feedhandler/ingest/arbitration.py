@@ -42,6 +42,7 @@ import numpy
 
 from feedhandler.counters import ChannelCounter, LineCounter, counter_array
 from feedhandler.ingest.output import OUTSIDE_MAX
+from feedhandler.ingest.sequencer import BACK_MAX
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ingest.states import State, flat_table
 
@@ -151,10 +152,11 @@ class Arbiter:
         settings = self.settings
         # One slot more for a reset packet that waits for ring room.
         slots_needed = settings.hold_packets + settings.quarantine_packets + 1 + OUTSIDE_MAX
+        slots_needed += BACK_MAX * lines
         self.pool = PacketPool(slots_needed, settings.packet_bytes_max)
         self.stream = Sequencer(
             self.out, self.pool, settings.hold_packets, settings.gap_wait_us * 1000, recovery_ns,
-            compare_numbers,
+            compare_numbers, lines,
         )  # fmt: skip
         self.quarantine = Quarantine(self.pool, settings.quarantine_packets, lines)
         self.epochs = Epochs(lines, settings.epoch_window_us * 1000)
@@ -170,7 +172,7 @@ class Arbiter:
         self.state = self.session = self.pending_session = 0
         self.joined = self.join_seen = self.pending_told = False
         self.last_accepted = self.next_alarm = self.join_since = 0
-        self.join_lowest = self.join_highest = 0
+        self.join_lowest = self.join_highest = self.join_line = 0
         self.pending_cause = self.pending_next = 0
 
     # -- for Python -------------------------------------------------------------------------
@@ -305,6 +307,8 @@ class Arbiter:
     def _act(self, line, header, data, start, received_ns, now_ns):
         """Do what the table says."""
         action: cython.int = self.actions[self.state * states.INPUTS + self._place(header)]
+        if self.state != states.FLOWING and line < self.line_count:
+            self.stream.hear(line)
         if action == states.PUBLISH:
             return self._publish(line, header, data, start, received_ns, now_ns)
         if action == states.DROP:
@@ -324,10 +328,10 @@ class Arbiter:
             return states.REFUSED
         if action == states.REVEAL:
             self.last_accepted = now_ns
-            self.stream.reveal(header.next_sequence, now_ns)
+            self.stream.reveal(line, header.next_sequence, now_ns)
             self._settle(now_ns)
         elif action == states.HINT:
-            self._hint(header.next_sequence, now_ns)
+            self._hint(line, header.next_sequence, now_ns)
         elif action == states.AGREE:
             self.last_accepted = now_ns
         return states.HEARD
@@ -363,6 +367,7 @@ class Arbiter:
             return self._hold(line, header, data, start, received_ns, now_ns)
         self.last_accepted = now_ns
         if self.state != states.FLOWING:
+            self.stream.progress(line)
             self._advance(now_ns)
         return states.PUBLISHED
 
@@ -371,7 +376,7 @@ class Arbiter:
         answer: cython.int = self.stream.keep(line, header, data, start, received_ns, now_ns)
         if answer == answers.NO_ROOM:
             self._make_room(header.sequence, now_ns)
-            if self.stream.hold.count >= self.stream.hold.capacity and (
+            if self.stream.is_full() and (
                 self.stream.blocked or header.sequence > self.stream.expected
             ):
                 self.out.count_line(line, columns.LINE_REFUSED)
@@ -397,6 +402,8 @@ class Arbiter:
     def _make_room(self, sequence, now_ns):
         """The hold is full: give the earliest hole up now, up to the first packet in hand."""
         lowest: cython.ulonglong
+        if self.joined and self.stream.make_room():
+            return 0
         self.out.count(columns.CHANNEL_HOLD_FULL, 1)
         if not self.joined:
             self._begin(now_ns)
@@ -410,8 +417,14 @@ class Arbiter:
         """A number that was expected before: late, from before the start, or a duplicate."""
         compared: cython.int
         if self.stream.lost.touches(header.sequence, header.next_sequence):
+            if self.stream.takes_back(line, header, data, start, received_ns, now_ns):
+                self.last_accepted = now_ns
+                self._advance(now_ns)
+                return states.PUBLISHED
             self.out.count_line(line, columns.LINE_LATE)
             return states.LATE
+        if self.state != states.FLOWING:
+            self.stream.copy(line, header)
         compared = self.stream.window.compare(
             header.sequence,
             fingerprint(data, start + header.body, header.length - header.body),
@@ -450,7 +463,7 @@ class Arbiter:
 
     # -- heartbeats and the start -----------------------------------------------------------
 
-    def _hint(self, number, now_ns):
+    def _hint(self, line, number, now_ns):
         """While joining: the stream may be joined at `number` if nothing lower comes."""
         if not self.join_seen:
             self.join_seen = True
@@ -459,6 +472,7 @@ class Arbiter:
             self.join_lowest = number
         if number > self.join_highest:
             self.join_highest = number
+            self.join_line = line
         self._settle(now_ns)
         return 0
 
@@ -475,7 +489,7 @@ class Arbiter:
         self.last_accepted = now_ns
         self.stream.begin(number, now_ns)
         if self.join_highest > number and self.join_highest - number <= self.max_jump:
-            self.stream.reveal(self.join_highest, now_ns)
+            self.stream.reveal(self.join_line, self.join_highest, now_ns)
         while self.stream.hold.count:
             slot = self.stream.hold.highest()
             if self.pool.word(slot, slots.SEQUENCE) - number <= self.max_jump:
@@ -718,10 +732,10 @@ class Arbiter:
                 and sequence >= first
                 and sequence - first <= self.max_jump
                 and not self.stream.hold.contains(sequence, next_sequence)
-                and self.stream.hold.insert(slot)
+                and not self.stream.is_full()
+                and self.stream.enlist(slot, self.pool.word(slot, slots.FINGERPRINT), False)
             ):
-                self.stream.window.remember(sequence, self.pool.word(slot, slots.FINGERPRINT))
-            else:
-                self.pool.give_back(slot)
+                continue
+            self.pool.give_back(slot)
         self.last_accepted = now_ns
         return 0

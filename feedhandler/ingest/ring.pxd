@@ -10,6 +10,7 @@ cdef enum:
     HOLE = 8
     CLOSED = 9
     MISSING = 10
+    WITHDRAWN = 11
     HEADER_WORDS = 8
     HEADER_BYTES = 64
 

@@ -27,6 +27,8 @@ sequence | next sequence | 0 |
 | MISSING | the lines had their time; recovery is asked for this range | first missing | one past \
 the last | epoch |
 | CLOSED | nothing is missing any more | expected | expected | epoch |
+| WITHDRAWN | what was announced lost from here on was not: `line` goes on with it | expected, until \
+now | expected, from now on | epoch |
 
 `received_ns` is the kernel's stamp of the packet (CLOCK_REALTIME); in the other kinds it is the
 stamp of the latest packet that the channel had seen.
@@ -57,7 +59,8 @@ if cython.compiled:
 else:
     (
         PAD, PACKET, GAP, RESET, START, LINE_SILENT, LINE_BACK, MISMATCH, HOLE, CLOSED, MISSING,
-    ) = range(11)  # fmt: skip
+        WITHDRAWN,
+    ) = range(12)  # fmt: skip
     HEADER_WORDS = 8
     HEADER_BYTES = 64
 
@@ -83,6 +86,7 @@ class RecordKind(IntEnum):
     HOLE = 8
     CLOSED = 9
     MISSING = 10
+    WITHDRAWN = 11
 
 
 class GapCause(IntEnum):

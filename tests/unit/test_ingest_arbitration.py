@@ -111,7 +111,7 @@ def test_filling_part_of_a_hole_does_not_prolong_the_wait(started):
 
 
 def test_what_comes_after_its_range_was_announced_is_late_and_never_published(started):
-    started.data(0, 6)
+    started.data(0, 6, 7, 8)
     started.wait(10)
     started.story()
     assert started.data(1, 4, 5) == [Verdict.LATE] * 2
@@ -126,6 +126,7 @@ def test_the_list_of_lost_ranges_is_bounded_and_forgets_the_oldest(channel):
         channel.data(0, sequence)
         channel.wait(10)
     assert channel.count(ChannelCounter.GAPS) == 70
+    channel.data(0, 142)
     assert channel.data(1, 2) == [Verdict.DUPLICATE]
     assert channel.data(1, 140, 100) == [Verdict.LATE] * 2
 
