@@ -34,6 +34,7 @@ if cython.compiled:
         PAD,
         RESET,
         START,
+        WITHDRAWN,
         Ring,
     )
 else:
@@ -41,7 +42,16 @@ else:
     from feedhandler.amqp.splitter import Splitter
     from feedhandler.amqp.stream import Stream
     from feedhandler.codecs.scanner import FeedTable
-    from feedhandler.ingest.ring import GAP, HEADER_BYTES, PACKET, PAD, RESET, START, Ring
+    from feedhandler.ingest.ring import (
+        GAP,
+        HEADER_BYTES,
+        PACKET,
+        PAD,
+        RESET,
+        START,
+        WITHDRAWN,
+        Ring,
+    )
 
 from feedhandler.amqp import framing
 from feedhandler.amqp.framing import BLOCK_SHIFT, SNAPSHOT_BIT
@@ -334,12 +344,13 @@ class Fanout(Splitter):
     ) -> cython.int:
         """Tell of a record that is no packet.
 
-        At a new numbering the stream and its store follow after that: who hears of it may still
-        have to deliver what is stored of the old one.
+        At a new numbering, and where the stream goes back to what was announced lost in error, the
+        stream and its store follow after that: who hears of it may still have to deliver what is
+        stored. (A store's numbers ascend.)
         """
         stream: Stream = None
         following: cython.ulonglong = self.ring.words[word + 3]
-        if kind in (GAP, RESET, START) and place < len(self.streams):
+        if kind in (GAP, RESET, START, WITHDRAWN) and place < len(self.streams):
             stream = self.streams[place]
             if kind != GAP or not stream.closed:
                 stream.next_sequence = following

@@ -391,6 +391,7 @@ class Arbiter:
             if answer == answers.OTHER_AGAIN:
                 self._alarm(line, header, now_ns)
             self.out.count_line(line, columns.LINE_DUPLICATES)
+            self._settle(now_ns)
             return states.DUPLICATE
         self.last_accepted = now_ns
         if not self.joined and not self.join_seen:
@@ -423,8 +424,7 @@ class Arbiter:
                 return states.PUBLISHED
             self.out.count_line(line, columns.LINE_LATE)
             return states.LATE
-        if self.state != states.FLOWING:
-            self.stream.copy(line, header)
+        self.stream.copy(line, header)
         compared = self.stream.window.compare(
             header.sequence,
             fingerprint(data, start + header.body, header.length - header.body),

@@ -199,7 +199,7 @@ class Hold:
 
     @cython.locals(at=cython.Py_ssize_t, slot=cython.Py_ssize_t)
     def notice_again(self, now_ns, order):
-        """Count the age of every hole from now, and take every packet for one that has just come."""
+        """Count the age of every hole from now; every packet is as if it had just come."""
         at = 0
         while at < self.count:
             slot = self.order[(self.head + at) & self.mask]

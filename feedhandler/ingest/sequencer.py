@@ -298,6 +298,8 @@ class Sequencer:
 
     def copy(self, line, header):
         """A line shows what was published before: after the copy before it, or anywhere."""
+        if self.back_count[line] and header.sequence == self.back_next[line]:
+            self.back_next[line] = header.next_sequence  # its run goes on behind this
         if header.sequence == self.copied[line]:
             self.below[line] = self.serial
         self.copied[line] = header.next_sequence
@@ -339,10 +341,14 @@ class Sequencer:
 
     def disprove(self, number):
         """Who has everything that was sent says that `number` was not: what stands there, or
-        further, is forged."""
+        further, is forged; unless there is too much of it."""
         at: cython.Py_ssize_t
         slot: cython.Py_ssize_t
-        for at in range(self.hold.place(number), self.hold.count):
+        first: cython.Py_ssize_t = self.hold.place(number)
+        if self.hold.count - first >= cython.cast(cython.Py_ssize_t, _BACK_MAX):
+            return 0  # it is who says so that is behind
+        self.asked = self.expected
+        for at in range(first, self.hold.count):
             slot = self.hold.slot(at)
             self.pool.words[slot * slots.SLOT_WORDS + slots.ORDER] = 0
         if self.known_next > number:

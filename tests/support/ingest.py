@@ -109,6 +109,11 @@ class Channel:
         self.recovered.give_up(self.arbiter, until, self.now, epoch)
         self.collect()
 
+    def disprove(self, number: int, epoch: int = 0) -> None:
+        """Tell the arbiter that the server does not have `number` yet."""
+        self.recovered.disprove(self.arbiter, number, self.now, epoch)
+        self.collect()
+
     def _packet(
         self,
         sequence: int,
@@ -187,6 +192,8 @@ def told(event: Event) -> tuple:
             return ("packet", event.sequence)
         case RecordKind.GAP | RecordKind.HOLE | RecordKind.MISSING:
             return (event.kind.name.lower(), event.sequence, event.next_sequence)
+        case RecordKind.WITHDRAWN:
+            return ("withdrawn", event.next_sequence, event.sequence)
         case RecordKind.RESET:
             return ("reset", event.next_sequence)
         case RecordKind.START:
