@@ -41,8 +41,8 @@ import cython
 import numpy
 
 from feedhandler.counters import ChannelCounter, LineCounter, counter_array
+from feedhandler.ingest.lost import RUN_MAX
 from feedhandler.ingest.output import OUTSIDE_MAX
-from feedhandler.ingest.sequencer import BACK_MAX
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.ingest.states import State, flat_table
 
@@ -152,7 +152,7 @@ class Arbiter:
         settings = self.settings
         # One slot more for a reset packet that waits for ring room.
         slots_needed = settings.hold_packets + settings.quarantine_packets + 1 + OUTSIDE_MAX
-        slots_needed += BACK_MAX * lines
+        slots_needed += RUN_MAX * lines
         self.pool = PacketPool(slots_needed, settings.packet_bytes_max)
         self.stream = Sequencer(
             self.out, self.pool, settings.hold_packets, settings.gap_wait_us * 1000, recovery_ns,

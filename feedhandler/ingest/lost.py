@@ -1,7 +1,20 @@
-"""The latest ranges announced as lost, to tell a late packet from a duplicate."""
+"""The latest ranges announced as lost: to tell a late packet from a duplicate, and to take an
+announcement back that was made in error.
+
+`Runs` are packets that come of such ranges after all, until they are enough to believe that lines
+go on there; `Islands` what had been published behind by then. What is enough: `sequencer.py`.
+"""
 
 import cython
 import numpy
+
+if cython.compiled:
+    from cython.cimports.feedhandler.ingest.fingerprint import fingerprint
+else:
+    from feedhandler.ingest.fingerprint import fingerprint
+
+    RUN_MAX = 8
+    ISLANDS_MAX = 64
 
 #: Ranges remembered; the oldest gives way, and what comes for it counts as a duplicate.
 LOST_RANGES = cython.declare(cython.Py_ssize_t, 64)
@@ -67,6 +80,11 @@ class LostRanges:
         at = self._place(sequence)
         return self.first[at] if at >= 0 else NEVER
 
+    def note(self, line, published):
+        """How many packets others than this line had published before the newest range."""
+        self.published[self.newest * self.lines + line] = published
+        return 0
+
     def newest_first(self):
         """Where the newest range begins; there is one."""
         return self.first[self.newest]
@@ -107,3 +125,126 @@ class LostRanges:
         """Forget all: a new numbering begins."""
         self.count = 0
         return 0
+
+
+@cython.final
+@cython.cclass
+class Runs:
+    """Of each line, the packets of announced ranges that it brought in a row: in slots of `pool`,
+    `RUN_MAX` at most. `first` is where each begins, `count` how many they are."""
+
+    def __init__(self, pool, lines: int) -> None:
+        self.pool = pool
+        self.lines = lines
+        self.slots = memoryview(numpy.zeros(lines * RUN_MAX, numpy.int32))
+        self.count = memoryview(numpy.zeros(lines, numpy.int32))
+        self.first = memoryview(numpy.zeros(lines, numpy.uint64))
+        self.next = memoryview(numpy.zeros(lines, numpy.uint64))
+        self.others = memoryview(numpy.zeros(lines, numpy.uint64))
+
+    def follow(self, line, header, data, start, received_ns, now_ns, others):
+        """Take in a packet: how many there are in its row; 0 where it is a copy, or too long.
+        `others`: packets published that this line did not bring, which end a run."""
+        slot: cython.Py_ssize_t
+        if self.count[line]:
+            if self.first[line] <= header.sequence and header.next_sequence <= self.next[line]:
+                return 0
+            if (
+                others != self.others[line]
+                or header.sequence != self.next[line]
+                or self.count[line] == RUN_MAX
+            ):
+                self.forget(line)
+        slot = self.pool.take(
+            line, header, data, start, received_ns, now_ns,
+            fingerprint(data, start + header.body, header.length - header.body),
+        )  # fmt: skip
+        if slot < 0:
+            self.forget(line)
+            return 0
+        if self.count[line] == 0:
+            self.first[line] = header.sequence
+        self.slots[line * RUN_MAX + self.count[line]] = cython.cast(cython.int, slot)
+        self.count[line] += 1
+        self.next[line] = header.next_sequence
+        self.others[line] = others
+        return self.count[line]
+
+    def pass_over(self, line, header):
+        """What the line shows was published before: where it is next, the run goes on behind it."""
+        if self.count[line] and header.sequence == self.next[line]:
+            self.next[line] = header.next_sequence
+        return 0
+
+    def forget(self, line):
+        """What this line brought is late, and no more."""
+        at: cython.Py_ssize_t
+        for at in range(self.count[line]):
+            self.pool.give_back(self.slots[line * RUN_MAX + at])
+        self.count[line] = 0
+        return 0
+
+    def forget_all(self):
+        """The same of every line."""
+        line: cython.int
+        for line in range(self.lines):
+            self.forget(line)
+        return 0
+
+
+@cython.final
+@cython.cclass
+class Islands:
+    """Ranges that were published behind where the stream has gone back to: it passes them when it
+    comes there. `ISLANDS_MAX` at most, in ascending order; the furthest give way."""
+
+    def __init__(self) -> None:
+        self.first = memoryview(numpy.zeros(ISLANDS_MAX + 1, numpy.uint64))
+        self.end = memoryview(numpy.zeros(ISLANDS_MAX + 1, numpy.uint64))
+        self.count = 0
+
+    def rise(self, lost, begin, expected):
+        """The stream goes back from `expected` to `begin`: what was announced lost there is not, and
+        what lies between is published; how many numbers are not lost."""
+        end: cython.ulonglong = expected
+        first: cython.ulonglong
+        withdrawn: cython.ulonglong = 0
+        while lost.count and lost.newest_end() > begin:
+            if lost.newest_end() < end:
+                self._add(lost.newest_end(), end)
+            first = lost.newest_first()
+            if first < begin:
+                first = begin
+            withdrawn += lost.newest_end() - first
+            end = first
+            lost.cut(first)
+        return withdrawn
+
+    def _add(self, first, end):
+        """Put a range before all others."""
+        at: cython.Py_ssize_t
+        if self.count and self.first[0] <= end:
+            self.first[0] = first
+            return 0
+        if self.count < ISLANDS_MAX:
+            self.count += 1
+        for at in range(self.count - 1, 0, -1):
+            self.first[at] = self.first[at - 1]
+            self.end[at] = self.end[at - 1]
+        self.first[0] = first
+        self.end[0] = end
+        return 0
+
+    def beyond(self, expected):
+        """The stream has come to the first range: where it goes on."""
+        at: cython.Py_ssize_t
+        end: cython.ulonglong = self.end[0]
+        self.count -= 1
+        for at in range(self.count):
+            self.first[at] = self.first[at + 1]
+            self.end[at] = self.end[at + 1]
+        return end if end > expected else expected
+
+    def highest(self):
+        """One past the highest; 0 where there is none."""
+        return self.end[self.count - 1] if self.count else 0

@@ -21,6 +21,8 @@ cdef class Output:
     cpdef int mark(
         self, int kind, int line, unsigned long long sequence, unsigned long long next_sequence,
         unsigned long long auxiliary) except -1 nogil
+    cpdef unsigned long long won_by_others(
+        self, int line) except? 6148914691236517205 nogil
     cpdef int count_outside(self, int line) except -1 nogil
     cpdef int count_line(self, int line, int column) except -1 nogil
     cpdef int count(self, int column, unsigned long long amount) except -1 nogil

@@ -100,6 +100,14 @@ class Output:
             return 0
         return 1
 
+    def won_by_others(self, line):
+        """Packets published, those outside the sequence left out, that this line did not bring."""
+        return (
+            self.counters[columns.CHANNEL_PACKETS]
+            - self.line_counters[self.rows[line] + columns.LINE_WON]
+            - (self.outside_all - self.outside_won[line])
+        )
+
     def count_outside(self, line):
         """The packet just published stands outside the sequence."""
         self.outside_all += 1

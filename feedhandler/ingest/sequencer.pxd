@@ -1,7 +1,7 @@
 from feedhandler.codecs.scanner cimport PacketHeader
 from feedhandler.ingest.fingerprint cimport CompareWindow
 from feedhandler.ingest.hold cimport Hold, PacketPool
-from feedhandler.ingest.lost cimport LostRanges
+from feedhandler.ingest.lost cimport Islands, LostRanges, Runs
 from feedhandler.ingest.output cimport Output
 
 cpdef enum:
@@ -35,10 +35,8 @@ cdef class Sequencer:
     cdef int known_line, later_line
     cdef unsigned long long known_order, later_order
     # what was announced in error
-    cdef int[::1] back
-    cdef unsigned long long[::1] back_count, back_first, back_next, back_others
-    cdef Py_ssize_t island_count
-    cdef unsigned long long[::1] island_first, island_end
+    cdef Runs runs
+    cdef Islands islands
 
     cpdef int publish(
         self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
@@ -87,14 +85,6 @@ cdef class Sequencer:
     cdef bint _take_back(self, int line, unsigned long long now_ns) except -1 nogil
     cdef int _distrust(
         self, unsigned long long first, unsigned long long now_ns) except -1 nogil
-    cdef unsigned long long _published_by_others(
-        self, int line) except? 6148914691236517205 nogil
-    cdef int _keep_islands(self, unsigned long long begin) except -1 nogil
-    cdef int _add_island(
-        self, unsigned long long first, unsigned long long end) except -1 nogil
-    cdef int _pass_island(self) except -1 nogil
-    cdef int _forget_run(self, int line) except -1 nogil
-    cdef int _forget_runs(self) except -1 nogil
     cdef int _next_known(self) noexcept nogil
     cdef int _emit(self, Hold hold) except -1 nogil
     cdef unsigned long long _due(

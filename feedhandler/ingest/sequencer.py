@@ -45,27 +45,22 @@ if cython.compiled:
         fingerprint,
     )
     from cython.cimports.feedhandler.ingest.hold import Hold
-    from cython.cimports.feedhandler.ingest.lost import LostRanges
+    from cython.cimports.feedhandler.ingest.lost import RUN_MAX, Islands, LostRanges, Runs
 else:
     from feedhandler.ingest import columns
     from feedhandler.ingest import hold as slots
     from feedhandler.ingest.fingerprint import DIFFERENT, CompareWindow, fingerprint
     from feedhandler.ingest.hold import Hold
-    from feedhandler.ingest.lost import LostRanges
+    from feedhandler.ingest.lost import RUN_MAX, Islands, LostRanges, Runs
     from feedhandler.ingest.ring import RecordKind as records
 
     NO_ROOM, KEPT, SAME_AGAIN, OTHER_AGAIN, TOO_LONG = range(5)
 
 #: No deadline. (The largest signed number: C would keep a larger literal as a Python object.)
 NEVER = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
-#: Packets in a row that take an announcement back, however much was published behind it since.
-BACK_MAX = 8
 #: How long a line is distrusted that has shown what was not sent, or in whose name somebody has:
 #: one packet ahead says nothing then, two in a row do.
 DISTRUST_NS = cython.declare(cython.ulonglong, 60_000_000_000)
-#: Ranges published behind what is next, remembered after announcements were taken back.
-ISLANDS_MAX = 64
-_BACK_MAX = cython.declare(cython.ulonglong, BACK_MAX)
 #: `ring.GapCause.DEADLINE` and `REFUSED`, for C.
 BY_DEADLINE = cython.declare(cython.int, 1)
 BY_REFUSAL = cython.declare(cython.int, 5)
@@ -111,16 +106,8 @@ class Sequencer:
         self.by_line = False
         self.known_line = self.later_line = 0
         self.known_order = self.later_order = 0
-        # By line, its latest run of packets of an announced range; and what was published behind
-        # where the stream is, since an announcement was taken back.
-        self.back = memoryview(numpy.zeros(lines * BACK_MAX, numpy.int32))
-        self.back_count = memoryview(numpy.zeros(lines, numpy.uint64))
-        self.back_first = memoryview(numpy.zeros(lines, numpy.uint64))
-        self.back_next = memoryview(numpy.zeros(lines, numpy.uint64))
-        self.back_others = memoryview(numpy.zeros(lines, numpy.uint64))
-        self.island_first = memoryview(numpy.zeros(ISLANDS_MAX, numpy.uint64))
-        self.island_end = memoryview(numpy.zeros(ISLANDS_MAX, numpy.uint64))
-        self.island_count = 0
+        self.runs = Runs(pool, lines)
+        self.islands = Islands()
         self.window = CompareWindow(compare_numbers)
         self.lost = LostRanges(lines)
         self.gap_wait = gap_wait_ns
@@ -298,8 +285,7 @@ class Sequencer:
 
     def copy(self, line, header):
         """A line shows what was published before: after the copy before it, or anywhere."""
-        if self.back_count[line] and header.sequence == self.back_next[line]:
-            self.back_next[line] = header.next_sequence  # its run goes on behind this
+        self.runs.pass_over(line, header)
         if header.sequence == self.copied[line]:
             self.below[line] = self.serial
         self.copied[line] = header.next_sequence
@@ -345,7 +331,7 @@ class Sequencer:
         at: cython.Py_ssize_t
         slot: cython.Py_ssize_t
         first: cython.Py_ssize_t = self.hold.place(number)
-        if self.hold.count - first >= cython.cast(cython.Py_ssize_t, _BACK_MAX):
+        if self.hold.count - first >= RUN_MAX:
             return 0  # it is who says so that is behind
         self.asked = self.expected
         for at in range(first, self.hold.count):
@@ -412,8 +398,8 @@ class Sequencer:
         last: cython.ulonglong = self.believed_end()
         if self.later_next > last and self._is_believed(self.later_line, self.later_order):
             last = self.later_next
-        if self.island_count and self.island_end[self.island_count - 1] > last:
-            last = self.island_end[self.island_count - 1]
+        if self.islands.highest() > last:
+            last = self.islands.highest()
         while self.aside.count:
             self.pool.give_back(self.aside.take_highest())
             self.out.count(columns.CHANNEL_CONTRADICTED, 1)
@@ -428,8 +414,10 @@ class Sequencer:
         end: cython.ulonglong
         self.blocked = False
         while not self.blocked:
-            if self.island_count and self.island_first[0] <= self.expected:
-                self._pass_island()
+            if self.islands.count and self.islands.first[0] <= self.expected:
+                # It was published before the announcement of what lies before it was taken back.
+                self.expected = self.islands.beyond(self.expected)
+                self._moved()
                 continue
             if self.aside.count and self._pass_aside(now_ns):
                 continue
@@ -492,12 +480,8 @@ class Sequencer:
         slot: cython.Py_ssize_t
         if self.asked < self.expected:
             self.asked = self.expected
-        if (
-            self.island_count
-            and self.island_first[0] <= self.asked
-            and self.asked < self.island_end[0]
-        ):
-            self.asked = self.island_end[0]
+        if self.islands.count and self.islands.first[0] <= self.asked < self.islands.end[0]:
+            self.asked = self.islands.end[0]
         at = self.hold.place(self.asked)
         while at < self.hold.count:
             slot = self.hold.slot(at)
@@ -524,8 +508,8 @@ class Sequencer:
                 noticed = self.known_since
             if end <= self.asked or now_ns < noticed + self.gap_wait:
                 return 0
-            if self.island_count and self.asked < self.island_first[0] < end:
-                end = self.island_first[0]
+            if self.islands.count and self.asked < self.islands.first[0] < end:
+                end = self.islands.first[0]
             if not self.out.mark(records.MISSING, 0, self.asked, end, self.epoch):
                 self.blocked = True
                 return 0
@@ -595,8 +579,8 @@ class Sequencer:
             self.aside.drop_lowest()
         if self.aside.count and end > self.pool.word(self.aside.lowest(), slots.SEQUENCE):
             end = self.pool.word(self.aside.lowest(), slots.SEQUENCE)
-        if self.island_count and end > self.island_first[0]:
-            end = self.island_first[0]
+        if self.islands.count and end > self.islands.first[0]:
+            end = self.islands.first[0]
         return end
 
     def _give_up(self, end):
@@ -607,9 +591,7 @@ class Sequencer:
             return 0
         self.lost.add(self.expected, end, self.cause == BY_DEADLINE or self.cause == BY_REFUSAL)
         for line in range(self.lines):
-            self.lost.published[self.lost.newest * self.lines + line] = self._published_by_others(
-                line
-            )
+            self.lost.note(line, self.out.won_by_others(line))
         self.out.count(columns.CHANNEL_GAPS, 1)
         self.out.count(columns.CHANNEL_LOST, end - self.expected)
         self.expected = end
@@ -624,148 +606,64 @@ class Sequencer:
 
         It is where the lines that brought what was published behind the range now go on in it
         themselves; or where as many packets in a row have come of it on one line as others have
-        published behind it (`BACK_MAX` at most), and none of theirs meanwhile. Then nothing was
+        published behind it (`lost.RUN_MAX` at most), and none of theirs meanwhile. Then nothing was
         lost, and what spoke for it was forged. In the middle of a range it takes two in a row.
         What was published stays so: the stream passes it when it comes there.
         """
-        slot: cython.Py_ssize_t
+        count: cython.Py_ssize_t
         first: cython.ulonglong
         need: cython.ulonglong
-        others: cython.ulonglong = self._published_by_others(line)
+        others: cython.ulonglong = self.out.won_by_others(line)
         if self.gap_wait == 0 or not self.lost.is_doubtful(header.sequence):
             return 0
-        if self.back_count[line]:
-            if self.back_first[line] <= header.sequence and (
-                header.next_sequence <= self.back_next[line]
-            ):
-                return 0  # a copy
-            if (
-                others != self.back_others[line]
-                or header.sequence != self.back_next[line]
-                or self.back_count[line] == _BACK_MAX
-            ):
-                self._forget_run(line)
-        slot = self.pool.take(
-            line, header, data, start, received_ns, now_ns,
-            fingerprint(data, start + header.body, header.length - header.body),
-        )  # fmt: skip
-        if slot < 0:
-            return self._forget_run(line)
-        if self.back_count[line] == 0:
-            self.back_first[line] = header.sequence
-        first = self.back_first[line]
-        self.back[line * _BACK_MAX + self.back_count[line]] = cython.cast(cython.int, slot)
-        self.back_count[line] += 1
-        self.back_next[line] = header.next_sequence
-        self.back_others[line] = others
+        count = self.runs.follow(line, header, data, start, received_ns, now_ns, others)
+        if count == 0:
+            return 0
+        first = self.runs.first[line]
         need = others - self.lost.published_before(first, line)
         if need < 2 and self.lost.first_of(first) < first:
             need = 2
-        if self.back_count[line] < need and self.back_count[line] < _BACK_MAX:
+        if count < RUN_MAX and cython.cast(cython.ulonglong, count) < need:
             return 0
         return self._take_back(line, now_ns)
-
-    def _published_by_others(self, line):
-        """Packets published that this line did not bring."""
-        return (
-            self.out.counters[columns.CHANNEL_PACKETS]
-            - self.out.line_counters[self.out.rows[line] + columns.LINE_WON]
-            - (self.out.outside_all - self.out.outside_won[line])
-        )
 
     def _take_back(self, line, now_ns):
         """Go on where the line's run began; 0 where there is no room to say so."""
         at: cython.Py_ssize_t
         slot: cython.Py_ssize_t
-        first: cython.ulonglong = self.back_first[line]
+        first: cython.ulonglong = self.runs.first[line]
         if not self.out.mark(records.WITHDRAWN, line, self.expected, first, self.epoch):
             return 0
         self._distrust(first, now_ns)
-        self._keep_islands(first)
+        self.out.count(
+            columns.CHANNEL_WITHDRAWN, self.islands.rise(self.lost, first, self.expected)
+        )
         self.expected = self.asked = first
         self.known_next = self.later_next = self.forced_until = 0
         self.by_line = True
-        for at in range(self.back_count[line]):
-            slot = self.back[line * _BACK_MAX + at]
+        for at in range(self.runs.count[line]):
+            slot = self.runs.slots[line * RUN_MAX + at]
             if self.is_full() or not self.enlist(
                 slot, self.pool.word(slot, slots.FINGERPRINT), False
             ):
                 self.pool.give_back(slot)
-        self.back_count[line] = 0
-        return self._forget_runs()
+        self.runs.count[line] = 0
+        self.runs.forget_all()
+        return 1
 
     def _distrust(self, first, now_ns):
         """The lines that published what lies behind `first` have shown what was not sent."""
         line: cython.int
         others: cython.ulonglong = 0
         for line in range(self.lines):
-            others += self._published_by_others(line) - self.lost.published_before(first, line)
+            others += self.out.won_by_others(line) - self.lost.published_before(first, line)
         for line in range(self.lines):
             # All together, as each counts for all lines but its own.
             if self.lines == 1 or others > (self.lines - 1) * (
-                self._published_by_others(line) - self.lost.published_before(first, line)
+                self.out.won_by_others(line) - self.lost.published_before(first, line)
             ):
                 self.distrusted_until[line] = now_ns + DISTRUST_NS
         return 0
-
-    def _keep_islands(self, begin):
-        """What was published behind `begin` is passed when the stream comes there; what was
-        announced is not lost any more."""
-        end: cython.ulonglong = self.expected
-        first: cython.ulonglong
-        withdrawn: cython.ulonglong = 0
-        while self.lost.count and self.lost.newest_end() > begin:
-            if self.lost.newest_end() < end:
-                self._add_island(self.lost.newest_end(), end)
-            first = self.lost.newest_first()
-            if first < begin:
-                first = begin
-            withdrawn += self.lost.newest_end() - first
-            end = first
-            self.lost.cut(first)
-        self.out.count(columns.CHANNEL_WITHDRAWN, withdrawn)
-        return 0
-
-    def _add_island(self, first, end):
-        """Before all others; the furthest gives way."""
-        at: cython.Py_ssize_t
-        if self.island_count and self.island_first[0] <= end:
-            self.island_first[0] = first
-            return 0
-        if self.island_count < self.island_first.shape[0]:
-            self.island_count += 1
-        for at in range(self.island_count - 1, 0, -1):
-            self.island_first[at] = self.island_first[at - 1]
-            self.island_end[at] = self.island_end[at - 1]
-        self.island_first[0] = first
-        self.island_end[0] = end
-        return 0
-
-    def _pass_island(self):
-        """The stream has come to what was published before its beginning was withdrawn."""
-        at: cython.Py_ssize_t
-        if self.island_end[0] > self.expected:
-            self.expected = self.island_end[0]
-        self.island_count -= 1
-        for at in range(self.island_count):
-            self.island_first[at] = self.island_first[at + 1]
-            self.island_end[at] = self.island_end[at + 1]
-        return self._moved()
-
-    def _forget_run(self, line):
-        """What has come of an announced range on this line is late, and no more."""
-        at: cython.Py_ssize_t
-        for at in range(self.back_count[line]):
-            self.pool.give_back(self.back[line * _BACK_MAX + at])
-        self.back_count[line] = 0
-        return 0
-
-    def _forget_runs(self):
-        """The same on every line; 1."""
-        line: cython.int
-        for line in range(self.lines):
-            self._forget_run(line)
-        return 1
 
     # -- where things stand -------------------------------------------------------------------
 
@@ -789,7 +687,7 @@ class Sequencer:
         return (
             self.hold.count > 0
             or self.aside.count > 0
-            or self.island_count > 0
+            or self.islands.count > 0
             or self.known_next > self.expected
         )
 
@@ -834,7 +732,7 @@ class Sequencer:
         self.known_next = 0
         self.later_next = 0
         self.forced_until = 0
-        self.island_count = 0
-        self._forget_runs()
+        self.islands.count = 0
+        self.runs.forget_all()
         self.lost.clear()
         return self.window.clear()

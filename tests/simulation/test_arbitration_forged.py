@@ -16,7 +16,6 @@ from feedhandler.codecs.kinds import PacketKind
 from feedhandler.codecs.scanner import PacketHeader
 from feedhandler.counters import ChannelCounter, LineCounter
 from feedhandler.ingest.ring import RecordKind
-from feedhandler.ingest.sequencer import BACK_MAX
 from feedhandler.ingest.settings import ArbitrationSettings
 from tests.support.ingest import BODY, MS, TWINS, Channel, body_of
 
