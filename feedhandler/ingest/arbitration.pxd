@@ -80,6 +80,8 @@ cdef class Arbiter:
     cdef int _reset(
         self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
         unsigned long long received_ns, unsigned long long now_ns) except -1 nogil
+    cdef int _judge_reset(
+        self, int line, PacketHeader header, unsigned long long now_ns) except -1 nogil
     cdef int _renumber(
         self, int cause, unsigned long long session, unsigned long long number,
         Py_ssize_t slot, unsigned long long now_ns) except -1 nogil

@@ -11,10 +11,10 @@ What it promises:
   or reorder them. `expected` moves only when the record that moves it has been written.
 * A missing packet has `gap_wait_us` from the instant its absence was noticed (a later packet came,
   or a heartbeat's number told). Then its exact range is announced and the stream goes on; a packet
-  of an announced range is never published.
-* One packet with a wild number cannot move the stream: beyond `max_jump` a packet is quarantined
-  until another line shows the same one, or a heartbeat fits its number, or, with nothing else
-  alive for `resync_us`, its line goes on consecutively from it.
+  of an announced range is published only where the announcement is taken back.
+* One packet with a wild number cannot move the stream: beyond `max_jump` it is quarantined until
+  another line shows the same one, a heartbeat fits it, or, with nothing else alive for `resync_us`,
+  its line goes on from it; below, until its own line goes on below it (`sequencer.py`).
 * A packet that the feed sets outside its sequence is published as its first copy comes, once, and
   changes nothing else: it begins no stream, reveals no hole, and is never late (see below).
 * Everything is bounded: the hold, the quarantine, the window of compared fingerprints, the list of
@@ -23,14 +23,8 @@ What it promises:
 What to do for which input stands as a table in `states.py`. Before the table is asked, packets
 that do not belong to the current numbering are sorted out: the feed's reset packet and a new
 session id begin a new one (an *epoch*), everything held is let go with its gaps announced, and
-what the other line still brings from before is counted as stale. Such a straggler is known by its
-session id; by a send time before the reset's; where neither tells, by its number, and, where the
-number fits both epochs, by whether its line has been seen in the new one.
-
-Packets outside the sequence all carry the same number, so nothing is known of them by it. Another
-line's copy is known by the whole packet's fingerprint, for `unsequenced_window_us` and among the
-latest so many (`output.Outside`): where that is in doubt, the packet is published. They wait for
-nothing but ring room, so that they may overtake packets that are held behind a hole.
+what the other line still brings from before is counted as stale. When a reset is believed, and how
+such stragglers are known, says `epochs.py`; of packets outside the sequence, `output.Outside`.
 
 Two clocks: `received_ns` is the kernel's stamp (CLOCK_REALTIME) and only passed on; all waiting is
 measured in `now_ns`, which must be CLOCK_MONOTONIC or, in simulations, any rising number, so that
@@ -49,6 +43,7 @@ from feedhandler.ingest.states import State, flat_table
 if cython.compiled:
     from cython.cimports.feedhandler.codecs import scanner as kinds
     from cython.cimports.feedhandler.ingest import columns, states
+    from cython.cimports.feedhandler.ingest import epochs as epoch_answers
     from cython.cimports.feedhandler.ingest import hold as slots
     from cython.cimports.feedhandler.ingest import ring as records
     from cython.cimports.feedhandler.ingest import sequencer as answers
@@ -67,6 +62,7 @@ if cython.compiled:
 else:
     from feedhandler.codecs import scanner as kinds
     from feedhandler.ingest import columns, states
+    from feedhandler.ingest import epochs as epoch_answers
     from feedhandler.ingest import hold as slots
     from feedhandler.ingest import sequencer as answers
     from feedhandler.ingest.epochs import Epochs
@@ -151,7 +147,7 @@ class Arbiter:
         """Everything the channel will ever need."""
         settings = self.settings
         # One slot more for a reset packet that waits for ring room.
-        slots_needed = settings.hold_packets + settings.quarantine_packets + 1 + OUTSIDE_MAX
+        slots_needed = settings.hold_packets + settings.quarantine_packets + 2 + OUTSIDE_MAX
         slots_needed += RUN_MAX * lines
         self.pool = PacketPool(slots_needed, settings.packet_bytes_max)
         self.stream = Sequencer(
@@ -226,6 +222,7 @@ class Arbiter:
             and header.next_sequence <= self.stream.expected
             and header.session == self.session
             and self.pending_cause == 0
+            and self.epochs.pending < 0
             and now_ns - self.last_accepted < self.resync_wait
         )
 
@@ -276,8 +273,11 @@ class Arbiter:
         if self.pending_cause or self.stream.blocked:
             self._advance(now_ns)
         if self.pending_cause == 0:
+            if self.epochs.pending >= 0 and header.session == self.session:
+                self._judge_reset(line, header, now_ns)
+        if self.pending_cause == 0:
             if (
-                self.epochs.changing(now_ns)
+                self.epochs.mixed(now_ns)
                 and header.session == self.session
                 and self.epochs.straggles(line, header, self.stream.expected, self.max_jump)
             ):
@@ -461,8 +461,6 @@ class Arbiter:
             return True
         return header.send_time > self.stream.last_send_time and self.stream.last_send_time > 0
 
-    # -- heartbeats and the start -----------------------------------------------------------
-
     def _hint(self, line, number, now_ns):
         """While joining: the stream may be joined at `number` if nothing lower comes."""
         if not self.join_seen:
@@ -552,7 +550,7 @@ class Arbiter:
     # -- new numberings ---------------------------------------------------------------------
 
     def _reset(self, line, header, data, start, received_ns, now_ns):
-        """The feed's reset packet: the first copy begins a new numbering, others do not."""
+        """The feed's reset packet: it begins a new numbering, once, when it is believed."""
         slot: cython.Py_ssize_t
         whole: cython.ulonglong = fingerprint(data, start, header.length)
         if self.epochs.is_copy(line, header, whole, now_ns):
@@ -562,8 +560,28 @@ class Arbiter:
         if slot < 0:
             self.out.count_line(line, columns.LINE_OVERSIZE)
             return states.REFUSED
+        if self.joined and header.session == self.session:
+            if self.epochs.pending >= 0:
+                self.pool.give_back(self.epochs.resume())
+            self.out.count_line(line, columns.LINE_QUARANTINED)
+            self.epochs.suspend(slot, line, header)
+            return states.QUARANTINED
         self._renumber(RESET_PACKET, header.session, header.next_sequence, slot, now_ns)
         return states.RENUMBERED
+
+    def _judge_reset(self, line, header, now_ns):
+        """Believe the pending reset, or drop it, if this packet says so."""
+        slot: cython.Py_ssize_t = self.epochs.pending
+        answer: cython.int = self.epochs.judge(line, header, self.stream.expected, self.max_jump)
+        if answer == epoch_answers.BELIEVED:
+            self._renumber(
+                RESET_PACKET, self.session, self.pool.word(slot, slots.NEXT),
+                self.epochs.resume(), now_ns,
+            )  # fmt: skip
+        elif answer == epoch_answers.FORGED:
+            self.pool.give_back(self.epochs.resume())
+            self.out.count(columns.CHANNEL_CONTRADICTED, 1)
+        return 0
 
     def _renumber(self, cause, session, number, slot, now_ns):
         """Begin a new numbering at `number`, after everything held is let go."""
@@ -612,6 +630,8 @@ class Arbiter:
             self.epochs.leave_session(self.session)
         self._take_session(self.pending_session)
         self.joined = True
+        if self.epochs.pending >= 0:
+            self.pool.give_back(self.epochs.resume())
         self.join_lowest = 0
         self.last_accepted = now_ns
         self.stream.restart(self.pending_next)

@@ -106,7 +106,7 @@ class Feed:
         if kind == PacketKind.HEARTBEAT:
             self.channel.heartbeat(0, number)
         elif kind == PacketKind.RESET:
-            self.channel.reset(0, send_time=0)
+            self.channel.reset(0, send_time=0, alone=True)
         else:
             self.forged.add(number)
             self.channel.feed(0, number, body=b"forged %d" % number)
@@ -175,6 +175,7 @@ FORGERIES = {
     "a run of three": runs(3),
     "a run of twelve": runs(12),
     "one to one": anywhere,
+    "a reset": once(0, PacketKind.RESET, copies=2, every=5),
     "a heartbeat": once(90, PacketKind.HEARTBEAT),
     "a near heartbeat": once(3, PacketKind.HEARTBEAT, every=7),
     "a heartbeat again and again": once(90, PacketKind.HEARTBEAT, copies=10, every=3),

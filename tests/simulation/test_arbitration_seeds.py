@@ -254,7 +254,9 @@ def test_what_comes_out_is_what_went_in():
         reached |= play(seed).verdicts
     if len(seeds) > 1:
         verdicts = {verdict for _, verdict in reached}
-        assert verdicts == set(Verdict) - {Verdict.REFUSED}, "some verdict was never reached"
+        # A reset is believed by what follows it, which has a verdict of its own.
+        never = {Verdict.REFUSED, Verdict.RENUMBERED}
+        assert verdicts == set(Verdict) - never, "some verdict was never reached"
 
 
 @pytest.mark.parametrize("seed", range(12))
