@@ -154,10 +154,6 @@ class NodeCounter(Counter):
     BOOKS = 35, "books sent anew in place of orders that waited"
     BEHIND_US = 36, "microseconds that such links were behind, added up"
     FULL_US = 37, "microseconds that such links were behind with a queue that had become full"
-    CONNECTIONS_FAULTY = (
-        38,
-        "connections ended because what the client sent led to an error of ours; please report it",
-    )
 
 
 class DestinationCounter(Counter):

@@ -96,10 +96,6 @@ class Peer:
         self.dirty = False
         return True
 
-    def fail(self, error: Exception) -> None:
-        """Something of this connection has led to an error; whoever owns the socket ends it."""
-        raise error
-
     def attend(self) -> None:
         """Do what `settle` left to do; whoever owns the socket says how."""
         raise AssertionError("a connection without a socket has nothing to attend to")

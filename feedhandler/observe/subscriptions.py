@@ -7,7 +7,6 @@ included, and at most `SUBSCRIPTIONS_MAX` such pairs are kept apart; later ones 
 The node calls it (`connection.LinkObserver`); it answers nothing and keeps nobody waiting.
 """
 
-import traceback
 from collections.abc import Iterator
 
 import numpy
@@ -71,21 +70,6 @@ class Subscriptions:
             user=user,
             mechanism=mechanism,
             reason=reason,
-        )
-
-    def faulty(self, peer: str, error: Exception) -> None:
-        """What a client sent has led to an error of ours, and its connection was ended."""
-        where = traceback.extract_tb(error.__traceback__)[-1:]
-        place = (
-            f" ({where[0].name}, line {where[0].lineno} of {where[0].filename})" if where else ""
-        )
-        tell(
-            "connection_faulty",
-            f"{peer}: connection ended by an error of ours, please report it: "
-            f"{type(error).__name__}: {error}{place}",
-            Level.ERROR,
-            peer=peer,
-            error=f"{type(error).__name__}: {error}",
         )
 
     def overrun(self, outlet: Outlet, peer: str) -> None:

@@ -67,7 +67,6 @@ async def running(
     rig.node.start()
     try:
         yield rig
-        assert not rig.count("connections_faulty"), "a client's words have led to an error of ours"
     finally:
         for client in rig.clients:
             client.drop()

@@ -113,14 +113,11 @@ class NodeRig(Rig):
 
 @contextlib.asynccontextmanager
 async def running(settings: Settings | None = None, **options: Any) -> AsyncIterator[NodeRig]:
-    """A node that runs while the block does. No client's words may lead to an error of ours:
-    `faulty` is how many must have, for tests of what happens then."""
-    faulty = options.pop("faulty", 0)
+    """A node that runs while the block does."""
     rig = NodeRig(settings, **options)
     rig.node.start()
     try:
         yield rig
-        assert rig.count("connections_faulty") == faulty
     finally:
         await rig.node.stop(2.0)
 

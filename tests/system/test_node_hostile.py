@@ -13,10 +13,8 @@ import pytest
 
 import feedhandler
 from feedhandler.amqp.routing import ADDRESS_CHARS_MAX
-from feedhandler.amqp.serving.connection import NodeConnection
 from feedhandler.amqp.serving.node import Node
 from feedhandler.codecs import ConfigError
-from feedhandler.observe.subscriptions import Subscriptions
 from tests.support.node import (
     PATIENCE_S,
     RawClient,
@@ -425,51 +423,3 @@ def test_the_node_listens_on_ipv6_as_well(run: Run) -> None:
             assert [(await anext(messages)).content for _ in range(2)] == ["quality", "packet"]
 
     run(scenario())
-
-
-class Teller(Subscriptions):
-    """An observer that keeps what it was told of errors."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.errors: list[Exception] = []
-
-    def faulty(self, peer: str, error: Exception) -> None:
-        super().faulty(peer, error)
-        self.errors.append(error)
-
-
-@gateways_loop
-def test_an_error_of_ours_in_one_connection_ends_that_one_and_is_told(
-    run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Whatever a client finds that we did not think of: nobody else loses anything by it."""
-    join = NodeConnection._join
-
-    def stumble(self: NodeConnection, link: Any, *arguments: Any) -> Any:
-        if link.name == "unlucky":
-            raise struct.error("argument out of range")
-        return join(self, link, *arguments)
-
-    monkeypatch.setattr(NodeConnection, "_join", stumble)
-    teller = Teller()
-
-    async def scenario() -> None:
-        async with running(observer=teller, faulty=1) as rig:
-            good, bad = RawClient(rig.port), RawClient(rig.port)
-            fine = good.receiver("euronext.104", 10)
-            await in_thread(attached, good, fine)
-            bad.receiver("euronext.104", 10, name="unlucky")
-            await in_thread(bad.pump, lambda: bad.gone, "the bad client's end")
-            assert [type(error) for error in teller.errors] == [struct.error]
-            await rig.until(lambda: len(rig.node.connections) == 1, "the bad client's end")
-            await rig.stream(1, 3)
-            took = good.received[fine.name]
-            await in_thread(good.pump, lambda: len(took) >= 4, "its quality, and the packets")
-            good.drop()
-            bad.drop()
-
-    run(scenario())
-    told = capsys.readouterr().err
-    assert "connection ended by an error of ours" in told
-    assert "struct.error" in told or "error: argument out of range" in told

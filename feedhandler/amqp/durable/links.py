@@ -365,11 +365,7 @@ class Requests(_Link):
 
         def reply(arguments: dict[str, Any], body: Any) -> None:
             if answers is not None:
-                try:
-                    answers.send(write_reply(request, arguments, body))
-                except Exception as error:  # not in the loop of the queue, which everybody shares
-                    self.peer.fail(error)
-                    return
+                answers.send(write_reply(request, arguments, body))
             if not self.over:
                 link.flow(1)
                 self._stir()

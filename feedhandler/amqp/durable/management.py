@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 Reply = Callable[[dict[str, Any], Any], None]
 
-#: The highest number that a message of a queue may have, and an answer can carry.
-NUMBER_MAX = 2**63 - 1
 #: Status codes by answer: 200 it was done; 409 too late; 410 it is gone; 404 nobody knows it.
 CODES = {
     "cancelled": 200,
@@ -81,7 +79,7 @@ class Desk:
         if message_id:
             numbers = self.queue.ids.find(message_id)
         elif isinstance(number, int) and not isinstance(number, bool):
-            numbers = [number] if 0 < number <= NUMBER_MAX else []
+            numbers = [number]
         else:
             reply(_status(400, "invalid", "neither message-id nor id"), None)
             return
@@ -138,7 +136,7 @@ def _page(told: "Forwarding") -> dict[str, Any]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= NUMBER_MAX
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
 
 
 _WORDS = {

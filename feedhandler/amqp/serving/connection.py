@@ -56,7 +56,6 @@ class LinkObserver(Protocol):
     def overrun(self, outlet: Outlet, peer: str) -> None: ...
     def ended(self, outlet: Outlet) -> None: ...
     def login_refused(self, peer: str, user: str, mechanism: str, reason: str) -> None: ...
-    def faulty(self, peer: str, error: Exception) -> None: ...
 
 
 class NodeConnection(Peer):
@@ -100,13 +99,9 @@ class NodeConnection(Peer):
         if self.leave_by is not None:
             self._read_to_the_end()
             return
-        try:
-            ended = self.engine.receive() < 0
-            if self.user is None:
-                self._log_in()
-        except Exception as error:
-            self.fail(error)
-            return
+        ended = self.engine.receive() < 0
+        if self.user is None:
+            self._log_in()
         self.work()
         if ended:
             self.end()
@@ -116,22 +111,7 @@ class NodeConnection(Peer):
         self.work()
 
     def work(self) -> None:
-        """Act upon the engine's events and write, until neither brings anything new."""
-        try:
-            self._work()
-        except Exception as error:
-            self.fail(error)
-
-    def fail(self, error: Exception) -> None:
-        """What this client said has led to an error of ours: it loses its connection, nobody else
-        loses anything. No client's words may reach the loop, which would end the gateway."""
-        self.node.counts[NodeCounter.CONNECTIONS_FAULTY] += 1
-        if self.node.observer is not None:
-            self.node.observer.faulty(self.peer, error)
-        self.end()
-
-    def _work(self) -> None:
-        """As `work`, which sees to errors.
+        """Act upon the engine's events and write, until neither brings anything new.
 
         Writing frees room in the engine, which lets queued messages follow, which are written:
         it ends because each round needs messages that waited, or the socket stops it.
