@@ -13,6 +13,7 @@ MESSAGES_MAX: int
 
 class Peer:
     def stir(self) -> None: ...
+    def fail(self, error: Exception) -> None: ...
     dirty: bool
     engine: Connection
     backlog: int
