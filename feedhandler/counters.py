@@ -154,6 +154,7 @@ class NodeCounter(Counter):
     BOOKS = 35, "books sent anew in place of orders that waited"
     BEHIND_US = 36, "microseconds that such links were behind, added up"
     FULL_US = 37, "microseconds that such links were behind with a queue that had become full"
+    CONNECTIONS_FAULTED = 38, "connections ended by an error of the gateway's own in handling them"
 
 
 class DestinationCounter(Counter):

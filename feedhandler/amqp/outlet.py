@@ -80,6 +80,11 @@ class Peer:
         """Have the connection written to, as `touch` does."""
         self.touch()
 
+    def fail(self, error: Exception) -> None:
+        """An error of ours came up in handling this connection: it is the connection's end, and
+        nobody else's. Here, where there is no connection, it is raised again."""
+        raise error
+
     @cython.ccall
     def settle(self) -> cython.bint:
         """Write what is in the engine; True where that was all there is to do.

@@ -7,7 +7,9 @@ included, and at most `SUBSCRIPTIONS_MAX` such pairs are kept apart; later ones 
 The node calls it (`connection.LinkObserver`); it answers nothing and keeps nobody waiting.
 """
 
+import traceback
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy
 
@@ -70,6 +72,20 @@ class Subscriptions:
             user=user,
             mechanism=mechanism,
             reason=reason,
+        )
+
+    def faulted(self, peer: str, error: Exception) -> None:
+        """A connection was ended by an error of ours in handling it."""
+        place = traceback.extract_tb(error.__traceback__)[-1:]
+        where = f"{Path(place[0].filename).name}:{place[0].lineno}" if place else "an unknown place"
+        told = f"{type(error).__name__}: {error}"
+        tell(
+            "connection_faulted",
+            f"{peer}: ended by an internal error at {where}: {told}; please report it",
+            Level.ERROR,
+            peer=peer,
+            error=told,
+            where=where,
         )
 
     def overrun(self, outlet: Outlet, peer: str) -> None:

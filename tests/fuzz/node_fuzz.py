@@ -193,6 +193,7 @@ class Run:
         self.rig = NodeRig(settings, history_bytes=HISTORY_BYTES)
         self.node = self.rig.node
         self.node.gate = Door()
+        self.node.fault = self._on_fault  # type: ignore[method-assign]
         self.strangers = 0
         self.loop = StillLoop()
         self.node.loop = self.loop  # type: ignore[assignment]
@@ -217,6 +218,10 @@ class Run:
         self.node._on_client(sock, f"stranger {self.strangers}", 1, encrypted)
         (made,) = self.node.connections - before
         return made
+
+    def _on_fault(self, peer: str, error: Exception) -> None:
+        """The node would end the connection and go on, and nobody would see what went wrong."""
+        raise AssertionError(f"{peer}: the node failed in handling it") from error
 
     def conversation(self) -> None:
         """Say one conversation; end the oldest one that is still open."""

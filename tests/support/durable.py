@@ -58,8 +58,9 @@ async def running(
     gate: Any = None,
     disk: dict[str, Any] | None = None,
     settings: Settings | None = None,
+    faults: int = 0,
 ) -> AsyncIterator[QueueRig]:
-    """A node with these queues, while the block runs."""
+    """A node with these queues, while the block runs. `faults`: as `node.running`."""
     rig = QueueRig(settings, gate=gate)
     rig.queues = rig.node.queues = DurableQueues(configs, rig.node.flush, **(disk or {}))
     rig.clients = []
@@ -72,6 +73,7 @@ async def running(
             client.drop()
         await rig.node.stop(5.0)
         await rig.queues.close()
+    assert rig.count("connections_faulted") == faults, "errors of ours; see the node's `fault`"
 
 
 class QueueClient(RawClient):

@@ -112,14 +112,18 @@ class NodeRig(Rig):
 
 
 @contextlib.asynccontextmanager
-async def running(settings: Settings | None = None, **options: Any) -> AsyncIterator[NodeRig]:
-    """A node that runs while the block does."""
+async def running(
+    settings: Settings | None = None, faults: int = 0, **options: Any
+) -> AsyncIterator[NodeRig]:
+    """A node that runs while the block does. `faults`: connections that errors of ours must end:
+    the node goes on after one, so a test would not see it otherwise."""
     rig = NodeRig(settings, **options)
     rig.node.start()
     try:
         yield rig
     finally:
         await rig.node.stop(2.0)
+    assert rig.count("connections_faulted") == faults, "errors of ours; see the node's `fault`"
 
 
 async def in_thread(function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:

@@ -1,18 +1,21 @@
 """Durable queues at a node on a socket: put, get, compete, cancel; what clients do wrong."""
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import proton
 import pytest
 
+from feedhandler.amqp.durable import links
 from feedhandler.journal import BlockingQueue, QueueSettings
 from tests.support.durable import (
     ACCEPTED,
     MODIFIED,
     REJECTED,
     RELEASED,
+    REMOTE_CLOSED,
     QueueClient,
     orders,
     running,
@@ -416,7 +419,16 @@ def test_management_tells_figures_and_what_was_asked_wrongly(tmp_path: Path) -> 
         assert told["status-code"] == 200
         assert (body["name"], body["depth"], body["put"]) == ("orders", 3, 3)
         assert client.ask(operation="find", id=2)[1] == [{"id": 2, "status": "pending"}]
-        assert client.ask(operation="find", id=99)[0]["status-code"] == 404
+        told, _ = client.ask(operation="find", id=99)
+        assert told["status-code"] == 404
+        assert told["status-description"] == "no message has had this id"
+        for number in (0, -1, proton.ulong(1 << 63), proton.ulong((1 << 64) - 1), "one", True):
+            for operation in ("find", "cancel"):
+                told, _ = client.ask(operation=operation, id=number)
+                assert told["status-code"] == 400, (operation, number)
+                assert told["status-description"].startswith("id is no number of a message")
+        told, _ = client.ask(operation="forward", after=proton.ulong(1 << 63))
+        assert told["status-code"] == 400
         for arguments in ({"operation": "explode"}, {}, {"operation": "cancel"}):
             assert client.ask(**arguments)[0]["status-code"] == 400
         _, asking = client.desk()
@@ -431,6 +443,60 @@ def test_management_tells_figures_and_what_was_asked_wrongly(tmp_path: Path) -> 
         async with running(orders(tmp_path)) as rig:
             await in_thread(talk, await rig.client())
             assert rig.told("cancelled") == 1
+
+    asyncio.run(scenario())
+
+
+def failing_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function, but for its first call, which fails as nobody has foreseen."""
+    faults = iter([ZeroDivisionError("unforeseen")])
+
+    def either(*arguments: Any) -> Any:
+        for fault in faults:
+            raise fault
+        return function(*arguments)
+
+    return either
+
+
+@pytest.mark.parametrize("settled", [False, True], ids=["unsettled", "pre-settled"])
+def test_a_message_that_fails_on_its_way_to_one_consumer_goes_to_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settled: bool
+) -> None:
+    async def scenario() -> None:
+        async with running(orders(tmp_path), faults=1) as rig:
+            producer, first, second = [await rig.client() for _ in range(3)]
+            await in_thread(first.taker, settled=settled)
+            monkeypatch.setattr(links, "head_of", failing_once(links.head_of))
+            await in_thread(producer.put_numbers, await in_thread(producer.sender), 1)
+            await in_thread(first.pump, lambda: bool(first.connection.state & REMOTE_CLOSED))
+            assert first.connection.remote_condition.name == "amqp:internal-error"
+            await in_thread(second.wait_for, await in_thread(second.taker), 1)
+            assert second.messages[0][1].body == 1
+
+    asyncio.run(scenario())
+
+
+def test_an_answer_that_cannot_be_made_ends_the_connection_that_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        wrong: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: wrong.append(context))
+        async with running(orders(tmp_path), faults=1) as rig:
+            asking, other = await rig.client(), await rig.client()
+            putting = await in_thread(other.sender)
+            await in_thread(other.put_numbers, putting, 1)
+            monkeypatch.setattr(links, "write_reply", failing_once(links.write_reply))
+            answers, requests = await in_thread(asking.desk)
+            address = answers.remote_source.address
+            cancel = proton.Message(reply_to=address, properties={"operation": "cancel", "id": 1})
+            await in_thread(asking.send, requests, cancel)
+            await in_thread(asking.pump, lambda: bool(asking.connection.state & REMOTE_CLOSED))
+            await in_thread(other.put_numbers, putting, 2)
+            told, _ = await in_thread(other.ask, operation="find", id=1)
+            assert told["answer"] == "cancelled"
+        assert not wrong
 
     asyncio.run(scenario())
 

@@ -1,5 +1,6 @@
 """The node towards what is wrong: addresses, senders, bounds, nonsense, silence, broken clients."""
 
+import asyncio
 import os
 import random
 import resource
@@ -13,10 +14,13 @@ import pytest
 
 import feedhandler
 from feedhandler.amqp.routing import ADDRESS_CHARS_MAX
+from feedhandler.amqp.serving import node
 from feedhandler.amqp.serving.node import Node
 from feedhandler.codecs import ConfigError
+from feedhandler.observe.subscriptions import Subscriptions
 from tests.support.node import (
     PATIENCE_S,
+    NodeRig,
     RawClient,
     Run,
     Settings,
@@ -38,6 +42,10 @@ def refused(client: RawClient, link: proton.Link) -> tuple[str, str, Any]:
 
 def attached(client: RawClient, *links: proton.Receiver) -> None:
     client.pump(lambda: all(link.state & REMOTE_ACTIVE for link in links), "attach")
+
+
+def closed(client: RawClient) -> bool:
+    return bool(client.connection.state & REMOTE_CLOSED)
 
 
 def read_all(sock: socket.socket) -> bytes:
@@ -135,6 +143,60 @@ def test_a_client_that_wants_to_send_is_refused(run: Run) -> None:
             await in_thread(client.close)
 
     run(scenario())
+
+
+def _unforeseen(*_arguments: Any) -> Any:
+    raise ZeroDivisionError("unforeseen")
+
+
+def _at_an_attach(rig: NodeRig, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(rig.node.queues, "concerns", _unforeseen)
+
+
+def _at_a_welcome(rig: NodeRig, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(rig.node.gate, "welcome", _unforeseen)
+
+
+def _at_a_password(rig: NodeRig, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(rig.node.gate, "at_once", lambda *_: None)
+    patch.setattr(rig.node.gate, "check", _unforeseen)
+
+
+def _at_an_acceptance(_rig: NodeRig, patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(node, "NodeConnection", _unforeseen)
+
+
+@gateways_loop
+@pytest.mark.parametrize(
+    "break_it", [_at_an_attach, _at_a_welcome, _at_a_password, _at_an_acceptance]
+)
+def test_an_error_of_ours_ends_the_connection_it_came_up_in_and_nothing_else(
+    run: Run, monkeypatch: pytest.MonkeyPatch, break_it: Any, capsys: Any
+) -> None:
+    async def scenario() -> None:
+        wrong: list[Any] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: wrong.append(context))
+        async with running(faults=1, observer=Subscriptions()) as rig:
+            bystander = RawClient(rig.port)
+            good = bystander.receiver("euronext.104?quality=0", 10)
+            await in_thread(attached, bystander, good)
+            with monkeypatch.context() as patch:
+                break_it(rig, patch)
+                struck = RawClient(rig.port)
+                struck.receiver("euronext.104", 10)
+                await in_thread(struck.pump, lambda: struck.gone or closed(struck), "the end")
+            if closed(struck):
+                assert struck.connection.remote_condition.name == "amqp:internal-error"
+            await rig.until(lambda: len(rig.node.connections) == 1, "it is forgotten")
+            await rig.stream(1, 3)
+            await in_thread(bystander.pump, lambda: len(bystander.got(good)) == 3, "data")
+            await in_thread(bystander.close)
+        assert not wrong
+
+    run(scenario())
+    (told,) = capsys.readouterr().err.splitlines()
+    assert "internal error at test_node_hostile.py:" in told
+    assert "ZeroDivisionError: unforeseen" in told
 
 
 @gateways_loop

@@ -7,11 +7,14 @@ has taken what is before it. `leave`: the link is over.
 
 What it promises: a producer never has more messages on their way than its queue's `credit`; what it
 sends is accepted once durable, or rejected with a reason; of a consumer that goes away everything
-that was not settled goes to another one.
+that was not settled goes to another one. An error of ours that comes up while the queue speaks to
+one link is the end of that link's connection (`Peer.fail`), not of the queue, nor of whose turn it
+was.
 """
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from feedhandler.amqp import proton
@@ -43,6 +46,19 @@ LIMIT = "amqp:resource-limit-exceeded"
 UNDECODABLE = "amqp:decode-error"
 
 Forget = Callable[[Any], None]
+
+
+def _contained(method: Callable[..., None]) -> Callable[..., None]:
+    """What a queue calls of a link: its errors are the end of the link's connection."""
+
+    @wraps(method)
+    def contained(self: "_Link", *arguments: Any) -> None:
+        try:
+            method(self, *arguments)
+        except Exception as error:  # whatever it is: the queue's other links go on
+            self.peer.fail(error)
+
+    return contained
 
 
 class _Link:
@@ -143,11 +159,13 @@ class Producer(_Link):
             self.link.flow(more)
             self._credit += more
 
+    @_contained
     def accepted(self, number: int) -> None:
         """A message is durable."""
         self._held -= 1
         self.link.accept(number)
 
+    @_contained
     def settled(self) -> None:
         """That was all for now; or there is room again."""
         if not self.over:
@@ -156,9 +174,11 @@ class Producer(_Link):
 
     def leave(self) -> None:
         super().leave()
-        self.work()  # what came before the goodbye counts
-        self._queue.links.pop(self, None)
-        self._queue.intake.producers -= 1
+        try:
+            self.work()  # what came before the goodbye counts
+        finally:
+            self._queue.links.pop(self, None)
+            self._queue.intake.producers -= 1
 
 
 class Consumer(_Link):
@@ -193,7 +213,14 @@ class Consumer(_Link):
         return link.credit() if self.ready() else 0
 
     def hand_out(self, number: int, content: bytes, first: bool, failures: int) -> None:
-        """Send a message."""
+        """Send a message; where that fails, it is among those that another consumer gets."""
+        self.unsettled[number] = None
+        try:
+            self._send(number, content, first, failures)
+        except Exception as error:  # whatever it is: the queue's other links go on
+            self.peer.fail(error)
+
+    def _send(self, number: int, content: bytes, first: bool, failures: int) -> None:
         link: proton.HandoutLink = self.link
         try:
             found = look(content)
@@ -203,9 +230,8 @@ class Consumer(_Link):
             head, skip = head_of_bytes(content, first, failures), 0
         link.hand_out(number, head, content, skip)
         if link.settled:
+            del self.unsettled[number]
             self._queue.deliver(self, [number])
-        else:
-            self.unsettled[number] = None
         self._stir()
 
     # -- as the connection sees it ----------------------------------------------------------
@@ -243,6 +269,7 @@ class Consumer(_Link):
                 queue.give_back(numbers, failed=is_failure)
         queue.serve()
 
+    @_contained
     def finished(self, numbers: Iterable[int]) -> None:
         """What became of these is recorded."""
         for number in numbers:
@@ -257,6 +284,7 @@ class Consumer(_Link):
         self._queue.serve()
         self.settle_drain()
 
+    @_contained
     def settle_drain(self) -> None:
         """Unused credit goes back where the client drains it, once nothing can be handed out."""
         if self._draining and (self._queue.idle or self.link.credit() == 0):
@@ -266,10 +294,12 @@ class Consumer(_Link):
 
     def leave(self) -> None:
         super().leave()
-        self.work()  # what it said before the goodbye counts
-        self._queue.links.pop(self, None)
-        numbers, self.unsettled = list(self.unsettled), {}
-        self._queue.leave(self, numbers)
+        try:
+            self.work()  # what it said before the goodbye counts
+        finally:
+            self._queue.links.pop(self, None)
+            numbers, self.unsettled = list(self.unsettled), {}
+            self._queue.leave(self, numbers)
 
 
 def head_of_bytes(content: bytes, first: bool, failures: int) -> bytes:
@@ -364,15 +394,20 @@ class Requests(_Link):
         link.accept(number)
 
         def reply(arguments: dict[str, Any], body: Any) -> None:
-            if answers is not None:
-                answers.send(write_reply(request, arguments, body))
-            if not self.over:
-                link.flow(1)
-                self._stir()
+            try:
+                if answers is not None:
+                    answers.send(write_reply(request, arguments, body))
+                if not self.over:
+                    link.flow(1)
+                    self._stir()
+            except Exception as error:  # whatever it is: the queue's other links go on
+                self.peer.fail(error)
 
         self._desk.do(request.arguments, reply)
 
     def leave(self) -> None:
-        self.work()
-        super().leave()
-        self._desk.queue.links.pop(self, None)
+        try:
+            self.work()
+        finally:
+            super().leave()
+            self._desk.queue.links.pop(self, None)

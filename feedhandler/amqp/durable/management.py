@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 Reply = Callable[[dict[str, Any], Any], None]
 
+#: Numbers of messages count from 1, and at any rate stay below this for longer than disks last.
+#: What is outside is a client's mistake; what is inside, every client has a type for.
+NUMBER_MAX = (1 << 63) - 1
+
 #: Status codes by answer: 200 it was done; 409 too late; 410 it is gone; 404 nobody knows it.
 CODES = {
     "cancelled": 200,
@@ -78,10 +82,14 @@ class Desk:
         number = arguments.get("id")
         if message_id:
             numbers = self.queue.ids.find(message_id)
-        elif isinstance(number, int) and not isinstance(number, bool):
+        elif number is None:
+            reply(_status(400, "invalid", "neither message-id nor id"), None)
+            return
+        elif _is_number(number) and number > 0:
             numbers = [number]
         else:
-            reply(_status(400, "invalid", "neither message-id nor id"), None)
+            reason = f"id is no number of a message: those are from 1 to {NUMBER_MAX}"
+            reply(_status(400, "invalid", reason), None)
             return
         if not numbers:
             reply(_status(404, "unknown", "no message has had this id"), [])
@@ -93,7 +101,10 @@ class Desk:
     def _find(self, numbers: list[int], reply: Reply) -> None:
         found = [{"id": number, "status": self.queue.status_of(number)} for number in numbers]
         word = str(found[-1]["status"])
-        reply(_status(404 if word == "unknown" else 200, word, "OK"), found)
+        if word == "unknown":
+            reply(_status(404, word, _WORDS[word]), found)
+        else:
+            reply(_status(200, word, "OK"), found)
 
     def _cancel(self, numbers: list[int], wait: bool, reply: Reply) -> None:
         answers: dict[int, str] = {}
@@ -119,7 +130,8 @@ class Desk:
         """A further page of what is to be forwarded."""
         after, until = arguments.get("after", 0), arguments.get("until")
         if not _is_number(after) or not (until is None or _is_number(until)):
-            reply(_status(400, "invalid", "after and until are numbers of messages"), None)
+            reason = f"after and until are numbers from 0 to {NUMBER_MAX}"
+            reply(_status(400, "invalid", reason), None)
             return
 
         def tell(told: "Forwarding | None") -> None:
@@ -136,7 +148,7 @@ def _page(told: "Forwarding") -> dict[str, Any]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= NUMBER_MAX
 
 
 _WORDS = {

@@ -4,14 +4,18 @@ What it is for: the events of one connection's engine (`proton`) are acted upon 
 attach, join the fan-out and leave it, the socket is read and written, goodbyes are said.
 
 What it promises: whatever this client does ends its link or its connection and touches nobody
-else; no call blocks; nothing of a connection that has ended is kept.
+else; an error of ours in handling it ends it too, and is counted and told of, but never reaches
+the event loop; no call blocks; nothing of a connection that has ended is kept.
 
 What it leaves to others: who may connect and when time is up (`node`), what an address means
 (`routing`), what a link gets (`fanout`).
 """
 
+import contextlib
 import socket
 import time
+from collections.abc import Callable
+from functools import wraps
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy
@@ -41,6 +45,8 @@ ANSWER_BYTES = 256
 LEAVING_BYTES = 1 << 16
 #: The condition for what a bound forbids.
 LIMIT = "amqp:resource-limit-exceeded"
+#: What a client hears whose handling has failed by an error of ours.
+FAULT = "amqp:internal-error", "the gateway has failed in handling this connection; see its log"
 #: Refusals of links that have a counter of their own, beside the one of all.
 REFUSALS = {
     LIMIT: NodeCounter.LINKS_LIMITED,
@@ -56,6 +62,20 @@ class LinkObserver(Protocol):
     def overrun(self, outlet: Outlet, peer: str) -> None: ...
     def ended(self, outlet: Outlet) -> None: ...
     def login_refused(self, peer: str, user: str, mechanism: str, reason: str) -> None: ...
+    def faulted(self, peer: str, error: Exception) -> None: ...
+
+
+def _contained(method: Callable[..., None]) -> Callable[..., None]:
+    """What the loop or the node calls of a connection: its errors are the connection's end."""
+
+    @wraps(method)
+    def contained(self: "NodeConnection", *arguments: Any) -> None:
+        try:
+            method(self, *arguments)
+        except Exception as error:  # whatever it is: others' connections go on
+            self.fail(error)
+
+    return contained
 
 
 class NodeConnection(Peer):
@@ -94,6 +114,7 @@ class NodeConnection(Peer):
 
     # -- from the event loop ----------------------------------------------------------------
 
+    @_contained
     def on_readable(self) -> None:
         """The client sent something: credit, outcomes, links, its goodbye."""
         if self.leave_by is not None:
@@ -110,6 +131,22 @@ class NodeConnection(Peer):
         """The socket takes bytes again."""
         self.work()
 
+    @_contained
+    def on_tick(self, now_ms: int) -> None:
+        """The node has the connection see the time."""
+        if self.gone:
+            return
+        due = self.leave_by or self.open_by
+        if due is not None and self.node.loop.time() >= due:
+            self.node.counts[NodeCounter.LOGINS_LATE] += self.leave_by is None
+            self.end()
+        elif self.user is None:
+            self.on_readable()  # a loop may not tell of a reset
+        elif self.leave_by is None:
+            self.engine.tick(now_ms)
+            self.work()
+
+    @_contained
     def work(self) -> None:
         """Act upon the engine's events and write, until neither brings anything new.
 
@@ -141,6 +178,7 @@ class NodeConnection(Peer):
         if self.engine.closed:
             self.end()
 
+    @_contained
     def attend(self) -> None:
         """Do what a hand-over left to do beside writing."""
         if not self.writing:
@@ -210,6 +248,7 @@ class NodeConnection(Peer):
             else:
                 node.check_password(self, sasl.asked)
 
+    @_contained
     def decided(self, user: User | None, reason: str) -> None:
         """A password was checked."""
         if not self.gone and self.leave_by is None:
@@ -232,6 +271,7 @@ class NodeConnection(Peer):
         sasl.decide(True)
         self.engine.welcome()
 
+    @_contained
     def _turn_away(self, reason: str) -> None:
         """Tell the client that it is nobody."""
         if not self.gone and self.leave_by is None:
@@ -476,6 +516,7 @@ class NodeConnection(Peer):
             return False
         return self.writing or any(outlet.behind for outlet in self.outlets.values())
 
+    @_contained
     def close(self, condition: str = "", description: str = "") -> None:
         """Say goodbye; the socket closes when the client answers or `end` is called."""
         if self.user is None:
@@ -529,15 +570,29 @@ class NodeConnection(Peer):
         if self.gone:
             return
         self.gone = True
-        self._part()
-        for link in list(self.engine.links.values()):
-            link.release()  # or engine and links would keep each other alive
-        self.node.loop.remove_reader(self.sock.fileno())
-        self._stop_waiting()
-        self.sock.close()
-        self.node.connections.discard(self)
-        self.node.gate.leave(self.admission)
-        self.node.check_idle()
+        try:
+            self._part()
+            for link in list(self.engine.links.values()):
+                link.release()  # or engine and links would keep each other alive
+        finally:
+            self.node.loop.remove_reader(self.sock.fileno())
+            self._stop_waiting()
+            self.sock.close()
+            self.node.connections.discard(self)
+            self.node.gate.leave(self.admission)
+            self.node.check_idle()
+
+    def fail(self, error: Exception) -> None:
+        """An error of ours came up in handling this client: tell it and the log, and end it."""
+        self.node.fault(self.peer, error)
+        if self.user is not None and not self.gone:
+            with contextlib.suppress(Exception):  # what is broken may not even say goodbye
+                self.engine.close(*FAULT)
+                self.engine.flush()
+        try:
+            self.end()
+        except Exception as another:  # in leaving; the socket is closed all the same
+            self.node.fault(self.peer, another)
 
 
 def add_outlet(counts: numpy.ndarray, outlet: Outlet) -> None:

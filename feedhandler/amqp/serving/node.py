@@ -188,13 +188,31 @@ class Node:
             sock.close()
             return
         admission = self.gate.enter(host, encrypted)
-        self.connections.add(NodeConnection(self, sock, f"{host}:{port}", admission))
+        peer = f"{host}:{port}"
+        try:
+            self.connections.add(NodeConnection(self, sock, peer, admission))
+        except Exception as error:  # whatever it is: the listener goes on
+            self.fault(peer, error)
+            self.gate.leave(admission)
+            self.loop.remove_reader(sock.fileno())
+            sock.close()
+
+    def fault(self, peer: str, error: Exception) -> None:
+        """An error of ours came up in handling a client: count it and tell of it. Others go on."""
+        self.counts[NodeCounter.CONNECTIONS_FAULTED] += 1
+        if self.observer is not None:
+            self.observer.faulted(peer, error)
 
     def check_password(self, connection: NodeConnection, asked: Credentials) -> None:
         """Have a password checked beside the loop; the connection hears by `decided`."""
 
         async def check() -> None:
-            connection.decided(*await self.gate.check(asked))
+            try:
+                decided = await self.gate.check(asked)
+            except Exception as error:  # whatever it is: others log in
+                connection.fail(error)
+            else:
+                connection.decided(*decided)
 
         task = self.loop.create_task(check())
         self._tasks.add(task)
@@ -205,15 +223,7 @@ class Node:
         now_ms = time.monotonic_ns() // 1_000_000
         self.flush()
         for connection in list(self.connections):
-            due = connection.leave_by or connection.open_by
-            if due is not None and self.loop.time() >= due:
-                self.counts[NodeCounter.LOGINS_LATE] += connection.leave_by is None
-                connection.end()
-            elif connection.user is None:
-                connection.on_readable()  # a loop may not tell of a reset
-            elif connection.leave_by is None:
-                connection.engine.tick(now_ms)
-                connection.work()
+            connection.on_tick(now_ms)
         self._ticker = self.loop.call_later(TICK_SECONDS, self._tick)
 
     def pump(self) -> bool:
