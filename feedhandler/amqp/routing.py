@@ -18,27 +18,24 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from functools import lru_cache
 from typing import Protocol
 
 from feedhandler.amqp.framing import TAG_BYTES
+from feedhandler.amqp.patterns import WILDCARDS, PatternTrie
 from feedhandler.amqp.policies import DETACH, JOURNAL, LINK_POLICIES, POLICIES
 from feedhandler.codecs.errors import UsageError
 
 #: Longest address (room for a thousand keys, or a tag of each of 256 services), most patterns in
-#: one, most words in a pattern (a key has three): they guard against nonsense, and the last one
-#: bounds how deep `matches` recurs.
+#: one, most words in a pattern (a key has three): they guard against nonsense.
 ADDRESS_CHARS_MAX = 24_576
 PATTERNS_MAX = 2048
 WORDS_MAX = 16
+#: Most patterns with wildcards in one address: each may name a symbol in every service, and what an
+#: attach costs is the number of (service, symbol) pairs.
+WILDCARD_PATTERNS_MAX = 256
 #: Message types are unsigned 16-bit numbers in every feed.
 TYPE_MAX = 0xFFFF
 
-#: Words of a market message's key.
-KEY_WORDS = 3
-WILDCARDS = frozenset("*#")
-#: The word that stands for a symbol nobody named: it matches wildcards only.
-ANY_SYMBOL = "\0"
 #: The first word of addresses that are reserved for durable queues.
 RESERVED_WORD = "queue"
 
@@ -57,19 +54,6 @@ class AddressError(UsageError):
     def __init__(self, message: str, condition: str = "amqp:invalid-field") -> None:
         super().__init__(message)
         self.condition = condition
-
-
-@lru_cache(maxsize=65536)
-def matches(pattern: tuple[str, ...], words: tuple[str, ...]) -> bool:
-    """Whether the pattern's words match the key's."""
-    if not pattern:
-        return not words
-    first = pattern[0]
-    if first == "#":
-        return any(matches(pattern[1:], words[skip:]) for skip in range(len(words) + 1))
-    if not words or (first != "*" and first != words[0]):
-        return False
-    return matches(pattern[1:], words[1:])
 
 
 class Entitled(Protocol):
@@ -102,6 +86,7 @@ class Subscription:
     _named: dict[tuple[str, str], frozenset[str] | None] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
+    _trie: PatternTrie | None = field(init=False, repr=False, compare=False, default=None)
 
     def named(self, feed: str, service: str) -> frozenset[str] | None:
         """The symbols of the service that it takes, by name; None where it takes any, or where
@@ -112,7 +97,10 @@ class Subscription:
         """
         key = (feed, service)
         if key not in self._named:
-            named = _named(self.patterns, key)
+            if self._trie is None:
+                object.__setattr__(self, "_trie", PatternTrie(self.patterns))
+            assert self._trie is not None
+            named = self._trie.named(key)
             if self.entitlement is not None:
                 named = self.entitlement.within(feed, service, named)
             self._named[key] = named
@@ -137,27 +125,6 @@ class Subscription:
         return named is None or bool(named)
 
 
-def _named(
-    patterns: tuple[tuple[str, ...], ...], service: tuple[str, str]
-) -> frozenset[str] | None:
-    """The words for symbols that match with the service's key before them; None where all do."""
-    found = set()
-    for pattern in patterns:
-        if WILDCARDS.isdisjoint(pattern):  # no need to match: there may be thousands of them
-            if pattern == service:
-                return None
-            if pattern[:2] == service and len(pattern) == KEY_WORDS:
-                found.add(pattern[2])
-            continue
-        if sum(word != "#" for word in pattern) > KEY_WORDS:
-            continue
-        if matches(pattern, service) or matches(pattern, (*service, ANY_SYMBOL)):
-            return None
-        words = set(pattern) - WILDCARDS
-        found |= {word for word in words if matches(pattern, (*service, word))}
-    return frozenset(found)
-
-
 def parse_address(
     address: str,
     message_type: Callable[[str], int],
@@ -173,9 +140,11 @@ def parse_address(
     if not address or len(address) > ADDRESS_CHARS_MAX:
         raise AddressError("an address is a routing key or pattern, such as euronext.104")
     text, _, query = address.partition("?")
-    patterns = tuple(_pattern(part) for part in text.split(","))
-    if len(patterns) > PATTERNS_MAX:
+    if text.count(",") >= PATTERNS_MAX:
         raise AddressError(f"more than {PATTERNS_MAX} patterns in one address")
+    patterns = tuple(_pattern(part) for part in text.split(","))
+    if sum(not WILDCARDS.isdisjoint(words) for words in patterns) > WILDCARD_PATTERNS_MAX:
+        raise AddressError(f"more than {WILDCARD_PATTERNS_MAX} patterns with wildcards")
     options = _options(query)
     grain = Grain.PACKET
     if (name := options.pop("as", None)) is not None:

@@ -30,6 +30,7 @@ from feedhandler.amqp import proton
 from feedhandler.amqp.serving.connection import NodeConnection
 from feedhandler.amqp.serving.login import Admission, Gate
 from feedhandler.amqp.serving.sasl import Credentials
+from feedhandler.amqp.serving.turns import TURN_UNITS, Turns
 from feedhandler.amqp.serving.users import User, Users
 from feedhandler.amqp_settings import LimitsConfig
 from tests.fuzz.frame_mutator import Mutator
@@ -197,6 +198,7 @@ class Run:
         self.strangers = 0
         self.loop = StillLoop()
         self.node.loop = self.loop  # type: ignore[assignment]
+        self.node.turns = Turns(self.loop.call_soon, TURN_UNITS)
         self.mutator = Mutator(seed)
         self.outcome = Outcome()
         self.expected: list[bytes] = []

@@ -1,6 +1,7 @@
 """The node towards what is wrong: addresses, senders, bounds, nonsense, silence, broken clients."""
 
 import asyncio
+import itertools
 import os
 import random
 import resource
@@ -16,8 +17,10 @@ import feedhandler
 from feedhandler.amqp.routing import ADDRESS_CHARS_MAX
 from feedhandler.amqp.serving import node
 from feedhandler.amqp.serving.node import Node
+from feedhandler.amqp.serving.turns import TURN_UNITS, attach_units
 from feedhandler.codecs import ConfigError
 from feedhandler.observe.subscriptions import Subscriptions
+from tests.support import amqp_wire as wire
 from tests.support.node import (
     PATIENCE_S,
     NodeRig,
@@ -485,3 +488,32 @@ def test_the_node_listens_on_ipv6_as_well(run: Run) -> None:
             assert [(await anext(messages)).content for _ in range(2)] == ["quality", "packet"]
 
     run(scenario())
+
+
+# -- work -----------------------------------------------------------------------------------
+
+
+@gateways_loop
+def test_sixty_large_attaches_in_one_write_are_done_over_many_turns_of_the_loop(run: Run) -> None:
+    names = ",".join(f"#.S{n}" for n in range(200))
+    share = TURN_UNITS // attach_units(names) + 1
+
+    async def main() -> None:
+        async with running() as rig:
+            seen = [0]
+
+            def look() -> None:
+                seen.append(rig.node.links)
+                if seen[-1] < 60:
+                    rig.node.loop.call_soon(look)
+
+            client = await in_thread(socket.create_connection, ("127.0.0.1", rig.port))
+            links = b"".join(wire.attach(f"l{n}", n, names) for n in range(60))
+            look()
+            client.sendall(wire.opening() + wire.begin() + links)
+            await rig.until(lambda: rig.node.links == 60, "sixty links")
+            client.close()
+            steps = [after - before for before, after in itertools.pairwise(seen)]
+            assert max(steps) <= 2 * share  # a read, and those whose turn it is
+
+    run(main())

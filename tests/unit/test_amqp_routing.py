@@ -1,22 +1,22 @@
 """Addresses and patterns: what a link asks for, and what is refused with which condition."""
 
-import re
+import itertools
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from feedhandler.amqp.patterns import NODES_MAX, PatternTrie
 from feedhandler.amqp.routing import (
     ADDRESS_CHARS_MAX,
-    ANY_SYMBOL,
     PATTERNS_MAX,
     WORDS_MAX,
     AddressError,
     Grain,
-    matches,
     parse_address,
 )
 from feedhandler.codecs import load_feed
+from tests.support.patterns import matches
 
 FEED = load_feed("euronext-utp-md")
 IEX = load_feed("iex-deep")
@@ -27,55 +27,6 @@ def parse(address: str):
 
 
 # -- patterns -------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("pattern", "key", "expected"),
-    [
-        ("euronext.104", "euronext.104", True),
-        ("euronext.104", "euronext.105", False),
-        ("euronext.104", "euronext.104.1", False),
-        ("euronext.104.1", "euronext.104.1", True),
-        ("euronext.104.1", "euronext.104.10", False),
-        ("euronext.*", "euronext.104", True),
-        ("euronext.*", "euronext.104.1", False),
-        ("euronext.*", "euronext", False),
-        ("euronext.*.1", "euronext.104.1", True),
-        ("*.*", "euronext.104", True),
-        ("*", "euronext", True),
-        ("#", "euronext", True),
-        ("#", "euronext.104.1", True),
-        ("euronext.#", "euronext", True),
-        ("euronext.#", "euronext.104", True),
-        ("euronext.#", "euronext.104.1", True),
-        ("euronext.#", "nyse.104", False),
-        ("#.1", "euronext.104.1", True),
-        ("#.1", "1", True),
-        ("#.1", "euronext.104", False),
-        ("#.104.#", "euronext.104.1", True),
-        ("#.104.#", "euronext.105.1", False),
-        ("*.#.1", "euronext.104.1", True),
-        ("*.#.1", "1", False),
-        ("#.#", "euronext", True),
-    ],
-)
-def test_a_pattern_matches_word_by_word(pattern: str, key: str, expected: bool) -> None:
-    assert matches(tuple(pattern.split(".")), tuple(key.split("."))) is expected
-
-
-WORD = st.sampled_from(["a", "b", "104", "-"])
-
-
-@given(
-    st.lists(st.one_of(WORD, st.sampled_from(["*", "#"])), min_size=1, max_size=5),
-    st.lists(WORD, min_size=1, max_size=5),
-)
-def test_matching_agrees_with_a_regular_expression(pattern: list[str], key: list[str]) -> None:
-    # Every word carries its own leading dot, so that `#` may stand for none.
-    parts = {"*": r"\.[^.]+", "#": r"(?:\.[^.]+)*"}
-    oracle = "".join(parts.get(word, re.escape("." + word)) for word in pattern)
-    text = "".join("." + word for word in key)
-    assert matches(tuple(pattern), tuple(key)) == bool(re.fullmatch(oracle, text))
 
 
 #: pattern: (concerns the service, wants all of it, wants symbol 1, wants messages without symbol)
@@ -171,9 +122,28 @@ def test_several_patterns_stand_in_one_address_with_commas() -> None:
     assert asked.grain is Grain.BATCH
 
 
-def test_a_symbol_that_nobody_named_matches_wildcards_only() -> None:
-    assert matches(("euronext", "104", "*"), ("euronext", "104", ANY_SYMBOL))
-    assert not matches(("euronext", "104", "-"), ("euronext", "104", ANY_SYMBOL))
+WORDS = ["*", "#", "e", "104", "1", "2"]
+
+
+@given(
+    st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=5), min_size=1, max_size=20),
+)
+def test_a_trie_finds_what_each_pattern_by_itself_matches(patterns: list[list[str]]) -> None:
+    split = [tuple(words) for words in patterns]
+    named = PatternTrie(split).named(("e", "104"))
+    for symbol in ("1", "2", "e", "104", "nobody's"):
+        keys = (("e", "104"), ("e", "104", symbol))
+        found = any(matches(words, key) for words in split for key in keys)
+        assert (named is None or symbol in named) is found
+    assert named is None or "nobody's" not in named
+
+
+def test_a_walk_of_the_trie_is_in_few_nodes_however_many_patterns_there_are() -> None:
+    words = ("e", "104", "*", "#")
+    begins = [each for size in range(1, 5) for each in itertools.product(words, repeat=size)]
+    begins = [each for each in begins if ("#", "#") not in itertools.pairwise(each)]
+    trie = PatternTrie((*begin, f"s{n}") for n, begin in enumerate(begins))
+    assert len(trie._reached(("e", "104"))) <= NODES_MAX
 
 
 # -- addresses ------------------------------------------------------------------------------

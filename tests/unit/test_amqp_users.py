@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from feedhandler.amqp.routing import AddressError, Subscription, matches, parse_address
+from feedhandler.amqp.routing import AddressError, Subscription, parse_address
 from feedhandler.amqp.serving import users as module
 from feedhandler.amqp.serving.users import (
     EVERYTHING,
@@ -22,6 +22,7 @@ from feedhandler.amqp.serving.users import (
     parse_hash,
     verify,
 )
+from tests.support.patterns import matches
 
 FEEDS, SERVICES, SYMBOLS = ("iex", "nyse"), ("1", "2", "3"), ("AAPL", "MSFT", "MS", "-", "9")
 WORDS = {

@@ -14,6 +14,7 @@ What it leaves to others: who may connect and when time is up (`node`), what an 
 import contextlib
 import socket
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Protocol
@@ -30,6 +31,7 @@ from feedhandler.amqp.routing import AddressError, Subscription, parse_address, 
 from feedhandler.amqp.serving.groups import Group, Member, group_name
 from feedhandler.amqp.serving.login import REFUSAL_SECONDS, Admission
 from feedhandler.amqp.serving.sasl import State
+from feedhandler.amqp.serving.turns import CONNECTION_UNITS, attach_units
 from feedhandler.amqp.serving.users import TokenBucket, User, admit
 from feedhandler.amqp.stream import Stream
 from feedhandler.counters import NodeCounter
@@ -97,6 +99,8 @@ class NodeConnection(Peer):
         self.admission = admission
         self.user: User | None = None
         limits = node.gate.limits
+        self._events: deque[tuple[int, Any]] = deque()
+        self._waits = False
         self._attaches = TokenBucket(limits.attaches_per_s, time.monotonic_ns())
         self.engine = proton.Connection(
             sock.fileno(),
@@ -120,6 +124,8 @@ class NodeConnection(Peer):
         if self.leave_by is not None:
             self._read_to_the_end()
             return
+        if self._events:
+            return  # first what it has said before: its turn comes
         ended = self.engine.receive() < 0
         if self.user is None:
             self._log_in()
@@ -157,8 +163,7 @@ class NodeConnection(Peer):
         if self.leave_by is not None:
             return
         while not self.gone:
-            for kind, link in self.engine.events():
-                self._handle(kind, link)
+            self._act()
             for member in self.members:
                 member.settle()
             for queue_link in list(self.queue_links.values()):
@@ -172,11 +177,37 @@ class NodeConnection(Peer):
                 self._wait_writable(state)
                 return
             self._stop_waiting()
-            if not self.dirty and not self._drain():
+            if self._events or (not self.dirty and not self._drain()):
                 break
             self.dirty = False
-        if self.engine.closed:
+        if self.engine.closed and not self._events:
             self.end()
+
+    def _act(self) -> None:
+        """Act upon the engine's events, as far as this turn of the loop has units for that; the
+        rest is for the next one."""
+        turns, events, left = self.node.turns, self._events, CONNECTION_UNITS
+        if not events:
+            events.extend(self.engine.events())
+        while events and left > 0 and not self.gone:
+            kind, link = events[0]
+            attaches = kind == proton.LINK_REMOTE_OPEN
+            units = attach_units(f"{link.source_address}{link.target_address}") if attaches else 1
+            if not turns.take(units):
+                break
+            left -= units
+            events.popleft()
+            self._handle(kind, link)
+        if events and not self._waits:
+            self._waits = True
+            turns.wait(self._go_on)
+
+    @_contained
+    def _go_on(self) -> None:
+        """Its turn has come again."""
+        self._waits = False
+        if not self.gone and self.leave_by is None:
+            self.work()
 
     @_contained
     def attend(self) -> None:
@@ -570,6 +601,8 @@ class NodeConnection(Peer):
         if self.gone:
             return
         self.gone = True
+        self.orderly |= any(kind == proton.CONNECTION_REMOTE_CLOSE for kind, _ in self._events)
+        self._events.clear()
         try:
             self._part()
             for link in list(self.engine.links.values()):

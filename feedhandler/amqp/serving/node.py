@@ -34,6 +34,7 @@ from feedhandler.amqp.serving.listener import Listener
 from feedhandler.amqp.serving.login import Gate
 from feedhandler.amqp.serving.resume import Resumption
 from feedhandler.amqp.serving.sasl import Credentials
+from feedhandler.amqp.serving.turns import TURN_UNITS, Turns
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import Feed
 from feedhandler.codecs.errors import ConfigError
@@ -120,6 +121,7 @@ class Node:
         #: Connections that the last hand-over had something for.
         self.wrote = 0
         self._catching_up = False
+        self.turns: Turns
         self.loop: asyncio.AbstractEventLoop
         self._listeners: list[Listener] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -149,6 +151,7 @@ class Node:
     def start(self) -> None:
         """Listen. Raises ConfigError where an address cannot be had."""
         self.loop = asyncio.get_running_loop()
+        self.turns = Turns(self.loop.call_soon, TURN_UNITS)
         places = (
             (self.settings.address, "amqp.listen", False),
             (self.gate.tls_address, "amqp.tls.listen", True),

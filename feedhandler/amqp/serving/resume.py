@@ -60,14 +60,17 @@ class Resumption:
         """Where the link goes on, for each service that concerns it and of which it has a tag;
         tags of other services say nothing."""
         found: dict[Stream, Found] = {}
+        if not subscription.resume:
+            return found
+        streams = {stream.prefix[4:8]: stream for stream in self.fanout.streams}
         for tag in subscription.resume:
-            for stream in self.fanout.streams:
-                if (
-                    stream.history is not None
-                    and stream.prefix[4:8] == tag[4:8]
-                    and subscription.concerns(*stream.words)
-                ):
-                    found[stream] = stream.history.find(tag, stream.next_sequence)
+            stream = streams.get(tag[4:8])
+            if (
+                stream is not None
+                and stream.history is not None
+                and subscription.concerns(*stream.words)
+            ):
+                found[stream] = stream.history.find(tag, stream.next_sequence)
         return found
 
     def join(self, outlet: Outlet, found: dict[Stream, Found]) -> list[Stream]:

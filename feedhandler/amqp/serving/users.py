@@ -18,10 +18,10 @@ import hashlib
 import hmac
 import os
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from feedhandler.amqp.routing import AddressError, Subscription, matches
+from feedhandler.amqp.routing import AddressError, Subscription
 
 #: Cost of a hash that `hash_password` makes: 16 MiB and some 50 ms. Who guesses pays it each time.
 SCRYPT_N = 1 << 14
@@ -47,10 +47,29 @@ class Entitlement:
     services: tuple[tuple[str, str], ...]
     symbols: frozenset[str] = frozenset()
     beginnings: tuple[str, ...] = ("",)
+    #: Second words of `services` by their first one, those of `*` included; and of all of them:
+    #: what a pattern is held against, however many services there are.
+    _by_feed: dict[str, frozenset[str]] = field(init=False, repr=False, compare=False)
+    _of_any_feed: frozenset[str] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        seconds: dict[str, set[str]] = {}
+        for feed, service in self.services:
+            seconds.setdefault(feed, set()).add(service)
+        anywhere = seconds.get("*", set())
+        by_feed = {feed: frozenset(each | anywhere) for feed, each in seconds.items()}
+        object.__setattr__(self, "_by_feed", by_feed)
+        object.__setattr__(self, "_of_any_feed", frozenset().union(*by_feed.values()))
+
+    def _of_feed(self, feed: str) -> frozenset[str]:
+        """The services' second words where the first one is this, or a wildcard."""
+        if feed == "*":
+            return self._of_any_feed
+        return self._by_feed.get(feed) or self._by_feed.get("*", frozenset())
 
     def concerns(self, feed: str, service: str) -> bool:
         """Whether anything of the service is granted."""
-        return any(matches(pattern, (feed, service)) for pattern in self.services)
+        return _granted(self._of_feed(feed), service)
 
     def whole(self, feed: str, service: str) -> bool:
         """Whether the service is granted with all its symbols, named or not."""
@@ -73,15 +92,24 @@ class Entitlement:
             return named
         if named is None:
             return None if self.beginnings else self.symbols
-        return frozenset(word for word in named if self.allows(feed, service, word))
+        return frozenset(
+            word for word in named if word in self.symbols or word.startswith(self.beginnings)
+        )
 
     def meets(self, pattern: tuple[str, ...]) -> bool:
         """Whether any key could match the pattern and be granted, whatever services there are."""
-        return any(
-            self._grants_some(rest)
-            for service in self.services
-            for rest in _rests(pattern, service)
-        )
+        return any(self._grants_some(rest) for rest in self._rests(pattern))
+
+    def _rests(self, pattern: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+        """What may be left of a pattern once it has matched an entitled service's two words."""
+        if not self.services:
+            return
+        if pattern and pattern[0] == "#":
+            yield pattern  # it is both words, and may go on
+            yield from _behind(pattern, self._of_any_feed)
+            yield from self._rests(pattern[1:])
+        elif pattern:
+            yield from _behind(pattern[1:], self._of_feed(pattern[0]))
 
     def _grants_some(self, rest: tuple[str, ...]) -> bool:
         """Whether a symbol that `rest` of a pattern matches is granted; none at all is the
@@ -100,8 +128,8 @@ class Entitlement:
         if len(pattern) < 2 or "#" in pattern[:2]:
             return False
         feed, service, *rest = pattern
-        granted = [each for each in self.services if each[0] in ("*", feed)]
-        if not any(each[1] in ("*", service) for each in granted):
+        granted = self._by_feed.get(feed) or self._by_feed.get("*", frozenset())
+        if "*" not in granted and service not in granted:  # a wildcard is more than some of them
             return False
         if "" in self.beginnings:
             return True
@@ -145,17 +173,19 @@ def entitlement_of(services: Iterable[str], symbols: Iterable[str]) -> Entitleme
     return Entitlement(tuple(pairs), frozenset(exact), tuple(beginnings))
 
 
-def _rests(pattern: tuple[str, ...], service: tuple[str, ...]) -> set[tuple[str, ...]]:
-    """What may be left of a client's pattern once it has matched an entitled service's words."""
-    if not service:
-        return {pattern}
-    if not pattern:
-        return set()
-    if pattern[0] == "#":
-        return _rests(pattern[1:], service) | _rests(pattern, service[1:])
-    if pattern[0] == service[0] or "*" in (pattern[0], service[0]):
-        return _rests(pattern[1:], service[1:])
-    return set()
+def _granted(services: frozenset[str], word: str) -> bool:
+    """Whether a pattern's word may be the second one of these services."""
+    return bool(services) and (word == "*" or word in services or "*" in services)
+
+
+def _behind(pattern: tuple[str, ...], services: frozenset[str]) -> Iterator[tuple[str, ...]]:
+    """What may be left of a pattern once it has matched the second word of one of these."""
+    if pattern and pattern[0] == "#":
+        if services:
+            yield pattern
+        yield from _behind(pattern[1:], services)
+    elif pattern and _granted(services, pattern[0]):
+        yield pattern[1:]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,67 @@
+"""Work that is done in shares, so that no client keeps the event loop from the others and the feed.
+
+What it is for: what clients ask for costs units. `take` spends some of what a turn of the loop has;
+who gets none calls `wait` and is called again in a later turn, in rotation.
+
+What it promises: a turn spends `units_max` and one more piece of work at most; who waits comes at
+last, whatever others ask for; nothing is scheduled while nobody asks for anything.
+
+What it leaves to others: sockets and clocks; `call_soon` is the loop's.
+"""
+
+from collections import deque
+from collections.abc import Callable
+
+#: What all connections of a node may spend in one turn: some milliseconds' work.
+TURN_UNITS = 256
+#: What one connection may spend before the others have their share.
+CONNECTION_UNITS = 128
+#: What a link that attaches costs: it is looked up, judged, told of every service; its address is
+#: read, and matched, by its length.
+ATTACH_UNITS = 4
+ADDRESS_CHARS_PER_UNIT = 128
+
+
+def attach_units(address: str) -> int:
+    """What attaching to this address costs."""
+    return ATTACH_UNITS + len(address) // ADDRESS_CHARS_PER_UNIT
+
+
+class Turns:
+    """See the module."""
+
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object], units_max: int) -> None:
+        self.left = units_max
+        self._call_soon = call_soon
+        self._units_max = units_max
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._due = False
+
+    def take(self, units: int) -> bool:
+        """Spend units of this turn; False where it has none left."""
+        if self.left <= 0:
+            return False
+        self.left -= units
+        self._have_another()
+        return True
+
+    def wait(self, work: Callable[[], None]) -> None:
+        """Have `work` called in the next turn that has units left, behind those that wait."""
+        self._waiting.append(work)
+        self._have_another()
+
+    def _have_another(self) -> None:
+        if not self._due:
+            self._due = True
+            self._call_soon(self._turn)
+
+    def _turn(self) -> None:
+        """The next turn: everybody who waits goes on, as far as its units last."""
+        self._due = False
+        self.left = self._units_max
+        for _ in range(len(self._waiting)):
+            if self.left <= 0:
+                break
+            self._waiting.popleft()()
+        if self._waiting:
+            self._have_another()
