@@ -1,27 +1,15 @@
 """Work in shares: no turn does more than its units, and everybody comes."""
 
 import itertools
-from collections.abc import Callable
 from functools import partial
 
 from feedhandler.amqp.serving.turns import Turns
-
-
-class Loop:
-    """Callbacks of the next turn, called when a test says so."""
-
-    def __init__(self) -> None:
-        self.soon: list[Callable[[], None]] = []
-
-    def turn(self) -> None:
-        due, self.soon = self.soon, []
-        for each in due:
-            each()
+from tests.support.turns import Loop
 
 
 def test_a_turn_spends_its_units_and_the_rest_goes_on_in_rotation() -> None:
     loop = Loop()
-    turns = Turns(lambda work: loop.soon.append(work), 10)
+    turns = Turns(loop.call_soon, 10)
     left, done = {"greedy": 12, "modest": 1}, []
 
     def work(name: str) -> None:
@@ -46,7 +34,7 @@ def test_a_turn_spends_its_units_and_the_rest_goes_on_in_rotation() -> None:
 
 def test_nothing_is_scheduled_while_nobody_asks() -> None:
     loop = Loop()
-    turns = Turns(lambda work: loop.soon.append(work), 1)
+    turns = Turns(loop.call_soon, 1)
     assert turns.take(5)
     assert not turns.take(1)
     loop.turn()

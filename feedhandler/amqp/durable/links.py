@@ -18,7 +18,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from feedhandler.amqp import proton
-from feedhandler.amqp.durable.management import Desk
+from feedhandler.amqp.durable.management import Desk, Steps
 from feedhandler.amqp.durable.sections import (
     SectionError,
     head_of,
@@ -35,8 +35,12 @@ if TYPE_CHECKING:
 
 #: Management requests that one link may have on their way.
 REQUESTS_MAX = 64
-#: Answers that may wait for one link's credit; what is beyond is dropped, as to who is gone.
+#: Answers that may wait for one link's credit, and bytes of them: past that, requests for it wait.
+#: What is beyond in spite of that (answers that were long in coming) is dropped, as to who is gone.
 ANSWERS_MAX = 1024
+ANSWERS_BYTES_MAX = 4 << 20
+#: Bytes of requests that may wait at one queue, of all its clients; further ones are rejected.
+REQUESTS_BYTES_MAX = 4 << 20
 #: A producer's messages are about as large as the last so many.
 MEAN_OF = 8
 #: A management request is no larger.
@@ -315,6 +319,8 @@ class Answers(_Link):
         super().__init__(peer, link, forget, None)
         self.address = address
         self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._held: list[Callable[[], None]] = []
         self.dropped = 0
         link.wants_flow = True
         if link.dynamic:
@@ -330,13 +336,36 @@ class Answers(_Link):
             self.dropped += 1
             return
         self._waiting.append(data)
+        self._waiting_bytes += len(data)
         self.flow()
+
+    @property
+    def full(self) -> bool:
+        """Whether no more should be asked for this link."""
+        return len(self._waiting) >= ANSWERS_MAX // 2 or self._waiting_bytes > ANSWERS_BYTES_MAX
+
+    def hold(self, go_on: Callable[[], None]) -> None:
+        """Call `go_on` once it is not full any more, or is over."""
+        self._held.append(go_on)
+
+    def _release(self) -> None:
+        held, self._held = self._held, []
+        for go_on in held:
+            go_on()
+
+    def leave(self) -> None:
+        super().leave()
+        self._waiting.clear()
+        self._release()
 
     def flow(self) -> None:
         link: proton.SenderLink = self.link
         while self._waiting and link.ready():
             data = self._waiting.popleft()
+            self._waiting_bytes -= len(data)
             link.send(data, 0, len(data))
+        if self._held and not self.full:
+            self._release()
         self.blocked = bool(self._waiting) and link.credit() > 0
         link.wants_flow = True
         if not self._waiting:
@@ -358,7 +387,8 @@ class Requests(_Link):
         super().__init__(peer, link, forget, desk.queue)
         self._desk = desk
         self._answers = answers
-        self._open = 0
+        self._asked: deque[tuple[int, bytes | None]] = deque()
+        self._working = False
         link.open_for(REQUEST_BYTES_MAX)
         desk.queue.links[self] = None
         link.flow(REQUESTS_MAX)
@@ -367,43 +397,72 @@ class Requests(_Link):
         link: proton.IntakeLink = self.link
         if not link.arrived and not link.aborted:
             return
-        arrived = link.arrived.copy()
         if link.aborted:
             link.flow(link.aborted)
+        queue = self._desk.queue
+        for number, data, _ in link.arrived:
+            size = len(data or b"")
+            if queue.asked_bytes + size > REQUESTS_BYTES_MAX:
+                self._reject(number, LIMIT, "too many requests wait; ask again later")
+                continue
+            queue.asked_bytes += size
+            self._asked.append((number, data))
         link.clear()
-        for number, data, _ in arrived:
-            self._take(number, data)
+        if self._asked and not self._working:
+            self._working = True
+            self._desk.run(self._steps())
 
-    def _take(self, number: int, data: bytes | None) -> None:
+    def _steps(self) -> Steps:
+        """Do what is asked, one request after the other."""
+        try:
+            while self._asked:
+                number, data = self._asked.popleft()
+                self._desk.queue.asked_bytes -= len(data or b"")
+                yield from self._take(number, data)
+        except Exception as error:  # whatever it is: the queue's other links go on
+            self.peer.fail(error)
+        finally:
+            self._working = False
+
+    def _reject(self, number: int, condition: str, reason: str) -> None:
+        self.link.give_back(number, proton.REJECTED, condition, reason)
+        if not self.over:
+            self.link.flow(1)
+
+    def _take(self, number: int, data: bytes | None) -> Steps:
         """Do what is asked, and have the answer sent."""
-        link: proton.IntakeLink = self.link
         try:
             if data is None:
                 raise SectionError(f"more than {REQUEST_BYTES_MAX} bytes")
             request = read_request(data)
         except SectionError as error:
-            link.give_back(number, proton.REJECTED, UNDECODABLE, f"no request: {error}")
-            link.flow(1)
+            self._reject(number, UNDECODABLE, f"no request: {error}")
             return
         answers = self._answers(request.reply_to) if request.reply_to else None
         if request.reply_to and answers is None:
             reason = "reply-to is the address of no receiver on this connection"
-            link.give_back(number, proton.REJECTED, "amqp:precondition-failed", reason)
-            link.flow(1)
+            self._reject(number, "amqp:precondition-failed", reason)
             return
-        link.accept(number)
+        self.link.accept(number)
+        if not self.over:
+            self._stir()
 
         def reply(arguments: dict[str, Any], body: Any) -> None:
             try:
                 if answers is not None:
                     answers.send(write_reply(request, arguments, body))
                 if not self.over:
-                    link.flow(1)
+                    self.link.flow(1)
                     self._stir()
             except Exception as error:  # whatever it is: the queue's other links go on
                 self.peer.fail(error)
 
-        self._desk.do(request.arguments, reply)
+        while answers is not None and answers.full and not answers.over:
+            yield answers.hold
+        yield from self._desk.do(
+            request.arguments, reply, lambda: answers is not None and not answers.over
+        )
+        yield None
 
     def leave(self) -> None:
         try:

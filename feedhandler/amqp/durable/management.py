@@ -1,8 +1,8 @@
 """What may be asked of a queue by management messages: cancel, cancel-all, forward, find, stat.
 
-What it is for: `Desk.do` takes the application-properties of a request and calls `reply` with those
-of the answer, and its body, once the answer holds: `cancelled` is said when that is durable. What
-is asked wrongly is answered too, with a status code that says so.
+What it is for: `Desk.do` takes the application-properties of a request, and `reply` is called with
+those of the answer, and its body, once the answer holds: `cancelled` is said when that is durable.
+What is asked wrongly is answered too, with a status code that says so.
 
     operation    arguments                                    answer
     cancel       message-id, or id (the queue's number);      cancelled, delivered, delivering,
@@ -13,20 +13,30 @@ is asked wrongly is answered too, with a status code that says so.
     find         message-id, or id                            pending, delivered, ..., unknown
     stat                                                      figures of the queue
 
+What it promises: of a request about many messages `MESSAGES_A_STEP` are looked at at a time; the
+rest is done in later turns of the loop (`steps`), and the answer is the same.
+
 What it leaves to others: messages on the wire (`sections`), links (`links`).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from feedhandler.amqp.durable.sections import id_bytes
+from feedhandler.amqp.durable.sections import encode, encoded_list, id_bytes
 from feedhandler.counters import QueueCounter
 
 if TYPE_CHECKING:
     from feedhandler.amqp.durable.queue import Cancelled, DurableQueue, Forwarding
 
 Reply = Callable[[dict[str, Any], Any], None]
+#: Work in steps. What a step yields, if anything, is called with what goes on with the work.
+Steps = Iterator[Callable[[Callable[[], None]], None] | None]
+
+#: Messages that one step concerns: under a millisecond's work.
+MESSAGES_A_STEP = 32
+#: Steps of one turn of the loop, of all requests to a queue.
+STEPS_A_TURN = 4
 
 #: Numbers of messages count from 1, and at any rate stay below this for longer than disks last.
 #: What is outside is a client's mistake; what is inside, every client has a type for.
@@ -54,8 +64,22 @@ class Desk:
         self.queue = queue
         self._may_cancel = may_cancel
 
-    def do(self, arguments: dict[str, Any], reply: Reply) -> None:
-        """Do it; `reply` is called once, now or later."""
+    def run(self, steps: Steps) -> None:
+        """Go through these steps, as far as this turn of the loop has room for them; the rest is
+        for later turns."""
+        while self.queue.turns.take(1):
+            try:
+                hold = next(steps)
+            except StopIteration:
+                return
+            if hold is not None:
+                hold(partial(self.run, steps))
+                return
+        self.queue.turns.wait(partial(self.run, steps))
+
+    def do(self, arguments: dict[str, Any], reply: Reply, heard: Callable[[], bool]) -> Steps:
+        """Do it, in steps; `reply` is called once, now or later. `heard`: whether anybody still
+        waits for the answer."""
         queue = self.queue
         queue.counts[QueueCounter.REQUESTS] += 1
         operation = arguments.get("operation")
@@ -74,9 +98,11 @@ class Desk:
         elif operation == "forward":
             self._forward(arguments, reply)
         else:
-            self._of_some(operation, arguments, reply)
+            yield from self._of_some(operation, arguments, reply, heard)
 
-    def _of_some(self, operation: str, arguments: dict[str, Any], reply: Reply) -> None:
+    def _of_some(
+        self, operation: str, arguments: dict[str, Any], reply: Reply, heard: Callable[[], bool]
+    ) -> Steps:
         """Cancel or find: which messages are meant?"""
         message_id = id_bytes(arguments.get("message-id"))
         number = arguments.get("id")
@@ -94,30 +120,44 @@ class Desk:
         if not numbers:
             reply(_status(404, "unknown", "no message has had this id"), [])
         elif operation == "find":
-            self._find(numbers, reply)
+            yield from self._find(numbers, reply, heard)
         else:
-            self._cancel(numbers, bool(arguments.get("wait")), reply)
+            yield from self._cancel(numbers, bool(arguments.get("wait")), reply)
 
-    def _find(self, numbers: list[int], reply: Reply) -> None:
-        found = [{"id": number, "status": self.queue.status_of(number)} for number in numbers]
-        word = str(found[-1]["status"])
-        if word == "unknown":
-            reply(_status(404, word, _WORDS[word]), found)
-        else:
-            reply(_status(200, word, "OK"), found)
+    def _find(self, numbers: list[int], reply: Reply, heard: Callable[[], bool]) -> Steps:
+        found: list[bytes] = []
+        word = "unknown"
+        for number in numbers:
+            if len(found) % MESSAGES_A_STEP == MESSAGES_A_STEP - 1:
+                yield None
+                if not heard():
+                    break
+            word = self.queue.status_of(number)
+            found.append(encode({"id": number, "status": word}))
+        told = _status(404, word, _WORDS[word]) if word == "unknown" else _status(200, word, "OK")
+        reply(told, encoded_list(found))
 
-    def _cancel(self, numbers: list[int], wait: bool, reply: Reply) -> None:
+    def _cancel(self, numbers: list[int], wait: bool, reply: Reply) -> Steps:
         answers: dict[int, str] = {}
 
         def hear(number: int, answer: str) -> None:
             answers[number] = answer
             if len(answers) == len(numbers):
-                worst = min(answers.values(), key=_WORST.index)
-                body = [{"id": each, "answer": answers[each]} for each in numbers]
-                reply(_status(CODES[worst], worst, _WORDS[worst]), body)
+                self.run(tell())
 
-        for number in numbers:
+        def tell() -> Steps:
+            worst = min(set(answers.values()), key=_WORST.index)
+            body: list[bytes] = []
+            for number in numbers:
+                if len(body) % MESSAGES_A_STEP == MESSAGES_A_STEP - 1:
+                    yield None
+                body.append(encode({"id": number, "answer": answers[number]}))
+            reply(_status(CODES[worst], worst, _WORDS[worst]), encoded_list(body))
+
+        for count, number in enumerate(numbers, 1):
             self.queue.cancel(number, partial(hear, number), wait)
+            if count % MESSAGES_A_STEP == 0:
+                yield None
 
     def _tell_cancelled(self, reply: Reply, told: "Cancelled | None") -> None:
         if told is None:

@@ -76,10 +76,8 @@ class MessageIds:
         found: list[int] = []
         word = numpy.uint64(key)
         for hashes, numbers in self._pages:
-            at = int(hashes.searchsorted(word))
-            while at < len(hashes) and hashes[at] == word:
-                found.append(int(numbers[at]))
-                at += 1
+            first, end = hashes.searchsorted(word), hashes.searchsorted(word, "right")
+            found += numbers[first:end].tolist()
         newest = self._newest.get(key, [])
         return found + (newest if isinstance(newest, list) else [newest])
 

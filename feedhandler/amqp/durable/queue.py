@@ -27,8 +27,10 @@ from typing import Any, Protocol
 from feedhandler.amqp.durable.dispatch import Dispatch, Taker
 from feedhandler.amqp.durable.index import open_index
 from feedhandler.amqp.durable.intake import Intake
+from feedhandler.amqp.durable.management import STEPS_A_TURN
 from feedhandler.amqp.durable.message_ids import MessageIds
 from feedhandler.amqp.durable.sections import message_id
+from feedhandler.amqp.serving.turns import Turns
 from feedhandler.codecs.errors import FeedhandlerError
 from feedhandler.counters import QueueCounter, as_dict, counter_array
 from feedhandler.journal import CancelAnswer, PersistentQueue, Status
@@ -107,6 +109,9 @@ class DurableQueue:
         self._opened = False
         self._seen_end = self._day_ns = 0
         self._moving: set[asyncio.Task[None]] = set()
+        #: Management: what is done in a turn, and bytes of requests that wait.
+        self.turns: Turns
+        self.asked_bytes = 0
         self.store: PersistentQueue
         self.intake: Intake
         self.dispatch: Dispatch
@@ -119,6 +124,7 @@ class DurableQueue:
     async def open(self) -> None:
         """Open the persistent queue. Raises what it raises; `fault` says so too."""
         self._loop = asyncio.get_running_loop()
+        self.turns = Turns(self._loop.call_soon, STEPS_A_TURN)
         try:
             self.store = await self._ending.enter_async_context(
                 PersistentQueue.open(

@@ -309,8 +309,20 @@ def _text(data: bytes) -> str:
         raise SectionError("text that is no UTF-8") from None
 
 
+class Encoded(bytes):
+    """A value that is encoded already."""
+
+
+def encoded_list(items: list[bytes]) -> Encoded:
+    """A list of encoded values."""
+    body = b"".join(items)
+    return Encoded(b"\xd0" + struct.pack(">II", len(body) + 4, len(items)) + body)
+
+
 def encode(value: Any) -> bytes:
     """A value of a reply: None, bool, int, float, str, bytes, UUID, lists and maps of these."""
+    if isinstance(value, Encoded):
+        return value
     if value is None:
         return b"\x40"
     if isinstance(value, bool):
@@ -328,12 +340,8 @@ def encode(value: Any) -> bytes:
     if isinstance(value, bytes):
         return _sized(0xA0, value)
     if isinstance(value, dict):
-        items = [encode(each) for pair in value.items() for each in pair]
-        code = b"\xd1"
-    else:
-        items, code = [encode(each) for each in value], b"\xd0"
-    body = b"".join(items)
-    return code + struct.pack(">II", len(body) + 4, len(items)) + body
+        return b"\xd1" + encoded_list([encode(each) for pair in value.items() for each in pair])[1:]
+    return encoded_list([encode(each) for each in value])
 
 
 def _sized(code: int, data: bytes) -> bytes:

@@ -1,0 +1,94 @@
+"""Management of a queue: a request about many messages is done in turns, with the same answer."""
+
+from collections import Counter
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import numpy
+import proton
+
+from feedhandler.amqp.durable.management import MESSAGES_A_STEP, STEPS_A_TURN, Desk
+from feedhandler.amqp.durable.sections import encode
+from feedhandler.amqp.serving.turns import Turns
+from feedhandler.counters import QueueCounter
+from tests.support.turns import Loop
+
+#: Messages that one message-id stands for.
+MANY = 5000
+#: Messages of one turn; one more may be left of the step before.
+A_TURN = STEPS_A_TURN * (MESSAGES_A_STEP + 1)
+
+
+class Queue:
+    """A queue that counts what it is asked in each turn; every third message is delivered."""
+
+    def __init__(self) -> None:
+        self.loop = Loop()
+        self.turns = Turns(self.loop.call_soon, STEPS_A_TURN)
+        self.fault = ""
+        self.counts = numpy.zeros(len(QueueCounter), numpy.uint64)
+        self.ids = SimpleNamespace(find=lambda _: list(range(1, MANY + 1)))
+        self.asked: Counter[int] = Counter()
+        self.turn = 0
+        self.recorded: list[Callable[[], None]] = []
+
+    def status_of(self, number: int) -> str:
+        self.asked[self.turn] += 1
+        return "pending" if number % 3 else "delivered"
+
+    def cancel(self, number: int, told: Callable[[str], None], wait: bool) -> None:
+        self.asked[self.turn] += 1
+        self.recorded.append(lambda: told("cancelled" if number % 3 else "delivered"))
+
+    def run(self) -> None:
+        while self.loop.soon or self.recorded:
+            self.turn += 1
+            recorded, self.recorded = self.recorded, []
+            for each in recorded:
+                each()
+            self.loop.turn()
+
+
+def asked(queue: Queue, heard: Callable[[], bool] = lambda: True, **arguments: Any) -> list[Any]:
+    """The answers to one request."""
+    answers: list[Any] = []
+    desk = Desk(queue, True)  # type: ignore[arg-type]
+
+    def reply(told: dict[str, Any], body: Any) -> None:
+        data = proton.Data()
+        data.decode(encode(body))
+        data.rewind()
+        data.next()
+        answers.append((told["answer"], data.get_object()))
+
+    named = {key.replace("_", "-"): value for key, value in arguments.items()}
+    desk.run(desk.do(named, reply, heard))
+    queue.run()
+    return answers
+
+
+def test_a_find_of_many_messages_is_done_in_turns() -> None:
+    queue = Queue()
+    ((word, body),) = asked(queue, operation="find", message_id="m")
+    assert word == "pending"
+    assert body == [
+        {"id": n, "status": "pending" if n % 3 else "delivered"} for n in range(1, MANY + 1)
+    ]
+    assert max(queue.asked.values()) <= A_TURN
+
+
+def test_a_cancel_of_many_messages_is_done_in_turns_and_answered_when_all_are_recorded() -> None:
+    queue = Queue()
+    ((word, body),) = asked(queue, operation="cancel", message_id="m")
+    assert word == "delivered"
+    assert body == [
+        {"id": n, "answer": "cancelled" if n % 3 else "delivered"} for n in range(1, MANY + 1)
+    ]
+    assert max(queue.asked.values()) <= A_TURN
+
+
+def test_a_find_that_nobody_waits_for_ends_early_and_is_still_over() -> None:
+    queue = Queue()
+    assert len(asked(queue, lambda: False, operation="find", message_id="m")) == 1
+    assert sum(queue.asked.values()) <= MESSAGES_A_STEP
