@@ -244,12 +244,6 @@ class RecoveryRunner:
         if not self._receiver.give_up(place, until, epoch):
             self.counts["inlet_full"] += 1
 
-    def disprove(self, place: int, number: int, epoch: int) -> None:
-        """Tell the arbiter that nothing from `number` on was sent; without room the next answer
-        does."""
-        if not self._receiver.disprove(place, number, epoch):
-            self.counts["inlet_full"] += 1
-
     def quality(self, place: int, body: bytes, links: Any = None) -> None:
         """Tell the service's subscribers, or only these."""
         self._fanout.quality(self._streams[place], body, links)

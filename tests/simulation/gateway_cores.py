@@ -20,7 +20,7 @@ from sessions import DATA, FEED, OUTSIDE, Sent, parse
 from feedhandler.amqp.quality import QualityState
 from feedhandler.ingest.arbitration import Arbiter
 from feedhandler.ingest.records import RecordKind
-from feedhandler.ingest.recovered import disprove, give_up, recover
+from feedhandler.ingest.recovered import give_up, recover
 from feedhandler.ingest.ring import Ring
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.recovery.desk import Desk
@@ -29,8 +29,8 @@ from feedhandler.retrans.client import RequestClient
 from feedhandler.retrans.events import Broken
 from feedhandler.retrans.settings import RecoverySettings
 
-PACKET, GAP, RESET, START, WITHDRAWN = (
-    int(RecordKind[name]) for name in ("PACKET", "GAP", "RESET", "START", "WITHDRAWN")
+PACKET, GAP, RESET, START = (
+    int(kind) for kind in (RecordKind.PACKET, RecordKind.GAP, RecordKind.RESET, RecordKind.START)
 )
 RING_BYTES = 1 << 20
 MASK_32 = 0xFFFFFFFF
@@ -308,11 +308,11 @@ class Gateway:
             return
         self.records[name] += 1
         stream = self.streams[channel]
-        if kind in (RESET, START, WITHDRAWN) or (kind == GAP and not stream.closed):
+        if kind in (RESET, START) or (kind == GAP and not stream.closed):
             stream.next = following
         self.subscriber.record(stream.service, name, sequence, following)
         self.desk.mark(kind, channel, line, sequence, following, auxiliary, now_ns)
-        if kind in (RESET, START, WITHDRAWN):
+        if kind in (RESET, START):
             stream.next = following
             store = self.desk.store(channel)
             if store is not None:
@@ -348,14 +348,6 @@ class Gateway:
     def _give_up(self, now_ns: int, place: int, until: int, epoch: int) -> None:
         self.now = now_ns
         give_up(self.arbiters[place], until, now_ns, epoch)
-        self._received(place, now_ns)
-
-    def disprove(self, place: int, number: int, epoch: int) -> None:
-        self.schedule(self.now + self.lag_ns, self._disprove, place, number, epoch)
-
-    def _disprove(self, now_ns: int, place: int, number: int, epoch: int) -> None:
-        self.now = now_ns
-        disprove(self.arbiters[place], number, now_ns, epoch)
         self._received(place, now_ns)
 
     def quality(self, place: int, body: bytes, links: list | None = None) -> None:
