@@ -17,7 +17,7 @@ cdef class FrameGate:
     ends it. A `begin` that claims to answer a session of ours (a server begins none), or one on a
     channel that has a session, leaves it with one session under two names: the first `end` frees
     what the other name still leads to. So each channel has one session, from its `begin` to its
-    `end`; `open` comes first and once (AMQP 1.0, 2.4.1, 2.5.1).
+    `end`, and `open` comes before either (AMQP 1.0, 2.4.1, 2.5.1).
     An extended header is refused, since what a frame is stands behind it; nobody sends one.
 
     `fault` is what was wrong: nothing more of that client may reach the engine.
@@ -88,9 +88,7 @@ cdef class FrameGate:
             code, at = self.head[17], 18
         else:
             return 0
-        if code == _OPEN and self.opened:
-            self.fault = "a second open"
-        elif code == _OPEN:
+        if code == _OPEN:
             self.opened = True
         elif not self.opened and code != _CLOSE:
             self.fault = "a frame before the connection was opened"

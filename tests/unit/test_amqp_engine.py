@@ -365,7 +365,6 @@ def test_a_message_on_a_link_that_we_send_on_ends_the_connection(
         ([wire.begin(), wire.frame(wire.BEGIN, wire.ushort(0), 0, 9, 9, channel=1),
           wire.frame(wire.END), wire.attach("a", 0, "e.1")], "answers a session"),
         ([wire.begin(3), wire.begin(3)], "on channel 3, which has a session"),
-        ([wire.opening()[8:]], "a second open"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("cut", [0, 1, 7])
