@@ -145,6 +145,8 @@ class NodeCounter(Counter):
     BOOKS = 35, "books sent anew in place of orders that waited"
     BEHIND_US = 36, "microseconds that such links were behind, added up"
     FULL_US = 37, "microseconds that such links were behind with a queue that had become full"
+    LINKS_OVER_CREDIT = 38, "links detached because their client sent messages beyond its credit"
+    LINKS_PARTIAL = 39, "links detached because messages sent in part took too much memory"
 
 
 class DestinationCounter(Counter):

@@ -356,3 +356,15 @@ def test_a_message_on_a_link_that_we_send_on_ends_the_connection(
     assert engine.flush() == -1
     ours.close()
     theirs.close()
+
+
+def test_one_turn_reads_no_more_than_it_may() -> None:
+    left, right = socket.socketpair()
+    server = Connection(left.fileno(), server=True, container="server", receive_bytes_max=1000)
+    right.sendall(wire.opening() + b"".join(wire.begin(n) for n in range(100)))
+    got = [server.receive()]
+    while got[-1] == 1000:
+        got.append(server.receive())
+    assert len(got) > 3
+    left.close()
+    right.close()
