@@ -150,6 +150,8 @@ class NodeCounter(Counter):
     BEHIND_US = 36, "microseconds that such links were behind, added up"
     FULL_US = 37, "microseconds that such links were behind with a queue that had become full"
     CONNECTIONS_FAULTED = 38, "connections ended by an error of the gateway's own in handling them"
+    LINKS_OVER_CREDIT = 39, "links detached because their client sent messages beyond its credit"
+    LINKS_PARTIAL = 40, "links detached because messages sent in part took too much memory"
 
 
 class DestinationCounter(Counter):

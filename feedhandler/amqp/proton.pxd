@@ -14,6 +14,7 @@ cdef class FrameGate:
 
 cdef class Wire:
     cdef int fd
+    cdef Py_ssize_t receive_max
     cdef void *transport
     cdef FrameGate gate
     cdef readonly object tls
@@ -49,6 +50,9 @@ cdef class Connection:
     cdef readonly Wire wire
     cdef FrameGate gate
     cdef Py_ssize_t unsettled_max
+    cdef Py_ssize_t receive_max
+    cdef Py_ssize_t partial_max
+    cdef readonly Py_ssize_t partial_bytes
     cdef Py_ssize_t unencoded
     cdef Py_ssize_t encoded_bytes
     cpdef Py_ssize_t receive(self) except -2
@@ -127,7 +131,9 @@ cdef class IntakeLink(Link):
     cdef readonly size_t message_bytes_max
     cdef dict pending
     cdef unsigned long long last
+    cdef readonly Py_ssize_t partial
     cdef bint dropping
+    cdef int _hold(self, Py_ssize_t size) except -1
     cdef int _take(self, void *delivery) except -1
     cpdef flow(self, int credit)
     cpdef accept(self, unsigned long long number)

@@ -17,6 +17,8 @@ LINK_FLOW: int
 TRANSPORT_ERROR: int
 TRANSPORT_CLOSED: int
 MESSAGE_TOO_LARGE: int
+CREDIT_EXCEEDED: int
+PARTIAL_EXCEEDED: int
 
 ACCEPTED: int
 REJECTED: int
@@ -29,6 +31,7 @@ ENCODED_BYTES_MAX: int
 SESSION_OUTGOING_BYTES_MAX: int
 UNSETTLED_MAX: int
 RECEIVE_BYTES_MAX: int
+PARTIAL_BYTES_MAX: int
 LAYER_BYTES: int
 DESCRIPTION_CHARS_MAX: int
 
@@ -56,7 +59,10 @@ class Connection:
         sasl: SaslServer | None = None,
         sessions_max: int = 0,
         unsettled_max: int = ...,
+        receive_bytes_max: int = ...,
+        partial_bytes_max: int = ...,
     ) -> None: ...
+    partial_bytes: int
     def welcome(self) -> None: ...
     def receive(self) -> int: ...
     def flush(self) -> int: ...
@@ -155,6 +161,7 @@ class ReceiverLink(Link):
 class IntakeLink(Link):
     arrived: list[tuple[int, bytes | None, bool]]
     aborted: int
+    partial: int
     message_bytes_max: int
     def open_for(self, message_bytes_max: int) -> None: ...
     def clear(self) -> None: ...

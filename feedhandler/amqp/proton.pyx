@@ -60,6 +60,10 @@ TRANSPORT_ERROR = _lib.PN_TRANSPORT_ERROR
 TRANSPORT_CLOSED = _lib.PN_TRANSPORT_CLOSED
 #: Ours, not the engine's: a message on a receiving link is larger than the link takes.
 MESSAGE_TOO_LARGE = -1
+#: Ours: the peer has sent a message on a receiving link for which it had no credit.
+CREDIT_EXCEEDED = -2
+#: Ours: messages that the peer has sent in part take more than `partial_bytes_max`.
+PARTIAL_EXCEEDED = -3
 
 cdef int _CONNECTION_REMOTE_OPEN = CONNECTION_REMOTE_OPEN
 cdef int _CONNECTION_REMOTE_CLOSE = CONNECTION_REMOTE_CLOSE
@@ -73,7 +77,8 @@ cdef int _DELIVERY = _lib.PN_DELIVERY
 cdef int _TRANSPORT = _lib.PN_TRANSPORT
 cdef int _TRANSPORT_ERROR = TRANSPORT_ERROR
 cdef int _TRANSPORT_CLOSED = TRANSPORT_CLOSED
-cdef int _MESSAGE_TOO_LARGE = MESSAGE_TOO_LARGE
+#: What a link's deliveries came to, as it tells `events`: nothing, or one of the events above.
+cdef tuple _NEWS = (0, MESSAGE_TOO_LARGE, CREDIT_EXCEEDED, PARTIAL_EXCEEDED)
 #: What the engine would write to stderr of a peer's mistakes, a line each, as often as the peer
 #: likes: critical, error, warning, of all its parts. Who a connection belongs to hears of them.
 cdef unsigned short _COMPLAINTS = 0b111
@@ -130,9 +135,11 @@ DESCRIPTION_CHARS_MAX = 200
 #: What a peer hears that sends a message on a link on which it receives.
 cdef str _MISPLACED = "a message on a link whose sender is the other side"
 
-#: What one `receive` call reads at most, so that one peer cannot keep the loop to itself.
+#: What one `receive` call reads at most unless told otherwise, so that one peer cannot keep the loop
+#: to itself.
 RECEIVE_BYTES_MAX = 1 << 20
-cdef Py_ssize_t _RECEIVE_MAX = RECEIVE_BYTES_MAX
+#: Bytes of messages sent in part that one connection may make us hold, unless told otherwise.
+PARTIAL_BYTES_MAX = 8 << 20
 
 #: Whether a sending link may be lent a credit that it gives back at once. The engine answers a
 #: drain only where there is credit to give back; `pn_link_flow` would lend it some, but a library
@@ -201,6 +208,33 @@ cdef tuple _condition(void *condition):
     return _text(pn_condition_get_name(condition)), _text(pn_condition_get_description(condition))
 
 
+cdef int _discard(void *link, void *delivery) except -1:
+    """Read what has come of a message so far, and forget it."""
+    cdef size_t size = pn_delivery_pending(delivery)
+    cdef bytearray dropped
+    while size > 0:
+        dropped = bytearray(min(size, 65536))
+        if pn_link_recv(link, dropped, len(dropped)) <= 0:
+            break
+        size -= len(dropped)
+    return 0
+
+
+cdef int _pass_over(void *link) except -1:
+    """Forget what a peer sends on a link that we have closed: it may not have heard of that."""
+    cdef void *delivery
+    while True:
+        delivery = pn_link_current(link)
+        if delivery == NULL or not pn_delivery_readable(delivery):
+            return 0
+        if not pn_delivery_aborted(delivery):
+            _discard(link, delivery)
+            if pn_delivery_partial(delivery):
+                return 0
+        pn_link_advance(link)
+        pn_delivery_settle(delivery)
+
+
 include "proton_gate.pxi"
 include "proton_wire.pxi"
 
@@ -213,7 +247,9 @@ cdef class Connection:
     which the peer counts as dead, 0 for never; needs `tick` to be called. `user`, `password`: who
     we are (client, SASL PLAIN); nobody, by SASL ANONYMOUS, where `user` is empty; `external`: the
     client certificate says who we are. `sessions_max`: sessions that the peer may have.
-    `unsettled_max`: unsettled messages on their way on one link, at most.
+    `unsettled_max`: unsettled messages on their way on one link, at most. `receive_bytes_max`: what
+    one `receive` reads. `partial_bytes_max`: bytes of messages that came in part, on all links;
+    `partial_bytes` are those that there are.
 
     `kind_of(sending, address)`, where it is set, chooses the class of a link that the peer attaches;
     None leaves it to the engine.
@@ -228,10 +264,14 @@ cdef class Connection:
         str user="", str password="", bint external=False,
         object tls=None, object sasl=None,
         int sessions_max=0, Py_ssize_t unsettled_max=UNSETTLED_MAX,
+        Py_ssize_t receive_bytes_max=RECEIVE_BYTES_MAX,
+        Py_ssize_t partial_bytes_max=PARTIAL_BYTES_MAX,
     ):
         self.fd = fd
         self.server = server
         self.unsettled_max = unsettled_max
+        self.receive_max = receive_bytes_max
+        self.partial_max = partial_bytes_max
         self.links = {}
         self.connection = pn_connection()
         self.transport = pn_transport()
@@ -263,6 +303,7 @@ cdef class Connection:
         if tls is not None or sasl is not None:
             self.wire = Wire(tls, sasl)
             self.wire.fd, self.wire.transport, self.wire.gate = fd, self.transport, self.gate
+            self.wire.receive_max = min(receive_bytes_max, RECEIVE_BYTES_MAX)
         pn_transport_bind(self.transport, self.connection)
         if not server:
             pn_connection_open(self.connection)
@@ -290,13 +331,14 @@ cdef class Connection:
             self.broken = self.broken or total < 0
             self._explain()
             return total
-        while total < _RECEIVE_MAX:
+        while total < self.receive_max:
             room = pn_transport_capacity(self.transport)
             if room < 0:
                 self.broken = True
                 return -1
             if room == 0:
                 break
+            room = min(room, <ssize_t> (self.receive_max - total))
             got = c_recv(self.fd, pn_transport_tail(self.transport), room, MSG_DONTWAIT)
             if got < 0:
                 if errno == EINTR:
@@ -417,6 +459,7 @@ cdef class Connection:
         cdef void *owner
         cdef void *delivery
         cdef int kind
+        cdef int news
         while True:
             event = pn_collector_peek(self.collector)
             if event == NULL:
@@ -428,10 +471,15 @@ cdef class Connection:
                 if link != NULL:  # or the delivery ended with its link, before its event came
                     owner = pn_link_get_context(link)
                     if owner == NULL:
-                        if pn_link_is_sender(link) and pn_delivery_get_context(delivery) == NULL:
+                        if not pn_link_is_sender(link):
+                            if self.server:
+                                _pass_over(link)
+                        elif pn_delivery_get_context(delivery) == NULL:
                             self._forbid()
-                    elif (<Link> <object> owner)._on_delivery(delivery) != 0:
-                        found.append((_MESSAGE_TOO_LARGE, <object> owner))
+                    else:
+                        news = (<Link> <object> owner)._on_delivery(delivery)
+                        if news != 0:
+                            found.append((_NEWS[news], <object> owner))
             elif kind == _LINK_FLOW:
                 # The engine says so after each transfer, too: only who waits for credit, or was
                 # asked to drain it, hears of it.

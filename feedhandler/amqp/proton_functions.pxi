@@ -135,6 +135,7 @@ cdef on_u64_t pn_link_set_max_message_size = <on_u64_t> _function("pn_link_set_m
 cdef of_t pn_link_get_context = <of_t> _function("pn_link_get_context")
 cdef on_pointer_t pn_link_set_context = <on_pointer_t> _function("pn_link_set_context")
 cdef int_of_t pn_link_credit = <int_of_t> _function("pn_link_credit")
+cdef int_of_t pn_link_remote_credit = <int_of_t> _function("pn_link_remote_credit")
 cdef bool_of_t pn_link_get_drain = <bool_of_t> _function("pn_link_get_drain")
 cdef on_int_t pn_link_drain = <on_int_t> _function("pn_link_drain")
 cdef int_of_t pn_link_drained = <int_of_t> _function("pn_link_drained")

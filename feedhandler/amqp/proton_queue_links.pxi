@@ -7,7 +7,7 @@ cdef class IntakeLink(Link):
 
     `arrived` are tuples (number, message, settled): numbers count from 1, `settled` says that the
     peer does not want to hear of it. The message is None where it is larger than
-    `message_bytes_max`: it was read and dropped. `aborted` counts those that the peer gave up half
+    `message_bytes_max`: it was read and dropped. `partial`: bytes of one that came in part. `aborted` counts those that the peer gave up half
     sent: like the others they have used up credit. Whoever reads them empties them.
     """
 
@@ -63,20 +63,31 @@ cdef class IntakeLink(Link):
         pn_delivery_settle(delivery)
 
     cdef int _on_delivery(self, void *event_delivery) except -1:
-        """Read every whole message that waits on the link."""
+        """Read every whole message that waits on the link; a place in `_NEWS`."""
         cdef void *delivery
+        cdef int more
+        if pn_link_remote_credit(self.link) < 0:
+            return 2
         while True:
             delivery = pn_link_current(self.link)
             if delivery == NULL or not pn_delivery_readable(delivery):
                 return 0
             if pn_delivery_aborted(delivery):
+                self._hold(0)
                 pn_link_advance(self.link)
                 pn_delivery_settle(delivery)
                 self.aborted += 1
                 self.dropping = False
                 continue
-            if self._take(delivery) != 0:
-                return 0
+            more = self._take(delivery)
+            if more != 0:
+                return 3 if self.connection.partial_bytes > self.connection.partial_max else 0
+
+    cdef int _hold(self, Py_ssize_t size) except -1:
+        """So many bytes of a message that came in part are held."""
+        self.connection.partial_bytes += size - self.partial
+        self.partial = size
+        return 0
 
     cdef int _take(self, void *delivery) except -1:
         """Read one message; 1 where more of it is to come."""
@@ -86,12 +97,12 @@ cdef class IntakeLink(Link):
         if size > self.message_bytes_max:
             self.dropping = True
         if self.dropping:
-            while size > 0:
-                dropped = bytearray(min(size, 65536))
-                pn_link_recv(self.link, dropped, len(dropped))
-                size -= len(dropped)
+            _discard(self.link, delivery)
+            size = 0
         if pn_delivery_partial(delivery):
+            self._hold(size)
             return 1
+        self._hold(0)
         if not self.dropping:
             data = PyBytes_FromStringAndSize(NULL, size)
             if size > 0:
@@ -106,6 +117,16 @@ cdef class IntakeLink(Link):
             self.pending[self.last] = <uintptr_t> delivery
         self.arrived.append((self.last, data, settled))
         return 0
+
+    def release(self):
+        """As every link; what came in part is forgotten at once."""
+        cdef void *delivery
+        if self.link != NULL and self.partial > 0:
+            self._hold(0)
+            delivery = pn_link_current(self.link)
+            if delivery != NULL:
+                _discard(self.link, delivery)
+        Link.release(self)
 
 
 cdef class HandoutLink(SenderLink):

@@ -22,8 +22,9 @@ cdef class Wire:
         """As `Connection.receive`."""
         cdef ssize_t got
         cdef Py_ssize_t total = 0
-        while total < _RECEIVE_MAX:
-            got = c_recv(self.fd, _arrived, _LAYER_BYTES, MSG_DONTWAIT)
+        cdef Py_ssize_t room = min(self.receive_max, <Py_ssize_t> _LAYER_BYTES)
+        while total < self.receive_max:
+            got = c_recv(self.fd, _arrived, room, MSG_DONTWAIT)
             if got < 0:
                 if errno == EINTR:
                     continue
@@ -36,7 +37,7 @@ cdef class Wire:
                 pn_transport_close_tail(self.transport)
                 return -1
             total += got
-            if got < _LAYER_BYTES:
+            if got < room:
                 break
         return total
 

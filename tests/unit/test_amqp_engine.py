@@ -391,3 +391,15 @@ def test_a_session_may_begin_again_on_a_channel_where_one_has_ended() -> None:
     made = hearing(said + wire.attach("a", 0, "e.1", channel=5), server=True)
     assert [kind for kind, _ in made.events()][-1] == proton.LINK_REMOTE_OPEN
     assert made.transport_condition == ("", "")
+
+
+def test_one_turn_reads_no_more_than_it_may() -> None:
+    left, right = socket.socketpair()
+    server = Connection(left.fileno(), server=True, container="server", receive_bytes_max=1000)
+    right.sendall(wire.opening() + b"".join(wire.begin(n) for n in range(100)))
+    got = [server.receive()]
+    while got[-1] == 1000:
+        got.append(server.receive())
+    assert len(got) > 3
+    left.close()
+    right.close()

@@ -55,6 +55,8 @@ class DurableQueues:
         self.all = {config.name: _queue(config, flush, **options) for config in configs}
         for queue in self.all.values():
             queue.dead = self.all.get(queue.config.dead)
+        #: The largest message that any of them takes.
+        self.message_bytes_max = max((each.message_bytes_max for each in configs), default=0)
 
     async def open(self) -> None:
         """Open every queue. Raises what the operator has to change (`ConfigError`, `UsageError`);

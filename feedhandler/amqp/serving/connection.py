@@ -45,10 +45,19 @@ LINGER_SECONDS = 2.0
 ANSWER_BYTES = 256
 #: Read at a time of what a client says after the goodbye.
 LEAVING_BYTES = 1 << 16
+#: Read at a time of what a client says: the others, and the feed, wait meanwhile.
+TURN_BYTES = 1 << 15
+#: Bytes that messages sent in part may take: of one connection, of all of a node's; or so many of
+#: the largest messages that a queue takes, where these are more.
+PARTIAL_BYTES_MAX = 8 << 20
+PARTIAL_BYTES_TOTAL = 64 << 20
+PARTIAL_MESSAGES = 4
 #: The condition for what a bound forbids.
 LIMIT = "amqp:resource-limit-exceeded"
 #: What a client hears whose handling has failed by an error of ours.
 FAULT = "amqp:internal-error", "the gateway has failed in handling this connection; see its log"
+#: That for a message without credit (AMQP 1.0, 2.8.17).
+OVER_CREDIT = "amqp:link:transfer-limit-exceeded"
 #: Refusals of links that have a counter of their own, beside the one of all.
 REFUSALS = {
     LIMIT: NodeCounter.LINKS_LIMITED,
@@ -101,6 +110,7 @@ class NodeConnection(Peer):
         limits = node.gate.limits
         self._events: deque[tuple[int, Any]] = deque()
         self._waits = False
+        self._partial_bytes = 0
         self._attaches = TokenBucket(limits.attaches_per_s, time.monotonic_ns())
         self.engine = proton.Connection(
             sock.fileno(),
@@ -112,6 +122,10 @@ class NodeConnection(Peer):
             sasl=admission.sasl,
             sessions_max=limits.sessions_per_connection,
             unsettled_max=limits.unsettled_per_link,
+            receive_bytes_max=TURN_BYTES,
+            partial_bytes_max=max(
+                PARTIAL_BYTES_MAX, PARTIAL_MESSAGES * node.queues.message_bytes_max
+            ),
         )
         self.engine.kind_of = node.kind_of
         node.loop.add_reader(sock.fileno(), self.on_readable)
@@ -189,6 +203,7 @@ class NodeConnection(Peer):
         turns, events, left = self.node.turns, self._events, CONNECTION_UNITS
         if not events:
             events.extend(self.engine.events())
+            self._count_partial()
         while events and left > 0 and not self.gone:
             kind, link = events[0]
             attaches = kind == proton.LINK_REMOTE_OPEN
@@ -201,6 +216,19 @@ class NodeConnection(Peer):
         if events and not self._waits:
             self._waits = True
             turns.wait(self._go_on)
+
+    def _count_partial(self) -> None:
+        """Note what messages that came in part take; past the bound of all, those here are over."""
+        node, held = self.node, self.engine.partial_bytes
+        node.partial_bytes += held - self._partial_bytes
+        grown, self._partial_bytes = held > self._partial_bytes, held
+        most = max(PARTIAL_BYTES_TOTAL, PARTIAL_MESSAGES * node.queues.message_bytes_max)
+        if grown and node.partial_bytes > most:
+            self._events.extend(
+                (proton.PARTIAL_EXCEEDED, link)
+                for link in self.queue_links
+                if isinstance(link, proton.IntakeLink) and link.partial
+            )
 
     @_contained
     def _go_on(self) -> None:
@@ -324,6 +352,8 @@ class NodeConnection(Peer):
                 self._drain_link(outlet, asked=True)
         elif kind == proton.LINK_REMOTE_OPEN:
             self._attach(link)
+        elif kind in (proton.CREDIT_EXCEEDED, proton.PARTIAL_EXCEEDED):
+            self._end_sender(kind, link)
         elif kind in (proton.LINK_REMOTE_CLOSE, proton.LINK_REMOTE_DETACH):
             if link is not None:
                 self._detach(link)
@@ -377,6 +407,19 @@ class NodeConnection(Peer):
         node.links += 1
         node.counts[NodeCounter.LINKS_OPENED] += 1
         made.flow()
+
+    def _end_sender(self, kind: int, link: Any) -> None:
+        """A link on which the client sends more than it may is over."""
+        queue_link = self.queue_links.get(link)
+        if queue_link is None:
+            return
+        if kind == proton.CREDIT_EXCEEDED:
+            self.node.counts[NodeCounter.LINKS_OVER_CREDIT] += 1
+            queue_link.end(OVER_CREDIT, "a message for which there was no credit")
+        else:
+            self.node.counts[NodeCounter.LINKS_PARTIAL] += 1
+            queue_link.end(LIMIT, "messages that came in part take too much memory")
+        self._count_partial()
 
     def _answers(self, address: str) -> Answers | None:
         """The link of this connection that has this address for answers."""
@@ -611,6 +654,7 @@ class NodeConnection(Peer):
             self.node.loop.remove_reader(self.sock.fileno())
             self._stop_waiting()
             self.sock.close()
+            self._count_partial()
             self.node.connections.discard(self)
             self.node.gate.leave(self.admission)
             self.node.check_idle()
