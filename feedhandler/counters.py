@@ -147,6 +147,10 @@ class NodeCounter(Counter):
     FULL_US = 37, "microseconds that such links were behind with a queue that had become full"
     LINKS_OVER_CREDIT = 38, "links detached because their client sent messages beyond its credit"
     LINKS_PARTIAL = 39, "links detached because messages sent in part took too much memory"
+    CONNECTIONS_UNREAD = (
+        40,
+        "connections closed: answers that they did not read took too much",
+    )
 
 
 class DestinationCounter(Counter):
