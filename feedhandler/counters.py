@@ -152,6 +152,10 @@ class NodeCounter(Counter):
     CONNECTIONS_FAULTED = 38, "connections ended by an error of the gateway's own in handling them"
     LINKS_OVER_CREDIT = 39, "links detached because their client sent messages beyond its credit"
     LINKS_PARTIAL = 40, "links detached because messages sent in part took too much memory"
+    CONNECTIONS_UNREAD = (
+        41,
+        "connections closed: answers that they did not read took too much",
+    )
 
 
 class DestinationCounter(Counter):

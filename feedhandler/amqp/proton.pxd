@@ -23,6 +23,8 @@ cdef class Wire:
     cdef readonly bint broken
     cdef bytes unsent
     cdef Py_ssize_t place
+    cdef Py_ssize_t sent
+    cdef Py_ssize_t held(self) except -1
     cdef Py_ssize_t receive(self) except -2
     cdef int _take_in(self, bytes data) except -2
     cdef int _hear(self, bytes data) except -2
@@ -53,6 +55,14 @@ cdef class Connection:
     cdef Py_ssize_t receive_max
     cdef Py_ssize_t partial_max
     cdef readonly Py_ssize_t partial_bytes
+    cdef readonly Py_ssize_t owed_bytes
+    cdef readonly Py_ssize_t lingering_links
+    cdef dict lingering
+    cdef Py_ssize_t session_room
+    cdef Py_ssize_t sessions
+    cdef int _owe_link(self, void *link) except -1
+    cdef int _linger(self, void *session, int change) except -1
+    cdef int _share_room(self, int change) except -1
     cdef Py_ssize_t unencoded
     cdef Py_ssize_t encoded_bytes
     cpdef Py_ssize_t receive(self) except -2
@@ -75,6 +85,7 @@ cdef class Link:
     cdef readonly Connection connection
     cdef readonly str name
     cdef tuple said
+    cdef bint left
     cdef public object owner
     cdef _bind(self, Connection connection, void *link)
     cdef int _answer(self) except -1

@@ -32,6 +32,11 @@ SESSION_OUTGOING_BYTES_MAX: int
 UNSETTLED_MAX: int
 RECEIVE_BYTES_MAX: int
 PARTIAL_BYTES_MAX: int
+OWED_LINK_BYTES: int
+OWED_SESSION_BYTES: int
+OWED_DELIVERY_BYTES: int
+CONNECTION_OUTGOING_BYTES_MAX: int
+SESSION_OUTGOING_BYTES_MIN: int
 LAYER_BYTES: int
 DESCRIPTION_CHARS_MAX: int
 
@@ -63,6 +68,10 @@ class Connection:
         partial_bytes_max: int = ...,
     ) -> None: ...
     partial_bytes: int
+    owed_bytes: int
+    lingering_links: int
+    @property
+    def held_bytes(self) -> int: ...
     def welcome(self) -> None: ...
     def receive(self) -> int: ...
     def flush(self) -> int: ...

@@ -22,7 +22,7 @@ import cproton_ffi
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int64_t, intptr_t, uint16_t, uint32_t, uint64_t, uintptr_t
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, strlen
 
 from feedhandler.amqp.prefetch cimport prefetch
 
@@ -110,7 +110,7 @@ cdef int _NONDURABLE = _lib.PN_NONDURABLE
 #: Bytes that one session may hold unsent in the engine before `ready` says no. A hand-over of
 #: ordinary traffic fits; past it messages wait in the link's own bounded queue, where they count.
 SESSION_OUTGOING_BYTES_MAX = 1 << 20
-cdef size_t _OUTGOING_MAX = SESSION_OUTGOING_BYTES_MAX
+cdef Py_ssize_t _OUTGOING_MAX = SESSION_OUTGOING_BYTES_MAX
 #: Messages that are put into frames together: soon, while what the engine keeps of each link and
 #: message still lies near the processor. With a thousand links that is a fifth of the cost.
 cdef Py_ssize_t _ENCODED_TOGETHER = 16
@@ -157,6 +157,10 @@ cdef str _text(const char *value):
     return "" if value == NULL else value.decode("utf-8", "replace")
 
 
+cdef Py_ssize_t _length(const char *value):
+    return 0 if value == NULL else <Py_ssize_t> strlen(value)
+
+
 cdef bytes _symbols(tuple words):
     """An encoded array of symbols (AMQP 1.0, 1.6.25)."""
     cdef bytes content = b"".join(bytes([len(word)]) + word.encode() for word in words)
@@ -188,6 +192,22 @@ cdef object _value(void *data):
         return None
 
 
+#: What an answer to the peer takes until it is on its way, estimated: the engine keeps a link, a
+#: session or a delivery until what it says of it is in a frame.
+OWED_LINK_BYTES = 4096
+OWED_SESSION_BYTES = 2048
+OWED_DELIVERY_BYTES = 512
+cdef Py_ssize_t _OWED_LINK = OWED_LINK_BYTES
+cdef Py_ssize_t _OWED_SESSION = OWED_SESSION_BYTES
+cdef Py_ssize_t _OWED_DELIVERY = OWED_DELIVERY_BYTES
+#: An answer takes so many times the bytes of its frames: each byte that the socket takes frees so
+#: many.
+cdef Py_ssize_t _OWED_RATIO = 8
+#: Bytes that all sessions of a connection together may hold unsent in the engine; but each of them
+#: may hold the second.
+CONNECTION_OUTGOING_BYTES_MAX = 8 << 20
+SESSION_OUTGOING_BYTES_MIN = 1 << 14
+
 #: Every outcome of a message that we understand, for who wants to know before it uses them.
 _OUTCOMES = _symbols((
     "amqp:accepted:list", "amqp:rejected:list", "amqp:released:list", "amqp:modified:list",
@@ -208,33 +228,6 @@ cdef tuple _condition(void *condition):
     return _text(pn_condition_get_name(condition)), _text(pn_condition_get_description(condition))
 
 
-cdef int _discard(void *link, void *delivery) except -1:
-    """Read what has come of a message so far, and forget it."""
-    cdef size_t size = pn_delivery_pending(delivery)
-    cdef bytearray dropped
-    while size > 0:
-        dropped = bytearray(min(size, 65536))
-        if pn_link_recv(link, dropped, len(dropped)) <= 0:
-            break
-        size -= len(dropped)
-    return 0
-
-
-cdef int _pass_over(void *link) except -1:
-    """Forget what a peer sends on a link that we have closed: it may not have heard of that."""
-    cdef void *delivery
-    while True:
-        delivery = pn_link_current(link)
-        if delivery == NULL or not pn_delivery_readable(delivery):
-            return 0
-        if not pn_delivery_aborted(delivery):
-            _discard(link, delivery)
-            if pn_delivery_partial(delivery):
-                return 0
-        pn_link_advance(link)
-        pn_delivery_settle(delivery)
-
-
 include "proton_gate.pxi"
 include "proton_wire.pxi"
 
@@ -249,7 +242,8 @@ cdef class Connection:
     client certificate says who we are. `sessions_max`: sessions that the peer may have.
     `unsettled_max`: unsettled messages on their way on one link, at most. `receive_bytes_max`: what
     one `receive` reads. `partial_bytes_max`: bytes of messages that came in part, on all links;
-    `partial_bytes` are those that there are.
+    `partial_bytes` are those that there are. `owed_bytes`: what answers to the peer take that are not
+    on their way yet, estimated. `lingering_links`: links that we have closed and the peer has not.
 
     `kind_of(sending, address)`, where it is set, chooses the class of a link that the peer attaches;
     None leaves it to the engine.
@@ -273,6 +267,8 @@ cdef class Connection:
         self.receive_max = receive_bytes_max
         self.partial_max = partial_bytes_max
         self.links = {}
+        self.lingering = {}
+        self.session_room = SESSION_OUTGOING_BYTES_MAX
         self.connection = pn_connection()
         self.transport = pn_transport()
         self.collector = pn_collector()
@@ -399,7 +395,7 @@ cdef class Connection:
         while True:
             pending = pn_transport_pending(self.transport)
             if pending == 0:
-                self.encoded_bytes = 0
+                self.encoded_bytes = self.owed_bytes = 0
                 return 0
             if pending < 0:
                 return -1
@@ -415,6 +411,7 @@ cdef class Connection:
                 self.broken = True
                 return -1
             pn_transport_pop(self.transport, sent)
+            self.owed_bytes = max(0, self.owed_bytes - _OWED_RATIO * sent)
 
     cdef int _encode_soon(self) except -1:
         """One more message is in the engine: frame what has gathered, unless the socket lags.
@@ -433,10 +430,12 @@ cdef class Connection:
 
     cdef int _flush_wire(self) except -2:
         """As `flush`, by way of what stands between, for as long as it does."""
+        cdef Py_ssize_t before = self.wire.sent
         cdef int state = self.wire.flush()
         self.broken = self.broken or self.wire.broken
+        self.owed_bytes = max(0, self.owed_bytes - _OWED_RATIO * (self.wire.sent - before))
         if state == 0:
-            self.encoded_bytes = 0
+            self.encoded_bytes = self.owed_bytes = 0
         if state == 0 and self.wire.through:
             self.wire = None
             return self.flush()
@@ -466,6 +465,7 @@ cdef class Connection:
                 return found
             kind = pn_event_type(event)
             if kind == _DELIVERY:
+                self.owed_bytes += _OWED_DELIVERY
                 delivery = pn_event_delivery(event)
                 link = pn_delivery_link(delivery)
                 if link != NULL:  # or the delivery ended with its link, before its event came
@@ -488,12 +488,20 @@ cdef class Connection:
                     found.append((kind, <object> link))
             elif kind == _LINK_REMOTE_OPEN:
                 found.append((kind, self._link_of(pn_event_link(event))))
+                self._owe_link(pn_event_link(event))
             elif kind == _LINK_REMOTE_CLOSE or kind == _LINK_REMOTE_DETACH:
+                self.owed_bytes += _OWED_LINK
                 link = pn_link_get_context(pn_event_link(event))
+                if link != NULL:
+                    (<Link> <object> link).left = True
+                else:
+                    self._linger(pn_link_session(pn_event_link(event)), -1)
                 found.append((kind, <object> link if link != NULL else None))
             elif kind == _SESSION_REMOTE_OPEN:
+                self.owed_bytes += _OWED_SESSION
                 if self.server:
                     pn_session_open(pn_event_session(event))
+                    self._share_room(1)
             elif kind == _SESSION_REMOTE_CLOSE:
                 self._end_session(pn_event_session(event), found)
             elif (
@@ -554,16 +562,49 @@ cdef class Connection:
         (<Link> wrapper)._bind(self, link)
         return wrapper
 
+    cdef int _owe_link(self, void *link) except -1:
+        """A link is to be answered: the answer repeats its name and its addresses."""
+        cdef Py_ssize_t size = (
+            _length(pn_link_name(link))
+            + _length(pn_terminus_get_address(pn_link_remote_source(link)))
+            + _length(pn_terminus_get_address(pn_link_remote_target(link)))
+        )
+        self.owed_bytes += _OWED_LINK + 3 * size
+        return 0
+
+    cdef int _linger(self, void *session, int change) except -1:
+        """One link more, or less, that we have closed and the peer has not."""
+        cdef object key = <uintptr_t> session
+        cdef object count = self.lingering.get(key, 0) + change
+        if count >= 0:
+            self.lingering[key] = count
+            self.lingering_links += change
+        return 0
+
+    cdef int _share_room(self, int change) except -1:
+        """One session more, or less: what each may hold unsent goes by how many there are."""
+        self.sessions += change
+        self.session_room = max(
+            <Py_ssize_t> SESSION_OUTGOING_BYTES_MIN,
+            min(_OUTGOING_MAX, <Py_ssize_t> CONNECTION_OUTGOING_BYTES_MAX // max(self.sessions, 1)),
+        )
+        return 0
+
     cdef int _end_session(self, void *session, list found) except -1:
         """The peer has ended a session: its links are over with it, whether it said so or not.
 
         They are not detached one by one: rhea answers that on the channel which it has ended.
         """
         cdef Link wrapper
+        self.owed_bytes += _OWED_SESSION
+        if self.server:
+            self._share_room(-1)
         for wrapper in list(self.links.values()):
             if wrapper.session == session:
                 found.append((_LINK_REMOTE_CLOSE, wrapper))
+                wrapper.left = True
                 wrapper.release()
+        self.lingering_links -= self.lingering.pop(<uintptr_t> session, 0)
         self.session_condition = _condition(pn_session_remote_condition(session))
         pn_session_close(session)
         pn_session_free(session)
@@ -592,6 +633,11 @@ cdef class Connection:
     def frames_received(self):
         """Frames that the peer has sent, whatever became of them."""
         return pn_transport_get_frames_input(self.transport)
+
+    @property
+    def held_bytes(self):
+        """`owed_bytes`, and what TLS has not brought out or taken in yet."""
+        return self.owed_bytes + (0 if self.wire is None else self.wire.held())
 
     @property
     def closed(self):

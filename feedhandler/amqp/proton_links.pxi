@@ -134,6 +134,8 @@ cdef class Link:
         if self.link == NULL:
             return
         self.said = _condition(pn_link_remote_condition(self.link))
+        if not self.left:
+            self.connection._linger(self.session, 1)
         pn_link_set_context(self.link, NULL)
         pn_link_free(self.link)
         pn_decref(self.link)
@@ -181,7 +183,7 @@ cdef class SenderLink(Link):
         return (
             self.link != NULL and pn_link_credit(self.link) > 0
             and self.unsettled < self.connection.unsettled_max
-            and pn_session_outgoing_bytes(self.session) < _OUTGOING_MAX
+            and pn_session_outgoing_bytes(self.session) < <size_t> self.connection.session_room
         )
 
     cdef void fetch(self) noexcept:

@@ -2,6 +2,33 @@
 # became of it. Included by `proton.pyx`.
 
 
+cdef int _discard(void *link, void *delivery) except -1:
+    """Read what has come of a message so far, and forget it."""
+    cdef size_t size = pn_delivery_pending(delivery)
+    cdef bytearray dropped
+    while size > 0:
+        dropped = bytearray(min(size, 65536))
+        if pn_link_recv(link, dropped, len(dropped)) <= 0:
+            break
+        size -= len(dropped)
+    return 0
+
+
+cdef int _pass_over(void *link) except -1:
+    """Forget what a peer sends on a link that we have closed: it may not have heard of that."""
+    cdef void *delivery
+    while True:
+        delivery = pn_link_current(link)
+        if delivery == NULL or not pn_delivery_readable(delivery):
+            return 0
+        if not pn_delivery_aborted(delivery):
+            _discard(link, delivery)
+            if pn_delivery_partial(delivery):
+                return 0
+        pn_link_advance(link)
+        pn_delivery_settle(delivery)
+
+
 cdef class IntakeLink(Link):
     """A link on which we receive, and say of each message later what became of it.
 

@@ -115,6 +115,10 @@ cdef class Wire:
             if not self.unsent and not last:
                 return 0
 
+    cdef Py_ssize_t held(self) except -1:
+        """Bytes that wait here, either way."""
+        return len(self.unsent) - self.place + (0 if self.tls is None else self.tls.held_bytes)
+
     cdef int _send(self) except -2:
         """Write what is ready; 1: the socket takes no more for now, -1: never again."""
         cdef ssize_t sent
@@ -132,6 +136,7 @@ cdef class Wire:
                 self.broken = True
                 return -1
             self.place += sent
+            self.sent += sent
         self.place = 0
         self.unsent = b""
         return 0

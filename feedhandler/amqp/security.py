@@ -170,6 +170,11 @@ class TlsSession:
                 self._object.unwrap()
 
     @property
+    def held_bytes(self) -> int:
+        """Bytes that wait to be sent, or to be whole enough to be read."""
+        return self._in.pending + self._out.pending
+
+    @property
     def peer_names(self) -> list[str]:
         """Names in the peer's verified certificate: its subject's common name, then DNS names,
         mail addresses and URIs; none where it showed no certificate."""

@@ -61,6 +61,16 @@ class Subscriptions:
             reason=reason,
         )
 
+    def unread(self, peer: str, held_bytes: int) -> None:
+        """A client made us hold answers that it did not read, and is closed."""
+        tell(
+            "connection_unread",
+            f"{peer}: closed: answers that it did not read took {held_bytes:,} bytes",
+            Level.WARNING,
+            peer=peer,
+            held_bytes=held_bytes,
+        )
+
     def login_refused(self, peer: str, user: str, mechanism: str, reason: str) -> None:
         """A client did not come in."""
         who = f" as {user!r}" if user else ""

@@ -15,7 +15,7 @@ import pytest
 
 import feedhandler
 from feedhandler.amqp.routing import ADDRESS_CHARS_MAX
-from feedhandler.amqp.serving import node
+from feedhandler.amqp.serving import connection, node
 from feedhandler.amqp.serving.node import Node
 from feedhandler.amqp.serving.turns import TURN_UNITS, attach_units
 from feedhandler.codecs import ConfigError
@@ -515,5 +515,51 @@ def test_sixty_large_attaches_in_one_write_are_done_over_many_turns_of_the_loop(
             client.close()
             steps = [after - before for before, after in itertools.pairwise(seen)]
             assert max(steps) <= 2 * share  # a read, and those whose turn it is
+
+    run(main())
+
+
+class Unread:
+    """Hears of connections that are closed because they did not read."""
+
+    def __init__(self) -> None:
+        self.told: list[int] = []
+
+    def refused(self, *_: Any) -> None: ...
+
+    def unread(self, peer: str, held_bytes: int) -> None:
+        self.told.append(held_bytes)
+
+
+@gateways_loop
+@pytest.mark.parametrize("reads", [False, True], ids=["that reads nothing", "that closes no link"])
+def test_a_client_of_endless_refused_links_is_closed_and_told_of_once(
+    run: Run, reads: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "OWED_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(connection, "LINGERING_LINKS_MAX", 300 if reads else 1 << 20)
+    wrong = "." + "x" * 2000
+
+    def attack(port: int) -> None:
+        sock = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
+        try:
+            sock.sendall(wire.opening() + wire.begin())
+            for n in range(20_000):
+                sock.sendall(wire.attach(f"l{n}", n, wrong))
+                if reads:
+                    sock.recv(1 << 20)
+        except (BrokenPipeError, ConnectionResetError):
+            return
+        raise AssertionError("the node takes everything")
+
+    async def main() -> None:
+        observer = Unread()
+        async with running(observer=observer) as rig:
+            await in_thread(attack, rig.port)
+            await rig.until(lambda: not rig.node.connections, "the end")
+            assert rig.count("connections_unread") == len(observer.told) == 1
+            a_turn = connection.TURN_BYTES * 8
+            assert observer.told[0] < (1 << 20) + a_turn
+            assert rig.node.owed_bytes == 0
 
     run(main())

@@ -52,6 +52,13 @@ TURN_BYTES = 1 << 15
 PARTIAL_BYTES_MAX = 8 << 20
 PARTIAL_BYTES_TOTAL = 64 << 20
 PARTIAL_MESSAGES = 4
+#: Bytes that answers may take which a client does not read: of one connection, of one that has not
+#: logged in, of all of a node's.
+OWED_BYTES_MAX = 4 << 20
+OWED_BYTES_STRANGER = 256 << 10
+OWED_BYTES_TOTAL = 128 << 20
+#: Links that a client may leave half closed: we have closed them, and it has not said so, too.
+LINGERING_LINKS_MAX = 4096
 #: The condition for what a bound forbids.
 LIMIT = "amqp:resource-limit-exceeded"
 #: What a client hears whose handling has failed by an error of ours.
@@ -72,6 +79,7 @@ class LinkObserver(Protocol):
     def refused(self, peer: str, address: str, condition: str, reason: str) -> None: ...
     def overrun(self, outlet: Outlet, peer: str) -> None: ...
     def ended(self, outlet: Outlet) -> None: ...
+    def unread(self, peer: str, held_bytes: int) -> None: ...
     def login_refused(self, peer: str, user: str, mechanism: str, reason: str) -> None: ...
     def faulted(self, peer: str, error: Exception) -> None: ...
 
@@ -110,7 +118,7 @@ class NodeConnection(Peer):
         limits = node.gate.limits
         self._events: deque[tuple[int, Any]] = deque()
         self._waits = False
-        self._partial_bytes = 0
+        self._partial_bytes = self.owed_bytes = 0
         self._attaches = TokenBucket(limits.attaches_per_s, time.monotonic_ns())
         self.engine = proton.Connection(
             sock.fileno(),
@@ -187,6 +195,9 @@ class NodeConnection(Peer):
             if self.gone:
                 return
             state = self.engine.flush()
+            self._count_owed()
+            if self.gone:
+                return
             if state != 0:
                 self._wait_writable(state)
                 return
@@ -216,6 +227,26 @@ class NodeConnection(Peer):
         if events and not self._waits:
             self._waits = True
             turns.wait(self._go_on)
+
+    def _count_owed(self) -> None:
+        """Note what answers take that the client has not read; past a bound it is over, or who owes
+        most of what all do."""
+        node, engine = self.node, self.engine
+        held = engine.held_bytes
+        node.owed_bytes += held - self.owed_bytes
+        grown, self.owed_bytes = held > self.owed_bytes, held
+        most = OWED_BYTES_STRANGER if self.user is None else OWED_BYTES_MAX
+        if held > most or engine.lingering_links > LINGERING_LINKS_MAX:
+            self._give_up_unread()
+        elif grown and node.owed_bytes > OWED_BYTES_TOTAL:
+            max(node.connections, key=lambda each: each.owed_bytes)._give_up_unread()
+
+    def _give_up_unread(self) -> None:
+        """Close a connection whose client does not read: there is nothing to tell it."""
+        self.node.counts[NodeCounter.CONNECTIONS_UNREAD] += 1
+        if self.node.observer is not None:
+            self.node.observer.unread(self.peer, self.owed_bytes)
+        self.end()
 
     def _count_partial(self) -> None:
         """Note what messages that came in part take; past the bound of all, those here are over."""
@@ -655,6 +686,8 @@ class NodeConnection(Peer):
             self._stop_waiting()
             self.sock.close()
             self._count_partial()
+            self.node.owed_bytes -= self.owed_bytes
+            self.owed_bytes = 0
             self.node.connections.discard(self)
             self.node.gate.leave(self.admission)
             self.node.check_idle()

@@ -113,8 +113,8 @@ class Node:
         self.counts = counter_array(NodeCounter, 1)[0]
         self.connections: set[NodeConnection] = set()
         self.links = 0
-        #: Bytes of messages that clients have sent in part.
-        self.partial_bytes = 0
+        #: Bytes of messages that clients have sent in part; and of answers that they do not read.
+        self.partial_bytes = self.owed_bytes = 0
         #: Durable queues; without any, addresses of queues are refused as not found.
         self.queues = DurableQueues((), self.flush)
         self.kind_of = kind_of
