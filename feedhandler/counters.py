@@ -120,7 +120,7 @@ class NodeCounter(Counter):
     )
     CONNECTIONS_FAILED = 2, "connections that broke off, broke the protocol, or fell silent"
     LINKS_OPENED = 3, "links accepted"
-    LINKS_REFUSED = 4, "links refused: a wrong address, or too many"
+    LINKS_REFUSED = 4, "links refused, for whatever reason; those below say which"
     LINKS_OVERRUN = 5, "links detached because too much waited for them"
     ROUTE_LOOKUPS = 6, "symbols looked up in the routing cache"
     ROUTE_HITS = 7, "look-ups that the cache could answer"
@@ -155,6 +155,13 @@ class NodeCounter(Counter):
     BEHIND_US = 36, "microseconds that such links were behind, added up"
     FULL_US = 37, "microseconds that such links were behind with a queue that had become full"
     CONNECTIONS_FAULTED = 38, "connections ended by an error of the gateway's own in handling them"
+    LINKS_INVALID = 39, "links refused because their address cannot be read, or lacks something"
+    LINKS_NOT_FOUND = 40, "links refused because nothing has their address"
+    LINKS_UNSUPPORTED = (
+        41,
+        "links refused because they ask for what there is not: transactions, filters",
+    )
+    LINKS_NOT_ALLOWED = 42, "links refused because the node takes no messages there"
 
 
 class DestinationCounter(Counter):

@@ -97,6 +97,8 @@ cdef int _UNDELIVERABLE = UNDELIVERABLE
 cdef int _UNSPECIFIED = _lib.PN_UNSPECIFIED
 cdef int _SOURCE = _lib.PN_SOURCE
 cdef int _TARGET = _lib.PN_TARGET
+cdef int _COORDINATOR = _lib.PN_COORDINATOR
+cdef int _COPY = _lib.PN_DIST_MODE_COPY
 cdef int _DURABLE = _lib.PN_CONFIGURATION
 cdef int _SND_UNSETTLED = _lib.PN_SND_UNSETTLED
 cdef int _SND_SETTLED = _lib.PN_SND_SETTLED
@@ -154,6 +156,16 @@ cdef bytes _symbols(tuple words):
     """An encoded array of symbols (AMQP 1.0, 1.6.25)."""
     cdef bytes content = b"".join(bytes([len(word)]) + word.encode() for word in words)
     return bytes([0xE0, len(content) + 2, len(words), 0xA3]) + content
+
+
+cdef bytes _texts(dict values):
+    """An encoded map of symbols to strings (AMQP 1.0, 1.6.23)."""
+    cdef bytes content = b"".join(
+        b"\xb3" + len(each).to_bytes(4, "big") + each if place == 0
+        else b"\xb1" + len(each).to_bytes(4, "big") + each
+        for pair in values.items() for place, each in enumerate(map(str.encode, pair)))
+    return b"\xd1" + (len(content) + 4).to_bytes(4, "big") + (
+        2 * len(values)).to_bytes(4, "big") + content
 
 
 cdef int _put(void *data, bytes encoded) except -1:
@@ -215,6 +227,9 @@ cdef class Connection:
     client certificate says who we are. `sessions_max`: sessions that the peer may have.
     `unsettled_max`: unsettled messages on their way on one link, at most.
 
+    `properties`: what we say of ourselves as we open (text to text). A server should: with them, the
+    last field, its `open` has every field, and there are clients that read no shorter one.
+
     `kind_of(sending, address)`, where it is set, chooses the class of a link that the peer attaches;
     None leaves it to the engine.
 
@@ -227,7 +242,7 @@ cdef class Connection:
         uint32_t max_frame_bytes=65536, uint32_t idle_timeout_ms=0,
         str user="", str password="", bint external=False,
         object tls=None, object sasl=None,
-        int sessions_max=0, Py_ssize_t unsettled_max=UNSETTLED_MAX,
+        int sessions_max=0, Py_ssize_t unsettled_max=UNSETTLED_MAX, dict properties=None,
     ):
         self.fd = fd
         self.server = server
@@ -258,6 +273,8 @@ cdef class Connection:
         if idle_timeout_ms:
             pn_transport_set_idle_timeout(self.transport, idle_timeout_ms)
         pn_connection_set_container(self.connection, container.encode())
+        if properties:
+            _put(pn_connection_properties(self.connection), _texts(properties))
         if hostname:
             pn_connection_set_hostname(self.connection, hostname.encode())
         if tls is not None or sasl is not None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 
+import feedhandler
 from feedhandler.amqp.serving import connection as serving_connection
 from tests.support import amqp_wire as wire
 from tests.support.amqp_wire import Frame
@@ -311,6 +312,20 @@ def test_what_comes_after_a_close_does_nothing(said: bytes) -> None:
             assert rig.count("links_opened") == 2
             await rig.stream(1, 1)
             await steady.hear(wire.TRANSFER)
+
+    uvloop.run(scenario())
+
+
+def test_the_open_has_every_field_for_those_who_read_no_shorter_one() -> None:
+    async def scenario() -> None:
+        async with running() as rig, raw(rig) as peer:
+            mine = wire.frame(wire.OPEN, "raw", "127.0.0.1", 65536, wire.ushort(255))
+            peer.say(wire.AMQP_HEADER, mine)
+            answer = await peer.hear(wire.OPEN)
+            assert answer.performative is not None
+            assert len(answer.performative.value) == 10
+            said = [each.value.decode() for each in answer.field(9)]
+            assert said == ["product", "feedhandler", "version", feedhandler.__version__]
 
     uvloop.run(scenario())
 

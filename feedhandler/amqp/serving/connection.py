@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy
 
+from feedhandler import __version__
 from feedhandler.amqp import proton
 from feedhandler.amqp.durable.links import Answers
 from feedhandler.amqp.durable.queues import AnyLink
@@ -51,6 +52,10 @@ FAULT = "amqp:internal-error", "the gateway has failed in handling this connecti
 REFUSALS = {
     LIMIT: NodeCounter.LINKS_LIMITED,
     "amqp:unauthorized-access": NodeCounter.LINKS_UNENTITLED,
+    "amqp:invalid-field": NodeCounter.LINKS_INVALID,
+    "amqp:not-found": NodeCounter.LINKS_NOT_FOUND,
+    "amqp:not-implemented": NodeCounter.LINKS_UNSUPPORTED,
+    "amqp:not-allowed": NodeCounter.LINKS_NOT_ALLOWED,
 }
 
 
@@ -108,6 +113,7 @@ class NodeConnection(Peer):
             sasl=admission.sasl,
             sessions_max=limits.sessions_per_connection,
             unsettled_max=limits.unsettled_per_link,
+            properties={"product": "feedhandler", "version": __version__},
         )
         self.engine.kind_of = node.kind_of
         node.loop.add_reader(sock.fileno(), self.on_readable)
@@ -395,6 +401,11 @@ class NodeConnection(Peer):
     def _asked_for(self, link: Any) -> Subscription:
         """What the link wants; raises AddressError where it cannot have that."""
         node = self.node
+        if link.coordinator:
+            raise AddressError(
+                "this node has no transactions; without one, each message is accepted by itself",
+                "amqp:not-implemented",
+            )
         if isinstance(link, proton.ReceiverLink):
             raise AddressError("this node takes no messages", "amqp:not-allowed")
         if link.dynamic:
@@ -430,10 +441,10 @@ class NodeConnection(Peer):
         self.node.counts[NodeCounter.LINKS_REFUSED] += 1
         if refusal.condition in REFUSALS:
             self.node.counts[REFUSALS[refusal.condition]] += 1
+        taking = isinstance(link, proton.ReceiverLink | proton.IntakeLink)
+        address = link.target_address if taking else link.source_address  # none once it is refused
         link.refuse(refusal.condition, refusal.message)
         if self.node.observer is not None:
-            taking = isinstance(link, proton.ReceiverLink | proton.IntakeLink)
-            address = link.target_address if taking else link.source_address
             self.node.observer.refused(self.peer, address, refusal.condition, refusal.message)
 
     def _join(self, link: Any, subscription: Subscription, resumed: list[Stream]) -> Outlet:
