@@ -115,7 +115,7 @@ class NodeCounter(Counter):
     )
     CONNECTIONS_FAILED = 2, "connections that broke off, broke the protocol, or fell silent"
     LINKS_OPENED = 3, "links accepted"
-    LINKS_REFUSED = 4, "links refused: a wrong address, or too many"
+    LINKS_REFUSED = 4, "links refused, for whatever reason; those below say which"
     LINKS_OVERRUN = 5, "links detached because too much waited for them"
     ROUTE_LOOKUPS = 6, "symbols looked up in the routing cache"
     ROUTE_HITS = 7, "look-ups that the cache could answer"
@@ -156,6 +156,13 @@ class NodeCounter(Counter):
         41,
         "connections closed: answers that they did not read took too much",
     )
+    LINKS_INVALID = 42, "links refused because their address cannot be read, or lacks something"
+    LINKS_NOT_FOUND = 43, "links refused because nothing has their address"
+    LINKS_UNSUPPORTED = (
+        44,
+        "links refused because they ask for what there is not: transactions, filters",
+    )
+    LINKS_NOT_ALLOWED = 45, "links refused because the node takes no messages there"
 
 
 class DestinationCounter(Counter):

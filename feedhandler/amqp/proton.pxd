@@ -4,6 +4,7 @@ cdef class FrameGate:
     cdef readonly str fault
     cdef set begun
     cdef bint opened
+    cdef bint closing
     cdef unsigned char head[32]
     cdef Py_ssize_t have, wanted, frame, left
     cdef Py_ssize_t admit(self, const unsigned char *data, Py_ssize_t size) except -1

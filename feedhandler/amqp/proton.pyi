@@ -66,6 +66,7 @@ class Connection:
         unsettled_max: int = ...,
         receive_bytes_max: int = ...,
         partial_bytes_max: int = ...,
+        properties: dict[str, str] | None = None,
     ) -> None: ...
     partial_bytes: int
     owed_bytes: int
@@ -121,6 +122,12 @@ class Link:
     owner: Any
     @property
     def dynamic(self) -> bool: ...
+    @property
+    def coordinator(self) -> bool: ...
+    @property
+    def browsing(self) -> bool: ...
+    @property
+    def filters(self) -> tuple[str, ...]: ...
     @property
     def source_address(self) -> str: ...
     @property

@@ -102,6 +102,8 @@ cdef int _UNDELIVERABLE = UNDELIVERABLE
 cdef int _UNSPECIFIED = _lib.PN_UNSPECIFIED
 cdef int _SOURCE = _lib.PN_SOURCE
 cdef int _TARGET = _lib.PN_TARGET
+cdef int _COORDINATOR = _lib.PN_COORDINATOR
+cdef int _COPY = _lib.PN_DIST_MODE_COPY
 cdef int _DURABLE = _lib.PN_CONFIGURATION
 cdef int _SND_UNSETTLED = _lib.PN_SND_UNSETTLED
 cdef int _SND_SETTLED = _lib.PN_SND_SETTLED
@@ -153,43 +155,7 @@ cdef void _unwritten(intptr_t context, int subsystem, int severity, const char *
     the masks say."""
 
 
-cdef str _text(const char *value):
-    return "" if value == NULL else value.decode("utf-8", "replace")
-
-
-cdef Py_ssize_t _length(const char *value):
-    return 0 if value == NULL else <Py_ssize_t> strlen(value)
-
-
-cdef bytes _symbols(tuple words):
-    """An encoded array of symbols (AMQP 1.0, 1.6.25)."""
-    cdef bytes content = b"".join(bytes([len(word)]) + word.encode() for word in words)
-    return bytes([0xE0, len(content) + 2, len(words), 0xA3]) + content
-
-
-cdef int _put(void *data, bytes encoded) except -1:
-    """Put an encoded value into proton's own form of one."""
-    pn_data_decode(data, encoded, len(encoded))
-    return 0
-
-
-cdef object _value(void *data):
-    """What proton's own form of a value holds, as Python has it; None for nothing, and for what
-    Python cannot have: lists in lists in lists, text that is none, a map's key that is a list."""
-    from proton import Data  # decodes what its own library encodes; once a connection or link
-
-    cdef ssize_t size = pn_data_encoded_size(data)
-    if size <= 0:
-        return None
-    encoded = bytearray(size)
-    pn_data_encode(data, encoded, size)
-    try:
-        decoder = Data()
-        decoder.decode(bytes(encoded))
-        decoder.rewind()
-        return decoder.get_object() if decoder.next() else None
-    except Exception:  # of many kinds, and all the peer's doing
-        return None
+include "proton_values.pxi"
 
 
 #: What an answer to the peer takes until it is on its way, estimated: the engine keeps a link, a
@@ -214,20 +180,6 @@ _OUTCOMES = _symbols((
 ))
 
 
-cdef int _set_condition(void *condition, str name, str description) except -1:
-    """Say why we end a link or a connection."""
-    if name:
-        pn_condition_set_name(condition, name.encode())
-        pn_condition_set_description(
-            condition, description[:DESCRIPTION_CHARS_MAX].encode("ascii", "replace"))
-    return 0
-
-
-cdef tuple _condition(void *condition):
-    """(name, description) of a condition the peer sent, ("", "") where it sent none."""
-    return _text(pn_condition_get_name(condition)), _text(pn_condition_get_description(condition))
-
-
 include "proton_gate.pxi"
 include "proton_wire.pxi"
 
@@ -245,6 +197,9 @@ cdef class Connection:
     `partial_bytes` are those that there are. `owed_bytes`: what answers to the peer take that are not
     on their way yet, estimated. `lingering_links`: links that we have closed and the peer has not.
 
+    `properties`: what we say of ourselves as we open (text to text). A server should: with them, the
+    last field, its `open` has every field, and there are clients that read no shorter one.
+
     `kind_of(sending, address)`, where it is set, chooses the class of a link that the peer attaches;
     None leaves it to the engine.
 
@@ -260,6 +215,7 @@ cdef class Connection:
         int sessions_max=0, Py_ssize_t unsettled_max=UNSETTLED_MAX,
         Py_ssize_t receive_bytes_max=RECEIVE_BYTES_MAX,
         Py_ssize_t partial_bytes_max=PARTIAL_BYTES_MAX,
+        dict properties=None,
     ):
         self.fd = fd
         self.server = server
@@ -294,6 +250,8 @@ cdef class Connection:
         if idle_timeout_ms:
             pn_transport_set_idle_timeout(self.transport, idle_timeout_ms)
         pn_connection_set_container(self.connection, container.encode())
+        if properties:
+            _put(pn_connection_properties(self.connection), _texts(properties))
         if hostname:
             pn_connection_set_hostname(self.connection, hostname.encode())
         if tls is not None or sasl is not None:

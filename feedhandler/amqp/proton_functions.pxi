@@ -68,6 +68,7 @@ cdef on_text_t pn_connection_set_container = <on_text_t> _function("pn_connectio
 cdef on_text_t pn_connection_set_hostname = <on_text_t> _function("pn_connection_set_hostname")
 cdef on_text_t pn_connection_set_user = <on_text_t> _function("pn_connection_set_user")
 cdef on_text_t pn_connection_set_password = <on_text_t> _function("pn_connection_set_password")
+cdef of_t pn_connection_properties = <of_t> _function("pn_connection_properties")
 cdef of_t pn_connection_remote_properties = <of_t> _function("pn_connection_remote_properties")
 cdef of_t pn_connection_condition = <of_t> _function("pn_connection_condition")
 cdef of_t pn_connection_remote_condition = <of_t> _function("pn_connection_remote_condition")
@@ -153,6 +154,8 @@ cdef on_int_t pn_terminus_set_durability = <on_int_t> _function("pn_terminus_set
 cdef bool_of_t pn_terminus_is_dynamic = <bool_of_t> _function("pn_terminus_is_dynamic")
 cdef on_u32_t pn_terminus_set_timeout = <on_u32_t> _function("pn_terminus_set_timeout")
 cdef on_bool_t pn_terminus_set_dynamic = <on_bool_t> _function("pn_terminus_set_dynamic")
+cdef int_of_t pn_terminus_get_distribution_mode = (
+    <int_of_t> _function("pn_terminus_get_distribution_mode"))
 cdef of_t pn_terminus_filter = <of_t> _function("pn_terminus_filter")
 cdef of_t pn_terminus_capabilities = <of_t> _function("pn_terminus_capabilities")
 cdef of_t pn_terminus_properties = <of_t> _function("pn_terminus_properties")

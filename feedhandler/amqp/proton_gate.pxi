@@ -18,7 +18,9 @@ cdef class FrameGate:
     channel that has a session, leaves it with one session under two names: the first `end` frees
     what the other name still leads to. So each channel has one session, from its `begin` to its
     `end`, and `open` comes before either (AMQP 1.0, 2.4.1, 2.5.1).
-    An extended header is refused, since what a frame is stands behind it; nobody sends one.
+    An extended header is refused, since what a frame is stands behind it; nobody sends one. What
+    comes behind a `close`, with which a client says that nothing more does (2.7.9), is dropped: the
+    engine would still attach links.
 
     `fault` is what was wrong: nothing more of that client may reach the engine.
     """
@@ -28,7 +30,8 @@ cdef class FrameGate:
         self.fault = ""
 
     cdef Py_ssize_t admit(self, const unsigned char *data, Py_ssize_t size) except -1:
-        """How many of the next bytes the engine may have; fewer than `size` where `fault` is set.
+        """How many of the next bytes the engine may have; fewer than `size` where `fault` is set, and
+        once the client has closed.
 
         Of a frame that is refused the engine may have had the beginning: it acts on whole ones.
         """
@@ -42,6 +45,8 @@ cdef class FrameGate:
                 self.left -= step
                 place += step
                 continue
+            if self.closing:
+                return place
             step = min(self.wanted - self.have, size - place) if self.wanted else min(
                 8 - self.have, size - place)
             memcpy(self.head + self.have, data + place, step)
@@ -92,6 +97,8 @@ cdef class FrameGate:
             self.opened = True
         elif not self.opened and code != _CLOSE:
             self.fault = "a frame before the connection was opened"
+        elif code == _CLOSE:
+            self.closing = True
         elif code == _BEGIN:
             self._begin(channel, at)
         elif code == _END:
@@ -112,13 +119,13 @@ cdef class FrameGate:
 
 cdef int _let_in(void *transport, FrameGate gate, Py_ssize_t size) except -1:
     """Have the engine process `size` bytes at its tail, but for what the gate refuses: then the
-    peer hears why, and its connection is over."""
+    peer hears why, and its connection is over; and but for what comes behind a close."""
     cdef Py_ssize_t good = size
     if gate is not None:
         good = gate.admit(<const unsigned char *> pn_transport_tail(transport), size)
     if good > 0:
         pn_transport_process(transport, good)
-    if good < size and pn_transport_capacity(transport) >= 0:
+    if good < size and gate.fault and pn_transport_capacity(transport) >= 0:
         _set_condition(pn_transport_condition(transport), "amqp:not-allowed", gate.fault)
         pn_transport_close_tail(transport)
     return 0

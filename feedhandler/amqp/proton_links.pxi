@@ -85,6 +85,32 @@ cdef class Link:
             or pn_terminus_is_dynamic(pn_link_remote_target(self.link))
         )
 
+    @property
+    def coordinator(self):
+        """Whether the peer wants to speak of transactions on this link (AMQP 1.0, 4.2)."""
+        return self.link != NULL and (
+            pn_terminus_get_type(pn_link_remote_target(self.link)) == _COORDINATOR
+        )
+
+    @property
+    def browsing(self):
+        """Whether the peer wants copies: what it reads is to stay for others (AMQP 1.0, 3.5.7)."""
+        return self.link != NULL and (
+            pn_terminus_get_distribution_mode(pn_link_remote_source(self.link)) == _COPY
+        )
+
+    @property
+    def filters(self):
+        """The names of the filters that the peer asks for, selectors among them; of what is no map
+        of filters `?`."""
+        if self.link == NULL:
+            return ()
+        cdef void *data = pn_terminus_filter(pn_link_remote_source(self.link))
+        found = _value(data)
+        if isinstance(found, dict):
+            return tuple(str(key) for key in found)
+        return ("?",) if found is not None or pn_data_encoded_size(data) > 1 else ()
+
     def open(self):
         """Accept the link that the peer attached, with its own termini."""
         if self.link == NULL:

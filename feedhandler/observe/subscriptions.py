@@ -52,9 +52,10 @@ class Subscriptions:
 
     def refused(self, peer: str, address: str, condition: str, reason: str) -> None:
         """A link was refused."""
+        which = f"to {address!r}" if address else "without an address"
         tell(
             "link_refused",
-            f"{peer}: link to {address or 'no address'!r} refused: {reason}",
+            f"{peer}: link {which} refused: {reason}",
             peer=peer,
             address=address,
             condition=condition,

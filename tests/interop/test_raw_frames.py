@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import uvloop
 
+import feedhandler
 from feedhandler.amqp.serving import connection as serving_connection
 from tests.support import amqp_wire as wire
 from tests.support.amqp_wire import Frame
@@ -246,6 +247,17 @@ BREACHES = {
     "no such channel": wire.attach("b", 1, ADDRESS, 5),
     "no such handle": wire.flow(9, 1),
     "handle beyond the bound": wire.attach("b", 2**32 - 1, ADDRESS),
+    "a channel that has a session": wire.begin(),
+    "a session that answers none of the node's": wire.frame(
+        wire.BEGIN, wire.ushort(0), 0, 9, 9, channel=1
+    ),
+    "the end of a session never begun": wire.frame(wire.END, channel=5),
+    "a link on an ended session": wire.frame(wire.END) + wire.attach("b", 1, ADDRESS),
+    "the detach of a link that is none": wire.frame(wire.DETACH, 9, True),
+    "a link detached twice": 2 * wire.frame(wire.DETACH, 0, True),
+    "a message on a link that is none": wire.frame(
+        wire.TRANSFER, 9, 0, wire.Value(0xA0, b"t"), 0, payload=b"x"
+    ),
     "a frame too large": wire.frame_bytes(bytes(70_000)),
     "a frame smaller than its header": struct.pack(">IBBH", 7, 2, 0, 0),
 }
@@ -283,6 +295,48 @@ def test_a_second_open_does_no_harm() -> None:
             await peer.hear(wire.ATTACH)
             await rig.stream(1, 1)
             await peer.hear(wire.TRANSFER)
+
+    uvloop.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        wire.frame(wire.CLOSE) * 2,
+        wire.frame(wire.CLOSE) + wire.begin(1) + wire.attach("b", 0, ADDRESS, 1),
+        wire.frame(wire.CLOSE) + wire.frame(wire.END) + wire.flow(0, 1),
+    ],
+    ids=["a second close", "a link", "an end"],
+)
+def test_what_comes_after_a_close_does_nothing(said: bytes) -> None:
+    async def scenario() -> None:
+        async with running() as rig, raw(rig) as steady, raw(rig) as peer:
+            for each in (steady, peer):
+                each.say(wire.opening(), wire.begin(), wire.attach("a", 0, ADDRESS))
+                each.say(wire.flow(0, 100))
+                await each.hear(wire.ATTACH)
+            peer.say(said)
+            await peer.hear(wire.CLOSE)
+            assert await peer.end() == b""
+            peer.writer.close()
+            await rig.until(lambda: len(rig.node.connections) == 1, "the other one lives")
+            assert rig.count("links_opened") == 2
+            await rig.stream(1, 1)
+            await steady.hear(wire.TRANSFER)
+
+    uvloop.run(scenario())
+
+
+def test_the_open_has_every_field_for_those_who_read_no_shorter_one() -> None:
+    async def scenario() -> None:
+        async with running() as rig, raw(rig) as peer:
+            mine = wire.frame(wire.OPEN, "raw", "127.0.0.1", 65536, wire.ushort(255))
+            peer.say(wire.AMQP_HEADER, mine)
+            answer = await peer.hear(wire.OPEN)
+            assert answer.performative is not None
+            assert len(answer.performative.value) == 10
+            said = [each.value.decode() for each in answer.field(9)]
+            assert said == ["product", "feedhandler", "version", feedhandler.__version__]
 
     uvloop.run(scenario())
 

@@ -298,6 +298,54 @@ def test_a_queue_that_is_not_there_is_told_so(tmp_path: Path, address: str) -> N
     asyncio.run(scenario())
 
 
+SELECTOR = proton.Described(proton.symbol("apache.org:selector-filter:string"), "colour = 'red'")
+
+
+def _browse(source: proton.Terminus) -> None:
+    source.distribution_mode = proton.Terminus.DIST_MODE_COPY
+
+
+def _select(source: proton.Terminus) -> None:
+    source.filter.put_dict({proton.symbol("jms-selector"): SELECTOR})
+
+
+def _filter_by_what_is_no_map(source: proton.Terminus) -> None:
+    source.filter.put_string("red")
+
+
+@pytest.mark.parametrize(
+    ("ask", "why"),
+    [
+        (_browse, "cannot be browsed"),
+        (_select, "no filters or selectors: jms-selector"),
+        (_filter_by_what_is_no_map, "no filters or selectors"),
+    ],
+)
+def test_who_would_take_what_he_means_to_leave_is_refused(
+    tmp_path: Path, ask: Callable[[proton.Terminus], None], why: str
+) -> None:
+    """A browser of JMS, or a consumer with a selector: ignored, it would empty the queue."""
+
+    def talk(client: QueueClient) -> None:
+        client.put_numbers(client.sender(), 1, 2, 3)
+        link = client.sessions[-1].receiver("browser")
+        link.source.address = "queue.orders"
+        ask(link.source)
+        link.open()
+        link.flow(10)
+        condition = client.refusal(link)
+        assert condition.name == "amqp:not-implemented"
+        assert why in condition.description
+        assert client.wait_for(client.taker(), 3) == [1, 2, 3]
+
+    async def scenario() -> None:
+        async with running(orders(tmp_path)) as rig:
+            await in_thread(talk, await rig.client())
+            assert rig.count("links_unsupported") == 1
+
+    asyncio.run(scenario())
+
+
 def test_a_pending_message_is_cancelled_by_its_message_id(tmp_path: Path) -> None:
     def talk(client: QueueClient) -> None:
         putting = client.sender()

@@ -14,6 +14,7 @@ import proton
 import pytest
 
 import feedhandler
+from feedhandler.amqp.proton import DESCRIPTION_CHARS_MAX
 from feedhandler.amqp.routing import ADDRESS_CHARS_MAX
 from feedhandler.amqp.serving import connection, node
 from feedhandler.amqp.serving.node import Node
@@ -63,6 +64,14 @@ def read_all(sock: socket.socket) -> bytes:
     return found
 
 
+#: The counter of refused links that each condition has beside the one of all.
+BY_REASON = {
+    "amqp:invalid-field": "links_invalid",
+    "amqp:not-found": "links_not_found",
+    "amqp:not-implemented": "links_unsupported",
+}
+
+
 @gateways_loop
 @pytest.mark.parametrize(
     ("address", "condition"),
@@ -81,10 +90,10 @@ def read_all(sock: socket.socket) -> bytes:
     ids=lambda value: value[:24],
 )
 def test_a_wrong_address_is_refused_and_the_connection_lives_on(
-    run: Run, address: str, condition: str
+    run: Run, address: str, condition: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     async def scenario() -> None:
-        async with running() as rig:
+        async with running(observer=Subscriptions()) as rig:
             client = RawClient(rig.port)
             link = client.receiver(address, 10)
             name, description, source = await in_thread(refused, client, link)
@@ -95,11 +104,17 @@ def test_a_wrong_address_is_refused_and_the_connection_lives_on(
             await in_thread(attached, client, good)
             await rig.stream(1, 1)
             await in_thread(client.pump, lambda: len(client.got(good)) == 1, "data")
-            assert rig.count("links_refused") == 1
+            assert rig.count("links_refused") == rig.count(BY_REASON[condition]) == 1
             assert rig.node.links == 1
             await in_thread(client.close)
+            reasons.append(description)
 
+    reasons: list[str] = []
     run(scenario())
+    (told,) = capsys.readouterr().err.splitlines()
+    asked = f"link to {address!r}" if address else "link without an address"
+    expected = f"{asked} refused: {reasons[0]}"  # ASCII, and cut, where it was sent
+    assert expected.replace("é", "?")[:DESCRIPTION_CHARS_MAX] in told.replace("é", "?")
 
 
 @gateways_loop
@@ -141,8 +156,26 @@ def test_a_client_that_wants_to_send_is_refused(run: Run) -> None:
             name, *_ = await in_thread(refused, client, link)
             assert name == "amqp:not-allowed"
             assert link.credit == 0
+            assert rig.count("links_not_allowed") == 1
             good = client.receiver("euronext.104", 10)
             await in_thread(attached, client, good)
+            await in_thread(client.close)
+
+    run(scenario())
+
+
+@gateways_loop
+def test_a_client_that_wants_transactions_is_told_that_there_are_none(run: Run) -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            client = RawClient(rig.port)
+            link = client.new_session().sender("coordinator")
+            link.target.type = proton.Terminus.COORDINATOR
+            link.open()
+            name, description, _ = await in_thread(refused, client, link)
+            assert name == "amqp:not-implemented"
+            assert "no transactions" in description
+            assert rig.count("links_unsupported") == 1
             await in_thread(client.close)
 
     run(scenario())

@@ -5,7 +5,7 @@ What it is for: `queue.<name>` is a queue; as a target it takes messages, as a s
 the node names (dynamic), or whose target has the address that the request calls its reply-to.
 
 What it promises: a link that cannot be is refused with a reason: no such queue, not the user's, the
-queue has stopped.
+queue has stopped, what is asked of it is not there (browsing, filters).
 """
 
 import asyncio
@@ -116,6 +116,7 @@ class DurableQueues:
         if isinstance(link, proton.HandoutLink):
             queue = self._find(link.source_address)
             _demand(user, user.queues.get, queue, "get messages of")
+            _plain(link, queue)
             return Consumer(peer, link, forget, queue)
         if link.dynamic:
             return Answers(peer, link, forget, REPLY_PREFIX + os.urandom(12).hex())
@@ -166,6 +167,22 @@ def _queue(config: DurableQueueConfig, flush: Callable[[], None], **options: Any
     from feedhandler.amqp.durable.queue import DurableQueue
 
     return DurableQueue(config, flush, **options)
+
+
+def _plain(link: Any, queue: "DurableQueue") -> None:
+    """Refuse what would be another promise than the queue's: who browses means to leave messages
+    there, who filters means to leave the others there; to ignore that would take them away."""
+    if link.browsing:
+        raise AddressError(
+            f"queue {queue.name} cannot be browsed (distribution-mode copy): what is got is taken; "
+            "ask its management, or feedhandler queue list",
+            "amqp:not-implemented",
+        )
+    if link.filters:
+        raise AddressError(
+            f"queue {queue.name} has no filters or selectors: {', '.join(link.filters)}",
+            "amqp:not-implemented",
+        )
 
 
 def _demand(user: User, names: frozenset[str], queue: "DurableQueue", what: str) -> None:

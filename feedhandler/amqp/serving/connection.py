@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy
 
+from feedhandler import __version__
 from feedhandler.amqp import proton
 from feedhandler.amqp.durable.links import Answers
 from feedhandler.amqp.durable.queues import AnyLink
@@ -69,6 +70,10 @@ OVER_CREDIT = "amqp:link:transfer-limit-exceeded"
 REFUSALS = {
     LIMIT: NodeCounter.LINKS_LIMITED,
     "amqp:unauthorized-access": NodeCounter.LINKS_UNENTITLED,
+    "amqp:invalid-field": NodeCounter.LINKS_INVALID,
+    "amqp:not-found": NodeCounter.LINKS_NOT_FOUND,
+    "amqp:not-implemented": NodeCounter.LINKS_UNSUPPORTED,
+    "amqp:not-allowed": NodeCounter.LINKS_NOT_ALLOWED,
 }
 
 
@@ -134,6 +139,7 @@ class NodeConnection(Peer):
             partial_bytes_max=max(
                 PARTIAL_BYTES_MAX, PARTIAL_MESSAGES * node.queues.message_bytes_max
             ),
+            properties={"product": "feedhandler", "version": __version__},
         )
         self.engine.kind_of = node.kind_of
         node.loop.add_reader(sock.fileno(), self.on_readable)
@@ -500,6 +506,11 @@ class NodeConnection(Peer):
     def _asked_for(self, link: Any) -> Subscription:
         """What the link wants; raises AddressError where it cannot have that."""
         node = self.node
+        if link.coordinator:
+            raise AddressError(
+                "this node has no transactions; without one, each message is accepted by itself",
+                "amqp:not-implemented",
+            )
         if isinstance(link, proton.ReceiverLink):
             raise AddressError("this node takes no messages", "amqp:not-allowed")
         if link.dynamic:
@@ -535,10 +546,10 @@ class NodeConnection(Peer):
         self.node.counts[NodeCounter.LINKS_REFUSED] += 1
         if refusal.condition in REFUSALS:
             self.node.counts[REFUSALS[refusal.condition]] += 1
+        taking = isinstance(link, proton.ReceiverLink | proton.IntakeLink)
+        address = link.target_address if taking else link.source_address  # none once it is refused
         link.refuse(refusal.condition, refusal.message)
         if self.node.observer is not None:
-            taking = isinstance(link, proton.ReceiverLink | proton.IntakeLink)
-            address = link.target_address if taking else link.source_address
             self.node.observer.refused(self.peer, address, refusal.condition, refusal.message)
 
     def _join(self, link: Any, subscription: Subscription, resumed: list[Stream]) -> Outlet:
