@@ -112,8 +112,8 @@ class _Interrupt:
             return
         self.came = True
         self._on_signal()
-        # What breaks with Java is no news.
-        logging.getLogger(_CALLING).setLevel(logging.CRITICAL + 1)
+        # What breaks with Java is no news; py4j tells of it by the root's logger, too.
+        logging.disable()
         self._ending.start()
         if self.session is not None and not self._patience_s and not _calls_java(frame):
             raise KeyboardInterrupt

@@ -1,6 +1,7 @@
 """Where a command's work is done, and a signal that ends a command which has a Spark session: with
 its Java, within seconds, and whatever call to Java it is in."""
 
+import logging
 import os
 import signal
 import subprocess
@@ -53,6 +54,7 @@ Started = Callable[..., FakeSession]
 def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[Started]:
     """Has `command_session` find a session whose Java runs."""
     running: list[subprocess.Popen[bytes]] = []
+    monkeypatch.setattr(logging.root.manager, "disable", logging.NOTSET)  # put back at the end
 
     def start(*command: str) -> FakeSession:
         java = subprocess.Popen(command or OBEDIENT, stdout=subprocess.PIPE)
@@ -114,6 +116,18 @@ def test_a_signal_in_a_call_to_java_breaks_it(started: Started) -> None:
     session = started()
     interrupted(lambda: java_call(interrupt), session.call)
     assert session.java.poll() == -signal.SIGTERM
+
+
+def test_what_breaks_with_java_is_not_told(
+    started: Started, caplog: pytest.LogCaptureFixture
+) -> None:
+    started()
+    interrupted(
+        lambda: java_call(interrupt),
+        lambda: logging.error("as py4j does, by the root's logger"),
+        lambda: logging.getLogger("py4j.java_gateway").error("or by its own"),
+    )
+    assert not caplog.records
 
 
 def test_a_java_that_does_not_end_is_killed(
