@@ -126,8 +126,8 @@ crash-journal: $(VENV)/.everything ## a queue's writer, and a gateway with a que
 fuzz: $(VENV)/.everything ## the mutation campaigns (FUZZ=100000000 packets, FRAMES=10000000)
 	FRESH=1 FEEDHANDLER_FUZZ=$(FUZZ) FEEDHANDLER_FUZZ_FRAMES=$(FRAMES) $(PY) -m pytest --timeout=0 -s tests/fuzz
 
-fuzz-asan: $(VENV)/.everything ## mutated packets, and frames in any order, under AddressSanitizer
-	$(PY) -m tests.fuzz.asan
+fuzz-asan: $(VENV)/.everything ## mutated packets, and frames in any order, under AddressSanitizer (ASAN="--frames 2000000")
+	$(PY) -m tests.fuzz.asan $(ASAN)
 
 docs: $(VENV)/.everything ## the pages of docs/ that come from the code: counters, configuration, recovery
 	$(PY) -m feedhandler.ops.reference docs
