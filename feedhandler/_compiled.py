@@ -118,6 +118,11 @@ UNITS: dict[str, tuple[str, ...]] = {
         "characterise.skew",
         "characterise.tally",
     ),
+    "keyed": (
+        "keyed.dispatch",
+        "keyed.heap",
+        "keyed.key_table",
+    ),
     "lab": ("lab.tally",),
 }
 #: Prefixes of modules whose time goes into calls, of Python's API and of proton's, not into loops
@@ -167,6 +172,7 @@ CONSTANTS = (
     "ingest.records",
     "ingest.slots",
     "ingest.states",
+    "keyed.slot_states",
     "replay.captures.status",
     "replay.generating.places",
     "replay.playing.progress",

@@ -1,0 +1,1 @@
+"""A durable queue that is serial per key and parallel across keys."""

@@ -1,0 +1,453 @@
+"""Who may have which message next: one at a time of each key, in order, and of all keys at once.
+
+Every message has the same number of *places* for keys: one, or several of which each counts (the
+rule `any`: a transfer has two accounts). A message waits in one chain for each of its keys, behind
+those that came before it, and goes out when none of these is left: so order holds for each key,
+and nothing else holds it up. What goes out is always the oldest that may go.
+
+    state       where it is                                  who may have it
+    WAITING     behind another in one of its chains          nobody
+    READY       first in all its chains since it came        whoever asks; in order of arrival
+    WOKEN       first in all its chains since one ended      whoever asks; in a heap
+    FOLLOWING   behind messages that one consumer has        that consumer (`run` above 1)
+    FLYING      with a consumer                              nobody
+    PARKED      given up, its keys stay taken                nobody
+
+`run` messages of one key in a row may be with one consumer; 1 is strictly one after the other.
+Where one of several is given back, it waits until those behind it have ended, for they are on
+their way already.
+
+No step depends on how many messages wait: it costs at most the square of the places times `run`,
+and the logarithm of the woken. Nothing is looked for by scanning the chains or the queue.
+A message is named by its slot, a small number that is another's once it has ended. No I/O, no time,
+no contents: those are the queue's.
+
+Source: J. Benden, "FIFO, Exactly-Once, and Other Costs": its table of keys in flight, and skipping
+what is blocked.
+"""
+
+import cython
+import numpy
+from cython.cimports.feedhandler.keyed.heap import Heap
+from cython.cimports.feedhandler.keyed.key_table import KeyTable
+from cython.cimports.feedhandler.keyed.slot_states import (
+    FLYING,
+    FOLLOWING,
+    FREE,
+    PARKED,
+    READY,
+    WAITING,
+    WOKEN,
+)
+
+#: Keys that one message may have.
+PLACES_MAX = 8
+#: Messages of one key that one consumer may have at a time.
+RUN_MAX = 64
+#: What `_verdict` says of a message besides the consumer that alone may have it.
+_NOBODY = cython.declare(cython.int, 0)
+_ANYBODY = cython.declare(cython.int, -1)
+
+
+@cython.final
+@cython.cclass
+class Dispatch:
+    """At most `messages_max` messages and `keys_max` keys, each message with `places` of these.
+
+    count    messages held, in whatever state
+    flying   messages with consumers
+    parked   messages that hold their keys for good
+    taken    messages ever handed out: rises with each, so it is a fence for whoever has one
+    keys     the keys that have messages
+    """
+
+    def __init__(self, messages_max: int, keys_max: int = 0, places: int = 1, run: int = 1) -> None:
+        if not 1 <= places <= PLACES_MAX:
+            raise ValueError(f"a message has 1 to {PLACES_MAX} keys")
+        if not 1 <= run <= RUN_MAX:
+            raise ValueError(f"a consumer may have 1 to {RUN_MAX} messages of a key")
+        if messages_max < 1:
+            raise ValueError("a queue needs room")
+        # zeros() maps pages lazily: room that was never needed costs address space, not memory.
+        slots = messages_max + 1
+        self.ids = memoryview(numpy.zeros(slots, numpy.uint64))
+        self.tries = memoryview(numpy.zeros(slots, numpy.uint16))
+        self._state = memoryview(numpy.zeros(slots, numpy.uint8))
+        # Neighbours in the list of the free or the ready; of the woken and following the place in
+        # their heap (`_left`), of the flying and the following the consumer (`_right`).
+        self._left = memoryview(numpy.zeros(slots, numpy.int32))
+        self._right = memoryview(numpy.zeros(slots, numpy.int32))
+        # A message's places are links of chains, each a ring: before the first comes the last.
+        self._key = memoryview(numpy.zeros(slots * places, numpy.int32))
+        self._after = memoryview(numpy.zeros(slots * places, numpy.int32))
+        self._before = memoryview(numpy.zeros(slots * places, numpy.int32))
+        self.keys = KeyTable(keys_max or messages_max * places)
+        self._first = memoryview(numpy.zeros(self.keys.keys_max + 1, numpy.int32))
+        self._flying = memoryview(
+            numpy.zeros(self.keys.keys_max + 1 if run > 1 else 1, numpy.uint8)
+        )
+        self._woken = Heap(self.ids, self._left)
+        self._following: dict[int, Heap] = {}
+        self.places = places
+        self.run = run
+        self.messages_max = messages_max
+        self.count = self.flying = self.parked = 0
+        self.taken = 0
+        self._fresh = 1
+        self._free = self._ready = self._newest = 0
+
+    # -- what happens -----------------------------------------------------------------------
+
+    @cython.locals(slot=cython.int, link=cython.int, key=cython.int, place=cython.int)
+    def enqueue(self, message, digests):
+        """Take a message in, behind all others: its slot, or 0 where there is no room for it or for
+        one of its keys.
+
+        `message` is its number, above that of every message before it; `digests` has two words for
+        each of its keys, high and low, for at most `places` keys. A key that it has twice counts
+        once; none at all: it waits for nobody.
+        """
+        words: cython.Py_ssize_t = digests.shape[0]
+        if words & 1 or words > 2 * self.places:
+            raise ValueError(f"digests of 0 to {self.places} keys are two words each")
+        if self.count == self.messages_max:
+            return 0
+        slot = self._free if self._free else self._fresh
+        blocked: cython.bint = False
+        used: cython.int = 0
+        for place in range(words >> 1):
+            key = self.keys.find(digests[2 * place], digests[2 * place + 1])
+            if key and self._has(slot, used, key):
+                continue
+            if not key:
+                key = self.keys.add(digests[2 * place], digests[2 * place + 1])
+                if not key:
+                    self._unlink(slot)
+                    self._forget_keys(slot, False)
+                    return 0
+            link = slot * self.places + used
+            blocked |= self._append(key, link)
+            used += 1
+        if slot == self._fresh:
+            self._fresh += 1
+        else:
+            self._free = self._right[slot]
+        self.ids[slot] = message
+        self.tries[slot] = 0
+        self.count += 1
+        self._state[slot] = WAITING
+        if not blocked:
+            self._append_ready(slot)
+        elif self.run > 1:
+            self._reconsider(slot)
+        return slot
+
+    @cython.locals(slot=cython.int, own=cython.int, woken=cython.int)
+    def take(self, consumer):
+        """The oldest message that this consumer (above 0) may have, now its own; 0 for none."""
+        slot = self._ready
+        woken = self._woken.first()
+        if woken and (not slot or self.ids[woken] < self.ids[slot]):
+            slot = woken
+        if self.run > 1:
+            own = self._first_following(consumer)
+            if own and (not slot or self.ids[own] < self.ids[slot]):
+                slot = own
+        if not slot:
+            return 0
+        self._leave(slot)
+        self._state[slot] = FLYING
+        self._right[slot] = consumer
+        self.flying += 1
+        self.taken += 1
+        if self.run > 1:
+            self._count_flying(slot, 1)
+            self._reconsider_firsts(slot)
+        return slot
+
+    def end(self, slot):
+        """A message has ended: acknowledged, cancelled, expired, dead. What waited for it may go."""
+        state: cython.int = self._state[slot]
+        if state == FREE:
+            raise ValueError("no such message")
+        if state == FLYING:
+            self.flying -= 1
+            if self.run > 1:
+                self._count_flying(slot, -1)
+        elif state == PARKED:
+            self.parked -= 1
+        else:
+            self._leave(slot)
+        self._state[slot] = FREE
+        self._unlink(slot)
+        self._forget_keys(slot, True)
+        self._right[slot] = self._free
+        self._free = slot
+        self.count -= 1
+        return 0
+
+    @cython.locals(place=cython.int, link=cython.int)
+    def give_back(self, slot, failed):
+        """A consumer gives a message back, or is gone: it waits in its place again. `failed`: one
+        try more."""
+        if self._state[slot] != FLYING:
+            raise ValueError("nobody has this message")
+        before: list = []
+        if self.run > 1:
+            for place in range(self.places):
+                link = slot * self.places + place
+                if self._key[link]:
+                    before.append(self._first_waiting(self._key[link]))
+            self._count_flying(slot, -1)
+        self.flying -= 1
+        if failed and self.tries[slot] < 0xFFFF:
+            self.tries[slot] += 1
+        self._state[slot] = WAITING
+        for other in before:
+            if other:
+                self._reconsider(other)
+        self._reconsider_firsts(slot)
+        self._reconsider(slot)
+        return 0
+
+    def park(self, slot):
+        """A message that a consumer had is given up, and all behind it stays where it is until
+        somebody ends it (`end`) or has it tried again (`unpark`)."""
+        if self._state[slot] != FLYING:
+            raise ValueError("nobody has this message")
+        self.give_back(slot, False)
+        self._leave(slot)
+        self._state[slot] = PARKED
+        self.parked += 1
+        return 0
+
+    def unpark(self, slot):
+        """Have a parked message tried again, as one that was never tried."""
+        if self._state[slot] != PARKED:
+            raise ValueError("this message is not parked")
+        self.parked -= 1
+        self.tries[slot] = 0
+        self._state[slot] = WAITING
+        self._reconsider(slot)
+        return 0
+
+    # -- looking ----------------------------------------------------------------------------
+
+    def state(self, slot):
+        """What a slot is in; see the module's table."""
+        return self._state[slot]
+
+    def consumer(self, slot):
+        """Who has a message; 0 for nobody."""
+        return self._right[slot] if self._state[slot] == FLYING else 0
+
+    @cython.locals(link=cython.int)
+    def chain(self, key, most):
+        """The slots of a key's messages (at most so many), in order: for a look, not for dispatch."""
+        slots: list = []
+        link = self._first[key]
+        while link and len(slots) < most:
+            slots.append(link // self.places)
+            link = self._next_in_chain(key, link)
+        return slots
+
+    # -- chains -----------------------------------------------------------------------------
+
+    def _append(self, key, link):
+        """Put a link at its key's end; whether there is another before it."""
+        first: cython.int = self._first[key]
+        self._key[link] = key
+        if not first:
+            self._first[key] = self._before[link] = self._after[link] = link
+            return False
+        last: cython.int = self._before[first]
+        self._after[last] = link
+        self._before[link] = last
+        self._after[link] = first
+        self._before[first] = link
+        return True
+
+    def _next_in_chain(self, key, link):
+        after: cython.int = self._after[link]
+        return 0 if after == self._first[key] else after
+
+    @cython.locals(place=cython.int)
+    def _has(self, slot, used, key):
+        for place in range(used):
+            if self._key[slot * self.places + place] == key:
+                return True
+        return False
+
+    @cython.locals(place=cython.int, link=cython.int, key=cython.int)
+    def _unlink(self, slot):
+        """Take a message out of its chains; keys without a message go. It keeps the other keys."""
+        for place in range(self.places):
+            link = slot * self.places + place
+            key = self._key[link]
+            if not key:
+                break
+            if self._after[link] == link:
+                self._first[key] = 0
+                self._key[link] = -1
+                self.keys.remove(key)
+                continue
+            self._after[self._before[link]] = self._after[link]
+            self._before[self._after[link]] = self._before[link]
+            if self._first[key] == link:
+                self._first[key] = self._after[link]
+        return 0
+
+    @cython.locals(place=cython.int, link=cython.int, key=cython.int)
+    def _forget_keys(self, slot, reconsider):
+        """Have a message that is out of its chains forget its keys; who is first there now?"""
+        for place in range(self.places):
+            link = slot * self.places + place
+            key = self._key[link]
+            if not key:
+                break
+            self._key[link] = 0
+            if reconsider and key > 0:
+                self._reconsider_first(key)
+        return 0
+
+    @cython.locals(link=cython.int, left=cython.int)
+    def _first_waiting(self, key):
+        """The first message of a key that is not with a consumer; 0 for none, or none in reach."""
+        link = self._first[key]
+        left = self.run
+        while link and left >= 0:
+            if self._state[link // self.places] != FLYING:
+                return link // self.places
+            link = self._next_in_chain(key, link)
+            left -= 1
+        return 0
+
+    # -- who may go -------------------------------------------------------------------------
+
+    def _reconsider_first(self, key):
+        slot: cython.int = self._first_waiting(key)
+        if slot:
+            self._reconsider(slot)
+        return 0
+
+    @cython.locals(place=cython.int, key=cython.int)
+    def _reconsider_firsts(self, slot):
+        """See anew who may go first of each key of a message."""
+        for place in range(self.places):
+            key = self._key[slot * self.places + place]
+            if not key:
+                break
+            self._reconsider_first(key)
+        return 0
+
+    @cython.locals(verdict=cython.int, state=cython.int)
+    def _reconsider(self, slot):
+        """See anew whether a message that waits may go, and to whom."""
+        state = self._state[slot]
+        if state == FLYING or state == PARKED or state == FREE:
+            return 0
+        verdict = self._verdict(slot)
+        if state == FOLLOWING and verdict != self._right[slot]:
+            self._leave(slot)
+            self._state[slot] = state = WAITING
+        if verdict == _ANYBODY:
+            if state == WAITING:
+                self._state[slot] = WOKEN
+                self._woken.push(slot)
+        elif verdict != _NOBODY and state == WAITING:
+            self._state[slot] = FOLLOWING
+            self._right[slot] = verdict
+            self._follow(verdict, slot)
+        return 0
+
+    @cython.locals(place=cython.int, link=cython.int, key=cython.int, before=cython.int)
+    def _verdict(self, slot):
+        """Who may have a message: _NOBODY, _ANYBODY, or one consumer, who has all before it."""
+        alone: cython.int = _ANYBODY
+        holder: cython.int
+        count: cython.int
+        for place in range(self.places):
+            link = slot * self.places + place
+            key = self._key[link]
+            if not key:
+                break
+            if self.run == 1:
+                if self._first[key] != link:
+                    return _NOBODY
+                continue
+            count = 0
+            before = self._first[key]
+            while before != link:
+                if self._state[before // self.places] != FLYING or count == self.run:
+                    return _NOBODY
+                holder = self._right[before // self.places]
+                if alone != _ANYBODY and alone != holder:
+                    return _NOBODY
+                alone = holder
+                count += 1
+                before = self._after[before]
+            if count == self.run or count < self._flying[key]:
+                return _NOBODY
+        return alone
+
+    @cython.locals(place=cython.int, key=cython.int)
+    def _count_flying(self, slot, change):
+        for place in range(self.places):
+            key = self._key[slot * self.places + place]
+            if not key:
+                break
+            self._flying[key] += change
+        return 0
+
+    # -- those who may go -------------------------------------------------------------------
+
+    def _append_ready(self, slot):
+        """A message that came last and waits for nobody."""
+        self._state[slot] = READY
+        if self._ready:
+            self._right[self._newest] = slot
+        else:
+            self._ready = slot
+        self._left[slot] = self._newest
+        self._right[slot] = 0
+        self._newest = slot
+        return 0
+
+    @cython.locals(left=cython.int, right=cython.int)
+    def _leave(self, slot):
+        """Take a message from among those who may go, if it is."""
+        state: cython.int = self._state[slot]
+        if state == READY:
+            left = self._left[slot]
+            right = self._right[slot]
+            if left:
+                self._right[left] = right
+            else:
+                self._ready = right
+            if right:
+                self._left[right] = left
+            else:
+                self._newest = left
+        elif state == WOKEN:
+            self._woken.remove(slot)
+        elif state == FOLLOWING:
+            self._unfollow(self._right[slot], slot)
+        return 0
+
+    def _follow(self, consumer, slot):
+        heap: Heap = self._following.get(consumer)
+        if heap is None:
+            heap = self._following[consumer] = Heap(self.ids, self._left)
+        heap.push(slot)
+        return 0
+
+    def _unfollow(self, consumer, slot):
+        heap: Heap = self._following[consumer]
+        heap.remove(slot)
+        if heap.count == 0:
+            del self._following[consumer]
+        return 0
+
+    def _first_following(self, consumer):
+        heap: Heap = self._following.get(consumer)
+        return 0 if heap is None else heap.first()

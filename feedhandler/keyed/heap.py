@@ -1,0 +1,85 @@
+"""Messages in the order of their numbers, whenever each of them came in: a binary heap.
+
+A message is named by its slot; `ids` and `places` are tables by slot that the heap shares with who
+owns it: the messages' numbers, and where in the heap each of them stands.
+"""
+
+import cython
+import numpy
+
+#: Messages that an empty heap has room for; it doubles.
+ROOM_LEAST = 16
+
+
+@cython.final
+@cython.cclass
+class Heap:
+    """The slots put in, the one with the lowest number first."""
+
+    def __init__(self, ids, places):
+        self._ids = ids
+        self._places = places
+        self._slots = memoryview(numpy.zeros(ROOM_LEAST + 1, numpy.int32))  # from 1 on
+        self.count = 0
+
+    def first(self):
+        """The slot with the lowest number; 0 where there is none."""
+        return self._slots[1] if self.count else 0
+
+    def push(self, slot):
+        """Put a slot in."""
+        if self.count + 1 == self._slots.shape[0]:
+            larger = numpy.zeros(2 * self.count + 1, numpy.int32)
+            larger[: self.count + 1] = self._slots
+            self._slots = memoryview(larger)
+        self.count += 1
+        self._rise(slot, self.count)
+        return 0
+
+    @cython.locals(place=cython.int, last=cython.int)
+    def remove(self, slot):
+        """Take a slot out that is in."""
+        place = self._places[slot]
+        last = self._slots[self.count]
+        self.count -= 1
+        if last == slot:
+            return 0
+        if place > 1 and self._ids[last] < self._ids[self._slots[place >> 1]]:
+            self._rise(last, place)
+        else:
+            self._sink(last, place)
+        return 0
+
+    @cython.locals(above=cython.int)
+    def _rise(self, slot, place):
+        """Put a slot at this place or above."""
+        while place > 1:
+            above = self._slots[place >> 1]
+            if self._ids[above] < self._ids[slot]:
+                break
+            self._slots[place] = above
+            self._places[above] = place
+            place >>= 1
+        self._slots[place] = slot
+        self._places[slot] = place
+        return 0
+
+    @cython.locals(below=cython.int, child=cython.int)
+    def _sink(self, slot, place):
+        """Put a slot at this place or below."""
+        while 2 * place <= self.count:
+            child = 2 * place
+            if (
+                child < self.count
+                and self._ids[self._slots[child + 1]] < self._ids[self._slots[child]]
+            ):
+                child += 1
+            below = self._slots[child]
+            if self._ids[slot] < self._ids[below]:
+                break
+            self._slots[place] = below
+            self._places[below] = place
+            place = child
+        self._slots[place] = slot
+        self._places[slot] = place
+        return 0

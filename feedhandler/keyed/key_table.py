@@ -1,0 +1,108 @@
+"""Numbers for keys: a table from a key's digest to a small number, reused once it is free.
+
+A digest is 128 bits of a hash whose secret nobody outside the process knows, so that two keys are
+never taken for one and nobody can make keys that collide (`feedhandler.keyed.structure`). The table
+is open-addressed with linear probing; a key that goes leaves no mark behind (Knuth, The Art of
+Computer Programming, volume 3, 6.4, algorithm R).
+"""
+
+import cython
+import numpy
+
+#: Places of an empty table, a power of two; it doubles when it is two thirds full.
+PLACES_LEAST = 64
+
+
+@cython.final
+@cython.cclass
+class KeyTable:
+    """At most `keys_max` keys at a time, numbered from 1.
+
+    count   keys there are
+    high, low   a key's digest, by its number
+    """
+
+    def __init__(self, keys_max: int) -> None:
+        if keys_max < 1:
+            raise ValueError("a table of keys needs room")
+        # zeros() maps pages lazily: room that was never needed costs address space, not memory.
+        self.high = memoryview(numpy.zeros(keys_max + 1, numpy.uint64))
+        self.low = memoryview(numpy.zeros(keys_max + 1, numpy.uint64))
+        self.keys_max = keys_max
+        self.count = 0
+        self._fresh = 1
+        self._free = 0
+        self._places = memoryview(numpy.zeros(PLACES_LEAST, numpy.int32))
+        self._mask = PLACES_LEAST - 1
+
+    @cython.locals(place=cython.Py_ssize_t, key=cython.int)
+    def find(self, high, low):
+        """The number of the key with this digest; 0 where there is none."""
+        place = low & self._mask
+        while True:
+            key = self._places[place]
+            if key == 0 or (self.low[key] == low and self.high[key] == high):
+                return key
+            place = (place + 1) & self._mask
+
+    @cython.locals(key=cython.int)
+    def add(self, high, low):
+        """Number a key that the table does not have; 0 where it is full."""
+        if self.count == self.keys_max:
+            return 0
+        if 3 * self.count >= 2 * self._mask:
+            self._grow()
+        if self._free:
+            key = self._free
+            self._free = cython.cast(cython.int, self.low[key])
+        else:
+            key = self._fresh
+            self._fresh += 1
+        self.high[key] = high
+        self.low[key] = low
+        self.count += 1
+        self._put(key)
+        return key
+
+    @cython.locals(hole=cython.Py_ssize_t, place=cython.Py_ssize_t, home=cython.Py_ssize_t)
+    def remove(self, key):
+        """Forget a key; its number is another's from now on."""
+        mask: cython.Py_ssize_t = self._mask
+        hole = self.low[key] & mask
+        while self._places[hole] != key:
+            hole = (hole + 1) & mask
+        place = hole
+        while True:
+            place = (place + 1) & mask
+            other: cython.int = self._places[place]
+            if other == 0:
+                break
+            home = self.low[other] & mask
+            # It may move to the hole unless its own place lies behind that.
+            if ((place - home) & mask) >= ((place - hole) & mask):
+                self._places[hole] = other
+                hole = place
+        self._places[hole] = 0
+        self.low[key] = self._free
+        self._free = key
+        self.count -= 1
+        return 0
+
+    @cython.locals(place=cython.Py_ssize_t)
+    def _put(self, key):
+        place = self.low[key] & self._mask
+        while self._places[place] != 0:
+            place = (place + 1) & self._mask
+        self._places[place] = key
+        return 0
+
+    @cython.locals(place=cython.Py_ssize_t)
+    def _grow(self):
+        old = self._places
+        size: cython.Py_ssize_t = 2 * (self._mask + 1)
+        self._places = memoryview(numpy.zeros(size, numpy.int32))
+        self._mask = size - 1
+        for place in range(old.shape[0]):
+            if old[place] != 0:
+                self._put(old[place])
+        return 0
