@@ -166,7 +166,7 @@ class Dispatch:
         return slot
 
     def end(self, slot):
-        """A message has ended: acknowledged, cancelled, expired, dead. What waited for it may go."""
+        """A message has ended: acknowledged, cancelled, expired, dead. What it held up may go."""
         state: cython.int = self._state[slot]
         if state == FREE:
             raise ValueError("no such message")
@@ -243,7 +243,7 @@ class Dispatch:
 
     @cython.locals(link=cython.int)
     def chain(self, key, most):
-        """The slots of a key's messages (at most so many), in order: for a look, not for dispatch."""
+        """The slots of a key's messages, in order, at most so many: for a look."""
         slots: list = []
         link = self._first[key]
         while link and len(slots) < most:
@@ -273,7 +273,7 @@ class Dispatch:
 
     @cython.locals(place=cython.int)
     def _has(self, slot, used, key):
-        for place in range(used):
+        for place in range(used):  # noqa: SIM110 (C, not a generator)
             if self._key[slot * self.places + place] == key:
                 return True
         return False
@@ -344,7 +344,7 @@ class Dispatch:
     def _reconsider(self, slot):
         """See anew whether a message that waits may go, and to whom."""
         state = self._state[slot]
-        if state == FLYING or state == PARKED or state == FREE:
+        if state in (FLYING, PARKED, FREE):
             return 0
         verdict = self._verdict(slot)
         if state == FOLLOWING and verdict != self._right[slot]:

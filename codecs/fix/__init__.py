@@ -1,0 +1,1 @@
+"""FIX messages as bytes: `tag=value` fields, each ended by SOH."""

@@ -1,0 +1,226 @@
+"""What a keyed queue's messages look like, and which of their values are the key.
+
+A `Structure` says where values stand (in JSON, in a FIX message, in AMQP's own sections) and how
+they make keys: all of them together (`composite`; one field is a composite of one), two in either
+order (`pair`), or each by itself (`any`: messages that share one value are served one after the
+other). `Structure.keys` reads a message; one that does not fit is a `Misfit` with the reason.
+
+Equal values. A number is a number however it is written: in JSON 7, 7.0 and 7e0 are one value, in
+AMQP every width of integer, and decimals. Text is text: "7" is not 7, and "7.0" is not "7". FIX
+values are text. Text is compared by its code points, without normalisation. Binary, booleans,
+UUIDs and timestamps are kinds of their own, equal to nothing else. An object or an array is no
+value of a key, nor are null and numbers that are not finite.
+
+What goes on from here is not the value but its digest: 128 bits, by a secret that each start of a
+node draws, so that nobody can choose keys which fall on one another.
+"""
+
+import hashlib
+import secrets
+import uuid
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from decimal import Decimal, InvalidOperation
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+import numpy
+
+from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.fix.fields import FixError, fields
+
+DIGEST_BYTES = 16
+#: Longest value that is part of a key, encoded.
+VALUE_BYTES_MAX = 4096
+#: Longest message that is read for its key; what is longer does not fit.
+READ_BYTES_MAX = 1 << 20
+#: Fields that a key may have; dispatch has as many places (`feedhandler.keyed.dispatch`).
+FIELDS_MAX = 8
+
+
+class Misfit(ValueError):
+    """A message that is not of the queue's structure, or has no key; the text says why."""
+
+
+class Format(StrEnum):
+    """What messages are."""
+
+    JSON = "json"
+    FIX = "fix"
+    AMQP = "amqp"
+
+
+class Rule(StrEnum):
+    """How values make keys."""
+
+    COMPOSITE = "composite"
+    PAIR = "pair"
+    ANY = "any"
+
+
+# -- values -----------------------------------------------------------------------------------
+
+
+def _number(value: int | Decimal) -> bytes:
+    """A number's digits without what does not change it, as `-12e-2`."""
+    if isinstance(value, int):
+        value = Decimal(value)
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        raise Misfit("a number of the key is not finite")
+    text = "".join(map(str, digits)).lstrip("0")
+    kept = text.rstrip("0")
+    if not kept:
+        return b"n0"
+    return f"n{'-' if sign else ''}{kept}e{exponent + len(text) - len(kept)}".encode()
+
+
+def encoded(value: Any) -> bytes:
+    """A value as bytes that are equal just where values are; see the module's text."""
+    if isinstance(value, bool):
+        return b"b1" if value else b"b0"
+    if isinstance(value, int | Decimal):
+        return _number(value)
+    if isinstance(value, float):
+        return _number(Decimal(value))
+    if isinstance(value, str):
+        return b"t" + value.encode("utf-8", "surrogatepass")
+    if isinstance(value, bytes):
+        return b"x" + value
+    if isinstance(value, uuid.UUID):
+        return b"u" + value.bytes
+    raise Misfit("null is no key" if value is None else f"a {type(value).__name__} is no key")
+
+
+def _joined(values: Iterable[bytes]) -> bytes:
+    """Several values as one: no two lists of values are the same bytes."""
+    return b"".join(len(value).to_bytes(4, "big") + value for value in values)
+
+
+# -- where values stand -----------------------------------------------------------------------
+
+_ABSENT = object()
+
+
+def _decimal(text: str) -> Decimal:
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        raise Misfit("a number that is out of all bounds") from None
+
+
+_json = msgspec.json.Decoder(float_hook=_decimal)
+
+
+def _read_json(data: bytes, paths: tuple[tuple[str, ...], ...]) -> list[Any]:
+    try:
+        whole = _json.decode(data)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise Misfit(f"no JSON: {error}") from None
+    return [_at_path(whole, path) for path in paths]
+
+
+def _at_path(value: Any, path: tuple[str, ...]) -> Any:
+    for step in path:
+        if isinstance(value, dict):
+            value = value.get(step, _ABSENT)
+        elif isinstance(value, list) and step.isdecimal() and len(step) < 10:
+            value = value[int(step)] if int(step) < len(value) else _ABSENT
+        else:
+            return _ABSENT
+    return value
+
+
+def _read_fix(data: bytes, tags: tuple[int, ...]) -> list[Any]:
+    found: dict[int, bytes] = {}
+    try:
+        for tag, value in fields(data):
+            if tag in tags and found.setdefault(tag, value) != value:
+                raise Misfit(f"field {tag} comes twice, with two values")
+    except FixError as error:
+        raise Misfit(f"no FIX message: {error}") from None
+    return [found.get(tag, _ABSENT) for tag in tags]
+
+
+def _json_path(name: str) -> tuple[str, ...]:
+    """`account.id`, `legs.0.account`: names in objects, and places in arrays."""
+    steps = tuple(name.split("."))
+    if not all(steps):
+        raise UsageError(f"{name!r} is no path of JSON: names with dots between, as account.id")
+    return steps
+
+
+def _fix_tag(name: str) -> int:
+    if not name.isdigit() or not int(name):
+        raise UsageError(f"{name!r} is no tag of FIX: a number, as 55")
+    return int(name)
+
+
+_READERS: dict[Format, tuple[Callable[[str], Any], Callable[[bytes, Any], list[Any]]]] = {
+    Format.JSON: (_json_path, _read_json),
+    Format.FIX: (_fix_tag, _read_fix),
+}
+
+
+# -- the whole --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """What messages are (`format`), which values make the key (`fields`), and how (`rule`)."""
+
+    format: Format
+    fields: tuple[str, ...]
+    rule: Rule = Rule.COMPOSITE
+    _places: Any = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.fields) <= FIELDS_MAX:
+            raise UsageError(f"a key has 1 to {FIELDS_MAX} fields")
+        if len(set(self.fields)) < len(self.fields):
+            raise UsageError("a field of the key is named twice")
+        if self.rule is Rule.PAIR and len(self.fields) != 2:
+            raise UsageError("rule `pair` takes two fields")
+        place_of, _ = _READERS[self.format]
+        object.__setattr__(self, "_places", tuple(map(place_of, self.fields)))
+
+    @property
+    def places(self) -> int:
+        """Keys that a message has at most."""
+        return len(self.fields) if self.rule is Rule.ANY else 1
+
+    def keys(self, data: bytes) -> list[bytes]:
+        """A message's keys, encoded: one, or with rule `any` as many as there are fields. Raises
+        `Misfit` where the message is not of this structure, or lacks a value."""
+        if len(data) > READ_BYTES_MAX:
+            raise Misfit(f"{len(data):,} bytes: a key is looked for in {READ_BYTES_MAX:,} at most")
+        values = []
+        read = _READERS[self.format][1]
+        for name, value in zip(self.fields, read(data, self._places), strict=True):
+            if value is _ABSENT:
+                raise Misfit(f"it has no {name}")
+            try:
+                values.append(encoded(value))
+            except Misfit as error:
+                raise Misfit(f"{name}: {error}") from None
+            if len(values[-1]) > VALUE_BYTES_MAX:
+                raise Misfit(f"{name} is longer than {VALUE_BYTES_MAX:,} bytes")
+        if self.rule is Rule.ANY:
+            return values
+        return [_joined(sorted(values) if self.rule is Rule.PAIR else values)]
+
+
+class Digester:
+    """Digests of keys, by a secret of this process."""
+
+    def __init__(self, secret: bytes = b"") -> None:
+        self._secret = secret or secrets.token_bytes(32)
+
+    def words(self, keys: Iterable[bytes]) -> "numpy.typing.NDArray[numpy.uint64]":
+        """Two words for each key, as `Dispatch.enqueue` takes them."""
+        data = b"".join(
+            hashlib.blake2b(key, digest_size=DIGEST_BYTES, key=self._secret).digest()
+            for key in keys
+        )
+        return numpy.frombuffer(data, numpy.uint64)
