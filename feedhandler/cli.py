@@ -197,6 +197,15 @@ def exchange(
         bool,
         typer.Option("--refresh-over-tcp", help="A snapshot goes to who asked over TCP as well."),
     ] = False,
+    keep: Annotated[
+        int,
+        typer.Option(
+            parser=arguments.size_bytes,
+            metavar="SIZE",
+            help="Sent packets of each service that can be asked for again; older ones are refused "
+            "as no longer available.",
+        ),
+    ] = 16 << 20,
     ledger: Annotated[
         Path | None, typer.Option(help="Write the list of what was sent to this file.")
     ] = None,
@@ -206,7 +215,7 @@ def exchange(
 
     Services 101 to 107 on lines A and B: line A of service s is 239.101.1.(s-100):(30000+s),
     line B is 239.101.2.(s-100):(31000+s). What a receiver lost, it can ask for: the retransmission
-    server has every packet sent (TCP port 30001), the refresh server (TCP port 30002) sends
+    server has the latest packets sent (TCP port 30001), the refresh server (TCP port 30002) sends
     snapshots on refresh lines A, 239.101.3.(s-100):(32000+s), and B, 239.101.4.(s-100):(33000+s),
     where they come in turn by themselves as well. After --seconds the servers stay while they
     are asked, 10 s at most.
@@ -234,6 +243,7 @@ def exchange(
         host=listen,
         refresh_s=refresh_s,
         refresh_over_tcp=refresh_over_tcp,
+        keep_bytes=keep,
         ledger=ledger,
         as_json=as_json,
     )
