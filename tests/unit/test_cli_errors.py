@@ -35,6 +35,7 @@ COMMANDS = [
     "subscribe",
     "feeds",
     "status",
+    "control",
     "doctor",
     "config check",
     "config show",
