@@ -40,6 +40,7 @@ from feedhandler.ingest.ring import Ring
 from feedhandler.notes import Level, tell
 from feedhandler.observe.subscriptions import Subscriptions
 from feedhandler.observe.watch import Watch
+from feedhandler.private_files import private_sockets
 from feedhandler.recorder import Recorder
 from feedhandler.recovery.runner import RecoveryRunner
 from feedhandler.trading_day_settings import DayWatch
@@ -408,7 +409,8 @@ class Gateway:
         socket = context.socket(zmq.PUB)
         socket.setsockopt(zmq.LINGER, 0)
         try:
-            socket.bind(self.config.stats.bind)
+            with private_sockets():
+                socket.bind(self.config.stats.bind)
         except zmq.ZMQError as error:
             socket.close()
             context.term()
