@@ -23,7 +23,7 @@ from feedhandler.characterise.job import FileAccount, Outcome, Request, note, ta
 from feedhandler.characterise.pieces import Piece, packed, read_pieces, write_pieces, write_whole
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.characterise.slices import SLICE_BYTES_MAX, CaptureFile, Slice, SliceReport
-from feedhandler.codecs.errors import PeerError, UsageError, unwritable
+from feedhandler.codecs.errors import DISK_FAULTS, PeerError, UsageError, unwritable
 
 _BATCH = "batch-{:010}.tallies"
 _PATTERN = "batch-*.tallies"
@@ -46,7 +46,9 @@ class Following:
             self._claim(asked)
             self._read_all()
         except OSError as error:
-            raise unwritable(f"to {folder}", error, "check --out") from None
+            if error.errno in DISK_FAULTS:
+                raise unwritable(f"to {folder}", error) from None
+            raise UsageError(f"cannot use {folder}: {error.strerror}", "check --out") from None
 
     def _claim(self, asked: bytes) -> None:
         self._folder.mkdir(parents=True, exist_ok=True)

@@ -66,8 +66,10 @@ def _check_secret(name: str, path: str) -> Check:
     found = openness(path)
     if not found:
         return Check(name, "ok", f"{path}: its user's alone")
-    status = "fail" if found.startswith("everybody") else "warn"
-    return Check(name, status, f"{path} is open to {found}", _remedy(path))
+    told = f"{path} is open to {found}"
+    if found.startswith("everybody"):
+        return Check(name, "fail", told, _remedy(path))
+    return Check(name, "warn", told, _remedy(path))
 
 
 def _remedy(path: str) -> str:
