@@ -277,7 +277,10 @@ GAUGES: dict[str, dict[str, str]] = {
         "store_bytes": "bytes of published packets kept for the catch-up after a snapshot",
         "history_bytes": "bytes of packets, quality messages and blocks kept for links that resume",
     },
-    "server": {"up": "1: connected, 0: not"},
+    "server": {
+        "up": "1: connected, 0: not",
+        "paused": "1: not asked any more today (`feedhandler control resume-requests`), 0: asked",
+    },
     "node": {
         "connections": "connections open now",
         "links": "links attached now",

@@ -11,7 +11,7 @@ import contextlib
 import os
 import struct
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -28,6 +28,7 @@ from feedhandler.amqp.serving.login import Gate
 from feedhandler.amqp.serving.node import Node
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import ConfigError, key_word, load_feed
+from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.trading_day import day_number
 from feedhandler.config import ChannelConfig, Config, LineConfig
 from feedhandler.control import ControlSocket, kept
@@ -39,6 +40,7 @@ from feedhandler.ingest.ring import Ring
 from feedhandler.notes import Level, tell
 from feedhandler.observe.subscriptions import Subscriptions
 from feedhandler.observe.watch import Watch
+from feedhandler.private_files import private_sockets
 from feedhandler.recorder import Recorder
 from feedhandler.recovery.runner import RecoveryRunner
 from feedhandler.trading_day_settings import DayWatch
@@ -108,7 +110,11 @@ class Gateway:
         self.watch = Watch(self)
         self.control = ControlSocket(
             config.control.bind,
-            {"status": kept(self._status), "health": kept(self.watch.health)},
+            {
+                "status": kept(self._status),
+                "health": kept(self.watch.health),
+                "resume-requests": self._resume_requests,
+            },
         )
         self.recovery.bind(self.fanout, self.node, self.receiver)
         self._stop = asyncio.Event()
@@ -403,7 +409,8 @@ class Gateway:
         socket = context.socket(zmq.PUB)
         socket.setsockopt(zmq.LINGER, 0)
         try:
-            socket.bind(self.config.stats.bind)
+            with private_sockets():
+                socket.bind(self.config.stats.bind)
         except zmq.ZMQError as error:
             socket.close()
             context.term()
@@ -451,6 +458,17 @@ class Gateway:
     def _status(self) -> dict[str, Any]:
         """What the control socket tells; it leaves the statistics' percentiles alone."""
         return self.snapshot("control")
+
+    def _resume_requests(self, request: Mapping[str, Any]) -> dict[str, list[str]]:
+        """The control socket's `resume-requests`: ask servers again today."""
+        server = request.get("server", "")
+        if not isinstance(server, str):
+            raise UsageError("`server` is no text", "a [[server]]'s name, or leave it out: all")
+        resumed = self.recovery.resume(server)
+        if resumed:
+            names = ", ".join(resumed)
+            tell("resumed", f"asked again today at the operator's word: {names}", servers=names)
+        return {"resumed": resumed}
 
     def _channel_snapshot(self, place: int, reader: str) -> dict[str, Any]:
         stream = self.streams[place]

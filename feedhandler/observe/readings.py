@@ -104,7 +104,8 @@ def _recovery(gateway: "Gateway") -> Iterator[Reading]:
     servers: Mapping[str, Mapping[str, Any]] = told.pop("servers")
     yield Reading("recovery", told)
     for name, counts in servers.items():
-        yield Reading("server", counts, (name,))
+        values = {key: value for key, value in counts.items() if key != "paused_until_ns"}
+        yield Reading("server", values, (name,))
 
 
 def _node(gateway: "Gateway") -> Iterator[AnyReading]:

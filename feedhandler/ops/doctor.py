@@ -1,8 +1,9 @@
 """`feedhandler doctor`: does this host have what a feed gateway needs, and how to mend it.
 
 Each check is a function that returns one or more `Check`s; none changes anything on the host, and
-none needs privileges. `fail` means that a gateway will not work here, `warn` that it will lose
-packets, time or comfort under load.
+none needs privileges. `fail` means that a gateway will not work here, or that everybody on the host
+can read a secret; `warn` that it will lose packets, time or comfort under load, or that what is its
+own is open to others.
 """
 
 import importlib.util
@@ -28,6 +29,7 @@ from feedhandler.ingest.lines import Line, open_line
 from feedhandler.ops import host, wakefulness
 from feedhandler.ops.checks import Check
 from feedhandler.ops.console import ExitCode, print_json, stdout_console
+from feedhandler.ops.doctor_openness import check_openness
 from feedhandler.ops.run import AWAKE_HINT
 
 #: A certificate that expires sooner is warned of: time enough to have a new one issued.
@@ -48,7 +50,7 @@ def run(path: Path | None, interface: str | None, as_json: bool) -> int:
     if interface:
         gateway = structs.replace(config.gateway, interface=interface)
         config = structs.replace(config, gateway=gateway)
-    checks = list(all_checks(config, is_default=path is None))
+    checks = list(all_checks(config, is_default=path is None, path=path))
     if as_json:
         for check in checks:
             print_json(structs.asdict(check))
@@ -58,8 +60,11 @@ def run(path: Path | None, interface: str | None, as_json: bool) -> int:
     return ExitCode.FOUND if failed else ExitCode.OK
 
 
-def all_checks(config: Config, is_default: bool = False) -> Iterator[Check]:
-    """Every check for `config`; the ports of a default configuration are not looked at."""
+def all_checks(
+    config: Config, is_default: bool = False, path: Path | None = None
+) -> Iterator[Check]:
+    """Every check for `config`, which stands in the file `path`; the ports of a default
+    configuration are not looked at."""
     yield from check_modules()
     yield check_cpus()
     yield from check_receive_buffer(config.receive.socket_buffer_bytes)
@@ -81,6 +86,7 @@ def all_checks(config: Config, is_default: bool = False) -> Iterator[Check]:
     yield check_awake(config.gateway.stay_awake)
     yield check_queues(config)
     yield from _check_journals(config)
+    yield from check_openness(config, path)
     yield check_descriptors(config.amqp.max_connections + len(lines) + SPARE_DESCRIPTORS)
 
 

@@ -103,7 +103,9 @@ _SNAPSHOT = {
         "refresh": "counts of its snapshots, see below",
     },
     "`recovery`, beside its counts": {
-        "servers": "for each server, by its name, its counts, and `up`: is there a connection",
+        "servers": "for each server, by its name, its counts; `up`: is there a connection; "
+        "`paused`: is it not asked any more today; and `paused_until_ns`: when it is again, in "
+        "nanoseconds since 1970, 0 where it is asked",
         "lines": "for each refresh line, `<service>/refresh/<name>`, its counters",
     },
     "`node`, beside its counters": {

@@ -20,6 +20,7 @@ from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.serving.node import Node
 from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import Feed
+from feedhandler.codecs.errors import UsageError
 from feedhandler.config import Config
 from feedhandler.ingest.receiver import Receiver
 from feedhandler.recovery.complaints import Complaints
@@ -289,6 +290,28 @@ class RecoveryRunner:
         """Tell the operator."""
         self._complaints.tell(text, text, self.now_ns())
 
+    # -- what the operator asks for ------------------------------------------------------------
+
+    def resume(self, server: str = "") -> list[str]:
+        """Ask `server`, or every one, again that is not asked any more today; which those were.
+
+        Raises `UsageError` for a server that there is not.
+        """
+        names = [each.name for each in self._config.servers]
+        if server and server not in names:
+            known = f"servers: {', '.join(names)}" if names else "no [[server]] is configured"
+            raise UsageError(f"no server {server[:64]!r}", known)
+        now_ns = self.now_ns()
+        wanted = [server] if server else names
+        resumed = [name for name in wanted if self.desk.resume(name, now_ns)]
+        self._after(now_ns)
+        return resumed
+
+    def _pause(self, server: str) -> dict[str, bool | int]:
+        """Whether a server is not asked any more today, and until when (ns since 1970)."""
+        until_ns = self.desk.paused_until_ns(server, self.now_ns())
+        return {"paused": bool(until_ns), "paused_until_ns": until_ns}
+
     # -- statistics ---------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
@@ -298,7 +321,7 @@ class RecoveryRunner:
             **self.desk.counts,
             **self.counts,
             "servers": {
-                name: {"up": connection.up, **connection.client.counts}
+                name: {"up": connection.up, **self._pause(name), **connection.client.counts}
                 for name, connection in self._connections.items()
             },
         }
