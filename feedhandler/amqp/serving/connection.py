@@ -60,6 +60,8 @@ OWED_BYTES_STRANGER = 256 << 10
 OWED_BYTES_TOTAL = 128 << 20
 #: Links that a client may leave half closed: we have closed them, and it has not said so, too.
 LINGERING_LINKS_MAX = 4096
+#: What a JMS client wants to be told before it asks to share a subscription.
+CAPABILITIES = ("SHARED-SUBS",)
 #: The condition for what a bound forbids.
 LIMIT = "amqp:resource-limit-exceeded"
 #: What a client hears whose handling has failed by an error of ours.
@@ -139,6 +141,7 @@ class NodeConnection(Peer):
             partial_bytes_max=max(
                 PARTIAL_BYTES_MAX, PARTIAL_MESSAGES * node.queues.message_bytes_max
             ),
+            capabilities=CAPABILITIES,
             properties={"product": "feedhandler", "version": __version__},
         )
         self.engine.kind_of = node.kind_of
@@ -511,10 +514,16 @@ class NodeConnection(Peer):
                 "this node has no transactions; without one, each message is accepted by itself",
                 "amqp:not-implemented",
             )
-        if isinstance(link, proton.ReceiverLink):
-            raise AddressError("this node takes no messages", "amqp:not-allowed")
         if link.dynamic:
-            raise AddressError("this node makes no addresses of its own", "amqp:not-implemented")
+            raise AddressError(
+                "this node makes no addresses of its own: it has no temporary queues or topics",
+                "amqp:not-implemented",
+            )
+        if isinstance(link, proton.ReceiverLink):
+            raise AddressError(
+                "no messages are taken here, only at queue.NAME, where there is such a queue",
+                "amqp:not-allowed",
+            )
         self._check_limits(link, link.source_address)
         asked = parse_address(
             link.source_address, node.message_type, node.snapshots, node.history, node.policies
