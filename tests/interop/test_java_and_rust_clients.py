@@ -146,7 +146,8 @@ def test_jms_gets_again_what_it_has_not_acknowledged() -> None:
     assert made.bodies("first") == made.bodies("recovered") == NUMBERS[:3]
     assert made.bodies("left") == NUMBERS[3:4]
     last = {each["body"]: each for each in made.told if "again" in each}
-    assert all(last[body]["again"] for body in NUMBERS[:4])
+    # The rest was fetched ahead by consumers that closed, and never given to the program.
+    assert [last[body]["again"] for body in NUMBERS] == [True] * 4 + [False] * (ORDERS - 4)
     assert [last[body]["number"] for body in NUMBERS] == list(range(ORDERS))
     assert last["order 9"]["correlation"] == "desk 9"
 

@@ -118,6 +118,7 @@ class NodeConnection(Peer):
         self.members: list[Member] = []
         self.parted = False
         self.orderly = False
+        self.goodbye = False  # the client closed of its own accord: nothing it had has failed
         self.leave_by: float | None = None
         self.open_by: float | None = node.loop.time() + node.open_seconds
         self.admission = admission
@@ -396,7 +397,7 @@ class NodeConnection(Peer):
             self._end_sender(kind, link)
         elif kind in (proton.LINK_REMOTE_CLOSE, proton.LINK_REMOTE_DETACH):
             if link is not None:
-                self._detach(link)
+                self._detach(link, orderly=True)
                 link.close()
         elif kind == proton.CONNECTION_REMOTE_OPEN:
             self.open_by = None
@@ -406,8 +407,13 @@ class NodeConnection(Peer):
                 self.orderly = True
                 self.engine.close("amqp:resource-limit-exceeded", self.admission.excess)
         elif kind == proton.CONNECTION_REMOTE_CLOSE:
-            self.orderly = True
+            self._hear_goodbye()
             self.engine.close()
+
+    def _hear_goodbye(self) -> None:
+        """The client closes the connection, of its own accord where we have not done so before."""
+        self.goodbye |= not self.orderly
+        self.orderly = True
 
     def _attach(self, link: Any) -> None:
         """A client wants to receive: read the address, join the fan-out, tell the quality."""
@@ -589,11 +595,12 @@ class NodeConnection(Peer):
             node.fanout.quality(stream, body, [outlet])
         return concerned
 
-    def _detach(self, link: proton.Link) -> None:
+    def _detach(self, link: proton.Link, orderly: bool = False) -> None:
+        """A link is over; `orderly`: its client has said so."""
         queue_link = self.queue_links.get(link)
         if queue_link is not None:
             self._forget(link)
-            queue_link.leave()
+            queue_link.leave(orderly)
             return
         outlet = self.outlets.pop(link, None)
         if outlet is not None:
@@ -685,7 +692,7 @@ class NodeConnection(Peer):
     def _part(self) -> None:
         """The links leave the fan-out; a client that never said goodbye counts as failed."""
         for link in [*self.outlets, *self.queue_links]:
-            self._detach(link)
+            self._detach(link, self.goodbye)
         if not self.parted and not self.orderly:
             self.node.counts[NodeCounter.CONNECTIONS_FAILED] += 1
         self.parted = True
@@ -695,7 +702,8 @@ class NodeConnection(Peer):
         if self.gone:
             return
         self.gone = True
-        self.orderly |= any(kind == proton.CONNECTION_REMOTE_CLOSE for kind, _ in self._events)
+        if any(kind == proton.CONNECTION_REMOTE_CLOSE for kind, _ in self._events):
+            self._hear_goodbye()
         self._events.clear()
         try:
             self._part()
