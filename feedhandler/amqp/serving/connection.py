@@ -407,13 +407,9 @@ class NodeConnection(Peer):
                 self.orderly = True
                 self.engine.close("amqp:resource-limit-exceeded", self.admission.excess)
         elif kind == proton.CONNECTION_REMOTE_CLOSE:
-            self._hear_goodbye()
+            self.goodbye |= not self.orderly
+            self.orderly = True
             self.engine.close()
-
-    def _hear_goodbye(self) -> None:
-        """The client closes the connection, of its own accord where we have not done so before."""
-        self.goodbye |= not self.orderly
-        self.orderly = True
 
     def _attach(self, link: Any) -> None:
         """A client wants to receive: read the address, join the fan-out, tell the quality."""
@@ -522,8 +518,7 @@ class NodeConnection(Peer):
             )
         if link.dynamic:
             raise AddressError(
-                "this node makes no addresses of its own: it has no temporary queues or topics",
-                "amqp:not-implemented",
+                "this node has no temporary queues or topics", "amqp:not-implemented"
             )
         if isinstance(link, proton.ReceiverLink):
             raise AddressError(
@@ -703,7 +698,8 @@ class NodeConnection(Peer):
             return
         self.gone = True
         if any(kind == proton.CONNECTION_REMOTE_CLOSE for kind, _ in self._events):
-            self._hear_goodbye()
+            self.goodbye |= not self.orderly
+            self.orderly = True
         self._events.clear()
         try:
             self._part()
