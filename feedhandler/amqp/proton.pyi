@@ -67,6 +67,7 @@ class Connection:
         receive_bytes_max: int = ...,
         partial_bytes_max: int = ...,
         properties: dict[str, str] | None = None,
+        capabilities: tuple[str, ...] = (),
     ) -> None: ...
     partial_bytes: int
     owed_bytes: int

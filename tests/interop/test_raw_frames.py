@@ -337,6 +337,8 @@ def test_the_open_has_every_field_for_those_who_read_no_shorter_one() -> None:
             assert len(answer.performative.value) == 10
             said = [each.value.decode() for each in answer.field(9)]
             assert said == ["product", "feedhandler", "version", feedhandler.__version__]
+            # Without it JMS clients do not even ask to share a subscription.
+            assert answer.field(7).endswith(b"SHARED-SUBS")
 
     uvloop.run(scenario())
 

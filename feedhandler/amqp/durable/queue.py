@@ -244,11 +244,14 @@ class DurableQueue:
         """One consumer more; it is served when it has credit."""
         self.dispatch.join(taker)
 
-    def leave(self, taker: Taker, numbers: list[int]) -> None:
-        """A consumer is gone: what it had goes to the others."""
+    def leave(self, taker: Taker, numbers: list[int], *, failed: bool) -> None:
+        """A consumer is gone: what it had goes to the others. It has `failed` where it did not say
+        goodbye; where it did, it had fetched these ahead: clients do so by the thousand, and
+        whoever counted that as a failure would declare messages dead that nobody has looked at.
+        """
         self.dispatch.leave(taker)
         if not self.fault and numbers:
-            self.give_back(numbers, failed=True)
+            self.give_back(numbers, failed=failed)
 
     @property
     def idle(self) -> bool:

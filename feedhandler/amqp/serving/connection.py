@@ -60,6 +60,8 @@ OWED_BYTES_STRANGER = 256 << 10
 OWED_BYTES_TOTAL = 128 << 20
 #: Links that a client may leave half closed: we have closed them, and it has not said so, too.
 LINGERING_LINKS_MAX = 4096
+#: What a JMS client wants to be told before it asks to share a subscription.
+CAPABILITIES = ("SHARED-SUBS",)
 #: The condition for what a bound forbids.
 LIMIT = "amqp:resource-limit-exceeded"
 #: What a client hears whose handling has failed by an error of ours.
@@ -116,6 +118,7 @@ class NodeConnection(Peer):
         self.members: list[Member] = []
         self.parted = False
         self.orderly = False
+        self.goodbye = False  # the client closed of its own accord: nothing it had has failed
         self.leave_by: float | None = None
         self.open_by: float | None = node.loop.time() + node.open_seconds
         self.admission = admission
@@ -139,6 +142,7 @@ class NodeConnection(Peer):
             partial_bytes_max=max(
                 PARTIAL_BYTES_MAX, PARTIAL_MESSAGES * node.queues.message_bytes_max
             ),
+            capabilities=CAPABILITIES,
             properties={"product": "feedhandler", "version": __version__},
         )
         self.engine.kind_of = node.kind_of
@@ -393,7 +397,7 @@ class NodeConnection(Peer):
             self._end_sender(kind, link)
         elif kind in (proton.LINK_REMOTE_CLOSE, proton.LINK_REMOTE_DETACH):
             if link is not None:
-                self._detach(link)
+                self._detach(link, orderly=True)
                 link.close()
         elif kind == proton.CONNECTION_REMOTE_OPEN:
             self.open_by = None
@@ -403,6 +407,7 @@ class NodeConnection(Peer):
                 self.orderly = True
                 self.engine.close("amqp:resource-limit-exceeded", self.admission.excess)
         elif kind == proton.CONNECTION_REMOTE_CLOSE:
+            self.goodbye |= not self.orderly
             self.orderly = True
             self.engine.close()
 
@@ -511,10 +516,15 @@ class NodeConnection(Peer):
                 "this node has no transactions; without one, each message is accepted by itself",
                 "amqp:not-implemented",
             )
-        if isinstance(link, proton.ReceiverLink):
-            raise AddressError("this node takes no messages", "amqp:not-allowed")
         if link.dynamic:
-            raise AddressError("this node makes no addresses of its own", "amqp:not-implemented")
+            raise AddressError(
+                "this node has no temporary queues or topics", "amqp:not-implemented"
+            )
+        if isinstance(link, proton.ReceiverLink):
+            raise AddressError(
+                "no messages are taken here, only at queue.NAME, where there is such a queue",
+                "amqp:not-allowed",
+            )
         self._check_limits(link, link.source_address)
         asked = parse_address(
             link.source_address, node.message_type, node.snapshots, node.history, node.policies
@@ -580,11 +590,12 @@ class NodeConnection(Peer):
             node.fanout.quality(stream, body, [outlet])
         return concerned
 
-    def _detach(self, link: proton.Link) -> None:
+    def _detach(self, link: proton.Link, orderly: bool = False) -> None:
+        """A link is over; `orderly`: its client has said so."""
         queue_link = self.queue_links.get(link)
         if queue_link is not None:
             self._forget(link)
-            queue_link.leave()
+            queue_link.leave(orderly)
             return
         outlet = self.outlets.pop(link, None)
         if outlet is not None:
@@ -676,7 +687,7 @@ class NodeConnection(Peer):
     def _part(self) -> None:
         """The links leave the fan-out; a client that never said goodbye counts as failed."""
         for link in [*self.outlets, *self.queue_links]:
-            self._detach(link)
+            self._detach(link, self.goodbye)
         if not self.parted and not self.orderly:
             self.node.counts[NodeCounter.CONNECTIONS_FAILED] += 1
         self.parted = True
@@ -686,7 +697,9 @@ class NodeConnection(Peer):
         if self.gone:
             return
         self.gone = True
-        self.orderly |= any(kind == proton.CONNECTION_REMOTE_CLOSE for kind, _ in self._events)
+        if any(kind == proton.CONNECTION_REMOTE_CLOSE for kind, _ in self._events):
+            self.goodbye |= not self.orderly
+            self.orderly = True
         self._events.clear()
         try:
             self._part()
