@@ -147,10 +147,8 @@ class NodeCounter(Counter):
     FULL_US = 37, "microseconds that such links were behind with a queue that had become full"
     LINKS_OVER_CREDIT = 38, "links detached because their client sent messages beyond its credit"
     LINKS_PARTIAL = 39, "links detached because messages sent in part took too much memory"
-    CONNECTIONS_UNREAD = (
-        40,
-        "connections closed: answers that they did not read took too much",
-    )
+    CONNECTIONS_UNREAD = 40, "connections closed: answers that they did not read took too much"
+    LOGINS_DEFERRED = 41, "log-ins told to come again: too many waited, or had failed there"
 
 
 class DestinationCounter(Counter):

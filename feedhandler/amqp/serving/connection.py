@@ -25,7 +25,7 @@ from feedhandler.amqp.policies import DETACH
 from feedhandler.amqp.queueing.backlog import Backlog
 from feedhandler.amqp.routing import AddressError, Subscription, parse_address, without_tags
 from feedhandler.amqp.serving.groups import Group, Member, group_name
-from feedhandler.amqp.serving.login import REFUSAL_SECONDS, Admission
+from feedhandler.amqp.serving.login import REFUSAL_SECONDS, Admission, Decision
 from feedhandler.amqp.serving.sasl import State
 from feedhandler.amqp.serving.turns import CONNECTION_UNITS, attach_units
 from feedhandler.amqp.serving.users import TokenBucket, User, admit
@@ -295,25 +295,28 @@ class NodeConnection(Peer):
             admission.pending = True
             decided = node.gate.at_once(admission, sasl.asked)
             if decided is not None:
-                self._decide(*decided)
+                self._decide(decided)
             else:
                 node.check_password(self, sasl.asked)
 
-    def decided(self, user: User | None, reason: str) -> None:
+    def decided(self, decision: Decision) -> None:
         """A password was checked."""
         if not self.gone and self.leave_by is None:
-            self._decide(user, reason)
+            self._decide(decision)
             self.work()
 
-    def _decide(self, user: User | None, reason: str) -> None:
+    def _decide(self, decision: Decision) -> None:
         """Let the client in as this user; or refuse it, a little later."""
-        node, sasl = self.node, self.admission.sasl
+        node, sasl, user = self.node, self.admission.sasl, decision.user
         assert sasl.asked is not None
         if user is None:
-            node.counts[NodeCounter.LOGINS_REFUSED] += 1
-            node.gate.failed(self.admission)
-            self._tell_refused(sasl.asked.mechanism, sasl.asked.name, reason)
-            node.loop.call_later(REFUSAL_SECONDS, self._turn_away, reason)
+            if decision.temporary:
+                node.counts[NodeCounter.LOGINS_DEFERRED] += 1
+            else:
+                node.counts[NodeCounter.LOGINS_REFUSED] += 1
+                node.gate.failed(self.admission)
+            self._tell_refused(sasl.asked.mechanism, sasl.asked.name, decision.reason)
+            node.loop.call_later(REFUSAL_SECONDS, self._turn_away, decision)
             return
         self.user = user
         node.counts[NodeCounter.LOGINS] += 1
@@ -321,10 +324,10 @@ class NodeConnection(Peer):
         sasl.decide(True)
         self.engine.welcome()
 
-    def _turn_away(self, reason: str) -> None:
-        """Tell the client that it is nobody."""
+    def _turn_away(self, decision: Decision) -> None:
+        """Tell the client that it is nobody, or to come again."""
         if not self.gone and self.leave_by is None:
-            self.admission.sasl.decide(False, reason)
+            self.admission.sasl.decide(False, decision.reason, temporary=decision.temporary)
             self.work()
 
     def _tell_refused(self, mechanism: str, user: str, reason: str) -> None:

@@ -199,7 +199,7 @@ class Node:
         """Have a password checked beside the loop; the connection hears by `decided`."""
 
         async def check() -> None:
-            connection.decided(*await self.gate.check(asked))
+            connection.decided(await self.gate.check(connection.admission.address, asked))
 
         task = self.loop.create_task(check())
         self._tasks.add(task)
