@@ -163,6 +163,7 @@ class NodeCounter(Counter):
         "links refused because they ask for what there is not: transactions, filters",
     )
     LINKS_NOT_ALLOWED = 45, "links refused because the node takes no messages there"
+    LOGINS_DEFERRED = 46, "log-ins told to come again: too many waited, or had failed there"
 
 
 class DestinationCounter(Counter):

@@ -195,7 +195,9 @@ def test_passwords_that_wait_to_be_checked_have_a_bound(monkeypatch: pytest.Monk
     async def scenario() -> None:
         async with running(gate=gate(user("ann"), plain_without_tls=True)) as rig:
             client = RawClient(rig.port, user="ann", password=SECRET)
-            assert await in_thread(turned_away, client) == proton.SASL.AUTH
+            assert await in_thread(turned_away, client) == proton.SASL.TEMP
+            assert rig.count("logins_deferred") == 1
+            assert not rig.node.gate.shut("127.0.0.1")
 
     asyncio.run(scenario())
 

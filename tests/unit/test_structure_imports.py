@@ -121,6 +121,7 @@ CORES = (
     "feedhandler/amqp/fanout.py",
     "feedhandler/amqp/splitter.py",
     "feedhandler/amqp/framing.py",
+    "feedhandler/amqp/serving/fair.py",
     "feedhandler/amqp/serving/groups.py",
     "feedhandler/amqp/history.py",
     "feedhandler/amqp/subscribing/inbox.py",

@@ -28,12 +28,13 @@ from feedhandler.amqp.durable.queues import AnyLink
 from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.policies import DETACH
 from feedhandler.amqp.queueing.backlog import Backlog
-from feedhandler.amqp.routing import AddressError, Subscription, parse_address, without_tags
+from feedhandler.amqp.routing import AddressError, Subscription, without_tags
+from feedhandler.amqp.serving.asking import LIMIT, asked_for, check_limits
 from feedhandler.amqp.serving.groups import Group, Member, group_name
-from feedhandler.amqp.serving.login import REFUSAL_SECONDS, Admission
+from feedhandler.amqp.serving.login import REFUSAL_SECONDS, Admission, Decision
 from feedhandler.amqp.serving.sasl import State
 from feedhandler.amqp.serving.turns import CONNECTION_UNITS, attach_units
-from feedhandler.amqp.serving.users import TokenBucket, User, admit
+from feedhandler.amqp.serving.users import TokenBucket, User
 from feedhandler.amqp.stream import Stream
 from feedhandler.counters import NodeCounter
 
@@ -42,8 +43,6 @@ if TYPE_CHECKING:
 
 #: How long a client may take to close its side once we have closed ours.
 LINGER_SECONDS = 2.0
-#: Room in the frame that answers an attach for all that is neither the link's name nor its address.
-ANSWER_BYTES = 256
 #: Read at a time of what a client says after the goodbye.
 LEAVING_BYTES = 1 << 16
 #: Read at a time of what a client says: the others, and the feed, wait meanwhile.
@@ -62,8 +61,6 @@ OWED_BYTES_TOTAL = 128 << 20
 LINGERING_LINKS_MAX = 4096
 #: What a JMS client wants to be told before it asks to share a subscription.
 CAPABILITIES = ("SHARED-SUBS",)
-#: The condition for what a bound forbids.
-LIMIT = "amqp:resource-limit-exceeded"
 #: What a client hears whose handling has failed by an error of ours.
 FAULT = "amqp:internal-error", "the gateway has failed in handling this connection; see its log"
 #: That for a message without credit (AMQP 1.0, 2.8.17).
@@ -127,7 +124,7 @@ class NodeConnection(Peer):
         self._events: deque[tuple[int, Any]] = deque()
         self._waits = False
         self._partial_bytes = self.owed_bytes = 0
-        self._attaches = TokenBucket(limits.attaches_per_s, time.monotonic_ns())
+        self.attaches = TokenBucket(limits.attaches_per_s, time.monotonic_ns())
         self.engine = proton.Connection(
             sock.fileno(),
             server=True,
@@ -344,26 +341,29 @@ class NodeConnection(Peer):
             admission.pending = True
             decided = node.gate.at_once(admission, sasl.asked)
             if decided is not None:
-                self._decide(*decided)
+                self._decide(decided)
             else:
                 node.check_password(self, sasl.asked)
 
     @_contained
-    def decided(self, user: User | None, reason: str) -> None:
+    def decided(self, decision: Decision) -> None:
         """A password was checked."""
         if not self.gone and self.leave_by is None:
-            self._decide(user, reason)
+            self._decide(decision)
             self.work()
 
-    def _decide(self, user: User | None, reason: str) -> None:
+    def _decide(self, decision: Decision) -> None:
         """Let the client in as this user; or refuse it, a little later."""
-        node, sasl = self.node, self.admission.sasl
+        node, sasl, user = self.node, self.admission.sasl, decision.user
         assert sasl.asked is not None
         if user is None:
-            node.counts[NodeCounter.LOGINS_REFUSED] += 1
-            node.gate.failed(self.admission)
-            self._tell_refused(sasl.asked.mechanism, sasl.asked.name, reason)
-            node.loop.call_later(REFUSAL_SECONDS, self._turn_away, reason)
+            if decision.temporary:
+                node.counts[NodeCounter.LOGINS_DEFERRED] += 1
+            else:
+                node.counts[NodeCounter.LOGINS_REFUSED] += 1
+                node.gate.failed(self.admission)
+            self._tell_refused(sasl.asked.mechanism, sasl.asked.name, decision.reason)
+            node.loop.call_later(REFUSAL_SECONDS, self._turn_away, decision)
             return
         self.user = user
         node.counts[NodeCounter.LOGINS] += 1
@@ -372,10 +372,10 @@ class NodeConnection(Peer):
         self.engine.welcome()
 
     @_contained
-    def _turn_away(self, reason: str) -> None:
-        """Tell the client that it is nobody."""
+    def _turn_away(self, decision: Decision) -> None:
+        """Tell the client that it is nobody, or to come again."""
         if not self.gone and self.leave_by is None:
-            self.admission.sasl.decide(False, reason)
+            self.admission.sasl.decide(False, decision.reason, temporary=decision.temporary)
             self.work()
 
     def _tell_refused(self, mechanism: str, user: str, reason: str) -> None:
@@ -417,7 +417,7 @@ class NodeConnection(Peer):
             self._attach_to_queue(link)
             return
         try:
-            subscription = self._asked_for(link)
+            subscription = asked_for(self, link)
         except AddressError as refusal:
             self._refuse(link, refusal)
             return
@@ -439,7 +439,7 @@ class NodeConnection(Peer):
         """A client wants to put messages into a durable queue, to get them, or to manage it."""
         node = self.node
         try:
-            self._check_limits(link, f"{link.source_address}{link.target_address}")
+            check_limits(self, link, f"{link.source_address}{link.target_address}")
             assert self.user is not None
             made = node.queues.attach(self, link, self.user, self._forget, self._answers)
         except AddressError as refusal:
@@ -508,46 +508,8 @@ class NodeConnection(Peer):
         node.fanout.add(group)
         return group
 
-    def _asked_for(self, link: Any) -> Subscription:
-        """What the link wants; raises AddressError where it cannot have that."""
-        node = self.node
-        if link.coordinator:
-            raise AddressError(
-                "this node has no transactions; without one, each message is accepted by itself",
-                "amqp:not-implemented",
-            )
-        if link.dynamic:
-            raise AddressError(
-                "this node has no temporary queues or topics", "amqp:not-implemented"
-            )
-        if isinstance(link, proton.ReceiverLink):
-            raise AddressError(
-                "no messages are taken here, only at queue.NAME, where there is such a queue",
-                "amqp:not-allowed",
-            )
-        self._check_limits(link, link.source_address)
-        asked = parse_address(
-            link.source_address, node.message_type, node.snapshots, node.history, node.policies
-        )
-        assert self.user is not None
-        subscription, narrowed = admit(self.user, asked)
-        node.counts[NodeCounter.LINKS_NARROWED] += narrowed
-        return subscription
-
-    def _check_limits(self, link: Any, addresses: str) -> None:
-        """Raises AddressError where there may not be one more link, or it cannot be answered."""
-        node = self.node
-        links_max = node.gate.limits.links_per_connection
-        if node.links >= node.settings.max_links or 0 < links_max <= self._links():
-            raise AddressError("too many links", LIMIT)
-        if not self._attaches.take(time.monotonic_ns()):
-            raise AddressError("links are asked for too quickly", LIMIT)
-        frame_bytes = self.engine.remote_max_frame_bytes
-        if frame_bytes and len(f"{link.name}{addresses}") + ANSWER_BYTES > frame_bytes:
-            # The answer repeats both, and an attach cannot be sent in parts.
-            raise AddressError(f"frames of {frame_bytes} bytes have no room for the address")
-
-    def _links(self) -> int:
+    @property
+    def links(self) -> int:
         """Links that this connection has now."""
         return len(self.outlets) + len(self.queue_links)
 

@@ -213,11 +213,11 @@ class Node:
 
         async def check() -> None:
             try:
-                decided = await self.gate.check(asked)
+                decided = await self.gate.check(connection.admission.address, asked)
             except Exception as error:  # whatever it is: others log in
                 connection.fail(error)
             else:
-                connection.decided(*decided)
+                connection.decided(decided)
 
         task = self.loop.create_task(check())
         self._tasks.add(task)
