@@ -164,6 +164,7 @@ class NodeCounter(Counter):
     )
     LINKS_NOT_ALLOWED = 45, "links refused because the node takes no messages there"
     LOGINS_DEFERRED = 46, "log-ins told to come again: too many waited, or had failed there"
+    CONNECTIONS_CROWDED = 47, "connections closed before their log-in: others needed the place"
 
 
 class DestinationCounter(Counter):

@@ -87,7 +87,8 @@ def all_checks(
     yield check_queues(config)
     yield from _check_journals(config)
     yield from check_openness(config, path)
-    yield check_descriptors(config.amqp.max_connections + len(lines) + SPARE_DESCRIPTORS)
+    clients = config.amqp.max_connections + config.amqp.limits.connections_before_login
+    yield check_descriptors(clients + len(lines) + SPARE_DESCRIPTORS)
 
 
 def check_modules() -> Iterator[Check]:

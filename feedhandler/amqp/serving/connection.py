@@ -119,6 +119,7 @@ class NodeConnection(Peer):
         self.leave_by: float | None = None
         self.open_by: float | None = node.loop.time() + node.open_seconds
         self.admission = admission
+        admission.crowd_out = self._crowd_out
         self.user: User | None = None
         limits = node.gate.limits
         self._events: deque[tuple[int, Any]] = deque()
@@ -352,6 +353,11 @@ class NodeConnection(Peer):
             self._decide(decision)
             self.work()
 
+    def _crowd_out(self) -> None:
+        """Another address needs the place in which this client was to log in."""
+        self.node.counts[NodeCounter.CONNECTIONS_CROWDED] += 1
+        self.end()
+
     def _decide(self, decision: Decision) -> None:
         """Let the client in as this user; or refuse it, a little later."""
         node, sasl, user = self.node, self.admission.sasl, decision.user
@@ -367,7 +373,7 @@ class NodeConnection(Peer):
             return
         self.user = user
         node.counts[NodeCounter.LOGINS] += 1
-        node.gate.welcome(self.admission, user)
+        node.gate.welcome(self.admission, user, node.full)
         sasl.decide(True)
         self.engine.welcome()
 

@@ -64,7 +64,11 @@ class _Check:
             self.decided.set_result(decision)
 
 
-@dataclass(slots=True)
+def _nobody() -> None:
+    """There is nobody who could go."""
+
+
+@dataclass(slots=True, eq=False)
 class Admission:
     """One connection's way in: who it is, once that is known."""
 
@@ -75,6 +79,8 @@ class Admission:
     #: Why the connection is to be closed although the log-in was right.
     excess: str = ""
     pending: bool = False
+    #: Has the connection end where it has to make room before it has logged in.
+    crowd_out: Callable[[], None] = _nobody
 
 
 class Gate:
@@ -100,6 +106,8 @@ class Gate:
         self._checker: ThreadPoolExecutor | None = None
         self._checking = False
         self._checks: FairPool[_Check] = FairPool(CHECKS_MAX)
+        #: Those who have not logged in yet.
+        self.strangers: FairPool[Admission] = FairPool(self.limits.connections_before_login)
         self.by_user: Counter[str] = Counter()
         self.by_address: Counter[str] = Counter()
 
@@ -114,6 +122,14 @@ class Gate:
         """Whether nobody is heard from this address, for it has failed too often."""
         return self.limits.failed_logins > 0 and self._throttle.shut(address, time.monotonic_ns())
 
+    def room_for(self, address: str) -> bool:
+        """Whether one more of this address may come as far as the log-in; somebody of an address
+        that has more there may have to go for it."""
+        taken, out = self.strangers.room_for(address)
+        if out is not None:
+            out.crowd_out()
+        return taken
+
     def enter(self, address: str, encrypted: bool) -> Admission:
         """A client has connected from this address, to the listener with TLS or the other one."""
         tls = None
@@ -125,10 +141,13 @@ class Gate:
             lambda: self._mechanisms(admission), self.users.anonymous is not None
         )
         self.by_address[address] += 1
+        self.strangers.add(address, admission)
         return admission
 
     def leave(self, admission: Admission) -> None:
         """The connection is gone."""
+        self.strangers.remove(admission.address, admission)
+        admission.crowd_out = _nobody
         _less(self.by_address, admission.address)
         if admission.user is not None and not admission.excess:
             _less(self.by_user, admission.user.name)
@@ -146,9 +165,13 @@ class Gate:
 
     # -- deciding ---------------------------------------------------------------------------
 
-    def welcome(self, admission: Admission, user: User) -> None:
-        """The client is this user."""
+    def welcome(self, admission: Admission, user: User, full: bool = False) -> None:
+        """The client is this user; `full`: as many clients as the node takes have logged in."""
         admission.user = user
+        self.strangers.remove(admission.address, admission)
+        if full:
+            admission.excess = "the node has as many connections as it takes"
+            return
         bound = user.connections_max or self.limits.connections_per_user
         if bound and self.by_user[user.name] >= bound:
             admission.excess = f"user {user.name} has {bound} connections already"

@@ -182,12 +182,14 @@ class Node:
     def _on_client(self, sock: socket.socket, host: str, port: int, encrypted: bool) -> None:
         """A client has connected: take it, unless there are too many of its kind."""
         counter = NodeCounter.CONNECTIONS_OPENED
-        if len(self.connections) >= self.settings.max_connections:
+        if self.full:
             counter = NodeCounter.CONNECTIONS_REFUSED
         elif self.gate.full(host):
             counter = NodeCounter.CONNECTIONS_LIMITED
         elif self.gate.shut(host):
             counter = NodeCounter.LOGINS_SHUT
+        elif not self.gate.room_for(host):
+            counter = NodeCounter.CONNECTIONS_CROWDED
         self.counts[counter] += 1
         if counter is not NodeCounter.CONNECTIONS_OPENED:
             sock.close()
@@ -207,6 +209,11 @@ class Node:
         self.counts[NodeCounter.CONNECTIONS_FAULTED] += 1
         if self.observer is not None:
             self.observer.faulted(peer, error)
+
+    @property
+    def full(self) -> bool:
+        """Whether as many clients have logged in as the node takes."""
+        return len(self.connections) - len(self.gate.strangers) >= self.settings.max_connections
 
     def check_password(self, connection: NodeConnection, asked: Credentials) -> None:
         """Have a password checked beside the loop; the connection hears by `decided`."""
