@@ -576,7 +576,12 @@ class NodeConnection(Peer):
             else:
                 self.node.resumption.catch_ups.remove(outlet)
                 self.node.fanout.remove(outlet)
+                self.leave(outlet.queue)
             self.node.links -= 1
+
+    def leave(self, queue: deque[bytes]) -> None:
+        """Have the messages of a queue freed in shares: there may be many, of many links."""
+        self.node.leftovers.leave(queue)
 
     def _leave_group(self, member: Member) -> None:
         """What a member had not settled goes to the others; the last one ends the group."""
@@ -682,6 +687,7 @@ class NodeConnection(Peer):
             self.owed_bytes = 0
             self.node.connections.discard(self)
             self.node.gate.leave(self.admission)
+            self.node.leftovers.leave(self)
             self.node.check_idle()
 
     def fail(self, error: Exception) -> None:

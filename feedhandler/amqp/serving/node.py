@@ -30,6 +30,7 @@ from feedhandler.amqp.routing import Subscription
 from feedhandler.amqp.serving.backlogged_link import BackloggedLink
 from feedhandler.amqp.serving.connection import LinkObserver, NodeConnection, add_outlet
 from feedhandler.amqp.serving.groups import Groups
+from feedhandler.amqp.serving.leftovers import Leftovers
 from feedhandler.amqp.serving.listener import Listener
 from feedhandler.amqp.serving.login import Gate
 from feedhandler.amqp.serving.resume import Resumption
@@ -124,6 +125,7 @@ class Node:
         self.wrote = 0
         self._catching_up = False
         self.turns: Turns
+        self.leftovers: Leftovers
         self.loop: asyncio.AbstractEventLoop
         self._listeners: list[Listener] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -154,6 +156,7 @@ class Node:
         """Listen. Raises ConfigError where an address cannot be had."""
         self.loop = asyncio.get_running_loop()
         self.turns = Turns(self.loop.call_soon, TURN_UNITS)
+        self.leftovers = Leftovers(self.turns)
         places = (
             (self.settings.address, "amqp.listen", False),
             (self.gate.tls_address, "amqp.tls.listen", True),
