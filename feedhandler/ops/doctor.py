@@ -25,6 +25,7 @@ from feedhandler.config import (
     LineConfig,
     loopback_config,
 )
+from feedhandler.descriptors import RESERVED
 from feedhandler.ingest.lines import Line, open_line
 from feedhandler.ops import host, wakefulness
 from feedhandler.ops.checks import Check
@@ -37,7 +38,7 @@ CERTIFICATE_DAYS_MIN = 14
 #: A core for the receive thread, one for the event loop.
 CPUS_WANTED = 2
 #: Descriptors beside connections and lines: files, pipes, the loop's own.
-SPARE_DESCRIPTORS = 64
+SPARE_DESCRIPTORS = RESERVED
 #: A clock that may be off by more makes latencies of feed packets meaningless.
 CLOCK_ERROR_US_MAX = 10_000
 

@@ -1,12 +1,14 @@
-"""`feedhandler doctor` and the start of a gateway on files and folders that are open to others.
+"""`feedhandler doctor` and the start of a gateway on what is open to others: files, folders, ports.
 
 What it looks at: keys and password files, the configuration where it holds a password or its hash,
 and the folders of queues, journals and recordings, which hold what users get by entitlement only.
 What the gateway makes itself is its user's alone (`private_files`); these were made by somebody
-else, or by an older version.
+else, or by an older version. And the endpoints that ask nobody who he is (metrics, statistics,
+control), where other machines reach them.
 """
 
 import getpass
+import ipaddress
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,6 +27,32 @@ def check_openness(config: Config, path: Path | None = None) -> Iterator[Check]:
         if found := openness(folder):
             told = f"{folder} is open to {found}"
             yield Check(f"{label} folder rights", "warn", told, f"chmod -R go= {folder}")
+    for label, endpoint in endpoints_of(config):
+        if is_reachable(endpoint):
+            told = f"{endpoint}: any machine that reaches it may ask, without a password"
+            remedy = "127.0.0.1, or an address of a management network and a firewall before it"
+            yield Check(label, "warn", told, remedy)
+
+
+def endpoints_of(config: Config) -> Iterator[tuple[str, str]]:
+    """The endpoints without a log-in: the setting, and what it says."""
+    yield "metrics.listen", config.metrics.listen
+    yield "stats.bind", config.stats.bind
+    yield "control.bind", config.control.bind
+
+
+def is_reachable(endpoint: str) -> bool:
+    """Whether other machines may reach an endpoint (host:port, or a ZeroMQ one)."""
+    scheme, separator, rest = endpoint.partition("://")
+    if separator and scheme != "tcp":
+        return False
+    host = (rest if separator else endpoint).rpartition(":")[0].strip("[]")
+    if not host or host == "localhost":
+        return False
+    try:
+        return not ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name, the name of an interface, or * for all
+        return True
 
 
 def secrets_of(config: Config, path: Path | None) -> Iterator[tuple[str, str]]:

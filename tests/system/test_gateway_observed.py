@@ -34,7 +34,7 @@ async def fetch(gateway: Gateway, path: str, method: str = "GET") -> tuple[int, 
     assert gateway.watch.web is not None
     reader, writer = await asyncio.open_connection(*gateway.watch.web.address)
     try:
-        writer.write(f"{method} {path} HTTP/1.1\r\nHost: gateway\r\n\r\n".encode())
+        writer.write(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         async with asyncio.timeout(PATIENCE_S):
             told = await reader.read()
     finally:

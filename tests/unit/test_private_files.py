@@ -15,7 +15,7 @@ from feedhandler.control import ControlSocket
 from feedhandler.journal.engine import Engine
 from feedhandler.journal.settings import QueueSettings
 from feedhandler.ops import doctor, run
-from feedhandler.ops.doctor_openness import check_openness
+from feedhandler.ops.doctor_openness import check_openness, is_reachable
 from feedhandler.private_files import private_sockets
 from feedhandler.recorder import DiskFolder
 
@@ -195,3 +195,23 @@ def test_the_start_tells_of_them_too(tmp_path: Path, capsys: pytest.CaptureFixtu
     told = capsys.readouterr().err
     assert f"TLS key rights: {tmp_path}/node.key is open to everybody (mode 0644)" in told
     assert "orders" not in told
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "reachable"),
+    [
+        ("", False),
+        ("127.0.0.1:9100", False),
+        ("[::1]:9100", False),
+        ("localhost:9100", False),
+        ("0.0.0.0:9100", True),
+        ("192.0.2.7:9100", True),
+        ("[::]:9100", True),
+        ("tcp://127.0.0.1:5571", False),
+        ("tcp://*:5571", True),
+        ("tcp://eth0:5571", True),
+        ("ipc:///run/gateway.ipc", False),
+    ],
+)
+def test_endpoints_that_other_machines_reach_are_told_of(endpoint: str, reachable: bool) -> None:
+    assert is_reachable(endpoint) == reachable
