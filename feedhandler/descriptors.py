@@ -42,7 +42,7 @@ class Shortage:
         self.tell(f"{bound} less {self._reserved} kept back")
         return True
 
-    def tell(self, found: str) -> None:
+    def tell(self, found: str | None) -> None:
         """Tell the operator, once a while."""
         now = time.monotonic()
         if now - self._told_at < TELL_SECONDS:
