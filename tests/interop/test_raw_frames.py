@@ -3,6 +3,8 @@ settle modes, resets in the middle of a frame, small windows."""
 
 import asyncio
 import contextlib
+import socket
+import struct
 import time
 from collections.abc import AsyncIterator
 from typing import Any
@@ -191,6 +193,20 @@ def test_a_reset_in_the_middle_of_a_frame_is_forgotten(size: int) -> None:
             for _ in range(4):
                 await steady.hear(wire.TRANSFER)
             assert rig.count("connections_failed") == 1
+
+    uvloop.run(scenario())
+
+
+def test_a_reset_right_behind_what_was_said_is_noticed_although_nothing_is_to_be_sent() -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            with socket.create_connection(("127.0.0.1", rig.port)) as peer:
+                peer.sendall(wire.opening() + wire.begin() + wire.attach("a", 0, ADDRESS))
+                await rig.until(lambda: rig.node.links == 1, "attached")
+                # The node, which has the same loop, sees both at once; a flow has no answer.
+                peer.sendall(wire.flow(0, 5))
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            await rig.until(lambda: not rig.node.connections, "forgotten")
 
     uvloop.run(scenario())
 

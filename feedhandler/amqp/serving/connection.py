@@ -174,11 +174,12 @@ class NodeConnection(Peer):
         if due is not None and self.node.loop.time() >= due:
             self.node.counts[NodeCounter.LOGINS_LATE] += self.leave_by is None
             self.end()
-        elif self.user is None:
-            self.on_readable()  # a loop may not tell of a reset
         elif self.leave_by is None:
-            self.engine.tick(now_ms)
-            self.work()
+            if self.user is not None:
+                self.engine.tick(now_ms)
+            # uvloop tells of a reset once, while there is something to read before it, or its turn
+            # has not come; and never again.
+            self.on_readable()
 
     @_contained
     def work(self) -> None:
