@@ -2,8 +2,8 @@
 
 What it promises: each kind of memory whose amount is a client's doing is here once, as the settings
 and constants bound it. The gateway's own (code, ring, hold, books, stores of recovery) is not: it
-does not go by what clients do. What an item takes in the engine is an estimate, the one by which the
-node counts; docs/flow-control.md tells the same in words, and a test holds both together.
+does not go by what clients do. What an item takes in the engine is an estimate, the one by which
+the node counts. docs/flow-control.md tells the same in words, and a test holds both together.
 """
 
 from collections.abc import Iterator
