@@ -687,7 +687,7 @@ async def many_messages_of_one_id(site: Site) -> None:
 @attack("links_over_credit")
 async def messages_beyond_the_credit(site: Site) -> None:
     """More messages than there is credit, before and behind the attach's answer, of any size."""
-    for size, count in ((10, 300), (50_000, 40)):
+    for size, count in ((10, 3000), (50_000, 40)):
         body = message(bytes(size))
         for _ in range(5):
             await site.client(sending("s", 0, QUEUE), *(transfer(0, n, body) for n in range(count)))
