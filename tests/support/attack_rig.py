@@ -88,7 +88,7 @@ def configured(market: Market, folder: Path) -> Config:
     )
     tls = TlsConfig(listen=f"127.0.0.1:{places.port()}", certificate=certificate, key=key)
     queue = DurableQueueConfig(
-        name="orders", folder=str(folder / "orders"), durability="fast", blocks_max=16
+        name="orders", folder=str(folder / "orders"), durability="fast", blocks_max=16, credit=64
     )
     return structs.replace(
         market.config(users=users, tls=tls, **AMQP),
@@ -153,7 +153,7 @@ class AttackRig:
         self._stack.push_async_callback(gateway.kill, self.attacker)
         self.market.start()
         await self._caught_up()
-        self.bound += self._memory()
+        self.bound += self.resident()
 
     async def _listen(self) -> None:
         """Take what the gateway says, or it would stand still; a traceback is kept."""
@@ -163,7 +163,7 @@ class AttackRig:
                 self._said.append(line.decode().strip())
 
     async def _attack(self, name: str, rounds: int, seconds: float) -> Outcome:
-        before, calm = self._memory(), await self._node()
+        before, calm = self.resident(), await self._node()
         self._forget_peak()
         self.ledger.latency = Histogram()
         if name:
@@ -180,7 +180,7 @@ class AttackRig:
             after = await self._node()
         moved = {key: after[key] - calm[key] for key in after if after[key] != calm[key]}
         p50, p99 = self.ledger.latency.percentiles(0.5, 0.99)
-        peak = self._memory("VmHWM")
+        peak = self.resident("VmHWM")
         problems += self._said
         self._said.clear()
         if moved.get("connections_faulted"):
@@ -189,7 +189,7 @@ class AttackRig:
             problems.append(f"{peak:,} bytes resident, more than all bounds, {self.bound:,}")
         return Outcome(
             name, done["rounds"], p50 / 1e6, p99 / 1e6, self.ledger.latency.maximum / 1e6,
-            (before, peak, self._memory()), moved, problems,
+            (before, peak, self.resident()), moved, problems,
         )  # fmt: skip
 
     async def _command(self, name: str, rounds: int, seconds: float) -> dict[str, Any]:
@@ -239,7 +239,7 @@ class AttackRig:
         )
         return dict(status["node"])
 
-    def _memory(self, what: str = "VmRSS") -> int:
+    def resident(self, what: str = "VmRSS") -> int:
         """Bytes that the gateway has."""
         text = Path(f"/proc/{self.gateway.pid}/status").read_text()
         return int(text.split(f"{what}:")[1].split()[0]) * 1024
