@@ -596,6 +596,11 @@ cdef class Connection:
         return pn_transport_get_frames_input(self.transport)
 
     @property
+    def session_count(self):
+        """Sessions that the peer has begun and not ended."""
+        return self.sessions
+
+    @property
     def held_bytes(self):
         """`owed_bytes`, and what TLS has not brought out or taken in yet."""
         return self.owed_bytes + (0 if self.wire is None else self.wire.held())

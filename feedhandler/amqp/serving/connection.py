@@ -31,9 +31,15 @@ from feedhandler.amqp.queueing.backlog import Backlog
 from feedhandler.amqp.routing import AddressError, Subscription, without_tags
 from feedhandler.amqp.serving.asking import LIMIT, asked_for, check_limits
 from feedhandler.amqp.serving.groups import Group, Member, group_name
+from feedhandler.amqp.serving.leftovers import WHOLE_UNITS
 from feedhandler.amqp.serving.login import REFUSAL_SECONDS, Admission, Decision
 from feedhandler.amqp.serving.sasl import State
-from feedhandler.amqp.serving.turns import CONNECTION_UNITS, attach_units
+from feedhandler.amqp.serving.turns import (
+    CONNECTION_UNITS,
+    FRAMES_PER_UNIT,
+    SESSIONS_PER_UNIT,
+    attach_units,
+)
 from feedhandler.amqp.serving.users import TokenBucket, User
 from feedhandler.amqp.stream import Stream
 from feedhandler.counters import NodeCounter
@@ -45,8 +51,9 @@ if TYPE_CHECKING:
 LINGER_SECONDS = 2.0
 #: Read at a time of what a client says after the goodbye.
 LEAVING_BYTES = 1 << 16
+LEAVING_READS = 16
 #: Read at a time of what a client says: the others, and the feed, wait meanwhile.
-TURN_BYTES = 1 << 15
+TURN_BYTES = 1 << 14
 #: Bytes that messages sent in part may take: of one connection, of all of a node's; or so many of
 #: the largest messages that a queue takes, where these are more.
 PARTIAL_BYTES_MAX = 8 << 20
@@ -154,9 +161,15 @@ class NodeConnection(Peer):
         if self.leave_by is not None:
             self._read_to_the_end()
             return
-        if self._events:
+        if self._events or self._waits:
             return  # first what it has said before: its turn comes
+        turns = self.node.turns
+        if turns.left <= 0:
+            self._wait_for_turn()
+            return
+        heard = self.engine.frames_received
         ended = self.engine.receive() < 0
+        turns.spend((self.engine.frames_received - heard) // FRAMES_PER_UNIT)
         if self.user is None:
             self._log_in()
         self.work()
@@ -176,11 +189,12 @@ class NodeConnection(Peer):
         if due is not None and self.node.loop.time() >= due:
             self.node.counts[NodeCounter.LOGINS_LATE] += self.leave_by is None
             self.end()
-        elif self.user is None:
-            self.on_readable()  # a loop may not tell of a reset
         elif self.leave_by is None:
-            self.engine.tick(now_ms)
-            self.work()
+            if self.user is not None:
+                self.engine.tick(now_ms)
+            # uvloop tells of a reset once, while there is something to read before it, or its turn
+            # has not come; and never again.
+            self.on_readable()
 
     @_contained
     def work(self) -> None:
@@ -233,8 +247,11 @@ class NodeConnection(Peer):
             events.popleft()
             self._handle(kind, link)
         if events and not self._waits:
-            self._waits = True
-            turns.wait(self._go_on)
+            self._wait_for_turn()
+
+    def _wait_for_turn(self) -> None:
+        self._waits = True
+        self.node.turns.wait(self._go_on)
 
     def _count_owed(self) -> None:
         """Note what answers take that the client has not read; past a bound it is over, or who owes
@@ -273,8 +290,12 @@ class NodeConnection(Peer):
     def _go_on(self) -> None:
         """Its turn has come again."""
         self._waits = False
-        if not self.gone and self.leave_by is None:
+        if self.gone or self.leave_by is not None:
+            return
+        if self._events:
             self.work()
+        else:
+            self.on_readable()
 
     @_contained
     def attend(self) -> None:
@@ -647,10 +668,13 @@ class NodeConnection(Peer):
             self.end()
 
     def _read_to_the_end(self) -> None:
-        """Take what the client still says, unread, until it closes."""
+        """Take what the client still says, unread, until it closes; the loop tells of more."""
         try:
-            while self.sock.recv(LEAVING_BYTES):
-                pass
+            for _ in range(LEAVING_READS):
+                if not self.sock.recv(LEAVING_BYTES):
+                    break
+            else:
+                return
         except BlockingIOError:
             return
         except OSError:
@@ -687,7 +711,9 @@ class NodeConnection(Peer):
             self.owed_bytes = 0
             self.node.connections.discard(self)
             self.node.gate.leave(self.admission)
-            self.node.leftovers.leave(self)
+            # The engine is freed with the last that leads here; one with many sessions takes long.
+            sessions = self.engine.session_count
+            self.node.leftovers.leave(self, WHOLE_UNITS + sessions // SESSIONS_PER_UNIT)
             self.node.check_idle()
 
     def fail(self, error: Exception) -> None:

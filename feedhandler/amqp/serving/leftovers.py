@@ -31,26 +31,28 @@ class Leftovers:
     def __len__(self) -> int:
         return len(self._left)
 
-    def leave(self, what: Any) -> None:
+    def leave(self, what: Any, units: int = WHOLE_UNITS) -> None:
         """Free a queue of messages (a deque), which is nobody else's any more, or something whole
-        that nobody else has."""
+        that nobody else has and that takes so many units."""
         if isinstance(what, deque) and not what:
             return
-        self._left.append(what)
+        self._left.append((what, units))
         if not self._due:
             self._due = True
             self._free()
 
     def _free(self) -> None:
         while self._left:
-            queue = self._left[0] if isinstance(self._left[0], deque) else None
-            if not self._turns.take(WHOLE_UNITS if queue is None else 1):
+            what, units = self._left[0]
+            is_queue = isinstance(what, deque)
+            if not self._turns.take(1 if is_queue else units):
                 self._turns.wait(self._free)
                 return
-            if queue is not None:
-                _free_some(queue)
-            if not queue:
+            if is_queue:
+                _free_some(what)
+            if not is_queue or not what:
                 self._left.popleft()
+            del what
         self._due = False
 
 
