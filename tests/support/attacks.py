@@ -717,7 +717,8 @@ async def largest_messages_outcomes_not_read(site: Site) -> None:
         peer.writer.transport.pause_reading()
         for number in range(8):
             frames = (transfer(0, number, part, more=True) for part in parts[:-1])
-            await peer.push(*frames, transfer(0, number, parts[-1]))
+            if not await peer.push(*frames, transfer(0, number, parts[-1])):
+                break
 
 
 @attack("links_opened")
