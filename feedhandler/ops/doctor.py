@@ -39,6 +39,8 @@ CERTIFICATE_DAYS_MIN = 14
 CPUS_WANTED = 2
 #: Descriptors beside connections and lines: files, pipes, the loop's own.
 SPARE_DESCRIPTORS = RESERVED
+#: Bounds of memory that are told one by one.
+LARGEST_BOUNDS = 3
 #: A clock that may be off by more makes latencies of feed packets meaningless.
 CLOCK_ERROR_US_MAX = 10_000
 
@@ -86,6 +88,7 @@ def all_checks(
     yield check_privileges()
     yield check_awake(config.gateway.stay_awake)
     yield check_queues(config)
+    yield from check_memory(config)
     yield from _check_journals(config)
     yield from check_openness(config, path)
     clients = config.amqp.max_connections + config.amqp.limits.connections_before_login
@@ -138,6 +141,18 @@ def check_queues(config: Config) -> Check:
     if most > memory and (behind := memory // amqp.queue_bytes) < amqp.max_links:
         found += f"; memory has room for {behind:,} links that are wholly behind"
     return Check("queues", "ok", found)
+
+
+def check_memory(config: Config) -> Iterator[Check]:
+    """All that clients can make the gateway keep, by what bounds it; where the node is compiled."""
+    try:
+        from feedhandler.ops.memory_bounds import memory_bounds
+    except NotCompiledError:
+        return  # `check_modules` has told it
+    bounds = sorted(memory_bounds(config), key=lambda each: each.most, reverse=True)
+    largest = ", ".join(f"{each.name} {each.most:,}" for each in bounds[:LARGEST_BOUNDS])
+    found = f"{sum(each.most for each in bounds):,} bytes at most by clients: {largest}, ..."
+    yield Check("memory", "ok", found)
 
 
 def check_cpus() -> Check:

@@ -11,16 +11,23 @@ from dataclasses import dataclass
 
 from feedhandler.amqp import proton
 from feedhandler.amqp.durable import dispatch, intake, links, message_ids
+from feedhandler.amqp.durable.queue import READ_BYTES_MAX
+from feedhandler.amqp.routing import PATTERNS_MAX
 from feedhandler.amqp.serving import connection
 from feedhandler.amqp.serving.users import SCRYPT_N, SCRYPT_R
 from feedhandler.amqp_settings import AmqpConfig
 from feedhandler.config import Config
 from feedhandler.queue_settings import DurableQueueConfig
 
-#: What a link's address and routes take, estimated.
-ADDRESS_BYTES = 256 << 10
-#: What a message-id takes beside its entry in the pages, and a message that has failed; estimated.
-INDEX_ENTRY_BYTES = 16
+#: What each takes, with what Python keeps of it: measured, and rounded up.
+CONNECTION_BYTES = 32 << 10
+SESSION_BYTES = 4 << 10
+LINK_BYTES = 8 << 10
+PATTERN_BYTES = 512
+HALF_CLOSED_BYTES = 4 << 10
+UNSETTLED_BYTES = 2 << 10
+#: A message-id beside its entry in the index's pages; a message whose failures are counted.
+NEWEST_ID_BYTES = 16
 TRIED_BYTES = 128
 #: What one password's check takes (RFC 7914).
 SCRYPT_BYTES = 128 * SCRYPT_N * SCRYPT_R
@@ -50,8 +57,9 @@ def _of_links(config: Config) -> Iterator[Bound]:
     open_bytes = amqp.batch_max_bytes + config.arbitration.packet_bytes_max
     yield Bound("queues of links", most, amqp.queue_bytes)
     yield Bound("open batches", most * len(config.channels), open_bytes)
-    yield Bound("links", most, proton.OWED_LINK_BYTES + ADDRESS_BYTES)
-    yield Bound("unsettled", most * amqp.limits.unsettled_per_link, proton.OWED_DELIVERY_BYTES)
+    yield Bound("a message beyond", most, max(amqp.batch_max_bytes, _largest(config)))
+    yield Bound("unsettled messages", most * amqp.limits.unsettled_per_link, UNSETTLED_BYTES)
+    yield Bound("links", most, LINK_BYTES + PATTERNS_MAX * PATTERN_BYTES)
     if config.queues:
         yield Bound("answers to requests", most, links.ANSWERS_BYTES_MAX)
 
@@ -59,14 +67,11 @@ def _of_links(config: Config) -> Iterator[Bound]:
 def _of_connections(config: Config) -> Iterator[Bound]:
     amqp = config.amqp
     most = amqp.max_connections + amqp.limits.connections_before_login
-    sessions = amqp.limits.sessions_per_connection
-    received = connection.TURN_BYTES + 2 * amqp.max_frame_bytes
-    yield Bound("frames received", most, received)
-    yield Bound("frames to send", most, proton.ENCODED_BYTES_MAX + 2 * amqp.max_frame_bytes)
+    framed = connection.TURN_BYTES + proton.ENCODED_BYTES_MAX + 4 * amqp.max_frame_bytes
+    yield Bound("connections", most, CONNECTION_BYTES + framed)
     yield Bound("messages to send", most, _unsent(amqp))
-    yield Bound("a message beyond", amqp.max_links, max(amqp.batch_max_bytes, largest_of(config)))
-    yield Bound("sessions", most * sessions, proton.OWED_SESSION_BYTES)
-    yield Bound("links half closed", most * connection.LINGERING_LINKS_MAX, proton.OWED_LINK_BYTES)
+    yield Bound("sessions", most * amqp.limits.sessions_per_connection, SESSION_BYTES)
+    yield Bound("links half closed", most * connection.LINGERING_LINKS_MAX, HALF_CLOSED_BYTES)
 
 
 def _unsent(amqp: AmqpConfig) -> int:
@@ -78,13 +83,13 @@ def _unsent(amqp: AmqpConfig) -> int:
     return sum(max(least, min(most, share)) for share in shares)
 
 
-def largest_of(config: Config) -> int:
+def _largest(config: Config) -> int:
     """Bytes of the largest message that a durable queue takes."""
     return max((each.message_bytes_max for each in config.queues), default=0)
 
 
 def _of_the_node(config: Config) -> Iterator[Bound]:
-    in_part = connection.PARTIAL_MESSAGES * largest_of(config)
+    in_part = connection.PARTIAL_MESSAGES * _largest(config)
     partial = max(connection.PARTIAL_BYTES_TOTAL, in_part)
     yield Bound("messages in part", 1, partial + connection.TURN_BYTES)
     yield Bound("answers not read", 1, connection.OWED_BYTES_TOTAL + connection.OWED_BYTES_MAX)
@@ -96,7 +101,8 @@ def _of_the_node(config: Config) -> Iterator[Bound]:
 
 def _of_queue(queue: DurableQueueConfig) -> int:
     """What messages and requests at a durable queue may take."""
-    waiting = intake.OVERFULL * queue.waiting_bytes_max
-    index = message_ids.ENTRIES_MAX * (message_ids.ENTRY_BYTES + INDEX_ENTRY_BYTES)
+    waiting = intake.OVERFULL * queue.waiting_bytes_max + intake.RECENT_BYTES_MAX
+    read = READ_BYTES_MAX + queue.message_bytes_max
+    index = message_ids.ENTRIES_MAX * (message_ids.ENTRY_BYTES + NEWEST_ID_BYTES)
     counts = dispatch.TRIED_MAX * TRIED_BYTES
-    return waiting + intake.RECENT_BYTES_MAX + links.REQUESTS_BYTES_MAX + index + counts
+    return waiting + read + links.REQUESTS_BYTES_MAX + index + counts

@@ -23,7 +23,7 @@ from msgspec import structs
 
 import feedhandler
 from feedhandler.amqp.serving.users import hash_password
-from feedhandler.amqp_settings import TlsConfig, UserConfig
+from feedhandler.amqp_settings import LimitsConfig, TlsConfig, UserConfig
 from feedhandler.config import Config, ControlConfig
 from feedhandler.control import KEEP_NS, ask
 from feedhandler.histogram import Histogram
@@ -46,7 +46,10 @@ AMQP: dict[str, Any] = {
     "max_links": 500,
     "anonymous": True,
     "plain_without_tls": True,
+    "limits": LimitsConfig(unsettled_per_link=1000),
 }
+#: No attack makes the gateway grow by more, although the bounds' sum is far above that.
+GROWTH_BYTES_MAX = 160 << 20
 
 
 class StampedLedger(Ledger):
@@ -185,6 +188,8 @@ class AttackRig:
         self._said.clear()
         if moved.get("connections_faulted"):
             problems.append(f"{moved['connections_faulted']} connections ended by our own errors")
+        if peak - before > GROWTH_BYTES_MAX:
+            problems.append(f"memory grew by {peak - before:,} bytes")
         if peak > self.bound:
             problems.append(f"{peak:,} bytes resident, more than all bounds, {self.bound:,}")
         return Outcome(

@@ -1,9 +1,9 @@
 """What hostile clients do to the node, and a process that does it when told.
 
 Each attack is a coroutine of a `Site`: one round of bounded work, which leaves nothing open that
-the site does not close. Its first line says what it does; `moves` are counters of the node which
-show that it did. Frames are `amqp_wire`'s. Each comes from a loopback address of its own, so that
-what the node holds against one does not hide the next.
+the site does not close. Its first line says what it does; the counters of the node that it is
+decorated with show that it did. Each comes from a loopback address of its own, so that what the
+node holds against one does not hide the next.
 
     python -m tests.support.attacks
 
@@ -13,127 +13,35 @@ and answers each with a line: `rounds` done and an `error`, where a round could 
 
 import asyncio
 import contextlib
-import inspect
 import json
 import random
-import ssl
 import struct
 import sys
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 import uvloop
 import zmq
 
 from tests.support import amqp_wire as wire
-from tests.support.attack_site import Peer, Site
+from tests.support.attack_site import (
+    ATTACKS,
+    QUEUE,
+    Site,
+    answers,
+    attack,
+    message,
+    nested,
+    produce,
+    request,
+    sasl,
+    sending,
+    tls_hello,
+    transfer,
+)
 from tests.support.raw_peer import ADDRESS, BREACHES
 
 #: No round takes longer: what the node does not take by then it is not going to take.
 ROUND_S = 20.0
-QUEUE = "queue.orders"
-
-
-@dataclass(frozen=True)
-class Attack:
-    """See the module."""
-
-    what: str
-    run: Callable[[Site], Awaitable[None]]
-    moves: tuple[str, ...]
-
-
-def sasl(mechanism: str, response: bytes) -> bytes:
-    """A client's choice of how to log in."""
-    chosen = wire.described(0x41, mechanism.encode(), wire.Value(wire.BINARY, response))
-    return wire.frame_bytes(chosen.encode(), kind=1)
-
-
-def tls_hello() -> bytes:
-    """How a TLS client begins."""
-    said = ssl.MemoryBIO()
-    session = ssl.create_default_context().wrap_bio(ssl.MemoryBIO(), said, server_hostname="x")
-    with contextlib.suppress(ssl.SSLWantReadError):
-        session.do_handshake()
-    return said.read()
-
-
-ATTACKS: dict[str, Attack] = {}
-
-
-def attack(*moves: str) -> Callable[[Callable[[Site], Awaitable[None]]], None]:
-    """Put a coroutine into the table."""
-
-    def put(run: Callable[[Site], Awaitable[None]]) -> None:
-        what = (inspect.getdoc(run) or "").splitlines()[0].rstrip(".")
-        ATTACKS[run.__name__.replace("_", " ")] = Attack(what, run, moves)
-
-    return put
-
-
-# -- what is said: links, messages, requests --------------------------------------------------
-
-
-def sending(name: str, handle: int, address: str) -> bytes:
-    """The attach of a link that sends to this address."""
-    return wire.frame(
-        wire.ATTACH, name, handle, False, wire.ubyte(0), wire.ubyte(0),
-        wire.described(wire.SOURCE), wire.described(wire.TARGET, address), None, None, 0,
-    )  # fmt: skip
-
-
-def answers(name: str, handle: int, address: str) -> bytes:
-    """The attach of a link that takes a queue's answers; `address` is their reply-to."""
-    return wire.frame(
-        wire.ATTACH, name, handle, True, wire.ubyte(1), wire.ubyte(0),
-        wire.described(wire.SOURCE, f"{QUEUE}/$management"), wire.described(wire.TARGET, address),
-    )  # fmt: skip
-
-
-def transfer(
-    handle: int, number: int, payload: bytes, more: bool = False, settled: bool = False
-) -> bytes:
-    """A frame of a message."""
-    tag = wire.Value(0xA0, number.to_bytes(4, "big"))
-    return wire.frame(wire.TRANSFER, handle, number, tag, 0, settled, more, payload=payload)
-
-
-def message(body: bytes, message_id: str | None = None) -> bytes:
-    """A message of a queue's: properties and data."""
-    data = wire.Value(wire.BINARY, body, wire.Value(0x53, 0x75))
-    return wire.described(0x73, message_id).encode() + data.encode()
-
-
-def request(operation: str, reply_to: str | None, **arguments: wire.Value) -> bytes:
-    """A management request."""
-    pairs = [wire.wire("operation"), wire.wire(operation)]
-    for name, value in arguments.items():
-        pairs += [wire.wire(name.replace("_", "-")), value]
-    head = wire.described(0x73, None, None, None, None, reply_to)
-    asked = wire.Value(wire.MAP32, pairs, wire.Value(0x53, 0x74))
-    return head.encode() + asked.encode()
-
-
-def nested(depth: int) -> wire.Value:
-    """Maps in maps."""
-    value = wire.wire("bottom")
-    for _ in range(depth):
-        value = wire.Value(wire.MAP32, [wire.wire("k"), value])
-    return value
-
-
-async def produce(peer: Peer, handle: int, *payloads: bytes) -> None:
-    """Send these messages, as the node gives credit."""
-    sent = credit = 0
-    while sent < len(payloads):
-        while sent >= credit:
-            granted = await peer.hear(wire.FLOW)
-            if granted.field(4) == handle:
-                credit = (granted.field(5) or 0) + (granted.field(6) or 0)
-        due = range(sent, min(credit, len(payloads)))
-        await peer.push(*(transfer(handle, n, payloads[n], settled=True) for n in due))
-        sent = due.stop
 
 
 # -- sessions and frames ------------------------------------------------------------------------

@@ -19,19 +19,17 @@ from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy
-
 from feedhandler import __version__
 from feedhandler.amqp import proton
 from feedhandler.amqp.durable.links import Answers
 from feedhandler.amqp.durable.queues import AnyLink
 from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.policies import DETACH
-from feedhandler.amqp.queueing.backlog import Backlog
 from feedhandler.amqp.routing import AddressError, Subscription, without_tags
 from feedhandler.amqp.serving.asking import LIMIT, asked_for, check_limits
 from feedhandler.amqp.serving.groups import Group, Member, group_name
 from feedhandler.amqp.serving.leftovers import WHOLE_UNITS
+from feedhandler.amqp.serving.link_counts import add_outlet
 from feedhandler.amqp.serving.login import REFUSAL_SECONDS, Admission, Decision
 from feedhandler.amqp.serving.sasl import State
 from feedhandler.amqp.serving.turns import (
@@ -727,22 +725,3 @@ class NodeConnection(Peer):
             self.end()
         except Exception as another:  # in leaving; the socket is closed all the same
             self.node.fault(self.peer, another)
-
-
-def add_outlet(counts: numpy.ndarray, outlet: Outlet) -> None:
-    """Add what one link has counted to the node's counters."""
-    counts[NodeCounter.SENT] += outlet.sent
-    counts[NodeCounter.SENT_BYTES] += outlet.sent_bytes
-    counts[NodeCounter.WAITED] += outlet.waited
-    counts[NodeCounter.ACCEPTED] += outlet.sender.accepted
-    counts[NodeCounter.REFUSED] += outlet.sender.refused
-    if isinstance(outlet, Backlog):
-        now_ns = outlet.clock()
-        counts[NodeCounter.DROPPED] += outlet.dropped
-        counts[NodeCounter.DROPPED_BYTES] += outlet.dropped_bytes
-        counts[NodeCounter.OVERFLOWS] += outlet.overflows
-        counts[NodeCounter.CONFLATED] += outlet.conflated
-        counts[NodeCounter.CONFLATED_BYTES] += outlet.conflated_bytes
-        counts[NodeCounter.BOOKS] += outlet.books_sent
-        counts[NodeCounter.BEHIND_US] += outlet.behind_time.total_ns(now_ns) // 1000
-        counts[NodeCounter.FULL_US] += outlet.full_time.total_ns(now_ns) // 1000

@@ -28,9 +28,10 @@ from feedhandler.amqp.proton import SenderLink
 from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.routing import Subscription
 from feedhandler.amqp.serving.backlogged_link import BackloggedLink
-from feedhandler.amqp.serving.connection import LinkObserver, NodeConnection, add_outlet
+from feedhandler.amqp.serving.connection import LinkObserver, NodeConnection
 from feedhandler.amqp.serving.groups import Groups
 from feedhandler.amqp.serving.leftovers import Leftovers
+from feedhandler.amqp.serving.link_counts import add_outlet
 from feedhandler.amqp.serving.listener import Listener
 from feedhandler.amqp.serving.login import Gate
 from feedhandler.amqp.serving.resume import Resumption
