@@ -36,6 +36,7 @@ from feedhandler.retrans.events import (
     RefreshPacket,
 )
 from feedhandler.retrans.protocol import NEVER_NS as NEVER
+from feedhandler.retrans.reconnection import ReconnectingClient
 from feedhandler.retrans.tcp import RequestConnection, steady_clock
 
 #: Answers that tell that a server is well, whatever it did before.
@@ -69,6 +70,7 @@ class RecoveryRunner:
         self._renumbered = renumbered
         self._config = config
         self._feed = feed
+        self._seed = seed
         self._streams = streams
         #: Of each refresh channel, in order: the live channel that it serves.
         self.refresh_places = [
@@ -121,18 +123,17 @@ class RecoveryRunner:
     def start(self) -> None:
         """Connect to the servers."""
         self._loop = asyncio.get_running_loop()
-        for server in self._config.servers:
-            name = server.name
-            client = RequestClient(self._feed, server.source_id, self._config.recovery)
-            connection = RequestConnection(
-                client,
-                *server.place,
+        for number, config in enumerate(self._config.servers):
+            name = config.name
+            server = ReconnectingClient(
+                RequestClient(self._feed, config.source_id, self._config.recovery),
                 self._config.recovery,
                 on_events=partial(self._on_events, name),
                 on_up=partial(self._on_up, name),
                 on_down=partial(self._on_down, name),
-                clock=self.now_ns,
+                seed=self._seed + number,
             )
+            connection = RequestConnection(server, *config.place, clock=self.now_ns)
             self._connections[name] = connection
             connection.start()
 
@@ -173,22 +174,19 @@ class RecoveryRunner:
         self.desk.attached(outlet, [stream.index for stream in streams], self.now_ns())
         self._after(self.now_ns())
 
-    def _on_events(self, server: str, events: list[Event]) -> None:
-        now_ns = self.now_ns()
+    def _on_events(self, server: str, events: list[Event], now_ns: int) -> None:
         if any(isinstance(event, _USEFUL) for event in events):
             self._complaints.well(server)
         self.desk.client_events(server, events, now_ns)
         self._after(now_ns)
 
-    def _on_up(self, server: str) -> None:
-        now_ns = self.now_ns()
+    def _on_up(self, server: str, now_ns: int) -> None:
         self._complaints.connected(server, now_ns)
         self.desk.server_up(server, now_ns)
         self._after(now_ns)
 
-    def _on_down(self, server: str, reason: str) -> None:
+    def _on_down(self, server: str, reason: str, now_ns: int) -> None:
         self.counts["disconnects"] += 1
-        now_ns = self.now_ns()
         self._complaints.disconnected(server, reason, now_ns)
         self.desk.server_down(server, now_ns)
         self._after(now_ns)
@@ -224,15 +222,15 @@ class RecoveryRunner:
 
     def ask(self, server: str, request: Ask, now_ns: int) -> None:
         """Send a retransmission request."""
-        self._connections[server].ask(request)
+        self._connections[server].server.ask(request, now_ns)
 
     def cancel(self, server: str, request_id: int) -> None:
         """Forget a request."""
-        self._connections[server].cancel(request_id)
+        self._connections[server].server.cancel(request_id)
 
     def ask_refresh(self, server: str, request: AskRefresh, now_ns: int) -> None:
         """Send a refresh request."""
-        self._connections[server].ask_refresh(request)
+        self._connections[server].server.ask_refresh(request, now_ns)
 
     def fill(self, place: int, data: bytes, epoch: int) -> None:
         """Give the arbiter a packet that was missing; without room it will be asked for again."""
@@ -298,7 +296,7 @@ class RecoveryRunner:
             **self.desk.counts,
             **self.counts,
             "servers": {
-                name: {"up": connection.up, **connection.client.counts}
+                name: {"up": connection.up, **connection.server.client.counts}
                 for name, connection in self._connections.items()
             },
         }

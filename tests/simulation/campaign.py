@@ -152,7 +152,7 @@ def _count(coverage: Coverage, world: World) -> None:
             if reason:
                 count += port.server.counts[f"{said.replace(' ', '_')}_{reason.name.lower()}"]
                 reached[f"{said} {reason.name}"] += count
-        for counter, count in gateway.outward[name].client.counts.items():
+        for counter, count in gateway.outward[name].server.client.counts.items():
             if count:
                 reached[f"broken {name} {counter}"] += count
 

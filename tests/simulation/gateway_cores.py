@@ -9,7 +9,6 @@ threads do.
 `subscriber` is told what a subscriber of a whole service gets, in that order.
 """
 
-import random
 from collections import Counter
 from collections.abc import Callable
 
@@ -26,7 +25,7 @@ from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.recovery.desk import Desk
 from feedhandler.recovery.ports import DeskChannel
 from feedhandler.retrans.client import RequestClient
-from feedhandler.retrans.events import Broken
+from feedhandler.retrans.reconnection import ReconnectingClient
 from feedhandler.retrans.settings import RecoverySettings
 
 PACKET, GAP, RESET, START = (
@@ -37,77 +36,73 @@ MASK_32 = 0xFFFFFFFF
 
 
 class Outward:
-    """One server as the gateway sees it: the client's core, its connection, its reconnections."""
+    """One server as the gateway sees it: a simulated connection for the core that ships."""
 
     def __init__(self, gateway: "Gateway", name: str, port: Port, seed: int) -> None:
         self.gateway = gateway
         self.name = name
         self.port = port
-        self.draw = random.Random(seed)
-        self.client = RequestClient(FEED, SOURCE_ID, gateway.recovery_settings)
         self.connection: Connection | None = None
-        self.failures = 0
-        self.retry_ns = self.made_ns = 0
-        self.broken = Counter[str]()
-        self.requests = 0
+        self.now = 0
+        self.server = ReconnectingClient(
+            RequestClient(FEED, SOURCE_ID, gateway.recovery_settings),
+            gateway.recovery_settings,
+            on_events=lambda events, now: gateway.desk.client_events(name, events, now),
+            on_up=lambda now: gateway.desk.server_up(name, now),
+            on_down=lambda reason, now: gateway.desk.server_down(name, now),
+            seed=seed,
+        )
+        self.server.on_output = self.flush
 
     @property
     def deadline_ns(self) -> int:
-        return self.retry_ns if self.connection is None else self.client.deadline_ns
+        return self.server.deadline_ns
 
     def tick(self, now_ns: int) -> None:
+        self.now = now_ns
         if self.connection is not None:
-            self.take(self.client.tick(now_ns), now_ns)
-        elif now_ns >= self.retry_ns:
-            self.connection = self.port.connect(now_ns, self.receive)
-            if self.connection is None:
-                self._fail(now_ns)
-                return
-            self.made_ns = now_ns
-            self.client.connected(now_ns)
-            self.gateway.desk.server_up(self.name, now_ns)
-            self.flush(now_ns)
+            self._judge(self.server.tick(now_ns))
+            return
+        self.connection = self.port.connect(now_ns, self.receive)
+        if self.connection is None:
+            self.server.lost("refused", now_ns)
+            return
+        self.server.made(now_ns)
+        self.flush()
 
     def receive(self, data: bytes | None, now_ns: int) -> None:
         """Bytes from the server, or that it is gone."""
+        self.now = now_ns
         if data is CLOSED:
-            self._drop(now_ns)
+            self._drop("closed")
         else:
-            self.take(self.client.feed(data, now_ns), now_ns)
+            self._judge(self.server.feed(data, now_ns))
         self.gateway.find_deadline()
 
-    def take(self, events: list, now_ns: int) -> None:
-        """Hand events on; a broken connection is closed."""
-        broken = [event for event in events if isinstance(event, Broken)]
-        told = [event for event in events if not isinstance(event, Broken)]
-        if told:
-            self.gateway.desk.client_events(self.name, told, now_ns)
-        for event in broken:
-            self.broken[event.reason] += 1
-            self._drop(now_ns)
-        self.flush(now_ns)
+    def ask(self, request, now_ns: int) -> None:
+        self.now = now_ns
+        self.server.ask(request, now_ns)
 
-    def flush(self, now_ns: int) -> None:
-        data = self.client.take_output()
+    def ask_refresh(self, request, now_ns: int) -> None:
+        self.now = now_ns
+        self.server.ask_refresh(request, now_ns)
+
+    def flush(self) -> None:
+        """Write what the client has to say."""
+        data = self.server.take_output()
         if data and self.connection is not None:
-            self.connection.send(data, now_ns)
+            self.connection.send(data, self.now)
 
-    def _drop(self, now_ns: int) -> None:
-        if self.connection is None:
-            return
-        self.connection.close(now_ns)
-        self.connection = None
-        self.client.disconnected(now_ns)
-        if now_ns - self.made_ns >= self.gateway.recovery_settings.reconnect_max_us * 1_000:
-            self.failures = 0  # as `RequestConnection` does: it lasted, so the server is well
-        self._fail(now_ns)
-        self.gateway.desk.server_down(self.name, now_ns)
+    def _judge(self, reason: str) -> None:
+        if reason:
+            self._drop(reason)
+        self.flush()
 
-    def _fail(self, now_ns: int) -> None:
-        settings = self.gateway.recovery_settings
-        wait_us = min(settings.reconnect_us << min(self.failures, 20), settings.reconnect_max_us)
-        self.failures += 1
-        self.retry_ns = now_ns + int(wait_us * self.draw.uniform(500, 1000))
+    def _drop(self, reason: str) -> None:
+        if self.connection is not None:
+            self.connection.close(self.now)
+            self.connection = None
+            self.server.lost(reason, self.now)
 
 
 class Stream:
@@ -185,7 +180,7 @@ class Gateway:
         for arbiter in self.arbiters:
             arbiter.start(now_ns)
         for outward in self.outward.values():
-            outward.retry_ns = now_ns
+            outward.server.retry_ns = now_ns
         self.find_deadline()
 
     # -- what happens to it -----------------------------------------------------------------
@@ -321,18 +316,13 @@ class Gateway:
     # -- the desk's ports -------------------------------------------------------------------
 
     def ask(self, server: str, request, now_ns: int) -> None:
-        outward = self.outward[server]
-        outward.requests += 1
-        outward.client.ask(request, now_ns)
-        outward.flush(now_ns)
+        self.outward[server].ask(request, now_ns)
 
     def cancel(self, server: str, request_id: int) -> None:
-        self.outward[server].client.cancel(request_id)
+        self.outward[server].server.cancel(request_id)
 
     def ask_refresh(self, server: str, request, now_ns: int) -> None:
-        outward = self.outward[server]
-        outward.client.ask_refresh(request, now_ns)
-        outward.flush(now_ns)
+        self.outward[server].ask_refresh(request, now_ns)
 
     def fill(self, place: int, data: bytes, epoch: int) -> None:
         self.schedule(self.now + self.lag_ns, self._fill, place, data, epoch)

@@ -83,12 +83,12 @@ def test_a_server_that_takes_every_connection_and_drops_it_is_told_once(lines: l
     runner: Any = running(lines)
     name = "rfs"
     for _ in range(50):
-        runner._on_up(name)
-        runner._on_down(name, "the server closed it")
+        runner._on_up(name, 0)
+        runner._on_down(name, "the server closed it", 0)
     assert len(lines) == 1
-    runner._on_up(name)
-    runner._on_events(name, [RefreshAccepted(1)])
-    runner._on_down(name, "the server closed it")
+    runner._on_up(name, 0)
+    runner._on_events(name, [RefreshAccepted(1)], 0)
+    runner._on_down(name, "the server closed it", 0)
     assert len(lines) == 2
     runner.alert("service 1: refused")
     runner.alert("service 1: refused")

@@ -45,6 +45,7 @@ CORES = (
     "retrans/refresh.py",
     "retrans/refresh_packets.py",
     "retrans/reactions.py",
+    "retrans/reconnection.py",
     "retrans/recovery.py",
     "retrans/retransmission.py",
     "retrans/settings.py",
