@@ -156,6 +156,7 @@ CORES = (
     "feedhandler/characterise/tally.py",
     "feedhandler/config.py",
     "feedhandler/counters.py",
+    "feedhandler/gateway_core.py",
     "feedhandler/histogram.py",
     "feedhandler/ingest/arbitration.py",
     "feedhandler/ingest/columns.py",
