@@ -5,6 +5,18 @@ a hint that names the remedy. Bad packets never become exceptions: the hot path 
 reason and drops them.
 """
 
+import errno
+import os
+
+#: What an operating system says of a place that cannot take what is written, though path and rights
+#: are in order; and what helps.
+DISK_FAULTS = {
+    errno.ENOSPC: "make room there, or name another place",
+    errno.EDQUOT: "the quota is used up: make room there, or name another place",
+    errno.EFBIG: "larger than the file system or the shell's `ulimit -f` allows",
+    errno.EIO: "see to the disk",
+}
+
 
 class FeedhandlerError(Exception):
     """Root of all errors of this package: `message` is one line, `hint` names the remedy."""
@@ -28,3 +40,26 @@ class UsageError(FeedhandlerError):
 
 class ConfigError(FeedhandlerError):
     """The operator configured something wrong: a file, a key, a value, a port, an interface."""
+
+
+class HostFault(FeedhandlerError):
+    """The host failed a command at work: a full disk, an interface that went away."""
+
+
+def reason_of(error: OSError) -> str:
+    """The operating system's complaint in our style: lower case, no full stop."""
+    # Libraries put sentences of their own in its place.
+    known = os.strerror(error.errno) if error.errno in DISK_FAULTS else ""
+    reason = known or error.strerror or str(error) or type(error).__name__
+    return f"{reason[:1].lower()}{reason[1:]}"
+
+
+def unwritable(
+    place: object, error: OSError, hint: str = "check path and rights"
+) -> FeedhandlerError:
+    """What to raise where `place` could not be written: `HostFault` for a full or failing disk,
+    with its remedy; else `UsageError` with `hint`."""
+    message = f"cannot write {place}: {reason_of(error)}"
+    if error.errno in DISK_FAULTS:
+        return HostFault(message, DISK_FAULTS[error.errno])
+    return UsageError(message, hint)

@@ -141,7 +141,6 @@ CALLS_NOT_LOOPS = (
     "journal.waiting",
     "lab.",
     "recorder_frames",
-    "replay.generating.",
     "replay.playing.",
     "replay.state.",
     "retrans.client",

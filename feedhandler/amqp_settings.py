@@ -92,6 +92,15 @@ class LimitsConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     unsettled_per_link: Annotated[
         int, _setting("messages on their way that a link has not settled", ge=1, le=1_000_000)
     ] = 10_000
+    connections_before_login: Annotated[
+        int,
+        _setting(
+            "connections that have not logged in yet, beside max_connections; beyond, the address "
+            "with most of them makes room",
+            ge=1,
+            le=100_000,
+        ),
+    ] = 1000
     login_ms: Annotated[
         int, _setting("a client must have logged in and opened after so long", ge=100, le=600_000)
     ] = 10_000
@@ -184,7 +193,9 @@ class AmqpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             le=2**32,
         ),
     ] = 16 * 2**20
-    max_connections: Annotated[int, _setting("connections at a time", ge=1, le=100_000)] = 1000
+    max_connections: Annotated[
+        int, _setting("connections at a time that have logged in", ge=1, le=100_000)
+    ] = 1000
     max_links: Annotated[int, _setting("receiving links at a time", ge=1, le=1_000_000)] = 10_000
     max_frame_bytes: Annotated[
         int, _setting("largest AMQP frame, offered and accepted", ge=512, le=2**24)

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+from feedhandler.private_files import SHARED_FILE_MODE
 from feedhandler.recorder import DiskFile
 
 try:
@@ -33,7 +34,7 @@ class PlainFile:
     held_bytes = 0
 
     def __init__(self, path: Path) -> None:
-        self._file = DiskFile(path)
+        self._file = DiskFile(path, SHARED_FILE_MODE)
         self.size_bytes = 0
 
     def write(self, data: bytes | memoryview) -> None:

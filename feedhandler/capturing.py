@@ -25,7 +25,7 @@ from feedhandler import __version__
 from feedhandler.capture_blocks import LineStatistics, section, statistics
 from feedhandler.capture_files import CaptureFiles, Rotation, WrittenFile, split_suffixes
 from feedhandler.capture_sinks import create_file
-from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.errors import FeedhandlerError, UsageError, unwritable
 from feedhandler.counters import LineCounter
 from feedhandler.ingest.lines import RECEIVE_BUFFER_BYTES, Line
 from feedhandler.ingest.receiver import Receiver
@@ -293,15 +293,13 @@ class Capturing:
             each.close()
 
 
-def _unwritable(path: Path, error: OSError) -> UsageError:
+def _unwritable(path: Path, error: OSError) -> FeedhandlerError:
     place = Path(error.filename) if error.filename else path
     if isinstance(error, FileExistsError):
         return UsageError(f"{place} is there already", "name another file, or --overwrite")
     if isinstance(error, FileNotFoundError):
         return UsageError(f"{path.parent}: no such folder", f"mkdir -p {path.parent}")
-    return UsageError(
-        f"cannot write {place}: {(error.strerror or str(error)).lower()}", "check path and rights"
-    )
+    return unwritable(place, error)
 
 
 def _told(error: BaseException) -> str:
@@ -315,8 +313,12 @@ def _told(error: BaseException) -> str:
 def save_account(account: Account, path: Path, encode: Callable[[Any], bytes]) -> None:
     """Write the account beside the capture, whole or not at all. Raises `OSError`."""
     part = path.with_name(path.name + ".part")
-    part.write_bytes(encode(account))
-    os.replace(part, path)
+    try:
+        part.write_bytes(encode(account))
+        os.replace(part, path)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def names(lines: Sequence[Line]) -> str:

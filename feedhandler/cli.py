@@ -71,6 +71,12 @@ class Loop(StrEnum):
     asyncio = "asyncio"
 
 
+class GatewayVerb(StrEnum):
+    """What a running gateway can be told."""
+
+    resume_requests = "resume-requests"
+
+
 class Granularity(StrEnum):
     """How finely a subscriber wants it."""
 
@@ -92,6 +98,19 @@ PortBase = Annotated[
     typer.Option(
         help="All ports count from this: line A's is this plus the service.", min=1024, max=60_000
     ),
+]
+
+KeepBytes = Annotated[
+    int,
+    typer.Option(
+        parser=arguments.size_bytes,
+        metavar="SIZE",
+        help="Sent packets of each service that can be asked for again, in bytes; older ones are "
+        "refused as no longer available.",
+    ),
+]
+RefreshOverTcp = Annotated[
+    bool, typer.Option("--refresh-over-tcp", help="A snapshot goes to who asked over TCP as well.")
 ]
 
 
@@ -193,10 +212,8 @@ def exchange(
         float,
         typer.Option(help="Seconds between a service's snapshots; 0: only at request.", min=0),
     ] = 5.0,
-    refresh_over_tcp: Annotated[
-        bool,
-        typer.Option("--refresh-over-tcp", help="A snapshot goes to who asked over TCP as well."),
-    ] = False,
+    refresh_over_tcp: RefreshOverTcp = False,
+    keep: KeepBytes = 16 << 20,
     ledger: Annotated[
         Path | None, typer.Option(help="Write the list of what was sent to this file.")
     ] = None,
@@ -206,7 +223,7 @@ def exchange(
 
     Services 101 to 107 on lines A and B: line A of service s is 239.101.1.(s-100):(30000+s),
     line B is 239.101.2.(s-100):(31000+s). What a receiver lost, it can ask for: the retransmission
-    server has every packet sent (TCP port 30001), the refresh server (TCP port 30002) sends
+    server has the latest packets sent (TCP port 30001), the refresh server (TCP port 30002) sends
     snapshots on refresh lines A, 239.101.3.(s-100):(32000+s), and B, 239.101.4.(s-100):(33000+s),
     where they come in turn by themselves as well. After --seconds the servers stay while they
     are asked, 10 s at most.
@@ -234,6 +251,7 @@ def exchange(
         host=listen,
         refresh_s=refresh_s,
         refresh_over_tcp=refresh_over_tcp,
+        keep_bytes=keep,
         ledger=ledger,
         as_json=as_json,
     )
@@ -436,6 +454,43 @@ def status(
 
     options = ops.Options(
         gateway=gateway, watch=watch, interval_s=interval, timeout_s=timeout, as_json=as_json
+    )
+    return lambda: ops.run(options)
+
+
+@app.command()
+def control(
+    verb: Annotated[GatewayVerb, typer.Argument(help="What to tell it.")],
+    gateway: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[CONTROL-ENDPOINT]",
+            help="A gateway's control.bind, or its TOML file; tcp://127.0.0.1:5572 without one.",
+        ),
+    ] = None,
+    server: Annotated[str, typer.Option(help="This [[server]] only, by its name.")] = "",
+    timeout: Annotated[
+        float, typer.Option(help="Seconds to wait for the answer.", min=0.01, max=600)
+    ] = 2.0,
+    as_json: Json = False,
+) -> Work:
+    """Tell a running gateway to do something.
+
+    resume-requests: ask a retransmission or refresh server again that was given up for today,
+    because it said "too many requests today" twice, or because requests_per_day was used up; the
+    day's requests are counted anew. `feedhandler status` tells which servers are not asked, and
+    until when. The gateway wants `[control] bind`; exit code 3 says that no gateway answers, or
+    that it refused, as for a server that it has not.
+
+    \b
+    Examples:
+      feedhandler control resume-requests
+      feedhandler control resume-requests gateway.toml --server rts
+    """
+    from feedhandler.ops import gateway_control as ops
+
+    options = ops.Options(
+        verb=verb.value, gateway=gateway, server=server, timeout_s=timeout, as_json=as_json
     )
     return lambda: ops.run(options)
 

@@ -9,7 +9,7 @@ reply; nothing of it reaches the gateway.
 file descriptor is edge-triggered: it becomes readable once, however much there is, so everything is
 read until nothing is left, a bounded share at a time, and the loop serves the stream in between. A
 reply that a client does not take is dropped. Anybody who reaches the endpoint may ask: bind it to a
-path or to the loopback interface.
+path, which is for the gateway's own user alone, or to the loopback interface.
 
 `ask` is the clients' side, for commands.
 """
@@ -29,6 +29,7 @@ import zmq
 from feedhandler.amqp_settings import split_address
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
 from feedhandler.config import is_endpoint
+from feedhandler.private_files import private_sockets
 
 #: Where a gateway is asked if nobody says otherwise; docs/gateway.toml binds it.
 ENDPOINT_DEFAULT = "tcp://127.0.0.1:5572"
@@ -158,7 +159,8 @@ class ControlSocket:
         self._socket.setsockopt(zmq.RCVHWM, WAITING_MAX)
         self._socket.setsockopt(zmq.SNDHWM, WAITING_MAX)
         try:
-            self._socket.bind(self.endpoint)
+            with private_sockets():
+                self._socket.bind(self.endpoint)
         except zmq.ZMQError as error:
             self.close()
             raise self._unavailable(str(error.strerror).lower()) from None

@@ -163,6 +163,8 @@ class NodeCounter(Counter):
         "links refused because they ask for what there is not: transactions, filters",
     )
     LINKS_NOT_ALLOWED = 45, "links refused because the node takes no messages there"
+    LOGINS_DEFERRED = 46, "log-ins told to come again: too many waited, or had failed there"
+    CONNECTIONS_CROWDED = 47, "connections closed before their log-in: others needed the place"
 
 
 class DestinationCounter(Counter):
@@ -277,7 +279,10 @@ GAUGES: dict[str, dict[str, str]] = {
         "store_bytes": "bytes of published packets kept for the catch-up after a snapshot",
         "history_bytes": "bytes of packets, quality messages and blocks kept for links that resume",
     },
-    "server": {"up": "1: connected, 0: not"},
+    "server": {
+        "up": "1: connected, 0: not",
+        "paused": "1: not asked any more today (`feedhandler control resume-requests`), 0: asked",
+    },
     "node": {
         "connections": "connections open now",
         "links": "links attached now",

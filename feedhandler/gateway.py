@@ -9,9 +9,8 @@ quality, names, statistics, the orderly end.
 import asyncio
 import contextlib
 import os
-import struct
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -19,19 +18,17 @@ import numpy
 import zmq
 
 from feedhandler.amqp.durable.queues import DurableQueues
-from feedhandler.amqp.fanout import Fanout
 from feedhandler.amqp.policies import CONFLATE
 from feedhandler.amqp.publishing.publisher import Publishers
-from feedhandler.amqp.quality import QualityState
-from feedhandler.amqp.queueing.books import keeper_of
 from feedhandler.amqp.serving.login import Gate
 from feedhandler.amqp.serving.node import Node
-from feedhandler.amqp.stream import Stream
-from feedhandler.codecs import ConfigError, key_word, load_feed
-from feedhandler.codecs.trading_day import day_number
+from feedhandler.codecs import ConfigError, load_feed
+from feedhandler.codecs.errors import UsageError
 from feedhandler.config import ChannelConfig, Config, LineConfig
 from feedhandler.control import ControlSocket, kept
 from feedhandler.counters import ChannelCounter, LineCounter, as_dict
+from feedhandler.gateway_core import GatewayCore
+from feedhandler.gateway_io import CoreRunner
 from feedhandler.histogram import percentiles_of
 from feedhandler.ingest.lines import ChannelPlan, Line
 from feedhandler.ingest.receiver import Receiver
@@ -39,9 +36,8 @@ from feedhandler.ingest.ring import Ring
 from feedhandler.notes import Level, tell
 from feedhandler.observe.subscriptions import Subscriptions
 from feedhandler.observe.watch import Watch
+from feedhandler.private_files import private_sockets
 from feedhandler.recorder import Recorder
-from feedhandler.recovery.runner import RecoveryRunner
-from feedhandler.trading_day_settings import DayWatch
 
 #: How long the orderly end may take: what waits is sent, then connections are closed regardless.
 STOP_SECONDS = 5.0
@@ -62,19 +58,13 @@ class Gateway:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.feed = load_feed(config.gateway.feed)
-        self.names: dict[int, str] = {}
-        self.day = DayWatch(config.trading_day, self.feed, time.time_ns())
         self.ring = Ring(config.receive.ring_bytes)
-        self.streams = [self._stream(place) for place in range(len(config.channels))]
-        self.qualities = [
-            QualityState(channel.service, [line.name for line in channel.lines])
-            for channel in config.channels
-        ]
-        self._reference = self.feed.reference
-        self.recovery = RecoveryRunner(
-            config, self.feed, self.streams, self.qualities, self._renumbered, os.getpid()
+        self.runner = CoreRunner(self._renumbered, self._line_changed)
+        self.core = GatewayCore(
+            config, self.feed, self.ring, self.runner, time.time_ns(), os.getpid()
         )
-        self.fanout = self._fanout()
+        self.streams, self.qualities = self.core.streams, self.core.qualities
+        self.fanout = self.core.fanout
         self.subscriptions = Subscriptions()
         self.node = Node(
             self.fanout,
@@ -83,13 +73,14 @@ class Gateway:
             self.feed.type_code,
             config.gateway.name,
             snapshots=any(channel.refreshes for channel in config.channels),
-            on_attach=self.recovery.attached,
+            on_attach=self.runner.attached,
             observer=self.subscriptions,
             gate=Gate(config.amqp, _tell_tls),
             conflates=self.feed if config.conflates else None,
         )
         self.queues = self.node.queues = DurableQueues(
-            tuple(each.resolved(self.day.trading_day) for each in config.queues), self.node.flush
+            tuple(each.resolved(self.core.day.trading_day) for each in config.queues),
+            self.node.flush,
         )
         self.publishers = self._publishers()
         plans = self._plans()
@@ -108,9 +99,13 @@ class Gateway:
         self.watch = Watch(self)
         self.control = ControlSocket(
             config.control.bind,
-            {"status": kept(self._status), "health": kept(self.watch.health)},
+            {
+                "status": kept(self._status),
+                "health": kept(self.watch.health),
+                "resume-requests": self._resume_requests,
+            },
         )
-        self.recovery.bind(self.fanout, self.node, self.receiver)
+        self.runner.bind(self.core, self.node, self.receiver)
         self._stop = asyncio.Event()
         self._coalesce_ns = config.gateway.coalesce_us * 1000
         self._loop: asyncio.AbstractEventLoop
@@ -120,24 +115,6 @@ class Gateway:
             reader: [stream.latency.counts() for stream in self.streams]
             for reader in ("stats", "control")
         }
-
-    def _fanout(self) -> Fanout:
-        made = Fanout(
-            self.ring,
-            self.feed.table,
-            self.streams,
-            self._name_of,
-            self._on_mark,
-            -1 if self._reference is None else self._reference.code,
-            self._on_reference,
-            self.recovery.refresh_packet,
-            self._alias_of,
-            self._reference_bytes_min(),
-        )
-        made.tells_send_time = self.feed.needs_send_time
-        if self.config.conflates:
-            made.keeper = keeper_of(self.feed)
-        return made
 
     def _record_published(self) -> None:
         """Let the recorder have what goes out, and know of what it had no room for."""
@@ -158,29 +135,10 @@ class Gateway:
                 publisher.destination.conflate(self.fanout, self.feed)
         return publishers
 
-    def _stream(self, place: int) -> Stream:
-        service = self.config.channels[place].service
-        return Stream(
-            place,
-            service,
-            f"{self.feed.key}.{service}",
-            self._prefix(service),
-            self.config.amqp.max_symbols,
-        )
-
-    def _prefix(self, service: int) -> bytes:
-        """The first eight bytes of the service's tags."""
-        return struct.pack(">IHH", day_number(self.day.today), self.feed.number, service)
-
-    def _reference_bytes_min(self) -> int:
-        """A packet shorter than this names no symbol."""
-        least = 0 if self._reference is None else self._reference.least_size
-        return self.feed.table.header_size + least
-
     def _plans(self) -> list[ChannelPlan]:
         """The channels of the ring: the live ones, and behind them those of refresh lines."""
         channels = self.config.channels
-        refreshed = (channels[place] for place in self.recovery.refresh_places)
+        refreshed = (channels[place] for place in self.core.refresh_places)
         return [*map(self._plan, channels), *map(self._refresh_plan, refreshed)]
 
     def _plan(self, channel: ChannelConfig) -> ChannelPlan:
@@ -214,7 +172,7 @@ class Gateway:
             self.config.record,
             lines,
             published,
-            self.day.trading_day,
+            self.core.day.trading_day,
             on_stop=_tell_recording_stopped,
         )
 
@@ -254,7 +212,7 @@ class Gateway:
     async def _receive(self, ready: Callable[[], None] | None) -> None:
         """Join the lines and serve until `stop`."""
         await self.publishers.open()
-        self.recovery.start()
+        self.runner.start()
         self.publishers.start(self.qualities)
         self.receiver.start()
         for fd in self.receiver.filenos():
@@ -273,7 +231,7 @@ class Gateway:
     async def _follow_days(self) -> None:
         """Look again and again whether the trading day has turned."""
         while True:
-            left_s = (self.day.turns_ns - time.time_ns()) / 1e9
+            left_s = (self.core.day.turns_ns - time.time_ns()) / 1e9
             await asyncio.sleep(max(0.0, min(left_s, DAY_CHECK_SECONDS)))
             self.look_at_day(time.time_ns())
 
@@ -285,9 +243,9 @@ class Gateway:
         self.receiver.stop()
         while self.node.pump():
             await asyncio.sleep(0)
-        self.recovery.finish()
+        self.runner.finish()
         self.node.flush()
-        await self.recovery.close()
+        await self.runner.close()
         publisher.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await publisher
@@ -334,64 +292,21 @@ class Gateway:
         else:
             self._loop.call_soon(self._pump)
 
-    # -- what the fan-out asks and tells ----------------------------------------------------
+    # -- what the core tells ----------------------------------------------------------------
 
-    def _name_of(self, stream: Stream, symbol: int) -> str:
-        """A symbol's word in routing keys."""
-        if self.config.gateway.symbols == "name":
-            name = self.names.get(symbol)
-            if name is not None:
-                return name
-        return self.feed.symbol_text(symbol)
-
-    def _alias_of(self, stream: Stream, symbol: int) -> str | None:
-        """The other word that patterns may call a symbol by, once its name is known."""
-        name = self.names.get(symbol)
-        if name is None or self.config.gateway.symbols == "index":
-            return name
-        return self.feed.symbol_text(symbol)
-
-    def _on_reference(self, stream: Stream, message: bytes) -> None:
-        """Reference data names a symbol: from here on its key has the name."""
-        found = self._reference.read(message) if self._reference is not None else None
-        if found is None or not found[1]:
-            return
-        symbol, name = found
-        word = key_word(name)
-        known = self.names.get(symbol)
-        if known == word or (known is None and len(self.names) >= self.config.amqp.max_symbols):
-            return
-        self.names[symbol] = word
-        for each in self.streams:
-            each.forget_routes()
-
-    def _on_mark(
-        self,
-        kind: int,
-        place: int,
-        line: int,
-        sequence: int,
-        next_sequence: int,
-        received_ns: int,
-        auxiliary: int,
-    ) -> None:
-        """A hole, a gap, a reset, a silent line: subscribers hear of it before any later packet."""
+    def _line_changed(self, kind: int, place: int, line: int) -> None:
+        """A mark of the ring may say that a line fell silent or is back."""
         self.watch.line_changed(kind, place, line)
-        self.recovery.mark(kind, place, line, sequence, next_sequence, auxiliary)
 
-    def _renumbered(self, stream: Stream) -> None:
+    def _renumbered(self) -> None:
         """A new numbering may be a new trading day's, and then has its tags from its beginning."""
         self.look_at_day(time.time_ns())
 
     def look_at_day(self, now_ns: int) -> None:
-        """Where the trading day has turned: new tags, and no symbol has a name until reference data
-        of the day tell it. Servers' quotas, recordings and queues see to themselves."""
-        if not self.day.turn(now_ns):
-            return
-        self.names.clear()
-        for stream in self.streams:
-            stream.begin_day(self._prefix(stream.service))
-        tell("trading_day", f"trading day {self.day.today}", day=self.day.today.isoformat())
+        """Tell the core the time, and the operator of a trading day that has begun."""
+        if self.core.turn_day(now_ns):
+            today = self.core.day.today
+            tell("trading_day", f"trading day {today}", day=today.isoformat())
 
     # -- statistics -------------------------------------------------------------------------
 
@@ -403,7 +318,8 @@ class Gateway:
         socket = context.socket(zmq.PUB)
         socket.setsockopt(zmq.LINGER, 0)
         try:
-            socket.bind(self.config.stats.bind)
+            with private_sockets():
+                socket.bind(self.config.stats.bind)
         except zmq.ZMQError as error:
             socket.close()
             context.term()
@@ -437,11 +353,11 @@ class Gateway:
             "time_ns": time.time_ns(),
             "name": self.config.gateway.name,
             "feed": self.feed.name,
-            "trading_day": self.day.snapshot(),
+            "trading_day": self.core.day.snapshot(),
             "channels": [
                 self._channel_snapshot(place, reader) for place in range(len(self.streams))
             ],
-            "recovery": {**self.recovery.snapshot(), "lines": self._refresh_lines_snapshot()},
+            "recovery": {**self.core.recovery_snapshot(), "lines": self._refresh_lines_snapshot()},
             "node": self.node_snapshot(),
             "destinations": self.publishers.snapshot(),
             "queues": self.queues.snapshot(),
@@ -451,6 +367,17 @@ class Gateway:
     def _status(self) -> dict[str, Any]:
         """What the control socket tells; it leaves the statistics' percentiles alone."""
         return self.snapshot("control")
+
+    def _resume_requests(self, request: Mapping[str, Any]) -> dict[str, list[str]]:
+        """The control socket's `resume-requests`: ask servers again today."""
+        server = request.get("server", "")
+        if not isinstance(server, str):
+            raise UsageError("`server` is no text", "a [[server]]'s name, or leave it out: all")
+        resumed = self.core.resume_requests(server, self.runner.now_ns())
+        if resumed:
+            names = ", ".join(resumed)
+            tell("resumed", f"asked again today at the operator's word: {names}", servers=names)
+        return {"resumed": resumed}
 
     def _channel_snapshot(self, place: int, reader: str) -> dict[str, Any]:
         stream = self.streams[place]
@@ -469,7 +396,7 @@ class Gateway:
             "gaps": quality.lost_ranges,
             "lost": quality.lost_total,
             "latency_ns": {"p50": p50, "p90": p90, "p99": p99, "max": stream.latency.maximum},
-            "recovery": self.recovery.desk.snapshot(place),
+            "recovery": self.core.desk.snapshot(place),
             "arbitration": as_dict(ChannelCounter, self.receiver.channel_counters[place]),
             "lines": self._lines_snapshot(place),
         }

@@ -27,6 +27,7 @@ from feedhandler.codecs.errors import ConfigError
 from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.counters import RecorderCounter, as_dict, counter_array
 from feedhandler.ingest.ring import Ring
+from feedhandler.private_files import FILE_MODE, open_file
 from feedhandler.recorder_files import PART, SUFFIX, Full, RecordingFiles
 from feedhandler.recorder_frames import FILE_HEADER, NO_LIMIT, FrameWriter
 from feedhandler.recorder_settings import RecordConfig
@@ -55,10 +56,10 @@ class Endpoint(Protocol):
 
 
 class DiskFile:
-    """A `Sink` on a disk."""
+    """A `Sink` on a disk; for its user alone, unless `mode` says otherwise."""
 
-    def __init__(self, path: Path) -> None:
-        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
+    def __init__(self, path: Path, mode: int = FILE_MODE) -> None:
+        self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
         self._size = 0
 
     def write(self, data: memoryview) -> None:
@@ -89,9 +90,8 @@ class DiskFolder:
             raise ConfigError(f"record.dir: {path}: no such folder", f"mkdir -p {path}")
         if not self._path.is_dir():
             raise ConfigError(f"record.dir: {path}: not a folder", "name a folder")
-        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
         try:
-            self._lock = os.open(self._path / LOCK_NAME, flags, 0o644)
+            self._lock = open_file(self._path / LOCK_NAME, os.O_RDWR)
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             hint = "the gateway's user must be allowed to write there"

@@ -196,6 +196,18 @@ class Healing:
         else:
             self._rest("refused", now_ns)
 
+    @property
+    def barred_until_ns(self) -> int:
+        """When the day turns, or turned, for which the server has refused to go on; 0 where it
+        never did."""
+        return self._barred_until_ns
+
+    def resume(self) -> None:
+        """The operator takes back what the server said of today; `retry` follows."""
+        self._barred_until_ns = 0
+        self._early = False
+        self._alerted.clear()
+
     def retry(self, now_ns: int) -> None:
         """The refresh server can be asked again: what it may not have heard is asked now."""
         if self.phase is Phase.ASKED and self._open_id:

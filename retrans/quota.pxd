@@ -17,6 +17,8 @@ cdef class Quota:
     cpdef withdraw(self, service)
     cpdef int64_t ready_ns(self, int64_t now_ns) except? -1
     cpdef bint exhausted(self, int64_t now_ns) except -1
+    cpdef int64_t closed_until_ns(self, int64_t now_ns) except? -1
+    cpdef bint resume(self, int64_t now_ns) except -1
     cpdef bint refuse(self, int64_t sent_ns, int64_t now_ns, int64_t pause_ns) except -1
     cpdef accept(self, int64_t sent_ns)
     cpdef time_out(self, int64_t sent_ns, int64_t now_ns)

@@ -6,7 +6,8 @@ was refused one is served before a channel that had one already, so that a servi
 of holes cannot starve one with a single hole.
 
 The server's own words count too. When it says "too many requests today", everybody pauses once;
-when it says so again to a request sent after the pause, the quota is closed until the next day.
+when it says so again to a request sent after the pause, the quota is closed until the next day,
+or until the operator has it resumed.
 When it refuses a range as too wide, everybody asks for half of that from then on. And when it says
 nothing at all to `SILENT_ROUNDS` requests, each sent after the one before had timed out, it is
 silent: nobody asks it for `SILENCE_NS`, or until it says something after all, or has been connected
@@ -119,6 +120,18 @@ class Quota:
     def paused_until_ns(self) -> int:
         """When the pause ends, or ended, that the server's refusal caused; 0 where none did."""
         return self._paused_until_ns
+
+    def closed_until_ns(self, now_ns: int) -> int:
+        """When the day turns, where nothing more can be asked until then; else 0."""
+        return self._turns_ns if self.exhausted(now_ns) else 0
+
+    def resume(self, now_ns: int) -> bool:
+        """The operator has the day's requests counted anew, the server's refusals among them;
+        could nothing more be asked?"""
+        was_exhausted = self.exhausted(now_ns)
+        self.closed = False
+        self._paused_until_ns = self.used_today = 0
+        return was_exhausted
 
     def accept(self, sent_ns: int) -> None:
         """The server has accepted a request sent at `sent_ns`: an earlier refusal is forgotten."""

@@ -18,7 +18,7 @@ class Reaction(Enum):
     NARROW = (
         "ask for half as much at a time, from now on; abandon everything if that was one packet"
     )
-    PAUSE = "wait once; if refused again, abandon everything and ask no more today"
+    PAUSE = "wait once; if refused again, abandon everything and ask no more today, unless told to"
     ALERT = "alert the operator once, abandon the range"
 
 
@@ -27,7 +27,10 @@ class RefreshReaction(Enum):
 
     PAUSE = "ask again after a pause, as long as there are tries"
     REST = "alert the operator once; stale until the next turn"
-    REST_TODAY = "alert the operator once; stale until the next day, but for unasked snapshots"
+    REST_TODAY = (
+        "alert the operator once; stale until the next day, but for unasked snapshots, unless told "
+        "to ask"
+    )
 
 
 class Reply(NamedTuple):

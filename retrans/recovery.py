@@ -206,6 +206,19 @@ class Recovery:
 
     # -- refresh ----------------------------------------------------------------------------
 
+    def refresh_barred_until_ns(self, now_ns: int) -> int:
+        """When the day turns, where the refresh server has refused to go on until then; else 0."""
+        barred_ns = self._healing.barred_until_ns
+        return barred_ns if barred_ns > now_ns else 0
+
+    def resume_refresh(self, now_ns: int) -> bool:
+        """The operator takes back what the refresh server said of today; was it in force?"""
+        if not self.refresh_barred_until_ns(now_ns):
+            return False
+        self._healing.resume()
+        self._step(Input.REFRESH_UP, now_ns)
+        return True
+
     def refresh_accepted(self, request_id: int, now_ns: int) -> None:
         """The refresh server will send a snapshot."""
         self._step(Input.REFRESH_ACCEPTED, now_ns, request_id)

@@ -393,7 +393,10 @@ class Retransmission:
             return
         self._abandon(request.first, request.end)
         if not was_closed:
-            self._alert("will take no more requests today; requests_per_day can keep below that")
+            self._alert(
+                "will take no more requests today; requests_per_day can keep below that, "
+                "`feedhandler control resume-requests` has it asked again"
+            )
 
     def _gone(self, first: int, end: int) -> None:
         self.missing.discard(first, end - 1)

@@ -31,10 +31,20 @@ MESSAGES_MAX = 255
 INFLATED_BODY_MAX = 65_535 - 16
 #: Zlib's fastest: the next levels save a few percent of the bytes and cost as much of the time.
 LEVEL = 1
+#: A window of 8 KiB, and tables to match: a packet's body gains nothing by more, and to make a
+#: compressor of the usual size takes twice as long as to compress a packet.
+WINDOW_BITS = 13
+MEMORY_LEVEL = 5
 #: Messages tried in a first packet; from then on the last packet's ratio tells.
 _FIRST_TRY = 40
 #: Aim a little below the bound: a try that is too large is wasted, one too small costs little.
 _AIM = 0.97
+
+
+def deflated(body, level=LEVEL):
+    """A packet's body, compressed (RFC 1950)."""
+    packer = zlib.compressobj(level, zlib.DEFLATED, WINDOW_BITS, MEMORY_LEVEL)
+    return packer.compress(body) + packer.flush()
 
 
 @cython.final
@@ -137,7 +147,7 @@ class SnapshotCutter:
         """Messages from `at` on, compressed: about as many as fit, never more."""
         count = _fitting(messages, at, min(self._try, MESSAGES_MAX), INFLATED_BODY_MAX)
         while count > 0:
-            packed = zlib.compress(b"".join(messages[at : at + count]), self._level)
+            packed = deflated(b"".join(messages[at : at + count]), self._level)
             fitting = int(count * _AIM * self._room / len(packed))
             if len(packed) <= self._room:
                 if at + count < len(messages):

@@ -1,9 +1,7 @@
-"""Recovery over real TCP connections: the cores of `client` and `server` on an event loop.
+"""Recovery over real TCP connections: the cores of clients and servers on an event loop.
 
-`RequestConnection` keeps one connection to a server: connects, feeds a `RequestClient`, closes
-what is broken or dead, and connects again after a wait that doubles up to a bound and is jittered,
-so that the clients of a server that restarts do not come back in step. `serve` listens for clients
-of a `RequestServer`.
+`RequestConnection` keeps one connection to a server: connects when a `ReconnectingClient` says so,
+feeds it, and closes what it gives up. `serve` listens for clients of a `RequestServer`.
 
 Nothing here waits for a peer: what a peer does not read is buffered up to a bound, and beyond it
 the server makes no more of an answer, and a client gives the connection up. Works on asyncio and
@@ -14,19 +12,15 @@ connections.
 """
 
 import asyncio
-import random
 import socket
 import time
 from collections.abc import Callable
 from typing import cast
 
 from feedhandler.codecs.errors import ConfigError
-from feedhandler.retrans.actions import Ask, AskRefresh
-from feedhandler.retrans.client import RequestClient
-from feedhandler.retrans.events import Broken, Event
 from feedhandler.retrans.protocol import NEVER_NS
+from feedhandler.retrans.reconnection import ReconnectingClient
 from feedhandler.retrans.server import RequestServer, ServerSession
-from feedhandler.retrans.settings import RecoverySettings
 
 #: Most bytes of requests that wait for a server that does not read: some thousand requests.
 REQUEST_BYTES_WAITING_MAX = 256 << 10
@@ -87,47 +81,30 @@ class _Timer:
 
 
 class RequestConnection:
-    """A connection to `host`:`port` that is kept up from `start` to `close`.
+    """A connection to `host`:`port` that is kept up from `start` to `close`, as `server` says.
 
-    on_events gets every event of the client but `Broken`, those of one read together
-    on_up     the connection is there: requests can be sent
-    on_down   it is gone, or cannot be made, with the reason; told once until it has been up again
-
-    `ask`, `cancel` and `ask_refresh` are the client's; what is asked while the connection is down
-    is not sent. `chance` gives numbers from 0 to 1 for the jitter.
+    Requests are made of `server`; they are written at the end of the loop's turn.
     """
 
     def __init__(
         self,
-        client: RequestClient,
+        server: ReconnectingClient,
         host: str,
         port: int,
-        settings: RecoverySettings,
         *,
-        on_events: Callable[[list[Event]], None],
-        on_up: Callable[[], None] = lambda: None,
-        on_down: Callable[[str], None] = lambda reason: None,
         clock: Clock | None = None,
-        chance: Callable[[], float] = random.random,
     ) -> None:
-        self.client = client
+        self.server = server
         self.address = (host, port)
-        self._settings = settings
-        self._on_events = on_events
-        self._on_up = on_up
-        self._on_down = on_down
-        self._clock = clock or steady_clock()
-        self._chance = chance
+        self.clock = clock or steady_clock()
         self._task: asyncio.Task[None] | None = None
         self._link: _ClientLink | None = None
-        self._told_down = False
-        self._failures = 0
-        self._made_ns = 0
+        server.on_output = self._flush
 
     @property
     def up(self) -> bool:
         """Is there a connection?"""
-        return self.client.up
+        return self.server.client.up
 
     def start(self) -> None:
         """Connect, and keep connected. To be called within a running event loop."""
@@ -145,24 +122,6 @@ class RequestConnection:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
-    # -- asking ---------------------------------------------------------------------------------
-
-    def ask(self, request: Ask) -> bool:
-        """`RequestClient.ask`, now."""
-        sent = self.client.ask(request, self._clock())
-        self._flush()
-        return sent
-
-    def ask_refresh(self, request: AskRefresh) -> bool:
-        """`RequestClient.ask_refresh`, now."""
-        sent = self.client.ask_refresh(request, self._clock())
-        self._flush()
-        return sent
-
-    def cancel(self, request_id: int) -> None:
-        """`RequestClient.cancel`."""
-        self.client.cancel(request_id)
-
     def _flush(self) -> None:
         if self._link is not None:
             self._link.flush_soon()
@@ -171,108 +130,74 @@ class RequestConnection:
 
     async def _run(self) -> None:
         while True:
-            reason = await self._connect_once()
+            await asyncio.sleep(max(0, self.server.retry_ns - self.clock()) / 1e9)
+            failure = await self._connect_once()
             if self._task is None:  # closed by its owner
                 return
-            self._tell_down(reason)
-            await asyncio.sleep(self._wait_seconds())
-
-    def _wait_seconds(self) -> float:
-        """The next wait: twice the last one, at most `reconnect_max_us`, less up to a half."""
-        settings = self._settings
-        longest = min(settings.reconnect_us << self._failures, settings.reconnect_max_us)
-        self._failures = min(self._failures + 1, 32)
-        return longest / 1e6 * (1 - self._chance() / 2)
+            if failure:
+                self.server.lost(failure, self.clock())
 
     async def _connect_once(self) -> str:
-        """Connect and stay until the connection ends; the reason why it did."""
+        """Connect and stay until the connection ends; the reason where there never was one."""
         host, port = self.address
         loop = asyncio.get_running_loop()
         try:
-            async with asyncio.timeout(self._settings.dead_us / 1e6):
+            async with asyncio.timeout(self.server.settings.dead_us / 1e6):
                 _, link = await loop.create_connection(lambda: _ClientLink(self), host, port)
         except TimeoutError:
             return f"cannot connect to {host}:{port}: no answer"
         except OSError as error:
             return f"cannot connect to {host}:{port}: {error.strerror or error}"
-        return await link.lost
-
-    def _tell_down(self, reason: str) -> None:
-        if not self._told_down:
-            self._told_down = True
-            self._on_down(reason)
+        await link.lost
+        return ""
 
     # -- what the link says ---------------------------------------------------------------------
 
     def link_made(self, link: "_ClientLink") -> None:
         """The socket is connected."""
         self._link = link
-        self.client.connected(self._clock())
-        self._made_ns = self._clock()
-        self._told_down = False
-        self._on_up()
+        self.server.made(self.clock())
 
-    def link_lost(self) -> None:
+    def link_lost(self, reason: str) -> None:
         """The socket is gone."""
-        now_ns = self._clock()
         self._link = None
-        self.client.disconnected(now_ns)
-        # A connection that lasted means that the server is well: begin with short waits again.
-        if now_ns - self._made_ns >= self._settings.reconnect_max_us * 1_000:
-            self._failures = 0
-
-    def received(self, data: bytes) -> str:
-        """Bytes came; a reason to give the connection up, or nothing."""
-        return self._tell(self.client.feed(data, self._clock()))
-
-    def tick(self) -> str:
-        """Time has passed; a reason to give the connection up, or nothing."""
-        return self._tell(self.client.tick(self._clock()))
-
-    def _tell(self, events: list[Event]) -> str:
-        reason = ""
-        if events and isinstance(events[-1], Broken):
-            reason = events[-1].reason
-            events = events[:-1]
-        if events:
-            self._on_events(events)
-        return reason
-
-    @property
-    def clock(self) -> Clock:
-        return self._clock
+        if self._task is None:
+            self.server.left(self.clock())
+        else:
+            self.server.lost(reason, self.clock())
 
 
 class _ClientLink(asyncio.Protocol):
-    """One connected socket of a `RequestConnection`; `lost` becomes the reason of its end."""
+    """One connected socket of a `RequestConnection`; `lost` is done when it is gone."""
 
     def __init__(self, owner: RequestConnection) -> None:
         self._owner = owner
+        self._server = owner.server
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._timer = _Timer(owner.clock, self._on_time)
         self._reason = ""
         self._flushing = False
-        self.lost: asyncio.Future[str] = self._loop.create_future()
+        self.lost: asyncio.Future[None] = self._loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
         sock = _without_delay(transport)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, REQUEST_SEND_BUFFER_BYTES)
         self._owner.link_made(self)
-        self._timer.set(self._owner.client.deadline_ns)
+        self._timer.set(self._server.deadline_ns)
 
     def data_received(self, data: bytes) -> None:
-        self._judge(self._owner.received(data))
+        self._judge(self._server.feed(data, self._owner.clock()))
 
     def connection_lost(self, error: Exception | None) -> None:
         self._timer.cancel()
         self._transport = None
         if not self._reason:
             self._reason = f"the connection broke: {error}" if error else "the server closed it"
-        self._owner.link_lost()
         if not self.lost.done():
-            self.lost.set_result(self._reason)
+            self.lost.set_result(None)
+        self._owner.link_lost(self._reason)
 
     def flush_soon(self) -> None:
         """Write what the client has to say at the end of this turn: many requests, one write."""
@@ -284,16 +209,16 @@ class _ClientLink(asyncio.Protocol):
         self._flushing = False
         if self._transport is None or self._reason:
             return
-        output = self._owner.client.take_output()
+        output = self._server.take_output()
         if output:
             self._transport.write(output)
             if self._transport.get_write_buffer_size() > REQUEST_BYTES_WAITING_MAX:
                 self._judge("the server does not read its requests")
 
     def _on_time(self) -> None:
-        self._judge(self._owner.tick())
+        self._judge(self._server.tick(self._owner.clock()))
         if not self._reason:
-            self._timer.set(self._owner.client.deadline_ns)
+            self._timer.set(self._server.deadline_ns)
 
     def _judge(self, reason: str) -> None:
         """Give the connection up where there is a reason to; else write what there is to write."""

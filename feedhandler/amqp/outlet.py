@@ -80,6 +80,10 @@ class Peer:
         """Have the connection written to, as `touch` does."""
         self.touch()
 
+    def leave(self, queue: "deque[bytes]") -> None:
+        """Free the messages of a queue that nobody has any more."""
+        queue.clear()
+
     def fail(self, error: Exception) -> None:
         """An error of ours came up in handling this connection: it is the connection's end, and
         nobody else's. Here, where there is no connection, it is raised again."""
@@ -220,7 +224,8 @@ class Outlet:
         """The link lacks something that it cannot be told of: it gets nothing more, and the node
         detaches it."""
         self.overrun = True
-        self.queue.clear()
+        self.peer.leave(self.queue)
+        self.queue = deque()
         self.batches.clear()
         self.open_batches.clear()
         self.peer.overruns.append(self)

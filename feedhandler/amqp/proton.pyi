@@ -67,6 +67,7 @@ class Connection:
         receive_bytes_max: int = ...,
         partial_bytes_max: int = ...,
         properties: dict[str, str] | None = None,
+        capabilities: tuple[str, ...] = (),
     ) -> None: ...
     partial_bytes: int
     owed_bytes: int
@@ -103,6 +104,8 @@ class Connection:
     ) -> PublisherLink: ...
     @property
     def frames_received(self) -> int: ...
+    @property
+    def session_count(self) -> int: ...
     @property
     def closed(self) -> bool: ...
     @property

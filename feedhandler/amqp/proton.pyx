@@ -199,6 +199,7 @@ cdef class Connection:
 
     `properties`: what we say of ourselves as we open (text to text). A server should: with them, the
     last field, its `open` has every field, and there are clients that read no shorter one.
+    `capabilities`: what we offer, for clients that do without what they are not offered.
 
     `kind_of(sending, address)`, where it is set, chooses the class of a link that the peer attaches;
     None leaves it to the engine.
@@ -215,7 +216,7 @@ cdef class Connection:
         int sessions_max=0, Py_ssize_t unsettled_max=UNSETTLED_MAX,
         Py_ssize_t receive_bytes_max=RECEIVE_BYTES_MAX,
         Py_ssize_t partial_bytes_max=PARTIAL_BYTES_MAX,
-        dict properties=None,
+        dict properties=None, tuple capabilities=(),
     ):
         self.fd = fd
         self.server = server
@@ -250,6 +251,8 @@ cdef class Connection:
         if idle_timeout_ms:
             pn_transport_set_idle_timeout(self.transport, idle_timeout_ms)
         pn_connection_set_container(self.connection, container.encode())
+        if capabilities:
+            _put(pn_connection_offered_capabilities(self.connection), _symbols(capabilities))
         if properties:
             _put(pn_connection_properties(self.connection), _texts(properties))
         if hostname:
@@ -591,6 +594,11 @@ cdef class Connection:
     def frames_received(self):
         """Frames that the peer has sent, whatever became of them."""
         return pn_transport_get_frames_input(self.transport)
+
+    @property
+    def session_count(self):
+        """Sessions that the peer has begun and not ended."""
+        return self.sessions
 
     @property
     def held_bytes(self):

@@ -69,6 +69,8 @@ cdef on_text_t pn_connection_set_hostname = <on_text_t> _function("pn_connection
 cdef on_text_t pn_connection_set_user = <on_text_t> _function("pn_connection_set_user")
 cdef on_text_t pn_connection_set_password = <on_text_t> _function("pn_connection_set_password")
 cdef of_t pn_connection_properties = <of_t> _function("pn_connection_properties")
+cdef of_t pn_connection_offered_capabilities = (
+    <of_t> _function("pn_connection_offered_capabilities"))
 cdef of_t pn_connection_remote_properties = <of_t> _function("pn_connection_remote_properties")
 cdef of_t pn_connection_condition = <of_t> _function("pn_connection_condition")
 cdef of_t pn_connection_remote_condition = <of_t> _function("pn_connection_remote_condition")

@@ -24,10 +24,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from feedhandler.characterise.digest import Histogram
 from feedhandler.characterise.job import Request, Tallied, tally_slice
 from feedhandler.characterise.slices import Slice
-from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.errors import DISK_FAULTS, UsageError
 
 #: How often the progress is looked at.
 LOOK_S = 0.2
@@ -166,6 +168,28 @@ def _in_worker(part: Slice, request: Request) -> Tallied:
     tallied = tally_slice(part, request)
     _settle()
     return tallied
+
+
+def disk_fault_or(function: Callable[[Any], Any], value: Any) -> Any:
+    """What `function` makes of a value, or the `DiskFault` that kept it from that. What workers
+    run: of what they raise Spark tells many lines, and tries again, which frees no disk."""
+    try:
+        return function(value)
+    except OSError as error:
+        if error.errno not in DISK_FAULTS:
+            raise
+        return DiskFault(error.errno, str(error.filename or ""))
+
+
+class DiskFault(Struct, frozen=True):
+    """A disk that a worker could not write to, to be sent: the error's number, and its file."""
+
+    number: int
+    path: str
+
+    def error(self) -> OSError:
+        """What the worker met."""
+        return OSError(self.number, os.strerror(self.number), self.path or None)
 
 
 @functools.cache

@@ -23,7 +23,7 @@ from feedhandler.characterise.job import FileAccount, Outcome, Request, note, ta
 from feedhandler.characterise.pieces import Piece, packed, read_pieces, write_pieces, write_whole
 from feedhandler.characterise.reading import SliceReader
 from feedhandler.characterise.slices import SLICE_BYTES_MAX, CaptureFile, Slice, SliceReport
-from feedhandler.codecs.errors import PeerError, UsageError
+from feedhandler.codecs.errors import DISK_FAULTS, PeerError, UsageError, unwritable
 
 _BATCH = "batch-{:010}.tallies"
 _PATTERN = "batch-*.tallies"
@@ -46,6 +46,8 @@ class Following:
             self._claim(asked)
             self._read_all()
         except OSError as error:
+            if error.errno in DISK_FAULTS:
+                raise unwritable(f"to {folder}", error) from None
             raise UsageError(f"cannot use {folder}: {error.strerror}", "check --out") from None
 
     def _claim(self, asked: bytes) -> None:
@@ -91,9 +93,7 @@ class Following:
         try:
             write_pieces(self._folder / _BATCH.format(number), pieces)
         except OSError as error:
-            raise UsageError(
-                f"cannot write to {self._folder}: {error.strerror}", "make room for it"
-            ) from None
+            raise unwritable(f"to {self._folder}", error) from None
         again = number in self._batches
         self._batches[number] = [(each.place, each.report) for each in pieces]
         if again or not self._add(pieces):

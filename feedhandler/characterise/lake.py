@@ -17,10 +17,12 @@ put together to files of at most `FILE_ROWS_MAX` rows; either step may be done a
 The lake is a local or mounted folder. What of a capture is in no table is told: `contents_table`.
 """
 
+import contextlib
 import os
 import shutil
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -55,7 +57,7 @@ from feedhandler.characterise.slices import CaptureFile, Slice, SliceReport, sli
 from feedhandler.characterise.tables import Table
 from feedhandler.characterise.tally import Tally
 from feedhandler.codecs import load_feed
-from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.errors import UsageError, unwritable
 
 #: Rows that are gathered for one place before they are written as a row group.
 GROUP_ROWS = 1 << 17
@@ -170,7 +172,8 @@ def fill_lake(
 ) -> list[Written]:
     """Decode every capture that is not in the lake yet; odd files are told and passed over.
 
-    Raises `UsageError` where the lake cannot be written."""
+    Raises as `unwritable` says where the lake cannot be written; nothing of a capture that is not
+    whole stays then."""
     load_feed(feed)
     files, accounts = look_at_all(paths)
     lake = lake.absolute()  # workers may stand in another folder
@@ -179,7 +182,9 @@ def fill_lake(
         _clear(lake)
         done = [_fill_one(file, feed, lake, mapper, workers) for file in files]
     except OSError as error:
-        raise UsageError(f"cannot write to {lake}: {error.strerror}", "check --lake") from None
+        with contextlib.suppress(OSError):
+            _clear(lake)
+        raise unwritable(f"to {lake}", error, "check --lake") from None
     odd = [Written(each.path, "", False, 0, each.problem) for each in accounts if each.problem]
     return done + odd
 
@@ -272,22 +277,30 @@ def _decode_slice(
     part, feed_name, staging, keys = task
     feed = load_feed(feed_name)
     tables, tally = MessageTables(feed), Tally(feed.table, channel_keys=keys)
-    reader, writers = SliceReader(part), _Writers(Path(staging), part.number)
-    for batch in reader.batches():
-        tally.take(
-            batch.data,
-            batch.offset,
-            batch.length,
-            batch.frame_length,
-            batch.time_ns,
-            batch.destination,
-            batch.destination_port,
-        )
-        for place, rows in tables.batches(batch):
-            writers.add(place, rows)
-    writers.close()
+    reader = SliceReader(part)
+    with _Writers(Path(staging), part.number) as writers:
+        for batch in reader.batches():
+            tally.take(
+                batch.data,
+                batch.offset,
+                batch.length,
+                batch.frame_length,
+                batch.time_ns,
+                batch.destination,
+                batch.destination_port,
+            )
+            for place, rows in tables.batches(batch):
+                writers.add(place, rows)
     np.savez(Path(staging) / "_tally" / f"{part.number}.npz", **tally.columns())  # type: ignore[arg-type]
     return reader.report, tables.contents
+
+
+def _abandon(writer: pq.ParquetWriter) -> None:
+    """Close a file that could not be written, as far as that goes."""
+    with contextlib.suppress(OSError):
+        writer.close()
+    # Else it tries once more as it is collected, and Python prints a traceback of that.
+    writer.is_open = False
 
 
 class _Writers:
@@ -299,6 +312,22 @@ class _Writers:
         self._waiting: dict[Place, list[pa.RecordBatch]] = {}
         self._rows: dict[Place, int] = {}
         self._files: dict[Place, pq.ParquetWriter] = {}
+
+    def __enter__(self) -> "_Writers":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if kind is None:
+                self.close()
+        finally:
+            for file in self._files.values():
+                _abandon(file)
 
     def add(self, place: Place, rows: pa.RecordBatch) -> None:
         """Rows of one place, in order."""
@@ -331,22 +360,26 @@ def _put_together(folder: str) -> int:
     """The slices' files of one place as few files, in order; how many rows. What workers run."""
     whole = rows = number = 0
     writer: pq.ParquetWriter | None = None
-    for path in sorted(Path(folder).glob("slice-*.parquet")):
-        source = pq.ParquetFile(path)
-        for group in range(source.num_row_groups):
-            table = source.read_row_group(group)
-            if writer is not None and rows + table.num_rows > FILE_ROWS_MAX:
-                writer.close()
-                writer, rows, number = None, 0, number + 1
-            if writer is None:
-                target = Path(folder) / f"part-{number}.parquet"
-                writer = pq.ParquetWriter(target, table.schema, compression="zstd")
-            writer.write_table(table)
-            rows += table.num_rows
-            whole += table.num_rows
-        source.close()
-    if writer is not None:
-        writer.close()
+    try:
+        for path in sorted(Path(folder).glob("slice-*.parquet")):
+            source = pq.ParquetFile(path)
+            for group in range(source.num_row_groups):
+                table = source.read_row_group(group)
+                if writer is not None and rows + table.num_rows > FILE_ROWS_MAX:
+                    writer.close()
+                    writer, rows, number = None, 0, number + 1
+                if writer is None:
+                    target = Path(folder) / f"part-{number}.parquet"
+                    writer = pq.ParquetWriter(target, table.schema, compression="zstd")
+                writer.write_table(table)
+                rows += table.num_rows
+                whole += table.num_rows
+            source.close()
+        if writer is not None:
+            writer.close()
+    finally:
+        if writer is not None:
+            _abandon(writer)
     return whole
 
 

@@ -69,11 +69,15 @@ def read_pieces(path: Path) -> list[Piece]:
 def write_whole(path: Path, data: bytes) -> None:
     """The file with these bytes, by a rename when they are on disk. Raises `OSError`."""
     beside = path.with_name(path.name + ".new")
-    with beside.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.rename(path)
+    try:
+        with beside.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.rename(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)

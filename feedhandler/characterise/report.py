@@ -16,7 +16,7 @@ from typing import Any
 from feedhandler.characterise.figures import Figure, draw
 from feedhandler.characterise.tables import Table, cell_text, heading_of
 from feedhandler.characterise.tally import RECORD_HEADER_BYTES
-from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.errors import unwritable
 from feedhandler.drawing import available
 from feedhandler.page import page_figure, whole_page
 
@@ -30,7 +30,7 @@ LONG_TABLES = ("minutes", "minutes_by_service", "interarrival_distribution")
 
 def write(tables: Sequence[Table], about: Mapping[str, Any], out: Path) -> list[Path]:
     """Write everything to `out`, which is made where it is missing; `about` is what was asked, by
-    name. Answers with the files. Raises `UsageError` where they cannot be written."""
+    name. Answers with the files. Raises as `unwritable` says where they cannot be written."""
     try:
         out.mkdir(parents=True, exist_ok=True)
         by_name = {table.name: table for table in tables}
@@ -48,7 +48,7 @@ def write(tables: Sequence[Table], about: Mapping[str, Any], out: Path) -> list[
         with _replacing(page_path) as beside:
             beside.write_text(page(tables, figures, about), encoding="utf-8")
     except OSError as error:
-        raise UsageError(f"cannot write to {out}: {error.strerror}", "check --out") from None
+        raise unwritable(f"to {out}", error, "check --out") from None
     return [*written, page_path]
 
 
@@ -56,8 +56,12 @@ def write(tables: Sequence[Table], about: Mapping[str, Any], out: Path) -> list[
 def _replacing(path: Path) -> Iterator[Path]:
     """A file beside, which then takes the place of `path`."""
     beside = path.with_name(f"{path.name}.new")
-    yield beside
-    beside.replace(path)
+    try:
+        yield beside
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
 
 
 def _write_json(tables: Sequence[Table], about: Mapping[str, Any], path: Path) -> Path:

@@ -29,6 +29,7 @@ from feedhandler.journal.reading import Item
 from feedhandler.journal.recovery import RecoveryReport, block_path, read_control
 from feedhandler.journal.settings import QueueSettings
 from feedhandler.journal.store import BlocksNeeded, Flush, Store
+from feedhandler.notes import Level, tell
 
 #: After a block could not be made the next attempt waits.
 GROWTH_PAUSE_NS = 5_000_000_000
@@ -76,6 +77,8 @@ class Engine:
         #: Called, by whatever thread it is, when the disk has failed: who waits is to be told.
         self.on_stop: Callable[[], None] | None = None
         self._growth_after_ns = 0
+        #: The latest try to grow failed.
+        self._cramped = False
         self._owner = Owner(self.folder)
         try:
             self.files: Files = files or RealFiles()
@@ -145,11 +148,12 @@ class Engine:
             if self.stopped or not self.growth_due:
                 return False
             growth = self.store.grow(self.clock())
+        failure: OSError | None = None
         try:
             carry_out(self.files, growth.steps)
-        except OSError:
+        except OSError as error:
             self._give_up_growth(growth.steps[0])
-            made = False
+            made, failure = False, error
         else:
             made = True
         with self.lock:
@@ -157,7 +161,19 @@ class Engine:
             if not made:
                 self.growth_failures += 1
                 self._growth_after_ns = self.clock() + GROWTH_PAUSE_NS
+            changed, self._cramped = self._cramped is made, not made
+        if changed:
+            self._tell_growth(made, failure)
         return made
+
+    def _tell_growth(self, made: bool, failure: OSError | None) -> None:
+        """Tell the operator, once, that the queue cannot grow, and once that it grows again."""
+        if made:
+            tell("queue_grows", f"queue {self.folder}: grows again", Level.INFO, queue=self.folder)
+        else:
+            why = failure.strerror if failure is not None else "unknown"
+            text = f"queue {self.folder}: cannot grow ({why}); make room, it tries again by itself"
+            tell("queue_cannot_grow", text, Level.ERROR, queue=self.folder)
 
     def _give_up_growth(self, made: Any) -> None:
         """Take the unfinished block's room back. The control file does not name it, or does and

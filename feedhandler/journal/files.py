@@ -13,10 +13,10 @@ import contextlib
 import errno
 import os
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from feedhandler.journal.scatter import read_parts
+from feedhandler.private_files import make_folder, open_file
 
 #: New blocks are filled in pieces of this size.
 FILL_BYTES = 1 << 20
@@ -159,9 +159,9 @@ class RealFiles:
         self._flags = os.O_CLOEXEC | (os.O_RDONLY if read_only else os.O_RDWR)
 
     def create(self, path: str) -> None:
-        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        make_folder(os.path.dirname(path))
         self._forget(path)
-        self._open[path] = os.open(path, self._flags | os.O_CREAT | os.O_TRUNC, 0o640)
+        self._open[path] = open_file(path, self._flags | os.O_TRUNC)
 
     def exists(self, path: str) -> bool:
         return os.path.exists(path)

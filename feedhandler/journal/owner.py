@@ -9,9 +9,9 @@ import fcntl
 import os
 import socket
 import time
-from pathlib import Path
 
 from feedhandler.codecs.errors import UsageError
+from feedhandler.private_files import make_folder, open_file
 
 OWNER_NAME = "owner"
 #: More than it ever says.
@@ -23,9 +23,8 @@ class Owner:
     process (or another queue object of this one) has it, and says which; `OSError`."""
 
     def __init__(self, folder: str) -> None:
-        Path(folder).mkdir(parents=True, exist_ok=True)
-        path = os.path.join(folder, OWNER_NAME)
-        self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
+        make_folder(folder)
+        self._descriptor = open_file(os.path.join(folder, OWNER_NAME), os.O_RDWR)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

@@ -283,6 +283,7 @@ class Producers:
 
     def _look_again(self) -> None:
         self._stalled = False
+        self._grow_beside()
         self._go()
 
     def _heard(self) -> None:

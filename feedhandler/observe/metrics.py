@@ -27,10 +27,10 @@ from prometheus_client.core import (
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from feedhandler import control, counters, notes
+from feedhandler import control, counters, gateway_core, notes
 from feedhandler.counters import HIGH_WATER, Counter
 from feedhandler.histogram import BUCKETS, upper_bound
-from feedhandler.recovery import desk, runner
+from feedhandler.recovery import desk
 from feedhandler.retrans import client, refresh
 from feedhandler.retrans import recovery as channel_recovery
 
@@ -114,7 +114,7 @@ SCOPES: dict[str, Scope] = {
         _scope("channel", ("service",), counters.ChannelCounter),
         _scope("channel_recovery", ("service",), channel_recovery.COUNTS),
         _scope("channel_refresh", ("service",), refresh.COUNTS),
-        _scope("recovery", (), {**desk.COUNTS, **runner.COUNTS}),
+        _scope("recovery", (), {**desk.COUNTS, **gateway_core.COUNTS}),
         _scope("server", ("server",), client.COUNTS),
         _scope("receiver", (), counters.ReceiverCounter),
         _scope("node", (), counters.NodeCounter),

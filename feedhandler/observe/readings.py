@@ -72,7 +72,7 @@ def _lines(gateway: "Gateway") -> Iterator[Reading]:
 def _channel(gateway: "Gateway", place: int) -> Iterator[AnyReading]:
     stream, quality = gateway.streams[place], gateway.qualities[place]
     labels = (str(stream.service),)
-    told = gateway.recovery.desk.snapshot(place)
+    told = gateway.core.desk.snapshot(place)
     yield Reading(
         "channel",
         {
@@ -100,11 +100,12 @@ def _channel(gateway: "Gateway", place: int) -> Iterator[AnyReading]:
 
 
 def _recovery(gateway: "Gateway") -> Iterator[Reading]:
-    told = dict(gateway.recovery.snapshot())
+    told = dict(gateway.core.recovery_snapshot())
     servers: Mapping[str, Mapping[str, Any]] = told.pop("servers")
     yield Reading("recovery", told)
     for name, counts in servers.items():
-        yield Reading("server", counts, (name,))
+        values = {key: value for key, value in counts.items() if key != "paused_until_ns"}
+        yield Reading("server", values, (name,))
 
 
 def _node(gateway: "Gateway") -> Iterator[AnyReading]:

@@ -24,6 +24,13 @@ class MetricsConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         str,
         Meta(description="host:port of /metrics, /live and /ready; empty: none; port 0 picks one"),
     ] = ""
+    hosts: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="names by which it may be asked, besides localhost, this machine's own "
+            "name and every address: what a reverse proxy or a browser sends as Host"
+        ),
+    ] = ()
 
 
 class HealthConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

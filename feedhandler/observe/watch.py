@@ -64,7 +64,8 @@ class Watch:
         self.web: WebServer | None = None
         if config.metrics.listen:
             pages = {"/metrics": self._metrics, "/live": self._live, "/ready": self._ready}
-            self.web = WebServer(split_address(config.metrics.listen), pages)
+            address = split_address(config.metrics.listen)
+            self.web = WebServer(address, pages, config.metrics.hosts)
         self._notifier = Notifier()
         self._loop: asyncio.AbstractEventLoop
         self._timer: asyncio.TimerHandle | None = None
@@ -143,7 +144,7 @@ class Watch:
 
     def _servers(self) -> dict[str, bool]:
         """Each server's name, and whether there is a connection to it."""
-        servers = self._gateway.recovery.snapshot()["servers"]
+        servers = self._gateway.core.recovery_snapshot()["servers"]
         return {name: told["up"] for name, told in servers.items()}
 
     # -- health -----------------------------------------------------------------------------

@@ -4,7 +4,10 @@ It answers GET and HEAD of the paths it is given, one request a connection, and 
 talks to it may be slow, many, or no HTTP client at all, and the stream must not notice: requests
 are bounded in bytes and in time, answers in time, connections in number (the one that has kept us
 waiting longest makes room), and nothing here raises into the loop. No TLS, no authentication: bind
-it to the loopback interface or to a management network.
+it to the loopback interface or to a management network. A request whose Host is a name that is
+not this server's is refused: a page of somebody else's, open in a browser of this network, could
+otherwise have its name lead here (DNS rebinding) and read the answer. A spare descriptor is kept,
+so that the health page answers where the process has none left.
 
 Plain sockets and the loop's `sock_recv` and `sock_sendall`: a listener of asyncio or uvloop tells
 the loop of descriptors that ran out as of a fault, and a gateway ends on those.
@@ -12,14 +15,19 @@ the loop of descriptors that ran out as of a fault, and a gateway ends on those.
 
 import asyncio
 import contextlib
+import errno
+import ipaddress
+import os
+import re
 import socket
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 
 from feedhandler.codecs.errors import ConfigError
 from feedhandler.counters import WebCounter, as_dict, counter_array
+from feedhandler.descriptors import Shortage, has_client
 
 #: Connections at a time.
 CONNECTIONS_MAX = 32
@@ -59,11 +67,18 @@ class _BadRequest(Exception):
 
 
 class WebServer:
-    """Serves `pages` by path at `address`, from `start` to `close`; `counts` by name."""
+    """Serves `pages` by path at `address`, from `start` to `close`; `counts` by name. Requests may
+    be for addresses, this machine's own name, and those in `hosts`."""
 
-    def __init__(self, address: tuple[str, int], pages: Mapping[str, Page]) -> None:
+    def __init__(
+        self, address: tuple[str, int], pages: Mapping[str, Page], hosts: Collection[str] = ()
+    ) -> None:
         self._wanted = address
         self._pages = dict(pages)
+        names = ("localhost", socket.gethostname(), address[0], *hosts)
+        self._hosts = frozenset(name.lower() for name in names)
+        self._shortage = Shortage("readers of metrics and health")
+        self._spare: int | None = None
         self._counts = counter_array(WebCounter, 1)[0]
         self._listener: socket.socket | None = None
         self._paused: asyncio.TimerHandle | None = None
@@ -101,6 +116,7 @@ class WebServer:
                 "choose a free address of this machine, or leave metrics.listen empty",
             ) from None
         self._listener.setblocking(False)
+        self._keep_spare()
         self._loop.add_reader(self._listener.fileno(), self._accept)
 
     async def close(self) -> None:
@@ -112,6 +128,7 @@ class WebServer:
         self._loop.remove_reader(self._listener.fileno())
         self._listener.close()
         self._listener = None
+        self._give_spare()
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -126,8 +143,15 @@ class WebServer:
                 sock, _address = self._listener.accept()
             except BlockingIOError:
                 return
-            except OSError:
-                # No descriptor is left, and the listener stays readable: look again later.
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    if not has_client(self._listener):
+                        return
+                    self._shortage.tell(error.strerror)
+                    # The spare one is this client's; without one, the slowest makes room.
+                    if self._give_spare() or self._make_room():
+                        continue
+                # The listener stays readable: look again later.
                 self._loop.remove_reader(self._listener.fileno())
                 self._paused = self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._accept_again)
                 return
@@ -161,6 +185,21 @@ class WebServer:
         self._tasks.discard(task)
         self._asking.pop(task, None)
         sock.close()
+        self._keep_spare()
+
+    def _keep_spare(self) -> None:
+        """Have a descriptor that one client may be given where there is no other."""
+        if self._spare is None and self._listener is not None:
+            with contextlib.suppress(OSError):
+                self._spare = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _give_spare(self) -> bool:
+        """Close the spare descriptor, if there is one."""
+        if self._spare is None:
+            return False
+        os.close(self._spare)
+        self._spare = None
+        return True
 
     async def _attend(self, sock: socket.socket) -> None:
         """One connection, from its request to its end; whatever happens stays here."""
@@ -175,7 +214,9 @@ class WebServer:
         method = "GET"
         try:
             async with asyncio.timeout(REQUEST_SECONDS):
-                method, path = await self._request(sock)
+                method, path, host = await self._request(sock)
+            if not self._is_mine(host):
+                raise _BadRequest(HTTPStatus.MISDIRECTED_REQUEST)
             self._asking.pop(asyncio.current_task(), None)  # type: ignore[arg-type]
             answer = await self._answer(path)
         except _BadRequest as bad:
@@ -201,8 +242,21 @@ class WebServer:
             text = f"{type(error).__name__}: {error}\n"
             return Answer(text.encode(), HTTPStatus.INTERNAL_SERVER_ERROR)
 
-    async def _request(self, sock: socket.socket) -> tuple[str, str]:
-        """Method and path of the request, whose headers are read and not looked at."""
+    def _is_mine(self, host: str) -> bool:
+        """Whether a request for this host (name, perhaps :port) may be answered: an address is
+        nobody's name, and who sends none is no browser."""
+        name = host.rpartition(":")[0] if re.search(r":\d*$", host) else host
+        name = name.strip("[]").lower()
+        if not name or name in self._hosts:
+            return True
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+    async def _request(self, sock: socket.socket) -> tuple[str, str, str]:
+        """Method, path and Host of the request, whose other headers are read and not looked at."""
         received = b""
         while b"\r\n\r\n" not in received:
             if len(received) >= REQUEST_BYTES_MAX:
@@ -213,7 +267,7 @@ class WebServer:
             received += more
             if b"\n" in received:
                 _parsed(received)  # nonsense is not waited for
-        return _parsed(received)
+        return (*_parsed(received), _host(received))
 
     async def _part(self, sock: socket.socket) -> None:
         """Close our side and wait for the client's: data unread would take the answer with it."""
@@ -234,6 +288,15 @@ def _parsed(received: bytes) -> tuple[str, str]:
     if method not in ("GET", "HEAD"):
         raise _BadRequest(HTTPStatus.METHOD_NOT_ALLOWED)
     return method, words[1].partition(b"?")[0].decode("latin-1")
+
+
+def _host(received: bytes) -> str:
+    """The Host that a request is for; "" where it names none."""
+    for line in received.split(b"\r\n\r\n", 1)[0].split(b"\r\n")[1:]:
+        name, _, value = line.partition(b":")
+        if name.strip().lower() == b"host":
+            return value.strip().decode("latin-1")
+    return ""
 
 
 def _head(answer: Answer) -> bytes:

@@ -29,7 +29,7 @@ from feedhandler.characterise.lake import contents_table, outcome_of
 from feedhandler.characterise.measured_profile import profile_of
 from feedhandler.characterise.slices import Slice
 from feedhandler.characterise.tables import Table, Tables, cell_text, heading_of
-from feedhandler.codecs.errors import ConfigError, UsageError
+from feedhandler.codecs.errors import ConfigError, UsageError, unwritable
 from feedhandler.codecs.feed import Feed
 from feedhandler.ops.console import ExitCode, complain, print_json, progress, stdout_console
 from feedhandler.ops.feeds import fitting_hint, is_packet, open_feed
@@ -308,7 +308,9 @@ def _write_profile(tables: Tables, path: Path) -> None:
     try:
         path.write_bytes(msgspec.json.format(msgspec.json.encode(profile), indent=2) + b"\n")
     except OSError as error:
-        raise UsageError(f"cannot write {path}: {error.strerror}", "check the path") from None
+        if path.is_file():  # `/dev/null` is nothing of ours to remove
+            path.unlink()
+        raise unwritable(path, error) from None
 
 
 def _show(tables: Sequence[Table], options: Options, written: Sequence[Path]) -> None:

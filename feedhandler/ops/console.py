@@ -7,6 +7,7 @@ output can be piped. A reader that goes away (`| head`) ends a command quietly.
 import asyncio
 import contextlib
 import enum
+import errno
 import importlib
 import json
 import os
@@ -18,7 +19,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from feedhandler._compiled import build_fault
-from feedhandler.codecs.errors import ConfigError, FeedhandlerError, PeerError, UsageError
+from feedhandler.codecs.errors import (
+    DISK_FAULTS,
+    ConfigError,
+    FeedhandlerError,
+    HostFault,
+    PeerError,
+    UsageError,
+    reason_of,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,13 +48,14 @@ class ExitCode(enum.IntEnum):
     INTERRUPTED = 130  #: a job was ended by Ctrl-C or SIGTERM before it was done
 
 
-class HostFault(FeedhandlerError):
-    """The host failed a command at work: a full disk, an interface that went away."""
-
-
 #: What asks a command to finish. A shell starts background jobs with SIGINT ignored; a command
 #: ends in order on it all the same.
 ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+#: What helps against complaints of the operating system that are no disk's.
+_REMEDIES = {
+    errno.EACCES: "check its rights",
+    errno.EROFS: "mounted for reading only: name another place",
+}
 #: Width of tables where stdout is no terminal and so tells none: a row is a line.
 PIPE_WIDTH = 500
 
@@ -132,7 +142,7 @@ def host_faults() -> Iterator[None]:
     except (ConnectionError, TimeoutError):
         raise
     except OSError as error:
-        raise HostFault(_system_text(error)) from error
+        raise HostFault(_system_text(error), _remedy(error)) from error
 
 
 def report(error: Exception) -> int:
@@ -148,8 +158,8 @@ def report(error: Exception) -> int:
         complain(str(error) or type(error).__name__)
         return ExitCode.PEER
     if isinstance(error, OSError) and error.strerror:
-        complain(_system_text(error))
-        return ExitCode.USAGE
+        complain(_system_text(error), _remedy(error))
+        return ExitCode.BUG if error.errno in DISK_FAULTS else ExitCode.USAGE
     if fault := build_fault(error):
         complain(fault, "run `make build`")
         return ExitCode.USAGE
@@ -161,10 +171,14 @@ def report(error: Exception) -> int:
 
 
 def _system_text(error: OSError) -> str:
-    """The operating system's complaint in our style: the file, lower case, no full stop."""
+    """The operating system's complaint, behind the file that it is about."""
     place = f"{error.filename}: " if error.filename else ""
-    reason = error.strerror or str(error) or type(error).__name__
-    return f"{place}{reason[:1].lower()}{reason[1:]}"
+    return f"{place}{reason_of(error)}"
+
+
+def _remedy(error: OSError) -> str:
+    """What helps, where that is known."""
+    return DISK_FAULTS.get(error.errno or 0, "") or _REMEDIES.get(error.errno or 0, "")
 
 
 def _forget_stdout() -> None:

@@ -55,7 +55,7 @@ FEED = "euronext-utp-md"
 #: Compiled units that the demo's processes need: `make demo` compiles no others.
 UNITS = ("codecs", "ingest", "retrans", "amqp", "subscribing", "exchange")
 #: How long each stage may take before the demo gives up on it.
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 120.0
 DRAIN_TIMEOUT_S = 20.0
 #: The exchange may need this long beyond the seconds that it sends.
 END_SLACK_S = 60.0

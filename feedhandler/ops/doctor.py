@@ -1,8 +1,9 @@
 """`feedhandler doctor`: does this host have what a feed gateway needs, and how to mend it.
 
 Each check is a function that returns one or more `Check`s; none changes anything on the host, and
-none needs privileges. `fail` means that a gateway will not work here, `warn` that it will lose
-packets, time or comfort under load.
+none needs privileges. `fail` means that a gateway will not work here, or that everybody on the host
+can read a secret; `warn` that it will lose packets, time or comfort under load, or that what is its
+own is open to others.
 """
 
 import importlib.util
@@ -24,10 +25,12 @@ from feedhandler.config import (
     LineConfig,
     loopback_config,
 )
+from feedhandler.descriptors import RESERVED
 from feedhandler.ingest.lines import Line, open_line
 from feedhandler.ops import host, wakefulness
 from feedhandler.ops.checks import Check
 from feedhandler.ops.console import ExitCode, print_json, stdout_console
+from feedhandler.ops.doctor_openness import check_openness
 from feedhandler.ops.run import AWAKE_HINT
 
 #: A certificate that expires sooner is warned of: time enough to have a new one issued.
@@ -35,7 +38,9 @@ CERTIFICATE_DAYS_MIN = 14
 #: A core for the receive thread, one for the event loop.
 CPUS_WANTED = 2
 #: Descriptors beside connections and lines: files, pipes, the loop's own.
-SPARE_DESCRIPTORS = 64
+SPARE_DESCRIPTORS = RESERVED
+#: Bounds of memory that are told one by one.
+LARGEST_BOUNDS = 3
 #: A clock that may be off by more makes latencies of feed packets meaningless.
 CLOCK_ERROR_US_MAX = 10_000
 
@@ -48,7 +53,7 @@ def run(path: Path | None, interface: str | None, as_json: bool) -> int:
     if interface:
         gateway = structs.replace(config.gateway, interface=interface)
         config = structs.replace(config, gateway=gateway)
-    checks = list(all_checks(config, is_default=path is None))
+    checks = list(all_checks(config, is_default=path is None, path=path))
     if as_json:
         for check in checks:
             print_json(structs.asdict(check))
@@ -58,8 +63,11 @@ def run(path: Path | None, interface: str | None, as_json: bool) -> int:
     return ExitCode.FOUND if failed else ExitCode.OK
 
 
-def all_checks(config: Config, is_default: bool = False) -> Iterator[Check]:
-    """Every check for `config`; the ports of a default configuration are not looked at."""
+def all_checks(
+    config: Config, is_default: bool = False, path: Path | None = None
+) -> Iterator[Check]:
+    """Every check for `config`, which stands in the file `path`; the ports of a default
+    configuration are not looked at."""
     yield from check_modules()
     yield check_cpus()
     yield from check_receive_buffer(config.receive.socket_buffer_bytes)
@@ -80,8 +88,11 @@ def all_checks(config: Config, is_default: bool = False) -> Iterator[Check]:
     yield check_privileges()
     yield check_awake(config.gateway.stay_awake)
     yield check_queues(config)
+    yield from check_memory(config)
     yield from _check_journals(config)
-    yield check_descriptors(config.amqp.max_connections + len(lines) + SPARE_DESCRIPTORS)
+    yield from check_openness(config, path)
+    clients = config.amqp.max_connections + config.amqp.limits.connections_before_login
+    yield check_descriptors(clients + len(lines) + SPARE_DESCRIPTORS)
 
 
 def check_modules() -> Iterator[Check]:
@@ -130,6 +141,18 @@ def check_queues(config: Config) -> Check:
     if most > memory and (behind := memory // amqp.queue_bytes) < amqp.max_links:
         found += f"; memory has room for {behind:,} links that are wholly behind"
     return Check("queues", "ok", found)
+
+
+def check_memory(config: Config) -> Iterator[Check]:
+    """All that clients can make the gateway keep, by what bounds it; where the node is compiled."""
+    try:
+        from feedhandler.ops.memory_bounds import memory_bounds
+    except NotCompiledError:
+        return  # `check_modules` has told it
+    bounds = sorted(memory_bounds(config), key=lambda each: each.most, reverse=True)
+    largest = ", ".join(f"{each.name} {each.most:,}" for each in bounds[:LARGEST_BOUNDS])
+    found = f"{sum(each.most for each in bounds):,} bytes at most by clients: {largest}, ..."
+    yield Check("memory", "ok", found)
 
 
 def check_cpus() -> Check:

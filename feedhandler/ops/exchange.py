@@ -10,6 +10,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from feedhandler.codecs.errors import UsageError
 from feedhandler.ops.console import ExitCode, host_faults, print_json, progress
 from feedhandler.replay.exchange.exchange import (
     Exchange,
@@ -18,11 +19,14 @@ from feedhandler.replay.exchange.exchange import (
     ExchangeResult,
 )
 from feedhandler.replay.playing.inject import LineFaults
-from feedhandler.retrans.settings import ServerSettings
+from feedhandler.retrans.settings import SERVER_BOUNDS, ServerSettings
 
 #: What is added to `port_base`: for lines A and B and the refresh lines the service comes on top.
 LINE_PORTS, REFRESH_LINE_PORTS = (0, 1000), (2000, 3000)
 RETRANSMISSION_PORT, REFRESH_PORT = 1, 2
+#: Bytes of each service that the retransmission server keeps: minutes of the default rate, and with
+#: the tables of their numbers some 170 MB for all seven services.
+KEEP_BYTES = 16 << 20
 #: Which of a server's counts the account names.
 COUNTS_TOLD = ("requests", "packets", "rejected", "refresh_requests", "refresh_rejected")
 #: Said on stderr after the last message, where clients may still want something.
@@ -49,6 +53,7 @@ class Options(Struct, frozen=True, kw_only=True):
     host: str = "127.0.0.1"
     refresh_s: float = 5.0
     refresh_over_tcp: bool = False
+    keep_bytes: int = KEEP_BYTES
     ledger: Path | None = None
     as_json: bool = False
 
@@ -90,7 +95,18 @@ def plan(options: Options) -> ExchangePlan:
         host=options.host,
         retransmission_port=base + RETRANSMISSION_PORT if options.servers else None,
         refresh_port=base + REFRESH_PORT if options.servers else None,
-        servers=ServerSettings(refresh_over_tcp=options.refresh_over_tcp),
+        servers=_server_settings(options),
+    )
+
+
+def _server_settings(options: Options) -> ServerSettings:
+    least, most = SERVER_BOUNDS["window_bytes"]
+    if not least <= options.keep_bytes <= most:
+        raise UsageError(
+            f"--keep is {options.keep_bytes:,} bytes", f"give from {least:,} to {most:,}"
+        )
+    return ServerSettings(
+        window_bytes=options.keep_bytes, refresh_over_tcp=options.refresh_over_tcp
     )
 
 

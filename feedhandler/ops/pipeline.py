@@ -1,11 +1,13 @@
 """`feedhandler pipeline`: captures into a lake of Parquet files, each once."""
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, structs
 
+from feedhandler.characterise.cluster import DiskFault, disk_fault_or
 from feedhandler.characterise.lake import fill_lake, here
 from feedhandler.characterise.lake_rows import RAW, Contents
 from feedhandler.ops.console import ExitCode, complain, print_json, progress
@@ -65,7 +67,11 @@ def spark_mapper(context: Any) -> Callable[[Callable[[Any], Any], Sequence[Any]]
     def mapper(function: Callable[[Any], Any], values: Sequence[Any]) -> Iterable[Any]:
         if not values:
             return []
-        tasks = context.parallelize(list(values), len(values)).map(function)
-        return list(tasks.collect())
+        tasks = context.parallelize(list(values), len(values))
+        found = tasks.map(functools.partial(disk_fault_or, function)).collect()
+        for each in found:
+            if isinstance(each, DiskFault):
+                raise each.error()
+        return list(found)
 
     return mapper

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Meta, Struct
 
-from feedhandler import config
+from feedhandler import config, gateway_core
 from feedhandler.amqp_settings import (
     MAX_USERS,
     AmqpConfig,
@@ -41,7 +41,7 @@ from feedhandler.ops.reference_metrics import metrics
 from feedhandler.ops.reference_recovery import recovery
 from feedhandler.publish_settings import MAX_DESTINATIONS, PublishConfig
 from feedhandler.queue_settings import MAX_QUEUES, DurableQueueConfig
-from feedhandler.recovery import desk, runner
+from feedhandler.recovery import desk
 from feedhandler.retrans import client, refresh
 from feedhandler.retrans import recovery as channel_recovery
 
@@ -103,7 +103,9 @@ _SNAPSHOT = {
         "refresh": "counts of its snapshots, see below",
     },
     "`recovery`, beside its counts": {
-        "servers": "for each server, by its name, its counts, and `up`: is there a connection",
+        "servers": "for each server, by its name, its counts; `up`: is there a connection; "
+        "`paused`: is it not asked any more today; and `paused_until_ns`: when it is again, in "
+        "nanoseconds since 1970, 0 where it is asked",
         "lines": "for each refresh line, `<service>/refresh/<name>`, its counters",
     },
     "`node`, beside its counters": {
@@ -167,7 +169,7 @@ _COUNTS: list[tuple[str, str, dict[str, str]]] = [
     (
         "Recovery",
         "All channels together: `recovery` of the snapshot.",
-        {**desk.COUNTS, **runner.COUNTS},
+        {**desk.COUNTS, **gateway_core.COUNTS},
     ),
     ("A channel's recovery", "`counts` of each channel's `recovery`.", channel_recovery.COUNTS),
     ("A channel's snapshots", "`refresh` of each channel's `recovery`.", refresh.COUNTS),

@@ -1,13 +1,15 @@
 """`feedhandler run`: a gateway from its configuration, until it is told to finish.
 
 What an operator should know without asking goes to the log (`notes`): at the start that it is
-ready, and which lines got a smaller receive buffer than configured; at the end what was dropped,
-rejected or lost, a line for each channel that has any of it.
+ready, which lines got a smaller receive buffer than configured, and which of its secrets and
+folders are open to others; at the end what was dropped, rejected or lost, a line for each channel
+that has any of it.
 """
 
 import asyncio
 import contextlib
 import errno
+import gc
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ from feedhandler.codecs.kinds import Reject
 from feedhandler.config import Config
 from feedhandler.notes import Level, opened, tell
 from feedhandler.ops.console import host_faults, run_async
+from feedhandler.ops.doctor_openness import check_openness
 from feedhandler.ops.wakefulness import staying_awake
 
 #: What a command's own lines begin with, as those of `console.complain` do.
@@ -43,18 +46,25 @@ def run(path: Path) -> int:
     from feedhandler.capabilities import open_config
 
     config, _ = open_config(path)
-    return run_async(lambda stop: serve(config, stop), config.gateway.loop)
+    return run_async(lambda stop: serve(config, stop, path=path), config.gateway.loop)
 
 
 async def serve(
-    config: Config, stop: asyncio.Event, prepare: Callable[[Any], object] | None = None
+    config: Config,
+    stop: asyncio.Event,
+    prepare: Callable[[Any], object] | None = None,
+    path: Path | None = None,
 ) -> int:
     """Run a gateway until `stop`; says on stderr when it is ready, and what went wrong by the end.
-    `prepare` is called with the gateway before it begins.
+    `prepare` is called with the gateway before it begins; `path` is the configuration's file.
 
     Raises ConfigError for what cannot be had at the start, HostFault for what fails later.
     """
     with opened(config.log, config.gateway.name), contextlib.ExitStack() as meanwhile:
+        for check in check_openness(config, path):
+            if check.status != "ok":
+                text = f"{check.name}: {check.found} ({check.remedy})"
+                _tell("open_to_others", text, Level.WARNING)
         if config.gateway.stay_awake and (fault := meanwhile.enter_context(staying_awake())):
             _tell("asleep", f"idle processors may halt: {fault} ({AWAKE_HINT})", Level.WARNING)
         return await _serve(config, stop, prepare)
@@ -70,6 +80,10 @@ async def _serve(
     def ready() -> None:
         nonlocal is_ready
         is_ready = True
+        # What the start has made stays: going through it would keep every full collection, and the
+        # stream with it, for some 30 ms.
+        gc.collect()
+        gc.freeze()
         for found, remedy in short_buffers(config, gateway.receiver.receive_buffers()):
             _tell("short_buffer", f"{found} ({remedy})", Level.WARNING)
         lines = sum(len(channel.lines) for channel in config.channels)

@@ -303,7 +303,8 @@ def _counter_lines(snapshot: Mapping[str, Any]) -> Iterator[str]:
         yield f"recovery: {told}"
     for name, server in whole.get("servers", {}).items():
         up = "connected" if server.get("up") else "not connected"
-        yield ", ".join(filter(None, (f"server {name}: {up}", _told(server))))
+        counts = {key: value for key, value in server.items() if key != "paused_until_ns"}
+        yield ", ".join(filter(None, (f"server {name}: {up}", _pause(server), _told(counts))))
     if told := _told(snapshot.get("node", {})):
         yield f"node: {told}"
     for destination in snapshot.get("destinations", ()):
@@ -311,6 +312,15 @@ def _counter_lines(snapshot: Mapping[str, Any]) -> Iterator[str]:
             yield _journal_line(destination)
     if recorder := snapshot.get("recorder"):
         yield from _recorder_lines(recorder)
+
+
+def _pause(server: Mapping[str, Any]) -> str:
+    """That a server is not asked any more today, until when, and how to change that."""
+    until_ns = server.get("paused_until_ns", 0)
+    if not until_ns:
+        return ""
+    until = datetime.datetime.fromtimestamp(until_ns // 10**9, datetime.UTC)
+    return f"not asked until {until:%Y-%m-%d %H:%M} UTC (feedhandler control resume-requests)"
 
 
 def _journal_line(destination: Mapping[str, Any]) -> str:

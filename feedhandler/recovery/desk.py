@@ -108,17 +108,19 @@ class Desk:
         self._store_bytes = max(settings.store_bytes, store_bytes_least)
         self.ports = ports
         self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
-        quotas: dict[str, Quota] = {}
+        self._quotas: dict[str, Quota] = {}
         for channel in channels:
-            if channel.retransmission and channel.retransmission not in quotas:
-                quotas[channel.retransmission] = Quota(
+            if channel.retransmission and channel.retransmission not in self._quotas:
+                self._quotas[channel.retransmission] = Quota(
                     settings.requests_per_s,
                     settings.requests_per_day,
                     settings.outstanding_max,
                     self._trading_day,
                 )
         self._desks = [
-            self._desk(feed, place, channel, quality, quotas.get(channel.retransmission), seed)
+            self._desk(
+                feed, place, channel, quality, self._quotas.get(channel.retransmission), seed
+            )
             for place, (channel, quality) in enumerate(zip(channels, qualities, strict=True))
         ]
         # A reset packet may be the day's first: who joins behind it has missed nothing.
@@ -186,6 +188,33 @@ class Desk:
             "counts": recovery.counts,
             "refresh": refreshes,
         }
+
+    def paused_until_ns(self, server: str, now_ns: int) -> int:
+        """When `server` is asked again that is not asked any more today; 0 where it is asked.
+
+        Of a refresh server it is the latest of its services.
+        """
+        until_ns = [0]
+        if server in self._quotas:
+            until_ns.append(self._quotas[server].closed_until_ns(now_ns))
+        until_ns.extend(
+            desk.recovery.refresh_barred_until_ns(now_ns)
+            for desk in self._desks
+            if server == desk.plan.refresh_server
+        )
+        return max(until_ns)
+
+    def resume(self, server: str, now_ns: int) -> bool:
+        """Ask `server` again today, at the operator's word; was it not asked any more?
+
+        The day's requests are counted anew. What was abandoned meanwhile stays so.
+        """
+        resumed = server in self._quotas and self._quotas[server].resume(now_ns)
+        for desk in self._desks:
+            if server == desk.plan.refresh_server:
+                resumed |= desk.recovery.resume_refresh(now_ns)
+        self._settle_all(now_ns)
+        return resumed
 
     # -- what it hears ----------------------------------------------------------------------
 

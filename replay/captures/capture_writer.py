@@ -5,6 +5,7 @@ address belongs to the group (RFC 1112, section 6.4), the IPv4 header has its ch
 checksum is 0 (not computed, RFC 768) and frames below the Ethernet minimum are padded.
 """
 
+import contextlib
 import functools
 import gzip
 import os
@@ -14,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Literal, cast
 
-from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.errors import DISK_FAULTS, UsageError, unwritable
 from feedhandler.replay.captures.frames import RECORD_BYTES_MAX, LinkType
 
 #: What a UDP datagram can carry over IPv4: 65,535 minus the IPv4 and UDP headers.
@@ -99,9 +100,7 @@ class CaptureWriter:
         try:
             self._file = self._open()
         except OSError as error:
-            raise UsageError(
-                f"cannot write capture {self.path}: {error.strerror}", "check path and rights"
-            ) from None
+            raise unwritable(f"capture {self.path}", error) from None
         self._file.write(
             struct.pack(
                 self._order + "IHHiIII",
@@ -124,7 +123,23 @@ class CaptureWriter:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close()
+        if isinstance(error, OSError):
+            self._abandon(error)
+            return
+        try:
+            self.close()
+        except OSError as fault:
+            self._abandon(fault)
+            raise
+
+    def _abandon(self, error: OSError) -> None:
+        """Remove what was written before `error`, which is told where it came up."""
+        with contextlib.suppress(OSError):
+            self.close()
+        if self.path.is_file():  # `/dev/null` is nothing of ours to remove
+            self.path.unlink()
+        if error.errno in DISK_FAULTS and error.filename is None:
+            error.filename = str(self.path)
 
     def _open(self) -> BinaryIO:
         if self.path.suffix == ".gz":

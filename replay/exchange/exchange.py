@@ -6,7 +6,7 @@ schedule without the GIL. Generation runs `AHEAD_BLOCKS` steps ahead, so a slow 
 nothing; more it never does, so stopping takes no longer than that.
 
 What the lines lose can be had from the servers, where the plan has them (`exchange_servers`, a
-thread of its own): the retransmission server has every packet that has been due, the refresh
+thread of its own): the retransmission server has the latest packets that have been due, the refresh
 server has snapshots sent, on refresh lines A and B, of the state that the exchange keeps
 (`exchange_refresh`); they are sent in turn without being asked for as well.
 

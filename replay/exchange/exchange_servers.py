@@ -3,9 +3,10 @@
 The thread runs an event loop with a `RequestServer` for each port that the plan names. The
 exchange hands over what it generates, ahead of time, with `publish`; the retransmission server
 offers a packet from the moment on at which it is due, so a client can never have it before the
-lines. What neither line may have, the exchange does not hand over. Snapshots are made by the
-exchange's own thread (`RefreshFlow`), which is told of requests and tells of snapshots; clients
-that get them over TCP as well get each when it begins to leave on the lines.
+lines. What neither line may have, the exchange does not hand over. What it keeps is bounded,
+whether anybody asks or not: `window_bytes` of each service, and what is not due yet. Snapshots are
+made by the exchange's own thread (`RefreshFlow`), which is told of requests and tells of snapshots;
+clients that get them over TCP as well get each when it begins to leave on the lines.
 
 Sockets are bound when `ExchangeServers` is made; `close` ends the thread.
 """
@@ -34,10 +35,12 @@ OnPackets = Callable[[list[bytes]], None]
 
 
 class OfferedPackets(Mapping[int, PacketStore]):
-    """The stores of all services; looking one up first brings in what has fallen due.
+    """The stores of all services, `window_bytes` each; looking one up first brings in what has
+    fallen due.
 
     `elapsed_ns` tells the time since the session's start. `publish` may be called by another
-    thread than everything else.
+    thread than everything else. `advance` is to follow it soon, whether a store is looked up or
+    not: what waits for it is not bounded.
     """
 
     def __init__(
@@ -53,6 +56,11 @@ class OfferedPackets(Mapping[int, PacketStore]):
     def publish(self, packets: Iterable[Outgoing]) -> None:
         """Packets that will be offered from their due times on; in the order of those."""
         self._coming.extend(packet for packet in packets if packet.messages)
+
+    @property
+    def waiting(self) -> int:
+        """Packets published that no store has yet."""
+        return len(self._coming)
 
     def advance(self) -> None:
         """Take into the stores what is due by now."""
@@ -163,6 +171,9 @@ class ExchangeServers:
     def publish(self, packets: Iterable[Outgoing]) -> None:
         """Packets that the retransmission server offers from their due times on."""
         self._packets.publish(packets)
+        # Without a client nobody would look a store up, and all would wait for ever.
+        with contextlib.suppress(RuntimeError):  # the loop has ended: by a fault, or `close`
+            self._loop.call_soon_threadsafe(self._packets.advance)
 
     def close(self) -> None:
         """End every connection and the thread."""

@@ -11,7 +11,6 @@ what they will come to (`COSTS`), and the flow reckons with that estimate too (`
 Which messages stand in which packet is then the same everywhere; only the compressed bytes are not.
 """
 
-import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +19,7 @@ import numpy as np
 from feedhandler.codecs import Feed
 from feedhandler.replay.generating.generator_packets import SERVICES
 from feedhandler.replay.generating.generator_tape import HEADER_BYTES, MESSAGES_MAX, REALTIME, ROOM
-from feedhandler.retrans.snapshots import LEVEL
+from feedhandler.retrans.snapshots import deflated
 
 Array = np.ndarray[Any, Any]
 
@@ -112,7 +111,7 @@ class SnapshotSource:
     def _packed(self, count: int) -> bytearray:
         """The next `count` messages, compressed."""
         whole = b"".join(self._messages[self._at : self._at + count])
-        return bytearray(zlib.compress(whole, LEVEL))
+        return bytearray(deflated(whole))
 
     def _take(self) -> None:
         """The next service's state, between start and end of refresh."""

@@ -16,7 +16,7 @@ from typing import Any, BinaryIO, cast
 import msgspec
 import numpy as np
 
-from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.errors import unwritable
 from feedhandler.replay.captures.frames import RECORD_BYTES_MAX, LinkType
 from feedhandler.replay.generating.profile_plan import mean_payload
 from feedhandler.replay.generating.traffic import LINES, Datagrams, Traffic
@@ -61,8 +61,8 @@ def write_capture(
     traffic: Traffic, path: str | os.PathLike[str], on_progress: OnProgress | None = None
 ) -> dict[str, Any]:
     """Write all of the traffic to `path` (`.gz` and `.zst` are compressed) and its ledger beside
-    it; returns the ledger's document. Raises `UsageError` where the file cannot be written; what
-    was written of it is then removed."""
+    it; returns the ledger's document. Raises as `unwritable` says where the file cannot be
+    written; what was written of it is then removed."""
     target = Path(path)
     ledger = TrafficLedger(traffic.midnight_ns, traffic.profile.zone)
     traffic.on_block = ledger.take
@@ -89,9 +89,7 @@ def write_capture(
                 target.unlink()
             raise
     except OSError as error:
-        raise UsageError(
-            f"cannot write {target}: {error.strerror}", "check path, rights and room"
-        ) from None
+        raise unwritable(target, error) from None
     return document
 
 

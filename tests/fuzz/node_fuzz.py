@@ -28,7 +28,8 @@ from typing import Any
 
 from feedhandler.amqp import proton
 from feedhandler.amqp.serving.connection import NodeConnection
-from feedhandler.amqp.serving.login import Admission, Gate
+from feedhandler.amqp.serving.leftovers import Leftovers
+from feedhandler.amqp.serving.login import Admission, Decision, Gate
 from feedhandler.amqp.serving.sasl import Credentials
 from feedhandler.amqp.serving.turns import TURN_UNITS, Turns
 from feedhandler.amqp.serving.users import User, Users
@@ -121,11 +122,11 @@ class Door(Gate):
         self.plain_without_tls = True
         self.users = Users([User("user", password="a hash")], anonymous=True)
 
-    def at_once(self, admission: Admission, asked: Credentials) -> tuple[User | None, str] | None:
+    def at_once(self, admission: Admission, asked: Credentials) -> Decision | None:
         if asked.mechanism != "PLAIN":
             return super().at_once(admission, asked)
         right = (asked.name, asked.password) == ("user", "right")
-        return (User("user") if right else None), "wrong user or password"
+        return Decision(User("user") if right else None, "wrong user or password")
 
 
 class Watcher:
@@ -199,6 +200,7 @@ class Run:
         self.loop = StillLoop()
         self.node.loop = self.loop  # type: ignore[assignment]
         self.node.turns = Turns(self.loop.call_soon, TURN_UNITS)
+        self.node.leftovers = Leftovers(self.node.turns)
         self.mutator = Mutator(seed)
         self.outcome = Outcome()
         self.expected: list[bytes] = []

@@ -1,9 +1,10 @@
 """Installs the foreign AMQP clients that the interoperation tests drive, and Compose's loader.
 
-`python -m tests.interop.install` brings rhea by npm, go-amqp and compose-go by Go's own tool, at
-the versions of the lock files beside this, and builds the Go programs, in the folder that
-`FEEDHANDLER_CLIENTS` names (default `~/.cache/feedhandler/clients`). What is up to date already is
-left alone. Where `npm` or `go` is missing it says so, does the rest, and ends with exit code 1.
+`python -m tests.interop.install` brings rhea by npm, go-amqp and compose-go by Go's own tool, Qpid
+JMS and Vert.x Proton by Maven, fe2o3-amqp by cargo, at the versions of the files beside this, and
+builds the programs in Go, Java and Rust, in the folder that `FEEDHANDLER_CLIENTS` names (default
+`~/.cache/feedhandler/clients`). What is up to date already is left alone. Where a tool is missing
+it says so, does the rest, and ends with exit code 1.
 """
 
 import hashlib
@@ -11,6 +12,9 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -22,6 +26,11 @@ GO_PROGRAMS = {
     "subscribe": SAMPLES / "go",
     "resume": SAMPLES / "go-resume",
 }
+#: Folders with a Java program each, `Client.java`, and what it needs, `pom.xml`, by the library.
+JAVA_PROGRAMS = {"jms": HERE / "jms", "vertx": HERE / "vertx"}
+#: The Maven plug-in that brings a program's libraries.
+COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
+RUST = HERE / "rust"
 
 
 def clients_folder() -> Path:
@@ -46,6 +55,14 @@ def _go_files(folder: Path) -> list[Path]:
     return sorted([folder / "go.mod", folder / "go.sum", *folder.glob("*.go")])
 
 
+def _java_files(folder: Path) -> list[Path]:
+    return [folder / "pom.xml", folder / "Client.java"]
+
+
+def _rust_files() -> list[Path]:
+    return [RUST / name for name in ("Cargo.toml", "Cargo.lock", "main.rs")]
+
+
 def _current(stamp: Path, digest: str) -> bool:
     return stamp.is_file() and stamp.read_text() == digest
 
@@ -62,6 +79,19 @@ def go_program(name: str) -> Path | None:
     folder = clients_folder() / "go"
     current = _current(folder / f"{name}.stamp", _digest(_go_files(GO_PROGRAMS[name])))
     return folder / name if current else None
+
+
+def java_classes(name: str) -> str | None:
+    """The class path of one of `JAVA_PROGRAMS`; None where it is missing or of other sources."""
+    folder = clients_folder() / "java" / name
+    current = _current(folder / "stamp", _digest(_java_files(JAVA_PROGRAMS[name])))
+    return f"{folder / 'classes'}:{folder / 'libraries'}/*" if current else None
+
+
+def rust_program() -> Path | None:
+    """The program in Rust, built; None where it is missing or was built of other sources."""
+    folder = clients_folder() / "rust"
+    return folder / "client" if _current(folder / "stamp", _digest(_rust_files())) else None
 
 
 def install_javascript() -> None:
@@ -89,17 +119,50 @@ def install_go(name: str) -> None:
     (folder / f"{name}.stamp").write_text(_digest(_go_files(source)))
 
 
+def install_java(name: str) -> None:
+    """Fetch a Java program's libraries and compile it."""
+    if java_classes(name) is not None:
+        return
+    source, folder = JAVA_PROGRAMS[name], clients_folder() / "java" / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    libraries = folder / "libraries"
+    fetch = ["mvn", "-q", "-B", "-f", str(source / "pom.xml"), COPY]
+    # Maven leaves folders of its own wherever it stands.
+    with tempfile.TemporaryDirectory() as work:
+        told = [f"-DoutputDirectory={libraries}", "-DincludeScope=runtime"]
+        subprocess.run([*fetch, *told], cwd=work, check=True)
+    compiler = ["javac", "-d", str(folder / "classes"), "-cp", f"{libraries}/*"]
+    subprocess.run([*compiler, str(source / "Client.java")], check=True)
+    (folder / "stamp").write_text(_digest(_java_files(source)))
+
+
+def install_rust() -> None:
+    """Build the Rust program with what its Cargo.lock names; only the program is kept."""
+    if rust_program() is not None:
+        return
+    folder = clients_folder() / "rust"
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as work:
+        command = ["cargo", "build", "--quiet", "--locked", "--target-dir", work]
+        subprocess.run(command, cwd=RUST, check=True)
+        shutil.copy(Path(work) / "debug" / "client", folder / "client")
+    (folder / "stamp").write_text(_digest(_rust_files()))
+
+
 def main() -> int:
-    wanted = {"npm": [install_javascript], "go": []}
-    for name, folder in GO_PROGRAMS.items():
-        if folder.is_dir():
-            wanted["go"].append(lambda name=name: install_go(name))
-    missing = [tool for tool in wanted if shutil.which(tool) is None]
-    for tool, steps in wanted.items():
-        if tool not in missing:
-            for step in steps:
-                step()
-    for tool in missing:
+    java = ("mvn", "javac")
+    steps: list[tuple[tuple[str, ...], Callable[[], None]]] = [
+        (("npm",), install_javascript),
+        *((("go",), partial(install_go, name)) for name, at in GO_PROGRAMS.items() if at.is_dir()),
+        *((java, partial(install_java, name)) for name in JAVA_PROGRAMS),
+        (("cargo",), install_rust),
+    ]
+    missing = {tool for tools, _ in steps for tool in tools if shutil.which(tool) is None}
+    for tools, step in steps:
+        if not missing.intersection(tools):
+            step()
+    for tool in sorted(missing):
         print(f"{tool} is not installed: its clients cannot be tested", file=sys.stderr)
     return int(bool(missing))
 

@@ -17,47 +17,7 @@ from feedhandler.amqp.serving import connection as serving_connection
 from tests.support import amqp_wire as wire
 from tests.support.amqp_wire import Frame
 from tests.support.node import PATIENCE_S, NodeRig, Settings, running
-
-
-class Raw:
-    """A socket that says bytes and hears frames."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.reader, self.writer = reader, writer
-
-    def say(self, *data: bytes) -> None:
-        self.writer.write(b"".join(data))
-
-    async def frame(self) -> Frame:
-        """The next frame; protocol headers are passed over."""
-        async with asyncio.timeout(PATIENCE_S):
-            while True:
-                head = await self.reader.readexactly(8)
-                if head[:4] != b"AMQP":
-                    break
-            rest = await self.reader.readexactly(int.from_bytes(head[:4], "big") - 8)
-        (found,) = wire.split(head + rest)
-        assert isinstance(found, Frame)
-        return found
-
-    async def hear(self, code: int) -> Frame:
-        """The next frame of a performative; others are passed over."""
-        while (found := await self.frame()).code != code:
-            pass
-        return found
-
-    async def end(self) -> bytes:
-        """Whatever still comes until the node closes."""
-        async with asyncio.timeout(PATIENCE_S):
-            with contextlib.suppress(ConnectionResetError):
-                return await self.reader.read(-1)
-        return b""
-
-    def reset(self) -> None:
-        """Cut the connection with a TCP reset."""
-        sock = self.writer.get_extra_info("socket")
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        self.writer.transport.abort()
+from tests.support.raw_peer import ADDRESS, BREACHES, Raw
 
 
 @contextlib.asynccontextmanager
@@ -73,9 +33,6 @@ def error_of(frame: Frame, place: int) -> tuple[str, str]:
     """(condition, description) of a detach (2), an end or a close (0)."""
     fields = frame.field(place)
     return fields[0].value.decode(), fields[1].value.decode()
-
-
-ADDRESS = "euronext.104?quality=0"
 
 
 @pytest.mark.parametrize("channel", [0, 1, 7, 2047])
@@ -240,27 +197,18 @@ def test_a_reset_in_the_middle_of_a_frame_is_forgotten(size: int) -> None:
     uvloop.run(scenario())
 
 
-BREACHES = {
-    "a channel beyond the bound": wire.begin(65535),
-    "no such performative": wire.frame(0x1A),
-    "a performative cut short": wire.frame_bytes(wire.described(wire.FLOW, 0).encode()[:-2]),
-    "no such channel": wire.attach("b", 1, ADDRESS, 5),
-    "no such handle": wire.flow(9, 1),
-    "handle beyond the bound": wire.attach("b", 2**32 - 1, ADDRESS),
-    "a channel that has a session": wire.begin(),
-    "a session that answers none of the node's": wire.frame(
-        wire.BEGIN, wire.ushort(0), 0, 9, 9, channel=1
-    ),
-    "the end of a session never begun": wire.frame(wire.END, channel=5),
-    "a link on an ended session": wire.frame(wire.END) + wire.attach("b", 1, ADDRESS),
-    "the detach of a link that is none": wire.frame(wire.DETACH, 9, True),
-    "a link detached twice": 2 * wire.frame(wire.DETACH, 0, True),
-    "a message on a link that is none": wire.frame(
-        wire.TRANSFER, 9, 0, wire.Value(0xA0, b"t"), 0, payload=b"x"
-    ),
-    "a frame too large": wire.frame_bytes(bytes(70_000)),
-    "a frame smaller than its header": struct.pack(">IBBH", 7, 2, 0, 0),
-}
+def test_a_reset_right_behind_what_was_said_is_noticed_although_nothing_is_to_be_sent() -> None:
+    async def scenario() -> None:
+        async with running() as rig:
+            with socket.create_connection(("127.0.0.1", rig.port)) as peer:
+                peer.sendall(wire.opening() + wire.begin() + wire.attach("a", 0, ADDRESS))
+                await rig.until(lambda: rig.node.links == 1, "attached")
+                # The node, which has the same loop, sees both at once; a flow has no answer.
+                peer.sendall(wire.flow(0, 5))
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            await rig.until(lambda: not rig.node.connections, "forgotten")
+
+    uvloop.run(scenario())
 
 
 @pytest.mark.parametrize("breach", BREACHES)
@@ -337,6 +285,8 @@ def test_the_open_has_every_field_for_those_who_read_no_shorter_one() -> None:
             assert len(answer.performative.value) == 10
             said = [each.value.decode() for each in answer.field(9)]
             assert said == ["product", "feedhandler", "version", feedhandler.__version__]
+            # Without it JMS clients do not even ask to share a subscription.
+            assert answer.field(7).endswith(b"SHARED-SUBS")
 
     uvloop.run(scenario())
 

@@ -112,7 +112,8 @@ def play(seed: int) -> Coverage:
 
 def _count(coverage: Coverage, world: World) -> None:
     gateway, subscriber, reached = world.gateway, world.subscriber, coverage.reached
-    counts = gateway.desk.counts
+    desk = gateway.core.desk
+    counts = desk.counts
     coverage.totals.update({
         "packets sent": sum(sent.kind == DATA for sent in world.plan.session.sent),
         "packets received": len(world.arrivals),
@@ -128,7 +129,7 @@ def _count(coverage: Coverage, world: World) -> None:
         "mid-day starts": counts["mid_day_starts"],
         "of those, opened stale": counts["opened_stale"],
         "streams healed by retransmission alone": sum(
-            known.joined <= 2 and not known.announced and gateway.desk.state(place) is State.IN_SYNC
+            known.joined <= 2 and not known.announced and desk.state(place) is State.IN_SYNC
             for place, known in enumerate(subscriber.services.values())
         ),
     })  # fmt: skip
@@ -152,7 +153,7 @@ def _count(coverage: Coverage, world: World) -> None:
             if reason:
                 count += port.server.counts[f"{said.replace(' ', '_')}_{reason.name.lower()}"]
                 reached[f"{said} {reason.name}"] += count
-        for counter, count in gateway.outward[name].client.counts.items():
+        for counter, count in gateway.outward[name].server.client.counts.items():
             if count:
                 reached[f"broken {name} {counter}"] += count
 

@@ -1,129 +1,94 @@
-"""The gateway of the simulation: the real cores, put together as the gateway puts them, less I/O.
+"""The gateway of the simulation: the core that ships, with a simulated world around it.
 
-Three live channels with recovery and three refresh channels share one ring, as in one receive
-thread; the event loop's side is the desk, two request clients, and a plain consumer of the ring in
-the place of the fan-out. Between the two sides lies time: the loop sees a record `lag_ns` after it
-was written, and what recovery brings reaches the arbiters as late, so the two sides race as
-threads do.
+`GatewayCore` is what `feedhandler.gateway` runs. Here it has simulated connections to its servers
+(`Outward`), subscribers who read at once (`links.py`), and arbiters in the place of the receive
+thread: three live channels with recovery and three refresh channels share one ring. Between the
+two sides lies time: the loop sees a record `lag_ns` after it was written, and what recovery brings
+reaches the arbiters as late, so the two sides race as threads do.
 
-`subscriber` is told what a subscriber of a whole service gets, in that order.
+The oracle hears what links are sent, and looks into the ring: what arbitration let through or
+announced is the truth that quality must follow.
 """
 
-import random
 from collections import Counter
 from collections.abc import Callable
 
+from links import LateLink, WholeLink
 from network import CLOSED
+from oracle import Link, Subscriber
 from servers import SOURCE_ID, Connection, Port
-from sessions import DATA, FEED, OUTSIDE, Sent, parse
+from sessions import FEED, OUTSIDE, Sent, parse
 
-from feedhandler.amqp.quality import QualityState
+from feedhandler.amqp.framing import is_unsequenced
+from feedhandler.amqp.outlet import Peer
+from feedhandler.amqp.serving.node import PUMP_BYTES_MAX
+from feedhandler.amqp_settings import AmqpConfig
+from feedhandler.config import ServerConfig, loopback_config
+from feedhandler.gateway_core import GatewayCore
 from feedhandler.ingest.arbitration import Arbiter
 from feedhandler.ingest.records import RecordKind
 from feedhandler.ingest.recovered import give_up, recover
 from feedhandler.ingest.ring import Ring
 from feedhandler.ingest.settings import ArbitrationSettings
-from feedhandler.recovery.desk import Desk
-from feedhandler.recovery.ports import DeskChannel
-from feedhandler.retrans.client import RequestClient
-from feedhandler.retrans.events import Broken
+from feedhandler.retrans.reconnection import ReconnectingClient
 from feedhandler.retrans.settings import RecoverySettings
 
-PACKET, GAP, RESET, START = (
-    int(kind) for kind in (RecordKind.PACKET, RecordKind.GAP, RecordKind.RESET, RecordKind.START)
-)
 RING_BYTES = 1 << 20
 MASK_32 = 0xFFFFFFFF
 
 
 class Outward:
-    """One server as the gateway sees it: the client's core, its connection, its reconnections."""
+    """The simulated connection to one server."""
 
-    def __init__(self, gateway: "Gateway", name: str, port: Port, seed: int) -> None:
+    def __init__(self, gateway: "Gateway", server: ReconnectingClient, port: Port) -> None:
         self.gateway = gateway
-        self.name = name
+        self.server = server
         self.port = port
-        self.draw = random.Random(seed)
-        self.client = RequestClient(FEED, SOURCE_ID, gateway.recovery_settings)
         self.connection: Connection | None = None
-        self.failures = 0
-        self.retry_ns = self.made_ns = 0
-        self.broken = Counter[str]()
-        self.requests = 0
-
-    @property
-    def deadline_ns(self) -> int:
-        return self.retry_ns if self.connection is None else self.client.deadline_ns
+        server.on_output = self.flush
 
     def tick(self, now_ns: int) -> None:
+        """It is time to connect, or the client wants to know the time."""
         if self.connection is not None:
-            self.take(self.client.tick(now_ns), now_ns)
-        elif now_ns >= self.retry_ns:
-            self.connection = self.port.connect(now_ns, self.receive)
-            if self.connection is None:
-                self._fail(now_ns)
-                return
-            self.made_ns = now_ns
-            self.client.connected(now_ns)
-            self.gateway.desk.server_up(self.name, now_ns)
-            self.flush(now_ns)
+            self._judge(self.server.tick(now_ns))
+            return
+        self.connection = self.port.connect(now_ns, self.receive)
+        if self.connection is None:
+            self.server.lost("refused", now_ns)
+            return
+        self.server.made(now_ns)
+        self.flush()
 
     def receive(self, data: bytes | None, now_ns: int) -> None:
         """Bytes from the server, or that it is gone."""
+        self.gateway.now = now_ns
         if data is CLOSED:
-            self._drop(now_ns)
+            self._drop("closed")
         else:
-            self.take(self.client.feed(data, now_ns), now_ns)
-        self.gateway.find_deadline()
+            self._judge(self.server.feed(data, now_ns))
+        self.gateway.settle()
 
-    def take(self, events: list, now_ns: int) -> None:
-        """Hand events on; a broken connection is closed."""
-        broken = [event for event in events if isinstance(event, Broken)]
-        told = [event for event in events if not isinstance(event, Broken)]
-        if told:
-            self.gateway.desk.client_events(self.name, told, now_ns)
-        for event in broken:
-            self.broken[event.reason] += 1
-            self._drop(now_ns)
-        self.flush(now_ns)
-
-    def flush(self, now_ns: int) -> None:
-        data = self.client.take_output()
+    def flush(self) -> None:
+        """Write what the client has to say."""
+        data = self.server.take_output()
         if data and self.connection is not None:
-            self.connection.send(data, now_ns)
+            self.connection.send(data, self.gateway.now)
 
-    def _drop(self, now_ns: int) -> None:
-        if self.connection is None:
-            return
-        self.connection.close(now_ns)
-        self.connection = None
-        self.client.disconnected(now_ns)
-        if now_ns - self.made_ns >= self.gateway.recovery_settings.reconnect_max_us * 1_000:
-            self.failures = 0  # as `RequestConnection` does: it lasted, so the server is well
-        self._fail(now_ns)
-        self.gateway.desk.server_down(self.name, now_ns)
+    def _judge(self, reason: str) -> None:
+        if reason:
+            self._drop(reason)
+        self.flush()
 
-    def _fail(self, now_ns: int) -> None:
-        settings = self.gateway.recovery_settings
-        wait_us = min(settings.reconnect_us << min(self.failures, 20), settings.reconnect_max_us)
-        self.failures += 1
-        self.retry_ns = now_ns + int(wait_us * self.draw.uniform(500, 1000))
-
-
-class Stream:
-    """One service on its way out."""
-
-    def __init__(self, service: int) -> None:
-        self.service = service
-        self.closed = False
-        self.next = 0
-        self.quality = QualityState(service, ["A", "B"])
+    def _drop(self, reason: str) -> None:
+        if self.connection is not None:
+            self.connection.close(self.gateway.now)
+            self.connection = None
+            self.server.lost(reason, self.gateway.now)
 
 
 class Gateway:
-    """See the module's text; it is the desk's `Ports`, with one verb for each thing that happens.
-
-    `schedule(at, function, *arguments)` is the world's.
+    """See the module's text; it is the core's `GatewayIO`, with one verb for each thing that
+    happens. `schedule(at, function, *arguments)` is the world's.
     """
 
     def __init__(
@@ -133,19 +98,31 @@ class Gateway:
         refresh_arbitration: ArbitrationSettings,
         recovery: RecoverySettings,
         ports: dict[str, Port],
-        subscriber,
+        subscriber: Subscriber,
         schedule: Callable[..., None],
         seed: int,
         lag_ns: int = 0,
     ) -> None:
         self.services = services
-        self.recovery_settings = recovery
         self.subscriber = subscriber
         self.schedule = schedule
         self.lag_ns = lag_ns
         self.now = 0
         self.ring = Ring(RING_BYTES)
-        self._position = 0
+        self._looked = 0
+        config = loopback_config(
+            FEED.name,
+            services,
+            with_servers=True,
+            arbitration=arbitration,
+            recovery=recovery,
+            amqp=AmqpConfig(history_bytes=0),
+            servers=tuple(
+                ServerConfig(name=name, address="127.0.0.1:1", source_id=SOURCE_ID)
+                for name in ports
+            ),
+        )
+        self.core = GatewayCore(config, FEED, self.ring, self, 0, seed)
         live = len(services)
         self.arbiters = [
             Arbiter(self.ring, lines=2, channel=place, settings=arbitration,
@@ -155,53 +132,48 @@ class Gateway:
             Arbiter(self.ring, lines=2, channel=live + place, settings=refresh_arbitration)
             for place in range(live)
         ]  # fmt: skip
-        self.streams = [Stream(service) for service in services]
-        channels = [
-            DeskChannel(
-                service,
-                retransmission="rts" if "rts" in ports else "",
-                refresh=True,
-                refresh_server="rfs" if "rfs" in ports else "",
-                reference=service == 101,
-            )
-            for service in services
-        ]
-        self.desk = Desk(
-            FEED, channels, [stream.quality for stream in self.streams], self, recovery, seed
-        )
         self.outward = {
-            name: Outward(self, name, port, seed + place)
-            for place, (name, port) in enumerate(ports.items())
+            name: Outward(self, self.core.servers[name], port) for name, port in ports.items()
         }
-        self.alerts = Counter[str]()
+        self.peer = Peer(self.core.fanout.dirty_peers)
+        self.core.fanout.add(WholeLink(subscriber).outlet(self.peer))
         self.records = Counter[str]()
         self.deadline_ns = 0
         self._deadlines: list[int] = []
-        self._reading = False
+        self._reading = self._flush = False
 
     def start(self, now_ns: int) -> None:
         """From now on it listens."""
         self.now = now_ns
         for arbiter in self.arbiters:
             arbiter.start(now_ns)
-        for outward in self.outward.values():
-            outward.retry_ns = now_ns
-        self.find_deadline()
+        for server in self.core.servers.values():
+            server.retry_ns = now_ns
+        self.settle()
 
     # -- what happens to it -----------------------------------------------------------------
 
-    def find_deadline(self) -> None:
-        """Anything may have moved: when `tick` must be called next."""
+    def settle(self) -> None:
+        """Anything may have moved: links are written to, and when must `tick` be called next?"""
+        if self._flush:
+            self._write()
+        assert not self.core.fanout.dirty_peers, "nobody was told to write to links"
         self._deadlines = [
             *[arbiter.deadline_ns for arbiter in self.arbiters],
-            *[outward.deadline_ns for outward in self.outward.values()],
-            self.desk.deadline_ns,
+            *[server.deadline_ns for server in self.core.servers.values()],
+            self.core.desk.deadline_ns,
         ]
         self.deadline_ns = min(self._deadlines)
 
+    def _write(self) -> None:
+        """Links have been written to."""
+        self._flush = False
+        for peer in self.core.fanout.settle():
+            peer.dirty = False
+
     def _received(self, place: int, now_ns: int) -> None:
         """Arbiter number `place` was given something."""
-        if self.ring.head != self._position:
+        if self.ring.head != self._looked:
             self._look(now_ns)
         deadline = self.arbiters[place].deadline_ns
         if deadline != self._deadlines[place]:
@@ -223,11 +195,13 @@ class Gateway:
         self.arbiters[place].receive(line, parse(packet), packet, 0, now_ns, now_ns)
         self._received(place, now_ns)
 
-    def attach(self, now_ns: int, link: object) -> None:
+    def attach(self, now_ns: int, link: Link) -> None:
         """A subscriber that wants each service's state first."""
         self.now = now_ns
-        self.desk.attached(link, range(len(self.services)), now_ns)
-        self.find_deadline()
+        outlet = LateLink(self.subscriber, link).outlet(self.peer, "?snapshot=1")
+        self.core.fanout.add(outlet)
+        self.core.attached(outlet, self.core.streams, now_ns)
+        self.settle()
 
     def tick(self, now_ns: int) -> None:
         """Everything that is due."""
@@ -236,13 +210,13 @@ class Gateway:
             if arbiter.deadline_ns <= now_ns:
                 arbiter.tick(now_ns)
         for outward in self.outward.values():
-            if outward.deadline_ns <= now_ns:
+            if outward.server.deadline_ns <= now_ns:
                 outward.tick(now_ns)
-        if self.desk.deadline_ns <= now_ns:
-            self.desk.tick(now_ns)
-        if self.ring.head != self._position:
+        if self.core.desk.deadline_ns <= now_ns:
+            self.core.tick(now_ns)
+        if self.ring.head != self._looked:
             self._look(now_ns)
-        self.find_deadline()
+        self.settle()
 
     # -- the event loop's side --------------------------------------------------------------
 
@@ -258,136 +232,65 @@ class Gateway:
         """Take every record in the ring."""
         self.now = now_ns
         self._reading = False
-        ring, live = self.ring, len(self.services)
-        ring.publish()
-        words, mask, data = ring.words, ring.mask, ring.data
-        position, end = self._position, ring.readable()
-        while position < end:
-            word = (position & mask) >> 3
-            first = words[word]
-            kind, channel = first >> 32 & 0xFFFF, first >> 48
-            if kind == PACKET:
-                begin = (position & mask) + 64
-                second = words[word + 1]
-                packet = bytes(data[begin : begin + (second & MASK_32)])
-                if channel < live:
-                    self._publish(
-                        channel, words[word + 2], words[word + 3], packet, second >> 40 & 0xFF
-                    )
-                else:
-                    self.desk.refresh_packet(channel - live, words[word + 2], packet, now_ns)
-            elif kind:
-                self._mark(kind, channel, word, now_ns)
-            position += first & MASK_32
-            self._position = position
-            ring.release(position)
-        self.find_deadline()
+        self.ring.publish()
+        self._tell_truth()
+        while self.core.fanout.pump(PUMP_BYTES_MAX):
+            self._write()
+        self._write()
+        self.settle()
         self.subscriber.settled(now_ns)
 
-    def _publish(self, place: int, sequence: int, following: int, packet: bytes, kind: int) -> None:
-        stream = self.streams[place]
-        if kind == OUTSIDE:
-            self.subscriber.outside(packet)
-            return
-        store = self.desk.store(place)
-        if store is not None:
-            store.append(sequence, following, packet, 0, len(packet))
-        self.subscriber.passed(stream.service, following)
-        if not stream.closed:
-            stream.next = following
-            self.subscriber.packet(stream.service, sequence, following, packet, kind == DATA)
+    def _tell_truth(self) -> None:
+        """Tell the oracle what is in the ring."""
+        words, mask, live = self.ring.words, self.ring.mask, len(self.services)
+        end = self.ring.readable()
+        while self._looked < end:
+            word = (self._looked & mask) >> 3
+            first = words[word]
+            kind, channel = RecordKind(first >> 32 & 0xFFFF), first >> 48
+            self._looked += first & MASK_32
+            if kind == RecordKind.PAD:
+                continue
+            sequence, following = words[word + 2], words[word + 3]
+            if kind != RecordKind.PACKET:
+                self.records[kind.name if channel < live else f"refresh {kind.name}"] += 1
+            if channel < live and not is_unsequenced(sequence):
+                self.subscriber.record(self.services[channel], kind.name, sequence, following)
 
-    def _mark(self, kind: int, channel: int, word: int, now_ns: int) -> None:
-        words, live = self.ring.words, len(self.services)
-        line = words[word + 1] >> 32 & 0xFF
-        sequence, following, auxiliary = words[word + 2], words[word + 3], words[word + 7]
-        name = RecordKind(kind).name
-        if channel >= live:
-            self.records[f"refresh {name}"] += 1
-            self.desk.refresh_mark(channel - live, kind, now_ns)
-            return
-        self.records[name] += 1
-        stream = self.streams[channel]
-        if kind in (RESET, START) or (kind == GAP and not stream.closed):
-            stream.next = following
-        self.subscriber.record(stream.service, name, sequence, following)
-        self.desk.mark(kind, channel, line, sequence, following, auxiliary, now_ns)
-        if kind in (RESET, START):
-            stream.next = following
-            store = self.desk.store(channel)
-            if store is not None:
-                store.clear()
+    # -- what the core has done by us (`GatewayIO`) ---------------------------------------------
 
-    # -- the desk's ports -------------------------------------------------------------------
+    def now_ns(self) -> int:
+        return self.now
 
-    def ask(self, server: str, request, now_ns: int) -> None:
-        outward = self.outward[server]
-        outward.requests += 1
-        outward.client.ask(request, now_ns)
-        outward.flush(now_ns)
-
-    def cancel(self, server: str, request_id: int) -> None:
-        self.outward[server].client.cancel(request_id)
-
-    def ask_refresh(self, server: str, request, now_ns: int) -> None:
-        outward = self.outward[server]
-        outward.client.ask_refresh(request, now_ns)
-        outward.flush(now_ns)
-
-    def fill(self, place: int, data: bytes, epoch: int) -> None:
+    def fill(self, place: int, data: bytes, epoch: int) -> bool:
         self.schedule(self.now + self.lag_ns, self._fill, place, data, epoch)
+        return True
 
     def _fill(self, now_ns: int, place: int, data: bytes, epoch: int) -> None:
         self.now = now_ns
         recover(self.arbiters[place], parse(data), data, 0, now_ns, now_ns, epoch)
         self._received(place, now_ns)
 
-    def give_up(self, place: int, until: int, epoch: int) -> None:
+    def give_up(self, place: int, until: int, epoch: int) -> bool:
         self.schedule(self.now + self.lag_ns, self._give_up, place, until, epoch)
+        return True
 
     def _give_up(self, now_ns: int, place: int, until: int, epoch: int) -> None:
         self.now = now_ns
         give_up(self.arbiters[place], until, now_ns, epoch)
         self._received(place, now_ns)
 
-    def quality(self, place: int, body: bytes, links: list | None = None) -> None:
-        if links is None:
-            self.subscriber.quality(self.services[place], body)
-        else:
-            self.subscriber.told_apart(self.services[place], body, links)
+    def flush_soon(self) -> None:
+        self._flush = True
 
-    def withhold(self, place: int, link) -> None:
-        link.withheld.add(self.services[place])
+    def wake_at(self, deadline_ns: int, now_ns: int) -> None:
+        """`settle` looks at all deadlines."""
 
-    def admit(self, place: int, link) -> None:
-        link.withheld.discard(self.services[place])
+    def line_changed(self, kind: int, place: int, line: int) -> None:
+        """Nobody watches."""
 
-    def block(self, place, begin, packets, last, end, links) -> None:
-        stream = self.streams[place]
-        self.subscriber.block(stream.service, begin, packets, last, end, links)
+    def renumbered(self) -> None:
+        self.core.turn_day(self.now)
 
-    def close_stream(self, place: int) -> None:
-        self.streams[place].closed = True
-
-    def open_stream(
-        self, place: int, packets: list[tuple[int, int, bytes]], following: int
-    ) -> None:
-        stream = self.streams[place]
-        stream.closed = False
-        stream.next = max(stream.next, following)
-        for sequence, following, packet in packets:
-            stream.next = following
-            data = parse(packet).kind == DATA
-            self.subscriber.packet(stream.service, sequence, following, packet, data)
-
-    def next_sequence(self, place: int) -> int:
-        return self.streams[place].next
-
-    def renumber(self, place: int) -> None:
-        self.subscriber.renumbered(self.services[place])
-
-    def is_here(self, link) -> bool:
-        return True
-
-    def alert(self, text: str) -> None:
-        self.alerts[text] += 1
+    def tell(self, text: str) -> None:
+        """There is no operator."""

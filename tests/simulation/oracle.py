@@ -21,7 +21,7 @@ import json
 from collections import Counter
 from collections.abc import Callable
 
-from sessions import FEED, Session, parse
+from sessions import FEED, Session
 
 from feedhandler.replay.state.market import Market
 from feedhandler.retrans.ranges import RangeSet
@@ -93,21 +93,15 @@ class Subscriber:
     # -- what the gateway says --------------------------------------------------------------
 
     def record(self, service: int, name: str, first: int, end: int) -> None:
-        """A record of the ring, before the desk hears of it: the truth that quality must follow."""
+        """A record of the ring, before the gateway reads it: what arbitration let through, whether
+        or not it is published yet, or said. It is the truth that quality must follow."""
         known = self.services[service]
         if name == "MISSING":
             known.missing_end = end
         elif name == "RESET":
             known.missing_end = 0
-        if name in ("GAP", "RESET", "START"):
+        if name in ("PACKET", "GAP", "RESET", "START"):
             known.reached = end
-
-    def passed(self, service: int, following: int) -> None:
-        """Arbitration has let a packet through, whether or not it is published yet."""
-        self.services[service].reached = following
-
-    def renumbered(self, service: int) -> None:
-        """A new numbering begins."""
 
     def quality(self, service: int, body: bytes) -> None:
         """A quality message."""
@@ -145,8 +139,6 @@ class Subscriber:
                 # Nobody saw where the numbering began.
                 known.lost.append((1, told["since"]))
             self.market.clear(service)
-            for link in self.links:
-                link.block(service, [])
 
     def told_apart(self, service: int, body: bytes, links: list[Link]) -> None:
         """A quality message for some links only."""
@@ -167,7 +159,7 @@ class Subscriber:
             if not known.expected:
                 known.tails = [0] * epoch
             known.epoch, known.expected = epoch, following
-            self._apply(packet)
+            self.market.apply(packet)
             return
         assert sequence >= known.expected, f"{where}: expected {known.expected}"
         if sequence > known.expected:
@@ -179,11 +171,11 @@ class Subscriber:
         assert packet[16:] == body, f"{where}: other bytes than were sent"
         known.published += 1
         known.chain.update(body)
-        self._apply(packet)
+        self.market.apply(packet)
         assert known.state not in WHOLE or not known.lost, f"{where}: {known.state}, {known.lost}"
 
     def block(self, service: int, begin: bytes, packets: list[bytes], last: int, end: bytes, links):
-        """A snapshot block: markers, packets, and what it makes of the state."""
+        """A snapshot block: markers, packets, and what it makes of the state; `links`: theirs."""
         known = self.services[service]
         told, over = json.loads(begin), json.loads(end)
         where = f"service {service}: {over}"
@@ -191,10 +183,10 @@ class Subscriber:
         assert told["packets"] == len(packets), where
         assert told["last"] == last, where
         assert all(len(packet) <= 1400 for packet in packets), where
-        for link in self.links if links is None else links:
-            link.block(service, packets)
-            self.check_state(service, f"{where}, on a link", link.market, over["next"])
         if links is not None:
+            for link in links:
+                link.block(service, packets)
+                self.check_state(service, f"{where}, on a link", link.market, over["next"])
             self.seen["link/snapshot-end"] += len(links)
             return
         self.quality_state(known, told)
@@ -218,14 +210,6 @@ class Subscriber:
         self.outside_told[packet] += 1
         self.seen["outside"] += 1
         assert self.outside_told[packet] <= sum(came[packet] for came in self.outside_by)
-
-    def _apply(self, packet: bytes) -> None:
-        """What is published changes everybody's state."""
-        self.market.apply(packet)
-        service = parse(packet).service
-        for link in self.links:
-            if service not in link.withheld:
-                link.market.apply(packet)
 
     def quality_state(self, known: _Service, told: dict) -> None:
         """The state that a marker tells."""

@@ -70,7 +70,7 @@ def lose_a_packet_of_a_block(world, patch):
 
 
 def never_ask_for_a_snapshot(world, patch):
-    patch.setattr(world.gateway, "ask_refresh", lambda *a: None)
+    patch.setattr(world.gateway.core, "ask_refresh", lambda *a: None)
     patch.setattr(world.gateway, "refresh", lambda *a: None)
 
 

@@ -26,6 +26,7 @@ FIXED = {
     0x82: (8, ">Q"), 0x83: (8, ">q"),
 }  # fmt: skip
 LIST0, LIST8, LIST32, MAP8, MAP32 = 0x45, 0xC0, 0xD0, 0xC1, 0xD1
+BINARY = 0xB0
 
 
 @dataclass

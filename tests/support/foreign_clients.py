@@ -10,6 +10,10 @@ accept, reject, release or modify for the link's message number `place`, `detach
 `end(session)`, `dynamic(link)`, `sender(link, address)`, `close()`, and `reset()`, which cuts the
 connection with a TCP reset. `link` and `session` are the test's own words for them.
 
+Three more programs (`jms/`, `vertx/`, `rust/`) take no orders: each goes through all of its
+scenarios in one process, for Java is slow to start, and tells by the same events and some of its
+own (`test_java_and_rust_clients`).
+
 Events: `opened`, `attached` (link, address, filter), `message` (link, subject, id, content, number,
 body), `drained`, `detached`, `ended`, `closed` (condition, description), `disconnected`, `gone`.
 """
@@ -28,7 +32,7 @@ from typing import Any
 
 import pytest
 
-from tests.interop.install import HERE, go_program, node_path
+from tests.interop.install import HERE, go_program, java_classes, node_path, rust_program
 from tests.support.needs import absent
 from tests.support.node import PATIENCE_S
 
@@ -59,6 +63,24 @@ def go_command(name: str) -> Command:
     program = go_program(name)
     if program is None:
         absent("clients", f"the Go program {name} is not built; {_REMEDY}")
+    return Command([str(program)], {})
+
+
+def java_command(name: str) -> Command:
+    """A Java program of ours; skips where it is not built. It lives for a second or two, too short
+    to be compiled well."""
+    classes, java = java_classes(name), shutil.which("java")
+    if classes is None or java is None:
+        absent("clients", f"the Java program {name} is not built; {_REMEDY}")
+    quick = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto")
+    return Command([str(java), *quick, "-cp", str(classes), "Client"], {})
+
+
+def rust_command() -> Command:
+    """The Rust program; skips where it is not built."""
+    program = rust_program()
+    if program is None:
+        absent("clients", f"the Rust program is not built; {_REMEDY}")
     return Command([str(program)], {})
 
 
@@ -142,7 +164,7 @@ class Client:
                     bytes.fromhex(told["id"]),
                     told["content"].rpartition(".")[2],
                     told["number"],
-                    base64.b64decode(told["body"]),
+                    bytes.fromhex(told["hex"]) if "hex" in told else base64.b64decode(told["body"]),
                 )
             )
         else:
@@ -152,19 +174,25 @@ class Client:
 @contextlib.asynccontextmanager
 async def client(kind: str, port: int, **options: Any) -> AsyncIterator[Client]:
     """A connected client of this kind; its process ends with the block."""
-    command = command_of(kind)
+    async with started(command_of(kind)) as made:
+        made.order("connect", port=port, **options)
+        await made.hear("opened")
+        yield made
+
+
+@contextlib.asynccontextmanager
+async def started(command: Command, *words: str) -> AsyncIterator[Client]:
+    """A client's process, which ends with the block."""
     process = await asyncio.create_subprocess_exec(
         *command.words,
+        *words,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         env={**os.environ, **command.environment},
         limit=1 << 24,
     )
-    made = Client(process)
     try:
-        made.order("connect", port=port, **options)
-        await made.hear("opened")
-        yield made
+        yield Client(process)
     finally:
         with contextlib.suppress(ProcessLookupError):
             process.kill()

@@ -84,6 +84,32 @@ def test_what_a_consumer_had_goes_to_the_next_in_order_with_its_count(tmp_path: 
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("leave", ["link", "session", "connection"])
+def test_what_a_consumer_had_when_it_said_goodbye_was_not_a_failure(
+    tmp_path: Path, leave: str
+) -> None:
+    """JMS clients fetch far ahead, and some close a consumer behind each message."""
+
+    async def scenario() -> None:
+        async with running(orders(tmp_path, redeliveries_max=1)) as rig:
+            putting = await rig.client()
+            await in_thread(putting.put_numbers, await in_thread(putting.sender), 1, 2, 3)
+            for times in range(1, 4):
+                client = await rig.client()
+                link = await in_thread(client.taker, credit=3)
+                assert await in_thread(client.wait_for, link, 3) == [1, 2, 3]
+                parts = {"link": link, "session": link.session, "connection": client.connection}
+                parts[leave].close()
+                await in_thread(client.close)
+                await rig.until(lambda n=3 * times: rig.told("returned") == n, "the return")
+            link = await in_thread(putting.taker, credit=3)
+            assert await in_thread(putting.wait_for, link, 3) == [1, 2, 3]
+            header = [(m.first_acquirer, m.delivery_count) for m, _ in putting.of(link)]
+            assert header == [(False, 0)] * 3
+
+    asyncio.run(scenario())
+
+
 def test_who_waits_with_credit_gets_what_another_gives_back_at_once(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(orders(tmp_path)) as rig:

@@ -34,7 +34,7 @@ async def fetch(gateway: Gateway, path: str, method: str = "GET") -> tuple[int, 
     assert gateway.watch.web is not None
     reader, writer = await asyncio.open_connection(*gateway.watch.web.address)
     try:
-        writer.write(f"{method} {path} HTTP/1.1\r\nHost: gateway\r\n\r\n".encode())
+        writer.write(f"{method} {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
         async with asyncio.timeout(PATIENCE_S):
             told = await reader.read()
     finally:
@@ -204,7 +204,7 @@ def test_a_refused_link_is_told_and_counted(run: Run, capsys: pytest.CaptureFixt
 
 
 @gateways_loop
-def test_the_control_socket_tells_of_health_too(run: Run) -> None:
+def test_the_control_socket_tells_of_health_too_and_takes_the_operators_word(run: Run) -> None:
     async def scenario() -> None:
         control = ControlConfig(bind=f"tcp://127.0.0.1:{places.port()}")
         async with running(configured(control=control)) as (gateway, _, _url):
@@ -212,6 +212,13 @@ def test_the_control_socket_tells_of_health_too(run: Run) -> None:
             assert told["live"] == {"ok": True, "reasons": []}
             assert told["ready"]["ok"]
             assert gateway.watch.web is None
+            resume = {"do": "resume-requests"}
+            told = await asyncio.to_thread(ask, gateway.control.endpoint, resume)
+            assert told == {"resumed": []}
+            for server, reason in (("rts", "no server 'rts'"), (7, "`server` is no text")):
+                wrong = {**resume, "server": server}
+                with pytest.raises(PeerError, match=reason):
+                    await asyncio.to_thread(ask, gateway.control.endpoint, wrong)
 
     run(scenario())
 

@@ -188,7 +188,7 @@ async def until(true: Any) -> None:
 
 
 def all_up(gateway: Any) -> bool:
-    return all(each["up"] for each in gateway.recovery.snapshot()["servers"].values())
+    return all(each["up"] for each in gateway.core.recovery_snapshot()["servers"].values())
 
 
 @gateways_loop
@@ -331,6 +331,6 @@ def test_symbols_are_known_by_name_and_by_index_once_reference_data_is_there() -
                     await work.until_closed()
                     await until(lambda: by_index.live[102] > 0)
                     await until(lambda: by_name.live[102] == by_index.live[102])
-                    assert gateway.names[symbol] == name
+                    assert gateway.core.names[symbol] == name
 
     asyncio.run(session())

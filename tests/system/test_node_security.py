@@ -15,6 +15,7 @@ from feedhandler.amqp.security import TLS_HEADER
 from feedhandler.amqp.serving import login as login_module
 from feedhandler.amqp.serving.sasl import SASL_HEADER
 from feedhandler.observe.subscriptions import Subscriptions
+from tests.support import amqp_wire as wire
 from tests.support.node import (
     PATIENCE_S,
     RawClient,
@@ -195,7 +196,9 @@ def test_passwords_that_wait_to_be_checked_have_a_bound(monkeypatch: pytest.Monk
     async def scenario() -> None:
         async with running(gate=gate(user("ann"), plain_without_tls=True)) as rig:
             client = RawClient(rig.port, user="ann", password=SECRET)
-            assert await in_thread(turned_away, client) == proton.SASL.AUTH
+            assert await in_thread(turned_away, client) == proton.SASL.TEMP
+            assert rig.count("logins_deferred") == 1
+            assert not rig.node.gate.shut("127.0.0.1")
 
     asyncio.run(scenario())
 
@@ -414,6 +417,36 @@ def test_connections_of_an_address_have_a_bound() -> None:
             await in_thread(opened, again)
             for client in (again, clients[1]):
                 await in_thread(client.close)
+
+    asyncio.run(scenario())
+
+
+def test_addresses_that_log_nobody_in_leave_the_others_their_places() -> None:
+    door = gate(limits={"connections_before_login": 6})
+
+    def opened_from(host: str, port: int) -> socket.socket:
+        client = socket.create_connection(
+            ("127.0.0.1", port), timeout=PATIENCE_S, source_address=(host, 0)
+        )
+        client.sendall(wire.opening())
+        assert client.recv(8) == wire.AMQP_HEADER
+        return client
+
+    async def scenario() -> None:
+        async with running(Settings(max_connections=2), gate=door) as rig:
+            silent = [
+                socket.create_connection(("127.0.0.1", rig.port), source_address=(host, 0))
+                for _ in range(4)
+                for host in ("127.0.0.1", "127.0.0.2")
+            ]
+            await rig.until(lambda: rig.count("connections_crowded") == 2, "all places taken")
+            clients = [await in_thread(opened_from, "127.0.0.3", rig.port) for _ in range(2)]
+            assert len(door.strangers) == 5
+            late = socket.create_connection(("127.0.0.1", rig.port))
+            assert await in_thread(everything, late) == b""
+            assert rig.count("connections_refused") == 1
+            for each in (*silent, *clients):
+                each.close()
 
     asyncio.run(scenario())
 

@@ -20,6 +20,7 @@ from feedhandler.retrans.events import (
     RefreshPacket,
 )
 from feedhandler.retrans.protocol import RetransRequest, StreamFramer
+from feedhandler.retrans.reconnection import ReconnectingClient
 from feedhandler.retrans.server import RequestServer, ServerSession
 from feedhandler.retrans.settings import RecoverySettings, ServerSettings
 from feedhandler.retrans.store import PacketStore
@@ -41,6 +42,19 @@ HOST = "127.0.0.1"
 QUICK = RecoverySettings(reconnect_us=1_000, reconnect_max_us=4_000)
 
 
+class Counted(ReconnectingClient):
+    """Counts how often a connection was lost, or could not be made."""
+
+    losses = 0
+
+    def lost(self, reason: str, now_ns: int) -> None:
+        self.losses += 1
+        super().lost(reason, now_ns)
+        self.on_lost()
+
+    on_lost: Callable[[], None]
+
+
 class Owner:
     """A `RequestConnection` with everything it told, and a way to wait for it."""
 
@@ -50,37 +64,30 @@ class Owner:
         self.events: list[Event] = []
         self.ups = 0
         self.downs: list[str] = []
-        self.waits = 0
         self._changed = asyncio.Event()
-        self.connection = RequestConnection(
+        self.server = Counted(
             RequestClient(FEED, source_id, settings),
-            HOST,
-            port,
             settings,
             on_events=self._take,
             on_up=self._up,
             on_down=self._down,
-            chance=self._chance,
+            seed=1,
         )
+        self.server.on_lost = self._changed.set
+        self.connection = RequestConnection(self.server, HOST, port)
         self.connection.start()
 
-    def _take(self, events: list[Event]) -> None:
+    def _take(self, events: list[Event], now_ns: int) -> None:
         self.events += events
         self._changed.set()
 
-    def _up(self) -> None:
+    def _up(self, now_ns: int) -> None:
         self.ups += 1
         self._changed.set()
 
-    def _down(self, reason: str) -> None:
+    def _down(self, reason: str, now_ns: int) -> None:
         self.downs.append(reason)
         self._changed.set()
-
-    def _chance(self) -> float:
-        """The jitter; called once for each wait before a new attempt."""
-        self.waits += 1
-        self._changed.set()
-        return 0.5
 
     async def until(self, condition: Callable[[], Any], what: str) -> None:
         """Wait for something that this owner is told."""
@@ -93,7 +100,12 @@ class Owner:
             pytest.fail(f"never happened: {what}; {self.downs=} {self.events[-3:]=}")
 
     def ask(self, request_id: int, first: int, end: int) -> None:
-        assert self.connection.ask(Ask(request_id, 104, first, end, 0))
+        assert self.asks(Ask(request_id, 104, first, end, 0))
+
+    def asks(self, request: Ask | AskRefresh) -> bool:
+        """Make a request; whether it was made."""
+        ask = self.server.ask if isinstance(request, Ask) else self.server.ask_refresh
+        return ask(request, self.connection.clock())  # type: ignore[arg-type]
 
     def answered(self, request_id: int) -> bool:
         return Answered(request_id) in self.events
@@ -178,11 +190,11 @@ def test_a_server_that_cannot_be_reached_is_told_once_and_tried_again(run: Run) 
     async def scenario() -> None:
         port = places.port()
         owner = Owner(port)
-        await owner.until(lambda: owner.waits >= 5, "five attempts")
+        await owner.until(lambda: owner.server.losses >= 5, "five attempts")
         assert len(owner.downs) == 1
         assert owner.downs[0].startswith(f"cannot connect to {HOST}:{port}: ")
         assert not owner.connection.up
-        assert not owner.connection.ask(Ask(1, 104, 1, 2, 0))
+        assert not owner.asks(Ask(1, 104, 1, 2, 0))
         _, listener = await listening(port=port)
         await owner.until(lambda: owner.ups == 1, "connected")
         owner.ask(1, 1, 3)
@@ -262,7 +274,7 @@ def test_a_hostile_server_is_left_and_tried_again_later(
         await owner.until(lambda: len(owner.downs) == 3, "left three times")
         assert all(down.startswith(reason) for down in owner.downs)
         assert owner.events == []
-        assert owner.connection.client.counts[counter or "length_too_big"] >= 3
+        assert owner.server.client.counts[counter or "length_too_big"] >= 3
         await owner.connection.close()
         server.close()
 
@@ -302,9 +314,9 @@ def test_a_server_that_does_not_read_is_left(run: Run) -> None:
         owner = Owner(port_of(server))
         await owner.until(lambda: owner.ups, "connected")
         for request_id in range(10_000_000):
-            if not owner.connection.ask(Ask(request_id, 104, 1, 2, 0)):
+            if not owner.asks(Ask(request_id, 104, 1, 2, 0)):
                 break
-            owner.connection.cancel(request_id)
+            owner.server.cancel(request_id)
             if request_id % 1000 == 0:
                 await asyncio.sleep(0)
         await owner.until(lambda: owner.downs, "left")
@@ -411,8 +423,8 @@ def test_a_client_leaves_a_server_that_does_not_read_its_last_words(
         owner = Owner(port_of(server))
         await owner.until(lambda: owner.ups, "connected")
         for request_id in range(40_000):
-            assert owner.connection.ask(Ask(request_id, 104, 1, 2, 0))
-            owner.connection.cancel(request_id)
+            assert owner.asks(Ask(request_id, 104, 1, 2, 0))
+            owner.server.cancel(request_id)
         async with asyncio.timeout(PATIENCE_S):
             await owner.connection.close()
         assert owner.downs == []
@@ -449,7 +461,7 @@ def test_a_quiet_connection_lives_on_heartbeats(run: Run) -> None:
         owner = Owner(listener.address[1])
         await owner.until(lambda: owner.ups, "connected")
         await until_counted(server, "heartbeats_answered")
-        assert owner.connection.client.counts["heartbeats"] >= 1
+        assert owner.server.client.counts["heartbeats"] >= 1
         assert owner.downs == []
         await owner.connection.close()
         await listener.close()
@@ -488,7 +500,7 @@ def test_a_snapshot_can_come_over_the_connection(run: Run) -> None:
         _, listener = await listening(ServerSettings(refresh_over_tcp=True), refresher)
         owner = Owner(listener.address[1])
         await owner.until(lambda: owner.ups, "connected")
-        owner.connection.ask_refresh(AskRefresh(1, 104))
+        owner.asks(AskRefresh(1, 104))
         await owner.until(lambda: owner.events, "accepted")
         packets = [refresh_packet(number) for number in range(1, 2001)]
         refresher.give(packets)

@@ -1,13 +1,16 @@
 """The node's door by itself: what is offered, who decides, and how many may be there."""
 
 import asyncio
+import threading
 from typing import Any
 
 import pytest
 
-from feedhandler.amqp.serving.login import Admission, Gate
+from feedhandler.amqp.serving.fair import FairPool
+from feedhandler.amqp.serving.login import BUSY, Admission, Gate
 from feedhandler.amqp.serving.sasl import Credentials
 from feedhandler.amqp.serving.users import User, Users
+from tests.support.node import PATIENCE_S
 from tests.support.security import SECRET, gate, user
 
 
@@ -49,9 +52,9 @@ def test_a_certificate_lets_in_as_its_own_user_only(
     made = door()
     decided = made.at_once(entered(made, *names), Credentials("EXTERNAL", name))
     assert decided is not None
-    who, why = decided
+    who = decided.user
     assert (who is not None and who.name == "bob") is comes_in
-    assert why
+    assert decided.reason
 
 
 def test_what_is_offered_depends_on_the_listener_and_on_the_certificate() -> None:
@@ -70,11 +73,11 @@ def test_a_password_that_was_right_is_known_at_once_the_next_time() -> None:
 
     async def scenario() -> None:
         assert made.at_once(made.enter("10.0.0.1", False), asked) is None
-        found, _ = await made.check(asked)
+        found = (await made.check("10.0.0.1", asked)).user
         assert found is not None
         known = made.at_once(made.enter("10.0.0.1", False), asked)
         assert known is not None
-        assert known[0] is found
+        assert known.user is found
         made.close()
         made.close()
 
@@ -96,3 +99,51 @@ def test_who_has_left_makes_room() -> None:
     made.leave(first)
     assert not made.by_user
     assert not made.by_address
+
+
+def test_who_fails_too_often_is_not_heard_on_connections_that_are_there_either() -> None:
+    made = gate(user("ann"), plain_without_tls=True, limits={"failed_logins": 2})
+    right = Credentials("PLAIN", "ann", SECRET)
+
+    async def scenario() -> None:
+        guesses = [made.enter("10.0.0.1", False) for _ in range(4)]
+        for each in guesses[:2]:
+            made.failed(each)
+        late = made.at_once(guesses[2], right)
+        assert late is not None
+        assert (late.user, late.temporary) == (None, True)
+        waiting = await made.check("10.0.0.1", right)  # asked before the others had failed
+        assert (waiting.user, waiting.temporary) == (None, True)
+        assert (await made.check("10.0.0.2", right)).user is not None
+        made.close()
+
+    asyncio.run(scenario())
+
+
+def test_an_address_that_fills_the_queue_of_passwords_makes_room_for_another(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = gate(user("ann"), plain_without_tls=True)
+    made._checks = FairPool(4)
+    wrong = Credentials("PLAIN", "ann", "wrong")
+    slow, verify = threading.Event(), made.users.by_password
+
+    def by_password(name: str, password: str) -> User | None:
+        assert slow.wait(PATIENCE_S)
+        return verify(name, password)
+
+    monkeypatch.setattr(made.users, "by_password", by_password)
+
+    async def scenario() -> None:
+        guesses = [asyncio.create_task(made.check("10.0.0.1", wrong)) for _ in range(9)]
+        await asyncio.sleep(0)
+        right = asyncio.create_task(made.check("10.0.0.2", Credentials("PLAIN", "ann", SECRET)))
+        await asyncio.sleep(0)
+        slow.set()
+        assert (await right).user is not None
+        told = [await each for each in guesses]
+        assert sum(each.temporary for each in told) == 9 - 1 - 3
+        assert {each.reason for each in told} == {BUSY, "wrong user or password"}
+        made.close()
+
+    asyncio.run(scenario())

@@ -1,13 +1,19 @@
 """The doctor's checks, each shown a host that is ill in one way."""
 
 import socket
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from feedhandler._compiled import NotCompiledError
 from feedhandler.config import ChannelConfig, LineConfig, loopback_config
 from feedhandler.ops import console, doctor, host, wakefulness
 from feedhandler.ops.host import ClockState, InterfaceState, SelfTest
+from feedhandler.ops.memory_bounds import memory_bounds
+from feedhandler.queue_settings import DurableQueueConfig
+
+CHECKOUT = Path(__file__).resolve().parents[2]
 
 
 def test_a_sound_host_has_no_failure_on_loopback() -> None:
@@ -164,6 +170,17 @@ def test_the_sum_of_all_bounds_is_told() -> None:
     assert config.waiting_bytes_max == config.amqp.max_links * config.amqp.queue_bytes
     check = doctor.check_queues(config)
     assert f"{config.waiting_bytes_max:,} bytes at most" in check.found
+    bounds = memory_bounds(config)
+    (check,) = doctor.check_memory(config)
+    assert f"{sum(each.most for each in bounds):,} bytes at most" in check.found
+    assert f"queues of links {config.waiting_bytes_max:,}" in check.found
+
+
+def test_every_bound_of_memory_is_told_of_in_the_pages() -> None:
+    queue = DurableQueueConfig(name="NAME", folder="/nowhere")
+    config = msgspec.structs.replace(loopback_config(services=[104]), queues=(queue,))
+    told = (CHECKOUT / "docs" / "flow-control.md").read_text()
+    assert not [each for each in memory_bounds(config) if f"| {each.name} |" not in told]
 
 
 @pytest.mark.parametrize(

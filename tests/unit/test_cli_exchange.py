@@ -2,6 +2,7 @@
 
 import pytest
 
+from feedhandler.codecs.errors import UsageError
 from feedhandler.config import loopback_lines, loopback_refresh_lines
 from feedhandler.ops.exchange import Options, _print_account, plan
 from feedhandler.replay.exchange.exchange import ExchangeResult
@@ -23,6 +24,12 @@ def test_a_gateways_loopback_configuration_finds_what_the_exchange_offers(port_b
 def test_without_servers_only_the_two_lines_are_left() -> None:
     made = plan(Options(servers=False))
     assert made.retransmission_port is made.refresh_port is made.refresh_s is None
+
+
+def test_what_the_retransmission_server_keeps_is_told_and_bounded() -> None:
+    assert plan(Options(keep_bytes=1 << 20)).servers.window_bytes == 1 << 20
+    with pytest.raises(UsageError, match="--keep is 100 bytes"):
+        plan(Options(keep_bytes=100))
 
 
 def test_faults_are_passed_on() -> None:

@@ -3,7 +3,7 @@
 import copy
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,11 @@ import pytest
 import zmq
 from rich.console import Console
 
+from feedhandler.cli import chosen
 from feedhandler.codecs.errors import ConfigError, PeerError
 from feedhandler.config import ControlConfig, loopback_config
 from feedhandler.config_show import to_toml
-from feedhandler.control import ENDPOINT_DEFAULT, Verbs
+from feedhandler.control import ENDPOINT_DEFAULT, Verb, Verbs
 from feedhandler.counters import (
     ChannelCounter,
     DestinationCounter,
@@ -151,6 +152,34 @@ def test_other_counters_are_told_where_they_are_not_zero() -> None:
     assert "recorder published: nothing yet" in lines
 
 
+def test_a_server_given_up_for_today_is_told_with_its_end_and_the_remedy() -> None:
+    server = {"up": True, "paused": True, "paused_until_ns": 1_763_683_200 * 10**9, "accepted": 7}
+    lines = text_of(changed(recovery={"servers": {"rts": server}})).splitlines()
+    told = "not asked until 2025-11-21 00:00 UTC (feedhandler control resume-requests)"
+    assert f"server rts: connected, {told}, accepted 7" in lines
+
+
+@pytest.mark.parametrize(
+    ("resumed", "told"),
+    [
+        (["rts", "rfs"], "asked again today: rts, rfs\n"),
+        ([], "nothing to resume: no server was given up for today\n"),
+    ],
+)
+def test_control_tells_the_gateway_and_says_what_came_of_it(
+    pretended: Any, capsys: pytest.CaptureFixture[str], resumed: list[str], told: str
+) -> None:
+    asked: list[Any] = []
+    verbs = {"resume-requests": lambda request: asked.append(request) or {"resumed": resumed}}
+    endpoint = pretended(verbs=verbs, times=2)
+    words = ["control", "resume-requests", endpoint, "--server", "rts"]
+    assert chosen([*words, "--timeout", str(PATIENCE_S)])() == 0
+    assert capsys.readouterr().out == told
+    assert asked == [{"do": "resume-requests", "server": "rts"}]
+    assert chosen([*words, "--timeout", str(PATIENCE_S), "--json"])() == 0
+    assert json.loads(capsys.readouterr().out) == {"resumed": resumed}
+
+
 def test_each_broker_is_a_row_with_its_state_and_what_it_took() -> None:
     away = {**DESTINATION, "name": "away", "state": "WAITING", "broker": "", "reason": "refused"}
     text = text_of(changed(destinations=[DESTINATION, away]))
@@ -237,9 +266,9 @@ def test_the_exit_code_says_whether_recording_stopped_by_itself() -> None:
 class PretendedGateway:
     """Answers `times` requests over TCP, then is gone."""
 
-    def __init__(self, snapshot: dict[str, Any], times: int) -> None:
+    def __init__(self, verbs: Mapping[str, Verb], times: int) -> None:
         self.times = times
-        self._verbs = Verbs({"status": lambda _: snapshot})
+        self._verbs = Verbs(verbs)
         self._context = zmq.Context()
         self._socket = self._context.socket(zmq.REP)
         port = self._socket.bind_to_random_port("tcp://127.0.0.1")
@@ -264,8 +293,12 @@ def pretended() -> Iterator[Any]:
     """Makes gateways that answer."""
     made: list[PretendedGateway] = []
 
-    def make(snapshot: dict[str, Any], times: int = 1) -> str:
-        made.append(PretendedGateway(snapshot, times))
+    def make(
+        snapshot: dict[str, Any] | None = None,
+        times: int = 1,
+        verbs: Mapping[str, Verb] | None = None,
+    ) -> str:
+        made.append(PretendedGateway(verbs or {"status": lambda _: snapshot}, times))
         return made[-1].endpoint
 
     yield make

@@ -7,6 +7,7 @@ from feedhandler.replay.exchange.exchange_plan import ExchangePlan
 from feedhandler.replay.exchange.exchange_refresh import Snapshot
 from feedhandler.replay.exchange.exchange_servers import (
     SNAPSHOTS_WAITING_MAX,
+    ExchangeServers,
     OfferedPackets,
     SnapshotDesk,
 )
@@ -77,6 +78,29 @@ def test_a_service_that_there_is_not_has_no_store(offered):
     assert list(stores) == list(SERVICES)
     assert len(stores) == len(SERVICES)
     assert stores.get(108) is None
+
+
+def test_what_is_kept_is_bounded_however_much_is_sent():
+    clock = Clock()
+    stores = OfferedPackets(FEED, SERVICES, 1 << 12, clock)
+    for number in range(2, 2_000):
+        clock.now_ns = number
+        stores.publish([data(104, number, number)])
+        stores.advance()
+        assert stores.waiting == 0
+        assert stores[104].held_bytes <= 1 << 12
+    assert stores[104].end == 2_000
+    assert not stores[104].covers(2, 3)
+
+
+def test_what_is_due_waits_nowhere_though_nobody_asks():
+    clock = Clock()
+    servers = ExchangeServers(FEED, ExchangePlan(retransmission_port=0), None, clock)
+    clock.now_ns = 100
+    servers.publish([data(104, 2, 99), data(104, 3, 100), data(104, 4, 101)])
+    servers.close()
+    assert servers._packets.waiting == 1
+    servers.publish([data(104, 5, 102)])
 
 
 class Loop:

@@ -346,6 +346,38 @@ def test_a_thread_waits_while_the_queue_is_full_and_a_block_cannot_be_made(tmp_p
         disk.create = create  # type: ignore[method-assign]
 
 
+def test_a_queue_grows_again_by_itself_once_its_disk_has_room(tmp_path: Path, monkeypatch) -> None:
+    told: list[str] = []
+    engine = "feedhandler.journal.engine"
+    monkeypatch.setattr(f"{engine}.tell", lambda event, *_, **__: told.append(event))
+    monkeypatch.setattr(f"{engine}.GROWTH_PAUSE_NS", 1_000_000)
+
+    async def work() -> None:
+        disk = SimulatedDisk()
+        create, failed = disk.create, asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def refuse(path: str) -> None:
+            loop.call_soon_threadsafe(failed.set)
+            raise OSError(28, "no space")
+
+        settings = replace(SMALL, waiting_bytes_max=4000)
+        async with PersistentQueue.open(tmp_path, settings, files=disk) as queue:
+            disk.create = refuse  # type: ignore[method-assign, assignment]
+            puts = [asyncio.ensure_future(queue.put(bytes(3000))) for _ in range(40)]
+            for _ in range(2):
+                await failed.wait()
+                failed.clear()
+            assert not all(put.done() for put in puts)
+            assert told == ["queue_cannot_grow"]
+            disk.create = create  # type: ignore[method-assign]
+            # Nothing is delivered meanwhile: only growing makes room.
+            await asyncio.gather(*puts)
+        assert told == ["queue_cannot_grow", "queue_grows"]
+
+    run(work())
+
+
 def test_a_failed_write_stops_every_thread(tmp_path: Path) -> None:
     disk = SimulatedDisk()
     queue = BlockingQueue(tmp_path, SMALL, files=disk)

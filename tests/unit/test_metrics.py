@@ -8,7 +8,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from feedhandler import control, counters, notes
+from feedhandler import control, counters, gateway_core, notes
 from feedhandler.config import Config, loopback_config
 from feedhandler.counters import HIGH_WATER, ChannelCounter, Counter, LineCounter
 from feedhandler.gateway import Gateway
@@ -28,7 +28,7 @@ from feedhandler.observe.readings import readings
 from feedhandler.observe.settings import MetricsConfig
 from feedhandler.publish_settings import PublishConfig
 from feedhandler.recorder_settings import RecordConfig
-from feedhandler.recovery import desk, runner
+from feedhandler.recovery import desk
 from feedhandler.retrans import client, recovery, refresh
 
 SERVICES = (101, 104)
@@ -82,7 +82,7 @@ ENUMERATIONS = {
 TABLES = {
     "channel_recovery": recovery.COUNTS,
     "channel_refresh": refresh.COUNTS,
-    "recovery": {**desk.COUNTS, **runner.COUNTS},
+    "recovery": {**desk.COUNTS, **gateway_core.COUNTS},
     "server": client.COUNTS,
     "control": control.COUNTS,
     "log": notes.COUNTS,

@@ -1,16 +1,9 @@
 """What the operator is told about servers: news, once, and never without end."""
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
-from feedhandler.config import loopback_config
-from feedhandler.gateway import Gateway
 from feedhandler.recovery import complaints
 from feedhandler.recovery.complaints import LASTING_NS, LINES_MAX, WINDOW_NS, Complaints
-from feedhandler.recovery.runner import RecoveryRunner
-from feedhandler.retrans.events import RefreshAccepted
 
 SECOND = 1_000_000_000
 
@@ -67,30 +60,3 @@ def test_subjects_are_bounded(lines: list[str], monkeypatch: pytest.MonkeyPatch)
     for at in range(100):
         told.tell(f"service {at}", f"service {at}", 0)
     assert (len(lines), told.untold) == (10, 90)
-
-
-def running(lines: list[str]) -> RecoveryRunner:
-    """A gateway's runner; the test is its servers."""
-    runner = Gateway(loopback_config()).recovery
-    runner._complaints = Complaints(lines.append)
-    runner._loop = SimpleNamespace(  # type: ignore[assignment]
-        call_soon=lambda *about: None, call_later=lambda *about: None
-    )
-    return runner
-
-
-def test_a_server_that_takes_every_connection_and_drops_it_is_told_once(lines: list[str]) -> None:
-    runner: Any = running(lines)
-    name = "rfs"
-    for _ in range(50):
-        runner._on_up(name)
-        runner._on_down(name, "the server closed it")
-    assert len(lines) == 1
-    runner._on_up(name)
-    runner._on_events(name, [RefreshAccepted(1)])
-    runner._on_down(name, "the server closed it")
-    assert len(lines) == 2
-    runner.alert("service 1: refused")
-    runner.alert("service 1: refused")
-    assert len(lines) == 3
-    assert runner.snapshot()["untold"] == 50

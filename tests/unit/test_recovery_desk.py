@@ -10,8 +10,15 @@ from feedhandler.ingest.records import RecordKind
 from feedhandler.recovery.channel import LOOK_NS
 from feedhandler.recovery.desk import LAG_NS, WELL_NS, Desk
 from feedhandler.recovery.ports import DeskChannel
-from feedhandler.retrans.events import Accepted, Answered, Packet, RefreshPacket, Rejected
-from feedhandler.retrans.protocol import RETRANSMITTED
+from feedhandler.retrans.events import (
+    Accepted,
+    Answered,
+    Packet,
+    RefreshPacket,
+    RefreshRejected,
+    Rejected,
+)
+from feedhandler.retrans.protocol import RETRANSMITTED, RefreshReject, RetransReject
 from feedhandler.retrans.settings import RecoverySettings
 from feedhandler.retrans.snapshots import SnapshotCutter
 from feedhandler.retrans.states import State
@@ -20,6 +27,7 @@ FEED = load_feed("euronext-utp-md")
 MS = 1_000_000
 SETTINGS = RecoverySettings(store_bytes=1 << 16)
 RTS, RFS = "rts", "rfs"
+DAY_NS = FEED.trading_day.turns_ns(1_000 * MS)
 
 
 def packet(sequence, service=104, **header):
@@ -268,6 +276,37 @@ def test_a_refusal_gives_the_range_up():
     hands.story()
     hands.desk.client_events(RTS, [Rejected(hands.asked.request_id, 5)], hands.now)
     assert hands.story() == [("give up", 0, 12, 1)]
+
+
+def test_a_server_given_up_for_today_is_asked_again_at_the_operators_word():
+    hands = joined()
+    for first in (10, 20, 30):
+        hands.mark(RecordKind.MISSING, first, first + 2, auxiliary=1)
+        if first < 30:
+            today = Rejected(hands.asked.request_id, RetransReject.TOO_MANY_TODAY)
+            hands.desk.client_events(RTS, [today], hands.now)
+            hands.wait(100)
+    assert hands.desk.paused_until_ns(RTS, hands.now) == DAY_NS
+    hands.story()
+    assert hands.desk.resume(RTS, hands.now)
+    assert hands.desk.paused_until_ns(RTS, hands.now) == 0
+    assert not hands.desk.resume(RTS, hands.now)
+    hands.mark(RecordKind.MISSING, 40, 42, auxiliary=1)
+    assert ("ask", RTS, 40, 42) in hands.story()
+
+
+def test_so_is_a_refresh_server_and_what_was_lost_is_asked_for_at_once():
+    hands = joined()
+    hands.mark(RecordKind.GAP, 10, 12)
+    today = RefreshRejected(hands.desk._desks[0].refresh_id, RefreshReject.TOO_MANY_TODAY)
+    hands.desk.client_events(RFS, [today], hands.now)
+    assert hands.desk.paused_until_ns(RFS, hands.now) == DAY_NS
+    assert hands.desk.state(0) == State.STALE
+    hands.story()
+    assert hands.desk.resume(RFS, hands.now)
+    assert hands.desk.paused_until_ns(RFS, hands.now) == 0
+    assert hands.story() == [("ask refresh", RFS, 104)]
+    assert not hands.desk.resume(RFS, hands.now)
 
 
 def test_a_start_in_mid_day_is_closed_until_its_snapshot_is_there():

@@ -9,6 +9,8 @@ from feedhandler.retrans.quota import POLL_NS, SECOND_NS, Quota
 from feedhandler.retrans.settings import RECOVERY_BOUNDS, RecoverySettings
 from tests.support.recovery import UTC
 
+DAY_NS = 86_400 * SECOND_NS
+
 
 def test_no_second_sees_more_than_its_requests_and_a_burst() -> None:
     quota = Quota(100, 0, 1 << 20, UTC)
@@ -92,6 +94,23 @@ def test_a_refusal_pauses_once_and_the_second_closes() -> None:
     assert quota.exhausted(2700)
     quota.reopen()
     assert not quota.exhausted(2700)
+
+
+def test_what_ended_the_day_is_taken_back_by_the_operator() -> None:
+    quota = Quota(0, 2, 16, UTC)
+    assert not quota.resume(0)
+    assert (quota.take(1, 0), quota.take(1, 0), quota.take(1, 0)) == (True, True, False)
+    assert quota.closed_until_ns(0) == DAY_NS
+    assert quota.resume(1)
+    assert quota.closed_until_ns(1) == 0
+    assert quota.used_today == 0
+    quota.refuse(1, 2, 500)
+    quota.refuse(502, 503, 500)
+    assert quota.closed_until_ns(504) == DAY_NS
+    assert quota.resume(504)
+    assert quota.take(1, 504)
+    # Two words are needed again.
+    assert not quota.refuse(504, 505, 500)
 
 
 def test_an_accepted_request_after_the_pause_forgets_the_refusal() -> None:

@@ -125,16 +125,16 @@ def test_a_fixed_day_never_turns_and_a_clock_set_back_turns_nothing() -> None:
 def test_the_gateways_tags_and_names_turn_with_the_day() -> None:
     config = loopback_config(services=(101, 104))
     gateway = Gateway(config)
-    gateway.day = DayWatch(
+    gateway.core.day = DayWatch(
         TradingDayConfig(begins_at="18:00"), gateway.feed, at("2026-11-20T12:00", "Europe/Paris")
     )
-    gateway.names[7] = "ABC"
+    gateway.core.names[7] = "ABC"
     stream = gateway.streams[0]
-    assert gateway._alias_of(stream, 7) == "ABC"
-    gateway.look_at_day(gateway.day.turns_ns - 1)
-    assert gateway._alias_of(stream, 7) == "ABC"
-    gateway.look_at_day(gateway.day.turns_ns)
-    assert gateway._alias_of(stream, 7) is None
+    assert gateway.core.alias_of(stream, 7) == "ABC"
+    gateway.look_at_day(gateway.core.day.turns_ns - 1)
+    assert gateway.core.alias_of(stream, 7) == "ABC"
+    gateway.look_at_day(gateway.core.day.turns_ns)
+    assert gateway.core.alias_of(stream, 7) is None
     for each in gateway.streams:
         assert each.prefix == struct.pack(">IHH", 20261121, gateway.feed.number, each.service)
     told = gateway.snapshot()["trading_day"]
@@ -146,13 +146,13 @@ def test_the_gateways_tags_and_names_turn_with_the_day() -> None:
 
 def test_a_running_gateway_sees_by_itself_that_the_day_has_turned() -> None:
     async def turned(gateway: Gateway) -> None:
-        while gateway.names:
+        while gateway.core.names:
             await asyncio.sleep(0)
 
     async def scenario() -> None:
         gateway = Gateway(loopback_config())
-        gateway.names[7] = "ABC"
-        gateway.day.turns_ns = 0
+        gateway.core.names[7] = "ABC"
+        gateway.core.day.turns_ns = 0
         following = asyncio.create_task(gateway._follow_days())
         await asyncio.wait_for(turned(gateway), 30)
         following.cancel()

@@ -68,7 +68,7 @@ Run = Callable[[Any], Any]
 
 
 def request_of(path: str, method: str = "GET") -> bytes:
-    return f"{method} {path} HTTP/1.1\r\nHost: x\r\nAccept: */*\r\n\r\n".encode()
+    return f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAccept: */*\r\n\r\n".encode()
 
 
 def test_a_page_is_answered_and_the_connection_closed(run: Run) -> None:
@@ -205,5 +205,39 @@ def test_an_address_that_is_taken_is_the_operators_mistake() -> None:
         async with serving() as server:
             with pytest.raises(ConfigError, match=r"metrics\.listen: cannot listen on"):
                 WebServer(server.address, {}).start()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost:9100", 200),
+        ("127.0.0.1:9100", 200),
+        ("[::1]:9100", 200),
+        ("192.0.2.7", 200),
+        ("Gateway.example:9100", 200),
+        ("", 200),
+        ("attacker.example", 421),
+        ("localhost.attacker.example:9100", 421),
+        ("127.0.0.1.attacker.example", 421),
+        (":9100", 200),
+        ("a:b:c", 421),
+    ],
+)
+def test_only_who_asks_for_this_server_by_a_name_of_its_own_is_answered(
+    host: str, status: int
+) -> None:
+    async def scenario() -> None:
+        server = WebServer(("127.0.0.1", 0), PAGES, ("gateway.example",))
+        server.start()
+        try:
+            request = f"GET /hello HTTP/1.1\r\nhOST: {host}\r\n\r\n".encode()
+            assert (await answer(server, request)).startswith(f"HTTP/1.1 {status} ".encode())
+            if not host:
+                bare = await answer(server, b"GET /hello HTTP/1.0\r\n\r\n")
+                assert bare.startswith(b"HTTP/1.1 200 ")
+        finally:
+            await server.close()
 
     asyncio.run(scenario())

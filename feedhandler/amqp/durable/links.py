@@ -96,8 +96,8 @@ class _Link:
     def flow(self) -> None:
         """The client has given credit, or drains it."""
 
-    def leave(self) -> None:
-        """The link is over."""
+    def leave(self, orderly: bool = False) -> None:
+        """The link is over; `orderly`: its client said so, with the link or the connection."""
         self.over = True
 
 
@@ -176,7 +176,7 @@ class Producer(_Link):
             self._grant()
             self._stir()
 
-    def leave(self) -> None:
+    def leave(self, orderly: bool = False) -> None:
         super().leave()
         try:
             self.work()  # what came before the goodbye counts
@@ -296,14 +296,14 @@ class Consumer(_Link):
             self.link.drained(asked=True)
             self._stir()
 
-    def leave(self) -> None:
+    def leave(self, orderly: bool = False) -> None:
         super().leave()
         try:
             self.work()  # what it said before the goodbye counts
         finally:
             self._queue.links.pop(self, None)
             numbers, self.unsettled = list(self.unsettled), {}
-            self._queue.leave(self, numbers)
+            self._queue.leave(self, numbers, failed=not orderly)
 
 
 def head_of_bytes(content: bytes, first: bool, failures: int) -> bytes:
@@ -353,7 +353,7 @@ class Answers(_Link):
         for go_on in held:
             go_on()
 
-    def leave(self) -> None:
+    def leave(self, orderly: bool = False) -> None:
         super().leave()
         self._waiting.clear()
         self._release()
@@ -464,7 +464,7 @@ class Requests(_Link):
         )
         yield None
 
-    def leave(self) -> None:
+    def leave(self, orderly: bool = False) -> None:
         try:
             self.work()
         finally:

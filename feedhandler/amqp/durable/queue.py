@@ -43,6 +43,8 @@ from feedhandler.queue_settings import DurableQueueConfig
 
 #: Messages that are read, or handed out, before the loop serves anybody else.
 SHARE = 256
+#: Bytes that are read from the disk at a time, beside one message.
+READ_BYTES_MAX = 8 << 20
 #: Messages of one answer that tells which cancels are to be forwarded; the rest is asked for.
 FORWARD_PAGE = 256
 
@@ -103,6 +105,8 @@ class DurableQueue:
         self._recording: deque[tuple[int, Callable[[], None]]] = deque()
         self._fates: dict[int, list[Told]] = {}
         self._reading: set[int] = set()
+        #: Messages that are claimed at a time: fewer where they are large.
+        self._share = SHARE
         self._reread = self._serving = self._flushing = False
         self._after_reading: list[Callable[[], None]] = []
         self._more = True
@@ -244,11 +248,14 @@ class DurableQueue:
         """One consumer more; it is served when it has credit."""
         self.dispatch.join(taker)
 
-    def leave(self, taker: Taker, numbers: list[int]) -> None:
-        """A consumer is gone: what it had goes to the others."""
+    def leave(self, taker: Taker, numbers: list[int], *, failed: bool) -> None:
+        """A consumer is gone: what it had goes to the others. It has `failed` where it did not say
+        goodbye; where it did, it had fetched these ahead: clients do so by the thousand, and
+        whoever counted that as a failure would declare messages dead that nobody has looked at.
+        """
         self.dispatch.leave(taker)
         if not self.fault and numbers:
-            self.give_back(numbers, failed=True)
+            self.give_back(numbers, failed=failed)
 
     @property
     def idle(self) -> bool:
@@ -273,7 +280,7 @@ class DurableQueue:
             if wanted <= 0 or self._reading or not self._more:
                 self._answer_drains()
                 break
-            self._claim(min(wanted, SHARE))
+            self._claim(min(wanted, self._share))
 
     def _answer_drains(self) -> None:
         """Where nothing can be handed out, unused credit may go back."""
@@ -322,11 +329,17 @@ class DurableQueue:
     def _read(
         self, items: list[tuple[int, bytes | None]], blocks: list[Block]
     ) -> list[tuple[int, bytes | None]]:
-        """In the thread: contents that are not there yet; None for what does not verify."""
-        return [
-            (number, self._reader.content(block, number) if content is None else content)
-            for (number, content), block in zip(items, blocks, strict=True)
-        ]
+        """In the thread: contents that are not there yet, as many as there is room for; None for
+        what does not verify."""
+        found: list[tuple[int, bytes | None]] = []
+        size = 0
+        for (number, content), block in zip(items, blocks, strict=True):
+            if size >= READ_BYTES_MAX:
+                break
+            content = self._reader.content(block, number) if content is None else content
+            found.append((number, content))
+            size += len(content or b"")
+        return found
 
     def _on_read(self, future: "asyncio.Future[list[tuple[int, bytes | None]]]") -> None:
         """Contents were read: hand them out, unless something older came back meanwhile."""
@@ -343,11 +356,14 @@ class DurableQueue:
             if content is None:
                 self._spoiled(number)
         whole = [(number, content) for number, content in items if content is not None]
+        unread = sorted(numbers - {number for number, _ in items})
+        self._share = max(1, len(items)) if unread else min(2 * self._share, SHARE)
         if self._reread:
             self._reread = False
-            self._take_back([number for number, _ in whole])
+            self._take_back([number for number, _ in whole] + unread)
         else:
             self.dispatch.add(whole)
+            self._release(unread)  # there was no room for them
         later, self._after_reading = self._after_reading, []
         for action in later:
             action()
@@ -396,14 +412,17 @@ class DurableQueue:
 
     def _take_back(self, numbers: list[int]) -> None:
         """Give these, and what is ready, to the persistent queue again: it knows the order."""
-        delivery = self.store.engine.delivery
-        numbers = sorted(numbers + self.dispatch.withdraw())
         self._reread = self._reread or bool(self._reading)
+        self._release(sorted(numbers + self.dispatch.withdraw()))
+        self._serve_soon()
+
+    def _release(self, numbers: list[int]) -> None:
+        """The persistent queue has these again: they are the next ones."""
+        delivery = self.store.engine.delivery
         done = self._guard(lambda: [(number, delivery.release(number)) for number in numbers])
         self._more = True
         if done is None:
             return
-        self._serve_soon()
         for number, status in done[0]:
             if status is not Status.PENDING:
                 self.dispatch.forget([number])

@@ -19,21 +19,26 @@ from collections.abc import Callable
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Protocol
 
-import numpy
-
 from feedhandler import __version__
 from feedhandler.amqp import proton
 from feedhandler.amqp.durable.links import Answers
 from feedhandler.amqp.durable.queues import AnyLink
 from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.policies import DETACH
-from feedhandler.amqp.queueing.backlog import Backlog
-from feedhandler.amqp.routing import AddressError, Subscription, parse_address, without_tags
+from feedhandler.amqp.routing import AddressError, Subscription, without_tags
+from feedhandler.amqp.serving.asking import LIMIT, asked_for, check_limits
 from feedhandler.amqp.serving.groups import Group, Member, group_name
-from feedhandler.amqp.serving.login import REFUSAL_SECONDS, Admission
+from feedhandler.amqp.serving.leftovers import WHOLE_UNITS
+from feedhandler.amqp.serving.link_counts import add_outlet
+from feedhandler.amqp.serving.login import REFUSAL_SECONDS, Admission, Decision
 from feedhandler.amqp.serving.sasl import State
-from feedhandler.amqp.serving.turns import CONNECTION_UNITS, attach_units
-from feedhandler.amqp.serving.users import TokenBucket, User, admit
+from feedhandler.amqp.serving.turns import (
+    CONNECTION_UNITS,
+    FRAMES_PER_UNIT,
+    SESSIONS_PER_UNIT,
+    attach_units,
+)
+from feedhandler.amqp.serving.users import TokenBucket, User
 from feedhandler.amqp.stream import Stream
 from feedhandler.counters import NodeCounter
 
@@ -42,12 +47,11 @@ if TYPE_CHECKING:
 
 #: How long a client may take to close its side once we have closed ours.
 LINGER_SECONDS = 2.0
-#: Room in the frame that answers an attach for all that is neither the link's name nor its address.
-ANSWER_BYTES = 256
 #: Read at a time of what a client says after the goodbye.
 LEAVING_BYTES = 1 << 16
+LEAVING_READS = 16
 #: Read at a time of what a client says: the others, and the feed, wait meanwhile.
-TURN_BYTES = 1 << 15
+TURN_BYTES = 1 << 14
 #: Bytes that messages sent in part may take: of one connection, of all of a node's; or so many of
 #: the largest messages that a queue takes, where these are more.
 PARTIAL_BYTES_MAX = 8 << 20
@@ -60,8 +64,8 @@ OWED_BYTES_STRANGER = 256 << 10
 OWED_BYTES_TOTAL = 128 << 20
 #: Links that a client may leave half closed: we have closed them, and it has not said so, too.
 LINGERING_LINKS_MAX = 4096
-#: The condition for what a bound forbids.
-LIMIT = "amqp:resource-limit-exceeded"
+#: What a JMS client wants to be told before it asks to share a subscription.
+CAPABILITIES = ("SHARED-SUBS",)
 #: What a client hears whose handling has failed by an error of ours.
 FAULT = "amqp:internal-error", "the gateway has failed in handling this connection; see its log"
 #: That for a message without credit (AMQP 1.0, 2.8.17).
@@ -116,15 +120,17 @@ class NodeConnection(Peer):
         self.members: list[Member] = []
         self.parted = False
         self.orderly = False
+        self.goodbye = False  # the client closed of its own accord: nothing it had has failed
         self.leave_by: float | None = None
         self.open_by: float | None = node.loop.time() + node.open_seconds
         self.admission = admission
+        admission.crowd_out = self._crowd_out
         self.user: User | None = None
         limits = node.gate.limits
         self._events: deque[tuple[int, Any]] = deque()
         self._waits = False
         self._partial_bytes = self.owed_bytes = 0
-        self._attaches = TokenBucket(limits.attaches_per_s, time.monotonic_ns())
+        self.attaches = TokenBucket(limits.attaches_per_s, time.monotonic_ns())
         self.engine = proton.Connection(
             sock.fileno(),
             server=True,
@@ -139,6 +145,7 @@ class NodeConnection(Peer):
             partial_bytes_max=max(
                 PARTIAL_BYTES_MAX, PARTIAL_MESSAGES * node.queues.message_bytes_max
             ),
+            capabilities=CAPABILITIES,
             properties={"product": "feedhandler", "version": __version__},
         )
         self.engine.kind_of = node.kind_of
@@ -152,9 +159,15 @@ class NodeConnection(Peer):
         if self.leave_by is not None:
             self._read_to_the_end()
             return
-        if self._events:
+        if self._events or self._waits:
             return  # first what it has said before: its turn comes
+        turns = self.node.turns
+        if turns.left <= 0:
+            self._wait_for_turn()
+            return
+        heard = self.engine.frames_received
         ended = self.engine.receive() < 0
+        turns.spend((self.engine.frames_received - heard) // FRAMES_PER_UNIT)
         if self.user is None:
             self._log_in()
         self.work()
@@ -174,11 +187,12 @@ class NodeConnection(Peer):
         if due is not None and self.node.loop.time() >= due:
             self.node.counts[NodeCounter.LOGINS_LATE] += self.leave_by is None
             self.end()
-        elif self.user is None:
-            self.on_readable()  # a loop may not tell of a reset
         elif self.leave_by is None:
-            self.engine.tick(now_ms)
-            self.work()
+            if self.user is not None:
+                self.engine.tick(now_ms)
+            # uvloop tells of a reset once, while there is something to read before it, or its turn
+            # has not come; and never again.
+            self.on_readable()
 
     @_contained
     def work(self) -> None:
@@ -231,8 +245,11 @@ class NodeConnection(Peer):
             events.popleft()
             self._handle(kind, link)
         if events and not self._waits:
-            self._waits = True
-            turns.wait(self._go_on)
+            self._wait_for_turn()
+
+    def _wait_for_turn(self) -> None:
+        self._waits = True
+        self.node.turns.wait(self._go_on)
 
     def _count_owed(self) -> None:
         """Note what answers take that the client has not read; past a bound it is over, or who owes
@@ -271,8 +288,12 @@ class NodeConnection(Peer):
     def _go_on(self) -> None:
         """Its turn has come again."""
         self._waits = False
-        if not self.gone and self.leave_by is None:
+        if self.gone or self.leave_by is not None:
+            return
+        if self._events:
             self.work()
+        else:
+            self.on_readable()
 
     @_contained
     def attend(self) -> None:
@@ -340,38 +361,46 @@ class NodeConnection(Peer):
             admission.pending = True
             decided = node.gate.at_once(admission, sasl.asked)
             if decided is not None:
-                self._decide(*decided)
+                self._decide(decided)
             else:
                 node.check_password(self, sasl.asked)
 
     @_contained
-    def decided(self, user: User | None, reason: str) -> None:
+    def decided(self, decision: Decision) -> None:
         """A password was checked."""
         if not self.gone and self.leave_by is None:
-            self._decide(user, reason)
+            self._decide(decision)
             self.work()
 
-    def _decide(self, user: User | None, reason: str) -> None:
+    def _crowd_out(self) -> None:
+        """Another address needs the place in which this client was to log in."""
+        self.node.counts[NodeCounter.CONNECTIONS_CROWDED] += 1
+        self.end()
+
+    def _decide(self, decision: Decision) -> None:
         """Let the client in as this user; or refuse it, a little later."""
-        node, sasl = self.node, self.admission.sasl
+        node, sasl, user = self.node, self.admission.sasl, decision.user
         assert sasl.asked is not None
         if user is None:
-            node.counts[NodeCounter.LOGINS_REFUSED] += 1
-            node.gate.failed(self.admission)
-            self._tell_refused(sasl.asked.mechanism, sasl.asked.name, reason)
-            node.loop.call_later(REFUSAL_SECONDS, self._turn_away, reason)
+            if decision.temporary:
+                node.counts[NodeCounter.LOGINS_DEFERRED] += 1
+            else:
+                node.counts[NodeCounter.LOGINS_REFUSED] += 1
+                node.gate.failed(self.admission)
+            self._tell_refused(sasl.asked.mechanism, sasl.asked.name, decision.reason)
+            node.loop.call_later(REFUSAL_SECONDS, self._turn_away, decision)
             return
         self.user = user
         node.counts[NodeCounter.LOGINS] += 1
-        node.gate.welcome(self.admission, user)
+        node.gate.welcome(self.admission, user, node.full)
         sasl.decide(True)
         self.engine.welcome()
 
     @_contained
-    def _turn_away(self, reason: str) -> None:
-        """Tell the client that it is nobody."""
+    def _turn_away(self, decision: Decision) -> None:
+        """Tell the client that it is nobody, or to come again."""
         if not self.gone and self.leave_by is None:
-            self.admission.sasl.decide(False, reason)
+            self.admission.sasl.decide(False, decision.reason, temporary=decision.temporary)
             self.work()
 
     def _tell_refused(self, mechanism: str, user: str, reason: str) -> None:
@@ -393,7 +422,7 @@ class NodeConnection(Peer):
             self._end_sender(kind, link)
         elif kind in (proton.LINK_REMOTE_CLOSE, proton.LINK_REMOTE_DETACH):
             if link is not None:
-                self._detach(link)
+                self._detach(link, orderly=True)
                 link.close()
         elif kind == proton.CONNECTION_REMOTE_OPEN:
             self.open_by = None
@@ -403,6 +432,7 @@ class NodeConnection(Peer):
                 self.orderly = True
                 self.engine.close("amqp:resource-limit-exceeded", self.admission.excess)
         elif kind == proton.CONNECTION_REMOTE_CLOSE:
+            self.goodbye |= not self.orderly
             self.orderly = True
             self.engine.close()
 
@@ -412,7 +442,7 @@ class NodeConnection(Peer):
             self._attach_to_queue(link)
             return
         try:
-            subscription = self._asked_for(link)
+            subscription = asked_for(self, link)
         except AddressError as refusal:
             self._refuse(link, refusal)
             return
@@ -434,7 +464,7 @@ class NodeConnection(Peer):
         """A client wants to put messages into a durable queue, to get them, or to manage it."""
         node = self.node
         try:
-            self._check_limits(link, f"{link.source_address}{link.target_address}")
+            check_limits(self, link, f"{link.source_address}{link.target_address}")
             assert self.user is not None
             made = node.queues.attach(self, link, self.user, self._forget, self._answers)
         except AddressError as refusal:
@@ -503,41 +533,8 @@ class NodeConnection(Peer):
         node.fanout.add(group)
         return group
 
-    def _asked_for(self, link: Any) -> Subscription:
-        """What the link wants; raises AddressError where it cannot have that."""
-        node = self.node
-        if link.coordinator:
-            raise AddressError(
-                "this node has no transactions; without one, each message is accepted by itself",
-                "amqp:not-implemented",
-            )
-        if isinstance(link, proton.ReceiverLink):
-            raise AddressError("this node takes no messages", "amqp:not-allowed")
-        if link.dynamic:
-            raise AddressError("this node makes no addresses of its own", "amqp:not-implemented")
-        self._check_limits(link, link.source_address)
-        asked = parse_address(
-            link.source_address, node.message_type, node.snapshots, node.history, node.policies
-        )
-        assert self.user is not None
-        subscription, narrowed = admit(self.user, asked)
-        node.counts[NodeCounter.LINKS_NARROWED] += narrowed
-        return subscription
-
-    def _check_limits(self, link: Any, addresses: str) -> None:
-        """Raises AddressError where there may not be one more link, or it cannot be answered."""
-        node = self.node
-        links_max = node.gate.limits.links_per_connection
-        if node.links >= node.settings.max_links or 0 < links_max <= self._links():
-            raise AddressError("too many links", LIMIT)
-        if not self._attaches.take(time.monotonic_ns()):
-            raise AddressError("links are asked for too quickly", LIMIT)
-        frame_bytes = self.engine.remote_max_frame_bytes
-        if frame_bytes and len(f"{link.name}{addresses}") + ANSWER_BYTES > frame_bytes:
-            # The answer repeats both, and an attach cannot be sent in parts.
-            raise AddressError(f"frames of {frame_bytes} bytes have no room for the address")
-
-    def _links(self) -> int:
+    @property
+    def links(self) -> int:
         """Links that this connection has now."""
         return len(self.outlets) + len(self.queue_links)
 
@@ -580,11 +577,12 @@ class NodeConnection(Peer):
             node.fanout.quality(stream, body, [outlet])
         return concerned
 
-    def _detach(self, link: proton.Link) -> None:
+    def _detach(self, link: proton.Link, orderly: bool = False) -> None:
+        """A link is over; `orderly`: its client has said so."""
         queue_link = self.queue_links.get(link)
         if queue_link is not None:
             self._forget(link)
-            queue_link.leave()
+            queue_link.leave(orderly)
             return
         outlet = self.outlets.pop(link, None)
         if outlet is not None:
@@ -597,7 +595,12 @@ class NodeConnection(Peer):
             else:
                 self.node.resumption.catch_ups.remove(outlet)
                 self.node.fanout.remove(outlet)
+                self.leave(outlet.queue)
             self.node.links -= 1
+
+    def leave(self, queue: deque[bytes]) -> None:
+        """Have the messages of a queue freed in shares: there may be many, of many links."""
+        self.node.leftovers.leave(queue)
 
     def _leave_group(self, member: Member) -> None:
         """What a member had not settled goes to the others; the last one ends the group."""
@@ -663,10 +666,13 @@ class NodeConnection(Peer):
             self.end()
 
     def _read_to_the_end(self) -> None:
-        """Take what the client still says, unread, until it closes."""
+        """Take what the client still says, unread, until it closes; the loop tells of more."""
         try:
-            while self.sock.recv(LEAVING_BYTES):
-                pass
+            for _ in range(LEAVING_READS):
+                if not self.sock.recv(LEAVING_BYTES):
+                    break
+            else:
+                return
         except BlockingIOError:
             return
         except OSError:
@@ -676,7 +682,7 @@ class NodeConnection(Peer):
     def _part(self) -> None:
         """The links leave the fan-out; a client that never said goodbye counts as failed."""
         for link in [*self.outlets, *self.queue_links]:
-            self._detach(link)
+            self._detach(link, self.goodbye)
         if not self.parted and not self.orderly:
             self.node.counts[NodeCounter.CONNECTIONS_FAILED] += 1
         self.parted = True
@@ -686,7 +692,9 @@ class NodeConnection(Peer):
         if self.gone:
             return
         self.gone = True
-        self.orderly |= any(kind == proton.CONNECTION_REMOTE_CLOSE for kind, _ in self._events)
+        if any(kind == proton.CONNECTION_REMOTE_CLOSE for kind, _ in self._events):
+            self.goodbye |= not self.orderly
+            self.orderly = True
         self._events.clear()
         try:
             self._part()
@@ -701,6 +709,9 @@ class NodeConnection(Peer):
             self.owed_bytes = 0
             self.node.connections.discard(self)
             self.node.gate.leave(self.admission)
+            # The engine is freed with the last that leads here; one with many sessions takes long.
+            sessions = self.engine.session_count
+            self.node.leftovers.leave(self, WHOLE_UNITS + sessions // SESSIONS_PER_UNIT)
             self.node.check_idle()
 
     def fail(self, error: Exception) -> None:
@@ -714,22 +725,3 @@ class NodeConnection(Peer):
             self.end()
         except Exception as another:  # in leaving; the socket is closed all the same
             self.node.fault(self.peer, another)
-
-
-def add_outlet(counts: numpy.ndarray, outlet: Outlet) -> None:
-    """Add what one link has counted to the node's counters."""
-    counts[NodeCounter.SENT] += outlet.sent
-    counts[NodeCounter.SENT_BYTES] += outlet.sent_bytes
-    counts[NodeCounter.WAITED] += outlet.waited
-    counts[NodeCounter.ACCEPTED] += outlet.sender.accepted
-    counts[NodeCounter.REFUSED] += outlet.sender.refused
-    if isinstance(outlet, Backlog):
-        now_ns = outlet.clock()
-        counts[NodeCounter.DROPPED] += outlet.dropped
-        counts[NodeCounter.DROPPED_BYTES] += outlet.dropped_bytes
-        counts[NodeCounter.OVERFLOWS] += outlet.overflows
-        counts[NodeCounter.CONFLATED] += outlet.conflated
-        counts[NodeCounter.CONFLATED_BYTES] += outlet.conflated_bytes
-        counts[NodeCounter.BOOKS] += outlet.books_sent
-        counts[NodeCounter.BEHIND_US] += outlet.behind_time.total_ns(now_ns) // 1000
-        counts[NodeCounter.FULL_US] += outlet.full_time.total_ns(now_ns) // 1000

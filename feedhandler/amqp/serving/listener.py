@@ -1,7 +1,8 @@
 """A listening socket of the node's: takes the clients that wait, and hands each on.
 
-What it promises: no call blocks; out of descriptors it pauses rather than spins. What becomes of a
-client is the node's (`node`).
+What it promises: no call blocks; clients do not get the process's last descriptors (they are closed
+at once, and the operator is told), and where there is none at all it pauses rather than spins. What
+becomes of a client is the node's (`node`).
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import socket
 from collections.abc import Callable
 
 from feedhandler.codecs.errors import ConfigError
+from feedhandler.descriptors import Shortage, has_client
 
 #: How long new clients wait when the process has no descriptor left for them.
 ACCEPT_PAUSE_SECONDS = 0.1
@@ -41,6 +43,7 @@ class Listener:
         self._encrypted = encrypted
         self._on_client = on_client
         self._on_exhausted = on_exhausted
+        self._shortage = Shortage("AMQP clients")
         self._closed = False
         host, port = address
         try:
@@ -77,11 +80,16 @@ class Listener:
             except OSError as error:
                 # Nobody waits any more, or that one has left. Out of descriptors the listener
                 # would stay readable and take every turn of the loop: look again a little later.
-                if error.errno in (errno.EMFILE, errno.ENFILE):
+                if error.errno in (errno.EMFILE, errno.ENFILE) and has_client(self._socket):
+                    self._shortage.tell(error.strerror)
                     self._on_exhausted()
                     self._loop.remove_reader(self._socket.fileno())
                     self._loop.call_later(ACCEPT_PAUSE_SECONDS, self._accept_again)
                 return
+            if self._shortage.reaches(sock.fileno()):
+                self._on_exhausted()
+                sock.close()
+                continue
             sock.setblocking(False)
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with contextlib.suppress(OSError):

@@ -10,8 +10,9 @@ event loop nor the machine's memory is anybody's who guesses.
     without TLS   -                            only where configured          where configured
 
 What it promises: a refusal takes `REFUSAL_SECONDS` whatever was wrong, and says nothing of what
-was; who fails too often is not heard for a while; the operator hears of each refusal, without a
-password in it.
+was; who fails too often is not heard for a while, on connections that are there as on new ones; who
+is not looked at, for too many wait, is told to come again, and no address has the queue to itself;
+the operator hears of each refusal, without a password in it.
 
 What it leaves to others: bytes (`sasl`, `security`), users (`users`), connections (`connection`).
 """
@@ -25,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from feedhandler.amqp.security import ServerTls, TlsSession
+from feedhandler.amqp.serving.fair import FairPool
 from feedhandler.amqp.serving.sasl import Credentials, SaslServer
 from feedhandler.amqp.serving.users import Throttle, User, Users, parse_hash
 from feedhandler.amqp_settings import HASH_BYTES_MAX, AmqpConfig, LimitsConfig
@@ -32,13 +34,41 @@ from feedhandler.codecs.errors import ConfigError
 
 #: A refusal is answered after so long: what was wrong cannot be told by the time it took.
 REFUSAL_SECONDS = 1.0
-#: Passwords that wait to be checked; beyond, a client is refused unheard.
+#: Passwords that wait to be checked; beyond, who has most of them is told to come again.
 CHECKS_MAX = 64
+#: Why somebody is told that.
+BUSY = "too many passwords wait to be checked"
+SHUT = "too many log-ins of its address have failed"
 #: In which `failed_logins` counts, and for which nothing more is heard.
 FAILURES_NS = 60 * 1_000_000_000
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Who a client is, or why it is nobody. `temporary`: it was not looked at, for that reason."""
+
+    user: User | None
+    reason: str = ""
+    temporary: bool = False
+
+
+@dataclass(slots=True, eq=False)
+class _Check:
+    """A password that waits to be checked."""
+
+    asked: Credentials
+    decided: "asyncio.Future[Decision]"
+
+    def decide(self, decision: Decision) -> None:
+        if not self.decided.done():
+            self.decided.set_result(decision)
+
+
+def _nobody() -> None:
+    """There is nobody who could go."""
+
+
+@dataclass(slots=True, eq=False)
 class Admission:
     """One connection's way in: who it is, once that is known."""
 
@@ -49,6 +79,8 @@ class Admission:
     #: Why the connection is to be closed although the log-in was right.
     excess: str = ""
     pending: bool = False
+    #: Has the connection end where it has to make room before it has logged in.
+    crowd_out: Callable[[], None] = _nobody
 
 
 class Gate:
@@ -72,7 +104,10 @@ class Gate:
         self.tls_address = None if config is None else config.tls.address
         self._throttle = Throttle(self.limits.failed_logins, FAILURES_NS)
         self._checker: ThreadPoolExecutor | None = None
-        self._checking = 0
+        self._checking = False
+        self._checks: FairPool[_Check] = FairPool(CHECKS_MAX)
+        #: Those who have not logged in yet.
+        self.strangers: FairPool[Admission] = FairPool(self.limits.connections_before_login)
         self.by_user: Counter[str] = Counter()
         self.by_address: Counter[str] = Counter()
 
@@ -87,6 +122,14 @@ class Gate:
         """Whether nobody is heard from this address, for it has failed too often."""
         return self.limits.failed_logins > 0 and self._throttle.shut(address, time.monotonic_ns())
 
+    def room_for(self, address: str) -> bool:
+        """Whether one more of this address may come as far as the log-in; somebody of an address
+        that has more there may have to go for it."""
+        taken, out = self.strangers.room_for(address)
+        if out is not None:
+            out.crowd_out()
+        return taken
+
     def enter(self, address: str, encrypted: bool) -> Admission:
         """A client has connected from this address, to the listener with TLS or the other one."""
         tls = None
@@ -98,10 +141,13 @@ class Gate:
             lambda: self._mechanisms(admission), self.users.anonymous is not None
         )
         self.by_address[address] += 1
+        self.strangers.add(address, admission)
         return admission
 
     def leave(self, admission: Admission) -> None:
         """The connection is gone."""
+        self.strangers.remove(admission.address, admission)
+        admission.crowd_out = _nobody
         _less(self.by_address, admission.address)
         if admission.user is not None and not admission.excess:
             _less(self.by_user, admission.user.name)
@@ -119,9 +165,13 @@ class Gate:
 
     # -- deciding ---------------------------------------------------------------------------
 
-    def welcome(self, admission: Admission, user: User) -> None:
-        """The client is this user."""
+    def welcome(self, admission: Admission, user: User, full: bool = False) -> None:
+        """The client is this user; `full`: as many clients as the node takes have logged in."""
         admission.user = user
+        self.strangers.remove(admission.address, admission)
+        if full:
+            admission.excess = "the node has as many connections as it takes"
+            return
         bound = user.connections_max or self.limits.connections_per_user
         if bound and self.by_user[user.name] >= bound:
             admission.excess = f"user {user.name} has {bound} connections already"
@@ -132,35 +182,62 @@ class Gate:
         """The log-in was refused."""
         self._throttle.failed(admission.address, time.monotonic_ns())
 
-    def at_once(self, admission: Admission, asked: Credentials) -> tuple[User | None, str] | None:
+    def at_once(self, admission: Admission, asked: Credentials) -> Decision | None:
         """Who the client is, or why it is nobody; None where a password has to be checked."""
+        if self.shut(admission.address):
+            return Decision(None, SHUT, temporary=True)
         if asked.mechanism == "ANONYMOUS":
-            return self.users.anonymous, "nobody may come in without a name"
+            return Decision(self.users.anonymous, "nobody may come in without a name")
         if asked.mechanism == "EXTERNAL":
             assert admission.tls is not None
             names = admission.tls.peer_names
             user = self.users.by_certificate(names)
             if user is not None and asked.name not in ("", user.name, *names):
-                return None, "the certificate is another user's"
-            return user, f"no user has the certificate of {', '.join(names)}"
+                return Decision(None, "the certificate is another user's")
+            return Decision(user, f"no user has the certificate of {', '.join(names)}")
         if known := self.users.remembered(asked.name, asked.password):
-            return known, ""
-        if self._checking >= CHECKS_MAX:
-            return None, "too many passwords wait to be checked"
+            return Decision(known)
         return None
 
-    async def check(self, asked: Credentials) -> tuple[User | None, str]:
+    async def check(self, address: str, asked: Credentials) -> Decision:
         """The user with this name and password, or why it is nobody."""
+        taken, gone = self._checks.room_for(address)
+        if gone is not None:
+            gone.decide(Decision(None, BUSY, temporary=True))
+        if not taken:
+            return Decision(None, BUSY, temporary=True)
+        check = _Check(asked, asyncio.get_running_loop().create_future())
+        self._checks.add(address, check)
+        self._check_next()
+        try:
+            decision = await check.decided
+        finally:
+            self._checks.remove(address, check)
+        if self.shut(address):
+            return Decision(None, SHUT, temporary=True)
+        return decision
+
+    def _check_next(self) -> None:
+        """Have the next password checked, beside the loop, if none is."""
+        if self._checking or (check := self._checks.pop()) is None:
+            return
         if self._checker is None:
             self._checker = ThreadPoolExecutor(1, "password")
-        self._checking += 1
-        try:
-            user = await asyncio.get_running_loop().run_in_executor(
-                self._checker, self.users.by_password, asked.name, asked.password
-            )
-        finally:
-            self._checking -= 1
-        return user, "wrong user or password"
+        self._checking = True
+        asked, loop = check.asked, asyncio.get_running_loop()
+        future = loop.run_in_executor(
+            self._checker, self.users.by_password, asked.name, asked.password
+        )
+
+        def checked(future: "asyncio.Future[User | None]") -> None:
+            self._checking = False
+            if future.cancelled():
+                return
+            user = None if future.exception() else future.result()
+            check.decide(Decision(user, "wrong user or password"))
+            self._check_next()
+
+        future.add_done_callback(checked)
 
     def close(self) -> None:
         """No more passwords are checked."""

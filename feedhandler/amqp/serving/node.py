@@ -28,8 +28,10 @@ from feedhandler.amqp.proton import SenderLink
 from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.routing import Subscription
 from feedhandler.amqp.serving.backlogged_link import BackloggedLink
-from feedhandler.amqp.serving.connection import LinkObserver, NodeConnection, add_outlet
+from feedhandler.amqp.serving.connection import LinkObserver, NodeConnection
 from feedhandler.amqp.serving.groups import Groups
+from feedhandler.amqp.serving.leftovers import Leftovers
+from feedhandler.amqp.serving.link_counts import add_outlet
 from feedhandler.amqp.serving.listener import Listener
 from feedhandler.amqp.serving.login import Gate
 from feedhandler.amqp.serving.resume import Resumption
@@ -124,6 +126,7 @@ class Node:
         self.wrote = 0
         self._catching_up = False
         self.turns: Turns
+        self.leftovers: Leftovers
         self.loop: asyncio.AbstractEventLoop
         self._listeners: list[Listener] = []
         self._tasks: set[asyncio.Task[None]] = set()
@@ -154,6 +157,7 @@ class Node:
         """Listen. Raises ConfigError where an address cannot be had."""
         self.loop = asyncio.get_running_loop()
         self.turns = Turns(self.loop.call_soon, TURN_UNITS)
+        self.leftovers = Leftovers(self.turns)
         places = (
             (self.settings.address, "amqp.listen", False),
             (self.gate.tls_address, "amqp.tls.listen", True),
@@ -182,12 +186,14 @@ class Node:
     def _on_client(self, sock: socket.socket, host: str, port: int, encrypted: bool) -> None:
         """A client has connected: take it, unless there are too many of its kind."""
         counter = NodeCounter.CONNECTIONS_OPENED
-        if len(self.connections) >= self.settings.max_connections:
+        if self.full:
             counter = NodeCounter.CONNECTIONS_REFUSED
         elif self.gate.full(host):
             counter = NodeCounter.CONNECTIONS_LIMITED
         elif self.gate.shut(host):
             counter = NodeCounter.LOGINS_SHUT
+        elif not self.gate.room_for(host):
+            counter = NodeCounter.CONNECTIONS_CROWDED
         self.counts[counter] += 1
         if counter is not NodeCounter.CONNECTIONS_OPENED:
             sock.close()
@@ -208,16 +214,21 @@ class Node:
         if self.observer is not None:
             self.observer.faulted(peer, error)
 
+    @property
+    def full(self) -> bool:
+        """Whether as many clients have logged in as the node takes."""
+        return len(self.connections) - len(self.gate.strangers) >= self.settings.max_connections
+
     def check_password(self, connection: NodeConnection, asked: Credentials) -> None:
         """Have a password checked beside the loop; the connection hears by `decided`."""
 
         async def check() -> None:
             try:
-                decided = await self.gate.check(asked)
+                decided = await self.gate.check(connection.admission.address, asked)
             except Exception as error:  # whatever it is: others log in
                 connection.fail(error)
             else:
-                connection.decided(*decided)
+                connection.decided(decided)
 
         task = self.loop.create_task(check())
         self._tasks.add(task)

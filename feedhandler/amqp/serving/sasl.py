@@ -36,8 +36,8 @@ REST_BYTES_MAX = 1 << 16
 
 #: Descriptors of the frames (AMQP 1.0, 5.3.3).
 _MECHANISMS, _INIT, _CHALLENGE, _RESPONSE, _OUTCOME = 0x40, 0x41, 0x42, 0x43, 0x44
-#: Outcome codes (5.3.3.6).
-_OK, _AUTH = 0, 1
+#: Outcome codes (5.3.3.6): welcome, nobody, and that nobody could look now.
+_OK, _AUTH, _SYS_TEMP = 0, 1, 4
 
 
 class State(Enum):
@@ -108,11 +108,13 @@ class SaslServer:
         self._held.clear()
         return rest
 
-    def decide(self, welcome: bool, reason: str = "") -> None:
-        """Whether the client may enter; `reason` is the operator's."""
+    def decide(self, welcome: bool, reason: str = "", *, temporary: bool = False) -> None:
+        """Whether the client may enter; `reason` is the operator's. `temporary`: what it says of
+        itself was not looked at, and it may come again."""
         if self.state is not State.ASKED:
             return
-        self._send(_OUTCOME, b"\x50" + bytes([_OK if welcome else _AUTH]))
+        refusal = _SYS_TEMP if temporary else _AUTH
+        self._send(_OUTCOME, b"\x50" + bytes([_OK if welcome else refusal]))
         if welcome:
             self.state = State.DONE
         else:

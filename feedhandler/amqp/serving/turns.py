@@ -1,7 +1,8 @@
 """Work that is done in shares, so that no client keeps the event loop from the others and the feed.
 
-What it is for: what clients ask for costs units. `take` spends some of what a turn of the loop has;
-who gets none calls `wait` and is called again in a later turn, in rotation.
+What it is for: what clients ask for costs units. `take` spends some of what a turn of the loop has,
+`spend` where it shows only afterwards how many; who gets none calls `wait` and is called again in a
+later turn, in rotation.
 
 What it promises: a turn spends `units_max` and one more piece of work at most; who waits comes at
 last, whatever others ask for; nothing is scheduled while nobody asks for anything.
@@ -19,7 +20,10 @@ CONNECTION_UNITS = 128
 #: What a link that attaches costs: it is looked up, judged, told of every service; its address is
 #: read, and matched, by its length.
 ATTACH_UNITS = 4
-ADDRESS_CHARS_PER_UNIT = 128
+ADDRESS_CHARS_PER_UNIT = 64
+#: Frames that are read, and sessions that are forgotten with their connection, for one unit.
+FRAMES_PER_UNIT = 2
+SESSIONS_PER_UNIT = 8
 
 
 def attach_units(address: str) -> int:
@@ -44,6 +48,12 @@ class Turns:
         self.left -= units
         self._have_another()
         return True
+
+    def spend(self, units: int) -> None:
+        """Note what work has cost that was done already."""
+        if units > 0:
+            self.left -= units
+            self._have_another()
 
     def wait(self, work: Callable[[], None]) -> None:
         """Have `work` called in the next turn that has units left, behind those that wait."""

@@ -1,0 +1,59 @@
+"""What a link asks for, and whether it may have it: its address, what the node has none of, bounds.
+
+Every refusal is an `AddressError`, with the condition and the words that the client gets.
+"""
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from feedhandler.amqp import proton
+from feedhandler.amqp.routing import AddressError, Subscription, parse_address
+from feedhandler.amqp.serving.users import admit
+from feedhandler.counters import NodeCounter
+
+if TYPE_CHECKING:
+    from feedhandler.amqp.serving.connection import NodeConnection
+
+#: The condition for what a bound forbids.
+LIMIT = "amqp:resource-limit-exceeded"
+#: Room in the frame that answers an attach for all that is neither the link's name nor its address.
+ANSWER_BYTES = 256
+
+
+def asked_for(connection: "NodeConnection", link: Any) -> Subscription:
+    """What the link wants; raises AddressError where it cannot have that."""
+    node = connection.node
+    if link.coordinator:
+        raise AddressError(
+            "this node has no transactions; without one, each message is accepted by itself",
+            "amqp:not-implemented",
+        )
+    if link.dynamic:
+        raise AddressError("this node has no temporary queues or topics", "amqp:not-implemented")
+    if isinstance(link, proton.ReceiverLink):
+        raise AddressError(
+            "no messages are taken here, only at queue.NAME, where there is such a queue",
+            "amqp:not-allowed",
+        )
+    check_limits(connection, link, link.source_address)
+    asked = parse_address(
+        link.source_address, node.message_type, node.snapshots, node.history, node.policies
+    )
+    assert connection.user is not None
+    subscription, narrowed = admit(connection.user, asked)
+    node.counts[NodeCounter.LINKS_NARROWED] += narrowed
+    return subscription
+
+
+def check_limits(connection: "NodeConnection", link: Any, addresses: str) -> None:
+    """Raises AddressError where there may not be one more link, or it cannot be answered."""
+    node = connection.node
+    links_max = node.gate.limits.links_per_connection
+    if node.links >= node.settings.max_links or 0 < links_max <= connection.links:
+        raise AddressError("too many links", LIMIT)
+    if not connection.attaches.take(time.monotonic_ns()):
+        raise AddressError("links are asked for too quickly", LIMIT)
+    frame_bytes = connection.engine.remote_max_frame_bytes
+    if frame_bytes and len(f"{link.name}{addresses}") + ANSWER_BYTES > frame_bytes:
+        # The answer repeats both, and an attach cannot be sent in parts.
+        raise AddressError(f"frames of {frame_bytes} bytes have no room for the address")

@@ -1,0 +1,70 @@
+"""A bounded place to wait in that no address has to itself.
+
+What it is for: strangers share what is there for those whom nobody knows yet: connections that have
+not logged in, passwords that wait to be checked. Where all places are taken, one of the address
+that has most of them makes room for somebody of another.
+
+What it promises: who has fewest places gets one as long as another has two more; `pop` serves the
+addresses in rotation, each in the order in which they came.
+
+No I/O, no clock.
+"""
+
+from collections import OrderedDict
+from typing import Generic, TypeVar
+
+Item = TypeVar("Item")
+
+
+class FairPool(Generic[Item]):
+    """At most `places` items, each of an address."""
+
+    def __init__(self, places: int) -> None:
+        self._places = places
+        self._rows: OrderedDict[str, dict[Item, None]] = OrderedDict()
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __contains__(self, item: Item) -> bool:
+        return any(item in row for row in self._rows.values())
+
+    def room_for(self, address: str) -> tuple[bool, Item | None]:
+        """Whether one more of this address may come in; and who, if anybody, is out for that: the
+        newest of the address that has most."""
+        if self._count < self._places:
+            return True, None
+        crowded = max(self._rows, key=lambda each: len(self._rows[each]), default=address)
+        most, mine = (len(self._rows.get(each, ())) for each in (crowded, address))
+        if mine + 1 >= most:
+            return False, None
+        out = next(reversed(self._rows[crowded]))
+        self.remove(crowded, out)
+        return True, out
+
+    def add(self, address: str, item: Item) -> None:
+        """One more; `room_for` has let it in."""
+        self._rows.setdefault(address, {})[item] = None
+        self._count += 1
+
+    def remove(self, address: str, item: Item) -> None:
+        """One less, if it is there."""
+        row = self._rows.get(address)
+        if row is None or item not in row:
+            return
+        del row[item]
+        self._count -= 1
+        if not row:
+            del self._rows[address]
+
+    def pop(self) -> Item | None:
+        """Take the next one out, of the address whose turn it is; None where there is none."""
+        if not self._rows:
+            return None
+        address, row = next(iter(self._rows.items()))
+        item = next(iter(row))
+        self.remove(address, item)
+        if row:
+            self._rows.move_to_end(address)
+        return item

@@ -1,0 +1,64 @@
+"""What closed links and connections leave behind, freed in shares.
+
+What it is for: a slow reader leaves megabytes of messages that wait. To free those of a hundred
+that go at once takes the event loop a second, in which nobody else is served.
+
+What it promises: a turn frees what its units last for, and one more message at most; what is left
+here is freed in the end, in the order in which it came, whatever else there is to do.
+"""
+
+from collections import deque
+from collections.abc import Sized
+from typing import Any
+
+from feedhandler.amqp.serving.turns import Turns
+
+#: Bytes of messages that are freed for one unit, and what one that is no bytes counts for.
+BYTES_PER_UNIT = 1 << 17
+MESSAGE_BYTES = 1 << 12
+#: What it takes to free anything that is no queue: a connection with its engine.
+WHOLE_UNITS = 32
+
+
+class Leftovers:
+    """See the module."""
+
+    def __init__(self, turns: Turns) -> None:
+        self._turns = turns
+        self._left: deque[Any] = deque()
+        self._due = False
+
+    def __len__(self) -> int:
+        return len(self._left)
+
+    def leave(self, what: Any, units: int = WHOLE_UNITS) -> None:
+        """Free a queue of messages (a deque), which is nobody else's any more, or something whole
+        that nobody else has and that takes so many units."""
+        if isinstance(what, deque) and not what:
+            return
+        self._left.append((what, units))
+        if not self._due:
+            self._due = True
+            self._free()
+
+    def _free(self) -> None:
+        while self._left:
+            what, units = self._left[0]
+            is_queue = isinstance(what, deque)
+            if not self._turns.take(1 if is_queue else units):
+                self._turns.wait(self._free)
+                return
+            if is_queue:
+                _free_some(what)
+            if not is_queue or not what:
+                self._left.popleft()
+            del what
+        self._due = False
+
+
+def _free_some(queue: deque[Any]) -> None:
+    """Free a unit's worth of messages."""
+    freed = 0
+    while queue and freed < BYTES_PER_UNIT:
+        message = queue.popleft()
+        freed += max(MESSAGE_BYTES, len(message) if isinstance(message, Sized) else 0)

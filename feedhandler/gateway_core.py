@@ -1,0 +1,406 @@
+"""The gateway without its sockets, threads and clock: from the ring and the servers to the links.
+
+What it is for: `GatewayCore` makes the parts that stand between what comes in and what goes out
+(streams, fan-out, quality, the desk of recovery, a client for each server, names of symbols, the
+trading day) and connects them: marks of the ring go to the desk, packets of refresh lines to its
+snapshots, answers of servers too, and what the desk wants done goes to the fan-out, to the servers,
+and to the receive thread. `gateway.Gateway` runs it with real sockets and a real clock, the
+simulation in the tests with a simulated network: what connects the parts is the same.
+
+What it leaves to its `GatewayIO`: the time, the timer, the connections to servers (each a
+`ReconnectingClient` of `servers`), the receive thread's inlet, writing to links, the operator. Who
+reads the ring calls `fanout.pump`, and who takes links `fanout.add` and `attached`.
+
+The times of recovery are nanoseconds since 1970, at the pace of the monotonic clock: a step of the
+host's clock neither hangs nor hurries anything, and servers' daily quotas begin anew with the
+trading day.
+"""
+
+import struct
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Protocol
+
+from feedhandler.amqp.fanout import Fanout
+from feedhandler.amqp.outlet import Outlet
+from feedhandler.amqp.quality import QualityState
+from feedhandler.amqp.queueing.books import keeper_of
+from feedhandler.amqp.stream import Stream
+from feedhandler.codecs import Feed, key_word
+from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.trading_day import day_number
+from feedhandler.config import ChannelConfig, Config, ServerConfig
+from feedhandler.ingest.ring import Ring
+from feedhandler.recovery.complaints import Complaints
+from feedhandler.recovery.desk import Desk
+from feedhandler.recovery.ports import DeskChannel
+from feedhandler.retrans.actions import Ask, AskRefresh
+from feedhandler.retrans.client import RequestClient
+from feedhandler.retrans.events import (
+    Accepted,
+    Answered,
+    Event,
+    Packet,
+    RefreshAccepted,
+    RefreshPacket,
+)
+from feedhandler.retrans.reconnection import ReconnectingClient
+from feedhandler.trading_day_settings import DayWatch
+
+#: Answers that tell that a server is well, whatever it did before.
+_USEFUL = (Accepted, Answered, Packet, RefreshAccepted, RefreshPacket)
+
+#: Key of `GatewayCore.counts`: what it counts.
+COUNTS: dict[str, str] = {
+    "disconnects": "connections to servers that were lost or could not be made",
+    "untold": "lines for the operator that were not written: told already, or too many",
+    "inlet_full": "packets and words for the receive thread that found no room; asked for again",
+}
+
+
+class GatewayIO(Protocol):
+    """What the core has done by others. `place` is a channel's index in the ring."""
+
+    def now_ns(self) -> int:
+        """The time of recovery, for what comes out of the ring in the middle of a pump."""
+
+    def fill(self, place: int, data: bytes, epoch: int) -> bool:
+        """Give the arbiter a packet that was missing; False where there is no room."""
+
+    def give_up(self, place: int, until: int, epoch: int) -> bool:
+        """Have the arbiter announce what is missing below `until`; False without room."""
+
+    def flush_soon(self) -> None:
+        """Links were given something outside a pump: write it (`fanout.settle`)."""
+
+    def wake_at(self, deadline_ns: int, now_ns: int) -> None:
+        """Call `tick` at `deadline_ns`, which may have moved."""
+
+    def line_changed(self, kind: int, place: int, line: int) -> None:
+        """A mark of the ring, which may say that a line fell silent or is back."""
+
+    def renumbered(self) -> None:
+        """A new numbering begins, maybe a new trading day's: `turn_day` with the host's time."""
+
+    def tell(self, text: str) -> None:
+        """Tell the operator."""
+
+
+class GatewayCore:
+    """The core of one gateway; see the module's text.
+
+    `ring` is what the receive thread writes: the live channels in the order of the configuration,
+    behind them one for each channel with refresh lines (`refresh_places`). `wall_ns` is the host's
+    time, `seed` draws the jitter of retries.
+    """
+
+    def __init__(
+        self, config: Config, feed: Feed, ring: Ring, io: GatewayIO, wall_ns: int, seed: int
+    ) -> None:
+        self.config = config
+        self.feed = feed
+        self._io = io
+        self._reference = feed.reference
+        #: Of symbols that reference data has named: their words in routing keys.
+        self.names: dict[int, str] = {}
+        self.day = DayWatch(config.trading_day, feed, wall_ns)
+        self.streams = [self._stream(*each) for each in enumerate(config.channels)]
+        self.qualities = [
+            QualityState(channel.service, [line.name for line in channel.lines])
+            for channel in config.channels
+        ]
+        #: Of each refresh channel, in order: the live channel that it serves.
+        self.refresh_places = [
+            place for place, channel in enumerate(config.channels) if channel.refresh_lines
+        ]
+        self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
+        self._complaints = Complaints(io.tell)
+        self.desk = self._desk(seed)
+        self.servers = {
+            server.name: self._server(server, seed + number)
+            for number, server in enumerate(config.servers)
+        }
+        self.fanout = self._fanout(ring)
+
+    # -- its parts --------------------------------------------------------------------------
+
+    def _stream(self, place: int, channel: ChannelConfig) -> Stream:
+        service = channel.service
+        return Stream(
+            place,
+            service,
+            f"{self.feed.key}.{service}",
+            self._prefix(service),
+            self.config.amqp.max_symbols,
+        )
+
+    def _prefix(self, service: int) -> bytes:
+        """The first eight bytes of the service's tags."""
+        return struct.pack(">IHH", day_number(self.day.today), self.feed.number, service)
+
+    def _desk(self, seed: int) -> Desk:
+        """The desk, and the stores that it shares with the streams."""
+        config = self.config
+        channels = [
+            DeskChannel(
+                channel.service,
+                retransmission=channel.retransmission,
+                refresh=channel.refreshes,
+                refresh_server=channel.refresh,
+                reference=channel.reference,
+            )
+            for channel in config.channels
+        ]
+        history_bytes = config.amqp.history_bytes
+        desk = Desk(
+            self.feed,
+            channels,
+            self.qualities,
+            self,
+            config.recovery,
+            seed,
+            history_bytes,
+            config.trading_day.of(self.feed),
+        )
+        for place, stream in enumerate(self.streams):
+            stream.store = desk.store(place)
+            if history_bytes:
+                stream.remember(history_bytes)
+        return desk
+
+    def _server(self, config: ServerConfig, seed: int) -> ReconnectingClient:
+        recovery, name = self.config.recovery, config.name
+        return ReconnectingClient(
+            RequestClient(self.feed, config.source_id, recovery),
+            recovery,
+            on_events=partial(self._on_events, name),
+            on_up=partial(self._on_up, name),
+            on_down=partial(self._on_down, name),
+            seed=seed,
+        )
+
+    def _fanout(self, ring: Ring) -> Fanout:
+        reference, feed = self._reference, self.feed
+        # A packet shorter than this names no symbol.
+        reference_bytes_min = feed.table.header_size + (reference.least_size if reference else 0)
+        fanout = Fanout(
+            ring,
+            feed.table,
+            self.streams,
+            self.name_of,
+            self._on_mark,
+            -1 if reference is None else reference.code,
+            self._on_reference,
+            self._on_refresh_packet,
+            self.alias_of,
+            reference_bytes_min,
+        )
+        fanout.tells_send_time = feed.needs_send_time
+        if self.config.conflates:
+            fanout.keeper = keeper_of(feed)
+        return fanout
+
+    # -- what comes out of the ring -----------------------------------------------------------
+
+    def _on_mark(
+        self,
+        kind: int,
+        place: int,
+        line: int,
+        sequence: int,
+        next_sequence: int,
+        received_ns: int,
+        auxiliary: int,
+    ) -> None:
+        """A hole, a gap, a reset, a silent line: subscribers hear of it before any later packet."""
+        self._io.line_changed(kind, place, line)
+        now_ns, live = self._io.now_ns(), len(self.streams)
+        if place < live:
+            self.desk.mark(kind, place, line, sequence, next_sequence, auxiliary, now_ns)
+        else:
+            self.desk.refresh_mark(self.refresh_places[place - live], kind, now_ns)
+        self._io.wake_at(self.desk.deadline_ns, now_ns)
+
+    def _on_refresh_packet(self, place: int, sequence: int, data: bytes) -> None:
+        """A packet of a refresh channel."""
+        now_ns = self._io.now_ns()
+        live = self.refresh_places[place - len(self.streams)]
+        self.desk.refresh_packet(live, sequence, data, now_ns)
+        self._io.wake_at(self.desk.deadline_ns, now_ns)
+
+    def _on_reference(self, stream: Stream, message: bytes) -> None:
+        """Reference data names a symbol: from here on its key has the name."""
+        found = self._reference.read(message) if self._reference is not None else None
+        if found is None or not found[1]:
+            return
+        symbol, name = found
+        word = key_word(name)
+        known = self.names.get(symbol)
+        if known == word or (known is None and len(self.names) >= self.config.amqp.max_symbols):
+            return
+        self.names[symbol] = word
+        for each in self.streams:
+            each.forget_routes()
+
+    # -- what else happens ----------------------------------------------------------------------
+
+    def attached(self, outlet: Outlet, streams: Sequence[Stream], now_ns: int) -> None:
+        """A link with snapshot=1: it wants the state of these services first."""
+        self.desk.attached(outlet, [stream.index for stream in streams], now_ns)
+        self._after(now_ns)
+
+    def tick(self, now_ns: int) -> None:
+        """What is due is done; servers have deadlines of their own."""
+        self.desk.tick(now_ns)
+        self._after(now_ns)
+
+    def finish(self, now_ns: int) -> None:
+        """The end is near: what closed streams hold back is published, honestly stale."""
+        self.desk.open_all("stopping", now_ns)
+
+    def resume_requests(self, server: str, now_ns: int) -> list[str]:
+        """Ask `server`, or every one for "", again that is not asked any more today; which those
+        were. Raises `UsageError` for a server that there is not."""
+        if server and server not in self.servers:
+            known = ", ".join(self.servers)
+            remedy = f"servers: {known}" if known else "no [[server]] is configured"
+            raise UsageError(f"no server {server[:64]!r}", remedy)
+        wanted = [server] if server else list(self.servers)
+        resumed = [name for name in wanted if self.desk.resume(name, now_ns)]
+        self._after(now_ns)
+        return resumed
+
+    def _pause(self, server: str) -> dict[str, bool | int]:
+        """Whether a server is not asked any more today, and until when (ns since 1970)."""
+        until_ns = self.desk.paused_until_ns(server, self._io.now_ns())
+        return {"paused": bool(until_ns), "paused_until_ns": until_ns}
+
+    def turn_day(self, wall_ns: int) -> bool:
+        """Where the trading day has turned: new tags, and no symbol has a name until reference data
+        of the day tell it. Servers' quotas, recordings and queues see to themselves."""
+        if not self.day.turn(wall_ns):
+            return False
+        self.names.clear()
+        for stream in self.streams:
+            stream.begin_day(self._prefix(stream.service))
+        return True
+
+    def _on_events(self, server: str, events: list[Event], now_ns: int) -> None:
+        if any(isinstance(event, _USEFUL) for event in events):
+            self._complaints.well(server)
+        self.desk.client_events(server, events, now_ns)
+        self._after(now_ns)
+
+    def _on_up(self, server: str, now_ns: int) -> None:
+        self._complaints.connected(server, now_ns)
+        self.desk.server_up(server, now_ns)
+        self._after(now_ns)
+
+    def _on_down(self, server: str, reason: str, now_ns: int) -> None:
+        self.counts["disconnects"] += 1
+        self._complaints.disconnected(server, reason, now_ns)
+        self.desk.server_down(server, now_ns)
+        self._after(now_ns)
+
+    def _after(self, now_ns: int) -> None:
+        """The desk may have filled links outside a pump, and its deadline may have moved."""
+        self._io.flush_soon()
+        self._io.wake_at(self.desk.deadline_ns, now_ns)
+
+    # -- what the desk has done (`recovery.ports.Ports`) -----------------------------------------
+
+    def ask(self, server: str, request: Ask, now_ns: int) -> None:
+        """Send a retransmission request."""
+        self.servers[server].ask(request, now_ns)
+
+    def cancel(self, server: str, request_id: int) -> None:
+        """Forget a request."""
+        self.servers[server].cancel(request_id)
+
+    def ask_refresh(self, server: str, request: AskRefresh, now_ns: int) -> None:
+        """Send a refresh request."""
+        self.servers[server].ask_refresh(request, now_ns)
+
+    def fill(self, place: int, data: bytes, epoch: int) -> None:
+        """Give the arbiter a packet that was missing; without room it will be asked for again."""
+        if not self._io.fill(place, data, epoch):
+            self.counts["inlet_full"] += 1
+
+    def give_up(self, place: int, until: int, epoch: int) -> None:
+        """Have the arbiter announce what is missing; without room its own deadline does."""
+        if not self._io.give_up(place, until, epoch):
+            self.counts["inlet_full"] += 1
+
+    def quality(self, place: int, body: bytes, links: Any = None) -> None:
+        """Tell the service's subscribers, or only these."""
+        self.fanout.quality(self.streams[place], body, links)
+
+    def withhold(self, place: int, link: Any) -> None:
+        """The link gets nothing of the service until it is admitted."""
+        self.streams[place].withhold(link)
+
+    def admit(self, place: int, link: Any) -> None:
+        """The link takes part in the service from here on."""
+        if self.is_here(link):
+            self.streams[place].admit(link)
+
+    def block(
+        self, place: int, begin: bytes, packets: list[bytes], last: int, end: bytes, links: Any
+    ) -> None:
+        """Send a snapshot block."""
+        self.fanout.block(self.streams[place], begin, packets, last, end, links)
+
+    def close_stream(self, place: int) -> None:
+        """Packets go to the store only."""
+        self.streams[place].close()
+
+    def open_stream(
+        self, place: int, packets: list[tuple[int, int, bytes]], following: int
+    ) -> None:
+        """Publish stored packets, then live ones again."""
+        self.fanout.replay(self.streams[place], packets, following)
+
+    def renumber(self, place: int) -> None:
+        """A new numbering begins."""
+        self._io.renumbered()
+
+    def next_sequence(self, place: int) -> int:
+        """The number after the last packet published."""
+        return self.streams[place].next_sequence
+
+    def is_here(self, link: Any) -> bool:
+        """Is the link still attached?"""
+        return link in self.fanout.outlets
+
+    def alert(self, text: str) -> None:
+        """Tell the operator."""
+        self._complaints.tell(text, text, self._io.now_ns())
+
+    # -- what it knows --------------------------------------------------------------------------
+
+    def name_of(self, stream: Stream, symbol: int) -> str:
+        """A symbol's word in routing keys."""
+        if self.config.gateway.symbols == "name":
+            name = self.names.get(symbol)
+            if name is not None:
+                return name
+        return self.feed.symbol_text(symbol)
+
+    def alias_of(self, stream: Stream, symbol: int) -> str | None:
+        """The other word that patterns may call a symbol by, once its name is known."""
+        name = self.names.get(symbol)
+        if name is None or self.config.gateway.symbols == "index":
+            return name
+        return self.feed.symbol_text(symbol)
+
+    def recovery_snapshot(self) -> dict[str, Any]:
+        """What recovery did for all channels, and each server's own counts."""
+        self.counts["untold"] = self._complaints.untold
+        return {
+            **self.desk.counts,
+            **self.counts,
+            "servers": {
+                name: {"up": server.client.up, **self._pause(name), **server.client.counts}
+                for name, server in self.servers.items()
+            },
+        }

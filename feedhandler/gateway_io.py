@@ -1,0 +1,105 @@
+"""What the gateway's core needs of the world: connections to servers, a timer, the receive thread.
+
+`CoreRunner` is the `GatewayIO` of a `GatewayCore`: connections to the servers (`retrans.tcp`), one
+timer of the event loop for the desk's next deadline, the inlet of the receive thread. What the desk
+puts into links outside a pump is written soon after.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from feedhandler.amqp.outlet import Outlet
+from feedhandler.amqp.serving.node import Node
+from feedhandler.amqp.stream import Stream
+from feedhandler.gateway_core import GatewayCore
+from feedhandler.ingest.receiver import Receiver
+from feedhandler.notes import tell_operator
+from feedhandler.retrans.protocol import NEVER_NS as NEVER
+from feedhandler.retrans.tcp import RequestConnection, steady_clock
+
+
+class CoreRunner:
+    """Runs a gateway's core; `start` in the event loop, `close` at the end.
+
+    `renumbered` hears that a new numbering begins, before anything of it is sent;
+    `line_changed(kind, place, line)` hears every mark of the ring.
+    """
+
+    def __init__(
+        self, renumbered: Callable[[], None], line_changed: Callable[[int, int, int], None]
+    ) -> None:
+        self.renumbered = renumbered
+        self.line_changed = line_changed
+        #: The time of recovery: now.
+        self.now_ns = steady_clock()
+        self.tell = tell_operator
+        self._connections: list[RequestConnection] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ns = NEVER
+        self._flushing = False
+        self._loop: asyncio.AbstractEventLoop
+        self._core: GatewayCore
+        self._node: Node
+        self._receiver: Receiver
+
+    def bind(self, core: GatewayCore, node: Node, receiver: Receiver) -> None:
+        """Whom to work with; before `start`."""
+        self._core, self._node, self._receiver = core, node, receiver
+
+    def start(self) -> None:
+        """Connect to the servers."""
+        self._loop = asyncio.get_running_loop()
+        for config in self._core.config.servers:
+            server = self._core.servers[config.name]
+            connection = RequestConnection(server, *config.place, clock=self.now_ns)
+            self._connections.append(connection)
+            connection.start()
+
+    def attached(self, outlet: Outlet, streams: list[Stream]) -> None:
+        """A link with snapshot=1."""
+        self._core.attached(outlet, streams, self.now_ns())
+
+    def finish(self) -> None:
+        """The end is near: what closed streams hold back is published."""
+        self._core.finish(self.now_ns())
+
+    async def close(self) -> None:
+        """Leave the servers."""
+        if self._timer is not None:
+            self._timer.cancel()
+        for connection in self._connections:
+            await connection.close()
+
+    # -- what the core has done by us (`GatewayIO`) -----------------------------------------------
+
+    def fill(self, place: int, data: bytes, epoch: int) -> bool:
+        """Put a packet that was missing into the inlet."""
+        return self._receiver.fill(place, data, epoch, time.time_ns())
+
+    def give_up(self, place: int, until: int, epoch: int) -> bool:
+        """Put into the inlet that what is missing below `until` is given up."""
+        return self._receiver.give_up(place, until, epoch)
+
+    def flush_soon(self) -> None:
+        """Write to links after what the loop is at."""
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flushing = False
+        self._node.flush()
+
+    def wake_at(self, deadline_ns: int, now_ns: int) -> None:
+        """Wake at the deadline; a timer that is too early is left to ring for nothing."""
+        if deadline_ns >= self._timer_ns:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ns = deadline_ns
+        self._timer = self._loop.call_later(max(0, deadline_ns - now_ns) / 1e9, self._tick)
+
+    def _tick(self) -> None:
+        self._timer, self._timer_ns = None, NEVER
+        self._core.tick(self.now_ns())

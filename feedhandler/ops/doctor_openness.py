@@ -1,0 +1,108 @@
+"""`feedhandler doctor` and the start of a gateway on what is open to others: files, folders, ports.
+
+What it looks at: keys and password files, the configuration where it holds a password or its hash,
+and the folders of queues, journals and recordings, which hold what users get by entitlement only.
+What the gateway makes itself is its user's alone (`private_files`); these were made by somebody
+else, or by an older version. And the endpoints that ask nobody who he is (metrics, statistics,
+control), where other machines reach them.
+"""
+
+import getpass
+import ipaddress
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from feedhandler.amqp.policies import JOURNAL
+from feedhandler.config import Config
+from feedhandler.ops.checks import Check
+from feedhandler.private_files import openness
+
+
+def check_openness(config: Config, path: Path | None = None) -> Iterator[Check]:
+    """A finding for each secret, and each folder that is open; `path` is the configuration's."""
+    for label, secret in secrets_of(config, path):
+        yield _check_secret(label, secret)
+    for label, folder in folders_of(config):
+        if found := openness(folder):
+            told = f"{folder} is open to {found}"
+            yield Check(f"{label} folder rights", "warn", told, f"chmod -R go= {folder}")
+    for label, endpoint in endpoints_of(config):
+        if is_reachable(endpoint):
+            told = f"{endpoint}: any machine that reaches it may ask, without a password"
+            remedy = "127.0.0.1, or an address of a management network and a firewall before it"
+            yield Check(label, "warn", told, remedy)
+
+
+def endpoints_of(config: Config) -> Iterator[tuple[str, str]]:
+    """The endpoints without a log-in: the setting, and what it says."""
+    yield "metrics.listen", config.metrics.listen
+    yield "stats.bind", config.stats.bind
+    yield "control.bind", config.control.bind
+
+
+def is_reachable(endpoint: str) -> bool:
+    """Whether other machines may reach an endpoint (host:port, or a ZeroMQ one)."""
+    scheme, separator, rest = endpoint.partition("://")
+    if separator and scheme != "tcp":
+        return False
+    host = (rest if separator else endpoint).rpartition(":")[0].strip("[]")
+    if not host or host == "localhost":
+        return False
+    try:
+        return not ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name, the name of an interface, or * for all
+        return True
+
+
+def secrets_of(config: Config, path: Path | None) -> Iterator[tuple[str, str]]:
+    """Each file with a secret, and what it is."""
+    if path is not None and _holds_secrets(config):
+        yield "configuration rights", str(path)
+    if config.amqp.tls.key:
+        yield "TLS key rights", config.amqp.tls.key
+    for user in config.amqp.users:
+        if user.password_file:
+            yield f"user {user.name} password_file rights", user.password_file
+    for destination in config.publish:
+        if destination.password_file:
+            yield f"publish {destination.name} password_file rights", destination.password_file
+        if destination.key:
+            yield f"publish {destination.name} key rights", destination.key
+
+
+def folders_of(config: Config) -> Iterator[tuple[str, str]]:
+    """Each folder of the gateway's own data, and whose it is."""
+    for queue in config.queues:
+        for folder in dict.fromkeys(("", *queue.paths)):
+            yield f"queue {queue.name}", os.path.join(queue.folder, folder).rstrip("/")
+    for destination in config.publish:
+        if destination.when_full == JOURNAL:
+            yield f"publish {destination.name}", destination.journal_folder
+    if config.record.dir:
+        yield "record", config.record.dir
+
+
+def _holds_secrets(config: Config) -> bool:
+    """Does the configuration itself have a password, or the hash of one?"""
+    return any(user.password for user in config.amqp.users) or any(
+        destination.to != destination.shown_to for destination in config.publish
+    )
+
+
+def _check_secret(name: str, path: str) -> Check:
+    found = openness(path)
+    if not found:
+        return Check(name, "ok", f"{path}: its user's alone")
+    told = f"{path} is open to {found}"
+    if found.startswith("everybody"):
+        return Check(name, "fail", told, _remedy(path))
+    return Check(name, "warn", told, _remedy(path))
+
+
+def _remedy(path: str) -> str:
+    """`chmod`; where another user has the file, it must be ours first, or we could not read it."""
+    close = f"chmod 600 {path}"
+    if os.stat(path).st_uid == os.geteuid():
+        return close
+    return f"chown {getpass.getuser()} {path} && {close}, as the user that the gateway runs as"

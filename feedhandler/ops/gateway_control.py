@@ -1,0 +1,30 @@
+"""`feedhandler control`: tell a running gateway to do something, over its control socket."""
+
+from msgspec import Struct
+
+from feedhandler.control import ask
+from feedhandler.ops.console import ExitCode, print_json
+from feedhandler.ops.status import endpoint_of
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """Whom to tell what. `gateway` is an endpoint or a TOML file; `server` empty means all."""
+
+    verb: str
+    gateway: str | None = None
+    server: str = ""
+    timeout_s: float = 2.0
+    as_json: bool = False
+
+
+def run(options: Options) -> int:
+    """Tell it, and print what came of it."""
+    request = {"do": options.verb, "server": options.server}
+    told = ask(endpoint_of(options.gateway), request, options.timeout_s)
+    if options.as_json:
+        print_json(told)
+    elif told["resumed"]:
+        print(f"asked again today: {', '.join(told['resumed'])}")
+    else:
+        print("nothing to resume: no server was given up for today")
+    return ExitCode.OK

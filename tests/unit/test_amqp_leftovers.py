@@ -1,0 +1,75 @@
+"""What closed links leave behind is freed in shares."""
+
+import itertools
+from collections import deque
+from collections.abc import Callable
+
+from feedhandler.amqp.serving.leftovers import BYTES_PER_UNIT, WHOLE_UNITS, Leftovers
+from feedhandler.amqp.serving.turns import Turns
+
+UNITS = 100
+
+
+class Loop:
+    def __init__(self) -> None:
+        self.soon: list[Callable[[], None]] = []
+        self.turns = 0
+
+    def call_soon(self, callback: Callable[[], None]) -> None:
+        self.soon.append(callback)
+
+    def turn(self) -> None:
+        due, self.soon = self.soon, []
+        for each in due:
+            each()
+        self.turns += 1
+
+
+def test_queues_of_many_links_are_freed_over_many_turns_and_wholly() -> None:
+    loop = Loop()
+    leftovers = Leftovers(Turns(loop.call_soon, UNITS))
+    queues = [deque(bytes(10_000) for _ in range(1000)) for _ in range(20)]
+    for queue in queues:
+        leftovers.leave(queue)
+    share = UNITS * BYTES_PER_UNIT / 10_000
+    left = sum(map(len, queues))
+    assert left > 20_000 - 2 * share
+    while loop.soon:
+        loop.turn()
+        now = sum(map(len, queues))
+        assert left - now <= share + UNITS + 1, "more than a turn's units"
+        left = now
+    assert left == 0
+    assert not len(leftovers)
+    assert loop.turns >= 200e6 // (UNITS * BYTES_PER_UNIT)
+
+
+def test_what_is_whole_is_let_go_as_units_last() -> None:
+    class Connection:
+        there = 0
+
+        def __init__(self) -> None:
+            Connection.there += 1
+
+        def __del__(self) -> None:
+            Connection.there -= 1
+
+    loop = Loop()
+    leftovers = Leftovers(Turns(loop.call_soon, UNITS))
+    for _ in range(50):
+        leftovers.leave(Connection())
+    seen = [Connection.there]
+    while loop.soon:
+        loop.turn()
+        seen.append(Connection.there)
+    assert seen[0] >= 50 - UNITS // WHOLE_UNITS - 1
+    assert max(a - b for a, b in itertools.pairwise(seen)) <= UNITS // WHOLE_UNITS + 1
+    assert seen[-1] == 0
+
+
+def test_an_empty_queue_is_nothing_to_free() -> None:
+    loop = Loop()
+    leftovers = Leftovers(Turns(loop.call_soon, UNITS))
+    leftovers.leave(deque())
+    assert not loop.soon
+    assert not len(leftovers)
