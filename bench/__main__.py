@@ -49,6 +49,7 @@ BENCHMARKS = [
     "recorder",
     "journal",
     "journal_checkpoints",
+    "keyed_core",
     "routing",
     "node",
     "publish",

@@ -15,6 +15,11 @@ cdef class Dispatch:
     cdef int _fresh, _free, _ready, _newest
 
     cpdef int enqueue(self, unsigned long long message, const unsigned long long[::1] digests) except -1
+    cpdef Py_ssize_t enqueue_many(
+        self, const unsigned long long[::1] messages, const unsigned long long[::1] digests,
+        int[::1] slots) except -1
+    cpdef Py_ssize_t take_many(self, int consumer, int[::1] slots) except -1
+    cpdef int end_many(self, const int[::1] slots) except -1
     cpdef int take(self, int consumer) except -1
     cpdef int end(self, int slot) except -1
     cpdef int give_back(self, int slot, bint failed) except -1

@@ -142,6 +142,39 @@ class Dispatch:
             self._reconsider(slot)
         return slot
 
+    @cython.locals(at=cython.Py_ssize_t, words=cython.Py_ssize_t, slot=cython.int)
+    def enqueue_many(self, messages, digests, slots):
+        """Take messages in, in order, until there is no room for one: how many; `slots` has where.
+
+        `digests` has `places` keys for each, two words each.
+        """
+        words = 2 * self.places
+        if digests.shape[0] != messages.shape[0] * words or slots.shape[0] < messages.shape[0]:
+            raise ValueError("each message has as many keys as there are places, and a slot")
+        for at in range(messages.shape[0]):
+            slot = self.enqueue(messages[at], digests[at * words : (at + 1) * words])
+            if not slot:
+                return at
+            slots[at] = slot
+        return messages.shape[0]
+
+    @cython.locals(at=cython.Py_ssize_t, slot=cython.int)
+    def take_many(self, consumer, slots):
+        """As many messages as this consumer may have, and `slots` has room for; how many."""
+        for at in range(slots.shape[0]):
+            slot = self.take(consumer)
+            if not slot:
+                return at
+            slots[at] = slot
+        return slots.shape[0]
+
+    @cython.locals(at=cython.Py_ssize_t)
+    def end_many(self, slots):
+        """These messages have ended, in this order."""
+        for at in range(slots.shape[0]):
+            self.end(slots[at])
+        return 0
+
     @cython.locals(slot=cython.int, own=cython.int, woken=cython.int)
     def take(self, consumer):
         """The oldest message that this consumer (above 0) may have, now its own; 0 for none."""

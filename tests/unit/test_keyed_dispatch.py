@@ -180,3 +180,27 @@ def test_dispatch_is_what_a_scan_of_all_messages_finds(
         except AssertionError:
             print(rerun(request.node.nodeid, each))
             raise
+
+
+@pytest.mark.parametrize("made", [compiled.Dispatch, interpreted.Dispatch])
+def test_many_at_a_time_are_the_same_as_one_by_one(made: Callable[..., Any]) -> None:
+    draw = random.Random(5)
+    keys = [[draw.randrange(1, 9) for _ in range(2)] for _ in range(60)]
+    one, many = made(50, places=2), made(50, places=2)
+    words = [numpy.array([w for key in pair for w in (0, key)], numpy.uint64) for pair in keys]
+    slots = numpy.zeros(60, numpy.int32)
+    alone = [one.enqueue(number, word) for number, word in enumerate(words, 1)]
+    numbers = numpy.arange(1, 61, dtype=numpy.uint64)
+    assert many.enqueue_many(numbers, numpy.concatenate(words), slots) == 50
+    assert alone == slots.tolist()
+    while one.count:
+        some = numpy.zeros(7, numpy.int32)
+        taken = many.take_many(1, some)
+        assert some[:taken].tolist() == [one.take(1) for _ in range(taken)] != []
+        assert taken == 7 or one.take(1) == 0
+        many.end_many(some[:taken])
+        for slot in some[:taken]:
+            one.end(slot)
+    assert many.count == 0
+    with pytest.raises(ValueError, match="as many keys"):
+        many.enqueue_many(numbers, numpy.zeros(3, numpy.uint64), slots)
