@@ -25,6 +25,9 @@ cdef class Dispatch:
     cpdef int give_back(self, int slot, bint failed) except -1
     cpdef int park(self, int slot) except -1
     cpdef int unpark(self, int slot) except -1
+    cpdef unsigned long long number(self, int slot) except? 6148914691236517205
+    cpdef int failures(self, int slot) except -1
+    cpdef int remember(self, int slot, int tries) except -1
     cpdef int state(self, int slot) except -1
     cpdef int consumer(self, int slot) except -1
     cpdef list chain(self, int key, int most)

@@ -244,11 +244,12 @@ class Dispatch:
         return 0
 
     def park(self, slot):
-        """A message that a consumer had is given up, and all behind it stays where it is until
-        somebody ends it (`end`) or has it tried again (`unpark`)."""
-        if self._state[slot] != FLYING:
-            raise ValueError("nobody has this message")
-        self.give_back(slot, False)
+        """A message that a consumer had, or that waits, is given to nobody, and all behind it stays
+        where it is until somebody ends it (`end`) or has it tried again (`unpark`)."""
+        if self._state[slot] == FREE or self._state[slot] == PARKED:
+            raise ValueError("nobody may have this message")
+        if self._state[slot] == FLYING:
+            self.give_back(slot, False)
         self._leave(slot)
         self._state[slot] = PARKED
         self.parked += 1
@@ -265,6 +266,19 @@ class Dispatch:
         return 0
 
     # -- looking ----------------------------------------------------------------------------
+
+    def number(self, slot):
+        """A message's number."""
+        return self.ids[slot]
+
+    def failures(self, slot):
+        """How often a message has been given back as failed."""
+        return self.tries[slot]
+
+    def remember(self, slot, tries):
+        """A message that has come back was tried before."""
+        self.tries[slot] = tries
+        return 0
 
     def state(self, slot):
         """What a slot is in; see the module's table."""

@@ -1,0 +1,73 @@
+"""How far each producer has come: what makes a message that is sent again one that is known.
+
+A producer sends each message with (id, epoch, sequence). Its sequence numbers begin at 1 in each
+epoch and have no holes; a producer that begins anew takes a higher epoch.
+
+    what comes                               is
+    the next sequence of the epoch known     NEXT: stored
+    the first of a higher epoch              NEXT: stored; the producer before it is replaced
+    one at or below the latest               REPEATED: accepted, and not stored again
+    one beyond the next                      GAP: refused, for something before it is missing
+    one of a lower epoch                     REPLACED: refused, another one has its id
+    the first of an id not known             NEXT; any other sequence is a GAP
+
+No I/O, no time; what is remembered goes to the disk with the messages (`queue.py`).
+"""
+
+from collections.abc import Iterable
+from enum import Enum
+from typing import NamedTuple
+
+#: Bytes of a producer's id.
+ID_BYTES_MAX = 64
+
+
+class Stamp(NamedTuple):
+    """What a producer says of a message."""
+
+    producer: bytes
+    epoch: int
+    sequence: int
+
+
+class Standing(Enum):
+    """What a stamp is, by what is known of its producer."""
+
+    NEXT = "next"
+    REPEATED = "repeated"
+    GAP = "gap"
+    REPLACED = "replaced"
+
+
+class Producers:
+    """The latest (epoch, sequence) of each producer; at most `producers_max`, those that were heard
+    longest ago are forgotten first (`forgotten` counts them)."""
+
+    def __init__(
+        self, producers_max: int, known: Iterable[tuple[bytes, tuple[int, int]]] = ()
+    ) -> None:
+        self._latest = dict(known)
+        self._producers_max = producers_max
+        self.forgotten = 0
+
+    def __len__(self) -> int:
+        return len(self._latest)
+
+    def judge(self, stamp: Stamp) -> Standing:
+        """What this stamp is; nothing is remembered yet."""
+        epoch, sequence = self._latest.get(stamp.producer, (-1, 0))
+        if stamp.epoch < epoch:
+            return Standing.REPLACED
+        if stamp.epoch > epoch:
+            return Standing.NEXT if stamp.sequence == 1 else Standing.GAP
+        if stamp.sequence <= sequence:
+            return Standing.REPEATED
+        return Standing.NEXT if stamp.sequence == sequence + 1 else Standing.GAP
+
+    def advance(self, stamp: Stamp) -> None:
+        """The producer has come to this stamp."""
+        self._latest.pop(stamp.producer, None)
+        self._latest[stamp.producer] = stamp.epoch, stamp.sequence
+        if len(self._latest) > self._producers_max:
+            del self._latest[next(iter(self._latest))]
+            self.forgotten += 1

@@ -1,0 +1,343 @@
+"""A keyed queue over a store that takes its time, crashes and comes back: each message has one
+effect, in its key's order, and nothing that may go is held up.
+
+Each seed draws producers that send again what was not accepted, consumers that work, fail, fall
+silent, die and wake up too late, cancels, and crashes at any moment, behind which the store has
+what was durable. Beside the queue runs a model that looks at every message each time.
+
+`SEEDS=n` plays n seeds (`make simulate`: 10,000), `SEED=s` just one.
+"""
+
+import json
+import os
+import random
+from collections import deque
+from typing import Any
+
+import pytest
+
+from feedhandler.keyed.producers import Stamp
+from feedhandler.keyed.queue import (
+    PARKED_MARK,
+    Delivery,
+    Full,
+    KeyedQueue,
+    KeyedSettings,
+    Outcome,
+    Poison,
+    Wrong,
+)
+from feedhandler.keyed.structure import Format, Rule, Structure
+
+SEEDS = int(os.environ.get("SEEDS", "100"))
+STEPS = 300
+CONSUMERS = 5
+PRODUCERS = 3
+
+
+class Disk:
+    """What is durable, and what was asked for and is not yet: that goes with a crash."""
+
+    def __init__(self) -> None:
+        self.asked: deque[tuple[Any, ...]] = deque()
+        self.messages: dict[int, bytes] = {}
+        self.marks: dict[int, int] = {}
+        self.producers: dict[bytes, tuple[int, int]] = {}
+        self.ends: dict[int, str] = {}
+        self.dead: list[bytes] = []
+        self.next = 1
+
+    def add(self, ticket: int, content: bytes, stamp: Stamp | None) -> None:
+        self.asked.append(("add", ticket, content, stamp))
+
+    def add_dead(self, ticket: int, content: bytes, reason: str, stamp: Stamp | None) -> None:
+        assert reason
+        self.asked.append(("dead", ticket, content, stamp))
+
+    def note(self, ticket: int, stamp: Stamp) -> None:
+        self.asked.append(("note", ticket, None, stamp))
+
+    def deliver(self, number: int) -> None:
+        self.asked.append(("end", number, "delivered"))
+
+    def bury(self, number: int, reason: str) -> None:
+        assert reason
+        self.asked.append(("end", number, "dead"))
+
+    def cancel(self, number: int) -> None:
+        self.asked.append(("end", number, "cancelled"))
+
+    def mark(self, number: int, mark: int) -> None:
+        self.asked.append(("mark", number, mark))
+
+    def sync(self, queue: KeyedQueue) -> int:
+        """One thing more is durable; the ticket of a put, else 0."""
+        kind, which, *rest = self.asked.popleft()
+        if kind == "end":
+            if which in self.messages:
+                del self.messages[which]
+                self.marks.pop(which, None)
+                self.ends[which] = rest[0]
+            queue.ended(which)
+            return 0
+        if kind == "mark":
+            if which in self.messages:
+                self.marks[which] = rest[0]
+            queue.marked(which)
+            return 0
+        content, stamp = rest
+        if stamp is not None:
+            self.producers[stamp.producer] = stamp.epoch, stamp.sequence
+        number = 0
+        if kind == "add":
+            number = self.next
+            self.next += 1
+            self.messages[number] = content
+        elif kind == "dead":
+            self.dead.append(content)
+        queue.stored(which, number)
+        return int(which)
+
+
+class Producer:
+    """Sends numbered messages, and each again until it is accepted."""
+
+    def __init__(self, name: bytes) -> None:
+        self.name = name
+        self.epoch = 1
+        self.sequence = 1
+        self.content = b""
+        self.waits_for = 0
+        self.accepted: list[bytes] = []
+
+
+class Course:
+    """One seed."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = draw = random.Random(seed)
+        rule = draw.choice(list(Rule))
+        fields = ("a",) if rule is Rule.COMPOSITE and draw.random() < 0.5 else ("a", "b")
+        self.structure = Structure(Format.JSON, fields, rule)
+        self.settings = KeyedSettings(
+            messages_max=draw.choice([8, 60]), keys_max=200, tries_max=draw.choice([1, 3]),
+            poison=draw.choice(list(Poison)), wrong=draw.choice(list(Wrong)),
+            full=draw.choice(list(Full)), timeout_ns=draw.choice([20, 1 << 63]),
+        )  # fmt: skip
+        self.wanted = draw.choice([2, 5, 40])
+        self.disk = Disk()
+        self.now = self.epoch = self.made = self.fence = 0
+        self.producers = [Producer(b"p%d" % n) for n in range(PRODUCERS)]
+        self.effects: list[int] = []
+        self.restart()
+
+    def restart(self) -> None:
+        """The queue is opened with what is durable; whoever had anything has nothing."""
+        self.epoch += 1
+        self.disk.asked.clear()
+        self.queue = KeyedQueue(
+            self.structure, self.settings, self.disk, self.epoch, self.disk.producers.items()
+        )
+        for number in sorted(self.disk.messages):
+            self.queue.restore(number, self.disk.messages[number], self.disk.marks.get(number, 0))
+        self.holds: dict[int, list[Delivery]] = {n: [] for n in range(1, CONSUMERS + 1)}
+        self.lost: list[tuple[int, Delivery]] = []
+        for producer in self.producers:
+            producer.waits_for = 0
+
+    # -- steps -------------------------------------------------------------------------------
+
+    def step(self) -> None:
+        self.now += self.draw.randrange(3)
+        acts = [
+            (self.send, 6), (self.take, 6), (self.work, 5), (self.sync, 9), (self.fail, 2),
+            (self.die, 0.4), (self.wake, 1), (self.cancel, 0.6), (self.unpark, 0.6),
+            (self.crash, 0.3), (self.tick, 1),
+        ]  # fmt: skip
+        (act,) = self.draw.choices([a for a, _ in acts], [w for _, w in acts])
+        act()
+        self.look()
+
+    def send(self) -> None:
+        producer = self.draw.choice(self.producers)
+        if producer.waits_for:
+            return
+        if not producer.content:
+            self.made += 1
+            values = [self.draw.randrange(self.wanted) for _ in "ab"]
+            fields = {"a": values[0], "b": values[1], "n": self.made}
+            if self.draw.random() < 0.05:
+                del fields["a"]
+            producer.content = json.dumps(fields).encode()
+            if self.draw.random() < 0.05:
+                producer.epoch, producer.sequence = producer.epoch + 1, 1
+        stamp = Stamp(producer.name, producer.epoch, producer.sequence)
+        if self.draw.random() < 0.1:  # somebody else under its name, or out of order
+            wrong = self.draw.choice([(-1, 0), (0, 2)])
+            other = Stamp(stamp.producer, stamp.epoch + wrong[0], stamp.sequence + wrong[1])
+            if other.epoch > 0:
+                known = self.queue.producers.judge(other).value
+                answer = self.queue.put(b'{"a": 1, "b": 1}', other)
+                assert answer.outcome in (Outcome.REJECTED, Outcome.REPEATED), known
+        answer = self.queue.put(producer.content, stamp)
+        if answer.outcome in (Outcome.STORING, Outcome.REPEATED):
+            producer.waits_for = answer.ticket
+            if not any(
+                e[1] <= answer.ticket for e in self.disk.asked if e[0] in ("add", "dead", "note")
+            ):
+                self.accept(producer)
+        elif answer.outcome is Outcome.REJECTED:
+            assert answer.reason
+            if "full" not in answer.reason:
+                producer.content = b""
+                producer.sequence += 1
+
+    def accept(self, producer: Producer) -> None:
+        producer.accepted.append(producer.content)
+        producer.content, producer.waits_for = b"", 0
+        producer.sequence += 1
+
+    def sync(self) -> None:
+        for _ in range(self.draw.randrange(1, 6)):
+            if not self.disk.asked:
+                return
+            ticket = self.disk.sync(self.queue)
+            for producer in self.producers:
+                if ticket and producer.waits_for and producer.waits_for <= ticket:
+                    self.accept(producer)
+
+    def take(self) -> None:
+        consumer = self.draw.randrange(1, CONSUMERS + 1)
+        wanted = self.eligible()
+        delivery = self.queue.take(consumer, self.now)
+        assert (delivery.number if delivery else 0) == (wanted[0] if wanted else 0)
+        if delivery is not None:
+            assert delivery.fence > self.fence, "fences rise"
+            assert delivery.tries == self.disk.marks.get(delivery.number, 0), "tries are durable"
+            self.fence = delivery.fence
+            self.holds[consumer].append(delivery)
+
+    def work(self) -> None:
+        consumer = self.draw.choice(list(self.holds))
+        if self.holds[consumer]:
+            delivery = self.holds[consumer].pop(self.draw.randrange(len(self.holds[consumer])))
+            if self.queue.acknowledge(consumer, delivery.fence):
+                self.effects.append(delivery.number)
+
+    def fail(self) -> None:
+        consumer = self.draw.choice(list(self.holds))
+        if self.holds[consumer]:
+            delivery = self.holds[consumer].pop()
+            self.queue.give_back(consumer, delivery.fence, self.draw.random() < 0.6, "no luck")
+
+    def die(self) -> None:
+        consumer = self.draw.choice(list(self.holds))
+        self.queue.gone(consumer, failed=True)
+        self.lost += [(consumer, delivery) for delivery in self.holds[consumer]]
+        self.holds[consumer] = []
+
+    def tick(self) -> None:
+        self.queue.tick(self.now)
+
+    def wake(self) -> None:
+        """Who was given up says that it has done its work."""
+        if self.lost:
+            consumer, delivery = self.lost.pop(self.draw.randrange(len(self.lost)))
+            before = self.queue.stale
+            assert not self.queue.acknowledge(consumer, delivery.fence)
+            assert self.queue.stale == before + 1
+
+    def cancel(self) -> None:
+        if self.disk.messages:
+            self.queue.cancel(self.draw.choice(list(self.disk.messages)))
+
+    def unpark(self) -> None:
+        parked = [n for n, mark in self.disk.marks.items() if mark == PARKED_MARK]
+        if parked and not self.disk.asked:
+            self.queue.unpark(self.draw.choice(parked))
+
+    def crash(self) -> None:
+        self.restart()
+
+    # -- what must be true -------------------------------------------------------------------
+
+    def keys(self, number: int) -> set[bytes]:
+        return set(self.structure.keys(self.disk.messages[number]))
+
+    def eligible(self) -> list[int]:
+        """Messages that may go, by looking at all of them: nothing before them has one of their
+        keys, and nobody has them."""
+        busy = {flight.delivery.number for flight in self.queue._flights.values()}
+        busy |= {n for n, mark in self.disk.marks.items() if mark == PARKED_MARK}
+        busy |= {entry[1] for entry in self.disk.asked if entry[0] == "end"}
+        found, before = [], set[bytes]()
+        for number in sorted(self.disk.messages):
+            keys = self.keys(number)
+            if not keys & before and number not in busy:
+                found.append(number)
+            before |= keys
+        return found
+
+    def look(self) -> None:
+        flying = [flight.delivery.number for flight in self.queue._flights.values()]
+        keys = [
+            key for number in flying if number in self.disk.messages for key in self.keys(number)
+        ]
+        assert len(keys) == len(set(keys)), "two of one key are with consumers"
+        assert self.queue.dispatch.count == len(self.disk.messages)
+
+    def finish(self) -> None:
+        """Everybody goes on without faults: all that was accepted comes to its end."""
+        for _ in range(4000):
+            self.now += 100
+            while self.disk.asked:
+                self.sync()
+            for consumer in self.holds:
+                while self.holds[consumer]:
+                    delivery = self.holds[consumer].pop(0)
+                    if self.queue.acknowledge(consumer, delivery.fence):
+                        self.effects.append(delivery.number)
+            self.tick()
+            while self.disk.asked:
+                self.sync()
+            for number in [n for n, mark in self.disk.marks.items() if mark == PARKED_MARK]:
+                self.queue.unpark(number)
+            while self.disk.asked:
+                self.sync()
+            if not self.disk.messages:
+                break
+            self.take()
+        assert not self.disk.messages, "nothing stands still"
+        delivered = [n for n, end in self.disk.ends.items() if end == "delivered"]
+        sent = [content for producer in self.producers for content in producer.accepted]
+        assert len(set(sent)) == len(sent)
+        ended = len(self.disk.ends) + len(self.disk.dead)
+        rest = {p.content for p in self.producers if p.content}
+        assert len(sent) <= ended <= len(sent) + len(rest), (
+            "each accepted message once, and no other"
+        )
+        assert set(delivered) <= set(self.effects)
+
+
+def play(seed: int) -> Course:
+    course = Course(seed)
+    for _ in range(STEPS):
+        course.step()
+    course.finish()
+    return course
+
+
+@pytest.mark.timeout(3600)
+def test_each_message_has_one_effect_in_its_keys_order() -> None:
+    one = os.environ.get("SEED")
+    totals = {"stale": 0, "repeated": 0, "refused": 0, "timeouts": 0, "buried": 0}
+    for seed in [int(one)] if one else range(SEEDS):
+        try:
+            course = play(seed)
+        except AssertionError as error:
+            again = f"SEED={seed} python -m pytest tests/simulation/test_keyed_queue.py"
+            raise AssertionError(f"seed {seed} failed; again with: {again}\n{error}") from error
+        for name in totals:
+            totals[name] += getattr(course.queue, name)
+    if not one:
+        assert all(totals.values()), totals
