@@ -6,8 +6,8 @@ hand-overs, as the node has them. Beside the rate with hardly anything waiting s
 million messages waiting, since no step may depend on how many wait. Memory is what a fresh
 process grows by while messages of so many keys wait.
 
-The peer is what anybody would write in Python: a `deque` of messages for each key, a `deque` of keys
-that are ready, the same hand-overs.
+The peer is what anybody would write in Python: a `deque` of messages for each key, a `deque` of
+keys that are ready, the same hand-overs.
 """
 
 import gc

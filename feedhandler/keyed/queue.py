@@ -5,14 +5,13 @@ keys side by side; each has one effect. The queue decides; a `Store` makes it du
 later; nothing counts before. `dispatch.py` knows who may go next, `structure.py` reads keys,
 `producers.py` knows what was sent before.
 
-    a delivery is   it came there by                       the store is asked to     then
+    a delivery is   it came there by                  the store is asked to    then
     HELD            `take`
-    ENDING          `acknowledge`; `give_back` of the      end it: delivered, dead   its keys go on
-                    last try (poison)
-    MARKING         `give_back` with a failure             count the try             it waits in its
-                                                                                     place again
-    PARKING         the same, where the poisoned are       mark it parked            it keeps its keys
-                    parked                                                           until unparked
+    ENDING          `acknowledge`; `give_back` of     end it: delivered, dead  its keys go on
+                    the last try (poison)
+    MARKING         `give_back` with a failure        count the try            it waits in its place
+    PARKING         `give_back` of the last try,      mark it parked           it keeps its keys
+                    where the poisoned are parked                              until unparked
 
 So a key goes to nobody before the end of what had it is durable, and a delivery count is never
 forgotten. Who was given up (gone, or later than `timeout_ns`) has nothing any more: its delivery's

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from feedhandler.keyed.producers import Stamp
+from feedhandler.keyed.producers import Producers, Stamp, Standing
 from feedhandler.keyed.queue import (
     PARKED_MARK,
     Delivery,
@@ -341,3 +341,82 @@ def test_each_message_has_one_effect_in_its_keys_order() -> None:
             totals[name] += getattr(course.queue, name)
     if not one:
         assert all(totals.values()), totals
+
+
+def free_keys_at_once(patch: pytest.MonkeyPatch) -> None:
+    def acknowledge(self: KeyedQueue, consumer: int, fence: int) -> bool:
+        flight = self._own(consumer, fence)
+        if flight is not None:
+            self._store.deliver(flight.delivery.number)
+            self._land(flight)
+            self.dispatch.end(flight.slot)
+        return flight is not None
+
+    patch.setattr(KeyedQueue, "acknowledge", acknowledge)
+
+
+def store_again_what_is_repeated(patch: pytest.MonkeyPatch) -> None:
+    def judge(self: Producers, stamp: Stamp) -> Standing:
+        standing = plain(self, stamp)
+        return Standing.NEXT if standing is Standing.REPEATED else standing
+
+    plain = Producers.judge
+    patch.setattr(Producers, "judge", judge)
+
+
+def take_what_comes_out_of_order(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Producers, "judge", lambda self, stamp: Standing.NEXT)
+
+
+def forget_producers(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(Producers, "advance", lambda self, stamp: None)
+
+
+def believe_the_dead(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(KeyedQueue, "gone", lambda self, consumer, failed: None)
+
+
+def count_no_try(patch: pytest.MonkeyPatch) -> None:
+    def give_back(self: KeyedQueue, flight: Any, failed: bool, reason: str) -> None:
+        self._land(flight)
+        self.dispatch.give_back(flight.slot, failed)
+
+    patch.setattr(KeyedQueue, "_give_back", give_back)
+
+
+def repeat_fences(patch: pytest.MonkeyPatch) -> None:
+    plain = KeyedQueue.__init__
+
+    def begin(self: KeyedQueue, structure: Any, settings: Any, store: Any, *rest: Any) -> None:
+        plain(self, structure, settings, store, 1, *rest[1:])
+
+    patch.setattr(KeyedQueue, "__init__", begin)
+
+
+def lose_one_at_a_restart(patch: pytest.MonkeyPatch) -> None:
+    plain = KeyedQueue.restore
+    patch.setattr(
+        KeyedQueue, "restore", lambda self, number, *rest: number % 7 and plain(self, number, *rest)
+    )
+
+
+def hand_out_the_cancelled(patch: pytest.MonkeyPatch) -> None:
+    def cancel(self: KeyedQueue, number: int) -> bool:
+        self._store.cancel(number)
+        return True
+
+    patch.setattr(KeyedQueue, "cancel", cancel)
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [
+        free_keys_at_once, store_again_what_is_repeated, take_what_comes_out_of_order,
+        forget_producers, believe_the_dead, count_no_try, repeat_fences, lose_one_at_a_restart,
+        hand_out_the_cancelled,
+    ],
+)  # fmt: skip
+def test_the_model_notices(mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    mutant(monkeypatch)
+    with pytest.raises((AssertionError, KeyError, ValueError)):
+        deque(map(play, range(60)), 0)
