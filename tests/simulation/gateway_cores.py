@@ -95,17 +95,19 @@ class Gateway:
         self,
         services: tuple[int, ...],
         arbitration: ArbitrationSettings,
-        refresh_arbitration: ArbitrationSettings,
         recovery: RecoverySettings,
+        history_bytes: int,
         ports: dict[str, Port],
         subscriber: Subscriber,
         schedule: Callable[..., None],
+        inlet_has_room: Callable[[], bool],
         seed: int,
         lag_ns: int = 0,
     ) -> None:
         self.services = services
         self.subscriber = subscriber
         self.schedule = schedule
+        self.inlet_has_room = inlet_has_room
         self.lag_ns = lag_ns
         self.now = 0
         self.ring = Ring(RING_BYTES)
@@ -116,22 +118,26 @@ class Gateway:
             with_servers=True,
             arbitration=arbitration,
             recovery=recovery,
-            amqp=AmqpConfig(history_bytes=0),
+            amqp=AmqpConfig(history_bytes=history_bytes),
             servers=tuple(
                 ServerConfig(name=name, address="127.0.0.1:1", source_id=SOURCE_ID)
                 for name in ports
             ),
         )
         self.core = GatewayCore(config, FEED, self.ring, self, 0, seed)
-        live = len(services)
+        # As `Receiver` makes them, which has sockets.
         self.arbiters = [
-            Arbiter(self.ring, lines=2, channel=place, settings=arbitration,
-                    recovery_wait_us=recovery.recovery_wait_us)
-            for place in range(live)
-        ] + [
-            Arbiter(self.ring, lines=2, channel=live + place, settings=refresh_arbitration)
-            for place in range(live)
-        ]  # fmt: skip
+            Arbiter(
+                self.ring,
+                lines=len(plan.lines),
+                channel=channel,
+                first_sequence=FEED.first_sequence,
+                counts_messages=FEED.table.counts_messages,
+                settings=config.arbitration,
+                recovery_wait_us=plan.recovery_wait_us,
+            )
+            for channel, plan in enumerate(self.core.plans)
+        ]
         self.outward = {
             name: Outward(self, self.core.servers[name], port) for name, port in ports.items()
         }
@@ -263,6 +269,8 @@ class Gateway:
         return self.now
 
     def fill(self, place: int, data: bytes, epoch: int) -> bool:
+        if not self.inlet_has_room():
+            return False
         self.schedule(self.now + self.lag_ns, self._fill, place, data, epoch)
         return True
 
@@ -272,6 +280,8 @@ class Gateway:
         self._received(place, now_ns)
 
     def give_up(self, place: int, until: int, epoch: int) -> bool:
+        if not self.inlet_has_room():
+            return False
         self.schedule(self.now + self.lag_ns, self._give_up, place, until, epoch)
         return True
 
