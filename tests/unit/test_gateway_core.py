@@ -60,7 +60,7 @@ class Io:
 class Inside:
     """A core of two services, the second one with refresh lines, and a link that takes all."""
 
-    def __init__(self) -> None:
+    def __init__(self, symbols: str = "index", **amqp: Any) -> None:
         full = loopback_config(services=(101, 104), with_servers=True)
         first, second = full.channels
         config = Config(
@@ -69,7 +69,8 @@ class Inside:
                 second,
             ),
             servers=full.servers,
-            gateway=full.gateway,
+            gateway=type(full.gateway)(feed=FEED.name, symbols=symbols),
+            amqp=type(full.amqp)(**amqp),
         )
         self.io = Io()
         self.ring = Ring()
@@ -90,9 +91,12 @@ class Inside:
         )
         self.ring.publish()
 
-    def publish(self, sequence: int, channel: int = LIVE) -> bytes:
-        data = packet(sequence, service=(101, 104, 104)[channel])
-        self.put(RecordKind.PACKET, channel, sequence, sequence + 1, payload=data)
+    def publish(
+        self, sequence: int, channel: int = LIVE, messages: list[bytes] | None = None
+    ) -> bytes:
+        data = packet(sequence, messages, (101, 104, 104)[channel])
+        count = len(FEED.decode_packet(data).messages)
+        self.put(RecordKind.PACKET, channel, sequence, sequence + 1, payload=data, count=count)
         return data
 
     def pump(self) -> None:
@@ -109,6 +113,15 @@ class Inside:
 
     def notes(self, name: str) -> list[tuple[Any, ...]]:
         return [about for what, *about in self.io.done if what == name]  # type: ignore[misc]
+
+
+def named(symbol: int, name: str) -> bytes:
+    """Reference data that names a symbol."""
+    reference = FEED.reference
+    assert reference is not None
+    fields = {each.at: each.name for each in FEED.layouts[reference.code][0].named}
+    at = fields[reference.index.at], fields[reference.name[0].at]
+    return FEED.encode_message(reference.code, **dict(zip(at, (symbol, name), strict=True)))
 
 
 @pytest.fixture
@@ -277,3 +290,42 @@ def test_a_server_that_takes_every_connection_and_drops_it_is_told_once(inside: 
     assert len(told) == 3
     counts = core.recovery_snapshot()
     assert (counts["untold"], counts["disconnects"]) == (50, 51)
+
+
+@pytest.mark.parametrize(
+    ("symbols", "before", "after"),
+    [("index", ("5", None), ("5", "{}")), ("name", ("5", None), ("{}", "5"))],
+)
+def test_reference_data_names_symbols_until_the_trading_day_turns(
+    symbols: str, before: tuple[str, str | None], after: tuple[str, str]
+) -> None:
+    inside = Inside(symbols, max_symbols=1)
+    core, stream = inside.core, inside.core.streams[LIVE]
+
+    def words(symbol: int = 5) -> tuple[str, str | None]:
+        return core.name_of(stream, symbol), core.alias_of(stream, symbol)
+
+    inside.publish(1)
+    inside.pump()
+    assert words() == before
+    told = [named(7, ""), named(5, "A.B"), named(5, "A.B"), named(6, "C")]
+    for sequence, message in enumerate(told, 2):
+        inside.publish(sequence, LIVE, [message])
+    inside.pump()
+    (word,) = core.names.values()
+    assert "." not in word
+    assert words() == tuple(each.format(word) for each in after)
+    assert words(6) == ("6", None), "no more than max_symbols have names"
+    assert not core.turn_day(core.day.turns_ns - 1)
+    assert core.turn_day(core.day.turns_ns)
+    assert words() == before
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_books_and_a_history_are_kept_only_where_they_are_configured(kept: bool) -> None:
+    core = Inside(conflate=kept, history_bytes=(1 << 18) * kept).core
+    assert (core.fanout.keeper is not None) == kept
+    # The history is in the store that recovery has, where it has one.
+    for place, stream in enumerate(core.streams):
+        assert (stream.history is not None) == kept
+        assert stream.store is core.desk.store(place) or (kept and place == LIVE)
