@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from links import LateLink, WholeLink
-from network import CLOSED
+from network import CLOSED, NEVER
 from oracle import Link, Subscriber
 from servers import SOURCE_ID, Connection, Port
 from sessions import FEED, OUTSIDE, Sent, parse
@@ -45,7 +45,8 @@ class Outward:
         self.server = server
         self.port = port
         self.connection: Connection | None = None
-        server.on_output = self.flush
+        self.asked = False
+        server.on_output = self.flush_soon
 
     def tick(self, now_ns: int) -> None:
         """It is time to connect, or the client wants to know the time."""
@@ -68,8 +69,13 @@ class Outward:
             self._judge(self.server.feed(data, now_ns))
         self.gateway.settle()
 
+    def flush_soon(self) -> None:
+        """Many requests, one write."""
+        self.asked = True
+
     def flush(self) -> None:
         """Write what the client has to say."""
+        self.asked = False
         data = self.server.take_output()
         if data and self.connection is not None:
             self.connection.send(data, self.gateway.now)
@@ -146,6 +152,7 @@ class Gateway:
         self.records = Counter[str]()
         self.deadline_ns = 0
         self._deadlines: list[int] = []
+        self._timer_ns = NEVER
         self._reading = self._flush = False
 
     def start(self, now_ns: int) -> None:
@@ -160,14 +167,19 @@ class Gateway:
     # -- what happens to it -----------------------------------------------------------------
 
     def settle(self) -> None:
-        """Anything may have moved: links are written to, and when must `tick` be called next?"""
+        """Anything may have moved: servers and links are written to, and when must `tick` be called
+        next?"""
+        for outward in self.outward.values():
+            if outward.asked:
+                outward.flush()
         if self._flush:
             self._write()
         assert not self.core.fanout.dirty_peers, "nobody was told to write to links"
+        assert self._timer_ns <= self.core.desk.deadline_ns, "nobody was told of a deadline"
         self._deadlines = [
             *[arbiter.deadline_ns for arbiter in self.arbiters],
             *[server.deadline_ns for server in self.core.servers.values()],
-            self.core.desk.deadline_ns,
+            self._timer_ns,
         ]
         self.deadline_ns = min(self._deadlines)
 
@@ -218,7 +230,8 @@ class Gateway:
         for outward in self.outward.values():
             if outward.server.deadline_ns <= now_ns:
                 outward.tick(now_ns)
-        if self.core.desk.deadline_ns <= now_ns:
+        if self._timer_ns <= now_ns:
+            self._timer_ns = NEVER
             self.core.tick(now_ns)
         if self.ring.head != self._looked:
             self._look(now_ns)
@@ -294,7 +307,7 @@ class Gateway:
         self._flush = True
 
     def wake_at(self, deadline_ns: int, now_ns: int) -> None:
-        """`settle` looks at all deadlines."""
+        self._timer_ns = min(self._timer_ns, deadline_ns)
 
     def line_changed(self, kind: int, place: int, line: int) -> None:
         """Nobody watches."""
