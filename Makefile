@@ -13,6 +13,7 @@ CRASHES ?= 100
 KILLS ?= 2000
 OPERATIONS ?= 5000
 LAB_SECONDS ?= 15
+ATTACK_SECONDS ?= 5
 JOBS := $(shell nproc 2>/dev/null || echo 2)
 # Processes for tests that wait more than they work.
 WAITING := $(shell expr $(JOBS) + 1)
@@ -26,7 +27,7 @@ SOURCES := setup.py feedhandler/_compiled.py feedhandler/_stubs.py \
 	while read -r module; do [ -e $$module.py ] && echo $$module.py; done)
 DEMO_UNITS := codecs ingest retrans amqp subscribing exchange
 
-.PHONY: help demo test steady coverage check format build bench bench-smoke bench-long lab-report leaks soak simulate simulate-journal hunt crash crash-journal fuzz fuzz-asan docs wheel units clean
+.PHONY: help demo test steady coverage check format build bench bench-smoke bench-long lab-report leaks attacks soak simulate simulate-journal hunt crash crash-journal fuzz fuzz-asan docs wheel units clean
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -96,6 +97,9 @@ lab-report: $(VENV)/.everything ## the papers' tables and figures, measured here
 
 leaks: $(VENV)/.everything ## ten million sends, 10,000 connects and reconnects: memory may not grow with them
 	$(PY) -m bench.leaks
+
+attacks: $(VENV)/.everything ## each attack of hostile clients for longer: what a good subscriber sees meanwhile (ATTACK_SECONDS=5)
+	$(PY) -m tests.attacks --seconds $(ATTACK_SECONDS)
 
 soak: $(VENV)/.everything ## an hour at 20,000 packets/s with a fault a minute: nothing may grow or get lost
 	$(PY) -m bench --soak

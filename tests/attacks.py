@@ -10,6 +10,7 @@ tries, or where it breaks any other promise. Exit code: 0 if none failed, else 1
 """
 
 import argparse
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -72,6 +73,8 @@ def campaign(names: list[str], seconds: float) -> list[str]:
 
 def main() -> int:
     """Read the command line and run."""
+    for each in (signal.SIGINT, signal.SIGTERM):  # the rig's processes end with this one
+        signal.signal(each, lambda number, _: sys.exit(128 + number))
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--seconds", type=float, default=5.0, help="of each attack (5)")
     parser.add_argument("--only", nargs="+", choices=list(ATTACKS), metavar="ATTACK")

@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from feedhandler import __version__
 from feedhandler.amqp import proton
@@ -27,7 +27,7 @@ from feedhandler.amqp.outlet import Outlet, Peer
 from feedhandler.amqp.policies import DETACH
 from feedhandler.amqp.routing import AddressError, Subscription, parse_address, without_tags
 from feedhandler.amqp.serving.groups import Group, Member, group_name
-from feedhandler.amqp.serving.link_counts import add_outlet
+from feedhandler.amqp.serving.link_counts import REFUSALS, add_outlet
 from feedhandler.amqp.serving.login import REFUSAL_SECONDS, Admission
 from feedhandler.amqp.serving.sasl import State
 from feedhandler.amqp.serving.turns import (
@@ -64,33 +64,15 @@ OWED_BYTES_STRANGER = 256 << 10
 OWED_BYTES_TOTAL = 128 << 20
 #: Links that a client may leave half closed: we have closed them, and it has not said so, too.
 LINGERING_LINKS_MAX = 4096
+#: Sessions and such links of all of a node's, and what each takes.
+KEPT_TOTAL = 65_536
+KEPT_BYTES = 4096
 #: The condition for what a bound forbids.
 LIMIT = "amqp:resource-limit-exceeded"
 #: What a client hears whose handling has failed by an error of ours.
 FAULT = "amqp:internal-error", "the gateway has failed in handling this connection; see its log"
 #: That for a message without credit (AMQP 1.0, 2.8.17).
 OVER_CREDIT = "amqp:link:transfer-limit-exceeded"
-#: Refusals of links that have a counter of their own, beside the one of all.
-REFUSALS = {
-    LIMIT: NodeCounter.LINKS_LIMITED,
-    "amqp:unauthorized-access": NodeCounter.LINKS_UNENTITLED,
-    "amqp:invalid-field": NodeCounter.LINKS_INVALID,
-    "amqp:not-found": NodeCounter.LINKS_NOT_FOUND,
-    "amqp:not-implemented": NodeCounter.LINKS_UNSUPPORTED,
-    "amqp:not-allowed": NodeCounter.LINKS_NOT_ALLOWED,
-}
-
-
-class LinkObserver(Protocol):
-    """Who hears what becomes of links; `peer` is the client's host:port."""
-
-    def attached(self, outlet: Outlet, peer: str, address: str) -> None: ...
-    def refused(self, peer: str, address: str, condition: str, reason: str) -> None: ...
-    def overrun(self, outlet: Outlet, peer: str) -> None: ...
-    def ended(self, outlet: Outlet) -> None: ...
-    def unread(self, peer: str, held_bytes: int) -> None: ...
-    def login_refused(self, peer: str, user: str, mechanism: str, reason: str) -> None: ...
-    def faulted(self, peer: str, error: Exception) -> None: ...
 
 
 def _contained(method: Callable[..., None]) -> Callable[..., None]:
@@ -127,7 +109,7 @@ class NodeConnection(Peer):
         limits = node.gate.limits
         self._events: deque[tuple[int, Any]] = deque()
         self._waits = False
-        self._partial_bytes = self.owed_bytes = 0
+        self._partial_bytes = self.owed_bytes = self.kept = 0
         self._attaches = TokenBucket(limits.attaches_per_s, time.monotonic_ns())
         self.engine = proton.Connection(
             sock.fileno(),
@@ -260,12 +242,23 @@ class NodeConnection(Peer):
             self._give_up_unread()
         elif grown and node.owed_bytes > OWED_BYTES_TOTAL:
             max(node.connections, key=lambda each: each.owed_bytes)._give_up_unread()
+        else:
+            self._count_kept()
+
+    def _count_kept(self) -> None:
+        """Note how many sessions and half-closed links there are; past the bound of all, who has
+        most of them is over."""
+        node, kept = self.node, self.engine.session_count + self.engine.lingering_links
+        node.kept += kept - self.kept
+        grown, self.kept = kept > self.kept, kept
+        if grown and node.kept > KEPT_TOTAL:
+            max(node.connections, key=lambda each: each.kept)._give_up_unread()
 
     def _give_up_unread(self) -> None:
         """Close a connection whose client does not read: there is nothing to tell it."""
         self.node.counts[NodeCounter.CONNECTIONS_UNREAD] += 1
         if self.node.observer is not None:
-            self.node.observer.unread(self.peer, self.owed_bytes)
+            self.node.observer.unread(self.peer, self.owed_bytes + KEPT_BYTES * self.kept)
         self.end()
 
     def _count_partial(self) -> None:
@@ -719,7 +712,8 @@ class NodeConnection(Peer):
             self.sock.close()
             self._count_partial()
             self.node.owed_bytes -= self.owed_bytes
-            self.owed_bytes = 0
+            self.node.kept -= self.kept
+            self.owed_bytes = self.kept = 0
             self.node.connections.discard(self)
             self.node.gate.leave(self.admission)
             self.node.check_idle()
