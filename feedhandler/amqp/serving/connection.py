@@ -258,7 +258,8 @@ class NodeConnection(Peer):
         """Close a connection whose client does not read: there is nothing to tell it."""
         self.node.counts[NodeCounter.CONNECTIONS_UNREAD] += 1
         if self.node.observer is not None:
-            self.node.observer.unread(self.peer, self.owed_bytes + KEPT_BYTES * self.kept)
+            held = max(self.owed_bytes, KEPT_BYTES * self.kept)
+            self.node.observer.unread(self.peer, held)
         self.end()
 
     def _count_partial(self) -> None:
