@@ -238,10 +238,13 @@ class NodeConnection(Peer):
         node.owed_bytes += held - self.owed_bytes
         grown, self.owed_bytes = held > self.owed_bytes, held
         most = OWED_BYTES_STRANGER if self.user is None else OWED_BYTES_MAX
-        if held > most or engine.lingering_links > LINGERING_LINKS_MAX:
-            self._give_up_unread()
+        if held > most:
+            self._give_up_unread(held)
+        elif engine.lingering_links > LINGERING_LINKS_MAX:
+            self._give_up_unread(KEPT_BYTES * engine.lingering_links)
         elif grown and node.owed_bytes > OWED_BYTES_TOTAL:
-            max(node.connections, key=lambda each: each.owed_bytes)._give_up_unread()
+            debtor = max(node.connections, key=lambda each: each.owed_bytes)
+            debtor._give_up_unread(debtor.owed_bytes)
         else:
             self._count_kept()
 
@@ -252,14 +255,15 @@ class NodeConnection(Peer):
         node.kept += kept - self.kept
         grown, self.kept = kept > self.kept, kept
         if grown and node.kept > KEPT_TOTAL:
-            max(node.connections, key=lambda each: each.kept)._give_up_unread()
+            keeper = max(node.connections, key=lambda each: each.kept)
+            keeper._give_up_unread(KEPT_BYTES * keeper.kept)
 
-    def _give_up_unread(self) -> None:
-        """Close a connection whose client does not read: there is nothing to tell it."""
+    def _give_up_unread(self, held_bytes: int) -> None:
+        """Close a connection whose client does not read, or leaves too much open: there is nothing
+        to tell it."""
         self.node.counts[NodeCounter.CONNECTIONS_UNREAD] += 1
         if self.node.observer is not None:
-            held = max(self.owed_bytes, KEPT_BYTES * self.kept)
-            self.node.observer.unread(self.peer, held)
+            self.node.observer.unread(self.peer, held_bytes)
         self.end()
 
     def _count_partial(self) -> None:
