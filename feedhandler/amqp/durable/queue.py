@@ -418,7 +418,9 @@ class DurableQueue:
         delivery = self.store.engine.delivery
         done = self._guard(lambda: [(number, delivery.release(number)) for number in numbers])
         self._more = True
-        for number, status in done[0] if done is not None else ():
+        if done is None:
+            return
+        for number, status in done[0]:
             if status is not Status.PENDING:
                 self.dispatch.forget([number])
                 self._when(done[1], self._fate_teller(number, status))
