@@ -32,9 +32,9 @@ from feedhandler.amqp.serving.login import REFUSAL_SECONDS, Admission
 from feedhandler.amqp.serving.sasl import State
 from feedhandler.amqp.serving.turns import (
     CONNECTION_UNITS,
-    FRAMES_PER_UNIT,
     SESSIONS_PER_UNIT,
     attach_units,
+    read_units,
 )
 from feedhandler.amqp.serving.users import TokenBucket, User, admit
 from feedhandler.amqp.stream import Stream
@@ -145,12 +145,14 @@ class NodeConnection(Peer):
             self._wait_for_turn()
             return
         heard = self.engine.frames_received
-        ended = self.engine.receive() < 0
-        turns.spend((self.engine.frames_received - heard) // FRAMES_PER_UNIT)
+        received = self.engine.receive()
+        if received > 0:
+            agreeing = self.user is None and self.admission.tls is not None
+            turns.spend(read_units(self.engine.frames_received - heard, agreeing))
         if self.user is None:
             self._log_in()
         self.work()
-        if ended:
+        if received < 0:
             self.end()
 
     def on_writable(self) -> None:
