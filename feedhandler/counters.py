@@ -154,7 +154,7 @@ class NodeCounter(Counter):
     LINKS_PARTIAL = 40, "links detached because messages sent in part took too much memory"
     CONNECTIONS_UNREAD = (
         41,
-        "connections closed: answers that they did not read took too much",
+        "connections closed: what they did not read or left open took too much",
     )
     LINKS_INVALID = 42, "links refused because their address cannot be read, or lacks something"
     LINKS_NOT_FOUND = 43, "links refused because nothing has their address"
