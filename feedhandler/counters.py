@@ -87,6 +87,11 @@ class ChannelCounter(Counter):
         17,
         "fingerprints of such packets that gave way to later ones while copies could still come",
     )
+    CONTRADICTED = 18, "packets ahead that were dropped: their own line had gone on below them"
+    WITHDRAWN = (
+        19,
+        "sequence numbers announced lost and taken back, because a line went on with them",
+    )
 
 
 #: Counters that hold a highest value and must not be summed.

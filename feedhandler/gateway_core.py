@@ -68,6 +68,9 @@ class GatewayIO(Protocol):
     def fill(self, place: int, data: bytes, epoch: int) -> bool:
         """Give the arbiter a packet that was missing; False where there is no room."""
 
+    def disprove(self, place: int, number: int, epoch: int) -> bool:
+        """Tell the arbiter that nothing from `number` on was sent; False without room."""
+
     def give_up(self, place: int, until: int, epoch: int) -> bool:
         """Have the arbiter announce what is missing below `until`; False without room."""
 
@@ -353,6 +356,12 @@ class GatewayCore:
     def fill(self, place: int, data: bytes, epoch: int) -> None:
         """Give the arbiter a packet that was missing; without room it will be asked for again."""
         if not self._io.fill(place, data, epoch):
+            self.counts["inlet_full"] += 1
+
+    def disprove(self, place: int, number: int, epoch: int) -> None:
+        """Tell the arbiter that nothing from `number` on was sent; without room the server's next
+        answer does."""
+        if not self._io.disprove(place, number, epoch):
             self.counts["inlet_full"] += 1
 
     def give_up(self, place: int, until: int, epoch: int) -> None:

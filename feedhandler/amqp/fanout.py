@@ -25,7 +25,15 @@ from cython.cimports.feedhandler.amqp.outlet import Outlet, Peer
 from cython.cimports.feedhandler.amqp.splitter import Splitter
 from cython.cimports.feedhandler.amqp.stream import Stream
 from cython.cimports.feedhandler.codecs.scanner import FeedTable
-from cython.cimports.feedhandler.ingest.records import GAP, HEADER_BYTES, PACKET, PAD, RESET, START
+from cython.cimports.feedhandler.ingest.records import (
+    GAP,
+    HEADER_BYTES,
+    PACKET,
+    PAD,
+    RESET,
+    START,
+    WITHDRAWN,
+)
 from cython.cimports.feedhandler.ingest.ring import Ring
 
 from feedhandler.amqp import framing
@@ -322,12 +330,13 @@ class Fanout(Splitter):
     ) -> cython.int:
         """Tell of a record that is no packet.
 
-        At a new numbering the stream and its store follow after that: who hears of it may still
-        have to deliver what is stored of the old one.
+        At a new numbering, and where the stream goes back to what was announced lost in error, the
+        stream and its store follow after that: who hears of it may still have to deliver what is
+        stored. (A store's numbers ascend.)
         """
         stream: Stream = None
         following: cython.ulonglong = self.ring.words[word + 3]
-        if kind in (GAP, RESET, START) and place < len(self.streams):
+        if kind in (GAP, RESET, START, WITHDRAWN) and place < len(self.streams):
             stream = self.streams[place]
             if kind != GAP or not stream.closed:
                 stream.next_sequence = following

@@ -27,7 +27,7 @@ from feedhandler.config import ServerConfig, loopback_config
 from feedhandler.gateway_core import GatewayCore
 from feedhandler.ingest.arbitration import Arbiter
 from feedhandler.ingest.records import RecordKind
-from feedhandler.ingest.recovered import give_up, recover
+from feedhandler.ingest.recovered import disprove, give_up, recover
 from feedhandler.ingest.ring import Ring
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.retrans.reconnection import ReconnectingClient
@@ -301,6 +301,17 @@ class Gateway:
     def _give_up(self, now_ns: int, place: int, until: int, epoch: int) -> None:
         self.now = now_ns
         give_up(self.arbiters[place], until, now_ns, epoch)
+        self._received(place, now_ns)
+
+    def disprove(self, place: int, number: int, epoch: int) -> bool:
+        if not self.inlet_has_room():
+            return False
+        self.schedule(self.now + self.lag_ns, self._disprove, place, number, epoch)
+        return True
+
+    def _disprove(self, now_ns: int, place: int, number: int, epoch: int) -> None:
+        self.now = now_ns
+        disprove(self.arbiters[place], number, now_ns, epoch)
         self._received(place, now_ns)
 
     def flush_soon(self) -> None:

@@ -46,6 +46,9 @@ class _Service:
         self.started = False
         self.tails: list[int] = []
         self.told_lost = RangeSet()
+        #: What was published; and of that, what lay behind where the stream went back to.
+        self.told = RangeSet()
+        self.behind = RangeSet()
         self.announced = 0
         self.published = 0
         self.refreshes = 0
@@ -100,7 +103,9 @@ class Subscriber:
             known.missing_end = end
         elif name == "RESET":
             known.missing_end = 0
-        if name in ("PACKET", "GAP", "RESET", "START"):
+        elif name in ("CLOSED", "WITHDRAWN"):
+            known.missing_end = end
+        if name in ("PACKET", "GAP", "RESET", "START", "WITHDRAWN"):
             known.reached = end
 
     def quality(self, service: int, body: bytes) -> None:
@@ -118,6 +123,16 @@ class Subscriber:
             known.told_lost.add(first, last)
             known.lost.append((first, last + 1))
             known.announced += last + 1 - first
+        elif reason == "withdrawn":
+            first = known.expected = told["next"]
+            known.behind = RangeSet((low, last) for low, last in known.told if last >= first)
+            for low, last in told["withdrawn"]:
+                known.told_lost.discard(low, last)
+                known.announced -= last + 1 - low
+            known.lost = [each for each in known.lost if each[0] < first]
+            known.lost = [(low, min(end, first)) for low, end in known.lost]
+            if told["doubt"]:
+                known.lost.append((first - 1, first))
         elif reason == "start":
             assert not known.started, where
             known.started = True
@@ -135,6 +150,8 @@ class Subscriber:
             known.joined, known.started = known.joined or 1, True
             known.lost.clear()
             known.told_lost.clear()
+            known.told.clear()
+            known.behind.clear()
             if told["since"] > 2:
                 # Nobody saw where the numbering began.
                 known.lost.append((1, told["since"]))
@@ -162,8 +179,13 @@ class Subscriber:
             self.market.apply(packet)
             return
         assert sequence >= known.expected, f"{where}: expected {known.expected}"
+        assert sequence not in known.told, f"{where}: twice"
+        known.told.add(sequence, following - 1)
         if sequence > known.expected:
-            told = known.told_lost.covers(known.expected, sequence - 1)
+            told = not known.told_lost.missing_in(known.expected, sequence - 1) or all(
+                known.behind.covers(first, last)
+                for first, last in known.told_lost.missing_in(known.expected, sequence - 1)
+            )
             assert told, f"{where}: nobody told of what is missing from {known.expected} on"
         known.expected = following
         body = self.session.bodies.get((service, known.epoch, sequence))
