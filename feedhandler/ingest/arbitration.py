@@ -279,7 +279,9 @@ class Arbiter:
     def _act(self, line, header, data, start, received_ns, now_ns):
         """Do what the table says."""
         action: cython.int = self.actions[self.state * states.INPUTS + self._place(header)]
-        if self.state != states.FLOWING and line < self.line_count:
+        if line < self.line_count and (
+            self.state != states.FLOWING or action == states.HOLD or action == states.REVEAL
+        ):
             self.stream.hear(line)
         if action == states.PUBLISH:
             return self._publish(line, header, data, start, received_ns, now_ns)

@@ -23,7 +23,8 @@ cdef class Sequencer:
     cdef readonly Hold aside
     cdef int lines
     cdef unsigned long long serial, began, went_on, went_on_before
-    cdef unsigned long long[::1] heard, below, claimed, copied, distrusted_until, shown
+    cdef unsigned long long[::1] heard, below, claimed, copied, shown
+    cdef unsigned long long[::1] distrusted_until, forged_until
     cdef bint by_line
     cdef int known_line, later_line
     cdef unsigned long long known_order, later_order
@@ -65,21 +66,26 @@ cdef class Sequencer:
     cdef int _report(self, unsigned long long now_ns) except -1 nogil
     cdef int _believe_below(self, int line, unsigned long long number) except -1 nogil
     cdef bint _again_aside(
-        self, int line, PacketHeader header, unsigned long long print_64) except -1 nogil
+        self, int line, PacketHeader header, unsigned long long print_64,
+        unsigned long long now_ns) except -1 nogil
     cdef int _again(
-        self, int line, PacketHeader header, unsigned long long print_64) except -1 nogil
+        self, int line, PacketHeader header, unsigned long long print_64,
+        unsigned long long now_ns) except -1 nogil
+    cdef int _catch_out(self, Py_ssize_t slot, unsigned long long now_ns) except -1 nogil
     cdef bint _is_believed(self, int line, unsigned long long order) except -1 nogil
     cdef bint _is_good(self, Py_ssize_t slot) except -1 nogil
     cdef int _set_aside(self) except -1 nogil
     cdef bint _pass_aside(self, unsigned long long now_ns) except -1 nogil
-    cdef bint _is_forged(self, Py_ssize_t slot, unsigned long long now_ns) except -1 nogil
+    cdef bint _is_doubtful(self, Py_ssize_t slot, unsigned long long now_ns) except -1 nogil
     cdef int _believe_before(self, int line, unsigned long long sequence) except -1 nogil
-    cdef bint _drop_copy(self, Hold hold) except -1 nogil
+    cdef bint _drop_copy(self, Hold hold, unsigned long long now_ns) except -1 nogil
+    cdef int _drop_forged(
+        self, unsigned long long end, unsigned long long now_ns) except -1 nogil
     cdef bint _take_back(self, int line, unsigned long long now_ns) except -1 nogil
-    cdef int _distrust(
-        self, unsigned long long first, unsigned long long now_ns) except -1 nogil
     cdef int _next_known(self) noexcept nogil
     cdef int _emit(self, Hold hold) except -1 nogil
+    cdef int _distrust(
+        self, unsigned long long first, unsigned long long now_ns) except -1 nogil
     cdef unsigned long long _due(
         self, unsigned long long now_ns) except? 6148914691236517205 nogil
     cdef int _give_up(self, unsigned long long end) except -1 nogil

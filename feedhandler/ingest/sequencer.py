@@ -88,6 +88,7 @@ class Sequencer:
         self.copied = memoryview(numpy.zeros(lines, numpy.uint64))
         # Lines that were caught out, until when; and the number after what each has shown.
         self.distrusted_until = memoryview(numpy.zeros(lines + 1, numpy.uint64))
+        self.forged_until = memoryview(numpy.zeros(lines + 1, numpy.uint64))
         self.shown = memoryview(numpy.zeros(lines + 1, numpy.uint64))
         # Of the latest two packets that were next, while something was held.
         self.went_on = self.went_on_before = 0
@@ -140,11 +141,11 @@ class Sequencer:
         noticed: cython.ulonglong = now_ns
         print_64 = fingerprint(data, start + header.body, header.length - header.body)
         if self.hold.contains(header.sequence, header.next_sequence):
-            again = self._again(line, header, print_64)
+            again = self._again(line, header, print_64, now_ns)
             if again != KEPT:
                 return again
         elif self.aside.contains(header.sequence, header.next_sequence) and (
-            self._again_aside(line, header, print_64)
+            self._again_aside(line, header, print_64, now_ns)
         ):
             return SAME_AGAIN
         if self.is_full():
@@ -203,14 +204,14 @@ class Sequencer:
                 self.enlist(self.aside.remove(at), self.pool.word(slot, slots.FINGERPRINT), False)
         return 0
 
-    def _again_aside(self, line, header, print_64):
+    def _again_aside(self, line, header, print_64, now_ns):
         """This number stands aside: 1 where it is the same packet, which another line's copy brings
         back. One with other bytes takes its place."""
         place: cython.Py_ssize_t = self.aside.place(header.sequence)
         slot: cython.Py_ssize_t = self.aside.slot(place)
         if self.pool.word(slot, slots.FINGERPRINT) != print_64:
+            self._catch_out(slot, now_ns)
             self.pool.give_back(self.aside.remove(place))
-            self.out.count(columns.CHANNEL_CONTRADICTED, 1)
             return 0
         if self.pool.word(slot, slots.SPEAKER) != cython.cast(cython.ulonglong, line):
             if line < self.lines:
@@ -218,7 +219,7 @@ class Sequencer:
             self.enlist(self.aside.remove(place), print_64, False)
         return 1
 
-    def _again(self, line, header, print_64):
+    def _again(self, line, header, print_64, now_ns):
         """The hold has this number: SAME_AGAIN or OTHER_AGAIN. The same packet from another line
         is believed as if it had just come; a contradicted one with other bytes makes place for
         this (KEPT)."""
@@ -233,12 +234,20 @@ class Sequencer:
                 self.pool.words[slot * slots.SLOT_WORDS + slots.ORDER] = self.serial
             return SAME_AGAIN
         if not self._is_good(slot):
+            self._catch_out(slot, now_ns)
             self.pool.give_back(self.hold.remove(place))
-            self.out.count(columns.CHANNEL_CONTRADICTED, 1)
             return KEPT
         if self.window.compare(header.sequence, print_64) == DIFFERENT:
             return OTHER_AGAIN
         return SAME_AGAIN
+
+    def _catch_out(self, slot, now_ns):
+        """The packet in this slot was forged: another came with its number. Somebody forges in the
+        name of its line."""
+        speaker: cython.Py_ssize_t = self.pool.word(slot, slots.SPEAKER)
+        self.out.count(columns.CHANNEL_CONTRADICTED, 1)
+        self.forged_until[speaker] = self.distrusted_until[speaker] = now_ns + DISTRUST_NS
+        return 0
 
     def is_full(self):
         """Is there no room for one packet more?"""
@@ -300,11 +309,16 @@ class Sequencer:
         """Set aside what is contradicted and nothing believed stands before, and forget a
         heartbeat's number that is."""
         slot: cython.Py_ssize_t
+        speaker: cython.Py_ssize_t
         while self.hold.count:
             slot = self.hold.lowest()
             if self._is_good(slot):
                 break
             slot = self.hold.take_lowest()
+            speaker = self.pool.word(slot, slots.SPEAKER)
+            if self.pool.word(slot, slots.ORDER) == self.heard[speaker]:
+                # Others passed it by: what its line says next is looked at by itself.
+                self.below[speaker] = self.serial
             self.pool.words[slot * slots.SLOT_WORDS + slots.ORDER] = 0
             self.aside.insert(slot, False)
         while self.known_next > self.expected and not self._is_believed(
@@ -412,7 +426,7 @@ class Sequencer:
             if self.hold.count:
                 slot = self.hold.lowest()
                 if self.pool.word(slot, slots.NEXT) <= self.expected:
-                    self._drop_copy(self.hold)
+                    self._drop_copy(self.hold, now_ns)
                     continue
                 if self.pool.word(slot, slots.SEQUENCE) <= self.expected:
                     self._emit(self.hold)
@@ -420,7 +434,13 @@ class Sequencer:
             end = self._due(now_ns)
             if end == 0:
                 break
-            self._give_up(end)
+            if self.aside.count and (
+                self.pool.word(self.aside.lowest(), slots.SEQUENCE) <= self.expected
+            ):
+                # Better than nothing: no other came, and recovery could not help.
+                self._emit(self.aside)
+            else:
+                self._give_up(end)
         if self.recovering and not self.blocked:
             self._report(now_ns)
         return 0
@@ -429,33 +449,37 @@ class Sequencer:
         """Do what is to be done with the first packet aside; 0 where its turn has not come."""
         slot: cython.Py_ssize_t = self.aside.lowest()
         if self.pool.word(slot, slots.NEXT) <= self.expected:
-            return self._drop_copy(self.aside)
+            return self._drop_copy(self.aside, now_ns)
         if self.pool.word(slot, slots.SEQUENCE) > self.expected or (
             self.hold.count and self.lowest() <= self.expected
         ):
             return 0
-        if self._is_forged(slot, now_ns):
+        if self._is_doubtful(slot, now_ns):
             # The real one comes now, or is noticed as missing.
-            self.out.count(columns.CHANNEL_CONTRADICTED, 1)
-            self.aside.drop_lowest()
-            return 1
+            return 0
         self._emit(self.aside)
         return 1
 
-    def _is_forged(self, slot, now_ns):
-        """Is this packet aside to be dropped when the stream comes to it? No line reorders as
-        widely as the stream went on meanwhile; or its line is distrusted."""
+    def _is_doubtful(self, slot, now_ns):
+        """Has this packet aside to wait for another with its number, or the end of the hole's
+        wait? No line reorders as widely as the stream went on meanwhile; or its line is
+        distrusted."""
         line: cython.Py_ssize_t = self.pool.word(slot, slots.SPEAKER)
         return now_ns >= self.pool.word(slot, slots.NOTICED) + self.gap_wait and (
             self.by_line or now_ns < self.distrusted_until[line]
         )
 
-    def _drop_copy(self, hold):
-        """The lowest of these was published meanwhile."""
-        self.out.count_line(
-            cython.cast(cython.int, self.pool.word(hold.lowest(), slots.LINE)),
-            columns.LINE_DUPLICATES,
-        )
+    def _drop_copy(self, hold, now_ns):
+        """What the lowest of these has was published meanwhile, or another with its number."""
+        slot: cython.Py_ssize_t = hold.lowest()
+        if DIFFERENT == self.window.compare(
+            self.pool.word(slot, slots.SEQUENCE), self.pool.word(slot, slots.FINGERPRINT)
+        ):
+            self._catch_out(slot, now_ns)
+        else:
+            self.out.count_line(
+                cython.cast(cython.int, self.pool.word(slot, slots.LINE)), columns.LINE_DUPLICATES
+            )
         hold.drop_lowest()
         return 1
 
@@ -554,22 +578,29 @@ class Sequencer:
                 end = lowest
         if lowest and end > lowest:
             end = lowest
+        self._drop_forged(end, now_ns)
+        if self.aside.count:
+            lowest = self.pool.word(self.aside.lowest(), slots.SEQUENCE)
+            if self.expected < lowest and lowest < end:
+                end = lowest
+        if self.islands.count and end > self.islands.first[0]:
+            end = self.islands.first[0]
+        return end
+
+    def _drop_forged(self, end, now_ns):
+        """Drop what stands aside below `end`, as far as it comes from lines in whose name somebody
+        forges."""
         while (
-            end > 0
-            and self.aside.count
-            and end > self.pool.word(self.aside.lowest(), slots.SEQUENCE)
+            self.aside.count
+            and self.pool.word(self.aside.lowest(), slots.SEQUENCE) < end
             and now_ns
-            < self.distrusted_until[
+            < self.forged_until[
                 cython.cast(cython.Py_ssize_t, self.pool.word(self.aside.lowest(), slots.SPEAKER))
             ]
         ):
             self.out.count(columns.CHANNEL_CONTRADICTED, 1)
             self.aside.drop_lowest()
-        if self.aside.count and end > self.pool.word(self.aside.lowest(), slots.SEQUENCE):
-            end = self.pool.word(self.aside.lowest(), slots.SEQUENCE)
-        if self.islands.count and end > self.islands.first[0]:
-            end = self.islands.first[0]
-        return end
+        return 0
 
     def _give_up(self, end):
         """Announce [expected, end) as lost and go on behind it, or be blocked."""

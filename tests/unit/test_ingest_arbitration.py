@@ -6,7 +6,7 @@ from feedhandler.codecs.kinds import PacketKind
 from feedhandler.counters import ChannelCounter, LineCounter, counter_array
 from feedhandler.ingest.records import GapCause, RecordKind
 from feedhandler.ingest.states import Verdict
-from tests.support.ingest import MS, NEVER, QUICK, fill, packets, unread
+from tests.support.ingest import BODY, MS, NEVER, QUICK, body_of, fill, packets, unread
 
 # -- first copy wins ------------------------------------------------------------------------
 
@@ -183,6 +183,28 @@ def test_two_packets_from_the_other_line_pass_by_a_line_that_says_nothing_more(s
     started.data(0, 13)
     started.wait(10)
     assert started.story() == [("gap", 6, 12), *packets(12, 13)], "but now it goes on there"
+
+
+def test_what_only_a_line_that_leads_has_brought_is_not_lost_however_long_the_other_takes(started):
+    started.data(1, 9)  # it lost those before
+    started.data(0, 4, 5)
+    started.wait(100)
+    started.data(0, 6, 7, 8, 10)
+    assert started.story() == packets(4, 5, 6, 7, 8)
+    started.wait(10)
+    assert started.story() == packets(9, 10)
+    assert started.count(ChannelCounter.LOST) == 0
+
+
+def test_what_was_forged_gives_way_to_what_comes_with_its_number(started):
+    started.data(0, 9, body=b"forged")
+    started.data(1, 4, 5)
+    started.wait(100)
+    started.data(1, 6, 7, 8, 10)
+    started.data(1, 9)
+    assert [e.payload for e in started.events if e.sequence == 9] == [bytes(BODY) + body_of(9)]
+    assert started.story() == packets(4, 5, 6, 7, 8, 9, 10)
+    assert started.count(ChannelCounter.CONTRADICTED) == 1
 
 
 def test_what_overtook_on_its_line_comes_in_its_place(started):
