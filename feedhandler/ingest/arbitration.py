@@ -282,7 +282,7 @@ class Arbiter:
         if line < self.line_count and (
             self.state != states.FLOWING or action == states.HOLD or action == states.REVEAL
         ):
-            self.stream.hear(line)
+            self.stream.belief.hear(line)
         if action == states.PUBLISH:
             return self._publish(line, header, data, start, received_ns, now_ns)
         if action == states.DROP:

@@ -1,4 +1,5 @@
 from feedhandler.codecs.scanner cimport PacketHeader
+from feedhandler.ingest.belief cimport Belief
 from feedhandler.ingest.fingerprint cimport CompareWindow
 from feedhandler.ingest.hold cimport Hold, PacketPool
 from feedhandler.ingest.lost cimport Islands, LostRanges, Runs
@@ -22,9 +23,7 @@ cdef class Sequencer:
     # what to believe
     cdef readonly Hold aside
     cdef int lines
-    cdef unsigned long long serial, began, went_on, went_on_before
-    cdef unsigned long long[::1] heard, below, claimed, copied, shown
-    cdef unsigned long long[::1] distrusted_until, forged_until
+    cdef readonly Belief belief
     cdef bint by_line
     cdef int known_line, later_line
     cdef unsigned long long known_order, later_order
@@ -42,7 +41,7 @@ cdef class Sequencer:
         self, Py_ssize_t slot, unsigned long long print_64, bint fresh) except -1 nogil
     cpdef bint is_full(self) noexcept nogil
     cpdef bint make_room(self) except -1 nogil
-    cpdef int hear(self, int line) except -1 nogil
+    cpdef int speaker(self, Py_ssize_t slot) except -1 nogil
     cpdef int progress(self, int line) except -1 nogil
     cpdef int copy(self, int line, PacketHeader header) except -1 nogil
     cpdef int disprove(self, unsigned long long number) except -1 nogil
@@ -72,7 +71,6 @@ cdef class Sequencer:
         self, int line, PacketHeader header, unsigned long long print_64,
         unsigned long long now_ns) except -1 nogil
     cdef int _catch_out(self, Py_ssize_t slot, unsigned long long now_ns) except -1 nogil
-    cdef bint _is_believed(self, int line, unsigned long long order) except -1 nogil
     cdef bint _is_good(self, Py_ssize_t slot) except -1 nogil
     cdef int _set_aside(self) except -1 nogil
     cdef bint _pass_aside(self, unsigned long long now_ns) except -1 nogil

@@ -13,27 +13,15 @@ none is left, is told as well: HOLE, and CLOSED.
 
 `blocked` means that the ring had no room for the next record; `release` takes it up again.
 
-One packet ahead is no hole while its own line goes on below it: a line's numbers do not go back, so
-either it overtook what it precedes, or it is forged. Such a packet is *contradicted*: it has no
-clock, and stands aside until the stream comes to it. What makes a packet ahead (or a heartbeat's
-number) believed or contradicted:
-
-| what comes after it | then it is |
-|---|---|
-| nothing, or later numbers of its line | believed |
-| the same packet on another line | believed, as if it had just come |
-| a lower number of its line that is next, or held | contradicted |
-| two copies in a row, of what was published before, on its line | contradicted |
-| two packets that are next, from other lines, and nothing more from its own | contradicted |
-| it does not follow on its line's latest, and the line was caught out lately | contradicted |
-
-A hole is as old as the first believed packet behind it. When the stream comes to a packet aside
-it is written where its line may just have reordered (it came less than `gap_wait_us` ago) or
-where recovery or a given-up hole leads to it; else it is dropped, and the real one comes.
+A packet ahead, or a heartbeat's number, is no hole while its own line goes on below it: it is
+*contradicted* (`belief.py`), has no clock, and stands aside until the stream comes to it.
+A hole is as old as the first believed packet behind it. When the stream comes to a packet aside,
+that is written where its line may just have reordered (it came less than `gap_wait_us` ago), or
+where recovery or a given-up hole leads to it. Else it waits, as if it had not come, for the real
+one; and is written where none comes, for what a line has brought is not lost.
 """
 
 import cython
-import numpy
 from cython.cimports.feedhandler.ingest import columns, records, slots
 from cython.cimports.feedhandler.ingest.answers import (
     DIFFERENT,
@@ -43,15 +31,13 @@ from cython.cimports.feedhandler.ingest.answers import (
     SAME_AGAIN,
     TOO_LONG,
 )
+from cython.cimports.feedhandler.ingest.belief import Belief
 from cython.cimports.feedhandler.ingest.fingerprint import CompareWindow, fingerprint
 from cython.cimports.feedhandler.ingest.hold import Hold
 from cython.cimports.feedhandler.ingest.lost import Islands, LostRanges, Runs
 
 #: No deadline. (The largest signed number: C would keep a larger literal as a Python object.)
 NEVER = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
-#: How long a line is distrusted that has shown what was not sent, or in whose name somebody has:
-#: one packet ahead says nothing then, two in a row do.
-DISTRUST_NS = cython.declare(cython.ulonglong, 60_000_000_000)
 
 
 @cython.final
@@ -75,23 +61,8 @@ class Sequencer:
         self.hold = Hold(pool, hold_packets)
         # Contradicted packets; the two together hold as many as the one may.
         self.aside = Hold(pool, hold_packets)
-        # What came has an order. By line: of the latest that was heard, of the latest by which it
-        # went on below what it had shown, and the number after its latest copy.
         self.lines = lines
-        self.serial = 1
-        self.heard = memoryview(numpy.zeros(lines, numpy.uint64))
-        self.below = memoryview(numpy.zeros(lines + 1, numpy.uint64))
-        # When something was held first, and when first of this line since, or since it went on
-        # below that.
-        self.began = 0
-        self.claimed = memoryview(numpy.zeros(lines + 1, numpy.uint64))
-        self.copied = memoryview(numpy.zeros(lines, numpy.uint64))
-        # Lines that were caught out, until when; and the number after what each has shown.
-        self.distrusted_until = memoryview(numpy.zeros(lines + 1, numpy.uint64))
-        self.forged_until = memoryview(numpy.zeros(lines + 1, numpy.uint64))
-        self.shown = memoryview(numpy.zeros(lines + 1, numpy.uint64))
-        # Of the latest two packets that were next, while something was held.
-        self.went_on = self.went_on_before = 0
+        self.belief = Belief(lines)
         self.by_line = False
         self.known_line = self.later_line = 0
         self.known_order = self.later_order = 0
@@ -157,11 +128,10 @@ class Sequencer:
         if slot < 0:
             return TOO_LONG
         self.enlist(slot, print_64, True)
-        if header.sequence == self.shown[line]:
+        if self.belief.show(line, header.sequence, header.next_sequence):
             self._believe_before(line, header.sequence)
-        elif now_ns < self.distrusted_until[line]:
+        elif self.belief.distrusts(line, now_ns):
             self.pool.words[slot * slots.SLOT_WORDS + slots.ORDER] = 0
-        self.shown[line] = header.next_sequence
         self.out.count_line(line, columns.LINE_HELD)
         self.out.highest(columns.CHANNEL_HOLD_HIGH, self.hold.count + self.aside.count)
         return KEPT
@@ -169,12 +139,8 @@ class Sequencer:
     def enlist(self, slot, print_64, fresh):
         """Put a packet into its place in the hold; 0 where that is full. `fresh`: it has just come
         from its line."""
-        speaker: cython.Py_ssize_t = self.pool.word(slot, slots.SPEAKER)
-        if self.hold.count + self.aside.count == 0:
-            self.began = self.serial
-        if self.claimed[speaker] < self.began or self.claimed[speaker] < self.below[speaker]:
-            self.claimed[speaker] = self.serial
-        self.pool.words[slot * slots.SLOT_WORDS + slots.ORDER] = self.serial
+        self.belief.claim(self.speaker(slot), self.hold.count + self.aside.count == 0)
+        self.pool.words[slot * slots.SLOT_WORDS + slots.ORDER] = self.belief.serial
         if not self.hold.insert(slot, fresh):
             return 0
         self.window.remember(self.pool.word(slot, slots.SEQUENCE), print_64)
@@ -187,9 +153,7 @@ class Sequencer:
         if place < 0:
             return 0
         slot = self.aside.slot(place)
-        if self.pool.word(slot, slots.NEXT) == sequence and (
-            self.pool.word(slot, slots.SPEAKER) == cython.cast(cython.ulonglong, line)
-        ):
+        if self.pool.word(slot, slots.NEXT) == sequence and (self.speaker(slot) == line):
             self.enlist(self.aside.remove(place), self.pool.word(slot, slots.FINGERPRINT), False)
         return 0
 
@@ -200,7 +164,7 @@ class Sequencer:
         while at > 0:
             at -= 1
             slot = self.aside.slot(at)
-            if self.pool.word(slot, slots.SPEAKER) == cython.cast(cython.ulonglong, line):
+            if self.speaker(slot) == line:
                 self.enlist(self.aside.remove(at), self.pool.word(slot, slots.FINGERPRINT), False)
         return 0
 
@@ -213,7 +177,7 @@ class Sequencer:
             self._catch_out(slot, now_ns)
             self.pool.give_back(self.aside.remove(place))
             return 0
-        if self.pool.word(slot, slots.SPEAKER) != cython.cast(cython.ulonglong, line):
+        if self.speaker(slot) != line:
             if line < self.lines:
                 self.pool.words[slot * slots.SLOT_WORDS + slots.SPEAKER] = line
             self.enlist(self.aside.remove(place), print_64, False)
@@ -229,9 +193,9 @@ class Sequencer:
             place += 1
             slot = self.hold.slot(place)
         if self.pool.word(slot, slots.FINGERPRINT) == print_64:
-            if line < self.lines and self.pool.word(slot, slots.SPEAKER) != line:
+            if line < self.lines and self.speaker(slot) != line:
                 self.pool.words[slot * slots.SLOT_WORDS + slots.SPEAKER] = line
-                self.pool.words[slot * slots.SLOT_WORDS + slots.ORDER] = self.serial
+                self.pool.words[slot * slots.SLOT_WORDS + slots.ORDER] = self.belief.serial
             return SAME_AGAIN
         if not self._is_good(slot):
             self._catch_out(slot, now_ns)
@@ -244,10 +208,8 @@ class Sequencer:
     def _catch_out(self, slot, now_ns):
         """The packet in this slot was forged: another came with its number. Somebody forges in the
         name of its line."""
-        speaker: cython.Py_ssize_t = self.pool.word(slot, slots.SPEAKER)
         self.out.count(columns.CHANNEL_CONTRADICTED, 1)
-        self.forged_until[speaker] = self.distrusted_until[speaker] = now_ns + DISTRUST_NS
-        return 0
+        return self.belief.catch_out(self.speaker(slot), now_ns)
 
     def is_full(self):
         """Is there no room for one packet more?"""
@@ -265,63 +227,39 @@ class Sequencer:
 
     # -- what to believe --------------------------------------------------------------------
 
-    def hear(self, line):
-        """Something comes from a line, while something is held or known to be missing."""
-        self.serial += 1
-        self.heard[line] = self.serial
-        return 0
+    def speaker(self, slot):
+        """The line by which the packet in this slot is believed or not."""
+        return self.pool.word(slot, slots.SPEAKER)
 
     def progress(self, line):
         """The packet that was next has come from a line, or from recovery."""
         self.by_line = line < self.lines
         if self.by_line:
-            self.below[line] = self.serial
-            self.went_on_before = self.went_on
-            self.went_on = self.serial
+            self.belief.progress(line)
         return 0
 
     def copy(self, line, header):
-        """A line shows what was published before: after the copy before it, or anywhere."""
+        """A line shows what was published before."""
         self.runs.pass_over(line, header)
-        if header.sequence == self.copied[line]:
-            self.below[line] = self.serial
-        self.copied[line] = header.next_sequence
-        return 0
-
-    def _is_believed(self, line, order):
-        """Is what `line` showed as the `order`-th thing uncontradicted?"""
-        if line >= self.lines:
-            return True
-        if order < self.below[line] or order == 0:
-            return False
-        return (
-            order != self.heard[line] or order != self.claimed[line] or order >= self.went_on_before
-        )
+        return self.belief.copy(line, header.sequence, header.next_sequence)
 
     def _is_good(self, slot):
         """Is the packet in this slot believed?"""
-        return self._is_believed(
-            cython.cast(cython.int, self.pool.word(slot, slots.SPEAKER)),
-            self.pool.word(slot, slots.ORDER),
-        )
+        return self.belief.believes(self.speaker(slot), self.pool.word(slot, slots.ORDER))
 
     def _set_aside(self):
         """Set aside what is contradicted and nothing believed stands before, and forget a
         heartbeat's number that is."""
         slot: cython.Py_ssize_t
-        speaker: cython.Py_ssize_t
         while self.hold.count:
             slot = self.hold.lowest()
             if self._is_good(slot):
                 break
             slot = self.hold.take_lowest()
-            speaker = self.pool.word(slot, slots.SPEAKER)
-            if self.pool.word(slot, slots.ORDER) == self.heard[speaker]:
-                # Others passed it by: what its line says next is looked at by itself.
-                self.below[speaker] = self.serial
+            self.belief.pass_by(self.speaker(slot), self.pool.word(slot, slots.ORDER))
             self.pool.words[slot * slots.SLOT_WORDS + slots.ORDER] = 0
             self.aside.insert(slot, False)
-        while self.known_next > self.expected and not self._is_believed(
+        while self.known_next > self.expected and not self.belief.believes(
             self.known_line, self.known_order
         ):
             self._next_known()
@@ -371,7 +309,7 @@ class Sequencer:
                     self.later_next = number
                     self.later_since = now_ns
                     self.later_line = line
-                    self.later_order = self.serial
+                    self.later_order = self.belief.serial
                 return 0
             if line != self.known_line:
                 # Its line lags; should the other's word prove wrong, this one stands.
@@ -386,7 +324,7 @@ class Sequencer:
         self.known_next = number
         self.known_since = since
         self.known_line = line
-        self.known_order = self.serial
+        self.known_order = self.belief.serial
         return 0
 
     def force(self, until, cause):
@@ -398,7 +336,7 @@ class Sequencer:
     def force_all(self, cause):
         """Give up every hole that is known, and so let go everything that is held and believed."""
         last: cython.ulonglong = self.believed_end()
-        if self.later_next > last and self._is_believed(self.later_line, self.later_order):
+        if self.later_next > last and self.belief.believes(self.later_line, self.later_order):
             last = self.later_next
         if self.islands.highest() > last:
             last = self.islands.highest()
@@ -464,16 +402,18 @@ class Sequencer:
         """Has this packet aside to wait for another with its number, or the end of the hole's
         wait? No line reorders as widely as the stream went on meanwhile; or its line is
         distrusted."""
-        line: cython.Py_ssize_t = self.pool.word(slot, slots.SPEAKER)
         return now_ns >= self.pool.word(slot, slots.NOTICED) + self.gap_wait and (
-            self.by_line or now_ns < self.distrusted_until[line]
+            self.by_line or self.belief.distrusts(self.speaker(slot), now_ns)
         )
 
     def _drop_copy(self, hold, now_ns):
         """What the lowest of these has was published meanwhile, or another with its number."""
         slot: cython.Py_ssize_t = hold.lowest()
-        if DIFFERENT == self.window.compare(
-            self.pool.word(slot, slots.SEQUENCE), self.pool.word(slot, slots.FINGERPRINT)
+        if (
+            self.window.compare(
+                self.pool.word(slot, slots.SEQUENCE), self.pool.word(slot, slots.FINGERPRINT)
+            )
+            == DIFFERENT
         ):
             self._catch_out(slot, now_ns)
         else:
@@ -593,10 +533,7 @@ class Sequencer:
         while (
             self.aside.count
             and self.pool.word(self.aside.lowest(), slots.SEQUENCE) < end
-            and now_ns
-            < self.forged_until[
-                cython.cast(cython.Py_ssize_t, self.pool.word(self.aside.lowest(), slots.SPEAKER))
-            ]
+            and self.belief.is_forged(self.speaker(self.aside.lowest()), now_ns)
         ):
             self.out.count(columns.CHANNEL_CONTRADICTED, 1)
             self.aside.drop_lowest()
@@ -685,7 +622,7 @@ class Sequencer:
             if self.lines == 1 or others > (self.lines - 1) * (
                 self.out.won_by_others(line) - self.lost.published_before(first, line)
             ):
-                self.distrusted_until[line] = now_ns + DISTRUST_NS
+                self.belief.distrust(line, now_ns)
         return 0
 
     # -- where things stand -------------------------------------------------------------------
@@ -747,7 +684,7 @@ class Sequencer:
         Until now nobody knew that anything was missing: the holes' waits begin here.
         """
         self.expected = self.asked = number
-        return self.hold.notice_again(now_ns, self.serial)
+        return self.hold.notice_again(now_ns, self.belief.serial)
 
     def restart(self, number):
         """A new numbering begins at `number`, with nothing held: forget the old one."""

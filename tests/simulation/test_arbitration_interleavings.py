@@ -19,6 +19,7 @@ from typing import NamedTuple
 import pytest
 
 from feedhandler.codecs.scanner import PacketHeader
+from feedhandler.ingest import slots
 from feedhandler.ingest.settings import ArbitrationSettings
 from tests.support.ingest import BODY, MS, TWINS, body_of
 
@@ -29,8 +30,6 @@ SETTINGS = ArbitrationSettings(
     hold_packets=16, quarantine_packets=4, compare_packets=16, silent_us=3_600_000_000
 )
 PACKET, GAP, MISSING = 1, 2, 10
-#: Words of a packet's slot; the last are the order in which it came, and where.
-SLOT_WORDS, ORDER = 14, 12
 WAIT_MS = 10
 
 
@@ -230,8 +229,7 @@ NO_STATE = {"out", "ring", "settings", "actions", "pool", "order", "head"}
 #: What a line showed when: it decides of packets that their own line went back behind, or that the
 #: other line passes by; no line does so here before a case ends. (The cases of three packets, which
 #: are played one by one, depend on none of this.)
-NO_STATE |= {"serial", "heard", "below", "began", "claimed", "copied", "shown", "by_line"}
-NO_STATE |= {"went_on", "went_on_before"}
+NO_STATE |= {"belief", "by_line"}
 
 
 def state_of(core: object) -> dict[str, object]:
@@ -251,8 +249,9 @@ def state_of(core: object) -> dict[str, object]:
         found["asked"] = max(core.asked, core.expected)
     if hasattr(core, "order"):
         words = core.pool.words.tolist()
-        slots = [core.slot(place) * SLOT_WORDS for place in range(core.count)]
-        found["held"] = [words[slot : slot + ORDER] for slot in slots]
+        begins = [core.slot(place) * slots.SLOT_WORDS for place in range(core.count)]
+        # But for the order in which it came, and where.
+        found["held"] = [words[begin : begin + slots.ORDER] for begin in begins]
     return found
 
 

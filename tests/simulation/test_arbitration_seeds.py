@@ -9,8 +9,8 @@ Safety: published numbers ascend, each comes once, with the bytes that were sent
 announced numbers together are all numbers, none is both; no number that no line brought is
 published. Where the wait is longer than any delay and nothing was reset, the announced ranges are
 exactly what was missing on both lines; where only the hold is large and nothing was reset, none of
-them had come when its loss was announced. The running hash of the output equals that of the fault-free
-feed without the announced numbers.
+them had come when its loss was announced. The running hash of the output equals that of the
+fault-free feed without the announced numbers.
 
 Packets outside the sequence, some of them equal byte for byte, change none of that, and are
 published as often as a line brought them.

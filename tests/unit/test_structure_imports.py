@@ -161,6 +161,7 @@ CORES = (
     "feedhandler/gateway_core.py",
     "feedhandler/histogram.py",
     "feedhandler/ingest/arbitration.py",
+    "feedhandler/ingest/belief.py",
     "feedhandler/ingest/columns.py",
     "feedhandler/ingest/epochs.py",
     "feedhandler/ingest/fingerprint.py",
