@@ -538,7 +538,7 @@ class Arbiter:
             if self.epochs.pending >= 0:
                 self.pool.give_back(self.epochs.resume())
             self.out.count_line(line, columns.LINE_QUARANTINED)
-            self.epochs.suspend(slot, line, header)
+            self.epochs.suspend(slot, line, header, self.stream.place_of(line))
             return states.QUARANTINED
         self._renumber(records.BY_PACKET, header.session, header.next_sequence, slot, now_ns)
         return states.RENUMBERED
@@ -546,7 +546,7 @@ class Arbiter:
     def _judge_reset(self, line, header, now_ns):
         """Believe the pending reset, or drop it, if this packet says so."""
         slot: cython.Py_ssize_t = self.epochs.pending
-        answer: cython.int = self.epochs.judge(line, header, self.stream.expected, self.max_jump)
+        answer: cython.int = self.epochs.judge(line, header, self.max_jump)
         if answer == answers.BELIEVED:
             self._renumber(
                 records.BY_PACKET, self.session, self.pool.word(slot, slots.NEXT),

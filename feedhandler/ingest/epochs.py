@@ -21,7 +21,7 @@ too, or where what follows agrees; until then it is *pending*, in a slot of the 
 | a reset to the same number on another line | believed |
 | on any line, the number it names, sent no earlier | believed |
 | on its line, a later number of its numbering, by its send time | believed |
-| on its line, sent no earlier, what the old numbering expects, or is ahead of that | forged |
+| on its line, sent no earlier, a number from where the line was in the old numbering on | forged |
 | anything else | pending |
 
 New session ids need none of this: an id tells. The last few are remembered.
@@ -54,10 +54,11 @@ class Epochs:
         self.window = window_ns
         self.number = 0
         self.ends = self.busy_until = self.reset_time = self.fingerprint = 0
-        # The pending reset: its slot (-1: none), line, send time and the number it names.
+        # The pending reset: its slot (-1: none), line, send time and the number it names; and what
+        # its line would say next if it were none.
         self.pending = -1
         self.pending_line = 0
-        self.pending_time = self.pending_next = 0
+        self.pending_time = self.pending_next = self.pending_old = 0
         self.old_expected = self.old_first_time = self.first = 0
 
     def changing(self, now_ns):
@@ -68,12 +69,14 @@ class Epochs:
         """May packets from before the current epoch still come?"""
         return now_ns < self.ends
 
-    def suspend(self, slot, line, header):
-        """A reset that nothing speaks for yet: from now on it is pending."""
+    def suspend(self, slot, line, header, old):
+        """A reset that nothing speaks for yet: from now on it is pending. `old` is where its line
+        is in the old numbering."""
         self.pending = slot
         self.pending_line = line
         self.pending_time = header.send_time
         self.pending_next = header.next_sequence
+        self.pending_old = old
         self.busy_until = NEVER
         return 0
 
@@ -84,7 +87,7 @@ class Epochs:
         self.busy_until = self.ends
         return slot
 
-    def judge(self, line, header, expected, max_jump):
+    def judge(self, line, header, max_jump):
         """What a packet says of the pending reset: BELIEVED, FORGED, or NOTHING."""
         number: cython.ulonglong = header.sequence
         timed: cython.bint = header.send_time > 0 and self.pending_time > 0
@@ -99,7 +102,7 @@ class Epochs:
             return BELIEVED if later or not timed else NOTHING
         if line != self.pending_line or number == 0:
             return NOTHING
-        if expected <= number <= expected + max_jump and (later or not timed):
+        if self.pending_old <= number <= self.pending_old + max_jump and (later or not timed):
             return FORGED
         if later and self.pending_next < number <= self.pending_next + max_jump:
             return BELIEVED

@@ -298,6 +298,18 @@ class Sequencer:
             end = self.known_next
         return end
 
+    def place_of(self, line):
+        """The number behind the highest that a line has shown and is believed; where it has shown
+        none ahead, what is next, or what it lags behind with."""
+        at: cython.Py_ssize_t = self.hold.count
+        slot: cython.Py_ssize_t
+        while at > 0:
+            at -= 1
+            slot = self.hold.slot(at)
+            if self.pool.word(slot, slots.LINE) == line and self._is_good(slot):
+                return self.pool.word(slot, slots.NEXT)
+        return self.belief.place_of(line, self.expected)
+
     def reveal(self, line, number, now_ns):
         """A heartbeat says that `number` is sent next: all before it is missing from now."""
         since: cython.ulonglong = now_ns
