@@ -207,6 +207,8 @@ class Arbiter:
         """
         self.out.received_ns = received_ns
         self.watch.hear(line, now_ns, self.stream.expected)
+        if header.kind == kinds.DATA:
+            self.watch.latest[line] = header.next_sequence
         if (
             self.state == states.FLOWING
             and header.sequence == self.stream.expected
@@ -392,7 +394,9 @@ class Arbiter:
         """A number that was expected before: late, from before the start, or a duplicate."""
         compared: cython.int
         if self.stream.lost.touches(header.sequence, header.next_sequence):
-            if self.stream.takes_back(line, header, data, start, received_ns, now_ns):
+            if self.epochs.pending < 0 and self.stream.takes_back(
+                line, header, data, start, received_ns, now_ns
+            ):
                 self.last_accepted = now_ns
                 self._advance(now_ns)
                 return states.PUBLISHED
@@ -538,7 +542,7 @@ class Arbiter:
             if self.epochs.pending >= 0:
                 self.pool.give_back(self.epochs.resume())
             self.out.count_line(line, columns.LINE_QUARANTINED)
-            self.epochs.suspend(slot, line, header, self.stream.place_of(line))
+            self.epochs.suspend(slot, line, header, self.stream.place_of(line, self.watch.latest[line]))
             return states.QUARANTINED
         self._renumber(records.BY_PACKET, header.session, header.next_sequence, slot, now_ns)
         return states.RENUMBERED

@@ -17,8 +17,6 @@ cdef class Belief:
     cpdef int pass_by(self, int line, unsigned long long order) except -1 nogil
     cpdef int distrust(self, int line, unsigned long long now_ns) except -1 nogil
     cpdef int catch_out(self, int line, unsigned long long now_ns) except -1 nogil
-    cpdef unsigned long long place_of(
-        self, int line, unsigned long long expected) except? 6148914691236517205 nogil
     cpdef bint believes(self, int line, unsigned long long order) except -1 nogil
     cpdef bint distrusts(self, int line, unsigned long long now_ns) except -1 nogil
     cpdef bint is_forged(self, int line, unsigned long long now_ns) except -1 nogil

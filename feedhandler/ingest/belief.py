@@ -23,9 +23,6 @@ import numpy
 #: How long a line is distrusted that has shown what was not sent, or in whose name somebody has:
 #: one packet ahead says nothing then, two in a row do.
 DISTRUST_NS = cython.declare(cython.ulonglong, 60_000_000_000)
-#: Numbers by which a line that shows copies may be behind; one whose latest is older may have come
-#: first since then.
-LAG_MAX = cython.declare(cython.ulonglong, 4096)
 
 
 @cython.final
@@ -112,12 +109,6 @@ class Belief:
         if line < self.lines:
             self._forged_until[line] = now_ns + DISTRUST_NS
         return self.distrust(line, now_ns)
-
-    def place_of(self, line, expected):
-        """Where a line is that shows nothing ahead of `expected`: a little behind, if its latest
-        copy was."""
-        copied: cython.ulonglong = self._copied[line]
-        return copied if copied < expected <= copied + LAG_MAX else expected
 
     # -- what to believe ---------------------------------------------------------------------
 

@@ -46,7 +46,8 @@ cdef class Sequencer:
     cpdef int copy(self, int line, PacketHeader header) except -1 nogil
     cpdef int disprove(self, unsigned long long number) except -1 nogil
     cpdef unsigned long long believed_end(self) except? 6148914691236517205 nogil
-    cpdef unsigned long long place_of(self, int line) except? 6148914691236517205 nogil
+    cpdef unsigned long long place_of(
+        self, int line, unsigned long long latest) except? 6148914691236517205 nogil
     cpdef bint takes_back(
         self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
         unsigned long long received_ns, unsigned long long now_ns) except -1 nogil

@@ -298,17 +298,21 @@ class Sequencer:
             end = self.known_next
         return end
 
-    def place_of(self, line):
-        """The number behind the highest that a line has shown and is believed; where it has shown
-        none ahead, what is next, or what it lags behind with."""
+    def place_of(self, line, latest):
+        """Where a line is that has just shown the number before `latest`: behind the highest two in
+        a row that are held of it; else behind that number, but not ahead of what is next."""
         at: cython.Py_ssize_t = self.hold.count
         slot: cython.Py_ssize_t
+        above: cython.ulonglong = 0
         while at > 0:
             at -= 1
             slot = self.hold.slot(at)
-            if self.pool.word(slot, slots.LINE) == line and self._is_good(slot):
-                return self.pool.word(slot, slots.NEXT)
-        return self.belief.place_of(line, self.expected)
+            if self.speaker(slot) != line:
+                continue
+            if above and self.pool.word(slot, slots.NEXT) == above:
+                return above + 1
+            above = self.pool.word(slot, slots.SEQUENCE)
+        return latest if latest < self.expected else self.expected
 
     def reveal(self, line, number, now_ns):
         """A heartbeat says that `number` is sent next: all before it is missing from now."""

@@ -229,7 +229,7 @@ NO_STATE = {"out", "ring", "settings", "actions", "pool", "order", "head"}
 #: What a line showed when: it decides of packets that their own line went back behind, or that the
 #: other line passes by; no line does so here before a case ends. (The cases of three packets, which
 #: are played one by one, depend on none of this.)
-NO_STATE |= {"belief", "by_line"}
+NO_STATE |= {"belief", "by_line", "latest"}
 
 
 def state_of(core: object) -> dict[str, object]:
