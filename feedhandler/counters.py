@@ -87,7 +87,10 @@ class ChannelCounter(Counter):
         17,
         "fingerprints of such packets that gave way to later ones while copies could still come",
     )
-    CONTRADICTED = 18, "packets ahead that were dropped: their own line had gone on below them"
+    CONTRADICTED = (
+        18,
+        "packets dropped as forged: another came with their number, or their line went on below",
+    )
     WITHDRAWN = (
         19,
         "sequence numbers announced lost and taken back, because a line went on with them",
