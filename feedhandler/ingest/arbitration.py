@@ -530,6 +530,7 @@ class Arbiter:
     def _reset(self, line, header, data, start, received_ns, now_ns):
         """The feed's reset packet: it begins a new numbering, once, when it is believed."""
         slot: cython.Py_ssize_t
+        old: cython.ulonglong
         whole: cython.ulonglong = fingerprint(data, start, header.length)
         if self.epochs.is_copy(line, header, whole, now_ns):
             self.out.count_line(line, columns.LINE_DUPLICATES)
