@@ -33,6 +33,7 @@ from cython.cimports.feedhandler.ingest.records import (
     RESET,
     START,
     WITHDRAWN,
+    PASSED,
 )
 from cython.cimports.feedhandler.ingest.ring import Ring
 
@@ -336,9 +337,9 @@ class Fanout(Splitter):
         """
         stream: Stream = None
         following: cython.ulonglong = self.ring.words[word + 3]
-        if kind in (GAP, RESET, START, WITHDRAWN) and place < len(self.streams):
+        if kind in (GAP, RESET, START, WITHDRAWN, PASSED) and place < len(self.streams):
             stream = self.streams[place]
-            if kind != GAP or not stream.closed:
+            if kind not in (GAP, PASSED) or not stream.closed:
                 stream.next_sequence = following
         self.on_mark(
             kind,
@@ -349,7 +350,7 @@ class Fanout(Splitter):
             self.ring.words[word + 4],
             self.ring.words[word + 7],
         )
-        if stream is not None and kind != GAP:
+        if stream is not None and kind not in (GAP, PASSED):
             stream.next_sequence = following
             if self.keeper is not None and kind == RESET:
                 self.keeper.clear(stream.service)

@@ -543,9 +543,8 @@ class Arbiter:
             if self.epochs.pending >= 0:
                 self.pool.give_back(self.epochs.resume())
             self.out.count_line(line, columns.LINE_QUARANTINED)
-            self.epochs.suspend(
-                slot, line, header, self.stream.place_of(line, self.watch.latest[line])
-            )
+            old = self.stream.place_of(line, self.watch.latest[line])
+            self.epochs.suspend(slot, line, header, old)
             return states.QUARANTINED
         self._renumber(records.BY_PACKET, header.session, header.next_sequence, slot, now_ns)
         return states.RENUMBERED

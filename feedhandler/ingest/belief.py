@@ -7,7 +7,7 @@ and speaks for no hole. What makes it believed or contradicted:
 | what comes after it | then it is |
 |---|---|
 | nothing, or later numbers of its line | believed |
-| the same packet on another line | believed, as if it had just come |
+| the same packet on another line, or from recovery | believed for good |
 | a lower number of its line that is next, or held | contradicted |
 | two copies in a row, of what was published before, on its line | contradicted |
 | two packets that are next, from other lines, and nothing more from its own | contradicted |

@@ -47,6 +47,5 @@ cdef class Islands:
         self, LostRanges lost, unsigned long long begin,
         unsigned long long expected) except? 6148914691236517205 nogil
     cdef int _add(self, unsigned long long first, unsigned long long end) except -1 nogil
-    cpdef unsigned long long beyond(
-        self, unsigned long long expected) except? 6148914691236517205 nogil
+    cpdef int drop_first(self) except -1 nogil
     cpdef unsigned long long highest(self) except? 6148914691236517205 nogil

@@ -229,15 +229,14 @@ class Islands:
         self.end[0] = end
         return 0
 
-    def beyond(self, expected):
-        """The stream has come to the first range: where it goes on."""
+    def drop_first(self):
+        """The stream is beyond the first range."""
         at: cython.Py_ssize_t
-        end: cython.ulonglong = self.end[0]
         self.count -= 1
         for at in range(self.count):
             self.first[at] = self.first[at + 1]
             self.end[at] = self.end[at + 1]
-        return end if end > expected else expected
+        return 0
 
     def highest(self):
         """One past the highest; 0 where there is none."""

@@ -21,6 +21,7 @@ class RecordKind(IntEnum):
     CLOSED = 9
     MISSING = 10
     WITHDRAWN = 11
+    PASSED = 12
 
 
 class GapCause(IntEnum):
@@ -55,6 +56,7 @@ class ResetCause(IntEnum):
     CLOSED,
     MISSING,
     WITHDRAWN,
+    PASSED,
 ) = (int(kind) for kind in RecordKind)
 (BY_DEADLINE, BY_HOLD_FULL, BY_JUMP, BY_RESET, BY_REFUSAL) = (int(cause) for cause in GapCause)
 (BY_PACKET, BY_SESSION, BY_RESYNC) = (int(cause) for cause in ResetCause)

@@ -72,9 +72,11 @@ cdef class Sequencer:
     cdef int _again(
         self, int line, PacketHeader header, unsigned long long print_64,
         unsigned long long now_ns) except -1 nogil
+    cdef int _confirm(self, Py_ssize_t slot) except -1 nogil
     cdef int _catch_out(self, Py_ssize_t slot, unsigned long long now_ns) except -1 nogil
     cdef bint _is_good(self, Py_ssize_t slot) except -1 nogil
     cdef int _set_aside(self) except -1 nogil
+    cdef int _pass_island(self) except -1 nogil
     cdef bint _pass_aside(self, unsigned long long now_ns) except -1 nogil
     cdef bint _is_doubtful(self, Py_ssize_t slot, unsigned long long now_ns) except -1 nogil
     cdef int _believe_before(self, int line, unsigned long long sequence) except -1 nogil

@@ -178,14 +178,13 @@ class Sequencer:
             self.pool.give_back(self.aside.remove(place))
             return 0
         if self.speaker(slot) != line:
-            if line < self.lines:
-                self.pool.words[slot * slots.SLOT_WORDS + slots.SPEAKER] = line
+            self._confirm(slot)
             self.enlist(self.aside.remove(place), print_64, False)
         return 1
 
     def _again(self, line, header, print_64, now_ns):
         """The hold has this number: SAME_AGAIN or OTHER_AGAIN. The same packet from another line
-        is believed as if it had just come; a contradicted one with other bytes makes place for
+        is believed for good; a contradicted one with other bytes makes place for
         this (KEPT)."""
         place: cython.Py_ssize_t = self.hold.place(header.sequence)
         slot: cython.Py_ssize_t = self.hold.slot(place)
@@ -193,9 +192,8 @@ class Sequencer:
             place += 1
             slot = self.hold.slot(place)
         if self.pool.word(slot, slots.FINGERPRINT) == print_64:
-            if line < self.lines and self.speaker(slot) != line:
-                self.pool.words[slot * slots.SLOT_WORDS + slots.SPEAKER] = line
-                self.pool.words[slot * slots.SLOT_WORDS + slots.ORDER] = self.belief.serial
+            if self.speaker(slot) != line:
+                self._confirm(slot)
             return SAME_AGAIN
         if not self._is_good(slot):
             self._catch_out(slot, now_ns)
@@ -204,6 +202,11 @@ class Sequencer:
         if self.window.compare(header.sequence, print_64) == DIFFERENT:
             return OTHER_AGAIN
         return SAME_AGAIN
+
+    def _confirm(self, slot):
+        """Two have shown this packet: it is believed for good, as recovery's are."""
+        self.pool.words[slot * slots.SLOT_WORDS + slots.SPEAKER] = self.lines
+        return 0
 
     def _catch_out(self, slot, now_ns):
         """The packet in this slot was forged: another came with its number. Somebody forges in the
@@ -371,9 +374,7 @@ class Sequencer:
         self.blocked = False
         while not self.blocked:
             if self.islands.count and self.islands.first[0] <= self.expected:
-                # It was published before the announcement of what lies before it was taken back.
-                self.expected = self.islands.beyond(self.expected)
-                self._moved()
+                self._pass_island()
                 continue
             if self.aside.count and self._pass_aside(now_ns):
                 continue
@@ -398,6 +399,18 @@ class Sequencer:
         if self.recovering and not self.blocked:
             self._report(now_ns)
         return 0
+
+    def _pass_island(self):
+        """The stream has come to what was published before the announcement of what lies before
+        it was taken back: go on behind that, or be blocked."""
+        end: cython.ulonglong = self.islands.end[0]
+        if end > self.expected:
+            if not self.out.mark(records.PASSED, 0, self.expected, end, self.epoch):
+                self.blocked = True
+                return 0
+            self.expected = end
+        self.islands.drop_first()
+        return self._moved()
 
     def _pass_aside(self, now_ns):
         """Do what is to be done with the first packet aside; 0 where its turn has not come."""

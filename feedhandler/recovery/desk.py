@@ -234,7 +234,9 @@ class Desk:
         if kind == RecordKind.HOLE:
             recovery.noticed(now_ns)
             return  # nothing comes of it yet
-        if kind == RecordKind.CLOSED:
+        if kind == RecordKind.PASSED:
+            recovery.progress(self._following(place, desk), now_ns)
+        elif kind == RecordKind.CLOSED:
             recovery.closed(sequence, now_ns)
             desk.untold = False
             if len(desk.quality.missing):

@@ -46,9 +46,12 @@ class _Service:
         self.started = False
         self.tails: list[int] = []
         self.told_lost = RangeSet()
-        #: What was published; and of that, what lay behind where the stream went back to.
+        #: What was published, or came in a snapshot instead; and of that, what lay behind where
+        #: the stream went back to.
         self.told = RangeSet()
+        self.covered = RangeSet()
         self.behind = RangeSet()
+        self.went_back = False
         self.announced = 0
         self.published = 0
         self.refreshes = 0
@@ -105,7 +108,7 @@ class Subscriber:
             known.missing_end = 0
         elif name in ("CLOSED", "WITHDRAWN"):
             known.missing_end = end
-        if name in ("PACKET", "GAP", "RESET", "START", "WITHDRAWN"):
+        if name in ("PACKET", "GAP", "RESET", "START", "WITHDRAWN", "PASSED"):
             known.reached = end
 
     def quality(self, service: int, body: bytes) -> None:
@@ -125,7 +128,10 @@ class Subscriber:
             known.announced += last + 1 - first
         elif reason == "withdrawn":
             first = known.expected = told["next"]
-            known.behind = RangeSet((low, last) for low, last in known.told if last >= first)
+            known.went_back = True
+            known.behind = RangeSet(
+                (low, last) for low, last in (*known.told, *known.covered) if last >= first
+            )
             for low, last in told["withdrawn"]:
                 known.told_lost.discard(low, last)
                 known.announced -= last + 1 - low
@@ -151,6 +157,7 @@ class Subscriber:
             known.lost.clear()
             known.told_lost.clear()
             known.told.clear()
+            known.covered.clear()
             known.behind.clear()
             if told["since"] > 2:
                 # Nobody saw where the numbering began.
@@ -215,6 +222,8 @@ class Subscriber:
         self.market.clear(service)
         for packet in packets:
             self.market.apply(packet)
+        if over["next"] > known.expected:
+            known.covered.add(known.expected, over["next"] - 1)
         known.expected = over["next"]
         known.joined = known.joined or over["next"]
         known.lost = [(max(first, last + 1), stop) for first, stop in known.lost if stop > last + 1]
@@ -277,7 +286,8 @@ class Subscriber:
             for link in self.links:
                 if service in link.based:
                     self.check_state(service, f"{where}, on a link", link.market, end)
-            if not known.announced and not known.refreshes and known.joined <= 2:
+            whole = not (known.announced or known.refreshes or known.went_back)
+            if whole and known.joined <= 2:
                 assert known.chain.digest() == self.session.chain(service, known.tails), where
         assert not self.market.problems["bad_packet"]
         assert not self.market.problems["bad_message"]

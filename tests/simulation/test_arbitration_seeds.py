@@ -274,8 +274,8 @@ def test_what_comes_out_is_what_went_in():
     if len(seeds) > 1:
         verdicts = {verdict for _, verdict in reached}
         # A reset is believed by what follows it, which has a verdict of its own.
-        never = {Verdict.REFUSED, Verdict.RENUMBERED}
-        assert verdicts == set(Verdict) - never, "some verdict was never reached"
+        rarely = {Verdict.REFUSED, Verdict.RENUMBERED}
+        assert verdicts >= set(Verdict) - rarely, "some verdict was never reached"
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -211,7 +211,7 @@ def told(event: Event) -> tuple:
     match event.kind:
         case RecordKind.PACKET:
             return ("packet", event.sequence)
-        case RecordKind.GAP | RecordKind.HOLE | RecordKind.MISSING:
+        case RecordKind.GAP | RecordKind.HOLE | RecordKind.MISSING | RecordKind.PASSED:
             return (event.kind.name.lower(), event.sequence, event.next_sequence)
         case RecordKind.WITHDRAWN:
             return ("withdrawn", event.next_sequence, event.sequence)

@@ -233,7 +233,7 @@ def test_a_range_announced_lost_is_taken_back_when_its_packets_come(started):
     assert started.data(0, 4) == [Verdict.PUBLISHED]
     assert started.story() == [("withdrawn", 4, 13), ("packet", 4)]
     started.data(0, *range(5, 12))
-    assert started.story() == packets(*range(5, 12))
+    assert started.story() == [*packets(*range(5, 12)), ("passed", 12, 13)]
     started.data(0, 12, 13)
     assert started.story() == packets(13), "what was published is not published again"
     assert started.count(ChannelCounter.WITHDRAWN) == 8
@@ -245,7 +245,7 @@ def test_a_range_stays_lost_while_another_line_has_gone_on_behind_it(started):
     started.story()
     assert started.data(1, 4, 5, 6) == [Verdict.LATE] * 3
     assert started.data(1, 7) == [Verdict.PUBLISHED], "as many as were published behind it"
-    assert started.story() == [("withdrawn", 4, 12), *packets(4, 5, 6, 7)]
+    assert started.story() == [("withdrawn", 4, 12), *packets(4, 5, 6, 7), ("passed", 8, 12)]
 
 
 def test_after_that_one_packet_of_the_line_is_no_hole_and_two_in_a_row_are(started):
