@@ -30,6 +30,7 @@ cdef class Sequencer:
     # what was announced in error
     cdef Runs runs
     cdef Islands islands
+    cdef unsigned long long island_at, island_since
 
     cpdef int publish(
         self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,

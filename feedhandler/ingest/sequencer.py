@@ -38,6 +38,9 @@ from cython.cimports.feedhandler.ingest.lost import Islands, LostRanges, Runs
 
 #: No deadline. (The largest signed number: C would keep a larger literal as a Python object.)
 NEVER = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
+#: How long the stream that went back stands still before what it has published already, where no
+#: line says that anything is missing there: then what is between is lost after all.
+ISLAND_WAIT_NS = cython.declare(cython.ulonglong, 1_000_000_000)
 
 
 @cython.final
@@ -68,6 +71,8 @@ class Sequencer:
         self.known_order = self.later_order = 0
         self.runs = Runs(pool, lines)
         self.islands = Islands()
+        # Where the stream stood, and since when, while there are such.
+        self.island_at = self.island_since = 0
         self.window = CompareWindow(compare_numbers)
         self.lost = LostRanges(lines)
         self.gap_wait = gap_wait_ns
@@ -539,6 +544,12 @@ class Sequencer:
             end = self.forced_until
         else:
             self.cause = records.BY_DEADLINE
+            if self.islands.count:
+                if self.island_at != self.expected:
+                    self.island_at = self.expected
+                    self.island_since = now_ns
+                if now_ns >= self.island_since + ISLAND_WAIT_NS:
+                    end = self.islands.first[0]
             if self.known_next > self.expected and now_ns >= self.known_since + self.give_up_wait:
                 end = self.known_next
             if lowest and now_ns >= (
@@ -686,7 +697,9 @@ class Sequencer:
         noticed: cython.ulonglong
         at: cython.Py_ssize_t
         self._set_aside()
-        if self.known_next > self.expected:
+        if self.islands.count:
+            deadline = self.island_since + ISLAND_WAIT_NS
+        if self.known_next > self.expected and self.known_since + self.give_up_wait < deadline:
             deadline = self.known_since + self.give_up_wait
         if self.hold.count:
             noticed = self.pool.word(self.hold.lowest(), slots.NOTICED)
