@@ -29,6 +29,7 @@ cdef class Runs:
     cdef PacketPool pool
     cdef int lines
     cdef int[::1] slots, count
+    cdef readonly int all
     cdef unsigned long long[::1] first, next, others
 
     cpdef int follow(
@@ -36,6 +37,7 @@ cdef class Runs:
         unsigned long long received_ns, unsigned long long now_ns,
         unsigned long long others) except -1 nogil
     cpdef int pass_over(self, int line, PacketHeader header) except -1 nogil
+    cpdef int let_go(self, int line) except -1 nogil
     cpdef int forget(self, int line) except -1 nogil
     cpdef int forget_all(self) except -1 nogil
 

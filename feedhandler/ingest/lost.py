@@ -125,13 +125,15 @@ class LostRanges:
 @cython.cclass
 class Runs:
     """Of each line, the packets of announced ranges that it brought in a row: in slots of `pool`,
-    `RUN_MAX` at most. `first` is where each begins, `count` how many they are."""
+    `RUN_MAX` at most. `first` is where each begins, `count` how many they are; `all` of all lines.
+    """
 
     def __init__(self, pool, lines: int) -> None:
         self.pool = pool
         self.lines = lines
         self.slots = memoryview(numpy.zeros(lines * slots.RUN_MAX, numpy.int32))
         self.count = memoryview(numpy.zeros(lines, numpy.int32))
+        self.all = 0
         self.first = memoryview(numpy.zeros(lines, numpy.uint64))
         self.next = memoryview(numpy.zeros(lines, numpy.uint64))
         self.others = memoryview(numpy.zeros(lines, numpy.uint64))
@@ -160,6 +162,7 @@ class Runs:
             self.first[line] = header.sequence
         self.slots[line * slots.RUN_MAX + self.count[line]] = cython.cast(cython.int, slot)
         self.count[line] += 1
+        self.all += 1
         self.next[line] = header.next_sequence
         self.others[line] = others
         return self.count[line]
@@ -175,6 +178,11 @@ class Runs:
         at: cython.Py_ssize_t
         for at in range(self.count[line]):
             self.pool.give_back(self.slots[line * slots.RUN_MAX + at])
+        return self.let_go(line)
+
+    def let_go(self, line):
+        """The line's packets are somebody else's now."""
+        self.all -= self.count[line]
         self.count[line] = 0
         return 0
 

@@ -247,9 +247,13 @@ class Sequencer:
         return 0
 
     def copy(self, line, header):
-        """A line shows what was published before."""
-        self.runs.pass_over(line, header)
-        return self.belief.copy(line, header.sequence, header.next_sequence)
+        """A line shows what was published before. That says something where anything is held, or
+        where the line brings what was announced lost."""
+        if self.runs.all:
+            self.runs.pass_over(line, header)
+        if self.hold.count or self.aside.count or self.known_next > self.expected:
+            self.belief.copy(line, header.sequence, header.next_sequence)
+        return 0
 
     def _is_good(self, slot):
         """Is the packet in this slot believed?"""
@@ -647,7 +651,7 @@ class Sequencer:
                 slot, self.pool.word(slot, slots.FINGERPRINT), False
             ):
                 self.pool.give_back(slot)
-        self.runs.count[line] = 0
+        self.runs.let_go(line)
         self.runs.forget_all()
         return 1
 
