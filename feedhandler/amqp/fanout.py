@@ -30,10 +30,10 @@ from cython.cimports.feedhandler.ingest.records import (
     HEADER_BYTES,
     PACKET,
     PAD,
+    PASSED,
     RESET,
     START,
     WITHDRAWN,
-    PASSED,
 )
 from cython.cimports.feedhandler.ingest.ring import Ring
 
