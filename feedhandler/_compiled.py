@@ -33,6 +33,7 @@ UNITS: dict[str, tuple[str, ...]] = {
     ),
     "ingest": (
         "ingest.arbitration",
+        "ingest.belief",
         "ingest.epochs",
         "ingest.fingerprint",
         "ingest.hold",

@@ -87,6 +87,14 @@ class ChannelCounter(Counter):
         17,
         "fingerprints of such packets that gave way to later ones while copies could still come",
     )
+    CONTRADICTED = (
+        18,
+        "packets dropped as forged: another came with their number, or their line went on below",
+    )
+    WITHDRAWN = (
+        19,
+        "sequence numbers announced lost and taken back, because a line went on with them",
+    )
 
 
 #: Counters that hold a highest value and must not be summed.
@@ -154,7 +162,7 @@ class NodeCounter(Counter):
     LINKS_PARTIAL = 40, "links detached because messages sent in part took too much memory"
     CONNECTIONS_UNREAD = (
         41,
-        "connections closed: answers that they did not read took too much",
+        "connections closed: what they did not read or left open took too much",
     )
     LINKS_INVALID = 42, "links refused because their address cannot be read, or lacks something"
     LINKS_NOT_FOUND = 43, "links refused because nothing has their address"

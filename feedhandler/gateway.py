@@ -24,13 +24,13 @@ from feedhandler.amqp.serving.login import Gate
 from feedhandler.amqp.serving.node import Node
 from feedhandler.codecs import ConfigError, load_feed
 from feedhandler.codecs.errors import UsageError
-from feedhandler.config import ChannelConfig, Config, LineConfig
+from feedhandler.config import Config
 from feedhandler.control import ControlSocket, kept
 from feedhandler.counters import ChannelCounter, LineCounter, as_dict
 from feedhandler.gateway_core import GatewayCore
 from feedhandler.gateway_io import CoreRunner
 from feedhandler.histogram import percentiles_of
-from feedhandler.ingest.lines import ChannelPlan, Line
+from feedhandler.ingest.lines import ChannelPlan
 from feedhandler.ingest.receiver import Receiver
 from feedhandler.ingest.ring import Ring
 from feedhandler.notes import Level, tell
@@ -83,7 +83,7 @@ class Gateway:
             self.node.flush,
         )
         self.publishers = self._publishers()
-        plans = self._plans()
+        plans = self.core.plans
         self.recorder = self._recorder(plans)
         self.receiver = Receiver(
             self.feed.table,
@@ -134,35 +134,6 @@ class Gateway:
             if publisher.config.when_full == CONFLATE:
                 publisher.destination.conflate(self.fanout, self.feed)
         return publishers
-
-    def _plans(self) -> list[ChannelPlan]:
-        """The channels of the ring: the live ones, and behind them those of refresh lines."""
-        channels = self.config.channels
-        refreshed = (channels[place] for place in self.core.refresh_places)
-        return [*map(self._plan, channels), *map(self._refresh_plan, refreshed)]
-
-    def _plan(self, channel: ChannelConfig) -> ChannelPlan:
-        return ChannelPlan(
-            channel.service,
-            tuple(self._line(channel.service, line, "") for line in channel.lines),
-            self.config.recovery.recovery_wait_us if channel.retransmission else 0,
-        )
-
-    def _refresh_plan(self, channel: ChannelConfig) -> ChannelPlan:
-        lines = tuple(
-            self._line(channel.service, line, "refresh/") for line in channel.refresh_lines
-        )
-        return ChannelPlan(channel.service, lines, refresh=True)
-
-    def _line(self, service: int, line: LineConfig, kind: str) -> Line:
-        return Line(
-            f"{service}/{kind}{line.name}",
-            line.group,
-            line.port,
-            self.config.interface_of(line),
-            line.source or None,
-            line.source_filter,
-        )
 
     def _recorder(self, plans: list[ChannelPlan]) -> Recorder:
         """What records, if anything: lines are numbered as the receive thread does it."""

@@ -29,7 +29,8 @@ from feedhandler.amqp.stream import Stream
 from feedhandler.codecs import Feed, key_word
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.trading_day import day_number
-from feedhandler.config import ChannelConfig, Config, ServerConfig
+from feedhandler.config import ChannelConfig, Config, LineConfig, ServerConfig
+from feedhandler.ingest.lines import ChannelPlan, Line
 from feedhandler.ingest.ring import Ring
 from feedhandler.recovery.complaints import Complaints
 from feedhandler.recovery.desk import Desk
@@ -67,6 +68,9 @@ class GatewayIO(Protocol):
     def fill(self, place: int, data: bytes, epoch: int) -> bool:
         """Give the arbiter a packet that was missing; False where there is no room."""
 
+    def disprove(self, place: int, number: int, epoch: int) -> bool:
+        """Tell the arbiter that nothing from `number` on was sent; False without room."""
+
     def give_up(self, place: int, until: int, epoch: int) -> bool:
         """Have the arbiter announce what is missing below `until`; False without room."""
 
@@ -89,8 +93,8 @@ class GatewayIO(Protocol):
 class GatewayCore:
     """The core of one gateway; see the module's text.
 
-    `ring` is what the receive thread writes: the live channels in the order of the configuration,
-    behind them one for each channel with refresh lines (`refresh_places`). `wall_ns` is the host's
+    `ring` is what the receive thread writes, whose channels are `plans`: the live ones in the order
+    of the configuration, behind them one for each that has refresh lines. `wall_ns` is the host's
     time, `seed` draws the jitter of retries.
     """
 
@@ -112,6 +116,11 @@ class GatewayCore:
         #: Of each refresh channel, in order: the live channel that it serves.
         self.refresh_places = [
             place for place, channel in enumerate(config.channels) if channel.refresh_lines
+        ]
+        #: The channels of the ring: the live ones, and behind them those of refresh lines.
+        self.plans = [
+            *map(self._plan, config.channels),
+            *(self._refresh_plan(config.channels[place]) for place in self.refresh_places),
         ]
         self.counts: dict[str, int] = dict.fromkeys(COUNTS, 0)
         self._complaints = Complaints(io.tell)
@@ -137,6 +146,29 @@ class GatewayCore:
     def _prefix(self, service: int) -> bytes:
         """The first eight bytes of the service's tags."""
         return struct.pack(">IHH", day_number(self.day.today), self.feed.number, service)
+
+    def _plan(self, channel: ChannelConfig) -> ChannelPlan:
+        return ChannelPlan(
+            channel.service,
+            tuple(self._line(channel.service, line, "") for line in channel.lines),
+            self.config.recovery.recovery_wait_us if channel.retransmission else 0,
+        )
+
+    def _refresh_plan(self, channel: ChannelConfig) -> ChannelPlan:
+        lines = tuple(
+            self._line(channel.service, line, "refresh/") for line in channel.refresh_lines
+        )
+        return ChannelPlan(channel.service, lines, refresh=True)
+
+    def _line(self, service: int, line: LineConfig, kind: str) -> Line:
+        return Line(
+            f"{service}/{kind}{line.name}",
+            line.group,
+            line.port,
+            self.config.interface_of(line),
+            line.source or None,
+            line.source_filter,
+        )
 
     def _desk(self, seed: int) -> Desk:
         """The desk, and the stores that it shares with the streams."""
@@ -324,6 +356,12 @@ class GatewayCore:
     def fill(self, place: int, data: bytes, epoch: int) -> None:
         """Give the arbiter a packet that was missing; without room it will be asked for again."""
         if not self._io.fill(place, data, epoch):
+            self.counts["inlet_full"] += 1
+
+    def disprove(self, place: int, number: int, epoch: int) -> None:
+        """Tell the arbiter that nothing from `number` on was sent; without room the server's next
+        answer does."""
+        if not self._io.disprove(place, number, epoch):
             self.counts["inlet_full"] += 1
 
     def give_up(self, place: int, until: int, epoch: int) -> None:

@@ -77,6 +77,10 @@ class CoreRunner:
         """Put a packet that was missing into the inlet."""
         return self._receiver.fill(place, data, epoch, time.time_ns())
 
+    def disprove(self, place: int, number: int, epoch: int) -> bool:
+        """Put into the inlet that nothing from `number` on was sent."""
+        return self._receiver.disprove(place, number, epoch)
+
     def give_up(self, place: int, until: int, epoch: int) -> bool:
         """Put into the inlet that what is missing below `until` is given up."""
         return self._receiver.give_up(place, until, epoch)

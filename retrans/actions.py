@@ -36,6 +36,15 @@ class GiveUp:
 
 
 @dataclass(frozen=True, slots=True)
+class Disprove:
+    """The server, which has everything that was sent, does not have `number` yet: what came with
+    that number, or a higher one, was forged (or has overtaken the server)."""
+
+    number: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
 class AskRefresh:
     """Request a snapshot of `service` from the refresh server."""
 
@@ -59,4 +68,4 @@ class NoSnapshot:
     numbering began, and what was wanted is void)"""
 
 
-Action = Ask | Cancel | GiveUp | AskRefresh | NoSnapshot | Alert
+Action = Ask | Cancel | GiveUp | Disprove | AskRefresh | NoSnapshot | Alert

@@ -15,6 +15,7 @@ class Reaction(Enum):
     """What is done; the values are the words of the documentation."""
 
     ABANDON = "abandon the range"
+    DISPROVE = "tell arbitration that its last number was not sent yet; abandon the range"
     NARROW = (
         "ask for half as much at a time, from now on; abandon everything if that was one packet"
     )
@@ -51,8 +52,8 @@ RETRANSMISSION: dict[int, Reply] = {
     RetransReject.PERMISSION: Reply(
         Reaction.ALERT, "no permission; compare source_id with what the exchange has registered"
     ),
-    # Where its window ends is the server's to say: asking again would be guessing.
-    RetransReject.INVALID_RANGE: Reply(Reaction.ABANDON, "invalid range"),
+    # Should it only have been a moment behind the lines, the next packet shows the hole again.
+    RetransReject.INVALID_RANGE: Reply(Reaction.DISPROVE, "numbers that were not sent yet"),
     # Its limit lies below our request_packets_max. Half as much costs one more round trip, a
     # refresh a whole snapshot; ten halvings reach a single packet.
     RetransReject.OVER_THRESHOLD: Reply(Reaction.NARROW, "range over the threshold"),

@@ -36,7 +36,7 @@ import cython
 from cython.cimports.feedhandler.retrans.quota import Quota
 from cython.cimports.feedhandler.retrans.ranges import RangeSet
 
-from feedhandler.retrans.actions import Action, Alert, Ask, Cancel, GiveUp
+from feedhandler.retrans.actions import Action, Alert, Ask, Cancel, Disprove, GiveUp
 from feedhandler.retrans.backoff import Backoff
 from feedhandler.retrans.reactions import RETRANSMISSION, UNKNOWN, Reaction
 from feedhandler.retrans.settings import RecoverySettings
@@ -187,6 +187,8 @@ class Retransmission:
         """Nothing is missing any more."""
         self.missing.clear()
         self.abandoned.clear()
+        # What was disproved, and given up for nothing, may be missing yet when it is sent.
+        self._told_end = self._given_up = 0
         self._drop_settled()
 
     def void(self) -> None:
@@ -270,6 +272,9 @@ class Retransmission:
         width = request.end - request.first
         if reply.reaction is Reaction.PAUSE:
             self._refused_today(request, now_ns)
+        elif reply.reaction is Reaction.DISPROVE:
+            self._actions.append(Disprove(request.end - 1, self.epoch))
+            self._abandon(request.first, request.end)
         elif reply.reaction is Reaction.NARROW and width > 1:
             self._served.narrow(width)
             self._count("narrowed")

@@ -22,7 +22,6 @@ LEFT_OUT = (
     "tests/unit/test_cli_run.py",
     "tests/unit/test_cli_status.py",
     "tests/unit/test_docs_reference.py",
-    "tests/unit/test_recovery_complaints.py",
 )
 
 

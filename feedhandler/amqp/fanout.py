@@ -25,7 +25,16 @@ from cython.cimports.feedhandler.amqp.outlet import Outlet, Peer
 from cython.cimports.feedhandler.amqp.splitter import Splitter
 from cython.cimports.feedhandler.amqp.stream import Stream
 from cython.cimports.feedhandler.codecs.scanner import FeedTable
-from cython.cimports.feedhandler.ingest.records import GAP, HEADER_BYTES, PACKET, PAD, RESET, START
+from cython.cimports.feedhandler.ingest.records import (
+    GAP,
+    HEADER_BYTES,
+    PACKET,
+    PAD,
+    PASSED,
+    RESET,
+    START,
+    WITHDRAWN,
+)
 from cython.cimports.feedhandler.ingest.ring import Ring
 
 from feedhandler.amqp import framing
@@ -322,14 +331,15 @@ class Fanout(Splitter):
     ) -> cython.int:
         """Tell of a record that is no packet.
 
-        At a new numbering the stream and its store follow after that: who hears of it may still
-        have to deliver what is stored of the old one.
+        At a new numbering, and where the stream goes back to what was announced lost in error, the
+        stream and its store follow after that: who hears of it may still have to deliver what is
+        stored. (A store's numbers ascend.)
         """
         stream: Stream = None
         following: cython.ulonglong = self.ring.words[word + 3]
-        if kind in (GAP, RESET, START) and place < len(self.streams):
+        if kind in (GAP, RESET, START, WITHDRAWN, PASSED) and place < len(self.streams):
             stream = self.streams[place]
-            if kind != GAP or not stream.closed:
+            if kind not in (GAP, PASSED) or not stream.closed:
                 stream.next_sequence = following
         self.on_mark(
             kind,
@@ -340,7 +350,7 @@ class Fanout(Splitter):
             self.ring.words[word + 4],
             self.ring.words[word + 7],
         )
-        if stream is not None and kind != GAP:
+        if stream is not None and kind not in (GAP, PASSED):
             stream.next_sequence = following
             if self.keeper is not None and kind == RESET:
                 self.keeper.clear(stream.service)

@@ -19,7 +19,7 @@ A quality message is JSON, one object (`Quality` is its typed form). Ranges are 
 [first, last], both included, the latest 256 of each kind:
 
     state     as above
-    reason    what changed: attached, start, gap, reset, silent, back, mismatch, missing,
+    reason    what changed: attached, start, gap, withdrawn, reset, silent, back, mismatch, missing,
               recovered, snapshot-begin, snapshot-end, or why the stream was declared stale; to
               one link alone: with snapshot=1 snapshot, that it comes before anything else, or
               "no snapshot", that there is none (`doubt` says why); with from= resume (`resume`)
@@ -33,6 +33,9 @@ A quality message is JSON, one object (`Quality` is its typed form). Ranges are 
               snapshot has made good included
     silent    names of the lines that are silent now
     lost      with reason gap: the range just lost; with reason attached: the same as `stale`
+    withdrawn with reason withdrawn: ranges announced lost that were not; the stream goes back to
+              `next`. What was published behind it, if anything (`doubt` then says "withdrawn"),
+              came before its turn or was forged, and does not come again
     refreshed with reasons attached and snapshot-end: lost ranges that a snapshot has made good
     last      with reasons snapshot-begin and snapshot-end: the snapshot's LastSeqNum
     packets   with reason snapshot-begin: packets until snapshot-end, before they are thinned for
@@ -95,6 +98,7 @@ class Quality(Struct, frozen=True):
     symbols: tuple[int, ...] = ()
     through: tuple[int, ...] = ()
     unsequenced: int = 0
+    withdrawn: Ranges = ()
 
     @property
     def complete(self) -> bool:
@@ -127,6 +131,7 @@ class Input(Enum):
     SNAPSHOT_BEGIN = auto()
     SNAPSHOT_END = auto()
     DOUBT = auto()
+    WITHDRAWN = auto()
 
 
 #: (state, input): the next state; `None` means "as the ranges tell".
@@ -142,6 +147,7 @@ TABLE: dict[tuple[State, Input], State | None] = {
     (State.WAITING, Input.SNAPSHOT_BEGIN): State.WAITING,
     (State.WAITING, Input.SNAPSHOT_END): None,
     (State.WAITING, Input.DOUBT): State.STALE,
+    (State.WAITING, Input.WITHDRAWN): State.WAITING,
     (State.OK, Input.START): State.OK,
     (State.OK, Input.GAP): State.STALE,
     (State.OK, Input.RESET): State.OK,
@@ -153,6 +159,7 @@ TABLE: dict[tuple[State, Input], State | None] = {
     (State.OK, Input.SNAPSHOT_BEGIN): State.OK,
     (State.OK, Input.SNAPSHOT_END): State.OK,
     (State.OK, Input.DOUBT): State.STALE,
+    (State.OK, Input.WITHDRAWN): None,
     (State.RECOVERING, Input.START): State.OK,
     (State.RECOVERING, Input.GAP): State.STALE,
     (State.RECOVERING, Input.RESET): State.OK,
@@ -164,6 +171,7 @@ TABLE: dict[tuple[State, Input], State | None] = {
     (State.RECOVERING, Input.SNAPSHOT_BEGIN): State.RECOVERING,
     (State.RECOVERING, Input.SNAPSHOT_END): None,
     (State.RECOVERING, Input.DOUBT): State.STALE,
+    (State.RECOVERING, Input.WITHDRAWN): None,
     (State.REFRESHED, Input.START): State.OK,
     (State.REFRESHED, Input.GAP): State.STALE,
     (State.REFRESHED, Input.RESET): State.OK,
@@ -175,6 +183,7 @@ TABLE: dict[tuple[State, Input], State | None] = {
     (State.REFRESHED, Input.SNAPSHOT_BEGIN): State.REFRESHED,
     (State.REFRESHED, Input.SNAPSHOT_END): State.REFRESHED,
     (State.REFRESHED, Input.DOUBT): State.STALE,
+    (State.REFRESHED, Input.WITHDRAWN): None,
     (State.STALE, Input.START): State.OK,
     (State.STALE, Input.GAP): State.STALE,
     (State.STALE, Input.RESET): State.OK,
@@ -186,6 +195,7 @@ TABLE: dict[tuple[State, Input], State | None] = {
     (State.STALE, Input.SNAPSHOT_BEGIN): State.STALE,
     (State.STALE, Input.SNAPSHOT_END): None,
     (State.STALE, Input.DOUBT): State.STALE,
+    (State.STALE, Input.WITHDRAWN): None,
     (State.SILENT, Input.START): State.OK,
     (State.SILENT, Input.GAP): State.SILENT,
     (State.SILENT, Input.RESET): State.SILENT,
@@ -197,6 +207,7 @@ TABLE: dict[tuple[State, Input], State | None] = {
     (State.SILENT, Input.SNAPSHOT_BEGIN): State.SILENT,
     (State.SILENT, Input.SNAPSHOT_END): State.SILENT,
     (State.SILENT, Input.DOUBT): State.SILENT,
+    (State.SILENT, Input.WITHDRAWN): State.SILENT,
 }
 
 _REASONS = {
@@ -206,6 +217,7 @@ _REASONS = {
     RecordKind.LINE_SILENT: "silent",
     RecordKind.LINE_BACK: "back",
     RecordKind.MISMATCH: "mismatch",
+    RecordKind.WITHDRAWN: "withdrawn",
 }
 
 
@@ -252,6 +264,8 @@ class QualityState:
         elif kind == RecordKind.GAP:
             self._lose(sequence, next_sequence)
             told["lost"] = [[sequence, next_sequence - 1]]
+        elif kind == RecordKind.WITHDRAWN:
+            told["withdrawn"] = self._withdraw(next_sequence, sequence)
         else:
             self._begin(next_sequence)
         self._step(self._input(kind))
@@ -356,6 +370,21 @@ class QualityState:
         self.lost_ranges += 1
         self.lost_total += end - first
         self.next = end
+
+    def _withdraw(self, first: int, end: int) -> list[tuple[int, int]]:
+        """What was announced lost in [first, end) was not, and the stream goes on at `first`: the
+        ranges that are told so."""
+        ranges: list[tuple[int, int]] = []
+        for lost in (self.lost, self.refreshed):
+            ranges += lost.within(first, end - 1)
+            lost.discard(first, end - 1)
+        if ranges != [(first, end - 1)]:
+            # Something behind was published, forged or before its turn.
+            self.doubt = "withdrawn"
+        self.lost_ranges -= min(len(ranges), self.lost_ranges)
+        self.lost_total -= min(sum(last + 1 - low for low, last in ranges), self.lost_total)
+        self.next = first
+        return sorted(ranges)
 
     def _heal(self, last: int) -> None:
         """A snapshot tells the state after `last`: what was lost or skipped before is in it."""

@@ -8,3 +8,6 @@ NO_EVIDENCE, REPEATED, CONFIRMED = range(3)
 
 # What became of a packet that is not next (`sequencer.Sequencer.keep`).
 NO_ROOM, KEPT, SAME_AGAIN, OTHER_AGAIN, TOO_LONG = range(5)
+
+# What a packet says of a sequence reset that is pending (`epochs.Epochs.judge`).
+NOTHING, BELIEVED, FORGED = range(3)

@@ -32,6 +32,7 @@ cdef class Arbiter:
     # joining
     cdef bint join_seen
     cdef unsigned long long join_since, join_lowest, join_highest
+    cdef int join_line
 
     # a new numbering that is being told
     cdef int pending_cause
@@ -70,7 +71,8 @@ cdef class Arbiter:
     cdef int _alarm(
         self, int line, PacketHeader header, unsigned long long now_ns) except -1 nogil
     cdef bint _is_newer(self, PacketHeader header, unsigned long long now_ns) noexcept nogil
-    cdef int _hint(self, unsigned long long number, unsigned long long now_ns) except -1 nogil
+    cdef int _hint(
+        self, int line, unsigned long long number, unsigned long long now_ns) except -1 nogil
     cdef int _start_at(self, unsigned long long number, unsigned long long now_ns) except -1 nogil
     cdef int _begin(self, unsigned long long now_ns) except -1 nogil
     cdef int _advance(self, unsigned long long now_ns) except -1 nogil
@@ -78,6 +80,8 @@ cdef class Arbiter:
     cdef int _reset(
         self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
         unsigned long long received_ns, unsigned long long now_ns) except -1 nogil
+    cdef int _judge_reset(
+        self, int line, PacketHeader header, unsigned long long now_ns) except -1 nogil
     cdef int _renumber(
         self, int cause, unsigned long long session, unsigned long long number,
         Py_ssize_t slot, unsigned long long now_ns) except -1 nogil

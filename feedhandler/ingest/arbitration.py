@@ -11,10 +11,10 @@ What it promises:
   or reorder them. `expected` moves only when the record that moves it has been written.
 * A missing packet has `gap_wait_us` from the instant its absence was noticed (a later packet came,
   or a heartbeat's number told). Then its exact range is announced and the stream goes on; a packet
-  of an announced range is never published.
-* One packet with a wild number cannot move the stream: beyond `max_jump` a packet is quarantined
-  until another line shows the same one, or a heartbeat fits its number, or, with nothing else
-  alive for `resync_us`, its line goes on consecutively from it.
+  of an announced range is published only where the announcement is taken back.
+* One packet with a wild number cannot move the stream: beyond `max_jump` it is quarantined until
+  another line shows the same one, a heartbeat fits it, or, with nothing else alive for `resync_us`,
+  its line goes on from it; below, until its own line goes on below it (`sequencer.py`).
 * A packet that the feed sets outside its sequence is published as its first copy comes, once, and
   changes nothing else: it begins no stream, reveals no hole, and is never late (see below).
 * Everything is bounded: the hold, the quarantine, the window of compared fingerprints, the list of
@@ -23,14 +23,8 @@ What it promises:
 What to do for which input stands as a table in `states.py`. Before the table is asked, packets
 that do not belong to the current numbering are sorted out: the feed's reset packet and a new
 session id begin a new one (an *epoch*), everything held is let go with its gaps announced, and
-what the other line still brings from before is counted as stale. Such a straggler is known by its
-session id; by a send time before the reset's; where neither tells, by its number, and, where the
-number fits both epochs, by whether its line has been seen in the new one.
-
-Packets outside the sequence all carry the same number, so nothing is known of them by it. Another
-line's copy is known by the whole packet's fingerprint, for `unsequenced_window_us` and among the
-latest so many (`output.Outside`): where that is in doubt, the packet is published. They wait for
-nothing but ring room, so that they may overtake packets that are held behind a hole.
+what the other line still brings from before is counted as stale. When a reset is believed, and how
+such stragglers are known, says `epochs.py`; of packets outside the sequence, `output.Outside`.
 
 Two clocks: `received_ns` is the kernel's stamp (CLOCK_REALTIME) and only passed on; all waiting is
 measured in `now_ns`, which must be CLOCK_MONOTONIC or, in simulations, any rising number, so that
@@ -126,11 +120,12 @@ class Arbiter:
         """Everything the channel will ever need."""
         settings = self.settings
         # One slot more for a reset packet that waits for ring room.
-        slots_needed = settings.hold_packets + settings.quarantine_packets + 1 + OUTSIDE_MAX
+        slots_needed = settings.hold_packets + settings.quarantine_packets + 2 + OUTSIDE_MAX
+        slots_needed += slots.RUN_MAX * lines
         self.pool = PacketPool(slots_needed, settings.packet_bytes_max)
         self.stream = Sequencer(
             self.out, self.pool, settings.hold_packets, settings.gap_wait_us * 1000, recovery_ns,
-            compare_numbers,
+            compare_numbers, lines,
         )  # fmt: skip
         self.quarantine = Quarantine(self.pool, settings.quarantine_packets, lines)
         self.epochs = Epochs(lines, settings.epoch_window_us * 1000)
@@ -146,7 +141,7 @@ class Arbiter:
         self.state = self.session = self.pending_session = 0
         self.joined = self.join_seen = self.pending_told = False
         self.last_accepted = self.next_alarm = self.join_since = 0
-        self.join_lowest = self.join_highest = 0
+        self.join_lowest = self.join_highest = self.join_line = 0
         self.pending_cause = self.pending_next = 0
 
     # -- for Python -------------------------------------------------------------------------
@@ -200,6 +195,7 @@ class Arbiter:
             and header.next_sequence <= self.stream.expected
             and header.session == self.session
             and self.pending_cause == 0
+            and self.epochs.pending < 0
             and now_ns - self.last_accepted < self.resync_wait
         )
 
@@ -211,6 +207,8 @@ class Arbiter:
         """
         self.out.received_ns = received_ns
         self.watch.hear(line, now_ns, self.stream.expected)
+        if header.kind == kinds.DATA:
+            self.watch.latest[line] = header.next_sequence
         if (
             self.state == states.FLOWING
             and header.sequence == self.stream.expected
@@ -249,9 +247,11 @@ class Arbiter:
             self.out.count_line(line, columns.LINE_HEARTBEATS)
         if self.pending_cause or self.stream.blocked:
             self._advance(now_ns)
+        if self.pending_cause == 0 and self.epochs.pending >= 0 and header.session == self.session:
+            self._judge_reset(line, header, now_ns)
         if self.pending_cause == 0:
             if (
-                self.epochs.changing(now_ns)
+                self.epochs.mixed(now_ns)
                 and header.session == self.session
                 and self.epochs.straggles(line, header, self.stream.expected, self.max_jump)
             ):
@@ -281,6 +281,10 @@ class Arbiter:
     def _act(self, line, header, data, start, received_ns, now_ns):
         """Do what the table says."""
         action: cython.int = self.actions[self.state * states.INPUTS + self._place(header)]
+        if line < self.line_count and (
+            self.state != states.FLOWING or action == states.HOLD or action == states.REVEAL
+        ):
+            self.stream.belief.hear(line)
         if action == states.PUBLISH:
             return self._publish(line, header, data, start, received_ns, now_ns)
         if action == states.DROP:
@@ -300,10 +304,10 @@ class Arbiter:
             return states.REFUSED
         if action == states.REVEAL:
             self.last_accepted = now_ns
-            self.stream.reveal(header.next_sequence, now_ns)
+            self.stream.reveal(line, header.next_sequence, now_ns)
             self._settle(now_ns)
         elif action == states.HINT:
-            self._hint(header.next_sequence, now_ns)
+            self._hint(line, header.next_sequence, now_ns)
         elif action == states.AGREE:
             self.last_accepted = now_ns
         return states.HEARD
@@ -339,6 +343,7 @@ class Arbiter:
             return self._hold(line, header, data, start, received_ns, now_ns)
         self.last_accepted = now_ns
         if self.state != states.FLOWING:
+            self.stream.progress(line)
             self._advance(now_ns)
         return states.PUBLISHED
 
@@ -347,7 +352,7 @@ class Arbiter:
         answer: cython.int = self.stream.keep(line, header, data, start, received_ns, now_ns)
         if answer == answers.NO_ROOM:
             self._make_room(header.sequence, now_ns)
-            if self.stream.hold.count >= self.stream.hold.capacity and (
+            if self.stream.is_full() and (
                 self.stream.blocked or header.sequence > self.stream.expected
             ):
                 self.out.count_line(line, columns.LINE_REFUSED)
@@ -362,6 +367,7 @@ class Arbiter:
             if answer == answers.OTHER_AGAIN:
                 self._alarm(line, header, now_ns)
             self.out.count_line(line, columns.LINE_DUPLICATES)
+            self._settle(now_ns)
             return states.DUPLICATE
         self.last_accepted = now_ns
         if not self.joined and not self.join_seen:
@@ -373,6 +379,8 @@ class Arbiter:
     def _make_room(self, sequence, now_ns):
         """The hold is full: give the earliest hole up now, up to the first packet in hand."""
         lowest: cython.ulonglong
+        if self.joined and self.stream.make_room():
+            return 0
         self.out.count(columns.CHANNEL_HOLD_FULL, 1)
         if not self.joined:
             self._begin(now_ns)
@@ -386,8 +394,15 @@ class Arbiter:
         """A number that was expected before: late, from before the start, or a duplicate."""
         compared: cython.int
         if self.stream.lost.touches(header.sequence, header.next_sequence):
+            if self.epochs.pending < 0 and self.stream.takes_back(
+                line, header, data, start, received_ns, now_ns
+            ):
+                self.last_accepted = now_ns
+                self._advance(now_ns)
+                return states.PUBLISHED
             self.out.count_line(line, columns.LINE_LATE)
             return states.LATE
+        self.stream.copy(line, header)
         compared = self.stream.window.compare(
             header.sequence,
             fingerprint(data, start + header.body, header.length - header.body),
@@ -424,9 +439,7 @@ class Arbiter:
             return True
         return header.send_time > self.stream.last_send_time and self.stream.last_send_time > 0
 
-    # -- heartbeats and the start -----------------------------------------------------------
-
-    def _hint(self, number, now_ns):
+    def _hint(self, line, number, now_ns):
         """While joining: the stream may be joined at `number` if nothing lower comes."""
         if not self.join_seen:
             self.join_seen = True
@@ -435,6 +448,7 @@ class Arbiter:
             self.join_lowest = number
         if number > self.join_highest:
             self.join_highest = number
+            self.join_line = line
         self._settle(now_ns)
         return 0
 
@@ -451,7 +465,7 @@ class Arbiter:
         self.last_accepted = now_ns
         self.stream.begin(number, now_ns)
         if self.join_highest > number and self.join_highest - number <= self.max_jump:
-            self.stream.reveal(self.join_highest, now_ns)
+            self.stream.reveal(self.join_line, self.join_highest, now_ns)
         while self.stream.hold.count:
             slot = self.stream.hold.highest()
             if self.pool.word(slot, slots.SEQUENCE) - number <= self.max_jump:
@@ -514,8 +528,9 @@ class Arbiter:
     # -- new numberings ---------------------------------------------------------------------
 
     def _reset(self, line, header, data, start, received_ns, now_ns):
-        """The feed's reset packet: the first copy begins a new numbering, others do not."""
+        """The feed's reset packet: it begins a new numbering, once, when it is believed."""
         slot: cython.Py_ssize_t
+        old: cython.ulonglong
         whole: cython.ulonglong = fingerprint(data, start, header.length)
         if self.epochs.is_copy(line, header, whole, now_ns):
             self.out.count_line(line, columns.LINE_DUPLICATES)
@@ -524,8 +539,29 @@ class Arbiter:
         if slot < 0:
             self.out.count_line(line, columns.LINE_OVERSIZE)
             return states.REFUSED
+        if self.joined and header.session == self.session:
+            if self.epochs.pending >= 0:
+                self.pool.give_back(self.epochs.resume())
+            self.out.count_line(line, columns.LINE_QUARANTINED)
+            old = self.stream.place_of(line, self.watch.latest[line])
+            self.epochs.suspend(slot, line, header, old)
+            return states.QUARANTINED
         self._renumber(records.BY_PACKET, header.session, header.next_sequence, slot, now_ns)
         return states.RENUMBERED
+
+    def _judge_reset(self, line, header, now_ns):
+        """Believe the pending reset, or drop it, if this packet says so."""
+        slot: cython.Py_ssize_t = self.epochs.pending
+        answer: cython.int = self.epochs.judge(line, header, self.max_jump)
+        if answer == answers.BELIEVED:
+            self._renumber(
+                records.BY_PACKET, self.session, self.pool.word(slot, slots.NEXT),
+                self.epochs.resume(), now_ns,
+            )  # fmt: skip
+        elif answer == answers.FORGED:
+            self.pool.give_back(self.epochs.resume())
+            self.out.count(columns.CHANNEL_CONTRADICTED, 1)
+        return 0
 
     def _renumber(self, cause, session, number, slot, now_ns):
         """Begin a new numbering at `number`, after everything held is let go."""
@@ -574,6 +610,8 @@ class Arbiter:
             self.epochs.leave_session(self.session)
         self._take_session(self.pending_session)
         self.joined = True
+        if self.epochs.pending >= 0:
+            self.pool.give_back(self.epochs.resume())
         self.join_lowest = 0
         self.last_accepted = now_ns
         self.stream.restart(self.pending_next)
@@ -694,10 +732,10 @@ class Arbiter:
                 and sequence >= first
                 and sequence - first <= self.max_jump
                 and not self.stream.hold.contains(sequence, next_sequence)
-                and self.stream.hold.insert(slot)
+                and not self.stream.is_full()
+                and self.stream.enlist(slot, self.pool.word(slot, slots.FINGERPRINT), False)
             ):
-                self.stream.window.remember(sequence, self.pool.word(slot, slots.FINGERPRINT))
-            else:
-                self.pool.give_back(slot)
+                continue
+            self.pool.give_back(slot)
         self.last_accepted = now_ns
         return 0

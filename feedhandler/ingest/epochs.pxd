@@ -25,3 +25,13 @@ cdef class Epochs:
         unsigned long long max_jump) except -1 nogil
     cpdef int leave_session(self, unsigned long long session) except -1 nogil
     cpdef bint is_past_session(self, unsigned long long session) except -1 nogil
+    cdef unsigned long long busy_until, pending_time, pending_next, pending_old
+    cdef readonly Py_ssize_t pending
+    cdef int pending_line
+    cpdef bint mixed(self, unsigned long long now_ns) noexcept nogil
+    cpdef int suspend(
+        self, Py_ssize_t slot, int line, PacketHeader header,
+        unsigned long long old) except -1 nogil
+    cpdef Py_ssize_t resume(self) except -2 nogil
+    cpdef int judge(
+        self, int line, PacketHeader header, unsigned long long max_jump) except -1 nogil

@@ -13,13 +13,27 @@ A copy of the reset has the same bytes, or comes from a line not seen in the new
 a send time that would tell it apart. After the window every line is taken to be in the new epoch:
 then the same bytes are a new reset.
 
+A reset is believed where nothing is lost by it (no stream was joined), where another line shows it
+too, or where what follows agrees; until then it is *pending*, in a slot of the arbiter's:
+
+| what follows a pending reset | then it is |
+|---|---|
+| a reset to the same number on another line | believed |
+| on any line, the number it names, sent no earlier | believed |
+| on its line, a later number of its numbering, by its send time | believed |
+| on its line, sent no earlier, a number from where the line was in the old numbering on | forged |
+| anything else | pending |
+
 New session ids need none of this: an id tells. The last few are remembered.
 """
 
 import cython
 import numpy
 from cython.cimports.feedhandler.codecs import kinds
+from cython.cimports.feedhandler.ingest.answers import BELIEVED, FORGED, NOTHING
 
+#: No deadline. (The largest signed number: C would keep a larger literal as a Python object.)
+NEVER = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
 #: Earlier session ids remembered.
 PAST_SESSIONS = cython.declare(cython.Py_ssize_t, 8)
 
@@ -39,12 +53,60 @@ class Epochs:
         self.past_count = 0
         self.window = window_ns
         self.number = 0
-        self.ends = self.reset_time = self.fingerprint = 0
+        self.ends = self.busy_until = self.reset_time = self.fingerprint = 0
+        # The pending reset: its slot (-1: none), line, send time and the number it names; and what
+        # its line would say next if it were none.
+        self.pending = -1
+        self.pending_line = 0
+        self.pending_time = self.pending_next = self.pending_old = 0
         self.old_expected = self.old_first_time = self.first = 0
 
     def changing(self, now_ns):
+        """May packets from before the current epoch still come, or is a reset pending?"""
+        return now_ns < self.busy_until
+
+    def mixed(self, now_ns):
         """May packets from before the current epoch still come?"""
         return now_ns < self.ends
+
+    def suspend(self, slot, line, header, old):
+        """A reset that nothing speaks for yet: from now on it is pending. `old` is where its line
+        is in the old numbering."""
+        self.pending = slot
+        self.pending_line = line
+        self.pending_time = header.send_time
+        self.pending_next = header.next_sequence
+        self.pending_old = old
+        self.busy_until = NEVER
+        return 0
+
+    def resume(self):
+        """Nothing is pending any more; the slot of what was."""
+        slot: cython.Py_ssize_t = self.pending
+        self.pending = -1
+        self.busy_until = self.ends
+        return slot
+
+    def judge(self, line, header, max_jump):
+        """What a packet says of the pending reset: BELIEVED, FORGED, or NOTHING."""
+        number: cython.ulonglong = header.sequence
+        timed: cython.bint = header.send_time > 0 and self.pending_time > 0
+        later: cython.bint = timed and header.send_time >= self.pending_time
+        if header.kind == kinds.RESET:
+            if line != self.pending_line and header.next_sequence == self.pending_next:
+                return BELIEVED
+            return NOTHING
+        if header.kind == kinds.HEARTBEAT:
+            number = header.next_sequence
+        if number == self.pending_next:
+            return BELIEVED if later or not timed else NOTHING
+        if line != self.pending_line or number == 0:
+            return NOTHING
+        if self.pending_old <= number <= self.pending_old + max_jump and (later or not timed):
+            return FORGED
+        if later and self.pending_next < number <= self.pending_next + max_jump:
+            return BELIEVED
+        return NOTHING
 
     def leave(self, expected, first_time, first, now_ns):
         """End the epoch: it had come to `expected` (0: nowhere), its first send time was
@@ -55,12 +117,13 @@ class Epochs:
         self.first = first
         self.reset_time = 0
         self.fingerprint = 0
-        self.ends = now_ns
+        self.ends = self.busy_until = now_ns
         return 0
 
     def by_reset(self, line, send_time, fingerprint):
         """The epoch just entered was begun by a reset packet on `line`."""
         self.ends += self.window
+        self.busy_until = self.ends
         self.reset_time = send_time
         self.fingerprint = fingerprint
         self.line_epoch[line] = self.number

@@ -26,7 +26,10 @@ cdef class Hold:
     cpdef Py_ssize_t place(self, unsigned long long sequence) except -2 nogil
     cpdef bint contains(
         self, unsigned long long sequence, unsigned long long next_sequence) except -1 nogil
-    cpdef int insert(self, Py_ssize_t slot) except -1 nogil
-    cpdef int notice_again(self, unsigned long long now_ns) except -1 nogil
+    cpdef int insert(self, Py_ssize_t slot, bint fresh) except -1 nogil
+    cpdef int notice_again(
+        self, unsigned long long now_ns, unsigned long long order) except -1 nogil
     cpdef int drop_lowest(self) except -1 nogil
     cpdef Py_ssize_t take_highest(self) except -2 nogil
+    cpdef Py_ssize_t take_lowest(self) except -2 nogil
+    cpdef Py_ssize_t remove(self, Py_ssize_t place) except -2 nogil

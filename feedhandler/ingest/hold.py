@@ -21,11 +21,13 @@ from cython.cimports.feedhandler.ingest.slots import (
     LINE,
     NEXT,
     NOTICED,
+    ORDER,
     RECEIVED,
     SEND_TIME,
     SEQUENCE,
     SESSION,
     SLOT_WORDS,
+    SPEAKER,
 )
 
 if cython.compiled:
@@ -73,6 +75,8 @@ class PacketPool:
         self.words[word + KIND] = header.kind
         self.words[word + NOTICED] = noticed_ns
         self.words[word + FINGERPRINT] = fingerprint
+        self.words[word + ORDER] = 0
+        self.words[word + SPEAKER] = line
         if length > 0:
             if cython.compiled:
                 memcpy(
@@ -156,12 +160,12 @@ class Hold:
         at=cython.Py_ssize_t, other=cython.Py_ssize_t, sequence=cython.ulonglong,
         noticed=cython.ulonglong,
     )  # fmt: skip
-    def insert(self, slot):
+    def insert(self, slot, fresh):
         """Put a slot in its place; 1, or 0 when the hold is full.
 
-        The hole before the new packet was noticed when the packet behind it came, if there is
-        one: NOTICED never falls from slot to slot, and the first slot's is the age of the
-        earliest hole.
+        The hole before the new packet was noticed when another line's packet behind it came, if
+        there is one. Where the packet has just come (`fresh`), its own line has gone on below what
+        it brought behind it: that is no evidence of a hole any more, and its ORDER falls to 0.
         """
         if self.count >= self.capacity:
             return 0
@@ -173,7 +177,16 @@ class Hold:
                 break
             self.order[(self.head + at) & self.mask] = other
             noticed = self.pool.words[other * SLOT_WORDS + NOTICED]
-            if noticed < self.pool.words[slot * SLOT_WORDS + NOTICED]:
+            if (
+                self.pool.words[other * SLOT_WORDS + SPEAKER]
+                == self.pool.words[slot * SLOT_WORDS + LINE]
+            ):
+                if fresh:
+                    self.pool.words[other * SLOT_WORDS + ORDER] = 0
+            elif (
+                self.pool.words[other * SLOT_WORDS + ORDER] > 0
+                and noticed < self.pool.words[slot * SLOT_WORDS + NOTICED]
+            ):
                 self.pool.words[slot * SLOT_WORDS + NOTICED] = noticed
             at -= 1
         self.order[(self.head + at) & self.mask] = slot
@@ -181,12 +194,13 @@ class Hold:
         return 1
 
     @cython.locals(at=cython.Py_ssize_t, slot=cython.Py_ssize_t)
-    def notice_again(self, now_ns):
-        """Count the age of every hole from now."""
+    def notice_again(self, now_ns, order):
+        """Count the age of every hole from now; every packet is as if it had just come."""
         at = 0
         while at < self.count:
             slot = self.order[(self.head + at) & self.mask]
             self.pool.words[slot * SLOT_WORDS + NOTICED] = now_ns
+            self.pool.words[slot * SLOT_WORDS + ORDER] = order
             at += 1
         return 0
 
@@ -196,6 +210,26 @@ class Hold:
         self.head = (self.head + 1) & self.mask
         self.count -= 1
         return 0
+
+    @cython.locals(slot=cython.Py_ssize_t)
+    def take_lowest(self):
+        """Take the lowest slot out without freeing it; the slot."""
+        slot = self.order[self.head]
+        self.head = (self.head + 1) & self.mask
+        self.count -= 1
+        return slot
+
+    @cython.locals(slot=cython.Py_ssize_t)
+    def remove(self, place):
+        """Take the slot at `place` out without freeing it; the slot."""
+        slot = self.order[(self.head + place) & self.mask]
+        while place + 1 < self.count:
+            self.order[(self.head + place) & self.mask] = self.order[
+                (self.head + place + 1) & self.mask
+            ]
+            place += 1
+        self.count -= 1
+        return slot
 
     def take_highest(self):
         """Take the highest slot out without freeing it; the slot."""

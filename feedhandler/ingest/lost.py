@@ -1,20 +1,33 @@
-"""The latest ranges announced as lost, to tell a late packet from a duplicate."""
+"""The latest ranges announced as lost: to tell a late packet from a duplicate, and to take an
+announcement back that was made in error.
+
+`Runs` are packets that come of such ranges after all, until they are enough to believe that lines
+go on there; `Islands` what had been published behind by then. What is enough: `sequencer.py`.
+"""
 
 import cython
 import numpy
+from cython.cimports.feedhandler.ingest import slots
+from cython.cimports.feedhandler.ingest.fingerprint import fingerprint
 
 #: Ranges remembered; the oldest gives way, and what comes for it counts as a duplicate.
 LOST_RANGES = cython.declare(cython.Py_ssize_t, 64)
+#: No number: the largest signed one. (C would keep a larger literal as a Python object.)
+NEVER = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
 
 
 @cython.final
 @cython.cclass
 class LostRanges:
-    """Half-open ranges in ascending order, `LOST_RANGES` of them at most."""
+    """Half-open ranges in ascending order, `LOST_RANGES` of them at most. Beside each stands, by
+    line, how many packets others had published when it was announced."""
 
-    def __init__(self) -> None:
+    def __init__(self, lines: int) -> None:
+        self.lines = lines
         self.first = memoryview(numpy.zeros(LOST_RANGES, numpy.uint64))
         self.end = memoryview(numpy.zeros(LOST_RANGES, numpy.uint64))
+        self.doubtful = memoryview(bytearray(LOST_RANGES))
+        self.published = memoryview(numpy.zeros(LOST_RANGES * lines, numpy.uint64))
         self.count = 0
         self.newest = 0
 
@@ -32,9 +45,66 @@ class LostRanges:
             seen += 1
         return False
 
-    def add(self, first, end):
-        """Add the next range, joined to the newest where they touch."""
-        if self.count and self.end[self.newest] == first:
+    @cython.locals(at=cython.Py_ssize_t, seen=cython.Py_ssize_t)
+    def _place(self, sequence):
+        """Where the range stands that ends behind `sequence`; -1 where none does."""
+        at = self.newest
+        seen = 0
+        while seen < self.count and self.end[at] > sequence:
+            if seen + 1 == self.count or self.end[self._before(at)] <= sequence:
+                return at
+            at = self._before(at)
+            seen += 1
+        return -1
+
+    def _before(self, at):
+        """The place of the range before."""
+        return at - 1 if at > 0 else LOST_RANGES - 1
+
+    @cython.locals(at=cython.Py_ssize_t)
+    def published_before(self, sequence, line):
+        """How much others than `line` had published when the range with `sequence` was announced;
+        0 for none."""
+        at = self._place(sequence)
+        return self.published[at * self.lines + line] if at >= 0 else 0
+
+    @cython.locals(at=cython.Py_ssize_t)
+    def first_of(self, sequence):
+        """Where the range begins that ends behind `sequence`; the largest number for none."""
+        at = self._place(sequence)
+        return self.first[at] if at >= 0 else NEVER
+
+    def note(self, line, published):
+        """How many packets others than this line had published before the newest range."""
+        self.published[self.newest * self.lines + line] = published
+        return 0
+
+    def newest_first(self):
+        """Where the newest range begins; there is one."""
+        return self.first[self.newest]
+
+    def newest_end(self):
+        """One past the newest range; there is one."""
+        return self.end[self.newest]
+
+    def cut(self, first):
+        """The newest range ends before `first`, or is none at all."""
+        self.end[self.newest] = first
+        if first <= self.first[self.newest]:
+            self.newest = self._before(self.newest)
+            self.count -= 1
+        return 0
+
+    @cython.locals(at=cython.Py_ssize_t)
+    def is_doubtful(self, sequence):
+        """Is this number in a range that may be taken back?"""
+        at = self._place(sequence)
+        return at >= 0 and self.doubtful[at] != 0 and self.first[at] <= sequence
+
+    def add(self, first, end, doubtful):
+        """Add the next range, joined to the newest of its kind where they touch. `doubtful`: should
+        lines go on in it, it was not lost."""
+        if self.count and self.end[self.newest] == first and self.doubtful[self.newest] == doubtful:
             self.end[self.newest] = end
             return 0
         self.newest = self.newest + 1 if self.newest + 1 < LOST_RANGES else 0
@@ -42,9 +112,140 @@ class LostRanges:
             self.count += 1
         self.first[self.newest] = first
         self.end[self.newest] = end
+        self.doubtful[self.newest] = doubtful
         return 0
 
     def clear(self):
         """Forget all: a new numbering begins."""
         self.count = 0
         return 0
+
+
+@cython.final
+@cython.cclass
+class Runs:
+    """Of each line, the packets of announced ranges that it brought in a row: in slots of `pool`,
+    `RUN_MAX` at most. `first` is where each begins, `count` how many they are; `all` of all lines.
+    """
+
+    def __init__(self, pool, lines: int) -> None:
+        self.pool = pool
+        self.lines = lines
+        self.slots = memoryview(numpy.zeros(lines * slots.RUN_MAX, numpy.int32))
+        self.count = memoryview(numpy.zeros(lines, numpy.int32))
+        self.all = 0
+        self.first = memoryview(numpy.zeros(lines, numpy.uint64))
+        self.next = memoryview(numpy.zeros(lines, numpy.uint64))
+        self.others = memoryview(numpy.zeros(lines, numpy.uint64))
+
+    def follow(self, line, header, data, start, received_ns, now_ns, others):
+        """Take in a packet: how many there are in its row; 0 where it is a copy, or too long.
+        `others`: packets published that this line did not bring, which end a run."""
+        slot: cython.Py_ssize_t
+        if self.count[line]:
+            if self.first[line] <= header.sequence and header.next_sequence <= self.next[line]:
+                return 0
+            if (
+                others != self.others[line]
+                or header.sequence != self.next[line]
+                or self.count[line] == slots.RUN_MAX
+            ):
+                self.forget(line)
+        slot = self.pool.take(
+            line, header, data, start, received_ns, now_ns,
+            fingerprint(data, start + header.body, header.length - header.body),
+        )  # fmt: skip
+        if slot < 0:
+            self.forget(line)
+            return 0
+        if self.count[line] == 0:
+            self.first[line] = header.sequence
+        self.slots[line * slots.RUN_MAX + self.count[line]] = cython.cast(cython.int, slot)
+        self.count[line] += 1
+        self.all += 1
+        self.next[line] = header.next_sequence
+        self.others[line] = others
+        return self.count[line]
+
+    def pass_over(self, line, header):
+        """What the line shows was published before: where it is next, the run goes on behind it."""
+        if self.count[line] and header.sequence == self.next[line]:
+            self.next[line] = header.next_sequence
+        return 0
+
+    def forget(self, line):
+        """What this line brought is late, and no more."""
+        at: cython.Py_ssize_t
+        for at in range(self.count[line]):
+            self.pool.give_back(self.slots[line * slots.RUN_MAX + at])
+        return self.let_go(line)
+
+    def let_go(self, line):
+        """The line's packets are somebody else's now."""
+        self.all -= self.count[line]
+        self.count[line] = 0
+        return 0
+
+    def forget_all(self):
+        """The same of every line."""
+        line: cython.int
+        for line in range(self.lines):
+            self.forget(line)
+        return 0
+
+
+@cython.final
+@cython.cclass
+class Islands:
+    """Ranges that were published behind where the stream has gone back to: it passes them when it
+    comes there. `ISLANDS_MAX` at most, in ascending order; the furthest give way."""
+
+    def __init__(self) -> None:
+        self.first = memoryview(numpy.zeros(slots.ISLANDS_MAX + 1, numpy.uint64))
+        self.end = memoryview(numpy.zeros(slots.ISLANDS_MAX + 1, numpy.uint64))
+        self.count = 0
+
+    def rise(self, lost, begin, expected):
+        """The stream goes back from `expected` to `begin`: what was announced lost there is not,
+        and what lies between is published; how many numbers are not lost."""
+        end: cython.ulonglong = expected
+        first: cython.ulonglong
+        withdrawn: cython.ulonglong = 0
+        while lost.count and lost.newest_end() > begin:
+            if lost.newest_end() < end:
+                self._add(lost.newest_end(), end)
+            first = lost.newest_first()
+            if first < begin:
+                first = begin
+            withdrawn += lost.newest_end() - first
+            end = first
+            lost.cut(first)
+        return withdrawn
+
+    def _add(self, first, end):
+        """Put a range before all others."""
+        at: cython.Py_ssize_t
+        if self.count and self.first[0] <= end:
+            self.first[0] = first
+            return 0
+        if self.count < slots.ISLANDS_MAX:
+            self.count += 1
+        for at in range(self.count - 1, 0, -1):
+            self.first[at] = self.first[at - 1]
+            self.end[at] = self.end[at - 1]
+        self.first[0] = first
+        self.end[0] = end
+        return 0
+
+    def drop_first(self):
+        """The stream is beyond the first range."""
+        at: cython.Py_ssize_t
+        self.count -= 1
+        for at in range(self.count):
+            self.first[at] = self.first[at + 1]
+            self.end[at] = self.end[at + 1]
+        return 0
+
+    def highest(self):
+        """One past the highest; 0 where there is none."""
+        return self.end[self.count - 1] if self.count else 0

@@ -11,6 +11,8 @@ cdef class Output:
     cdef long long[::1] rows
     cdef unsigned long long[::1] counters
     cdef public unsigned long long received_ns, session
+    cdef unsigned long long outside_all
+    cdef unsigned long long[::1] outside_won
 
     cpdef int packet(
         self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
@@ -19,6 +21,9 @@ cdef class Output:
     cpdef int mark(
         self, int kind, int line, unsigned long long sequence, unsigned long long next_sequence,
         unsigned long long auxiliary) except -1 nogil
+    cpdef unsigned long long won_by_others(
+        self, int line) except? 6148914691236517205 nogil
+    cpdef int count_outside(self, int line) except -1 nogil
     cpdef int count_line(self, int line, int column) except -1 nogil
     cpdef int count(self, int column, unsigned long long amount) except -1 nogil
     cpdef int highest(self, int column, unsigned long long value) except -1 nogil

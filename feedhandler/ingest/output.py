@@ -41,6 +41,9 @@ class Output:
         self.counters = memoryview(channel_counters)
         self.received_ns = 0
         self.session = 0
+        # Packets outside the sequence among those published, all and by line.
+        self.outside_all = 0
+        self.outside_won = memoryview(numpy.zeros(len(rows), numpy.uint64))
 
     def packet(self, line, header, data, start, received_ns, skip):
         """Write a packet that has just come, without its first `skip` messages."""
@@ -90,6 +93,20 @@ class Output:
             return 0
         return 1
 
+    def won_by_others(self, line):
+        """Packets published, those outside the sequence left out, that this line did not bring."""
+        return (
+            self.counters[columns.CHANNEL_PACKETS]
+            - self.line_counters[self.rows[line] + columns.LINE_WON]
+            - (self.outside_all - self.outside_won[line])
+        )
+
+    def count_outside(self, line):
+        """The packet just published stands outside the sequence."""
+        self.outside_all += 1
+        self.outside_won[line] += 1
+        return 0
+
     def count_line(self, line, column):
         """One more in a column of a line."""
         self.line_counters[self.rows[line] + column] += 1
@@ -133,10 +150,11 @@ class Outside:
             return states.DUPLICATE
         header.sequence = self.window.number
         header.next_sequence = expected
-        if (self.waiting or not self.out.packet(line, header, data, start, received_ns, 0)) and (
-            not self._keep(line, header, data, start, received_ns, now_ns)
-        ):
-            return states.REFUSED
+        if self.waiting or not self.out.packet(line, header, data, start, received_ns, 0):
+            if not self._keep(line, header, data, start, received_ns, now_ns):
+                return states.REFUSED
+        else:
+            self.out.count_outside(line)
         self.out.count(columns.CHANNEL_UNSEQUENCED, 1)
         self.out.count(
             columns.CHANNEL_UNSEQUENCED_FORGOTTEN, self.window.remember(line, whole, now_ns)
@@ -162,6 +180,9 @@ class Outside:
         at: cython.Py_ssize_t
         written: cython.Py_ssize_t = 0
         while written < self.waiting and self.out.held(self.pool, self.slots[written], 0):
+            self.out.count_outside(
+                cython.cast(cython.int, self.pool.word(self.slots[written], slots.LINE))
+            )
             self.pool.give_back(self.slots[written])
             written += 1
         self.waiting -= written

@@ -34,8 +34,8 @@ from posix.unistd cimport read, write
 from feedhandler.codecs.scanner cimport FeedTable, PacketHeader, check_messages, parse_header
 from feedhandler.ingest cimport columns
 from feedhandler.ingest.arbitration cimport Arbiter
-from feedhandler.ingest.recovered cimport give_up, recover
-from feedhandler.ingest.records cimport HEADER_BYTES, PACKET, PAD
+from feedhandler.ingest.recovered cimport disprove, give_up, recover
+from feedhandler.ingest.records cimport HEADER_BYTES, PACKET, PAD, WITHDRAWN
 from feedhandler.ingest.ring cimport Ring
 from feedhandler.ingest.system_calls cimport (
     CMSG_DATA, CMSG_FIRSTHDR, CMSG_NXTHDR, MSG_DONTWAIT, MSG_TRUNC, POLLIN, SOL_SOCKET,
@@ -331,6 +331,11 @@ cdef class Receiver:
         return self._into_inlet(
             self.inlet.write_mark(RecordKind.GAP, channel, 0, 0, until, 0, 0, epoch))
 
+    def disprove(self, int channel, unsigned long long number, unsigned long long epoch):
+        """Say that `number` was not sent yet; False when the inlet is full."""
+        return self._into_inlet(
+            self.inlet.write_mark(RecordKind.WITHDRAWN, channel, 0, 0, number, 0, 0, epoch))
+
     def _into_inlet(self, written):
         if self.inlet.publish() and self.inlet_fd >= 0:
             os.eventfd_write(self.inlet_fd, 1)
@@ -454,6 +459,9 @@ cdef class Receiver:
         cdef Py_ssize_t size = <Py_ssize_t>(self.inlet.words[word + 1] & <unsigned long long>0xFFFF_FFFF)
         cdef int reject
         if place < 0 or place >= self.arbiter_count:
+            return 0
+        if (first >> 32) & 0xFFFF == WITHDRAWN:
+            disprove(<Arbiter>self.arbiter_pointers[place], self.inlet.words[word + 3], now, epoch)
             return 0
         if (first >> 32) & 0xFFFF != PACKET:
             give_up(<Arbiter>self.arbiter_pointers[place], self.inlet.words[word + 3], now, epoch)

@@ -20,6 +20,8 @@ class RecordKind(IntEnum):
     HOLE = 8
     CLOSED = 9
     MISSING = 10
+    WITHDRAWN = 11
+    PASSED = 12
 
 
 class GapCause(IntEnum):
@@ -41,9 +43,21 @@ class ResetCause(IntEnum):
 
 
 # The same as plain numbers, for the cores.
-(PAD, PACKET, GAP, RESET, START, LINE_SILENT, LINE_BACK, MISMATCH, HOLE, CLOSED, MISSING) = (
-    int(kind) for kind in RecordKind
-)
+(
+    PAD,
+    PACKET,
+    GAP,
+    RESET,
+    START,
+    LINE_SILENT,
+    LINE_BACK,
+    MISMATCH,
+    HOLE,
+    CLOSED,
+    MISSING,
+    WITHDRAWN,
+    PASSED,
+) = (int(kind) for kind in RecordKind)
 (BY_DEADLINE, BY_HOLD_FULL, BY_JUMP, BY_RESET, BY_REFUSAL) = (int(cause) for cause in GapCause)
 (BY_PACKET, BY_SESSION, BY_RESYNC) = (int(cause) for cause in ResetCause)
 #: A record's header.

@@ -11,3 +11,6 @@ cpdef int give_up(
 cdef int _drop(
     Arbiter arbiter, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
     unsigned long long now_ns) except -1 nogil
+cpdef int disprove(
+    Arbiter arbiter, unsigned long long number, unsigned long long now_ns,
+    unsigned long long epoch) except -1 nogil

@@ -63,9 +63,21 @@ def _drop(arbiter, header, data, start, now_ns):
 
 def give_up(arbiter, until, now_ns, epoch):
     """Announce every hole below `until` as lost: nobody has what is missing there."""
-    if epoch != arbiter.stream.epoch or not arbiter.joined or until <= arbiter.stream.expected:
+    if epoch != arbiter.stream.epoch or not arbiter.joined:
         return 0
-    if arbiter.stream.waiting():
+    # Of what nobody believes any more nothing is lost.
+    until = min(until, arbiter.stream.believed_end())
+    if until > arbiter.stream.expected:
         arbiter.stream.force(until, records.BY_REFUSAL)
         arbiter._advance(now_ns)
+    return 0
+
+
+def disprove(arbiter, number, now_ns, epoch):
+    """Who has everything that was sent says that `number` was not sent yet: what came with it, or
+    with a higher one, is evidence of nothing."""
+    if epoch != arbiter.stream.epoch or not arbiter.joined:
+        return 0
+    arbiter.stream.disprove(number)
+    arbiter._advance(now_ns)
     return 0

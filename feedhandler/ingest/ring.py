@@ -27,6 +27,10 @@ sequence | next sequence | 0 |
 | MISSING | the lines had their time; recovery is asked for this range | first missing | one past \
 the last | epoch |
 | CLOSED | nothing is missing any more | expected | expected | epoch |
+| WITHDRAWN | what was announced lost from the new number on was not: `line` goes on there | \
+expected, until now | expected, from now on | epoch |
+| PASSED | the stream goes past what it published before it went back | expected | expected, from \
+now on | epoch |
 
 `received_ns` is the kernel's stamp of the packet (CLOCK_REALTIME); in the other kinds it is the
 stamp of the latest packet that the channel had seen.

@@ -1,7 +1,8 @@
 from feedhandler.codecs.scanner cimport PacketHeader
+from feedhandler.ingest.belief cimport Belief
 from feedhandler.ingest.fingerprint cimport CompareWindow
 from feedhandler.ingest.hold cimport Hold, PacketPool
-from feedhandler.ingest.lost cimport LostRanges
+from feedhandler.ingest.lost cimport Islands, LostRanges, Runs
 from feedhandler.ingest.output cimport Output
 
 cdef class Sequencer:
@@ -19,6 +20,17 @@ cdef class Sequencer:
     cdef unsigned long long known_next, known_since, later_next, later_since
     cdef unsigned long long forced_until
     cdef int cause
+    # what to believe
+    cdef readonly Hold aside
+    cdef int lines
+    cdef readonly Belief belief
+    cdef bint by_line
+    cdef int known_line, later_line
+    cdef unsigned long long known_order, later_order
+    # what was announced in error
+    cdef Runs runs
+    cdef Islands islands
+    cdef unsigned long long island_at, island_since
 
     cpdef int publish(
         self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
@@ -26,7 +38,22 @@ cdef class Sequencer:
     cpdef int keep(
         self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
         unsigned long long received_ns, unsigned long long now_ns) except -1 nogil
-    cpdef int reveal(self, unsigned long long number, unsigned long long now_ns) noexcept nogil
+    cpdef bint enlist(
+        self, Py_ssize_t slot, unsigned long long print_64, bint fresh) except -1 nogil
+    cpdef bint is_full(self) noexcept nogil
+    cpdef bint make_room(self) except -1 nogil
+    cpdef int speaker(self, Py_ssize_t slot) except -1 nogil
+    cpdef int progress(self, int line) except -1 nogil
+    cpdef int copy(self, int line, PacketHeader header) except -1 nogil
+    cpdef int disprove(self, unsigned long long number) except -1 nogil
+    cpdef unsigned long long believed_end(self) except? 6148914691236517205 nogil
+    cpdef unsigned long long place_of(
+        self, int line, unsigned long long latest) except? 6148914691236517205 nogil
+    cpdef bint takes_back(
+        self, int line, PacketHeader header, const unsigned char[::1] data, Py_ssize_t start,
+        unsigned long long received_ns, unsigned long long now_ns) except -1 nogil
+    cpdef int reveal(
+        self, int line, unsigned long long number, unsigned long long now_ns) except -1 nogil
     cpdef int force(self, unsigned long long until, int cause) noexcept nogil
     cpdef int force_all(self, int cause) except -1 nogil
     cpdef int release(self, unsigned long long now_ns) except -1 nogil
@@ -39,7 +66,29 @@ cdef class Sequencer:
 
     cdef Py_ssize_t _next_hole(self) except -2 nogil
     cdef int _report(self, unsigned long long now_ns) except -1 nogil
-    cdef int _emit(self, Py_ssize_t slot) except -1 nogil
+    cdef int _believe_below(self, int line, unsigned long long number) except -1 nogil
+    cdef bint _again_aside(
+        self, int line, PacketHeader header, unsigned long long print_64,
+        unsigned long long now_ns) except -1 nogil
+    cdef int _again(
+        self, int line, PacketHeader header, unsigned long long print_64,
+        unsigned long long now_ns) except -1 nogil
+    cdef int _confirm(self, Py_ssize_t slot) except -1 nogil
+    cdef int _catch_out(self, Py_ssize_t slot, unsigned long long now_ns) except -1 nogil
+    cdef bint _is_good(self, Py_ssize_t slot) except -1 nogil
+    cdef int _set_aside(self) except -1 nogil
+    cdef int _pass_island(self) except -1 nogil
+    cdef bint _pass_aside(self, unsigned long long now_ns) except -1 nogil
+    cdef bint _is_doubtful(self, Py_ssize_t slot, unsigned long long now_ns) except -1 nogil
+    cdef int _believe_before(self, int line, unsigned long long sequence) except -1 nogil
+    cdef bint _drop_copy(self, Hold hold, unsigned long long now_ns) except -1 nogil
+    cdef int _drop_forged(
+        self, unsigned long long end, unsigned long long now_ns) except -1 nogil
+    cdef bint _take_back(self, int line, unsigned long long now_ns) except -1 nogil
+    cdef int _next_known(self) noexcept nogil
+    cdef int _emit(self, Hold hold) except -1 nogil
+    cdef int _distrust(
+        self, unsigned long long first, unsigned long long now_ns) except -1 nogil
     cdef unsigned long long _due(
         self, unsigned long long now_ns) except? 6148914691236517205 nogil
     cdef int _give_up(self, unsigned long long end) except -1 nogil

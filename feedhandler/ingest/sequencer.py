@@ -12,6 +12,13 @@ told, once, with a MISSING record, and has so much longer. That a hole was notic
 none is left, is told as well: HOLE, and CLOSED.
 
 `blocked` means that the ring had no room for the next record; `release` takes it up again.
+
+A packet ahead, or a heartbeat's number, is no hole while its own line goes on below it: it is
+*contradicted* (`belief.py`), has no clock, and stands aside until the stream comes to it.
+A hole is as old as the first believed packet behind it. When the stream comes to a packet aside,
+that is written where its line may just have reordered (it came less than `gap_wait_us` ago), or
+where recovery or a given-up hole leads to it. Else it waits, as if it had not come, for the real
+one; and is written where none comes, for what a line has brought is not lost.
 """
 
 import cython
@@ -24,12 +31,16 @@ from cython.cimports.feedhandler.ingest.answers import (
     SAME_AGAIN,
     TOO_LONG,
 )
+from cython.cimports.feedhandler.ingest.belief import Belief
 from cython.cimports.feedhandler.ingest.fingerprint import CompareWindow, fingerprint
 from cython.cimports.feedhandler.ingest.hold import Hold
-from cython.cimports.feedhandler.ingest.lost import LostRanges
+from cython.cimports.feedhandler.ingest.lost import Islands, LostRanges, Runs
 
 #: No deadline. (The largest signed number: C would keep a larger literal as a Python object.)
 NEVER = cython.declare(cython.ulonglong, 0x7FFF_FFFF_FFFF_FFFF)
+#: How long the stream that went back stands still before what it has published already, where no
+#: line says that anything is missing there: then what is between is lost after all.
+ISLAND_WAIT_NS = cython.declare(cython.ulonglong, 1_000_000_000)
 
 
 @cython.final
@@ -41,18 +52,29 @@ class Sequencer:
     `recovery_wait_ns` for recovery, and the latest `compare_numbers` numbers' fingerprints are
     kept. Holes below `asked` were told as missing; `epoch` goes into what is told. `first_time` is
     the send time of the first packet published since the start or restart, `last_send_time` the
-    latest's.
+    latest's. Packets of line `lines` are recovery's.
     """
 
     def __init__(
         self, out, pool, hold_packets: int, gap_wait_ns: int, recovery_wait_ns: int,
-        compare_numbers: int,
+        compare_numbers: int, lines: int,
     ) -> None:  # fmt: skip
         self.out = out
         self.pool = pool
         self.hold = Hold(pool, hold_packets)
+        # Contradicted packets; the two together hold as many as the one may.
+        self.aside = Hold(pool, hold_packets)
+        self.lines = lines
+        self.belief = Belief(lines)
+        self.by_line = False
+        self.known_line = self.later_line = 0
+        self.known_order = self.later_order = 0
+        self.runs = Runs(pool, lines)
+        self.islands = Islands()
+        # Where the stream stood, and since when, while there are such.
+        self.island_at = self.island_since = 0
         self.window = CompareWindow(compare_numbers)
-        self.lost = LostRanges()
+        self.lost = LostRanges(lines)
         self.gap_wait = gap_wait_ns
         self.give_up_wait = gap_wait_ns + recovery_wait_ns
         self.recovering = recovery_wait_ns > 0
@@ -90,14 +112,19 @@ class Sequencer:
         with other message bytes. TOO_LONG: longer than a slot.
         """
         slot: cython.Py_ssize_t
+        again: cython.int
         print_64: cython.ulonglong
         noticed: cython.ulonglong = now_ns
         print_64 = fingerprint(data, start + header.body, header.length - header.body)
         if self.hold.contains(header.sequence, header.next_sequence):
-            if self.window.compare(header.sequence, print_64) == DIFFERENT:
-                return OTHER_AGAIN
+            again = self._again(line, header, print_64, now_ns)
+            if again != KEPT:
+                return again
+        elif self.aside.contains(header.sequence, header.next_sequence) and (
+            self._again_aside(line, header, print_64, now_ns)
+        ):
             return SAME_AGAIN
-        if self.hold.count >= self.hold.capacity:
+        if self.is_full():
             return NO_ROOM
         # A heartbeat may have told of the hole before this packet did.
         if self.known_next >= header.sequence and self.known_next > self.expected:
@@ -105,21 +132,227 @@ class Sequencer:
         slot = self.pool.take(line, header, data, start, received_ns, noticed, print_64)
         if slot < 0:
             return TOO_LONG
-        self.hold.insert(slot)
-        self.window.remember(header.sequence, print_64)
+        self.enlist(slot, print_64, True)
+        if self.belief.show(line, header.sequence, header.next_sequence):
+            self._believe_before(line, header.sequence)
+        elif self.belief.distrusts(line, now_ns):
+            self.pool.words[slot * slots.SLOT_WORDS + slots.ORDER] = 0
         self.out.count_line(line, columns.LINE_HELD)
-        self.out.highest(columns.CHANNEL_HOLD_HIGH, self.hold.count)
+        self.out.highest(columns.CHANNEL_HOLD_HIGH, self.hold.count + self.aside.count)
         return KEPT
 
-    def reveal(self, number, now_ns):
+    def enlist(self, slot, print_64, fresh):
+        """Put a packet into its place in the hold; 0 where that is full. `fresh`: it has just come
+        from its line."""
+        self.belief.claim(self.speaker(slot), self.hold.count + self.aside.count == 0)
+        self.pool.words[slot * slots.SLOT_WORDS + slots.ORDER] = self.belief.serial
+        if not self.hold.insert(slot, fresh):
+            return 0
+        self.window.remember(self.pool.word(slot, slots.SEQUENCE), print_64)
+        return 1
+
+    def _believe_before(self, line, sequence):
+        """The line goes on at `sequence`: what it showed before that was no lone packet."""
+        place: cython.Py_ssize_t = self.aside.place(sequence) - 1
+        slot: cython.Py_ssize_t
+        if place < 0:
+            return 0
+        slot = self.aside.slot(place)
+        if self.pool.word(slot, slots.NEXT) == sequence and (self.speaker(slot) == line):
+            self.enlist(self.aside.remove(place), self.pool.word(slot, slots.FINGERPRINT), False)
+        return 0
+
+    def _believe_below(self, line, number):
+        """The line's heartbeat names `number`: what it showed before that may well be."""
+        slot: cython.Py_ssize_t
+        at: cython.Py_ssize_t = self.aside.place(number)
+        while at > 0:
+            at -= 1
+            slot = self.aside.slot(at)
+            if self.speaker(slot) == line:
+                self.enlist(self.aside.remove(at), self.pool.word(slot, slots.FINGERPRINT), False)
+        return 0
+
+    def _again_aside(self, line, header, print_64, now_ns):
+        """This number stands aside: 1 where it is the same packet, which another line's copy brings
+        back. One with other bytes takes its place."""
+        place: cython.Py_ssize_t = self.aside.place(header.sequence)
+        slot: cython.Py_ssize_t = self.aside.slot(place)
+        if self.pool.word(slot, slots.FINGERPRINT) != print_64:
+            self._catch_out(slot, now_ns)
+            self.pool.give_back(self.aside.remove(place))
+            return 0
+        if self.speaker(slot) != line:
+            self._confirm(slot)
+            self.enlist(self.aside.remove(place), print_64, False)
+        return 1
+
+    def _again(self, line, header, print_64, now_ns):
+        """The hold has this number: SAME_AGAIN or OTHER_AGAIN. The same packet from another line
+        is believed for good; a contradicted one with other bytes makes place for
+        this (KEPT)."""
+        place: cython.Py_ssize_t = self.hold.place(header.sequence)
+        slot: cython.Py_ssize_t = self.hold.slot(place)
+        while self.pool.word(slot, slots.NEXT) < header.next_sequence:
+            place += 1
+            slot = self.hold.slot(place)
+        if self.pool.word(slot, slots.FINGERPRINT) == print_64:
+            if self.speaker(slot) != line:
+                self._confirm(slot)
+            return SAME_AGAIN
+        if not self._is_good(slot):
+            self._catch_out(slot, now_ns)
+            self.pool.give_back(self.hold.remove(place))
+            return KEPT
+        if self.window.compare(header.sequence, print_64) == DIFFERENT:
+            return OTHER_AGAIN
+        return SAME_AGAIN
+
+    def _confirm(self, slot):
+        """Two have shown this packet: it is believed for good, as recovery's are."""
+        self.pool.words[slot * slots.SLOT_WORDS + slots.SPEAKER] = self.lines
+        return 0
+
+    def _catch_out(self, slot, now_ns):
+        """The packet in this slot was forged: another came with its number. Somebody forges in the
+        name of its line."""
+        self.out.count(columns.CHANNEL_CONTRADICTED, 1)
+        return self.belief.catch_out(self.speaker(slot), now_ns)
+
+    def is_full(self):
+        """Is there no room for one packet more?"""
+        return self.hold.count + self.aside.count >= self.hold.capacity
+
+    def make_room(self):
+        """Drop the highest of the packets that nothing speaks for any more; 0 where there is
+        none."""
+        self._set_aside()
+        if self.aside.count == 0:
+            return 0
+        self.pool.give_back(self.aside.take_highest())
+        self.out.count(columns.CHANNEL_EVICTED, 1)
+        return 1
+
+    # -- what to believe --------------------------------------------------------------------
+
+    def speaker(self, slot):
+        """The line by which the packet in this slot is believed or not."""
+        return self.pool.word(slot, slots.SPEAKER)
+
+    def progress(self, line):
+        """The packet that was next has come from a line, or from recovery."""
+        self.by_line = line < self.lines
+        if self.by_line:
+            self.belief.progress(line)
+        return 0
+
+    def copy(self, line, header):
+        """A line shows what was published before. That says something where anything is held, or
+        where the line brings what was announced lost."""
+        if self.runs.all:
+            self.runs.pass_over(line, header)
+        if self.hold.count or self.aside.count or self.known_next > self.expected:
+            self.belief.copy(line, header.sequence, header.next_sequence)
+        return 0
+
+    def _is_good(self, slot):
+        """Is the packet in this slot believed?"""
+        return self.belief.believes(self.speaker(slot), self.pool.word(slot, slots.ORDER))
+
+    def _set_aside(self):
+        """Set aside what is contradicted and nothing believed stands before, and forget a
+        heartbeat's number that is."""
+        slot: cython.Py_ssize_t
+        while self.hold.count:
+            slot = self.hold.lowest()
+            if self._is_good(slot):
+                break
+            slot = self.hold.take_lowest()
+            self.belief.pass_by(self.speaker(slot), self.pool.word(slot, slots.ORDER))
+            self.pool.words[slot * slots.SLOT_WORDS + slots.ORDER] = 0
+            self.aside.insert(slot, False)
+        while self.known_next > self.expected and not self.belief.believes(
+            self.known_line, self.known_order
+        ):
+            self._next_known()
+        return 0
+
+    def disprove(self, number):
+        """Who has everything that was sent says that `number` was not: what stands there, or
+        further, is forged; unless there is too much of it."""
+        at: cython.Py_ssize_t
+        slot: cython.Py_ssize_t
+        first: cython.Py_ssize_t = self.hold.place(number)
+        if self.hold.count - first >= slots.RUN_MAX:
+            return 0  # it is who says so that is behind
+        self.asked = self.expected
+        for at in range(first, self.hold.count):
+            slot = self.hold.slot(at)
+            self.pool.words[slot * slots.SLOT_WORDS + slots.ORDER] = 0
+        if self.known_next > number:
+            self.known_order = 0
+        if self.later_next > number:
+            self.later_order = 0
+        return 0
+
+    def believed_end(self):
+        """The highest number that something believed speaks for; 0 for none."""
+        end: cython.ulonglong = 0
+        at: cython.Py_ssize_t = self.hold.count
+        slot: cython.Py_ssize_t
+        self._set_aside()
+        while at > 0 and end == 0:
+            at -= 1
+            slot = self.hold.slot(at)
+            if self._is_good(slot):
+                end = self.pool.word(slot, slots.SEQUENCE)
+        if self.known_next > end:
+            end = self.known_next
+        return end
+
+    def place_of(self, line, latest):
+        """Where a line is that has just shown the number before `latest`: behind the highest two in
+        a row that are held of it; else behind that number, but not ahead of what is next."""
+        at: cython.Py_ssize_t = self.hold.count
+        slot: cython.Py_ssize_t
+        above: cython.ulonglong = 0
+        while at > 0:
+            at -= 1
+            slot = self.hold.slot(at)
+            if self.speaker(slot) != line:
+                continue
+            if above and self.pool.word(slot, slots.NEXT) == above:
+                return above + 1
+            above = self.pool.word(slot, slots.SEQUENCE)
+        return latest if latest < self.expected else self.expected
+
+    def reveal(self, line, number, now_ns):
         """A heartbeat says that `number` is sent next: all before it is missing from now."""
-        if self.known_next <= self.expected:
-            self.known_next = number
-            self.known_since = now_ns
-        elif number > self.known_next and number > self.later_next:
-            # An older hole has its own deadline; this one is looked at after it.
-            self.later_next = number
-            self.later_since = now_ns
+        since: cython.ulonglong = now_ns
+        self._believe_below(line, number)
+        if self.known_next > self.expected:
+            if number > self.known_next:
+                if number > self.later_next:
+                    # An older hole has its own deadline; this one is looked at after it.
+                    self.later_next = number
+                    self.later_since = now_ns
+                    self.later_line = line
+                    self.later_order = self.belief.serial
+                return 0
+            if line != self.known_line:
+                # Its line lags; should the other's word prove wrong, this one stands.
+                since = self.known_since
+                if number < self.known_next:
+                    self.later_next = self.known_next
+                    self.later_since = self.known_since
+                    self.later_line = self.known_line
+                    self.later_order = self.known_order
+            elif number == self.known_next:
+                return 0
+        self.known_next = number
+        self.known_since = since
+        self.known_line = line
+        self.known_order = self.belief.serial
         return 0
 
     def force(self, until, cause):
@@ -129,14 +362,18 @@ class Sequencer:
         return 0
 
     def force_all(self, cause):
-        """Give up every hole that is known, and so let go everything that is held."""
-        last: cython.ulonglong = 0
-        if self.hold.count:
-            last = self.pool.word(self.hold.highest(), slots.SEQUENCE)
-        if self.known_next > last:
-            last = self.known_next
-        if self.later_next > last:
+        """Give up every hole that is known, and so let go everything that is held and believed."""
+        last: cython.ulonglong = self.believed_end()
+        if self.later_next > last and self.belief.believes(self.later_line, self.later_order):
             last = self.later_next
+        if self.islands.highest() > last:
+            last = self.islands.highest()
+        while self.aside.count:
+            self.pool.give_back(self.aside.take_highest())
+            self.out.count(columns.CHANNEL_CONTRADICTED, 1)
+        while self.hold.count and self.pool.word(self.hold.highest(), slots.SEQUENCE) > last:
+            self.pool.give_back(self.hold.take_highest())
+            self.out.count(columns.CHANNEL_CONTRADICTED, 1)
         return self.force(last, cause)
 
     def release(self, now_ns):
@@ -145,25 +382,84 @@ class Sequencer:
         end: cython.ulonglong
         self.blocked = False
         while not self.blocked:
+            if self.islands.count and self.islands.first[0] <= self.expected:
+                self._pass_island()
+                continue
+            if self.aside.count and self._pass_aside(now_ns):
+                continue
             if self.hold.count:
                 slot = self.hold.lowest()
                 if self.pool.word(slot, slots.NEXT) <= self.expected:
-                    self.out.count_line(
-                        cython.cast(cython.int, self.pool.word(slot, slots.LINE)),
-                        columns.LINE_DUPLICATES,
-                    )
-                    self.hold.drop_lowest()
+                    self._drop_copy(self.hold, now_ns)
                     continue
                 if self.pool.word(slot, slots.SEQUENCE) <= self.expected:
-                    self._emit(slot)
+                    self._emit(self.hold)
                     continue
             end = self._due(now_ns)
             if end == 0:
                 break
-            self._give_up(end)
+            if self.aside.count and (
+                self.pool.word(self.aside.lowest(), slots.SEQUENCE) <= self.expected
+            ):
+                # Better than nothing: no other came, and recovery could not help.
+                self._emit(self.aside)
+            else:
+                self._give_up(end)
         if self.recovering and not self.blocked:
             self._report(now_ns)
         return 0
+
+    def _pass_island(self):
+        """The stream has come to what was published before the announcement of what lies before
+        it was taken back: go on behind that, or be blocked."""
+        end: cython.ulonglong = self.islands.end[0]
+        if end > self.expected:
+            if not self.out.mark(records.PASSED, 0, self.expected, end, self.epoch):
+                self.blocked = True
+                return 0
+            self.expected = end
+        self.islands.drop_first()
+        return self._moved()
+
+    def _pass_aside(self, now_ns):
+        """Do what is to be done with the first packet aside; 0 where its turn has not come."""
+        slot: cython.Py_ssize_t = self.aside.lowest()
+        if self.pool.word(slot, slots.NEXT) <= self.expected:
+            return self._drop_copy(self.aside, now_ns)
+        if self.pool.word(slot, slots.SEQUENCE) > self.expected or (
+            self.hold.count and self.lowest() <= self.expected
+        ):
+            return 0
+        if self._is_doubtful(slot, now_ns):
+            # The real one comes now, or is noticed as missing.
+            return 0
+        self._emit(self.aside)
+        return 1
+
+    def _is_doubtful(self, slot, now_ns):
+        """Has this packet aside to wait for another with its number, or the end of the hole's
+        wait? No line reorders as widely as the stream went on meanwhile; or its line is
+        distrusted."""
+        return now_ns >= self.pool.word(slot, slots.NOTICED) + self.gap_wait and (
+            self.by_line or self.belief.distrusts(self.speaker(slot), now_ns)
+        )
+
+    def _drop_copy(self, hold, now_ns):
+        """What the lowest of these has was published meanwhile, or another with its number."""
+        slot: cython.Py_ssize_t = hold.lowest()
+        if (
+            self.window.compare(
+                self.pool.word(slot, slots.SEQUENCE), self.pool.word(slot, slots.FINGERPRINT)
+            )
+            == DIFFERENT
+        ):
+            self._catch_out(slot, now_ns)
+        else:
+            self.out.count_line(
+                cython.cast(cython.int, self.pool.word(slot, slots.LINE)), columns.LINE_DUPLICATES
+            )
+        hold.drop_lowest()
+        return 1
 
     def _next_hole(self):
         """Place of the packet behind the first hole that was not told of yet; -1 for none.
@@ -174,13 +470,16 @@ class Sequencer:
         slot: cython.Py_ssize_t
         if self.asked < self.expected:
             self.asked = self.expected
+        if self.islands.count and self.islands.first[0] <= self.asked < self.islands.end[0]:
+            self.asked = self.islands.end[0]
         at = self.hold.place(self.asked)
         while at < self.hold.count:
             slot = self.hold.slot(at)
-            if self.pool.word(slot, slots.SEQUENCE) > self.asked:
-                return at
-            if self.pool.word(slot, slots.NEXT) > self.asked:
-                self.asked = self.pool.word(slot, slots.NEXT)
+            if self._is_good(slot):
+                if self.pool.word(slot, slots.SEQUENCE) > self.asked:
+                    return at
+                if self.pool.word(slot, slots.NEXT) > self.asked:
+                    self.asked = self.pool.word(slot, slots.NEXT)
             at += 1
         return -1
 
@@ -199,6 +498,8 @@ class Sequencer:
                 noticed = self.known_since
             if end <= self.asked or now_ns < noticed + self.gap_wait:
                 return 0
+            if self.islands.count and self.asked < self.islands.first[0] < end:
+                end = self.islands.first[0]
             if not self.out.mark(records.MISSING, 0, self.asked, end, self.epoch):
                 self.blocked = True
                 return 0
@@ -207,8 +508,10 @@ class Sequencer:
 
     def tell(self):
         """Tell recovery when a first hole is noticed and when the last is gone, or be blocked."""
-        waiting: cython.bint = self.waiting()
+        waiting: cython.bint
         end: cython.ulonglong = self.expected
+        self._set_aside()
+        waiting = self.hold.count > 0 or self.known_next > self.expected
         if not self.recovering or waiting == self.hole_told:
             return 0
         if waiting:
@@ -221,8 +524,9 @@ class Sequencer:
             self.blocked = True
         return 0
 
-    def _emit(self, slot):
-        """Write a held packet and free its slot, or be blocked."""
+    def _emit(self, hold):
+        """Write the lowest of these packets and free its slot, or be blocked."""
+        slot: cython.Py_ssize_t = hold.lowest()
         sequence: cython.ulonglong = self.pool.word(slot, slots.SEQUENCE)
         if not self.out.held(self.pool, slot, self.expected - sequence):
             self.blocked = True
@@ -231,17 +535,25 @@ class Sequencer:
         self.last_send_time = self.pool.word(slot, slots.SEND_TIME)
         if self.first_time == 0:
             self.first_time = self.last_send_time
-        self.hold.drop_lowest()
+        hold.drop_lowest()
         return self._moved()
 
     def _due(self, now_ns):
         """One past the missing range that must be given up now; 0 when none must."""
         end: cython.ulonglong = 0
-        lowest: cython.ulonglong = self.lowest()
+        lowest: cython.ulonglong
+        self._set_aside()
+        lowest = self.lowest()
         if self.forced_until > self.expected:
             end = self.forced_until
         else:
             self.cause = records.BY_DEADLINE
+            if self.islands.count:
+                if self.island_at != self.expected:
+                    self.island_at = self.expected
+                    self.island_since = now_ns
+                if now_ns >= self.island_since + ISLAND_WAIT_NS:
+                    end = self.islands.first[0]
             if self.known_next > self.expected and now_ns >= self.known_since + self.give_up_wait:
                 end = self.known_next
             if lowest and now_ns >= (
@@ -250,37 +562,148 @@ class Sequencer:
                 end = lowest
         if lowest and end > lowest:
             end = lowest
+        self._drop_forged(end, now_ns)
+        if self.aside.count:
+            lowest = self.pool.word(self.aside.lowest(), slots.SEQUENCE)
+            if self.expected < lowest and lowest < end:
+                end = lowest
+        if self.islands.count and end > self.islands.first[0]:
+            end = self.islands.first[0]
         return end
+
+    def _drop_forged(self, end, now_ns):
+        """Drop what stands aside below `end`, as far as it comes from lines in whose name somebody
+        forges."""
+        while (
+            self.aside.count
+            and self.pool.word(self.aside.lowest(), slots.SEQUENCE) < end
+            and self.belief.is_forged(self.speaker(self.aside.lowest()), now_ns)
+        ):
+            self.out.count(columns.CHANNEL_CONTRADICTED, 1)
+            self.aside.drop_lowest()
+        return 0
 
     def _give_up(self, end):
         """Announce [expected, end) as lost and go on behind it, or be blocked."""
+        line: cython.int
         if not self.out.mark(records.GAP, 0, self.expected, end, self.cause):
             self.blocked = True
             return 0
-        self.lost.add(self.expected, end)
+        self.lost.add(
+            self.expected,
+            end,
+            self.cause == records.BY_DEADLINE or self.cause == records.BY_REFUSAL,
+        )
+        for line in range(self.lines):
+            self.lost.note(line, self.out.won_by_others(line))
         self.out.count(columns.CHANNEL_GAPS, 1)
         self.out.count(columns.CHANNEL_LOST, end - self.expected)
         self.expected = end
+        self.by_line = False
         return self._moved()
+
+    # -- what was announced in error ----------------------------------------------------------
+
+    def takes_back(self, line, header, data, start, received_ns, now_ns):
+        """A packet of an announced range comes from a line: 1 where the announcement is taken back,
+        and the stream goes on at this packet, or at those that came just before it.
+
+        It is where the lines that brought what was published behind the range now go on in it
+        themselves; or where as many packets in a row have come of it on one line as others have
+        published behind it (`lost.RUN_MAX` at most), and none of theirs meanwhile. Then nothing was
+        lost, and what spoke for it was forged. In the middle of a range it takes two in a row.
+        What was published stays so: the stream passes it when it comes there.
+        """
+        count: cython.Py_ssize_t
+        first: cython.ulonglong
+        need: cython.ulonglong
+        others: cython.ulonglong = self.out.won_by_others(line)
+        if self.gap_wait == 0 or not self.lost.is_doubtful(header.sequence):
+            return 0
+        count = self.runs.follow(line, header, data, start, received_ns, now_ns, others)
+        if count == 0:
+            return 0
+        first = self.runs.first[line]
+        need = others - self.lost.published_before(first, line)
+        if need < 2 and self.lost.first_of(first) < first:
+            need = 2
+        if count < slots.RUN_MAX and cython.cast(cython.ulonglong, count) < need:
+            return 0
+        return self._take_back(line, now_ns)
+
+    def _take_back(self, line, now_ns):
+        """Go on where the line's run began; 0 where there is no room to say so."""
+        at: cython.Py_ssize_t
+        slot: cython.Py_ssize_t
+        first: cython.ulonglong = self.runs.first[line]
+        if not self.out.mark(records.WITHDRAWN, line, self.expected, first, self.epoch):
+            return 0
+        self._distrust(first, now_ns)
+        self.out.count(
+            columns.CHANNEL_WITHDRAWN, self.islands.rise(self.lost, first, self.expected)
+        )
+        self.expected = self.asked = first
+        self.known_next = self.later_next = self.forced_until = 0
+        self.by_line = True
+        for at in range(self.runs.count[line]):
+            slot = self.runs.slots[line * slots.RUN_MAX + at]
+            if self.is_full() or not self.enlist(
+                slot, self.pool.word(slot, slots.FINGERPRINT), False
+            ):
+                self.pool.give_back(slot)
+        self.runs.let_go(line)
+        self.runs.forget_all()
+        return 1
+
+    def _distrust(self, first, now_ns):
+        """The lines that published what lies behind `first` have shown what was not sent."""
+        line: cython.int
+        others: cython.ulonglong = 0
+        for line in range(self.lines):
+            others += self.out.won_by_others(line) - self.lost.published_before(first, line)
+        for line in range(self.lines):
+            # All together, as each counts for all lines but its own.
+            if self.lines == 1 or others > (self.lines - 1) * (
+                self.out.won_by_others(line) - self.lost.published_before(first, line)
+            ):
+                self.belief.distrust(line, now_ns)
+        return 0
+
+    # -- where things stand -------------------------------------------------------------------
 
     def _moved(self):
         """`expected` has moved: forget what heartbeats told of numbers before it."""
         if self.known_next <= self.expected:
-            self.known_next = self.later_next
-            self.known_since = self.later_since
-            self.later_next = 0
+            self._next_known()
+        return 0
+
+    def _next_known(self):
+        """Look at what a later heartbeat told."""
+        self.known_next = self.later_next
+        self.known_since = self.later_since
+        self.known_line = self.later_line
+        self.known_order = self.later_order
+        self.later_next = 0
         return 0
 
     def waiting(self):
-        """Is something held, or known to be missing?"""
-        return self.hold.count > 0 or self.known_next > self.expected
+        """Is something held, or known to be missing, or published beyond what is next?"""
+        return (
+            self.hold.count > 0
+            or self.aside.count > 0
+            or self.islands.count > 0
+            or self.known_next > self.expected
+        )
 
     def deadline(self):
         """When the earliest hole must be given up, or the next one told of."""
         deadline: cython.ulonglong = NEVER
         noticed: cython.ulonglong
         at: cython.Py_ssize_t
-        if self.known_next > self.expected:
+        self._set_aside()
+        if self.islands.count:
+            deadline = self.island_since + ISLAND_WAIT_NS
+        if self.known_next > self.expected and self.known_since + self.give_up_wait < deadline:
             deadline = self.known_since + self.give_up_wait
         if self.hold.count:
             noticed = self.pool.word(self.hold.lowest(), slots.NOTICED)
@@ -307,7 +730,7 @@ class Sequencer:
         Until now nobody knew that anything was missing: the holes' waits begin here.
         """
         self.expected = self.asked = number
-        return self.hold.notice_again(now_ns)
+        return self.hold.notice_again(now_ns, self.belief.serial)
 
     def restart(self, number):
         """A new numbering begins at `number`, with nothing held: forget the old one."""
@@ -315,5 +738,7 @@ class Sequencer:
         self.known_next = 0
         self.later_next = 0
         self.forced_until = 0
+        self.islands.count = 0
+        self.runs.forget_all()
         self.lost.clear()
         return self.window.clear()

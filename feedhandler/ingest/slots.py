@@ -13,5 +13,11 @@
     KIND,
     NOTICED,
     FINGERPRINT,
-) = range(12)
-SLOT_WORDS = 12
+    ORDER,
+    SPEAKER,
+) = range(14)
+SLOT_WORDS = 14
+#: Packets of one line that are kept as evidence that an announced loss was none (`lost.Runs`).
+RUN_MAX = 8
+#: Stretches published behind such a range that are remembered (`lost.Islands`).
+ISLANDS_MAX = 64

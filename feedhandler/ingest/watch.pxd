@@ -3,7 +3,7 @@ from feedhandler.ingest.output cimport Output
 cdef class LineWatch:
     cdef Output out
     cdef unsigned long long wait
-    cdef unsigned long long[::1] heard
+    cdef unsigned long long[::1] heard, latest
     cdef unsigned char[::1] silent
     cdef readonly unsigned long long next_check
 

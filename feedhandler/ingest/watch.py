@@ -23,6 +23,8 @@ class LineWatch:
         self.out = out
         self.wait = wait_ns
         self.heard = memoryview(numpy.zeros(lines, numpy.uint64))
+        #: The number behind the latest packet of each line.
+        self.latest = memoryview(numpy.zeros(lines, numpy.uint64))
         self.silent = memoryview(bytearray(lines))
         self.next_check = NEVER
 

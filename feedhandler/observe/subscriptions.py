@@ -4,7 +4,7 @@ Links come and go, and their names are the clients' choice: counted one by one t
 series for ever. So links of one host with one address are counted together, those that have ended
 included, and at most `SUBSCRIPTIONS_MAX` such pairs are kept apart; later ones are `other`.
 
-The node calls it (`connection.LinkObserver`); it answers nothing and keeps nobody waiting.
+The node calls it (`link_counts.LinkObserver`); it answers nothing and keeps nobody waiting.
 """
 
 import traceback
@@ -63,10 +63,10 @@ class Subscriptions:
         )
 
     def unread(self, peer: str, held_bytes: int) -> None:
-        """A client made us hold answers that it did not read, and is closed."""
+        """A client made us hold what it did not read, or left open, and is closed."""
         tell(
             "connection_unread",
-            f"{peer}: closed: answers that it did not read took {held_bytes:,} bytes",
+            f"{peer}: closed: what it did not read or left open took {held_bytes:,} bytes",
             Level.WARNING,
             peer=peer,
             held_bytes=held_bytes,

@@ -21,10 +21,8 @@ from feedhandler.queue_settings import DurableQueueConfig
 
 #: What each takes, with what Python keeps of it: measured, and rounded up.
 CONNECTION_BYTES = 32 << 10
-SESSION_BYTES = 4 << 10
 LINK_BYTES = 8 << 10
 PATTERN_BYTES = 512
-HALF_CLOSED_BYTES = 4 << 10
 UNSETTLED_BYTES = 2 << 10
 #: A message-id beside its entry in the index's pages; a message whose failures are counted.
 NEWEST_ID_BYTES = 16
@@ -70,8 +68,6 @@ def _of_connections(config: Config) -> Iterator[Bound]:
     framed = connection.TURN_BYTES + proton.ENCODED_BYTES_MAX + 4 * amqp.max_frame_bytes
     yield Bound("connections", most, CONNECTION_BYTES + framed)
     yield Bound("messages to send", most, _unsent(amqp))
-    yield Bound("sessions", most * amqp.limits.sessions_per_connection, SESSION_BYTES)
-    yield Bound("links half closed", most * connection.LINGERING_LINKS_MAX, HALF_CLOSED_BYTES)
 
 
 def _unsent(amqp: AmqpConfig) -> int:
@@ -93,6 +89,7 @@ def _of_the_node(config: Config) -> Iterator[Bound]:
     partial = max(connection.PARTIAL_BYTES_TOTAL, in_part)
     yield Bound("messages in part", 1, partial + connection.TURN_BYTES)
     yield Bound("answers not read", 1, connection.OWED_BYTES_TOTAL + connection.OWED_BYTES_MAX)
+    yield Bound("sessions and links half closed", connection.KEPT_TOTAL, connection.KEPT_BYTES)
     yield Bound("history", len(config.channels), config.amqp.history_bytes * 3 // 2)
     yield Bound("passwords", 1, SCRYPT_BYTES)
     for queue in config.queues:

@@ -63,6 +63,8 @@ class Bookkeeper:
         service, reason = told["service"], told["reason"]
         for first, last in told.get("lost", []):
             self._ledger.lost(service, first, last)
+        for first, last in told.get("withdrawn", []):
+            self._ledger.withdrawn(service, first, last)
         if reason in ("start", "reset") and told["since"] is not None:
             self._ledger.start(service, told["since"])
         elif reason == "attached" and told["since"] is not None:

@@ -27,7 +27,9 @@ COMMAND_PREFIX = "feedhandler: "
 #: What helps where a gateway may not keep processors awake.
 AWAKE_HINT = "let its user write there, with a udev rule; or leave gateway.stay_awake out"
 #: Counters of a snapshot's channel that the account at the end names where they are not zero.
-CHANNEL_FAULTS = ("gaps", "lost", "mismatches", "evicted", "hold_full", "ring_full")
+CHANNEL_FAULTS = (
+    "gaps", "lost", "withdrawn", "contradicted", "mismatches", "evicted", "hold_full", "ring_full",
+)  # fmt: skip
 #: The same of each line. (Duplicates, silences and stale packets are a line's ordinary life.)
 LINE_FAULTS = (
     "kernel_drops",

@@ -31,7 +31,7 @@ from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.ingest.records import RecordKind
 from feedhandler.recovery.channel import Channel
 from feedhandler.recovery.ports import DeskChannel, Ports
-from feedhandler.retrans.actions import Alert, Ask, AskRefresh, Cancel, GiveUp, NoSnapshot
+from feedhandler.retrans.actions import Alert, Ask, AskRefresh, Cancel, Disprove, GiveUp, NoSnapshot
 from feedhandler.retrans.events import (
     Accepted,
     Answered,
@@ -234,7 +234,9 @@ class Desk:
         if kind == RecordKind.HOLE:
             recovery.noticed(now_ns)
             return  # nothing comes of it yet
-        if kind == RecordKind.CLOSED:
+        if kind == RecordKind.PASSED:
+            recovery.progress(self._following(place, desk), now_ns)
+        elif kind == RecordKind.CLOSED:
             recovery.closed(sequence, now_ns)
             desk.untold = False
             if len(desk.quality.missing):
@@ -252,6 +254,8 @@ class Desk:
         else:
             if kind == RecordKind.RESET:
                 self._reset(place, desk, now_ns)
+            elif kind == RecordKind.WITHDRAWN and desk.closed:
+                self._open_stale(place, desk, "no snapshot", now_ns)
             elif desk.untold:
                 self._tell_missing(place, desk)
             told = desk.quality.mark(kind, line, sequence, next_sequence)
@@ -267,6 +271,8 @@ class Desk:
                 desk.joined = True
             elif kind == RecordKind.GAP:
                 self._lost(desk, sequence, next_sequence, now_ns)
+            elif kind == RecordKind.WITHDRAWN:
+                self._withdraw(place, desk, now_ns)
         self._settle(place, now_ns)
 
     def client_events(self, server: str, events: Sequence[Any], now_ns: int) -> None:
@@ -396,6 +402,18 @@ class Desk:
             desk.deferred = (desk.deferred[0], end)
         else:
             desk.recovery.lost(first, end, now_ns)
+
+    def _withdraw(self, place: int, desk: Channel, now_ns: int) -> None:
+        """What was announced lost was not: recovery begins anew with what else is lost."""
+        desk.recovery.reset(now_ns)
+        desk.untold, desk.latest = False, None
+        for first, last in desk.quality.lost:
+            desk.recovery.lost(first, last + 1, now_ns)
+        following = desk.quality.next or 0
+        if desk.quality.doubt is not None and following > 1:
+            # Nothing is lost, but what was published is in doubt: any snapshot from here on heals.
+            desk.recovery.lost(following - 1, following, now_ns)
+        self._admit(place, desk, "withdrawn")
 
     def _needs_snapshot(self, desk: Channel, sequence: int) -> bool:
         """Does a stream that was joined at `sequence` lack what its state is made of?
@@ -656,6 +674,8 @@ class Desk:
                 ports.cancel(server, action.request_id)
         elif isinstance(action, GiveUp):
             ports.give_up(place, action.until, action.epoch)
+        elif isinstance(action, Disprove):
+            ports.disprove(place, action.number, action.epoch)
         elif isinstance(action, AskRefresh):
             desk.refresh_id = action.request_id
             if plan.refresh_server:

@@ -42,6 +42,9 @@ class Ports(Protocol):
     def give_up(self, place: int, until: int, epoch: int) -> None:
         """Have the arbiter announce what is missing below `until`."""
 
+    def disprove(self, place: int, number: int, epoch: int) -> None:
+        """Tell the arbiter that `number` was not sent yet, as the server says."""
+
     def quality(self, place: int, body: bytes, links: Any = None) -> None:
         """Tell the service's subscribers, or only `links`."""
 

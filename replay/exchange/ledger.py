@@ -73,6 +73,9 @@ class RecordKind(IntEnum):
     """the subscriber was told that the service's stream begins at `sequence`"""
     REFRESHED = 4
     """the subscriber got a snapshot of the service's state after `sequence`"""
+    WITHDRAWN = 5
+    """the subscriber was told that `sequence` to `symbol`, both included, are not lost after all,
+    and may come behind later ones"""
 
 
 class Ledger(NamedTuple):
@@ -128,9 +131,16 @@ class LedgerWriter:
 
     def lost(self, service: int, first: int, last: int) -> None:
         """The subscriber is told that a range, both ends included, is lost for good."""
+        self._append_range(service, first, last, RecordKind.LOST)
+
+    def withdrawn(self, service: int, first: int, last: int) -> None:
+        """The subscriber is told that a range that was announced lost is not."""
+        self._append_range(service, first, last, RecordKind.WITHDRAWN)
+
+    def _append_range(self, service: int, first: int, last: int, kind: RecordKind) -> None:
         if first > last:
             raise UsageError(f"the range {first} to {last} is empty", "give the lower end first")
-        self._append(_PACK(first, last, _NO_HASH, service, 0, 0, RecordKind.LOST))
+        self._append(_PACK(first, last, _NO_HASH, service, 0, 0, kind))
 
     def start(self, service: int, sequence: int) -> None:
         """The subscriber is told that the service's stream begins at `sequence`."""

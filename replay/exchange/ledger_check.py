@@ -160,7 +160,9 @@ class _Check:
         self.counts_messages = feed.counts_messages
         self.starts = _starts(received)
         self.covered = _covered(received[kinds == RecordKind.REFRESHED])
-        self.announced = _announced(received[kinds == RecordKind.LOST])
+        told = received[np.isin(kinds, (RecordKind.LOST, RecordKind.WITHDRAWN))]
+        self.announced = _ranges(told, RecordKind.LOST)
+        self.withdrawn = _ranges(told, RecordKind.WITHDRAWN)
         self.result = CheckReport(delivered=len(self.arrivals))
         messages = sent[sent["kind"] == RecordKind.MESSAGE]
         self.expected = self._expected(messages[selection.mask(feed, messages)])
@@ -197,7 +199,8 @@ class _Check:
         disordered = np.zeros(len(expected), bool)
         disordered[self._overtaken(place, arrivals["service"])] = True
         lost = times == 0
-        announced = self._is_announced(expected)
+        announced = self._lies_in(self.announced, expected)
+        disordered &= ~self._lies_in(self.withdrawn, expected)
         covered = self._is_covered(expected)
         fates = [
             ("refreshed", lost & announced & covered),
@@ -229,11 +232,11 @@ class _Check:
             overtaken.append(own[own < np.maximum.accumulate(own)])
         return np.concatenate(overtaken) if overtaken else np.zeros(0, np.intp)
 
-    def _is_announced(self, messages: Records) -> Mask:
-        """Which messages lie in a range that was announced lost."""
+    def _lies_in(self, told: dict[int, RangeSet], messages: Records) -> Mask:
+        """Which messages lie in a range that was told of."""
         mask = np.zeros(len(messages), bool)
         own = self._own_numbers(messages)
-        for service, ranges in self.announced.items():
+        for service, ranges in told.items():
             firsts = np.array([first for first, _ in ranges], np.uint64)
             lasts = np.array([last for _, last in ranges], np.uint64)
             which = np.flatnonzero(messages["service"] == service)
@@ -333,14 +336,15 @@ def _covered(records: Records) -> dict[int, int]:
     return covered
 
 
-def _announced(records: Records) -> dict[int, RangeSet]:
-    """The ranges announced lost, by service."""
-    announced: dict[int, RangeSet] = {}
+def _ranges(records: Records, kind: RecordKind) -> dict[int, RangeSet]:
+    """The ranges last told of as of this kind, by service: lost, or not lost after all."""
+    found: dict[int, RangeSet] = {}
     for record in records:
-        ranges = announced.setdefault(int(record["service"]), RangeSet(limit=ANNOUNCED_RANGES_MAX))
-        ranges.add(int(record["sequence"]), int(record["symbol"]))
-    if any(ranges.widened for ranges in announced.values()):
+        ranges = found.setdefault(int(record["service"]), RangeSet(limit=ANNOUNCED_RANGES_MAX))
+        change = ranges.add if record["kind"] == kind else ranges.discard
+        change(int(record["sequence"]), int(record["symbol"]))
+    if any(ranges.widened for ranges in found.values()):
         raise UsageError(
             f"more than {ANNOUNCED_RANGES_MAX:,} announced ranges", "check a shorter session"
         )
-    return announced
+    return {service: ranges for service, ranges in found.items() if ranges}

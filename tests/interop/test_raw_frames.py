@@ -211,6 +211,32 @@ def test_a_reset_right_behind_what_was_said_is_noticed_although_nothing_is_to_be
     uvloop.run(scenario())
 
 
+@pytest.mark.parametrize("what", ["sessions", "links half closed"])
+def test_past_the_nodes_bound_who_leaves_most_open_is_closed(
+    what: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serving_connection, "KEPT_TOTAL", 100)
+
+    async def scenario() -> None:
+        async with running() as rig, raw(rig) as steady, raw(rig) as peer:
+            steady.say(wire.opening(), *(wire.begin(n) for n in range(9)))
+            steady.say(wire.attach("a", 0, ADDRESS), wire.flow(0, 100))
+            await steady.hear(wire.ATTACH)
+            peer.say(wire.opening(), wire.begin())
+            if what == "sessions":
+                peer.say(*(wire.begin(n) for n in range(1, 95)))
+            else:
+                peer.say(*(wire.attach(f"{n}", n, "no..such") for n in range(95)))
+            await peer.end()
+            await rig.until(lambda: len(rig.node.connections) == 1, "the other one lives")
+            assert rig.count("connections_unread") == 1
+            assert rig.node.kept == 9
+            await rig.stream(1, 1)
+            await steady.hear(wire.TRANSFER)
+
+    uvloop.run(scenario())
+
+
 @pytest.mark.parametrize("breach", BREACHES)
 def test_a_breach_of_the_protocol_ends_its_own_connection_with_a_reason(
     breach: str, monkeypatch: pytest.MonkeyPatch

@@ -123,6 +123,7 @@ def _count(coverage: Coverage, world: World) -> None:
         "ranges asked for": gateway.records["MISSING"],
         "requests": counts["requests"],
         "packets retransmitted": counts["retransmitted"],
+        "turned away by a full inlet": gateway.core.counts["inlet_full"],
         "refreshes": counts["refreshes"],
         "snapshots failed": counts["snapshots_failed"],
         "snapshots for links that attached": subscriber.seen["link/snapshot-end"],

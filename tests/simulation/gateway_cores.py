@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from links import LateLink, WholeLink
-from network import CLOSED
+from network import CLOSED, NEVER
 from oracle import Link, Subscriber
 from servers import SOURCE_ID, Connection, Port
 from sessions import FEED, OUTSIDE, Sent, parse
@@ -27,7 +27,7 @@ from feedhandler.config import ServerConfig, loopback_config
 from feedhandler.gateway_core import GatewayCore
 from feedhandler.ingest.arbitration import Arbiter
 from feedhandler.ingest.records import RecordKind
-from feedhandler.ingest.recovered import give_up, recover
+from feedhandler.ingest.recovered import disprove, give_up, recover
 from feedhandler.ingest.ring import Ring
 from feedhandler.ingest.settings import ArbitrationSettings
 from feedhandler.retrans.reconnection import ReconnectingClient
@@ -45,7 +45,8 @@ class Outward:
         self.server = server
         self.port = port
         self.connection: Connection | None = None
-        server.on_output = self.flush
+        self.asked = False
+        server.on_output = self.flush_soon
 
     def tick(self, now_ns: int) -> None:
         """It is time to connect, or the client wants to know the time."""
@@ -68,8 +69,13 @@ class Outward:
             self._judge(self.server.feed(data, now_ns))
         self.gateway.settle()
 
+    def flush_soon(self) -> None:
+        """Many requests, one write."""
+        self.asked = True
+
     def flush(self) -> None:
         """Write what the client has to say."""
+        self.asked = False
         data = self.server.take_output()
         if data and self.connection is not None:
             self.connection.send(data, self.gateway.now)
@@ -95,17 +101,19 @@ class Gateway:
         self,
         services: tuple[int, ...],
         arbitration: ArbitrationSettings,
-        refresh_arbitration: ArbitrationSettings,
         recovery: RecoverySettings,
+        history_bytes: int,
         ports: dict[str, Port],
         subscriber: Subscriber,
         schedule: Callable[..., None],
+        inlet_has_room: Callable[[], bool],
         seed: int,
         lag_ns: int = 0,
     ) -> None:
         self.services = services
         self.subscriber = subscriber
         self.schedule = schedule
+        self.inlet_has_room = inlet_has_room
         self.lag_ns = lag_ns
         self.now = 0
         self.ring = Ring(RING_BYTES)
@@ -116,22 +124,26 @@ class Gateway:
             with_servers=True,
             arbitration=arbitration,
             recovery=recovery,
-            amqp=AmqpConfig(history_bytes=0),
+            amqp=AmqpConfig(history_bytes=history_bytes),
             servers=tuple(
                 ServerConfig(name=name, address="127.0.0.1:1", source_id=SOURCE_ID)
                 for name in ports
             ),
         )
         self.core = GatewayCore(config, FEED, self.ring, self, 0, seed)
-        live = len(services)
+        # As `Receiver` makes them, which has sockets.
         self.arbiters = [
-            Arbiter(self.ring, lines=2, channel=place, settings=arbitration,
-                    recovery_wait_us=recovery.recovery_wait_us)
-            for place in range(live)
-        ] + [
-            Arbiter(self.ring, lines=2, channel=live + place, settings=refresh_arbitration)
-            for place in range(live)
-        ]  # fmt: skip
+            Arbiter(
+                self.ring,
+                lines=len(plan.lines),
+                channel=channel,
+                first_sequence=FEED.first_sequence,
+                counts_messages=FEED.table.counts_messages,
+                settings=config.arbitration,
+                recovery_wait_us=plan.recovery_wait_us,
+            )
+            for channel, plan in enumerate(self.core.plans)
+        ]
         self.outward = {
             name: Outward(self, self.core.servers[name], port) for name, port in ports.items()
         }
@@ -140,6 +152,7 @@ class Gateway:
         self.records = Counter[str]()
         self.deadline_ns = 0
         self._deadlines: list[int] = []
+        self._timer_ns = NEVER
         self._reading = self._flush = False
 
     def start(self, now_ns: int) -> None:
@@ -154,14 +167,19 @@ class Gateway:
     # -- what happens to it -----------------------------------------------------------------
 
     def settle(self) -> None:
-        """Anything may have moved: links are written to, and when must `tick` be called next?"""
+        """Anything may have moved: servers and links are written to, and when must `tick` be called
+        next?"""
+        for outward in self.outward.values():
+            if outward.asked:
+                outward.flush()
         if self._flush:
             self._write()
         assert not self.core.fanout.dirty_peers, "nobody was told to write to links"
+        assert self._timer_ns <= self.core.desk.deadline_ns, "nobody was told of a deadline"
         self._deadlines = [
             *[arbiter.deadline_ns for arbiter in self.arbiters],
             *[server.deadline_ns for server in self.core.servers.values()],
-            self.core.desk.deadline_ns,
+            self._timer_ns,
         ]
         self.deadline_ns = min(self._deadlines)
 
@@ -212,7 +230,8 @@ class Gateway:
         for outward in self.outward.values():
             if outward.server.deadline_ns <= now_ns:
                 outward.tick(now_ns)
-        if self.core.desk.deadline_ns <= now_ns:
+        if self._timer_ns <= now_ns:
+            self._timer_ns = NEVER
             self.core.tick(now_ns)
         if self.ring.head != self._looked:
             self._look(now_ns)
@@ -263,6 +282,8 @@ class Gateway:
         return self.now
 
     def fill(self, place: int, data: bytes, epoch: int) -> bool:
+        if not self.inlet_has_room():
+            return False
         self.schedule(self.now + self.lag_ns, self._fill, place, data, epoch)
         return True
 
@@ -272,6 +293,8 @@ class Gateway:
         self._received(place, now_ns)
 
     def give_up(self, place: int, until: int, epoch: int) -> bool:
+        if not self.inlet_has_room():
+            return False
         self.schedule(self.now + self.lag_ns, self._give_up, place, until, epoch)
         return True
 
@@ -280,11 +303,22 @@ class Gateway:
         give_up(self.arbiters[place], until, now_ns, epoch)
         self._received(place, now_ns)
 
+    def disprove(self, place: int, number: int, epoch: int) -> bool:
+        if not self.inlet_has_room():
+            return False
+        self.schedule(self.now + self.lag_ns, self._disprove, place, number, epoch)
+        return True
+
+    def _disprove(self, now_ns: int, place: int, number: int, epoch: int) -> None:
+        self.now = now_ns
+        disprove(self.arbiters[place], number, now_ns, epoch)
+        self._received(place, now_ns)
+
     def flush_soon(self) -> None:
         self._flush = True
 
     def wake_at(self, deadline_ns: int, now_ns: int) -> None:
-        """`settle` looks at all deadlines."""
+        self._timer_ns = min(self._timer_ns, deadline_ns)
 
     def line_changed(self, kind: int, place: int, line: int) -> None:
         """Nobody watches."""

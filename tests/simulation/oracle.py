@@ -46,6 +46,12 @@ class _Service:
         self.started = False
         self.tails: list[int] = []
         self.told_lost = RangeSet()
+        #: What was published, or came in a snapshot instead; and of that, what lay behind where
+        #: the stream went back to.
+        self.told = RangeSet()
+        self.covered = RangeSet()
+        self.behind = RangeSet()
+        self.went_back = False
         self.announced = 0
         self.published = 0
         self.refreshes = 0
@@ -100,7 +106,9 @@ class Subscriber:
             known.missing_end = end
         elif name == "RESET":
             known.missing_end = 0
-        if name in ("PACKET", "GAP", "RESET", "START"):
+        elif name in ("CLOSED", "WITHDRAWN"):
+            known.missing_end = end
+        if name in ("PACKET", "GAP", "RESET", "START", "WITHDRAWN", "PASSED"):
             known.reached = end
 
     def quality(self, service: int, body: bytes) -> None:
@@ -118,6 +126,19 @@ class Subscriber:
             known.told_lost.add(first, last)
             known.lost.append((first, last + 1))
             known.announced += last + 1 - first
+        elif reason == "withdrawn":
+            first = known.expected = told["next"]
+            known.went_back = True
+            known.behind = RangeSet(
+                (low, last) for low, last in (*known.told, *known.covered) if last >= first
+            )
+            for low, last in told["withdrawn"]:
+                known.told_lost.discard(low, last)
+                known.announced -= last + 1 - low
+            known.lost = [each for each in known.lost if each[0] < first]
+            known.lost = [(low, min(end, first)) for low, end in known.lost]
+            if told["doubt"]:
+                known.lost.append((first - 1, first))
         elif reason == "start":
             assert not known.started, where
             known.started = True
@@ -135,6 +156,9 @@ class Subscriber:
             known.joined, known.started = known.joined or 1, True
             known.lost.clear()
             known.told_lost.clear()
+            known.told.clear()
+            known.covered.clear()
+            known.behind.clear()
             if told["since"] > 2:
                 # Nobody saw where the numbering began.
                 known.lost.append((1, told["since"]))
@@ -162,8 +186,13 @@ class Subscriber:
             self.market.apply(packet)
             return
         assert sequence >= known.expected, f"{where}: expected {known.expected}"
+        assert sequence not in known.told, f"{where}: twice"
+        known.told.add(sequence, following - 1)
         if sequence > known.expected:
-            told = known.told_lost.covers(known.expected, sequence - 1)
+            told = not known.told_lost.missing_in(known.expected, sequence - 1) or all(
+                known.behind.covers(first, last)
+                for first, last in known.told_lost.missing_in(known.expected, sequence - 1)
+            )
             assert told, f"{where}: nobody told of what is missing from {known.expected} on"
         known.expected = following
         body = self.session.bodies.get((service, known.epoch, sequence))
@@ -193,6 +222,8 @@ class Subscriber:
         self.market.clear(service)
         for packet in packets:
             self.market.apply(packet)
+        if over["next"] > known.expected:
+            known.covered.add(known.expected, over["next"] - 1)
         known.expected = over["next"]
         known.joined = known.joined or over["next"]
         known.lost = [(max(first, last + 1), stop) for first, stop in known.lost if stop > last + 1]
@@ -255,7 +286,8 @@ class Subscriber:
             for link in self.links:
                 if service in link.based:
                     self.check_state(service, f"{where}, on a link", link.market, end)
-            if not known.announced and not known.refreshes and known.joined <= 2:
+            whole = not (known.announced or known.refreshes or known.went_back)
+            if whole and known.joined <= 2:
                 assert known.chain.digest() == self.session.chain(service, known.tails), where
         assert not self.market.problems["bad_packet"]
         assert not self.market.problems["bad_message"]

@@ -81,12 +81,21 @@ def forget_what_was_missing(world, patch):
     )
 
 
+def leave_links_unwritten(world, patch):
+    patch.setattr(world.gateway, "flush_soon", lambda: None)
+
+
+def keep_a_deadline_to_itself(world, patch):
+    patch.setattr(world.gateway, "wake_at", lambda *a: None)
+
+
 @pytest.mark.parametrize(
     "sabotage",
     [
         swallow_a_packet, publish_a_packet_twice, turn_a_bit, keep_a_gap_to_itself,
         say_that_all_is_well, leave_the_catch_up_out, lose_a_packet_of_a_block,
-        never_ask_for_a_snapshot, forget_what_was_missing,
+        never_ask_for_a_snapshot, forget_what_was_missing, leave_links_unwritten,
+        keep_a_deadline_to_itself,
     ],
 )  # fmt: skip
 def test_the_oracle_notices(sabotage, monkeypatch):

@@ -25,6 +25,7 @@ from network import (
     Shared,
     TcpFaults,
     arrivals,
+    sometimes,
 )
 from oracle import Link, Subscriber
 from servers import (
@@ -67,6 +68,9 @@ class Plan:
     snapshots: RefreshFaults = field(default_factory=RefreshFaults)
     cycle_ns: int = 0
     lag_ns: int = 0
+    #: How often the receive thread's inlet has no room for what recovery brings.
+    inlet_full: float = 0.0
+    history_bytes: int = 0
     #: Packets outside the sequence are sent among the others.
     outside: bool = False
     #: When subscribers attach that want each service's state first.
@@ -108,6 +112,8 @@ def drawn(seed: int) -> Plan:
         plan.attach_ns = [draw.randrange(plan.start_ns, heal), heal + draw.randrange(500 * MS)]
     _draw_settings(draw, plan)
     plan.outside = draw.random() < 0.3
+    plan.inlet_full = sometimes(draw, 0.2, 0.0, 0.5)
+    plan.history_bytes = draw.choice([0, 0, 1 << 18])
     return plan
 
 
@@ -173,6 +179,7 @@ class World:
         self.now = 0
         self._heap: list[tuple[int, int, Callable[..., None], tuple]] = []
         self._ties = 0
+        self._inlet_draw = random.Random(f"{seed}/inlet")
         self._refresh_draws = [random.Random(f"{seed}/refresh/{n}") for n in range(3)]
         self.places = {service: place for place, service in enumerate(plan.session.services)}
         self.exchange = Exchange(
@@ -189,13 +196,9 @@ class World:
         }  # fmt: skip
         self.ports = ports
         self.subscriber = Subscriber(plan.session, lambda: self.now)
-        refresh_settings = ArbitrationSettings(
-            gap_wait_us=2_000, start_wait_us=0, compare_packets=256, hold_packets=256,
-            quarantine_packets=16, packet_bytes_max=1536, silent_us=3_600_000_000,
-        )  # fmt: skip
         self.gateway = Gateway(
-            plan.session.services, plan.arbitration, refresh_settings, plan.recovery, ports,
-            self.subscriber, self.schedule, seed, plan.lag_ns,
+            plan.session.services, plan.arbitration, plan.recovery, plan.history_bytes, ports,
+            self.subscriber, self.schedule, self._inlet_has_room, seed, plan.lag_ns,
         )  # fmt: skip
         self.arrivals = self._arrivals()
         if plan.cycle_ns:
@@ -293,6 +296,10 @@ class World:
     def _refresh_arrives(self, now_ns: int, place: int, line: int, packet: bytes) -> None:
         if now_ns >= self.plan.start_ns:
             self.gateway.refresh(place, line, packet, now_ns)
+
+    def _inlet_has_room(self) -> bool:
+        chance = 0.0 if self.now >= self.plan.heal_ns else self.plan.inlet_full
+        return not chance or self._inlet_draw.random() >= chance
 
     def _cycle(self, now_ns: int, service: int, every: int) -> None:
         """A cyclic snapshot, unasked."""

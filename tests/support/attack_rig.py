@@ -48,7 +48,7 @@ AMQP: dict[str, Any] = {
     "plain_without_tls": True,
     "limits": LimitsConfig(unsettled_per_link=1000),
 }
-#: No attack makes the gateway grow by more, although the bounds' sum is far above that.
+#: No round makes the gateway grow by more, although the bounds' sum is far above that.
 GROWTH_BYTES_MAX = 160 << 20
 
 
@@ -104,8 +104,9 @@ def configured(market: Market, folder: Path) -> Config:
 class AttackRig:
     """See the module; all runs while the block does."""
 
-    def __init__(self, folder: Path, rate: int = RATE) -> None:
-        self.market = Market(rate)
+    def __init__(self, folder: Path, growth_bytes_max: int = GROWTH_BYTES_MAX) -> None:
+        self.market = Market(RATE)
+        self._growth_bytes_max = growth_bytes_max
         self.config = configured(self.market, folder)
         #: What it may take: what it has before any attack, and every bound.
         self.bound = sum(each.most for each in memory_bounds(self.config))
@@ -188,7 +189,7 @@ class AttackRig:
         self._said.clear()
         if moved.get("connections_faulted"):
             problems.append(f"{moved['connections_faulted']} connections ended by our own errors")
-        if peak - before > GROWTH_BYTES_MAX:
+        if peak - before > self._growth_bytes_max:
             problems.append(f"memory grew by {peak - before:,} bytes")
         if peak > self.bound:
             problems.append(f"{peak:,} bytes resident, more than all bounds, {self.bound:,}")

@@ -86,8 +86,8 @@ async def damaged_frames(site: Site) -> None:
 
 @attack("logins")
 async def sessions_in_quantity(site: Site) -> None:
-    """As many sessions as a connection may have, on eight connections."""
-    for _ in range(8):
+    """As many sessions as a connection may have, on many connections."""
+    for _ in range(40 if site.long else 8):
         peer = await site.peer()
         await peer.push(wire.opening(), *(wire.begin(n) for n in range(2048)))
 

@@ -110,6 +110,11 @@ class Channel:
         self.recovered.give_up(self.arbiter, until, self.now, epoch)
         self.collect()
 
+    def disprove(self, number: int, epoch: int = 0) -> None:
+        """Tell the arbiter that the server does not have `number` yet."""
+        self.recovered.disprove(self.arbiter, number, self.now, epoch)
+        self.collect()
+
     def _packet(
         self,
         sequence: int,
@@ -143,8 +148,28 @@ class Channel:
             **fields,
         )  # fmt: skip
 
-    def reset(self, line: int, sequence: int = 1, next_sequence: int = 2, **fields: Any) -> Verdict:
-        """The feed's sequence reset packet."""
+    def reset(
+        self, line: int, sequence: int = 1, next_sequence: int = 2, alone: bool = False,
+        **fields: Any,
+    ) -> Verdict:  # fmt: skip
+        """The feed's sequence reset packet, and unless it comes `alone` a heartbeat of its line
+        that names the same number, so that it is believed."""
+        before = self.count(ChannelCounter.RESETS)
+        verdict = self._reset(line, sequence, next_sequence, **fields)
+        if verdict != Verdict.QUARANTINED or alone:
+            return verdict
+        self.heartbeat(
+            line,
+            next_sequence,
+            send_time=fields.get("send_time", 0),
+            session=fields.get("session", 0),
+        )
+        begun = self.arbiter.state_name == "RENUMBERING"
+        return (
+            Verdict.RENUMBERED if begun or self.count(ChannelCounter.RESETS) > before else verdict
+        )
+
+    def _reset(self, line: int, sequence: int, next_sequence: int, **fields: Any) -> Verdict:
         fields.setdefault("body", next_sequence.to_bytes(4, "big"))
         fields.setdefault("head", fields.get("send_time", 0).to_bytes(BODY, "big"))
         return self.feed(
@@ -186,8 +211,10 @@ def told(event: Event) -> tuple:
     match event.kind:
         case RecordKind.PACKET:
             return ("packet", event.sequence)
-        case RecordKind.GAP | RecordKind.HOLE | RecordKind.MISSING:
+        case RecordKind.GAP | RecordKind.HOLE | RecordKind.MISSING | RecordKind.PASSED:
             return (event.kind.name.lower(), event.sequence, event.next_sequence)
+        case RecordKind.WITHDRAWN:
+            return ("withdrawn", event.next_sequence, event.sequence)
         case RecordKind.RESET:
             return ("reset", event.next_sequence)
         case RecordKind.START:

@@ -221,7 +221,7 @@ def test_a_gap_on_both_lines_is_announced_with_its_exact_range_and_the_stream_go
 
 
 @gateways_loop
-def test_a_packet_that_comes_after_its_range_was_announced_is_counted_and_not_published(
+def test_what_comes_after_all_takes_the_announcement_back_unless_the_stream_has_gone_on(
     run: Run,
 ) -> None:
     async def scenario() -> None:
@@ -235,11 +235,42 @@ def test_a_packet_that_comes_after_its_range_was_announced_is_counted_and_not_pu
             exchange.send(packet_of(2))
             exchange.send(packet_of(4))
             rest = await until(messages, lambda m: m.sequence == 4 and m.content == "packet")
-            assert story(first + rest) == ["attached", "start", 1, "gap", 3, 4]
+            assert story(first + rest) == ["attached", "start", 1, "gap", 3, "withdrawn", 2, 4]
+            for sequence in (6, 7, 8):
+                exchange.send(packet_of(sequence), "A")
+            await until(messages, lambda m: m.sequence == 8 and m.content == "packet")
+            exchange.send(packet_of(5), "B")
+            exchange.send(packet_of(9), "B")
+            rest = await until(messages, lambda m: m.sequence == 9 and m.content == "packet")
+            assert story(rest) == [9]
             (channel,) = gateway.snapshot()["channels"]
-            assert channel["lines"]["A"]["late"] + channel["lines"]["B"]["late"] >= 1
+            assert channel["arbitration"]["withdrawn"] == channel["lines"]["B"]["late"] == 1
 
     run(scenario())
+
+
+@pytest.mark.parametrize("ahead", [5_000, 16_000])
+def test_one_forged_datagram_far_ahead_costs_no_real_packet(ahead: int) -> None:
+    async def scenario() -> None:
+        settings = ArbitrationSettings(silent_us=60_000_000)  # else what a user has
+        async with (
+            running(configured(arbitration=settings)) as (gateway, exchange, url),
+            feedhandler.subscribe(url, "euronext.104") as messages,
+        ):
+            await exchange.packets(1, 100)
+            await until(messages, lambda m: m.sequence == 100 and m.content == "packet")
+            exchange.send(packet_of(100 + ahead), "A")
+            found: list[Any] = []
+            over = time.monotonic() + 50e-6 * settings.gap_wait_us
+            while time.monotonic() < over:  # a feed goes on, for many times that wait
+                last = 110 + len(found)
+                await exchange.packets(last - 9, last)
+                found += await until(messages, lambda m, last=last: m.sequence == last)
+            assert story(found) == list(range(101, last + 1))
+            (channel,) = gateway.snapshot()["channels"]
+            assert (channel["lost"], channel["quality"]) == (0, "OK")
+
+    asyncio.run(scenario())
 
 
 @gateways_loop

@@ -241,7 +241,8 @@ def test_what_nobody_can_retransmit_is_refreshed(run: Run) -> None:
 
 def test_a_gateway_that_starts_in_mid_day_comes_to_the_true_state() -> None:
     async def session() -> None:
-        async with trading(seconds=3.0, together=0.01) as work:
+        # Long enough for a gateway that takes seconds to start, on a busy machine.
+        async with trading(seconds=6.0, together=0.01) as work:
             config = configured(work.plan, work.exchange)
             work.start()
             await until(lambda: work.exchange.progress().elapsed_ns > 1.2e9)

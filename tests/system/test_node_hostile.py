@@ -570,7 +570,7 @@ def test_a_client_of_endless_refused_links_is_closed_and_told_of_once(
     run: Run, reads: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "OWED_BYTES_MAX", 1 << 20)
-    monkeypatch.setattr(connection, "LINGERING_LINKS_MAX", 300 if reads else 1 << 20)
+    monkeypatch.setattr(connection, "LINGERING_LINKS_MAX", 200 if reads else 1 << 20)
     wrong = "." + "x" * 2000
 
     def attack(port: int) -> None:

@@ -127,6 +127,34 @@ def test_what_one_lost_is_filled_in_by_the_other_and_nobody_hears_of_it(play: Pl
     assert play.merge.deadline == NEVER
 
 
+def test_what_all_lacked_in_error_comes_late_and_once(play: Play) -> None:
+    gap = note("gap", 6, state="STALE", lost=[[3, 5]])
+    back = note("withdrawn", 3, withdrawn=[[3, 5]])
+    assert play.take(A, 1, 2, gap, 6) == [1, 2]
+    assert play.take(B, 1, 2, gap, 6, 7) == [("gap", "STALE", [[3, 5]]), 6, 7]
+    assert play.take(A, back, 3, 4, 7) == [("withdrawn", "OK", None), 3, 4]
+    assert play.take(B, back, 3, 4, 5, 8) == [5, 8]
+    assert play.take(A, 5, 8, 9) == [9]
+
+
+def test_what_is_lost_after_all_is_told_again(play: Play) -> None:
+    gap = note("gap", 6, state="STALE", lost=[[3, 5]])
+    for link in (A, B):
+        play.take(link, 1, 2, gap, 6)
+    assert play.take(A, note("withdrawn", 3, withdrawn=[[3, 5]]), 3) == [
+        ("withdrawn", "OK", None),
+        3,
+    ]
+    lost = note("gap", 6, state="STALE", lost=[[4, 5]])
+    assert play.take(A, lost, 7) == [("gap", "STALE", [[4, 5]]), 7]
+
+
+def test_what_one_lost_in_error_the_other_had_anyway(play: Play) -> None:
+    play.take(B, 1, 2, 3, 4, 5, 6)
+    play.take(A, 1, 2, note("gap", 6, state="STALE", lost=[[3, 5]]), 6)
+    assert play.take(A, note("withdrawn", 3, withdrawn=[[3, 5]]), 3, 4, 5, 7) == [7]
+
+
 def test_what_one_was_overtaken_in_while_it_caught_up_the_other_fills_in(play: Play) -> None:
     assert play.take(A, 1, 2) == [1, 2]
     assert play.down(A) == []

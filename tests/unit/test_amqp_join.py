@@ -104,6 +104,16 @@ def test_a_reset_that_the_old_link_has_not_told_is_the_new_ones_to_tell() -> Non
     assert story(join.new(Item(1))) == [1]
 
 
+def test_a_stream_that_goes_back_to_what_was_not_lost_goes_back_on_both_links() -> None:
+    join = after(500)
+    assert story(join.old(Item(520))) == [520]
+    assert story(join.old(note("withdrawn", 510)) + join.old(Item(510))) == ["withdrawn", 510]
+    assert join.new(note("attached", 521)) == []
+    assert join.new(note("withdrawn", 510)) == []
+    assert join.new(Item(510)) == []
+    assert story(join.new(Item(511))) == [511]
+
+
 def test_a_snapshot_block_of_the_new_link_is_followed_by_what_follows_it() -> None:
     join = after(5)
     join.old(Item(9))

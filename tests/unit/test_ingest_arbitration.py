@@ -6,7 +6,7 @@ from feedhandler.codecs.kinds import PacketKind
 from feedhandler.counters import ChannelCounter, LineCounter, counter_array
 from feedhandler.ingest.records import GapCause, RecordKind
 from feedhandler.ingest.states import Verdict
-from tests.support.ingest import MS, NEVER, QUICK, fill, packets, unread
+from tests.support.ingest import BODY, MS, NEVER, QUICK, body_of, fill, packets, unread
 
 # -- first copy wins ------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ def test_filling_part_of_a_hole_does_not_prolong_the_wait(started):
 
 
 def test_what_comes_after_its_range_was_announced_is_late_and_never_published(started):
-    started.data(0, 6)
+    started.data(0, 6, 7, 8)
     started.wait(10)
     started.story()
     assert started.data(1, 4, 5) == [Verdict.LATE] * 2
@@ -126,6 +126,7 @@ def test_the_list_of_lost_ranges_is_bounded_and_forgets_the_oldest(channel):
         channel.data(0, sequence)
         channel.wait(10)
     assert channel.count(ChannelCounter.GAPS) == 70
+    channel.data(0, 142)
     assert channel.data(1, 2) == [Verdict.DUPLICATE]
     assert channel.data(1, 140, 100) == [Verdict.LATE] * 2
 
@@ -157,6 +158,107 @@ def test_a_gap_says_why_it_was_announced(started):
     started.reset(0, send_time=7)
     causes = [e.auxiliary for e in started.events if e.kind == RecordKind.GAP]
     assert causes == [GapCause.RESET]
+
+
+# -- what one packet says, and what follows says otherwise ------------------------------------
+
+
+def test_a_packet_ahead_is_no_hole_when_its_own_line_goes_on_below_it(started):
+    started.data(0, 12)
+    started.data(0, 4)
+    started.wait(100)
+    assert started.story() == packets(4)
+    assert started.arbiter.deadline_ns > started.now + 1_000 * MS
+    started.data(0, 5, 6, 7, 8, 9, 10, 11)
+    started.data(0, 12, body=b"the real one")
+    assert started.story() == packets(*range(5, 13))
+    assert started.count(ChannelCounter.CONTRADICTED) == 1
+
+
+def test_two_packets_from_the_other_line_pass_by_a_line_that_says_nothing_more(started):
+    started.data(0, 12)
+    started.data(1, 4, 5)
+    started.wait(100)
+    assert started.story() == packets(4, 5)
+    started.data(0, 13)
+    started.wait(10)
+    assert started.story() == [("gap", 6, 12), *packets(12, 13)], "but now it goes on there"
+
+
+def test_what_only_a_line_that_leads_has_brought_is_not_lost_however_long_the_other_takes(started):
+    started.data(1, 9)  # it lost those before
+    started.data(0, 4, 5)
+    started.wait(100)
+    started.data(0, 6, 7, 8, 10)
+    assert started.story() == packets(4, 5, 6, 7, 8)
+    started.wait(10)
+    assert started.story() == packets(9, 10)
+    assert started.count(ChannelCounter.LOST) == 0
+
+
+def test_what_was_forged_gives_way_to_what_comes_with_its_number(started):
+    started.data(0, 9, body=b"forged")
+    started.data(1, 4, 5)
+    started.wait(100)
+    started.data(1, 6, 7, 8, 10)
+    started.data(1, 9)
+    assert [e.payload for e in started.events if e.sequence == 9] == [bytes(BODY) + body_of(9)]
+    assert started.story() == packets(4, 5, 6, 7, 8, 9, 10)
+    assert started.count(ChannelCounter.CONTRADICTED) == 1
+
+
+def test_what_overtook_on_its_line_comes_in_its_place(started):
+    started.data(0, 7, 4, 5, 6)
+    assert started.story() == packets(4, 5, 6, 7)
+
+
+def test_a_heartbeat_is_no_hole_when_its_own_line_goes_on_below_it(started):
+    started.heartbeat(0, 12)
+    started.data(0, 4)
+    started.wait(100)
+    assert started.story() == packets(4)
+
+
+def test_another_line_with_the_same_packet_makes_it_believed_again(started):
+    started.data(0, 12, 4)
+    started.data(1, 12)
+    started.wait(10)
+    assert started.story() == [*packets(4), ("gap", 5, 12), ("packet", 12)]
+
+
+def test_a_range_announced_lost_is_taken_back_when_its_packets_come(started):
+    started.data(0, 12)
+    started.wait(10)
+    assert started.story() == [("gap", 4, 12), ("packet", 12)]
+    assert started.data(0, 4) == [Verdict.PUBLISHED]
+    assert started.story() == [("withdrawn", 4, 13), ("packet", 4)]
+    started.data(0, *range(5, 12))
+    assert started.story() == [*packets(*range(5, 12)), ("passed", 12, 13)]
+    started.data(0, 12, 13)
+    assert started.story() == packets(13), "what was published is not published again"
+    assert started.count(ChannelCounter.WITHDRAWN) == 8
+
+
+def test_a_range_stays_lost_while_another_line_has_gone_on_behind_it(started):
+    started.data(0, 8, 9, 10, 11)
+    started.wait(10)
+    started.story()
+    assert started.data(1, 4, 5, 6) == [Verdict.LATE] * 3
+    assert started.data(1, 7) == [Verdict.PUBLISHED], "as many as were published behind it"
+    assert started.story() == [("withdrawn", 4, 12), *packets(4, 5, 6, 7), ("passed", 8, 12)]
+
+
+def test_after_that_one_packet_of_the_line_is_no_hole_and_two_in_a_row_are(started):
+    started.data(0, 12)
+    started.wait(10)
+    started.data(0, 4)
+    started.story()
+    started.data(0, 9)
+    started.wait(100)
+    assert started.story() == []
+    started.data(0, 10)
+    started.wait(10)
+    assert started.story() == [("gap", 5, 9), *packets(9, 10), ("gap", 11, 12)][:3]
 
 
 # -- start ----------------------------------------------------------------------------------

@@ -21,6 +21,33 @@ def test_the_first_copy_of_a_reset_renumbers_and_the_other_does_not(started):
     assert started.count(ChannelCounter.RESETS) == 1
 
 
+def test_a_reset_alone_is_believed_when_what_follows_agrees(started):
+    assert started.reset(0, send_time=100, alone=True) == Verdict.QUARANTINED
+    started.wait(1000)
+    assert started.story() == []
+    started.data(0, 2, send_time=101)
+    assert started.story() == [("reset", 2), *packets(1, 2)]
+
+
+def test_a_reset_alone_is_believed_when_the_other_line_shows_it(started):
+    started.reset(0, send_time=100, alone=True)
+    assert started.reset(1, send_time=100, alone=True) == Verdict.DUPLICATE
+    assert started.story() == [("reset", 2), ("packet", 1)]
+
+
+@pytest.mark.parametrize("send_time", [0, 100])
+def test_a_reset_alone_is_forged_when_its_line_goes_on_in_the_old_numbering(started, send_time):
+    for _ in range(3):
+        started.reset(0, send_time=send_time, alone=True)
+    started.data(1, 4, send_time=send_time and 101)
+    started.data(0, 5, send_time=send_time and 102)
+    assert started.story() == packets(4, 5)
+    started.wait(10_000)
+    started.data(0, 6, send_time=send_time and 103)
+    assert [said for said in started.story() if said[0] not in ("silent", "back")] == packets(6)
+    assert started.count(ChannelCounter.RESETS) == 0
+
+
 def test_a_second_real_reset_works_again(started):
     for day in (100, 200, 300):
         started.reset(0, send_time=day)

@@ -109,6 +109,29 @@ def test_what_cannot_be_had_is_given_up_at_once(channel):
     assert channel.story() == [("gap", 4, 5), *packets(5), ("closed", 6)]
 
 
+def test_what_the_server_says_was_not_sent_yet_is_no_hole(channel):
+    channel.data(0, 12)
+    channel.wait(GAP_WAIT)
+    assert channel.story() == [("hole", 2, 12), ("missing", 2, 12)]
+    channel.disprove(11)
+    channel.give_up(12)
+    assert channel.story() == [("closed", 2)]
+    channel.wait(RECOVERY_WAIT)
+    channel.data(1, *range(2, 12))
+    assert channel.story() == packets(*range(2, 12))
+    assert channel.data(1, 12, body=b"the real one") == [Verdict.PUBLISHED]
+    assert channel.count(ChannelCounter.GAPS) == 0
+
+
+def test_a_server_that_is_behind_disproves_nothing(channel):
+    channel.data(0, *range(4, 12))
+    channel.wait(GAP_WAIT)
+    channel.story()
+    channel.disprove(3)
+    channel.give_up(4)
+    assert channel.story() == [("gap", 2, 4), *packets(*range(4, 12)), ("closed", 12)]
+
+
 def test_giving_up_what_is_not_missing_changes_nothing(channel):
     channel.give_up(100)
     channel.data(0, 2)

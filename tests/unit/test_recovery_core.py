@@ -4,7 +4,7 @@ import pytest
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.times import DAY_NS
-from feedhandler.retrans.actions import Alert, Ask, AskRefresh, Cancel, GiveUp
+from feedhandler.retrans.actions import Alert, Ask, AskRefresh, Cancel, Disprove, GiveUp
 from feedhandler.retrans.protocol import RefreshReject, RetransReject
 from feedhandler.retrans.quota import SILENCE_NS, Quota
 from feedhandler.retrans.reactions import REFRESH, RETRANSMISSION
@@ -402,12 +402,25 @@ def test_every_reason_has_a_reaction() -> None:
     assert set(REFRESH) == set(RefreshReject) - {RefreshReject.NONE}
 
 
-@pytest.mark.parametrize("reason", [RetransReject.INVALID_RANGE, RetransReject.NO_LONGER_AVAILABLE])
-def test_what_cannot_be_had_is_abandoned_without_a_word(reason: int) -> None:
+def test_what_was_not_sent_yet_is_told_and_asked_for_when_it_is_missing_again() -> None:
     recovery = make()
     recovery.missing(10, 20, 1, 0)
     recovery.take()
-    recovery.rejected(1, reason, MS)
+    recovery.rejected(1, RetransReject.INVALID_RANGE, MS)
+    assert recovery.take() == [Disprove(19, 1), GiveUp(20, 1)]
+    recovery.closed(10, 2 * MS)  # arbitration believes the server
+    assert recovery.state.name == "IN_SYNC"
+    recovery.missing(12, 14, 1, 3 * MS)
+    assert recovery.take() == [Ask(2, SERVICE, 12, 14, 1)]
+    recovery.rejected(2, RetransReject.INVALID_RANGE, 4 * MS)
+    assert recovery.take() == [Disprove(13, 1), GiveUp(14, 1)]
+
+
+def test_what_cannot_be_had_is_abandoned_without_a_word() -> None:
+    recovery = make()
+    recovery.missing(10, 20, 1, 0)
+    recovery.take()
+    recovery.rejected(1, RetransReject.NO_LONGER_AVAILABLE, MS)
     assert recovery.take() == [GiveUp(20, 1)]
     recovery.lost(10, 20, 2 * MS)
     assert recovery.take() == [AskRefresh(2, SERVICE)]

@@ -69,6 +69,9 @@ class Hands:
     def give_up(self, place, until, epoch):
         self.done.append(("give up", place, until, epoch))
 
+    def disprove(self, place, number, epoch):
+        self.done.append(("disprove", place, number, epoch))
+
     def quality(self, place, body, links=None):
         told = json.loads(body)
         to = () if links is None else (links,)

@@ -7,7 +7,7 @@ from feedhandler.retrans.client import RequestClient
 from feedhandler.retrans.events import Event
 from feedhandler.retrans.reconnection import ReconnectingClient
 from feedhandler.retrans.settings import RecoverySettings
-from tests.support.retrans import FEED, NOON_NS, PROTOCOL
+from tests.support.retrans import FEED, NOON_NS, PROTOCOL, Pair
 
 MS = 1_000_000
 #: Waits of 8 to 64 ms: 8, 16, 32, 64, 64 ...
@@ -119,6 +119,18 @@ def test_bytes_that_make_no_sense_are_a_reason_to_give_up() -> None:
         "the server sent "
     )
     assert story.server.feed(PROTOCOL.heartbeat(story.now), story.now) == "", "no longer heard"
+
+
+def test_events_are_told_together_as_they_were_read() -> None:
+    story, pair = Story(), Pair()
+    story.server.made(story.now)
+    for request_id, first in ((1, 5), (2, 9)):
+        assert story.server.ask(Ask(request_id, 104, first, first + 1, 0), story.now)
+    said = pair.session.feed(story.server.take_output(), story.now)
+    while pair.session.deadline_ns <= story.now:
+        said += pair.session.tick(story.now)
+    assert story.server.feed(said, story.now) == ""
+    assert story.told[1:] == ["Accepted+Packet+Answered+Accepted+Packet+Answered"]
 
 
 def test_a_connection_that_its_owner_closes_is_told_to_nobody() -> None:

@@ -21,7 +21,7 @@ from feedhandler.ops.console import ExitCode
 CHECKOUT = Path(__file__).resolve().parents[2]
 FOLDERS = ("codecs", "retrans", "replay", "feedhandler", "tests", "bench")
 
-FILE_LINES_MAX = 750
+FILE_LINES_MAX = 765
 FUNCTION_LINES_MAX = 70
 
 

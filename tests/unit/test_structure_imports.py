@@ -2,6 +2,7 @@
 
 import ast
 from pathlib import Path
+from typing import Any, TypeGuard
 
 import pytest
 
@@ -160,6 +161,7 @@ CORES = (
     "feedhandler/gateway_core.py",
     "feedhandler/histogram.py",
     "feedhandler/ingest/arbitration.py",
+    "feedhandler/ingest/belief.py",
     "feedhandler/ingest/columns.py",
     "feedhandler/ingest/epochs.py",
     "feedhandler/ingest/fingerprint.py",
@@ -274,6 +276,24 @@ def test_imports_point_one_way(room: str) -> None:
 def test_cores_know_no_socket_loop_thread_or_clock(core: str) -> None:
     for name in imported(CHECKOUT / core):
         assert name.split(".")[0] not in WORLD, f"{core} imports {name}"
+
+
+def test_the_simulation_drives_the_core_that_ships_and_has_no_wiring_of_its_own() -> None:
+    core = "feedhandler.gateway_core.GatewayCore"
+    simulation = CHECKOUT / "tests" / "simulation"
+    for path in (CHECKOUT / "feedhandler" / "gateway.py", simulation / "gateway_cores.py"):
+        assert core in imported(path), path
+    # What the desk has done by others, and the core by nobody else.
+    wiring = {"open_stream", "close_stream", "withhold", "admit", "renumber", "next_sequence"}
+    for path in simulation.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(), str(path))):
+            assert not isinstance(node, ast.FunctionDef) or node.name not in wiring, path
+            made = node.func.id if _is_plain_call(node) else ""
+            assert made not in ("Desk", "Fanout", "RequestClient"), path
+
+
+def _is_plain_call(node: ast.AST) -> TypeGuard[Any]:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
 
 
 @pytest.mark.parametrize(("link", "target"), LINKS.items())

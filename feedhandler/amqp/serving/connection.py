@@ -17,7 +17,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from feedhandler import __version__
 from feedhandler.amqp import proton
@@ -29,14 +29,14 @@ from feedhandler.amqp.routing import AddressError, Subscription, without_tags
 from feedhandler.amqp.serving.asking import LIMIT, asked_for, check_limits
 from feedhandler.amqp.serving.groups import Group, Member, group_name
 from feedhandler.amqp.serving.leftovers import WHOLE_UNITS
-from feedhandler.amqp.serving.link_counts import add_outlet
+from feedhandler.amqp.serving.link_counts import REFUSALS, add_outlet
 from feedhandler.amqp.serving.login import REFUSAL_SECONDS, Admission, Decision
 from feedhandler.amqp.serving.sasl import State
 from feedhandler.amqp.serving.turns import (
     CONNECTION_UNITS,
-    FRAMES_PER_UNIT,
     SESSIONS_PER_UNIT,
     attach_units,
+    read_units,
 )
 from feedhandler.amqp.serving.users import TokenBucket, User
 from feedhandler.amqp.stream import Stream
@@ -66,31 +66,13 @@ OWED_BYTES_TOTAL = 128 << 20
 LINGERING_LINKS_MAX = 4096
 #: What a JMS client wants to be told before it asks to share a subscription.
 CAPABILITIES = ("SHARED-SUBS",)
+#: Sessions and such links of all of a node's, and what each takes.
+KEPT_TOTAL = 65_536
+KEPT_BYTES = 4096
 #: What a client hears whose handling has failed by an error of ours.
 FAULT = "amqp:internal-error", "the gateway has failed in handling this connection; see its log"
 #: That for a message without credit (AMQP 1.0, 2.8.17).
 OVER_CREDIT = "amqp:link:transfer-limit-exceeded"
-#: Refusals of links that have a counter of their own, beside the one of all.
-REFUSALS = {
-    LIMIT: NodeCounter.LINKS_LIMITED,
-    "amqp:unauthorized-access": NodeCounter.LINKS_UNENTITLED,
-    "amqp:invalid-field": NodeCounter.LINKS_INVALID,
-    "amqp:not-found": NodeCounter.LINKS_NOT_FOUND,
-    "amqp:not-implemented": NodeCounter.LINKS_UNSUPPORTED,
-    "amqp:not-allowed": NodeCounter.LINKS_NOT_ALLOWED,
-}
-
-
-class LinkObserver(Protocol):
-    """Who hears what becomes of links; `peer` is the client's host:port."""
-
-    def attached(self, outlet: Outlet, peer: str, address: str) -> None: ...
-    def refused(self, peer: str, address: str, condition: str, reason: str) -> None: ...
-    def overrun(self, outlet: Outlet, peer: str) -> None: ...
-    def ended(self, outlet: Outlet) -> None: ...
-    def unread(self, peer: str, held_bytes: int) -> None: ...
-    def login_refused(self, peer: str, user: str, mechanism: str, reason: str) -> None: ...
-    def faulted(self, peer: str, error: Exception) -> None: ...
 
 
 def _contained(method: Callable[..., None]) -> Callable[..., None]:
@@ -129,7 +111,7 @@ class NodeConnection(Peer):
         limits = node.gate.limits
         self._events: deque[tuple[int, Any]] = deque()
         self._waits = False
-        self._partial_bytes = self.owed_bytes = 0
+        self._partial_bytes = self.owed_bytes = self.kept = 0
         self.attaches = TokenBucket(limits.attaches_per_s, time.monotonic_ns())
         self.engine = proton.Connection(
             sock.fileno(),
@@ -166,12 +148,14 @@ class NodeConnection(Peer):
             self._wait_for_turn()
             return
         heard = self.engine.frames_received
-        ended = self.engine.receive() < 0
-        turns.spend((self.engine.frames_received - heard) // FRAMES_PER_UNIT)
+        received = self.engine.receive()
+        if received > 0:
+            agreeing = self.user is None and self.admission.tls is not None
+            turns.spend(read_units(self.engine.frames_received - heard, agreeing))
         if self.user is None:
             self._log_in()
         self.work()
-        if ended:
+        if received < 0:
             self.end()
 
     def on_writable(self) -> None:
@@ -259,16 +243,32 @@ class NodeConnection(Peer):
         node.owed_bytes += held - self.owed_bytes
         grown, self.owed_bytes = held > self.owed_bytes, held
         most = OWED_BYTES_STRANGER if self.user is None else OWED_BYTES_MAX
-        if held > most or engine.lingering_links > LINGERING_LINKS_MAX:
-            self._give_up_unread()
+        if held > most:
+            self._give_up_unread(held)
+        elif engine.lingering_links > LINGERING_LINKS_MAX:
+            self._give_up_unread(KEPT_BYTES * engine.lingering_links)
         elif grown and node.owed_bytes > OWED_BYTES_TOTAL:
-            max(node.connections, key=lambda each: each.owed_bytes)._give_up_unread()
+            debtor = max(node.connections, key=lambda each: each.owed_bytes)
+            debtor._give_up_unread(debtor.owed_bytes)
+        else:
+            self._count_kept()
 
-    def _give_up_unread(self) -> None:
-        """Close a connection whose client does not read: there is nothing to tell it."""
+    def _count_kept(self) -> None:
+        """Note how many sessions and half-closed links there are; past the bound of all, who has
+        most of them is over."""
+        node, kept = self.node, self.engine.session_count + self.engine.lingering_links
+        node.kept += kept - self.kept
+        grown, self.kept = kept > self.kept, kept
+        if grown and node.kept > KEPT_TOTAL:
+            keeper = max(node.connections, key=lambda each: each.kept)
+            keeper._give_up_unread(KEPT_BYTES * keeper.kept)
+
+    def _give_up_unread(self, held_bytes: int) -> None:
+        """Close a connection whose client does not read, or leaves too much open: there is nothing
+        to tell it."""
         self.node.counts[NodeCounter.CONNECTIONS_UNREAD] += 1
         if self.node.observer is not None:
-            self.node.observer.unread(self.peer, self.owed_bytes)
+            self.node.observer.unread(self.peer, held_bytes)
         self.end()
 
     def _count_partial(self) -> None:
@@ -706,7 +706,8 @@ class NodeConnection(Peer):
             self.sock.close()
             self._count_partial()
             self.node.owed_bytes -= self.owed_bytes
-            self.owed_bytes = 0
+            self.node.kept -= self.kept
+            self.owed_bytes = self.kept = 0
             self.node.connections.discard(self)
             self.node.gate.leave(self.admission)
             # The engine is freed with the last that leads here; one with many sessions takes long.

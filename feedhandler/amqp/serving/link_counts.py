@@ -1,10 +1,34 @@
-"""What a link has counted, added to the node's counters: as it ends, or as these are read."""
+"""What becomes of links: who hears of it, and what is counted."""
+
+from typing import Protocol
 
 import numpy
 
 from feedhandler.amqp.outlet import Outlet
 from feedhandler.amqp.queueing.backlog import Backlog
 from feedhandler.counters import NodeCounter
+
+#: Refusals of links that have a counter of their own, beside the one of all.
+REFUSALS = {
+    "amqp:resource-limit-exceeded": NodeCounter.LINKS_LIMITED,
+    "amqp:unauthorized-access": NodeCounter.LINKS_UNENTITLED,
+    "amqp:invalid-field": NodeCounter.LINKS_INVALID,
+    "amqp:not-found": NodeCounter.LINKS_NOT_FOUND,
+    "amqp:not-implemented": NodeCounter.LINKS_UNSUPPORTED,
+    "amqp:not-allowed": NodeCounter.LINKS_NOT_ALLOWED,
+}
+
+
+class LinkObserver(Protocol):
+    """Who hears what becomes of links; `peer` is the client's host:port."""
+
+    def attached(self, outlet: Outlet, peer: str, address: str) -> None: ...
+    def refused(self, peer: str, address: str, condition: str, reason: str) -> None: ...
+    def overrun(self, outlet: Outlet, peer: str) -> None: ...
+    def ended(self, outlet: Outlet) -> None: ...
+    def unread(self, peer: str, held_bytes: int) -> None: ...
+    def login_refused(self, peer: str, user: str, mechanism: str, reason: str) -> None: ...
+    def faulted(self, peer: str, error: Exception) -> None: ...
 
 
 def add_outlet(counts: numpy.ndarray, outlet: Outlet) -> None:

@@ -28,10 +28,10 @@ from feedhandler.amqp.proton import SenderLink
 from feedhandler.amqp.quality import QualityState
 from feedhandler.amqp.routing import Subscription
 from feedhandler.amqp.serving.backlogged_link import BackloggedLink
-from feedhandler.amqp.serving.connection import LinkObserver, NodeConnection
+from feedhandler.amqp.serving.connection import NodeConnection
 from feedhandler.amqp.serving.groups import Groups
 from feedhandler.amqp.serving.leftovers import Leftovers
-from feedhandler.amqp.serving.link_counts import add_outlet
+from feedhandler.amqp.serving.link_counts import LinkObserver, add_outlet
 from feedhandler.amqp.serving.listener import Listener
 from feedhandler.amqp.serving.login import Gate
 from feedhandler.amqp.serving.resume import Resumption
@@ -117,6 +117,8 @@ class Node:
         self.links = 0
         #: Bytes of messages that clients have sent in part; and of answers that they do not read.
         self.partial_bytes = self.owed_bytes = 0
+        #: Sessions, and links half closed.
+        self.kept = 0
         #: Durable queues; without any, addresses of queues are refused as not found.
         self.queues = DurableQueues((), self.flush)
         self.kind_of = kind_of

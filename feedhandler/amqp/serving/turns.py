@@ -23,12 +23,19 @@ ATTACH_UNITS = 4
 ADDRESS_CHARS_PER_UNIT = 64
 #: Frames that are read, and sessions that are forgotten with their connection, for one unit.
 FRAMES_PER_UNIT = 2
+#: What reading costs while TLS is agreed on: a signature takes a millisecond.
+HANDSHAKE_UNITS = 32
 SESSIONS_PER_UNIT = 8
 
 
 def attach_units(address: str) -> int:
     """What attaching to this address costs."""
     return ATTACH_UNITS + len(address) // ADDRESS_CHARS_PER_UNIT
+
+
+def read_units(frames: int, agreeing: bool) -> int:
+    """What reading so many frames has cost; `agreeing`: it was TLS's."""
+    return HANDSHAKE_UNITS if agreeing else frames // FRAMES_PER_UNIT
 
 
 class Turns:

@@ -14,6 +14,7 @@ it says itself. The properties are the same:
                 as lost, exactly, by a quality message of our own
     outside     packets outside the sequence are handed out where their first copy comes; a copy is
                 what another gateway brings with the same tag, of a service's latest `ASIDE_MAX`
+    withdrawn   what all lacked and one gateway then has after all is told so, and handed out late
     numberings  a new numbering begins with the first gateway that says so; what others still send
                 of the old one is dropped
 
@@ -115,6 +116,9 @@ class Service:
         self.day = 0
         self.epoch = 0
         self.lost = RangeSet()
+        #: What was told as lost and then that it is not, and the place up to which that has come.
+        self.back = RangeSet()
+        self.back_at = -1
         #: Tags of messages outside the sequence, and which links have brought each.
         self.aside: dict[bytes, set[int]] = {}
         self.ranges = self.total = 0
@@ -256,6 +260,8 @@ class Merge:
         if lane.told is None or lane.told.get("next") is None:
             self._join_unseen(service, lane, message)
         first, last = self._shape.span(message)
+        if service.back and service.back.covers(first >> 16, last >> 16) and last <= service.at:
+            return self._hand_out_late(service, message, first, last)
         if last <= service.at or (service.lost and service.lost.covers(first >> 16, last >> 16)):
             self.duplicates += 1
             self.late += service.lost.covers(last >> 16, last >> 16)
@@ -271,6 +277,15 @@ class Merge:
         self.out.append(message)
         service.at = last
         service.day = max(service.day, message.day)  # it may turn while the numbers go on
+        return True
+
+    def _hand_out_late(self, service: Service, message: Any, first: int, last: int) -> bool:
+        """A message of what was told as lost in error: its first copy is handed out."""
+        if first > service.back_at:
+            service.back_at = last
+            self.out.append(message)
+        else:
+            self.duplicates += 1
         return True
 
     def _aside(self, service: Service, link: int, message: Any) -> None:
@@ -333,6 +348,9 @@ class Merge:
             lane.lacks.discard_below(service.open)
             for first, last in told["lost"]:
                 lane.lacks.add(first, last)
+                self._lose_again(service, lane, first, last)
+        elif reason == "withdrawn":
+            self._withdraw(service, lane, told)
         lane.told = told
         if lane.epoch == service.epoch and service.at >= 0:
             lane.reach = note.sequence  # a quality message has the number of the packet behind it
@@ -379,12 +397,41 @@ class Merge:
         self._renumber(service, lane.epoch, told["next"], day)
         return True
 
+    def _withdraw(self, service: Service, lane: Lane, told: dict[str, Any]) -> None:
+        """A lane has what it said was lost, and goes back there: so does the merged stream, as far
+        as it has told that, too."""
+        ranges: list[tuple[int, int]] = []
+        for first, last in told["withdrawn"]:
+            lane.lacks.discard(first, last)
+            if lane.epoch == service.epoch:
+                ranges += service.lost.within(first, last)
+        if not ranges:
+            return
+        for first, last in ranges:
+            service.lost.discard(first, last)
+            service.back.add(first, last)
+            service.total -= last - first + 1
+        service.ranges -= min(service.ranges, len(ranges))
+        service.back_at = (ranges[0][0] << 16) - 1
+        body = {**self._composed(service), "reason": "withdrawn", "withdrawn": ranges}
+        self.out.append(self._shape.note(lane.note, msgspec.json.encode(body)))
+        service.key = self._key(service)
+
+    def _lose_again(self, service: Service, lane: Lane, first: int, last: int) -> None:
+        """Of what was not lost after all, this is, as far as it has not come."""
+        if lane.epoch == service.epoch and service.back:
+            first = max(first, (service.back_at >> 16) + 1)
+            for low, high in service.back.within(first, last) if first <= last else ():
+                service.back.discard(low, high)
+                self._lose(service, lane.note, low, high)
+
     def _renumber(self, service: Service, epoch: int, following: int, day: int) -> None:
         """The merged stream's numbering begins anew."""
         service.epoch = epoch
         service.day = max(day, service.day)
         service.at = (following << 16) - 1
         service.lost.clear()
+        service.back.clear()
         service.ranges = service.total = 0
         service.healed = False
 

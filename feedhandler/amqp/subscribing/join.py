@@ -24,6 +24,8 @@ from typing import Any
 import msgspec
 
 _BLOCK_BEGIN = "snapshot-begin"
+#: Behind these the numbers begin at a lower one.
+_ANEW = ("reset", "withdrawn")
 _BLOCK_MARKS = (_BLOCK_BEGIN, "snapshot-end", "snapshot", "no snapshot")
 #: A place: (how many numberings have begun, sequence number << 16 | message number).
 Place = tuple[int, int]
@@ -114,7 +116,7 @@ class Join:
 
     def _old_mark(self, service: _Service, reason: str) -> list[Any]:
         """What follows a quality message of the old link."""
-        if reason == "reset":
+        if reason in _ANEW:
             service.old.renumber()
             service.reached = (service.old.epoch, -1)
         elif reason in _BLOCK_MARKS:
@@ -197,7 +199,7 @@ class Join:
         it is of a snapshot block, behind which the new link's stream goes on."""
         told = msgspec.json.decode(message.body, type=dict)
         reason = told["reason"]
-        if reason == "reset":
+        if reason in _ANEW:
             service.new.renumber()
             if (service.new.epoch, -1) <= service.reached:
                 return []
