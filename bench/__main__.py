@@ -55,6 +55,7 @@ BENCHMARKS = [
     "stall",
 ]
 LONG = [
+    "keyed_peers",
     "lab",
     "lab_ceiling",
     "pacing_long",

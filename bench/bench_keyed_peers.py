@@ -1,0 +1,253 @@
+"""Queues that keep order per key: ours, RabbitMQ, Artemis and Kafka, beside an offline schedule.
+
+Every scenario is put first, whole, and then taken by the workers: all of them have work from the
+start, as in the schedule. Every peer gets the same messages on the same disk; each handling is
+written down, and the history is checked: nothing lost, doubled, out of order in its key, or beside
+another of its key. The ceiling is the greedy schedule whose step is the handler and one sync of
+that disk, measured in the same run. A peer that is not installed is told with the reason.
+"""
+
+import contextlib
+import queue
+import subprocess
+import tempfile
+import threading
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.keyed_peers import PEERS, Absent, Command, Peer, environment
+from bench.keyed_work import (
+    Figures,
+    Handled,
+    Message,
+    Workload,
+    check,
+    figures,
+    makespan_seconds,
+    read_history,
+    rounds,
+    syncs_a_second,
+)
+from feedhandler.lab.brokers import BrokerFailed
+
+#: Who is compared.
+NAMES = tuple(PEERS)
+SYNC_SECONDS = 3.0
+#: A run is cut then: at 100 ms a message one worker would be at it for hours.
+TAKE_SECONDS_MAX = 60.0
+PUT_SECONDS_MAX = 300.0
+READY_SECONDS_MAX = 60.0
+#: Without a handling for so long, nothing more comes.
+IDLE_SECONDS = 15.0
+#: How long is listened for what should not come once all has.
+AFTER_SECONDS = 0.5
+#: The part of the messages that a quick run has.
+QUICK_SHARE = 0.1
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A workload, who handles it, and how long that takes."""
+
+    name: str
+    workload: Workload
+    workers: int
+    handler_ms: float
+
+    def shortened(self, share: float) -> "Scenario":
+        """With a part of the messages."""
+        told = {**asdict(self.workload), "count": max(round(self.workload.count * share), 1)}
+        return Scenario(self.name, Workload(**told), self.workers, self.handler_ms)
+
+
+SCENARIOS = (
+    Scenario("even", Workload(50_000, keys=10_000), workers=8, handler_ms=0),
+    Scenario("hot", Workload(20_000, keys=1), workers=8, handler_ms=0),
+    Scenario("zipf", Workload(40_000, keys=10_000, zipf=1.0), workers=8, handler_ms=1),
+    Scenario("slow", Workload(50_000, keys=1000), workers=1000, handler_ms=100),
+)
+
+SMOKE: dict[str, object] = {
+    "SYNC_SECONDS": 0.1,
+    "QUICK_SHARE": 1.0,
+    "SCENARIOS": (Scenario("zipf", Workload(100, keys=20, zipf=1.0), workers=4, handler_ms=1),),
+}
+
+
+class Process:
+    """A client that runs; its lines as they come."""
+
+    def __init__(self, command: Command) -> None:
+        self.lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self._process = subprocess.Popen(
+            command.words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+        )
+        self._errors: list[str] = []
+        self._threads = [
+            threading.Thread(target=each, daemon=True) for each in (self._listen, self._complain)
+        ]
+        for thread in self._threads:
+            thread.start()
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError), self._process.stdin as stdin:
+            stdin.write(command.stdin)
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            self.lines.put(line)
+        self.lines.put(None)
+
+    def _complain(self) -> None:
+        assert self._process.stderr is not None
+        self._errors.extend(self._process.stderr)
+
+    def line(self, seconds: float) -> str | None:
+        """The next one; None where none comes in time, or the client has ended."""
+        with contextlib.suppress(queue.Empty):
+            return self.lines.get(timeout=max(seconds, 0.0))
+        return None
+
+    def told(self, word: str, seconds: float) -> list[int]:
+        """The numbers behind a word that it must say now. Raises `BrokerFailed`."""
+        line = self.line(seconds)
+        if line is None or not line.startswith(word):
+            self.end()
+            last = next((text.strip() for text in reversed(self._errors) if text.strip()), "")
+            raise BrokerFailed(f"the client did not say {word!r}: {line or last or 'no word'}")
+        return [int(number) for number in line.split()[1:]]
+
+    def end(self) -> None:
+        """Kill it; what it has said is in `lines`."""
+        self._process.kill()
+        self._process.wait()
+        for thread in self._threads:
+            thread.join()
+
+
+@dataclass(frozen=True)
+class Taken:
+    """What the workers did; `cut`: the time was over before all was handled."""
+
+    history: list[Handled]
+    ready_ns: int
+    cut: bool
+
+
+def put(peer: Peer, name: str, workload: Workload) -> float:
+    """Messages a second accepted."""
+    process = Process(peer.produce(name, workload))
+    try:
+        began, done = process.told("put", PUT_SECONDS_MAX)
+    finally:
+        process.end()
+    return workload.count / max(done - began, 1) * 1e9
+
+
+def take(peer: Peer, name: str, scenario: Scenario) -> Taken:
+    """Run the workers until all is handled, or nothing more comes, or the time is over."""
+    workers = scenario.workers if peer.parallel else 1
+    process = Process(peer.consume(name, workers, scenario.handler_ms))
+    lines: list[str] = []
+    try:
+        (ready_ns,) = process.told("ready", READY_SECONDS_MAX)
+        end = time.monotonic() + TAKE_SECONDS_MAX
+        while (left := end - time.monotonic()) > 0:
+            wait = AFTER_SECONDS if len(lines) >= scenario.workload.count else IDLE_SECONDS
+            line = process.line(min(wait, left))
+            if line is None:
+                break
+            lines.append(line)
+    finally:
+        process.end()
+    cut = left <= 0 and len(lines) < scenario.workload.count
+    return Taken(list(read_history(lines)), ready_ns, cut)
+
+
+def judged(messages: list[Message], taken: Taken) -> list[str]:
+    """What is wrong; of a run that was cut, what was not handled is not lost."""
+    problems = check(messages, taken.history).problems
+    return [each for each in problems if not (taken.cut and each.endswith(" lost"))]
+
+
+def compare(
+    peer: Peer, scenario: Scenario, name: str, ceiling_a_second: float
+) -> tuple[dict[str, Any], list[str]]:
+    """One peer in one scenario: figures and what was wrong."""
+    peer.declare(name, scenario.workers)
+    messages = scenario.workload.messages()
+    put_a_second = put(peer, name, scenario.workload)
+    taken = take(peer, name, scenario)
+    found: Figures = figures(taken.history, taken.ready_ns)
+    share = found.a_second / ceiling_a_second
+    problems = judged(messages, taken)
+    print(
+        f"    {scenario.name}: {found.a_second:,.0f}/s, {share:.0%} of the schedule; "
+        f"wait p50 {found.wait_p50_ms:,.1f} ms, p99 {found.wait_p99_ms:,.1f} ms; "
+        f"{found.workers_used} workers had work; put {put_a_second:,.0f}/s"
+        + ("; cut" if taken.cut else "")
+        + "".join(f"; {problem}" for problem in problems)
+    )
+    figures_told = {
+        **asdict(found), "of_schedule": share, "put_a_second": put_a_second,
+        "cut": taken.cut, "handled": len(taken.history), "problems": problems,
+    }  # fmt: skip
+    return figures_told, [f"{peer.name}, {scenario.name}: {problem}" for problem in problems]
+
+
+def ceilings(scenario: Scenario, sync_seconds: float) -> dict[str, Any]:
+    """The greedy schedule: messages a second, and how many times the serial one that is."""
+    keys = [message.fields for message in scenario.workload.messages()]
+    step = scenario.handler_ms / 1000 + sync_seconds
+    seconds = makespan_seconds(keys, scenario.workers, step)
+    times = len(keys) / rounds(keys, scenario.workers)
+    return {"a_second": len(keys) / seconds, "times_serial": times, "step_ms": step * 1000}
+
+
+def run(quick: bool = False) -> dict[str, Any]:
+    """Every peer that is installed, in every scenario."""
+    scenarios = [each.shortened(QUICK_SHARE) if quick else each for each in SCENARIOS]
+    problems: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="bench-keyed-") as made:
+        folder = Path(made)
+        syncs = syncs_a_second(folder, SYNC_SECONDS)
+        print(f"  the disk: {syncs:,.0f} syncs/s of a page")
+        found: dict[str, Any] = {"syncs_a_second": syncs, "problems": problems}
+        found["schedule"] = told = {each.name: ceilings(each, 1 / syncs) for each in scenarios}
+        for name, each in told.items():
+            print(
+                f"  schedule of {name}: {each['a_second']:,.0f}/s at {each['step_ms']:.2f} ms "
+                f"a step, {each['times_serial']:.1f} times serial"
+            )
+        for name in NAMES:
+            peer = PEERS[name](folder)
+            try:
+                version = peer.start()
+                print(f"  {name}: {version}")
+                results = found[name] = {"version": version}
+                for scenario in scenarios:
+                    ceiling = told[scenario.name]["a_second"]
+                    results[scenario.name], wrong = compare(
+                        peer, scenario, f"keyed-{scenario.name}", ceiling
+                    )
+                    problems += wrong
+            except Absent as reason:
+                found[name] = {"left_out": str(reason)}
+                print(f"  {name}: left out, {reason}")
+            except TimeoutError:
+                # The bench's own time is over: nobody is to be tried after it.
+                raise
+            except (BrokerFailed, OSError, subprocess.SubprocessError) as error:
+                found.setdefault(name, {})["failed"] = str(error)
+                problems.append(f"{name}: {error}")
+                print(f"  {name}: failed, {error}")
+            finally:
+                peer.stop()
+    return found
