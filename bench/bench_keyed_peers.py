@@ -22,6 +22,7 @@ from bench.keyed_work import (
     Figures,
     Handled,
     Message,
+    Rule,
     Workload,
     check,
     figures,
@@ -31,9 +32,12 @@ from bench.keyed_work import (
     syncs_a_second,
 )
 from feedhandler.lab.brokers import BrokerFailed
+from feedhandler.lab.processors import cpu_seconds_of
 
 #: Who is compared.
 NAMES = tuple(PEERS)
+#: Of these, ours.
+OURS = ("keyed", "serial")
 SYNC_SECONDS = 3.0
 #: A run is cut then: at 100 ms a message one worker would be at it for hours.
 TAKE_SECONDS_MAX = 60.0
@@ -43,6 +47,10 @@ READY_SECONDS_MAX = 60.0
 IDLE_SECONDS = 15.0
 #: How long is listened for what should not come once all has.
 AFTER_SECONDS = 0.5
+#: What the rules of a key allow side by side is shown by transfers between accounts.
+TRANSFERS = Workload(40_000, keys=10_000, zipf=1.0, fields=2)
+TRANSFER_WORKERS = 8
+RULES: tuple[Rule, ...] = ("composite", "pair", "any")
 #: The part of the messages that a quick run has.
 QUICK_SHARE = 0.1
 
@@ -71,6 +79,7 @@ SCENARIOS = (
 
 SMOKE: dict[str, object] = {
     "SYNC_SECONDS": 0.1,
+    "TRANSFERS": Workload(100, keys=50, zipf=1.0, fields=2),
     "QUICK_SHARE": 1.0,
     "SCENARIOS": (Scenario("zipf", Workload(100, keys=20, zipf=1.0), workers=4, handler_ms=1),),
 }
@@ -124,6 +133,11 @@ class Process:
             raise BrokerFailed(f"the client did not say {word!r}: {line or last or 'no word'}")
         return [int(number) for number in line.split()[1:]]
 
+    @property
+    def cpu_seconds(self) -> float:
+        """Of its processors' time, while it runs."""
+        return cpu_seconds_of(self._process.pid)
+
     def end(self) -> None:
         """Kill it; what it has said is in `lines`."""
         self._process.kill()
@@ -139,6 +153,8 @@ class Taken:
     history: list[Handled]
     ready_ns: int
     cut: bool
+    #: Of the client: near one, it is the client that is measured, for it has one thread in Python.
+    processors: float
 
 
 def put(peer: Peer, name: str, workload: Workload) -> float:
@@ -158,17 +174,22 @@ def take(peer: Peer, name: str, scenario: Scenario) -> Taken:
     lines: list[str] = []
     try:
         (ready_ns,) = process.told("ready", READY_SECONDS_MAX)
-        end = time.monotonic() + TAKE_SECONDS_MAX
-        while (left := end - time.monotonic()) > 0:
-            wait = AFTER_SECONDS if len(lines) >= scenario.workload.count else IDLE_SECONDS
-            line = process.line(min(wait, left))
+        used, began = process.cpu_seconds, time.monotonic()
+        end = began + TAKE_SECONDS_MAX
+        while (left := end - time.monotonic()) > 0 and len(lines) < scenario.workload.count:
+            line = process.line(min(IDLE_SECONDS, left))
             if line is None:
+                break
+            lines.append(line)
+        share = (process.cpu_seconds - used) / max(time.monotonic() - began, 1e-6)
+        cut = left <= 0 and len(lines) < scenario.workload.count
+        while not cut and time.monotonic() < end:
+            if (line := process.line(AFTER_SECONDS)) is None:
                 break
             lines.append(line)
     finally:
         process.end()
-    cut = left <= 0 and len(lines) < scenario.workload.count
-    return Taken(list(read_history(lines)), ready_ns, cut)
+    return Taken(list(read_history(lines)), ready_ns, cut, share)
 
 
 def judged(messages: list[Message], taken: Taken) -> list[str]:
@@ -191,13 +212,15 @@ def compare(
     print(
         f"    {scenario.name}: {found.a_second:,.0f}/s, {share:.0%} of the schedule; "
         f"wait p50 {found.wait_p50_ms:,.1f} ms, p99 {found.wait_p99_ms:,.1f} ms; "
-        f"{found.workers_used} workers had work; put {put_a_second:,.0f}/s"
+        f"{found.workers_used} workers had work; put {put_a_second:,.0f}/s; "
+        f"the client used {taken.processors:.2f} processors"
         + ("; cut" if taken.cut else "")
         + "".join(f"; {problem}" for problem in problems)
     )
     figures_told = {
         **asdict(found), "of_schedule": share, "put_a_second": put_a_second,
-        "cut": taken.cut, "handled": len(taken.history), "problems": problems,
+        "client_processors": taken.processors, "cut": taken.cut,
+        "handled": len(taken.history), "problems": problems,
     }  # fmt: skip
     return figures_told, [f"{peer.name}, {scenario.name}: {problem}" for problem in problems]
 
@@ -209,6 +232,29 @@ def ceilings(scenario: Scenario, sync_seconds: float) -> dict[str, Any]:
     seconds = makespan_seconds(keys, scenario.workers, step)
     times = len(keys) / rounds(keys, scenario.workers)
     return {"a_second": len(keys) / seconds, "times_serial": times, "step_ms": step * 1000}
+
+
+def times_of_peers(found: dict[str, Any], ours: str) -> dict[str, dict[str, float]]:
+    """How many times each peer's rate ours is, by peer and scenario; of those measured."""
+    own = found.get(ours, {})
+    return {
+        name: {
+            each.name: own[each.name]["a_second"] / max(found[name][each.name]["a_second"], 1e-9)
+            for each in SCENARIOS
+            if each.name in own and each.name in found[name]
+        }
+        for name in NAMES
+        if name != ours and "version" in found.get(name, {})
+    }
+
+
+def rules_allow() -> dict[str, float]:
+    """How many times the serial rate each rule allows, by the schedule of `TRANSFERS`."""
+    keys = [message.fields for message in TRANSFERS.messages()]
+    found = {rule: len(keys) / rounds(keys, TRANSFER_WORKERS, rule) for rule in RULES}
+    told = ", ".join(f"{rule} {times:.1f}" for rule, times in found.items())
+    print(f"  transfers, {TRANSFER_WORKERS} workers, times the serial rate: {told}")
+    return found
 
 
 def run(quick: bool = False) -> dict[str, Any]:
@@ -226,6 +272,7 @@ def run(quick: bool = False) -> dict[str, Any]:
                 f"  schedule of {name}: {each['a_second']:,.0f}/s at {each['step_ms']:.2f} ms "
                 f"a step, {each['times_serial']:.1f} times serial"
             )
+        found["rules"] = rules_allow()
         for name in NAMES:
             peer = PEERS[name](folder)
             try:
@@ -250,4 +297,10 @@ def run(quick: bool = False) -> dict[str, Any]:
                 print(f"  {name}: failed, {error}")
             finally:
                 peer.stop()
+    found["times"] = {ours: times_of_peers(found, ours) for ours in OURS}
+    for ours, peers in found["times"].items():
+        for name, by_scenario in peers.items():
+            told = ", ".join(f"{which} {times:.1f}" for which, times in by_scenario.items())
+            if told:
+                print(f"  {ours} has, in times of {name}: {told}")
     return found

@@ -6,15 +6,19 @@ import java.io.PrintStream;
 import java.io.FileOutputStream;
 import java.io.FileDescriptor;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.List;
 import java.util.Properties;
 import java.util.concurrent.Future;
+import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.clients.producer.KafkaProducer;
 import org.apache.kafka.clients.producer.ProducerRecord;
 import org.apache.kafka.clients.producer.RecordMetadata;
+import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.serialization.StringDeserializer;
 import org.apache.kafka.common.serialization.StringSerializer;
 
@@ -98,8 +102,21 @@ public class Client {
         var out = new PrintStream(new FileOutputStream(FileDescriptor.out), true);
         ParallelStreamProcessor<String, String> processor =
                 ParallelStreamProcessor.createEosStreamProcessor(options);
-        processor.subscribe(List.of(topic));
-        out.println("ready " + now());
+        var ready = new AtomicBoolean();
+        processor.subscribe(
+                List.of(topic),
+                new ConsumerRebalanceListener() {
+                    @Override
+                    public void onPartitionsRevoked(Collection<TopicPartition> partitions) {}
+
+                    /** As a link that is attached: before, the group is not formed. */
+                    @Override
+                    public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
+                        if (ready.compareAndSet(false, true)) {
+                            out.println("ready " + now());
+                        }
+                    }
+                });
         processor.poll(
                 context -> {
                     var record = context.getSingleConsumerRecord();

@@ -2,11 +2,14 @@
 
 import itertools
 import random
+import sys
 from pathlib import Path
 
 import pytest
 
-from bench import keyed_work
+from bench import bench_keyed_peers, keyed_work
+from bench.bench_keyed_peers import Scenario, Taken
+from bench.keyed_peers import Absent, Command
 from bench.keyed_work import Handled, Message, Rule, Workload, check, figures, rounds, values_of
 
 RULES: tuple[Rule, ...] = ("composite", "pair", "any")
@@ -126,3 +129,93 @@ def test_what_is_wrong_with_a_history_is_found(history: list[Handled], problem: 
 def test_syncs_are_counted_and_leave_nothing_behind(tmp_path: Path) -> None:
     assert keyed_work.syncs_a_second(tmp_path, 0.0) > 0
     assert not list(tmp_path.iterdir())
+
+
+# -- the runner, with a peer that is a few lines of Python ------------------------------------
+
+TAKING = """
+import time
+now = time.monotonic_ns
+print("ready", now())
+for key, sequence in {handled}:
+    print(0, key, sequence, now(), now(), now())
+print(end="", flush=True)
+time.sleep(60)
+"""
+
+
+class FakePeer:
+    """Says that it handled what it is told to."""
+
+    name = "fake"
+    parallel = True
+
+    def __init__(self, handled: list[tuple[str, int]], reason: str = "") -> None:
+        self.handled, self.reason, self.stopped = handled, reason, False
+
+    def start(self) -> str:
+        if self.reason:
+            raise Absent(self.reason)
+        return "fake 1"
+
+    def declare(self, queue: str, workers: int) -> None:
+        """Nothing to declare."""
+
+    def produce(self, queue: str, workload: Workload) -> Command:
+        return Command([sys.executable, "-c", "print('put', 0, 10**9)"], "")
+
+    def consume(self, queue: str, workers: int, handler_ms: float) -> Command:
+        return Command([sys.executable, "-c", TAKING.format(handled=self.handled)], "")
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+SMALL = Scenario("small", Workload(3, keys=1), workers=2, handler_ms=0)
+
+
+@pytest.mark.parametrize(
+    ("handled", "problems"),
+    [
+        ([("0", 0), ("0", 1), ("0", 2)], []),
+        ([("0", 0), ("0", 2), ("0", 1)], ["fake, small: 1 disordered"]),
+        (
+            [("0", 0), ("0", 1), ("0", 1), ("0", 2)],
+            ["fake, small: 1 doubled"],
+        ),
+        ([("0", 0), ("0", 2)], ["fake, small: 1 lost"]),
+    ],
+)
+def test_a_peer_that_breaks_its_promise_is_a_fault(
+    handled: list[tuple[str, int]], problems: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bench_keyed_peers, "AFTER_SECONDS", 0.05)
+    # Longer than an interpreter needs to start; only the one that loses a message waits so long.
+    monkeypatch.setattr(bench_keyed_peers, "IDLE_SECONDS", 1.0)
+    found, wrong = bench_keyed_peers.compare(FakePeer(handled), SMALL, "queue", 1000.0)
+    assert wrong == problems
+    assert found["handled"] == len(handled)
+    assert found["put_a_second"] == 3
+
+
+def test_a_peer_that_is_not_installed_is_told_and_no_fault(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    peer = FakePeer([], reason="no fake here; apt install fake")
+    monkeypatch.setattr(bench_keyed_peers, "PEERS", {"fake": lambda folder: peer})
+    monkeypatch.setattr(bench_keyed_peers, "NAMES", ("fake",))
+    monkeypatch.setattr(bench_keyed_peers, "SCENARIOS", (SMALL,))
+    monkeypatch.setattr(bench_keyed_peers, "SYNC_SECONDS", 0.0)
+    monkeypatch.setattr(bench_keyed_peers, "TRANSFERS", Workload(4, keys=3, fields=2))
+    found = bench_keyed_peers.run()
+    assert found["problems"] == []
+    assert peer.stopped
+    assert found["fake"] == {"left_out": "no fake here; apt install fake"}
+    assert "fake: left out, no fake here; apt install fake" in capsys.readouterr().out
+
+
+def test_what_a_cut_run_did_not_handle_is_not_lost() -> None:
+    cut = Taken(GOOD[:1], 0, cut=True, processors=0.1)
+    assert bench_keyed_peers.judged(MESSAGES, cut) == []
+    whole = Taken(GOOD[:1], 0, cut=False, processors=0.1)
+    assert bench_keyed_peers.judged(MESSAGES, whole) == ["2 lost"]
