@@ -32,6 +32,7 @@ from bench.local import LocalNode
 from bench.peers import child
 from feedhandler.amqp.durable.queues import DurableQueues
 from feedhandler.lab import brokers
+from feedhandler.lab.brokers.process import end_with_us
 from feedhandler.ports import free_ports
 from feedhandler.queue_settings import DurableQueueConfig
 from tests.interop.install import java_classes
@@ -249,6 +250,7 @@ class KafkaParallel:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                preexec_fn=end_with_us,
             )
         deadline = time.monotonic() + KAFKA_START_SECONDS
         while not _answers(port):
