@@ -3,11 +3,13 @@
 `python -m bench.keyed_client put|take` reads its job as one line of JSON. `put` sends a workload,
 in order, over one link, and says when all was accepted. `take` runs workers, a receiving link each:
 a worker handles what comes one after the other, waits as long as the handler takes, and accepts. It
+says `attached`, waits for a line on standard input, so that several such processes begin together,
 says `ready` once all links have credit, and then a line for each handling (`keyed_work.Handled`),
 until it is killed.
 """
 
 import json
+import select
 import sys
 import time
 from collections import deque
@@ -148,10 +150,11 @@ class Taking(Client):
 
     def on_start(self, event: Any) -> None:
         self.container = event.container
-        count, sources = self.job["workers"], self.job["sources"]
+        count, sources, first = self.job["workers"], self.job["sources"], self.job["first"]
+        self.going = False
         connections = max(min(count, CONNECTIONS), -(-count // LINKS_MAX))
         made = [self.connect(event.container) for _ in range(connections)]
-        for number in range(count):
+        for number in range(first, first + count):
             source = sources[number % len(sources)]
             connection = made[number % connections]
             link = event.container.create_receiver(connection, source, name=f"worker {number}")
@@ -163,14 +166,17 @@ class Taking(Client):
     def on_link_opened(self, event: Any) -> None:
         self.opened += 1
         if self.opened == len(self.workers):
-            for worker in self.workers:
-                worker.link.flow(self.job["prefetch"])
-            print("ready", time.monotonic_ns(), flush=True)
+            print("attached", flush=True)
 
     def on_message(self, event: Any) -> None:
         self.by_link[event.connection, event.link.name].take(event.delivery, event.message)
 
     def on_timer_task(self, event: Any) -> None:
+        if not self.going and select.select([sys.stdin], [], [], 0.0)[0]:
+            self.going = True
+            print("ready", time.monotonic_ns())
+            for worker in self.workers:
+                worker.link.flow(self.job["prefetch"])
         sys.stdout.flush()
         self.container.schedule(FLUSH_SECONDS, self)
 

@@ -11,6 +11,7 @@ and Kafka is told to (`log.flush.interval.messages`), for by itself it leaves th
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import shutil
@@ -40,6 +41,8 @@ from tests.interop.install import java_classes
 Absent = brokers.Absent
 #: What a link may have beyond what its worker handles, where the peer keeps order per link.
 PREFETCH = 100
+#: That the AMQP workers are spread over: each has one thread in Python.
+PROCESSES = 2
 #: Shards of a consistent hash: no more, however many workers there are.
 SHARDS_MAX = 32
 KAFKA_VERSION = "3.9.1, parallel consumer 0.5.3.3"
@@ -72,8 +75,10 @@ class Peer(Protocol):
     def produce(self, queue: str, workload: Workload) -> Command:
         """What puts the workload and says `put BEGAN DONE` once all is accepted."""
 
-    def consume(self, queue: str, workers: int, handler_ms: float) -> Command:
-        """What runs the workers, says `ready NOW`, and a line for each handling."""
+    def consume(self, queue: str, workers: int, handler_ms: float) -> list[Command]:
+        """What runs the workers, in one process or more. Each says `attached` when it could begin,
+        begins once it reads a line, or when it likes, says `ready NOW`, and then a line for each
+        handling."""
 
     def stop(self) -> None:
         """End what runs; its data is not wanted any more."""
@@ -104,14 +109,20 @@ class AmqpPeer:
     def produce(self, queue: str, workload: Workload) -> Command:
         return self._command("put", target=self.target(queue), workload=asdict(workload))
 
-    def consume(self, queue: str, workers: int, handler_ms: float) -> Command:
-        return self._command(
-            "take",
-            sources=self.sources(queue),
-            workers=workers,
-            prefetch=self.prefetch,
-            handler_ms=handler_ms,
-        )
+    def consume(self, queue: str, workers: int, handler_ms: float) -> list[Command]:
+        bounds = [workers * part // PROCESSES for part in range(PROCESSES + 1)]
+        return [
+            self._command(
+                "take",
+                sources=self.sources(queue),
+                first=first,
+                workers=last - first,
+                prefetch=self.prefetch,
+                handler_ms=handler_ms,
+            )
+            for first, last in itertools.pairwise(bounds)
+            if last > first
+        ]
 
 
 # -- RabbitMQ and Artemis ---------------------------------------------------------------------
@@ -275,8 +286,8 @@ class KafkaParallel:
         lines = [f"{message.key} {message.sequence}\n" for message in workload.messages()]
         return self._client("put", queue, stdin="".join(lines))
 
-    def consume(self, queue: str, workers: int, handler_ms: float) -> Command:
-        return self._client("take", queue, str(workers), str(round(handler_ms * 1000)))
+    def consume(self, queue: str, workers: int, handler_ms: float) -> list[Command]:
+        return [self._client("take", queue, str(workers), str(round(handler_ms * 1000)))]
 
     def stop(self) -> None:
         if self.server is not None:

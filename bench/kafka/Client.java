@@ -113,6 +113,7 @@ public class Client {
                     @Override
                     public void onPartitionsAssigned(Collection<TopicPartition> partitions) {
                         if (ready.compareAndSet(false, true)) {
+                            out.println("attached");
                             out.println("ready " + now());
                         }
                     }

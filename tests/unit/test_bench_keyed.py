@@ -11,6 +11,7 @@ from bench import bench_keyed_peers, keyed_work
 from bench.bench_keyed_peers import Scenario, Taken
 from bench.keyed_peers import Absent, Command
 from bench.keyed_work import Handled, Message, Rule, Workload, check, figures, rounds, values_of
+from feedhandler.lab.brokers import BrokerFailed
 
 RULES: tuple[Rule, ...] = ("composite", "pair", "any")
 
@@ -136,6 +137,8 @@ def test_syncs_are_counted_and_leave_nothing_behind(tmp_path: Path) -> None:
 TAKING = """
 import time
 now = time.monotonic_ns
+print("attached", flush=True)
+input()
 print("ready", now())
 for key, sequence in {handled}:
     print(0, key, sequence, now(), now(), now())
@@ -164,8 +167,12 @@ class FakePeer:
     def produce(self, queue: str, workload: Workload) -> Command:
         return Command([sys.executable, "-c", "print('put', 0, 10**9)"], "")
 
-    def consume(self, queue: str, workers: int, handler_ms: float) -> Command:
-        return Command([sys.executable, "-c", TAKING.format(handled=self.handled)], "")
+    def consume(self, queue: str, workers: int, handler_ms: float) -> list[Command]:
+        """Two processes; the other one has nothing to do."""
+        return [
+            Command([sys.executable, "-c", TAKING.format(handled=handled)], "")
+            for handled in (self.handled, [])
+        ]
 
     def stop(self) -> None:
         self.stopped = True
@@ -191,11 +198,27 @@ def test_a_peer_that_breaks_its_promise_is_a_fault(
 ) -> None:
     monkeypatch.setattr(bench_keyed_peers, "AFTER_SECONDS", 0.05)
     # Longer than an interpreter needs to start; only the one that loses a message waits so long.
-    monkeypatch.setattr(bench_keyed_peers, "IDLE_SECONDS", 1.0)
+    monkeypatch.setattr(bench_keyed_peers, "IDLE_SECONDS", 0.5)
     found, wrong = bench_keyed_peers.compare(FakePeer(handled), SMALL, "queue", 1000.0)
     assert wrong == problems
     assert found["handled"] == len(handled)
     assert found["put_a_second"] == 3
+
+
+def test_a_client_that_ends_by_itself_is_told_with_its_last_words() -> None:
+    peer = FakePeer([])
+    peer.consume = lambda *_: [  # type: ignore[method-assign]
+        Command([sys.executable, "-c", "print('attached\\nready 1'); raise SystemExit('gone')"], "")
+    ]
+    with pytest.raises(BrokerFailed, match=r"a client ended: gone"):
+        bench_keyed_peers.take(peer, "queue", SMALL)
+
+
+def test_a_run_is_cut_when_its_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench_keyed_peers, "TAKE_SECONDS_MAX", 0.2)
+    taken = bench_keyed_peers.take(FakePeer([("0", 0)]), "queue", SMALL)
+    assert taken.cut
+    assert bench_keyed_peers.judged(SMALL.workload.messages(), taken) == []
 
 
 def test_a_peer_that_is_not_installed_is_told_and_no_fault(
