@@ -46,6 +46,9 @@ PUT_SECONDS_MAX = 300.0
 READY_SECONDS_MAX = 60.0
 #: Without a handling for so long, nothing more comes.
 IDLE_SECONDS = 15.0
+#: Between the word to begin and the beginning: longer than a client takes to read it. Who has
+#: credit before the others gets every group of Artemis.
+BEGIN_SECONDS = 0.2
 #: How long is listened for what should not come once all has.
 AFTER_SECONDS = 0.5
 #: What the rules of a key allow side by side is shown by transfers between accounts.
@@ -211,8 +214,9 @@ def take(peer: Peer, name: str, scenario: Scenario) -> Taken:
             running.callback(processes[-1].end)
         for process in processes:
             process.told("attached", READY_SECONDS_MAX)
+        begin_ns = time.monotonic_ns() + round(BEGIN_SECONDS * 1e9)
         for process in processes:
-            process.tell("go\n")
+            process.tell(f"{begin_ns}\n")
         ready_ns = min(process.told("ready", READY_SECONDS_MAX)[0] for process in processes)
         used, began = [process.cpu_seconds for process in processes], time.monotonic()
         end = began + TAKE_SECONDS_MAX

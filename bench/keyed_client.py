@@ -3,7 +3,7 @@
 `python -m bench.keyed_client put|take` reads its job as one line of JSON. `put` sends a workload,
 in order, over one link, and says when all was accepted. `take` runs workers, a receiving link each:
 a worker handles what comes one after the other, waits as long as the handler takes, and accepts. It
-says `attached`, waits for a line on standard input, so that several such processes begin together,
+says `attached`, reads on standard input when to begin, for several such processes begin together,
 says `ready` once all links have credit, and then a line for each handling (`keyed_work.Handled`),
 until it is killed.
 """
@@ -174,11 +174,22 @@ class Taking(Client):
     def on_timer_task(self, event: Any) -> None:
         if not self.going and select.select([sys.stdin], [], [], 0.0)[0]:
             self.going = True
-            print("ready", time.monotonic_ns())
-            for worker in self.workers:
-                worker.link.flow(self.job["prefetch"])
+            seconds = (int(sys.stdin.readline()) - time.monotonic_ns()) / 1e9
+            self.container.schedule(max(seconds, 0.0), Beginning(self))
         sys.stdout.flush()
         self.container.schedule(FLUSH_SECONDS, self)
+
+
+class Beginning:
+    """The moment at which the workers of one process get credit."""
+
+    def __init__(self, taking: Taking) -> None:
+        self.taking = taking
+
+    def on_timer_task(self, event: Any) -> None:
+        print("ready", time.monotonic_ns())
+        for worker in self.taking.workers:
+            worker.link.flow(self.taking.job["prefetch"])
 
 
 def main() -> None:

@@ -77,8 +77,8 @@ class Peer(Protocol):
 
     def consume(self, queue: str, workers: int, handler_ms: float) -> list[Command]:
         """What runs the workers, in one process or more. Each says `attached` when it could begin,
-        begins once it reads a line, or when it likes, says `ready NOW`, and then a line for each
-        handling."""
+        reads a line with the time at which to begin (one process alone need not), says `ready NOW`,
+        and then a line for each handling."""
 
     def stop(self) -> None:
         """End what runs; its data is not wanted any more."""

@@ -34,8 +34,9 @@ class Message(NamedTuple):
         return "-".join(map(str, self.fields))
 
     def body(self, sent_ns: int) -> bytes:
-        """As JSON, whose field `key` is the key of a keyed queue."""
-        return json.dumps({"key": self.key, "sequence": self.sequence, "sent_ns": sent_ns}).encode()
+        """As JSON; a keyed queue's key is its `key`, or the values of its `fields`."""
+        told = {"key": self.key, "fields": self.fields, "sequence": self.sequence}
+        return json.dumps({**told, "sent_ns": sent_ns}).encode()
 
 
 class Handled(NamedTuple):
