@@ -56,6 +56,7 @@ BENCHMARKS = [
     "stall",
 ]
 LONG = [
+    "keyed_peers",
     "lab",
     "lab_ceiling",
     "pacing_long",

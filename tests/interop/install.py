@@ -1,10 +1,10 @@
 """Installs the foreign AMQP clients that the interoperation tests drive, and Compose's loader.
 
 `python -m tests.interop.install` brings rhea by npm, go-amqp and compose-go by Go's own tool, Qpid
-JMS and Vert.x Proton by Maven, fe2o3-amqp by cargo, at the versions of the files beside this, and
-builds the programs in Go, Java and Rust, in the folder that `FEEDHANDLER_CLIENTS` names (default
-`~/.cache/feedhandler/clients`). What is up to date already is left alone. Where a tool is missing
-it says so, does the rest, and ends with exit code 1.
+JMS, Vert.x Proton and, for a bench, Kafka by Maven, fe2o3-amqp by cargo, at the versions of the
+files beside this (Kafka's: `bench/kafka`), and builds the programs in Go, Java and Rust, in the
+folder that `FEEDHANDLER_CLIENTS` names (default `~/.cache/feedhandler/clients`). What is up to date
+already is left alone. Where a tool is missing it says so, does the rest, and ends with exit code 1.
 """
 
 import hashlib
@@ -27,7 +27,12 @@ GO_PROGRAMS = {
     "resume": SAMPLES / "go-resume",
 }
 #: Folders with a Java program each, `Client.java`, and what it needs, `pom.xml`, by the library.
-JAVA_PROGRAMS = {"jms": HERE / "jms", "vertx": HERE / "vertx"}
+JAVA_PROGRAMS = {
+    "jms": HERE / "jms",
+    "vertx": HERE / "vertx",
+    # The bench's, with the broker itself among its libraries.
+    "kafka": HERE.parents[1] / "bench" / "kafka",
+}
 #: The Maven plug-in that brings a program's libraries.
 COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 RUST = HERE / "rust"
