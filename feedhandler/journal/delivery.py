@@ -20,13 +20,21 @@ anew. The order of locks: `_taking`, blocks by their numbers, the journal (`Stor
 import contextlib
 import heapq
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import islice
 
+from feedhandler.codecs.errors import UsageError
 from feedhandler.journal.block import Block
 from feedhandler.journal.files import Files
+from feedhandler.journal.groups import (
+    Group,
+    ProducerState,
+    check_changes,
+    marked,
+    runs_of_changes,
+)
 from feedhandler.journal.layout import Status
 from feedhandler.journal.reading import Item, SegmentReader
 from feedhandler.journal.segments import HEAD_BYTES, head_stamp
@@ -374,6 +382,62 @@ class Delivery:
             return False
         self._store.record(first, count, status)
         return True
+
+    # -- groups -----------------------------------------------------------------------------
+
+    def commit(
+        self,
+        contents: list[bytes],
+        ends: Sequence[tuple[int, int]] = (),
+        marks: Sequence[tuple[int, int]] = (),
+        producers: Mapping[bytes, ProducerState] | None = None,
+    ) -> tuple[Group, list[int]]:
+        """Items to add, items' ends (id, status) and marks, producers' states: all of it counts, or
+        nothing. The group; and ids that were delivered by it, and are to be forwarded. Raises
+        `UsageError`, where nothing is done: an item is not pending, the group is too large."""
+        producers = producers or {}
+        check_changes(ends, marks, producers)
+        changes = [*ends, *((number, marked(mark)) for number, mark in marks)]
+        group = Group(runs_of_changes(changes), producers)
+        self._store.check_group(group, contents)
+        forward: list[int] = []
+        with self._holding_all([number for number, _ in changes]) as blocks:
+            for (number, _), block in zip(changes, blocks, strict=True):
+                if block is None or not block.is_pending(number):
+                    raise UsageError(
+                        f"item {number} is not pending: nothing of its group was done",
+                        "it has ended, or there is no such item",
+                    )
+            self._store.commit(group, contents)
+            for (number, byte), block in zip(changes, blocks, strict=True):
+                assert block is not None
+                block.pledge(group, number, byte, self._store.sequence + 1)
+            for number, status in ends:
+                self.handed.discard(number)
+                if number in self._unwanted:
+                    self._unwanted.discard(number)
+                    forward += [number] if status == Status.DELIVERED else []
+        return group, forward
+
+    @contextlib.contextmanager
+    def _holding_all(self, numbers: list[int]) -> Iterator[list[Block | None]]:
+        """The blocks of these items, all locked; None for an item that no block holds."""
+        while True:
+            blocks = [self.find(number) for number in numbers]
+            with contextlib.ExitStack() as held:
+                for block in sorted({one for one in blocks if one}, key=lambda one: one.number):
+                    held.enter_context(block.lock)
+                if all(
+                    block is None or block.holds(number)
+                    for number, block in zip(numbers, blocks, strict=True)
+                ):
+                    yield blocks
+                    return
+
+    def mark_of(self, number: int) -> int:
+        """The mark of a pending item; 0 where it has none, or is not pending."""
+        with self._holding(number) as block:
+            return block.mark_of(number) if block and block.is_pending(number) else 0
 
     # -- finding ----------------------------------------------------------------------------
 

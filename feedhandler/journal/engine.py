@@ -14,13 +14,15 @@ later, is told so (`QueueStopped`), nothing is tried again, nothing more is ackn
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from feedhandler.codecs.errors import FeedhandlerError
 from feedhandler.journal.delivery import CancelAnswer, Delivery, ForwardPage
 from feedhandler.journal.ended import KEEP_NS
 from feedhandler.journal.files import Create, Files, RealFiles, carry_out
+from feedhandler.journal.groups import ProducerState
 from feedhandler.journal.layout import Status
 from feedhandler.journal.mutex import Mutex
 from feedhandler.journal.opening import open_store
@@ -42,6 +44,19 @@ class QueueStopped(FeedhandlerError):
 
 class QueueClosed(FeedhandlerError):
     """The queue was closed while somebody waited for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A group that was taken: its items' ids (`first_id` to `end_id` - 1), with which counts of the engine it is durable
+    (`Engine.has_committed`), what ends by it, and what is to be forwarded then."""
+
+    first_id: int
+    end_id: int
+    groups: int
+    marks: int
+    ends: dict[Status, list[int]]
+    forward: list[int]
 
 
 Callback = Callable[[int], None]
@@ -68,7 +83,7 @@ class Engine:
         self.clock = clock
         self.stopped: FeedhandlerError | None = None
         self.durable_id = 0
-        self.durable_marks = 0
+        self.durable_marks = self.durable_groups = 0
         self.growth_failures = 0
         self.on_delivered: Callback | None = None
         self.on_cancelled: Callback | None = None
@@ -112,10 +127,17 @@ class Engine:
 
     def _settle(self) -> None:
         store = self.store
-        with store.live[-1].lock, self.lock:
+        assert store.in_flight is not None
+        with contextlib.ExitStack() as held:
+            if store.in_flight.groups:
+                held.enter_context(store.everything())
+            else:
+                held.enter_context(store.live[-1].lock)
+            held.enter_context(self.lock)
             flush = store.settle()
             self.durable_id = max(self.durable_id, flush.next_id - 1)
             self.durable_marks = flush.marks_end
+            self.durable_groups = flush.groups_end
 
     def begin(self) -> Flush | None:
         """A segment of what waits, for who writes it by himself and then says `finish`: in place of
@@ -245,6 +267,54 @@ class Engine:
             store.prepare(self.clock())
         return first
 
+    def commit(
+        self,
+        puts: Sequence[bytes],
+        ends: Sequence[tuple[int, int]],
+        marks: Sequence[tuple[int, int]],
+        producers: Mapping[bytes, ProducerState] | None,
+    ) -> Committed:
+        """Take a group, which waits for a flush. Raises `UsageError`."""
+        self.check()
+        group, forward = self.delivery.commit(list(puts), ends, marks, producers)
+        ends_by = {
+            status: [number for number, end in ends if end == status]
+            for status in (Status.DELIVERED, Status.CANCELLED, Status.EXPIRED)
+        }
+        with self.lock:
+            waiting = self.store.waiting
+            return Committed(
+                group.first_id,
+                group.end_id,
+                waiting.groups_added if group.among_items else 0,
+                0 if group.among_items else waiting.marks_added,
+                ends_by,
+                forward,
+            )
+
+    def has_committed(self, committed: Committed) -> bool:
+        """Whether that group is durable."""
+        return (
+            self.durable_groups >= committed.groups and self.durable_marks >= committed.marks
+        )
+
+    def tell_committed(self, committed: Committed) -> None:
+        """Tell what ended with a group that is durable."""
+        self.tell(self.on_delivered, committed.ends[Status.DELIVERED])
+        self.tell(self.on_cancelled, committed.ends[Status.CANCELLED])
+        self.tell(self.on_expired, committed.ends[Status.EXPIRED])
+        self.tell(self.on_forward, committed.forward)
+
+    def producer(self, producer: bytes) -> ProducerState | None:
+        """How far a producer has come, with what is on its way to the disk; None: not known."""
+        with self.lock:
+            return self.store.producers.latest.get(producer)
+
+    def producers(self) -> dict[bytes, ProducerState]:
+        """How far every producer has come, with what is on its way to the disk."""
+        with self.lock:
+            return dict(self.store.producers.latest)
+
     @property
     def has_room(self) -> bool:
         """Whether what waits for the disk is within its bound."""
@@ -334,6 +404,10 @@ class Engine:
             "blocks_grown": counts.blocks_grown,
             "growth_failures": self.growth_failures,
             "stalls": counts.stalls,
+            "groups": counts.groups,
+            "producers": len(store.producers.latest),
+            "producers_forgotten": store.producers.forgotten,
+            "format": store.version,
             "damaged": self.delivery.damaged + self.report.items_damaged,
             "recovery_ms": self.recovery_ns / 1e6,
             "durability": self.settings.durability,

@@ -12,6 +12,7 @@ from typing import Any
 
 from feedhandler.journal.delivery import CancelAnswer
 from feedhandler.journal.engine import Callback, Engine
+from feedhandler.journal.groups import ProducerState
 from feedhandler.journal.layout import Status
 from feedhandler.journal.producers import Producers
 from feedhandler.journal.reading import Item
@@ -60,6 +61,24 @@ class PersistentQueue(Producers):
         finally:
             day.cancel()
             await queue._close()
+
+    # -- groups -----------------------------------------------------------------------------
+
+    async def mark(self, number: int, mark: int) -> None:
+        """A pending item has this mark (0 to 127) once that is durable."""
+        await self.commit(marks=[(number, mark)])
+
+    def mark_of(self, number: int) -> int:
+        """The mark of a pending item, or 0."""
+        return self.engine.delivery.mark_of(number)
+
+    def producer(self, producer: bytes) -> ProducerState | None:
+        """How far a producer has come: (epoch, sequence); None where it is not known."""
+        return self.engine.producer(producer)
+
+    def producers(self) -> dict[bytes, ProducerState]:
+        """How far every producer has come."""
+        return self.engine.producers()
 
     # -- consuming --------------------------------------------------------------------------
 

@@ -12,6 +12,10 @@ before: the chain. The trailer is the header once more. Each item has a CRC of i
 content, seeded with its id and length; each status record has one too. So a damaged byte costs the
 record it is in: `parse_segment` reads what still verifies and says what does not.
 
+A segment of version 2 counts only as a whole: where it is the last one and not `sound`, it was a
+write that was cut short, and nothing in it counts. It may hold records of kinds that version 1 does
+not know: marks, producers' states, moves. Whatever needs none of that is a segment of version 1.
+
 Compiled; the interpreted twin gives the same bytes. No I/O.
 """
 
@@ -30,17 +34,23 @@ if cython.compiled:
     from cython.cimports.libc.string import memcpy, memset
 
 MAGIC = b"FHQS"
-SEGMENT_VERSION = 1
+SEGMENT_VERSION = 2
+#: Of a segment whose records count each for itself.
+SEGMENT_PLAIN = 1
 HEAD: struct.Struct = struct.Struct("<4sHHQQQQIIIIII")
 HEAD_BYTES = 64
-STATUS: struct.Struct = struct.Struct("<QIBBHII")
+STATUS: struct.Struct = struct.Struct("<QIHHII")
 STATUS_BYTES = 24
 ENTRY: struct.Struct = struct.Struct("<IIII")
 CRC = struct.Struct("<I")
 ENTRY_BYTES = 16
 PAGE_BYTES = 4096
-#: The highest status a record may carry (`layout.Status`).
+#: The highest status a record may carry in version 1 (`layout.Status`).
 STATUS_MAX = 4
+#: In version 2 also: pending, with the mark in the seven lower bits.
+MARK_MIN, MARK_LAST = 0x80, 0xFF
+#: And records of other kinds: what is above the kind's byte is theirs.
+PRODUCER, MOVE = 0x10, 0x11
 _MASK = 0xFFFFFFFF
 # With types of their own: as literals they would make Python integers of whatever they meet.
 _LOW = cython.declare(cython.ulonglong, _MASK)
@@ -99,11 +109,12 @@ class Segment:
 
     `crc`: the next one's `previous`. `whole`: status records and table verify together.
     `repaired`: its header does not, its trailer does. `statuses`: (first id, count, status) of
-    each record that verifies; `statuses_lost`: how many do not. `spans`: (start, end) of each
+    each record that verifies (of version 2: status or kind); `statuses_lost`: how many do not. `spans`: (start, end) of each
     item's content in what was parsed; `damaged`: which items do not verify.
     """
 
     def __init__(self, head: tuple, at: int) -> None:
+        self.version: int
         self.incarnation: int
         self.sequence: int
         self.stamp_ns: int
@@ -111,7 +122,7 @@ class Segment:
         self.previous: int
         self.table_crc: int
         self.crc: int
-        _, _, _, self.incarnation, self.sequence, self.stamp_ns, self.first_id = head[:7]
+        _, self.version, _, self.incarnation, self.sequence, self.stamp_ns, self.first_id = head[:7]
         self.item_count, self.status_count, self.length = head[7:10]
         self.previous, self.table_crc, self.crc = head[10:]
         self.at = at
@@ -121,6 +132,10 @@ class Segment:
         self.statuses_lost = 0
         self.spans: list[tuple[int, int]] = []
         self.damaged: list[int] = []
+
+    def is_sound(self) -> bool:
+        """Whether everything in it verifies, but for its header where the trailer does."""
+        return self.whole and not self.damaged and not self.statuses_lost
 
 
 def build_segment(
@@ -132,8 +147,10 @@ def build_segment(
     contents: list["Buffer"],
     statuses: list,
     buffer: bytearray,
+    version: int = SEGMENT_PLAIN,
 ) -> tuple[memoryview, int]:
-    """A segment's bytes, and its CRC. `statuses`: (first id, count, status) each.
+    """A segment's bytes, and its CRC. `statuses`: (first id, count, status) each, or another kind's
+    three fields.
 
     The bytes are a view of `buffer` where it is long enough: fresh memory for each segment costs
     more than filling it.
@@ -149,7 +166,7 @@ def build_segment(
     seed: cython.ulonglong = place.seed
     at: cython.Py_ssize_t = HEAD_BYTES
     for status_first, status_count, status in statuses:
-        STATUS.pack_into(data, at, status_first, status_count, status, 0, 0, sequence & _MASK, 0)
+        STATUS.pack_into(data, at, status_first, status_count, status, 0, sequence & _MASK, 0)
         crc = _sum(view, whole, at, at + STATUS_BYTES - 4, seed)
         CRC.pack_into(data, at + STATUS_BYTES - 4, crc)
         at += STATUS_BYTES
@@ -162,7 +179,7 @@ def build_segment(
     else:
         data[end:trailer] = bytes(trailer - end)
     HEAD.pack_into(
-        data, 0, MAGIC, SEGMENT_VERSION, HEAD_BYTES, place.incarnation, sequence, stamp_ns,
+        data, 0, MAGIC, version, HEAD_BYTES, place.incarnation, sequence, stamp_ns,
         first_id, count, len(statuses), length, previous,
         _sum(view, whole, HEAD_BYTES, table_end, seed), 0,
     )  # fmt: skip
@@ -250,7 +267,7 @@ def read_table(data: memoryview, place: Place) -> tuple[int, int, int] | None:
     if len(data) < HEAD_BYTES or data[:4] != MAGIC:
         return None
     head = HEAD.unpack_from(data, 0)
-    if head[1] != SEGMENT_VERSION or crc32c(data[: HEAD_BYTES - 4], place.seed) != head[12]:
+    if head[1] > SEGMENT_VERSION or crc32c(data[: HEAD_BYTES - 4], place.seed) != head[12]:
         return None
     table: cython.Py_ssize_t = HEAD_BYTES + head[8] * STATUS_BYTES
     end: cython.Py_ssize_t = table + head[7] * ENTRY_BYTES
@@ -268,7 +285,7 @@ def _head(data: memoryview, at: cython.Py_ssize_t, start: cython.Py_ssize_t, pla
     head = HEAD.unpack_from(data, at)
     if crc32c(data[at : at + HEAD_BYTES - 4], place.seed) != head[12]:
         return None
-    return head if head[1] == SEGMENT_VERSION and start + head[9] <= end else None
+    return head if head[1] <= SEGMENT_VERSION and start + head[9] <= end else None
 
 
 @cython.cfunc
@@ -289,14 +306,24 @@ def _trailing(data: memoryview, at: cython.Py_ssize_t, place: Place):
 
 
 @cython.cfunc
+def _is_known(status: cython.uint, version: cython.uint) -> cython.bint:
+    """Whether a record of this version may say that."""
+    if status <= STATUS_MAX:
+        return True
+    if version == SEGMENT_PLAIN:
+        return False
+    return MARK_MIN <= status <= MARK_LAST or status & 0xFF in (PRODUCER, MOVE)
+
+
+@cython.cfunc
 def _filled(data: memoryview, segment: Segment, place: Place) -> Segment:
     """`segment` with its status records and items."""
     seed: cython.ulonglong = place.seed
     at: cython.Py_ssize_t = segment.at + HEAD_BYTES
     for _ in range(segment.status_count):
-        first, count, status, _, _, low, crc = STATUS.unpack_from(data, at)
+        first, count, status, _, low, crc = STATUS.unpack_from(data, at)
         good = crc32c(data[at : at + STATUS_BYTES - 4], seed) == crc
-        if good and status <= STATUS_MAX and low == segment.sequence & _MASK:
+        if good and _is_known(status, segment.version) and low == segment.sequence & _MASK:
             segment.statuses.append((first, count, status))
         else:
             segment.statuses_lost += 1

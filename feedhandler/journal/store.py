@@ -30,8 +30,9 @@ the disk.
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.journal.block import Block, Lock
@@ -39,8 +40,10 @@ from feedhandler.journal.ended import FILE_BYTES_MAX as ENDED_BYTES_MAX
 from feedhandler.journal.ended import KEEP_NS, Ended, runs_of
 from feedhandler.journal.ended import NAME as ENDED_NAME
 from feedhandler.journal.files import Create, Replace, Step, Sync, Write, WriteThrough
+from feedhandler.journal.groups import Group, ProducerState, Record, producer_records
 from feedhandler.journal.layout import (
     TAIL_MAGIC,
+    VERSION,
     BlockHeader,
     BlockPlace,
     Checkpoint,
@@ -52,8 +55,16 @@ from feedhandler.journal.layout import (
     pack_header,
     pages,
 )
+from feedhandler.journal.producer_states import NAMES as PRODUCERS_NAMES
+from feedhandler.journal.producer_states import ProducerStates
 from feedhandler.journal.recovery import Recovered, block_path, control_path
-from feedhandler.journal.segments import STATUS_BYTES, build_segment, segment_bytes
+from feedhandler.journal.segments import (
+    SEGMENT_PLAIN,
+    SEGMENT_VERSION,
+    STATUS_BYTES,
+    build_segment,
+    segment_bytes,
+)
 from feedhandler.journal.settings import QueueSettings, item_bytes_max
 from feedhandler.journal.waiting import Waiting
 
@@ -76,7 +87,8 @@ class Flush:
     """One segment on its way to the disk: `steps` are to be done in order, then `settle`.
 
     `next_id`: ids below are durable afterwards; `marks_end`: so many status changes are (counted
-    from the queue's opening).
+    from the queue's opening), and so many of the groups that wait among items (`groups_end`).
+    `groups`: all groups in it.
     """
 
     steps: list[Step]
@@ -89,6 +101,72 @@ class Flush:
     crc: int = 0
     content_bytes: int = 0
     marks: int = 0
+    groups: Sequence[Group] = ()
+    groups_end: int = 0
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What goes into one segment: `count` items of `size` bytes, the first of the waiting `marks`,
+    which are `changes` as records, and `groups` of those items. `records`: all of them."""
+
+    marks: list[Any]
+    changes: list[Record]
+    count: int = 0
+    size: int = 0
+    groups: list[Group] = field(default_factory=list)
+    bundles: list[Group] = field(default_factory=list)
+    records: list[Record] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.records = self.changes
+        if self.groups or self.bundles:
+            self.records = list(self.changes)
+            producers: dict[bytes, ProducerState] = {}
+            for group in self.bundles:
+                producers.update(group.producers)
+            for group in self.groups:
+                self.records += group.records
+                producers.update(group.producers)
+            self.records += producer_records(producers)
+
+    @classmethod
+    def of(cls, marks: list[Any], count: int, size: int, groups: list[Group], most: int) -> "_Batch":
+        """A batch with groups: so many of the marks as take `most` records, or one."""
+        changes: list[Record] = []
+        bundles: list[Group] = []
+        taken = places = 0
+        for mark in marks:
+            bundle = mark if isinstance(mark, Group) else None
+            places += bundle.places if bundle else 1
+            if taken and places > most:
+                break
+            taken += 1
+            if bundle:
+                changes += bundle.records
+                bundles.append(bundle)
+            else:
+                changes.append(mark)
+        return cls(marks[:taken], changes, count, size, groups, bundles)
+
+    def changes_alone(self) -> "_Batch":
+        """Without the items."""
+        return _Batch(self.marks, self.changes, bundles=self.bundles)
+
+    @property
+    def length(self) -> int:
+        """Bytes of the segment."""
+        return segment_bytes(self.count, self.size, len(self.records))
+
+    @property
+    def all_groups(self) -> list[Group]:
+        """Every group in it."""
+        return self.bundles + self.groups
+
+    @property
+    def version(self) -> int:
+        """Of the segment: with a group in it it counts as a whole only."""
+        return SEGMENT_VERSION if self.groups or self.bundles else SEGMENT_PLAIN
 
 
 class BlocksNeeded(Exception):
@@ -120,10 +198,11 @@ class Counts:
     blocks_reused: int = 0
     blocks_grown: int = 0
     stalls: int = 0
+    groups: int = 0
 
 
 def creation(
-    folder: str, settings: QueueSettings, queue_id: bytes, now_ns: int
+    folder: str, settings: QueueSettings, queue_id: bytes, now_ns: int, version: int = VERSION
 ) -> tuple[list[Step], Control]:
     """The steps that make a queue: its blocks, then the control file, which makes it one."""
     geometry = Geometry(settings.block_bytes)
@@ -132,9 +211,11 @@ def creation(
     for number in range(1, settings.blocks + 1):
         place = place_of_block(settings, number)
         places.append(place)
-        steps += _new_block(block_path(folder, place), queue_id, number, geometry, now_ns)
-    control = Control(queue_id.hex(), settings.block_bytes, now_ns, tuple(places))
-    steps.append(Create(os.path.join(folder, ENDED_NAME), 0))
+        path = block_path(folder, place)
+        steps += _new_block(path, queue_id, number, geometry, now_ns, version)
+    control = Control(queue_id.hex(), settings.block_bytes, now_ns, tuple(places), version)
+    names = (ENDED_NAME, *PRODUCERS_NAMES) if version >= VERSION else (ENDED_NAME,)
+    steps += [Create(os.path.join(folder, name), 0) for name in names]
     steps.append(Replace(control_path(folder), pack_control(control)))
     return steps, control
 
@@ -148,11 +229,11 @@ def place_of_block(settings: QueueSettings, number: int) -> BlockPlace:
 
 
 def _new_block(
-    path: str, queue_id: bytes, number: int, geometry: Geometry, now_ns: int
+    path: str, queue_id: bytes, number: int, geometry: Geometry, now_ns: int, version: int
 ) -> list[Step]:
     """A block, zero-filled, with header, tail and an empty checkpoint."""
-    header = BlockHeader(queue_id, number, geometry, now_ns)
-    free = Checkpoint(queue_id, number, stamp_ns=now_ns)
+    header = BlockHeader(queue_id, number, geometry, now_ns, version)
+    free = Checkpoint(queue_id, number, stamp_ns=now_ns, version=version)
     return [
         Create(path, geometry.block_bytes),
         Write(path, 0, pack_header(header)),
@@ -186,6 +267,8 @@ class Store:
         self.live = tuple(found.live)
         self.ended = ended
         self.ended_end = 0
+        self.version = found.control.version
+        self.producers = found.producers
         self.counts = Counts()
         self.visible_end = found.next_id
         self.sequence = found.sequence
@@ -231,7 +314,8 @@ class Store:
     @property
     def has_waiting(self) -> bool:
         """Whether there is anything to seal."""
-        return bool(self.waiting.contents or self.waiting.marks or self._prepared)
+        waiting = self.waiting
+        return bool(waiting.contents or waiting.marks or waiting.groups or self._prepared)
 
     @property
     def full_segment(self) -> bool:
@@ -261,6 +345,35 @@ class Store:
             self.counts.changes += count
             self.waiting.record(first, count, status)
 
+    def check_group(self, group: Group, contents: list[bytes]) -> None:
+        """Raises `UsageError` where the queue has no groups, or this one is more than a segment
+        takes, which is a block's data area, and `group_records_max` records."""
+        if self.version < VERSION:
+            raise UsageError(
+                f"{self.folder}: a queue of format {self.version} has no groups, marks or producers'"
+                " states",
+                f"empty it and open it anew: it is of format {VERSION} then",
+            )
+        length = segment_bytes(len(contents), sum(map(len, contents)), group.places)
+        if (
+            length > self._data_bytes
+            or group.places > self._marks_max
+            or len(contents) > self.geometry.items_max
+        ):
+            raise UsageError(
+                f"a group of {length:,} bytes and {group.places:,} records: a segment of this queue"
+                f" takes {self._data_bytes:,} and {self._marks_max:,}",
+                "commit less at once, or make the queue anew with a larger block_bytes",
+            )
+
+    def commit(self, group: Group, contents: list[bytes]) -> None:
+        """Take a group into the journal; its changes are pledged in their blocks."""
+        with self.lock:
+            self.counts.groups += 1
+            self.waiting.put_group(group, contents)
+            for producer, state in group.producers.items():
+                self.producers.latest[producer] = state
+
     @contextlib.contextmanager
     def everything(self) -> Iterator[tuple[Block, ...]]:
         """All blocks in use, locked, in the stream's order."""
@@ -286,23 +399,21 @@ class Store:
         waiting = self.waiting
         if not self.has_waiting:
             return None
-        marks = waiting.marks[: self._marks_max]
-        count, size = self._batch()
-        if segment_bytes(count, size, len(marks)) > self._data_bytes:
-            count = size = 0
-        length = segment_bytes(count, size, len(marks))
-        if not alone and (self._checkpoint_due(0, 0) or not self._fits(length, count)):
+        batch = self._batch()
+        if batch.length > self._data_bytes:
+            batch = batch.changes_alone()
+        if not alone and (self._checkpoint_due(0, 0) or not self._fits(batch.length, batch.count)):
             raise BlocksNeeded
         self.stamp_ns = max(self.stamp_ns, now_ns)
         steps: list[Step] = []
-        if not self._make_room(length, count, steps):
-            self.counts.stalls += count > 0
-            if not marks:
+        if not self._make_room(batch.length, batch.count, steps):
+            self.counts.stalls += batch.count > 0
+            if not batch.marks:
                 return None
-            count = size = 0
-            if not self._fits(segment_bytes(0, 0, len(marks)), 0):
-                return self._recorded_by_checkpoints(marks)
-        self.in_flight = self._segment(count, size, marks, steps)
+            batch = batch.changes_alone()
+            if not self._fits(batch.length, 0):
+                return self._recorded_by_checkpoints(batch)
+        self.in_flight = self._segment(batch, steps)
         return self.in_flight
 
     def prepare(self, now_ns: int) -> Flush | None:
@@ -311,17 +422,15 @@ class Store:
         ahead, waiting = self.in_flight, self.waiting
         if ahead is None or self._prepared or not ahead.length:
             return None
-        if not waiting.contents and not waiting.marks:
+        if not waiting.contents and not waiting.marks and not waiting.groups:
             return None
-        marks = self.waiting.marks[: self._marks_max]
-        count, size = self._batch()
-        length = segment_bytes(count, size, len(marks))
+        batch = self._batch()
         if self._checkpoint_due(ahead.length, ahead.marks) or not self.live[-1].has_room(
-            ahead.length + length, ahead.items + count
+            ahead.length + batch.length, ahead.items + batch.count
         ):
             return None
         self.stamp_ns = max(self.stamp_ns, now_ns)
-        self._prepared = self._segment(count, size, marks, [], ahead)
+        self._prepared = self._segment(batch, [], ahead)
         self.counts.prepared += 1
         return self._prepared
 
@@ -347,37 +456,51 @@ class Store:
             counts.items += flush.items
             counts.content_bytes += flush.content_bytes
             counts.journal_bytes += flush.length
+            for group in flush.groups:
+                self._redeem(group)
         return flush
 
-    def _batch(self) -> tuple[int, int]:
-        """How many items go into the next segment, and their bytes: the journal's size, or one."""
-        return self.waiting.batch(self._journal_bytes_max, self.geometry.items_max)
+    def _redeem(self, group: Group) -> None:
+        """A group is on the disk, in the last segment: checkpoints may know of it."""
+        for block in group.blocks:
+            block.redeem(group, max(self.sequence, 1))
+        group.blocks.clear()
+        if group.producers:
+            self.producers.settle(group.producers, self.sequence)
 
-    def _segment(
-        self,
-        count: int,
-        size: int,
-        marks: list[tuple[int, int, int]],
-        steps: list[Step],
-        ahead: Flush | None = None,
-    ) -> Flush:
+    def _batch(self) -> _Batch:
+        """What goes into the next segment: the journal's size of items, or one, or one group."""
+        waiting = self.waiting
+        marks = waiting.marks[: self._marks_max]
+        count, size = waiting.batch(self._journal_bytes_max, self.geometry.items_max)
+        if not waiting.grouped:
+            return _Batch(marks, marks, count, size)
+        groups: list[Group] = []
+        if waiting.groups:
+            count, size, groups = waiting.cut(count, size, self._marks_max)
+        return _Batch.of(marks, count, size, groups, self._marks_max)
+
+    def _segment(self, batch: _Batch, steps: list[Step], ahead: Flush | None = None) -> Flush:
         """The segment that comes next in the newest block, or behind the one on its way."""
         waiting, block = self.waiting, self.live[-1]
+        count, size = batch.count, batch.size
         first_id = waiting.next_id - len(waiting.contents)
         contents = waiting.take(count, size)
-        waiting.take_marks(len(marks))
+        waiting.take_marks(len(batch.marks))
+        waiting.take_groups(len(batch.groups))
         sequence, chain, end = self.sequence + 1, self.chain, block.end
         if ahead is not None:
             sequence, chain, end = sequence + 1, ahead.crc, end + ahead.length
         data, crc = build_segment(
-            block.place, sequence, self.stamp_ns, chain, first_id, contents, marks,
-            self._buffers[sequence % 2],
+            block.place, sequence, self.stamp_ns, chain, first_id, contents, batch.records,
+            self._buffers[sequence % 2], batch.version,
         )  # fmt: skip
         write = WriteThrough if self.settings.durable else Write
         steps.append(write(block.path, end, data))
         return Flush(
             steps, first_id + count, self.marks_added - len(waiting.marks), len(data), count,
-            first_id, self.stamp_ns, crc, size, len(marks),
+            first_id, self.stamp_ns, crc, size, len(batch.records), batch.all_groups,
+            waiting.groups_added - len(waiting.groups),
         )  # fmt: skip
 
     def _fits(self, length: int, items: int) -> bool:
@@ -398,22 +521,42 @@ class Store:
             return True
         return self._begin_block(steps)
 
-    def _recorded_by_checkpoints(self, marks: list[tuple[int, int, int]]) -> Flush:
-        """Status changes for which no block has room: checkpoints, in both places, have them."""
+    def _recorded_by_checkpoints(self, batch: _Batch) -> Flush:
+        """Status changes for which no block has room: checkpoints, in both places, have them. Those
+        of groups count together: a snapshot has them before."""
         steps: list[Step] = []
-        self.waiting.take_marks(len(marks))
+        waiting = self.waiting
+        waiting.take_marks(len(batch.marks))
+        for group in batch.all_groups:
+            self._redeem(group)
+        if batch.all_groups:
+            self._snapshot(steps, batch.changes)
         for block in self.live:
             while any(block.uncovered):
                 self._checkpoint(block, steps)
-        self.in_flight = Flush(steps, self.visible_end, self.marks_added - len(self.waiting.marks))
+        self.in_flight = Flush(
+            steps, self.visible_end, self.marks_added - len(waiting.marks),
+            groups_end=waiting.groups_added - len(waiting.groups),
+        )  # fmt: skip
         return self.in_flight
 
     # -- checkpoints and blocks -------------------------------------------------------------
 
+    def _snapshot(self, steps: list[Step], records: Sequence[Record] = ()) -> None:
+        """The older of the two snapshots has every producer's state; and these records."""
+        self.serial += 1
+        newest = self.live[-1]
+        roll = Roll(self.sequence, newest.incarnation, newest.end, self.chain)
+        name, data = self.producers.snapshot(self.queue_id, self.serial, roll, list(records))
+        path = os.path.join(self.folder, name)
+        steps += [Write(path, 0, data), Sync(path)]
+
     def _checkpoint(self, block: Block, steps: list[Step], *, sync: bool = True) -> None:
         self.serial += 1
         self.counts.checkpoints += 1
-        offset, data = block.checkpoint(self.serial, self.stamp_ns, self.visible_end, self.roll)
+        offset, data = block.checkpoint(
+            self.serial, self.stamp_ns, self.visible_end, self.roll, self.sequence
+        )
         steps.append(Write(block.path, offset, data))
         if sync:
             steps.append(Sync(block.path))
@@ -426,6 +569,8 @@ class Store:
         for block in self.live[:-1]:
             if block.dirty:
                 self._checkpoint(block, steps)
+        if self.producers.dirty:
+            self._snapshot(steps)
         self.roll = Roll(self.sequence, newest.incarnation, newest.end, self.chain)
         self._checkpoint(newest, steps, sync=self.settings.durable)
         self._since_checkpoint = self._marks_since_checkpoint = 0
@@ -440,6 +585,8 @@ class Store:
         for other in self.live:
             if other.dirty:
                 self._checkpoint(other, steps)
+        if self.live and self.producers.dirty:
+            self._snapshot(steps)
         self.incarnation += 1
         block.begin(self.incarnation, self.visible_end, self.sequence)
         self.live = (*self.live, block)
@@ -464,6 +611,8 @@ class Store:
         for other in self.live:
             while any(0 < first <= block.last_sequence for first in other.uncovered):
                 self._checkpoint(other, steps)
+        while any(0 < first <= block.last_sequence for first in self.producers.uncovered):
+            self._snapshot(steps)
         if not block.statuses:
             return
         path = os.path.join(self.folder, ENDED_NAME)
@@ -499,11 +648,12 @@ class Store:
         path = block_path(self.folder, place)
         control = Control(
             self.control.queue_id, self.control.block_bytes, self.control.created_ns,
-            (*self.control.blocks, place),
+            (*self.control.blocks, place), self.version,
         )  # fmt: skip
-        steps = _new_block(path, self.queue_id, number, self.geometry, now_ns)
+        steps = _new_block(path, self.queue_id, number, self.geometry, now_ns, self.version)
         steps.append(Replace(control_path(self.folder), pack_control(control)))
-        block = Block(self.queue_id, path, self.geometry, Checkpoint(self.queue_id, number))
+        free = Checkpoint(self.queue_id, number)
+        block = Block(self.queue_id, path, self.geometry, free, self.version)
         block.lock = self.new_lock()
         return Growth(steps, control, block)
 

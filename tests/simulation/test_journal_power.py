@@ -87,6 +87,7 @@ def play_power(
     total["grown"] += script.opened.store.counts.blocks_grown
     total["stalls"] += script.opened.store.counts.stalls
     total["prepared"] += script.opened.store.counts.prepared
+    total["groups"] += script.opened.store.counts.groups
     return total
 
 
@@ -102,7 +103,8 @@ def test_power_cut_at_every_call_loses_nothing_acknowledged() -> None:
         total += play_power(seed, SCRIPT, SAMPLES)
     print(dict(total))
     if not os.environ.get("SEED"):
-        assert all(total[name] for name in ("ok", "cuts", "reused", "grown", "stalls", "prepared"))
+        assert all(total[name] for name in (
+            "ok", "cuts", "reused", "grown", "stalls", "prepared", "groups"))
 
 
 def test_power_cut_while_the_queue_is_made_leaves_none_or_a_whole_one() -> None:
@@ -175,6 +177,7 @@ def play_until_cut(script: Script, operations: int, call: int) -> None:
 def forget_unacknowledged(script: Script) -> None:
     """After a crash the ids above those found are given to other items."""
     opened, ledger = script.opened, script.ledger
+    ledger.go_on(opened)
     for number in [n for n in ledger.contents if n >= opened.store.visible_end]:
         del ledger.contents[number]
         ledger.asked.pop(number, None)
