@@ -30,7 +30,7 @@ SEED = int(os.environ.get("SEED", "1"))
 FLIPS_A_QUEUE = 250
 KINDS = {
     "header", "tail", "checkpoint", "control", "ended", "segment header", "trailer",
-    "status record", "table entry", "content", "segment fill", "fill", "free",
+    "status record", "table entry", "content", "segment fill", "fill", "free", "snapshot",
 }  # fmt: skip
 
 
@@ -48,6 +48,7 @@ class Decaying:
             and len(store.live) > 2
             and store.counts.blocks_reused
             and any(block.active for block in store.live)
+            and store.producers.latest
         ):
             self.script.step()
         for _ in range(8):  # so that there are changes that no checkpoint has
@@ -84,10 +85,14 @@ class Decaying:
         pending = {n for n in place.items if self.known[n][0] is Status.PENDING}
         assert pending <= lost <= pending | place.ends, f"{about}: {sorted(lost)}"
         for number in lost:
-            if number in pending or place.kind == "place of nothing":
-                assert found[number] == (Status.DAMAGED, None), about
+            if place.gone:
+                assert number not in found or number == 0 or found[number][0] is Status.PENDING
+            elif number == 0:
+                assert place.ends >= {0}, about
+            elif number in pending or place.kind == "place of nothing":
+                assert found[number][:2] == (Status.DAMAGED, None), about
             elif place.kind == "ended":
-                assert found[number] == (None, None), about
+                assert found[number][:2] == (None, None), about
             else:
                 self.brought_back += 1
                 assert found[number][0] is Status.PENDING, about

@@ -24,6 +24,7 @@ from dataclasses import replace
 
 import pytest
 
+from feedhandler.journal import recovery
 from feedhandler.journal.block import Block
 from feedhandler.journal.engine import Engine, QueueStopped
 from feedhandler.journal.layout import Status
@@ -34,7 +35,7 @@ from feedhandler.journal.store import Store
 from tests.support.journal import FOLDER, QUEUE_ID, SMALL, Script, wrong
 
 OPERATIONS = int(os.environ.get("OPERATIONS", "50"))
-SAMPLES = int(os.environ.get("SAMPLES", "4"))
+SAMPLES = int(os.environ.get("SAMPLES", "3"))
 TWICE = int(os.environ.get("TWICE", "10"))
 #: Of the ways in which a call can fail, so many are tried at each call, in turn; 8 are all.
 VARIANTS = int(os.environ.get("VARIANTS", "1"))
@@ -99,7 +100,7 @@ def play_some(samples: int, settings: QueueSettings) -> None:
 
 def test_power_cut_at_every_call_loses_nothing_acknowledged() -> None:
     total: Counter[str] = Counter()
-    for seed in seeds(max(OPERATIONS // SCRIPT, 1)):
+    for seed in seeds(max(OPERATIONS // SCRIPT, 2)):
         total += play_power(seed, SCRIPT, SAMPLES)
     print(dict(total))
     if not os.environ.get("SEED"):
@@ -143,6 +144,40 @@ def test_a_round_that_forgets_older_blocks_resurrects(monkeypatch) -> None:
     monkeypatch.setattr(Block, "dirty", property(lambda block: False))
     monkeypatch.setattr(Store, "_give_up", lambda self, block, steps: self.live.remove(block))
     with pytest.raises(AssertionError, match=r"resurrected|lost"):
+        play_some(1, SMALL)
+
+
+def test_a_group_that_was_cut_short_is_found_out_where_its_records_count_alone(
+    monkeypatch,
+) -> None:
+    """The oracle bites: each record of a torn last segment for itself."""
+    monkeypatch.setattr(recovery, "_is_unfinished", lambda *_: False)
+    with pytest.raises(AssertionError, match="torn"):
+        play_some(SAMPLES, SMALL)
+
+
+def test_a_checkpoint_that_has_half_a_group_is_found_out(monkeypatch) -> None:
+    """The oracle bites: a checkpoint with what is not on the disk yet."""
+    monkeypatch.setattr(Block, "pledges", property(lambda _: [], lambda *_: None), raising=False)
+    with pytest.raises(AssertionError, match=r"torn|changed"):
+        play_some(SAMPLES, SMALL)
+
+
+def test_a_snapshot_that_is_never_written_is_found_out(monkeypatch) -> None:
+    """The oracle bites: producers' states are lost with the blocks that are used anew."""
+
+    def forget(store: Store, *_: object) -> None:
+        store.producers.uncovered = [0, 0]
+
+    monkeypatch.setattr(Store, "_snapshot", forget)
+    with pytest.raises(AssertionError, match=r"torn|forgotten"):
+        play_some(1, SMALL)
+
+
+def test_a_mark_that_no_checkpoint_keeps_is_found_out(monkeypatch) -> None:
+    """The oracle bites: marks in segments only."""
+    monkeypatch.setattr(Block, "packed_statuses", lambda block: bytes(block.statuses))
+    with pytest.raises(AssertionError, match=r"torn|forgotten"):
         play_some(1, SMALL)
 
 
