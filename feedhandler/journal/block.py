@@ -236,6 +236,11 @@ class Block:
             return 0, 0
         return offsets[at], offsets[at + 1] if at + 1 < len(offsets) else self.end
 
+    def span_at(self, offset: int) -> tuple[int, int]:
+        """Where a segment with items begins, and where it has ended at the latest."""
+        at = self.offsets.index(offset)
+        return offset, self.offsets[at + 1] if at + 1 < len(self.offsets) else self.end
+
     def checkpoint(
         self, serial: int, stamp_ns: int, next_id: int, roll: Roll, sequence: int
     ) -> tuple[int, bytes]:

@@ -35,6 +35,8 @@ from feedhandler.notes import Level, tell
 
 #: After a block could not be made the next attempt waits.
 GROWTH_PAUSE_NS = 5_000_000_000
+#: What is moved in one turn at most: items, and their bytes but for the first one's.
+MOVE_ITEMS_MAX, MOVE_BYTES_MAX = 256, 256 << 10
 _HINT = "what was acknowledged counts; see to the disk, then open the queue anew"
 
 
@@ -187,6 +189,19 @@ class Engine:
         if changed:
             self._tell_growth(made, failure)
         return made
+
+    def move_some(self) -> int:
+        """Where blocks are short, and only a few items that nobody takes keep one of them from being
+        used anew: have some of those written again, with the next segment. How many: 0 where there
+        is nothing to do. For the queue's owner, once a turn; it reads from the disk."""
+        store = self.store
+        self.check()
+        if len(store.blocks) < self.settings.blocks_max and not self._cramped:
+            return 0
+        block = store.pinned()
+        if block is None:
+            return 0
+        return self._read(lambda: self.delivery.move(block, MOVE_ITEMS_MAX, MOVE_BYTES_MAX))
 
     def _tell_growth(self, made: bool, failure: OSError | None) -> None:
         """Tell the operator, once, that the queue cannot grow, and once that it grows again."""
@@ -405,6 +420,7 @@ class Engine:
             "growth_failures": self.growth_failures,
             "stalls": counts.stalls,
             "groups": counts.groups,
+            "moved": counts.moved,
             "producers": len(store.producers.latest),
             "producers_forgotten": store.producers.forgotten,
             "format": store.version,

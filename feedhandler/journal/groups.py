@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.journal.layout import MARK_MAX, MARKED, Status
-from feedhandler.journal.segments import PRODUCER
+from feedhandler.journal.segments import MOVE, PRODUCER
 
 if TYPE_CHECKING:
     from feedhandler.journal.block import Block
@@ -42,10 +42,29 @@ class Pledge(NamedTuple):
     after: int
 
 
+@dataclass(slots=True)
+class Move:
+    """An item that is written again: its id, and where it stands until then."""
+
+    number: int
+    block: "Block"
+    incarnation: int
+    slot: int
+    #: It was wanted no more when its segment was made.
+    late: bool = False
+
+    def byte(self) -> int:
+        """Its status byte where it stands; `MOVED` where its block has been used anew."""
+        if self.block.incarnation != self.incarnation:
+            return Status.MOVED
+        return self.block.byte_of(self.slot)
+
+
 @dataclass(slots=True, eq=False)
 class Group:
     """See the module. `first_id` to `end_id` - 1 are its items'; `places`: records that it takes in
-    a segment; `among_items`: it waits among them; `blocks`: those that have pledges of it."""
+    a segment; `among_items`: it waits among them; `blocks`: those that have pledges of it;
+    `moves`: what its items are, where they are moved ones."""
 
     records: list[Record]
     producers: Mapping[bytes, ProducerState]
@@ -55,9 +74,10 @@ class Group:
     content_bytes: int = 0
     among_items: bool = False
     blocks: set["Block"] = field(default_factory=set)
+    moves: list[Move] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.places = len(self.records) + sum(map(places_of, self.producers))
+        self.places = len(self.records) + len(self.moves) + sum(map(places_of, self.producers))
 
 
 def places_of(producer: bytes) -> int:
@@ -103,6 +123,18 @@ def runs_of_changes(changes: Iterable[tuple[int, int]]) -> list[Record]:
 def marked(mark: int) -> int:
     """The status byte of a pending item with that mark."""
     return MARKED | mark
+
+
+def move_records(group: Group, first_id: int) -> Iterator[Record]:
+    """The records of a group's moves, in the segment whose first item is `first_id`: the item's id,
+    its place in the segment, and its mark. What ended meanwhile is not moved."""
+    for slot, move in enumerate(group.moves, group.first_id):
+        byte = move.byte()
+        move.late = 0 < byte < MARKED
+        if move.late:
+            yield slot, 1, Status.MOVED
+        else:
+            yield move.number, slot - first_id, MOVE | (byte & MARK_MAX) << 8
 
 
 def producer_records(producers: Mapping[bytes, ProducerState]) -> Iterator[Record]:

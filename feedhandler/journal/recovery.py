@@ -20,7 +20,7 @@ What each thing that does not verify means:
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from feedhandler.codecs.errors import PeerError, UsageError
@@ -54,8 +54,9 @@ from feedhandler.journal.producer_states import ProducerStates, Snapshot, parse_
 from feedhandler.journal.segments import (
     HEAD,
     MARK_MIN,
+    MOVE,
     SEGMENT_PLAIN,
-    STATUS_MAX,
+    STATUS_MOVED,
     Place,
     Segment,
     find_segment,
@@ -84,7 +85,8 @@ class RecoveryReport:
 
 @dataclass(slots=True)
 class Recovered:
-    """A queue as it stands on disk. `live`: blocks in use, in the stream's order."""
+    """A queue as it stands on disk. `live`: blocks in use, in the stream's order. `slots`: where
+    items stand that were moved, by their ids; `numbers`: their ids, by where they stand."""
 
     folder: str
     control: Control
@@ -100,6 +102,8 @@ class Recovered:
     report: RecoveryReport
     producers: ProducerStates
     snapshot: Snapshot
+    slots: dict[int, int] = field(default_factory=dict)
+    numbers: dict[int, int] = field(default_factory=dict)
 
     @property
     def queue_id(self) -> bytes:
@@ -186,6 +190,8 @@ def recover(
     for one in read:
         if one.rebuilt or one.suspect:
             recovered.roll = _earlier(recovered.roll, one)
+    for block in live:
+        _read_moves(files, recovered, block)
     _roll_forward(files, recovered, newest.roll)
     recovered.next_id = max([recovered.next_id, *(block.next_id for block in live)])
     return recovered
@@ -374,9 +380,8 @@ def _apply_snapshot(recovered: Recovered) -> None:
     """Take in the records that only the snapshot has, once: checkpoints that were written after it
     have them."""
     records, recovered.snapshot.records = recovered.snapshot.records, []
-    older = [block for block in recovered.live if block.serial < recovered.snapshot.serial]
     for first, count, status in records:
-        _change_range(older, first, count, status, max(recovered.sequence, 1), anyway=True)
+        _change_range(recovered, first, count, status, max(recovered.sequence, 1), snapshot=True)
 
 
 def _check_order(recovered: Recovered, block: Block, segment: Segment, known: int) -> None:
@@ -403,7 +408,8 @@ def _apply(recovered: Recovered, block: Block, segment: Segment, offset: int) ->
     report = recovered.report
     recovered.sequence, recovered.chain = segment.sequence, segment.crc
     report.segments += 1
-    if offset >= block.end:
+    fresh = offset >= block.end
+    if fresh:
         block.end = offset
         lost = segment.first_id - block.next_id if segment.item_count else 0
         block.add_segment(
@@ -414,8 +420,10 @@ def _apply(recovered: Recovered, block: Block, segment: Segment, offset: int) ->
             block.mark(segment.first_id + ordinal, Status.DAMAGED, segment.sequence)
         report.items += segment.item_count
         report.items_damaged += len(segment.damaged) + max(lost, 0)
+    if segment.version != SEGMENT_PLAIN:
+        _apply_moves(recovered, block, segment, offset, fresh=fresh)
     for first, count, status in segment.statuses:
-        report.changes += _change_range(recovered.live, first, count, status, segment.sequence)
+        report.changes += _change_range(recovered, first, count, status, segment.sequence)
     if segment.version != SEGMENT_PLAIN and segment.sequence > recovered.snapshot.roll.sequence:
         for producer, state in producers_in(segment.statuses):
             recovered.producers.settle({producer: state}, segment.sequence)
@@ -429,22 +437,79 @@ def _apply(recovered: Recovered, block: Block, segment: Segment, offset: int) ->
 
 
 def _change_range(
-    live: list[Block], first: int, count: int, status: int, sequence: int, *, anyway: bool = False
+    recovered: Recovered, first: int, count: int, status: int, sequence: int, *,
+    snapshot: bool = False,
 ) -> int:
     """What a record says of `count` ids from `first` on: an end, or a mark; how many were concerned.
     A mark that a block's checkpoint has already is passed over, for later ones may be there too, but
-    for `anyway`. Records of other kinds are not for here."""
-    if status <= STATUS_MAX:
-        return mark_range(live, first, count, status, sequence)
-    if not MARK_MIN <= status < MARK_MIN + MARKED:
-        return 0
+    and so it is where a `snapshot` says it. Records of other kinds are not for here."""
+    live = recovered.live
     marked = 0
+    for number, slot in _moved_among(recovered, first, count):
+        if number != slot:
+            marked += _change_range(recovered, slot, 1, status, sequence, snapshot=snapshot)
+    if status <= STATUS_MOVED:
+        return marked + mark_range(live, first, count, status, sequence)
+    if not MARK_MIN <= status < MARK_MIN + MARKED:
+        return marked
     for block, numbers in blocks_of(live, first, count):
-        if anyway or not block.has_read(sequence):
+        read = block.serial > recovered.snapshot.serial if snapshot else block.has_read(sequence)
+        if not read:
             for number in numbers:
                 marked += block.is_pending(number)
                 block.set_mark(number, status & MARK_MAX, sequence)
     return marked
+
+
+def _moved_among(recovered: Recovered, first: int, count: int) -> list[tuple[int, int]]:
+    """Of these ids those that were moved, and where to."""
+    if not recovered.slots:
+        return []
+    slots = recovered.slots
+    some: Iterable[int] = range(first, first + count) if count < len(slots) else list(slots)
+    return [(n, slots[n]) for n in some if first <= n < first + count and n in slots]
+
+
+def _read_moves(files: Files, recovered: Recovered, block: Block) -> None:
+    """Take in which items of a block were moved there, as far as its checkpoint knows."""
+    for offset, after in [block.span_at(offset) for offset in sorted(block.moved)]:
+        data = memoryview(files.pread(block.path, after - offset, offset))
+        segment = parse_segment(data, 0, block.place)
+        if segment is None:
+            recovered.report.problems.append(f"{block.path}: no segment verifies at {offset:,}")
+            continue
+        for number, ordinal, kind in segment.statuses:
+            if kind & 0xFF == MOVE:
+                recovered.slots[number] = segment.first_id + ordinal
+                recovered.numbers[segment.first_id + ordinal] = number
+
+
+def _apply_moves(
+    recovered: Recovered, block: Block, segment: Segment, offset: int, *, fresh: bool
+) -> None:
+    """Items of a segment that were moved there stand there now, and nowhere else. Where their bytes
+    do not verify, they stand where they stood."""
+    for number, ordinal, kind in segment.statuses:
+        slot = segment.first_id + ordinal
+        if kind & 0xFF != MOVE or not block.holds(slot):
+            continue
+        if block.statuses[slot - block.first_id] == Status.DAMAGED:
+            continue
+        before = [number]
+        if number in recovered.slots:
+            before += [at for at, of in recovered.numbers.items() if of == number]
+        byte = kind >> 8 and MARKED | kind >> 8
+        for old in sorted(set(before)):
+            for other, _ in blocks_of(recovered.live, old, 1) if old < slot else ():
+                if fresh and other.byte_of(old) not in (Status.MOVED, Status.DAMAGED):
+                    byte = other.byte_of(old)
+                other.set_byte(old, Status.MOVED, segment.sequence)
+        if fresh:
+            block.set_byte(slot, byte, segment.sequence)
+        block.moved.add(offset)
+        if recovered.slots.get(number, 0) <= slot:
+            recovered.slots[number] = slot
+        recovered.numbers[slot] = number
 
 
 def blocks_of(live: list[Block], first: int, count: int) -> Iterator[tuple[Block, range]]:

@@ -47,7 +47,8 @@ ENTRY_BYTES = 16
 PAGE_BYTES = 4096
 #: The highest status a record may carry in version 1 (`layout.Status`).
 STATUS_MAX = 4
-#: In version 2 also: pending, with the mark in the seven lower bits.
+#: In version 2 also: moved; pending, with the mark in the seven lower bits.
+STATUS_MOVED = 5
 MARK_MIN, MARK_LAST = 0x80, 0xFF
 #: And records of other kinds: what is above the kind's byte is theirs.
 PRODUCER, MOVE = 0x10, 0x11
@@ -312,7 +313,9 @@ def _is_known(status: cython.uint, version: cython.uint) -> cython.bint:
         return True
     if version == SEGMENT_PLAIN:
         return False
-    return MARK_MIN <= status <= MARK_LAST or status & 0xFF in (PRODUCER, MOVE)
+    if status == STATUS_MOVED or MARK_MIN <= status <= MARK_LAST:
+        return True
+    return status & 0xFF in (PRODUCER, MOVE)
 
 
 @cython.cfunc

@@ -29,6 +29,7 @@ the disk.
 """
 
 import contextlib
+import heapq
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,10 +38,18 @@ from typing import Any
 from feedhandler.codecs.errors import UsageError
 from feedhandler.journal.block import Block, Lock
 from feedhandler.journal.ended import FILE_BYTES_MAX as ENDED_BYTES_MAX
-from feedhandler.journal.ended import KEEP_NS, Ended, runs_of
+from feedhandler.journal.ended import KEEP_NS, Ended, Run, runs_of
 from feedhandler.journal.ended import NAME as ENDED_NAME
 from feedhandler.journal.files import Create, Replace, Step, Sync, Write, WriteThrough
-from feedhandler.journal.groups import Group, ProducerState, Record, producer_records
+from feedhandler.journal.groups import (
+    Group,
+    Move,
+    Pledge,
+    ProducerState,
+    Record,
+    move_records,
+    producer_records,
+)
 from feedhandler.journal.layout import (
     TAIL_MAGIC,
     VERSION,
@@ -50,6 +59,7 @@ from feedhandler.journal.layout import (
     Control,
     Geometry,
     Roll,
+    Status,
     pack_checkpoint,
     pack_control,
     pack_header,
@@ -108,7 +118,8 @@ class Flush:
 @dataclass(slots=True)
 class _Batch:
     """What goes into one segment: `count` items of `size` bytes, the first of the waiting `marks`,
-    which are `changes` as records, and `groups` of those items. `records`: all of them."""
+    which are `changes` as records, and `groups` of those items. `records`: all of them,
+    with empty ones for `moves`, in front, which are made when it is known where items go."""
 
     marks: list[Any]
     changes: list[Record]
@@ -116,12 +127,14 @@ class _Batch:
     size: int = 0
     groups: list[Group] = field(default_factory=list)
     bundles: list[Group] = field(default_factory=list)
+    moves: int = 0
     records: list[Record] = field(init=False)
 
     def __post_init__(self) -> None:
         self.records = self.changes
         if self.groups or self.bundles:
-            self.records = list(self.changes)
+            self.moves = sum(len(group.moves) for group in self.groups)
+            self.records = [(0, 0, 0)] * self.moves + self.changes
             producers: dict[bytes, ProducerState] = {}
             for group in self.bundles:
                 producers.update(group.producers)
@@ -199,6 +212,7 @@ class Counts:
     blocks_grown: int = 0
     stalls: int = 0
     groups: int = 0
+    moved: int = 0
 
 
 def creation(
@@ -269,6 +283,11 @@ class Store:
         self.ended_end = 0
         self.version = found.control.version
         self.producers = found.producers
+        #: Where items stand that were moved, by their ids; and their ids, by where they stand.
+        self.slots, self.numbers = found.slots, found.numbers
+        #: Of those that were moved, in order, those that nobody may have been given yet.
+        self.arrived = sorted(set(self.numbers.values()))
+        self.moving = False
         self.counts = Counts()
         self.visible_end = found.next_id
         self.sequence = found.sequence
@@ -465,8 +484,32 @@ class Store:
         for block in group.blocks:
             block.redeem(group, max(self.sequence, 1))
         group.blocks.clear()
+        for slot, move in enumerate(group.moves, group.first_id):
+            self._moved(slot, move)
+        if group.moves:
+            self.moving = False
         if group.producers:
             self.producers.settle(group.producers, self.sequence)
+
+    def _moved(self, slot: int, move: Move) -> None:
+        """An item stands at `slot` of the newest block now. Groups that are not on the disk yet may
+        have changed it where it stood: that goes with it."""
+        newest, old = self.live[-1], move.block
+        if move.late:
+            newest.set_byte(slot, Status.MOVED, self.sequence)
+            return
+        newest.set_byte(slot, old.byte_of(move.slot), self.sequence)
+        old.set_byte(move.slot, Status.MOVED, self.sequence)
+        newest.moved.add(newest.offsets[-1])
+        for pledge in [one for one in old.pledges if one.number == move.slot]:
+            old.pledges.remove(pledge)
+            group, _, before, after = pledge
+            newest.pledges.append(Pledge(group, slot, before, after))
+            group.blocks.add(newest)
+        self.slots[move.number] = slot
+        self.numbers[slot] = move.number
+        heapq.heappush(self.arrived, move.number)
+        self.counts.moved += 1
 
     def _batch(self) -> _Batch:
         """What goes into the next segment: the journal's size of items, or one, or one group."""
@@ -485,6 +528,10 @@ class Store:
         waiting, block = self.waiting, self.live[-1]
         count, size = batch.count, batch.size
         first_id = waiting.next_id - len(waiting.contents)
+        records = batch.records
+        if batch.moves:
+            moves = [record for group in batch.groups for record in move_records(group, first_id)]
+            records = moves + records[batch.moves :]
         contents = waiting.take(count, size)
         waiting.take_marks(len(batch.marks))
         waiting.take_groups(len(batch.groups))
@@ -492,7 +539,7 @@ class Store:
         if ahead is not None:
             sequence, chain, end = sequence + 1, ahead.crc, end + ahead.length
         data, crc = build_segment(
-            block.place, sequence, self.stamp_ns, chain, first_id, contents, batch.records,
+            block.place, sequence, self.stamp_ns, chain, first_id, contents, records,
             self._buffers[sequence % 2], batch.version,
         )  # fmt: skip
         write = WriteThrough if self.settings.durable else Write
@@ -616,7 +663,9 @@ class Store:
         if not block.statuses:
             return
         path = os.path.join(self.folder, ENDED_NAME)
-        runs = runs_of(block.first_id, block.statuses)
+        runs = self._runs(block)
+        if not runs:
+            return
         data = self.ended.record(block.last_stamp_ns, runs)
         if self.ended_end + len(data) <= ENDED_BYTES_MAX:
             steps += [Write(path, self.ended_end, data), Sync(path)]
@@ -625,6 +674,55 @@ class Store:
             data = self.ended.shortened(self.stamp_ns - KEEP_NS)
             steps.append(Replace(path, data))
             self.ended_end = len(data)
+
+    def _runs(self, block: Block) -> list[Run]:
+        """What became of a block's items, by their ids: what was moved there has its own, and what
+        was moved away has its end elsewhere."""
+        runs = runs_of(block.first_id, block.statuses)
+        if Status.MOVED not in block.statuses and not block.moved:
+            return runs
+        here = sorted(slot for slot in self.numbers if block.holds(slot))
+        known: list[Run] = []
+        for first, count, status in runs:
+            apart = [slot for slot in here if first <= slot < first + count]
+            if status == Status.MOVED:
+                apart = list(range(first, first + count))
+            for slot in apart:
+                if slot > first:
+                    known.append((first, slot - first, status))
+                first, count = slot + 1, count - (slot + 1 - first)
+                known += self._run_of(slot, status)
+            if count:
+                known.append((first, count, status))
+        return sorted(known)
+
+    def _run_of(self, slot: int, status: int) -> list[Run]:
+        """What became of the item that was moved to `slot`, or from there, if its end is known."""
+        number = self.numbers.pop(slot, slot)
+        if self.slots.get(number) == slot:
+            del self.slots[number]
+        if status != Status.MOVED:
+            return [(number, 1, status)]
+        end = self.ended.status(slot)
+        return [] if end is None else [(slot, 1, end)]
+
+    # -- moving -----------------------------------------------------------------------------
+
+    def pinned(self) -> Block | None:
+        """A block that only a few pending items keep from being used anew, where blocks are short:
+        none is to be had, and the newest is half full. What is left of them has to fit."""
+        if self.version < VERSION or self.moving or not self.live or self._next_block() is not None:
+            return None
+        newest = self.live[-1]
+        left = self.geometry.tail - newest.end
+        if 2 * left > self._data_bytes and 2 * len(newest.statuses) < self.geometry.items_max:
+            return None
+        found = min(self.live[:-1], key=lambda block: block.active, default=None)
+        if found is None or not found.active or found.active > self.geometry.items_max // 8:
+            return None
+        share = found.active / len(found.statuses)
+        few = share * (found.end - self.geometry.data) <= min(self._data_bytes // 8, left)
+        return found if few else None
 
     # -- growth -----------------------------------------------------------------------------
 

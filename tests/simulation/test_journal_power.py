@@ -89,6 +89,7 @@ def play_power(
     total["stalls"] += script.opened.store.counts.stalls
     total["prepared"] += script.opened.store.counts.prepared
     total["groups"] += script.opened.store.counts.groups
+    total["moved"] += script.opened.store.counts.moved
     return total
 
 
@@ -105,7 +106,7 @@ def test_power_cut_at_every_call_loses_nothing_acknowledged() -> None:
     print(dict(total))
     if not os.environ.get("SEED"):
         assert all(total[name] for name in (
-            "ok", "cuts", "reused", "grown", "stalls", "prepared", "groups"))
+            "ok", "cuts", "reused", "grown", "stalls", "prepared", "groups", "moved"))
 
 
 def test_power_cut_while_the_queue_is_made_leaves_none_or_a_whole_one() -> None:

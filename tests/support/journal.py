@@ -82,11 +82,14 @@ class Ledger:
         self.ended: dict[int, Status] = {}
         self.groups: list[Attempt] = []
         self.given = Marks()
+        #: Ids that were taken by what was moved.
+        self.unnamed: set[int] = set()
 
     def attempt(self, first: int, contents: list[bytes]) -> None:
         """These items were put."""
         for number, content in enumerate(contents, first):
             self.contents[number] = content
+            self.unnamed.discard(number)
 
     def ask(self, numbers: list[int], status: Status) -> None:
         """This end was asked for."""
@@ -110,6 +113,9 @@ class Ledger:
         store, delivery = opened.store, opened.delivery
         pending = {item.id: item.content for item in delivery.look(0, 1 << 30)}
         for number in range(1, max(store.visible_end, self.acknowledged + 1)):
+            if number in self.unnamed:
+                verdicts["phantom"] += number in pending
+                continue
             verdicts[self._verdict(number, delivery.status(number), pending, forgiven)] += 1
         assert list(pending) == sorted(pending)
         for group in self.groups:
@@ -124,6 +130,7 @@ class Ledger:
 
     def go_on(self, opened: Opened | Engine) -> None:
         """After a crash: a group that counts now counts for good, others never were."""
+        self.unnamed = {number for number in self.unnamed if number < opened.store.visible_end}
         self.groups = [group for group in self.groups if group.evidence(opened) == {True}]
         self.given = Marks()
         for group in self.groups:
@@ -179,9 +186,9 @@ class Script:
         self.ledger = Ledger()
         self.now_ns = now_ns
         self.operations = 0
-        self.weights = [self.draw.choice((1, 3, 8)) for _ in range(7)]
+        self.weights = [self.draw.choice((1, 3, 8)) for _ in range(8)]
         self._committed: list[tuple[Committed, Attempt]] = []
-        #: Whether groups are committed.
+        #: Whether groups are committed, and items moved.
         self.grouping = True
         #: Ends that were asked for, by the `marks_added` with which they are durable.
         self._asked: deque[tuple[int, list[int]]] = deque()
@@ -217,7 +224,7 @@ class Script:
         self.now_ns += self.draw.randrange(1, 10**9)
         (operation,) = self.draw.choices(
             (self._put, self._put, self._deliver, self._cancel, self._release, self._end,
-             self._commit),
+             self._commit, self._move),
             self.weights,
         )
         operation()
@@ -357,9 +364,22 @@ class Script:
         given.sequences.update(names)
         self._committed.append((self.opened.commit(contents, ends, marks, producers), group))
 
+    def _move(self) -> None:
+        """Items of some block are written again, whether it is needed or not."""
+        store, draw = self.opened.store, self.draw
+        if not self.grouping or store.moving or store.waiting_bytes > self.settings.journal_bytes:
+            return
+        blocks = [block for block in store.live if 0 < block.active < 30]
+        if blocks:
+            first = store.next_id
+            self.opened.delivery.move(draw.choice(blocks), draw.choice((1, 5, 30)), 8 << 10)
+            self.ledger.unnamed.update(range(first, store.next_id))
+
     def _cancel(self) -> None:
         store, delivery = self.opened.store, self.opened.delivery
         number = self.draw.randrange(max(store.visible_end - 60, 1), store.visible_end + 1)
+        if number in self.ledger.unnamed:
+            return  # nobody was given that id: something was moved there
         if delivery.cancel_now(number)[1]:
             self._ask([number], Status.CANCELLED)
 
