@@ -276,21 +276,23 @@ class Delivery:
                 if not numbers:
                     break
                 after = numbers[-1]
-        if self._store.slots:
-            items = self._with_moved(items, begin, limit)
         if len(items) < len(asked):
             self._spoil_others(asked, items)
+        if self._store.slots:
+            with self._taking:
+                self._add_moved(items, begin, limit)
+            items = sorted(items, key=lambda item: item.id)[:limit]
         return items
 
-    def _with_moved(self, items: list[Item], after: int, limit: int) -> list[Item]:
-        """The first of these items and those that were moved, in order."""
+    def _add_moved(self, items: list[Item], after: int, limit: int) -> None:
+        """Add the first of the items above `after` that were moved and are undelivered."""
         for number in self._moved_pending(after)[:limit]:
-            content = self.read(number)
+            with self._holding(number) as (block, slot):
+                content = self._looker.content(block, slot) if block is not None else None
             if content is None:
                 self.spoil(number)
             else:
                 items.append(Item(number, content))
-        return sorted(items, key=lambda item: item.id)[:limit]
 
     def read(self, number: int) -> bytes | None:
         """The content of an item that is pending; None: it is not, or does not verify. Raises

@@ -493,18 +493,22 @@ def _apply_moves(
         slot = segment.first_id + ordinal
         if kind & 0xFF != MOVE or not block.holds(slot):
             continue
-        if block.statuses[slot - block.first_id] == Status.DAMAGED:
-            continue
         before = [number]
         if number in recovered.slots:
             before += [at for at, of in recovered.numbers.items() if of == number]
+        if block.statuses[slot - block.first_id] == Status.DAMAGED and any(
+            other.is_pending(old)
+            for old in before
+            for other, _ in blocks_of(recovered.live, old, 1)
+        ):
+            continue
         byte = kind >> 8 and MARKED | kind >> 8
         for old in sorted(set(before)):
             for other, _ in blocks_of(recovered.live, old, 1) if old < slot else ():
                 if fresh and other.byte_of(old) not in (Status.MOVED, Status.DAMAGED):
                     byte = other.byte_of(old)
                 other.set_byte(old, Status.MOVED, segment.sequence)
-        if fresh:
+        if fresh and block.is_pending(slot):
             block.set_byte(slot, byte, segment.sequence)
         block.moved.add(offset)
         if recovered.slots.get(number, 0) <= slot:

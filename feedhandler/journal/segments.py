@@ -14,7 +14,9 @@ record it is in: `parse_segment` reads what still verifies and says what does no
 
 A segment of version 2 counts only as a whole: where it is the last one and not `sound`, it was a
 write that was cut short, and nothing in it counts. It may hold records of kinds that version 1 does
-not know: marks, producers' states, moves. Whatever needs none of that is a segment of version 1.
+not know: marks, producers' states, moves. An item that was moved stands in its table, and is summed,
+under its own id, which its record says: without that record it does not verify. Whatever needs none
+of that is a segment of version 1.
 
 Compiled; the interpreted twin gives the same bytes. No I/O.
 """
@@ -173,7 +175,7 @@ def build_segment(
         at += STATUS_BYTES
     table_end: cython.Py_ssize_t = at + count * ENTRY_BYTES
     end: cython.Py_ssize_t = table_end + total
-    _put_items(whole, view, at, seed, first_id, contents)
+    _put_items(whole, view, at, seed, first_id, contents, _moved_in(statuses, version))
     trailer: cython.Py_ssize_t = length - HEAD_BYTES
     if cython.compiled and end < trailer <= view.shape[0]:
         memset(cython.address(view[end]), 0, trailer - end)
@@ -205,6 +207,17 @@ def _sum(
 
 
 @cython.cfunc
+def _moved_in(statuses: list, version: cython.int) -> dict:
+    """The ids of items that were moved there, by their places in the segment."""
+    moved: dict = {}
+    if version != SEGMENT_PLAIN:
+        for first, count, status in statuses:
+            if status & 0xFF == MOVE:
+                moved[count] = first
+    return moved
+
+
+@cython.cfunc
 def _put_items(
     whole: memoryview,
     view: cython.uchar[::1],
@@ -212,6 +225,7 @@ def _put_items(
     seed: cython.ulonglong,
     first_id: cython.ulonglong,
     contents: list,
+    moved: dict,
 ) -> cython.bint:
     """Put table and contents behind the status records."""
     at: cython.Py_ssize_t = table + len(contents) * ENTRY_BYTES
@@ -220,8 +234,13 @@ def _put_items(
     entry: cython.Py_ssize_t = 0
     size: cython.Py_ssize_t
     start: cython.uint
-    number: cython.ulonglong = first_id
+    number: cython.ulonglong
+    ordinal: cython.ulonglong = 0
+    some: cython.bint = len(moved) > 0
     for content in contents:
+        number = first_id + ordinal
+        if some and ordinal in moved:
+            number = moved[ordinal]
         size = len(content)
         entries[entry] = at
         entries[entry + 1] = size
@@ -240,7 +259,7 @@ def _put_items(
             entries[entry + 2] = crc32c(content, item_seed(seed, number, size))
         entry += 4
         at += size
-        number += 1
+        ordinal += 1
     return True
 
 
@@ -336,8 +355,11 @@ def _filled(data: memoryview, segment: Segment, place: Place) -> Segment:
     segment.whole = head_crc == segment.table_crc
     start: cython.Py_ssize_t = segment.at
     limit: cython.Py_ssize_t = start + segment.length - HEAD_BYTES
-    number: cython.ulonglong = segment.first_id
+    first_id: cython.ulonglong = segment.first_id
+    number: cython.ulonglong
     ordinal: cython.Py_ssize_t
+    moved: dict = _moved_in(segment.statuses, segment.version)
+    some: cython.bint = len(moved) > 0
     begin: cython.Py_ssize_t
     size: cython.Py_ssize_t
     found: cython.ulonglong
@@ -346,6 +368,9 @@ def _filled(data: memoryview, segment: Segment, place: Place) -> Segment:
     view: cython.const[cython.uchar][::1] = data
     spans: list = segment.spans
     for ordinal in range(segment.item_count):
+        number = first_id + cython.cast(cython.ulonglong, ordinal)
+        if some and ordinal in moved:
+            number = moved[ordinal]
         begin = start + entries[4 * ordinal]
         size = entries[4 * ordinal + 1]
         good = begin + size <= limit and entries[4 * ordinal + 3] == (number & _LOW)
@@ -364,7 +389,6 @@ def _filled(data: memoryview, segment: Segment, place: Place) -> Segment:
         else:
             segment.damaged.append(ordinal)
             spans.append((0, 0))
-        number += 1
     return segment
 
 

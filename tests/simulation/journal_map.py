@@ -13,7 +13,7 @@ from feedhandler.journal.layout import CHECKPOINT, HEADER, PAGE
 from feedhandler.journal.opening import Opened
 from feedhandler.journal.producer_states import HEAD
 from feedhandler.journal.producer_states import NAMES as PRODUCERS_NAMES
-from feedhandler.journal.segments import PRODUCER
+from feedhandler.journal.segments import MOVE, PRODUCER
 from feedhandler.journal.simulated import SimulatedDisk
 from tests.support.journal import FOLDER
 
@@ -45,6 +45,8 @@ class Map:
         self._files: dict[str, list[Place]] = {}
         store = opened.store
         self._rolled = store.roll.sequence
+        self._slots = store.slots
+        self._numbers = store.numbers
         for block in store.blocks:
             data = disk.pread(block.path, block.geometry.block_bytes, 0)
             end = block.end if block in store.live else block.geometry.data
@@ -101,7 +103,13 @@ class Map:
         for _ in range(statuses):
             start, count, kind = struct.unpack_from("<QIB", data, record)
             ends = NOTHING
-            if sequence > self._rolled:
+            if kind == MOVE:  # without it nobody knows whose content that is
+                both = frozenset([start, first + count])
+                places.append(Place(record, "move record", told=True, ends=both))
+                concerned |= both
+                record += RECORD
+                continue
+            elif sequence > self._rolled:
                 ends = frozenset([0] if kind == PRODUCER else range(start, start + count))
             concerned |= ends
             places.append(Place(record, "status record", told=True, ends=ends))
@@ -110,12 +118,19 @@ class Map:
         end = record + ENTRY * items
         for number in range(first, first + items):
             offset, size = struct.unpack_from("<II", data, record)
-            item = frozenset([number])
+            item, ends = frozenset([number]), NOTHING
+            if number in self._numbers or number in self._slots:
+                # Where it stood or stands; until checkpoints know, it may be found in either.
+                current = self._slots.get(self._numbers.get(number, number)) == number
+                item, ends = NOTHING, frozenset([self._numbers.get(number, number), number])
+                if current and sequence <= self._rolled:
+                    item, ends = frozenset([self._numbers[number]]), NOTHING
             if not size:  # where nothing stands may be said wrongly, as long as it is inside
-                places.append(Place(record, "place of nothing", told=True, ends=item))
-            places.append(Place(record + (0 if size else 4), "table entry", told=True, items=item))
+                places.append(Place(record, "place of nothing", told=True, ends=item | ends))
+            at_entry = record + (0 if size else 4)
+            places.append(Place(at_entry, "table entry", told=True, items=item, ends=ends))
             if size:
-                contents.append(Place(at + offset, "content", told=True, items=item))
+                contents.append(Place(at + offset, "content", told=True, items=item, ends=ends))
             end = at + offset + size
             record += ENTRY
         places += contents
@@ -155,6 +170,8 @@ def view_of(opened: Opened) -> View:
     contents = {item.id: item.content for item in opened.delivery.look(0, 1 << 30)}
     view: View = {0: tuple(sorted(opened.store.producers.latest.items()))}
     for number in range(1, opened.store.visible_end):
+        if number in opened.store.numbers:
+            continue  # nobody was given that id
         mark = opened.delivery.mark_of(number)
         view[number] = (opened.delivery.status(number), contents.get(number), mark)
     return view

@@ -182,6 +182,28 @@ def test_a_mark_that_no_checkpoint_keeps_is_found_out(monkeypatch) -> None:
         play_some(1, SMALL)
 
 
+def unmoved(recovered, block, segment, offset, *, fresh: bool) -> None:
+    """What recovery does with moves, without taking items from where they stood."""
+    for number, ordinal, kind in segment.statuses:
+        if kind & 0xFF == recovery.MOVE:
+            recovered.slots[number] = segment.first_id + ordinal
+            recovered.numbers[segment.first_id + ordinal] = number
+
+
+def test_an_item_that_counts_where_it_was_and_where_it_is_is_found_out(monkeypatch) -> None:
+    """The oracle bites: moved, and not taken from where it stood."""
+    monkeypatch.setattr(recovery, "_apply_moves", unmoved)
+    with pytest.raises(AssertionError, match="twice"):
+        play_some(1, SMALL)
+
+
+def test_a_move_that_no_checkpoint_keeps_is_found_out(monkeypatch) -> None:
+    """The oracle bites: after a round nobody knows whose content it is."""
+    monkeypatch.setattr(recovery, "_read_moves", lambda *_: None)
+    with pytest.raises(AssertionError, match=r"lost|phantom|changed"):
+        play_some(1, SMALL)
+
+
 # -- twice ------------------------------------------------------------------------------------
 
 

@@ -10,6 +10,7 @@ found after a crash:
     altered       its bytes are not those that were put
     phantom       never attempted
     torn          of a group that was committed some counts and some does not
+    twice         an item that was moved is pending where it was, too
     forgotten     a group that was acknowledged does not count
 """
 
@@ -111,7 +112,10 @@ class Ledger:
         """What became of every id, by class; `forgiven` may be damaged."""
         verdicts: Counter[str] = Counter()
         store, delivery = opened.store, opened.delivery
-        pending = {item.id: item.content for item in delivery.look(0, 1 << 30)}
+        items = delivery.look(0, 1 << 30)
+        pending = {item.id: item.content for item in items}
+        twice = {len(items), sum(block.active for block in store.live)} != {len(pending)}
+        verdicts["twice"] += twice
         for number in range(1, max(store.visible_end, self.acknowledged + 1)):
             if number in self.unnamed:
                 verdicts["phantom"] += number in pending
