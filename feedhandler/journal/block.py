@@ -9,8 +9,10 @@ a mutex (`engine.py`); a simulation has no threads, and nothing to lock.
 """
 
 import contextlib
+import heapq
 from array import array
 from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -42,9 +44,9 @@ class Block:
     `end`: where its next segment goes. `active`: how many items are pending. `slot`: which of the
     two checkpoints is the older one, and written next. `uncovered`: for each checkpoint the
     sequence number of the first change that it does not have; 0: it has all. `marks`: of each item
-    up to the last one with a mark; `pledges`: what groups that are not on the disk yet have changed;
-    `moved`: positions of segments with items that were moved there; `serial` and `as_of`: of the
-    checkpoint that it was read from.
+    up to the last one with a mark; `pledges`: what groups have changed that are not on the disk
+    yet; `moved`: positions of segments with items that were moved there; `serial` and `as_of`: of
+    the checkpoint that it was read from.
     """
 
     def __init__(
@@ -257,8 +259,17 @@ class Block:
         self.slot = 1 - self.slot
         return position, pack_checkpoint(state)
 
+    @property
+    def marked(self) -> int:
+        """How many pending items have a mark."""
+        return sum(map(self.is_marked, range(self.first_id, self.first_id + len(self.marks))))
+
+    def is_marked(self, number: int) -> bool:
+        """Whether item `number` is pending and has a mark."""
+        return self.is_pending(number) and self.mark_of(number) > 0
+
     def packed_statuses(self) -> bytes:
-        """A status byte for each item, as on disk: with marks, and without what is not there yet."""
+        """A status byte for each item, as on disk: with marks, without what is not there yet."""
         if not self.marks and not self.pledges:
             return bytes(self.statuses)
         data = bytearray(self.statuses)
@@ -277,3 +288,29 @@ class Block:
     def dirty(self) -> bool:
         """Whether neither checkpoint has everything."""
         return bool(self.uncovered[0] and self.uncovered[1])
+
+
+def pending_places(
+    live: Sequence[Block], numbers: Mapping[int, int]
+) -> Iterator[tuple[int, Block, int]]:
+    """Pending items in order: id, block, and place there, which is the id unless it was moved;
+    `numbers` has the ids of such places. The blocks are not changed meanwhile."""
+    moved = []
+    for slot, number in numbers.items():
+        for block in live:
+            if block.holds(slot) and block.is_pending(slot):
+                moved.append((number, block, slot))
+    moved.sort(key=lambda place: place[0])
+    return heapq.merge(moved, _standing(live, numbers), key=lambda place: place[0])
+
+
+def _standing(
+    live: Sequence[Block], numbers: Mapping[int, int]
+) -> Iterator[tuple[int, Block, int]]:
+    """Pending items that were not moved, in order."""
+    for block in live:
+        number = block.next_pending(block.first_id)
+        while number >= 0:
+            if number not in numbers:
+                yield number, block, number
+            number = block.next_pending(number + 1)

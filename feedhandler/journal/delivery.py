@@ -355,11 +355,7 @@ class Delivery:
                 status = Status.CANCELLED
             elif number < self._expired_end:
                 status = Status.EXPIRED
-            if (
-                status is Status.PENDING
-                or block is None
-                or not self._mark(block, slot, 1, status)
-            ):
+            if status is Status.PENDING or block is None or not self._mark(block, slot, 1, status):
                 with self._store.lock:
                     heapq.heappush(self._returned, number)
                 return Status.PENDING
@@ -431,7 +427,8 @@ class Delivery:
         return sorted(
             number
             for number in self.handed
-            if after < number < until and any(
+            if after < number < until
+            and any(
                 block.is_pending(slot)
                 for slot in (self._store.slots.get(number, number),)
                 for block in live
@@ -606,8 +603,8 @@ class Delivery:
 
     @contextlib.contextmanager
     def _holding(self, number: int) -> Iterator[tuple[Block | None, int]]:
-        """The block that item `number` stands in, locked, and its place there: its id, unless it was
-        moved. None: used anew since."""
+        """The block that item `number` stands in, locked, and its place there: its id, unless it
+        was moved. None: used anew since."""
         slots = self._store.slots
         while True:
             slot = slots.get(number, number)

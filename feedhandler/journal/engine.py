@@ -50,8 +50,8 @@ class QueueClosed(FeedhandlerError):
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """A group that was taken: its items' ids (`first_id` to `end_id` - 1), with which counts of the engine it is durable
-    (`Engine.has_committed`), what ends by it, and what is to be forwarded then."""
+    """A group that was taken: its items' ids (`first_id` to `end_id` - 1), with which counts of the
+    engine it is durable (`Engine.has_committed`), what ends by it, and what is to be forwarded."""
 
     first_id: int
     end_id: int
@@ -191,9 +191,9 @@ class Engine:
         return made
 
     def move_some(self) -> int:
-        """Where blocks are short, and only a few items that nobody takes keep one of them from being
-        used anew: have some of those written again, with the next segment. How many: 0 where there
-        is nothing to do. For the queue's owner, once a turn; it reads from the disk."""
+        """Where blocks are short, and only a few items that nobody takes keep one of them from
+        being used anew: have some of those written again, with the next segment. How many: 0 where
+        there is nothing to do. For the queue's owner, once a turn; it reads from the disk."""
         store = self.store
         self.check()
         if len(store.blocks) < self.settings.blocks_max and not self._cramped:
@@ -309,9 +309,7 @@ class Engine:
 
     def has_committed(self, committed: Committed) -> bool:
         """Whether that group is durable."""
-        return (
-            self.durable_groups >= committed.groups and self.durable_marks >= committed.marks
-        )
+        return self.durable_groups >= committed.groups and self.durable_marks >= committed.marks
 
     def tell_committed(self, committed: Committed) -> None:
         """Tell what ended with a group that is durable."""

@@ -2,7 +2,7 @@
 
 What it is for: a `Group` waits for the disk as a whole and goes there in one segment, which counts
 as a whole or not at all. Until it is there no checkpoint may know of it: each block keeps what a
-group has changed in it as a `Pledge`, and a checkpoint that is written meanwhile has what was before.
+group has changed in it as a `Pledge`, and a checkpoint written meanwhile has what was before.
 
 What a producer's state is in a segment: its bytes (length of the id, epoch, sequence, id), cut into
 records of 12 bytes each. No I/O.
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.journal.layout import MARK_MAX, MARKED, Status
-from feedhandler.journal.segments import MOVE, PRODUCER
+from feedhandler.journal.segments import LATE, MOVE, PRODUCER
 
 if TYPE_CHECKING:
     from feedhandler.journal.block import Block
@@ -127,14 +127,13 @@ def marked(mark: int) -> int:
 
 def move_records(group: Group, first_id: int) -> Iterator[Record]:
     """The records of a group's moves, in the segment whose first item is `first_id`: the item's id,
-    its place in the segment, and its mark. What ended meanwhile is not moved."""
+    its place in the segment, and its mark. What ended meanwhile is not
+    moved, and that is said."""
     for slot, move in enumerate(group.moves, group.first_id):
         byte = move.byte()
         move.late = 0 < byte < MARKED
-        if move.late:
-            yield slot, 1, Status.MOVED
-        else:
-            yield move.number, slot - first_id, MOVE | (byte & MARK_MAX) << 8
+        more = LATE if move.late else (byte & MARK_MAX) << 8
+        yield move.number, slot - first_id, MOVE | more
 
 
 def producer_records(producers: Mapping[bytes, ProducerState]) -> Iterator[Record]:

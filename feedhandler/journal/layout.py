@@ -243,8 +243,8 @@ class Checkpoint:
     higher the later in the stream; 0: not used yet. `ordinals` and `offsets`: the first item
     (counted from `first_id`) and the position of each segment with items. `statuses`: one byte an
     item. `end`: where the block's next segment goes. `last_sequence`: its last segment's. `moved`:
-    those of `offsets` where items are that were moved there. `as_of` (in place of `active` in format
-    2): the low half of the last segment's sequence when this was written.
+    those of `offsets` where items are that were moved there. `as_of` (in place of `active` in
+    format 2): the low half of the last segment's sequence when this was written.
     """
 
     queue_id: bytes
@@ -273,8 +273,9 @@ def pack_checkpoint(checkpoint: Checkpoint) -> bytes:
     c, roll = checkpoint, checkpoint.roll
     head = CHECKPOINT.pack(
         CHECKPOINT_MAGIC, c.version, CHECKPOINT.size, c.queue_id, c.block, len(c.statuses),
-        len(c.ordinals), c.as_of if c.version > VERSION_MIN else c.active, c.serial, c.incarnation, c.stamp_ns, c.first_id, c.next_id,
-        c.end, c.first_stamp_ns, c.last_stamp_ns, c.last_sequence, roll.sequence,
+        len(c.ordinals), c.as_of if c.version > VERSION_MIN else c.active, c.serial,
+        c.incarnation, c.stamp_ns, c.first_id, c.next_id, c.end,
+        c.first_stamp_ns, c.last_stamp_ns, c.last_sequence, roll.sequence,
         roll.incarnation, roll.offset // PAGE, roll.chain,
     )  # fmt: skip
     ordinals = np.asarray(c.ordinals, np.uint64).astype("<u4")

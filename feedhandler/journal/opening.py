@@ -101,9 +101,7 @@ def _renewal(found: Recovered) -> list[Step]:
     control = msgspec.structs.replace(found.control, version=VERSION)
     steps: list[Step] = []
     for block in found.blocks:
-        header = BlockHeader(
-            found.queue_id, block.number, found.geometry, found.control.created_ns
-        )
+        header = BlockHeader(found.queue_id, block.number, found.geometry, found.control.created_ns)
         for offset, magic in ((0, HEADER_MAGIC), (found.geometry.tail, TAIL_MAGIC)):
             steps += [Write(block.path, offset, pack_header(header, magic)), Sync(block.path)]
     steps += [Create(os.path.join(found.folder, name), 0) for name in PRODUCERS_NAMES]

@@ -23,8 +23,8 @@ PRODUCERS_MAX = 65_536
 NAMES = ("producers-1", "producers-2")
 MAGIC = b"FHQP"
 VERSION = 2
-#: magic, version, head's bytes, queue, serial, roll (sequence, incarnation, page, chain), producers,
-#: records, bytes of all, and what was forgotten beyond the bound.
+#: magic, version, head's bytes, queue, serial, roll (sequence, incarnation, page, chain),
+#: producers, records, bytes of all, and how many were forgotten beyond the bound.
 HEAD = struct.Struct("<4sHH16sQQQIIIIIQ")
 ENTRY = struct.Struct("<BQQ")
 RECORD = struct.Struct("<QIHH")

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.journal.block import Block
 from feedhandler.journal.files import Files
-from feedhandler.journal.groups import Record, producers_in
+from feedhandler.journal.groups import producers_in
 from feedhandler.journal.layout import (
     CHECKPOINT,
     CONTROL_BYTES_MAX,
@@ -53,10 +53,11 @@ from feedhandler.journal.producer_states import NAMES as PRODUCERS_NAMES
 from feedhandler.journal.producer_states import ProducerStates, Snapshot, parse_snapshot
 from feedhandler.journal.segments import (
     HEAD,
+    LATE,
     MARK_MIN,
     MOVE,
     SEGMENT_PLAIN,
-    STATUS_MOVED,
+    STATUS_MAX,
     Place,
     Segment,
     find_segment,
@@ -351,8 +352,9 @@ def _roll_block(files: Files, recovered: Recovered, block: Block, start: int, kn
                 return
         if _is_unfinished(recovered, block, segment, data, known):
             recovered.report.problems.append(
-                f"{block.path}: segment {segment.sequence}, the last one, holds a group and does not"
-                " verify as a whole (a write that was cut short, or damage): nothing of it counts"
+                f"{block.path}: segment {segment.sequence}, the last one, holds a group and does"
+                " not verify as a whole (a write that was cut short, or damage): nothing of it"
+                " counts"
             )
             return
         if segment.sequence > recovered.snapshot.roll.sequence:
@@ -437,18 +439,23 @@ def _apply(recovered: Recovered, block: Block, segment: Segment, offset: int) ->
 
 
 def _change_range(
-    recovered: Recovered, first: int, count: int, status: int, sequence: int, *,
+    recovered: Recovered,
+    first: int,
+    count: int,
+    status: int,
+    sequence: int,
+    *,
     snapshot: bool = False,
 ) -> int:
-    """What a record says of `count` ids from `first` on: an end, or a mark; how many were concerned.
-    A mark that a block's checkpoint has already is passed over, for later ones may be there too, but
-    and so it is where a `snapshot` says it. Records of other kinds are not for here."""
+    """What a record says of `count` ids from `first` on: an end, or a mark; how many were
+    concerned. A mark that a block's checkpoint has already is passed over, for it may have later
+    ones too; so it is where a `snapshot` says it. Records of other kinds are not for here."""
     live = recovered.live
     marked = 0
     for number, slot in _moved_among(recovered, first, count):
         if number != slot:
             marked += _change_range(recovered, slot, 1, status, sequence, snapshot=snapshot)
-    if status <= STATUS_MOVED:
+    if status <= STATUS_MAX:
         return marked + mark_range(live, first, count, status, sequence)
     if not MARK_MIN <= status < MARK_MIN + MARKED:
         return marked
@@ -479,7 +486,7 @@ def _read_moves(files: Files, recovered: Recovered, block: Block) -> None:
             recovered.report.problems.append(f"{block.path}: no segment verifies at {offset:,}")
             continue
         for number, ordinal, kind in segment.statuses:
-            if kind & 0xFF == MOVE:
+            if kind & 0xFF == MOVE and not kind & LATE:
                 recovered.slots[number] = segment.first_id + ordinal
                 recovered.numbers[segment.first_id + ordinal] = number
 
@@ -492,6 +499,9 @@ def _apply_moves(
     for number, ordinal, kind in segment.statuses:
         slot = segment.first_id + ordinal
         if kind & 0xFF != MOVE or not block.holds(slot):
+            continue
+        if kind & LATE:
+            block.set_byte(slot, Status.MOVED, segment.sequence)
             continue
         before = [number]
         if number in recovered.slots:

@@ -99,9 +99,7 @@ def _mend(files: Files, path: str, control: Control, place: BlockPlace) -> list[
     """Write a block's header and tail again where they do not verify."""
     geometry = Geometry(control.block_bytes)
     queue_id = bytes.fromhex(control.queue_id)
-    wanted = BlockHeader(
-        queue_id, place.number, geometry, control.created_ns, control.version
-    )
+    wanted = BlockHeader(queue_id, place.number, geometry, control.created_ns, control.version)
     bad: list[tuple[int, bytes, str]] = []
     for offset, magic, name in ((0, HEADER_MAGIC, "header"), (geometry.tail, TAIL_MAGIC, "tail")):
         reading, header = parse_header(

@@ -14,9 +14,9 @@ record it is in: `parse_segment` reads what still verifies and says what does no
 
 A segment of version 2 counts only as a whole: where it is the last one and not `sound`, it was a
 write that was cut short, and nothing in it counts. It may hold records of kinds that version 1 does
-not know: marks, producers' states, moves. An item that was moved stands in its table, and is summed,
-under its own id, which its record says: without that record it does not verify. Whatever needs none
-of that is a segment of version 1.
+not know: marks, producers' states, moves. An item that was moved stands in its table, and is
+summed, under its own id, which its record says: without that record it does not verify. Whatever
+needs none of that is a segment of version 1.
 
 Compiled; the interpreted twin gives the same bytes. No I/O.
 """
@@ -49,11 +49,12 @@ ENTRY_BYTES = 16
 PAGE_BYTES = 4096
 #: The highest status a record may carry in version 1 (`layout.Status`).
 STATUS_MAX = 4
-#: In version 2 also: moved; pending, with the mark in the seven lower bits.
-STATUS_MOVED = 5
+#: In version 2 also: pending, with the mark in the seven lower bits.
 MARK_MIN, MARK_LAST = 0x80, 0xFF
 #: And records of other kinds: what is above the kind's byte is theirs.
 PRODUCER, MOVE = 0x10, 0x11
+#: Of a move: it came too late, the item had ended.
+LATE = 0x8000
 _MASK = 0xFFFFFFFF
 # With types of their own: as literals they would make Python integers of whatever they meet.
 _LOW = cython.declare(cython.ulonglong, _MASK)
@@ -112,8 +113,9 @@ class Segment:
 
     `crc`: the next one's `previous`. `whole`: status records and table verify together.
     `repaired`: its header does not, its trailer does. `statuses`: (first id, count, status) of
-    each record that verifies (of version 2: status or kind); `statuses_lost`: how many do not. `spans`: (start, end) of each
-    item's content in what was parsed; `damaged`: which items do not verify.
+    each record that verifies, or another kind's three fields; `statuses_lost`: how many do not.
+    `spans`: (start, end) of each item's content in what was parsed; `damaged`: which items do not
+    verify.
     """
 
     def __init__(self, head: tuple, at: int) -> None:
@@ -235,9 +237,9 @@ def _put_items(
     size: cython.Py_ssize_t
     start: cython.uint
     number: cython.ulonglong
-    ordinal: cython.ulonglong = 0
+    ordinal: cython.ulonglong
     some: cython.bint = len(moved) > 0
-    for content in contents:
+    for ordinal, content in enumerate(contents):
         number = first_id + ordinal
         if some and ordinal in moved:
             number = moved[ordinal]
@@ -259,7 +261,6 @@ def _put_items(
             entries[entry + 2] = crc32c(content, item_seed(seed, number, size))
         entry += 4
         at += size
-        ordinal += 1
     return True
 
 
@@ -332,7 +333,7 @@ def _is_known(status: cython.uint, version: cython.uint) -> cython.bint:
         return True
     if version == SEGMENT_PLAIN:
         return False
-    if status == STATUS_MOVED or MARK_MIN <= status <= MARK_LAST:
+    if MARK_MIN <= status <= MARK_LAST:
         return True
     return status & 0xFF in (PRODUCER, MOVE)
 

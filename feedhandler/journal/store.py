@@ -31,7 +31,7 @@ the disk.
 import contextlib
 import heapq
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -66,7 +66,6 @@ from feedhandler.journal.layout import (
     pages,
 )
 from feedhandler.journal.producer_states import NAMES as PRODUCERS_NAMES
-from feedhandler.journal.producer_states import ProducerStates
 from feedhandler.journal.recovery import Recovered, block_path, control_path
 from feedhandler.journal.segments import (
     SEGMENT_PLAIN,
@@ -144,7 +143,9 @@ class _Batch:
             self.records += producer_records(producers)
 
     @classmethod
-    def of(cls, marks: list[Any], count: int, size: int, groups: list[Group], most: int) -> "_Batch":
+    def of(
+        cls, marks: list[Any], count: int, size: int, groups: list[Group], most: int
+    ) -> "_Batch":
         """A batch with groups: so many of the marks as take `most` records, or one."""
         changes: list[Record] = []
         bundles: list[Group] = []
@@ -369,8 +370,8 @@ class Store:
         takes, which is a block's data area, and `group_records_max` records."""
         if self.version < VERSION:
             raise UsageError(
-                f"{self.folder}: a queue of format {self.version} has no groups, marks or producers'"
-                " states",
+                f"{self.folder}: a queue of format {self.version} has no groups, marks or"
+                " producers' states",
                 f"empty it and open it anew: it is of format {VERSION} then",
             )
         length = segment_bytes(len(contents), sum(map(len, contents)), group.places)
@@ -415,7 +416,6 @@ class Store:
         if self._prepared is not None:
             self.go_on()
             return self.in_flight
-        waiting = self.waiting
         if not self.has_waiting:
             return None
         batch = self._batch()

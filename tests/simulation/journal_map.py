@@ -74,7 +74,9 @@ class Map:
 
     def _snapshot(self, data: bytes) -> list[Place]:
         used = HEAD.unpack_from(data)[-2] + 4 if data else 0
-        return [Place(0, "snapshot", told=True), Place(used, "fill")] if data else [Place(0, "fill")]
+        return (
+            [Place(0, "snapshot", told=True), Place(used, "fill")] if data else [Place(0, "fill")]
+        )
 
     def _block(self, data: bytes, geometry, end: int, newest: bool) -> list[Place]:
         places = [Place(0, "header", told=True), Place(HEADER.size, "fill")]

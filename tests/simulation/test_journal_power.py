@@ -105,8 +105,10 @@ def test_power_cut_at_every_call_loses_nothing_acknowledged() -> None:
         total += play_power(seed, SCRIPT, SAMPLES)
     print(dict(total))
     if not os.environ.get("SEED"):
-        assert all(total[name] for name in (
-            "ok", "cuts", "reused", "grown", "stalls", "prepared", "groups", "moved"))
+        assert all(
+            total[name]
+            for name in ("ok", "cuts", "reused", "grown", "stalls", "prepared", "groups", "moved")
+        )
 
 
 def test_power_cut_while_the_queue_is_made_leaves_none_or_a_whole_one() -> None:

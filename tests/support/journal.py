@@ -41,7 +41,7 @@ DAY_NS = 24 * 3600 * 10**9
 
 @dataclass
 class Attempt:
-    """A group as it was committed. Marks of an item, and sequences of a producer, count up by one."""
+    """A group as it was committed. An item's marks and a producer's sequences count up by one."""
 
     puts: range
     ends: list[tuple[int, int]]
@@ -227,8 +227,16 @@ class Script:
         self.operations += 1
         self.now_ns += self.draw.randrange(1, 10**9)
         (operation,) = self.draw.choices(
-            (self._put, self._put, self._deliver, self._cancel, self._release, self._end,
-             self._commit, self._move),
+            (
+                self._put,
+                self._put,
+                self._deliver,
+                self._cancel,
+                self._release,
+                self._end,
+                self._commit,
+                self._move,
+            ),
             self.weights,
         )
         operation()
