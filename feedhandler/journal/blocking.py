@@ -112,6 +112,11 @@ class BlockingQueue:
         """The mark of a pending item, or 0."""
         return self.engine.delivery.mark_of(number)
 
+    def walk(self) -> Iterator[list[tuple[int, int, bytes]]]:
+        """Everything undelivered as (id, mark, content), oldest first, in lists: for an owner who
+        keeps ids in memory, when the queue is opened."""
+        return self.engine.delivery.walk()
+
     def producer(self, producer: bytes) -> ProducerState | None:
         """How far a producer has come: (epoch, sequence); None where it is not known."""
         return self.engine.producer(producer)

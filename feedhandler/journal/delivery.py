@@ -83,6 +83,8 @@ class ForwardPage:
     more: bool
 
 
+#: Items that a walk over all of them reads at a time.
+WALK_ITEMS = 4096
 #: Items whose end is looked for at a time.
 ENDED_AT_ONCE = 4096
 _DELIVERED = bytes([Status.DELIVERED])
@@ -301,6 +303,36 @@ class Delivery:
             if block is None or not block.is_pending(slot):
                 return None
             return SegmentReader(self._files).content(block, slot)
+
+    def walk(self) -> Iterator[list[tuple[int, int, bytes]]]:
+        """Everything undelivered as (id, mark, content), oldest first, in lists of up to
+        `WALK_ITEMS`: for an owner who keeps ids in memory, when the queue is opened. What does not
+        verify is damaged by that. Raises `OSError`."""
+        reader = SegmentReader(self._files)
+        moved = self._moved_pending(0)
+        after = 0
+        while True:
+            asked: list[int] = []
+            found: list[tuple[int, int, bytes]] = []
+
+            def read(block: Block, numbers: list[int]) -> None:
+                asked.extend(numbers)  # noqa: B023
+                found.extend(_with_marks(block, reader.items(block, numbers)))  # noqa: B023
+
+            _, numbers = self._pending(after + 1, WALK_ITEMS, read)
+            for number in sorted(set(asked).difference(item[0] for item in found)):
+                self.spoil(number)
+            here = [n for n in moved if not numbers or n < numbers[-1]]
+            if here:
+                moved = moved[len(here) :]
+                contents = [(number, self.mark_of(number), self.read(number)) for number in here]
+                found += [item for item in contents if item[2] is not None]  # type: ignore[misc]
+                found.sort()
+            if found:
+                yield found
+            if not numbers:
+                return
+            after = numbers[-1]
 
     # -- what becomes of items --------------------------------------------------------------
 
@@ -680,6 +712,13 @@ class Delivery:
                 if not block.moved or block.first_id + at not in self._store.numbers:
                     yield block.first_id + at
                 at = block.statuses.find(_DELIVERED, at + 1)
+
+
+def _with_marks(block: Block, items: list[Item]) -> list[tuple[int, int, bytes]]:
+    """Items of a block with their marks."""
+    if not block.marks:
+        return [(item.id, 0, item.content) for item in items]
+    return [(item.id, block.mark_of(item.id), item.content) for item in items]
 
 
 def consecutive(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:

@@ -7,7 +7,7 @@ the next segment gathers; `producers.py` says when which segment is made.
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from feedhandler.journal.delivery import CancelAnswer
@@ -71,6 +71,11 @@ class PersistentQueue(Producers):
     def mark_of(self, number: int) -> int:
         """The mark of a pending item, or 0."""
         return self.engine.delivery.mark_of(number)
+
+    def walk(self) -> Iterator[list[tuple[int, int, bytes]]]:
+        """Everything undelivered as (id, mark, content), oldest first, in lists: for an owner who
+        keeps ids in memory, when the queue is opened."""
+        return self.engine.delivery.walk()
 
     def producer(self, producer: bytes) -> ProducerState | None:
         """How far a producer has come: (epoch, sequence); None where it is not known."""

@@ -195,7 +195,7 @@ def _figures(path: Path, found: Recovered) -> dict[str, Any]:
         "format": found.control.version,
         "marked": sum(block.marked for block in found.live),
         "producers": len(found.producers.latest),
-        "producers_forgotten": found.producers.forgotten,
+        "forgotten": found.producers.forgotten,
         "segments": found.sequence,
         "rolled_forward": found.report.segments,
     }
