@@ -130,16 +130,18 @@ class Engine:
     def _settle(self) -> None:
         store = self.store
         assert store.in_flight is not None
-        with contextlib.ExitStack() as held:
-            if store.in_flight.groups:
-                held.enter_context(store.everything())
-            else:
-                held.enter_context(store.live[-1].lock)
-            held.enter_context(self.lock)
-            flush = store.settle()
-            self.durable_id = max(self.durable_id, flush.next_id - 1)
-            self.durable_marks = flush.marks_end
-            self.durable_groups = flush.groups_end
+        if store.in_flight.groups:  # they have changed something in any block
+            with store.everything(), self.lock:
+                self._count(store.settle())
+        else:
+            with store.live[-1].lock, self.lock:
+                self._count(store.settle())
+
+    def _count(self, flush: Flush) -> None:
+        """Take note of what is durable with that flush."""
+        self.durable_id = max(self.durable_id, flush.next_id - 1)
+        self.durable_marks = flush.marks_end
+        self.durable_groups = flush.groups_end
 
     def begin(self) -> Flush | None:
         """A segment of what waits, for who writes it by himself and then says `finish`: in place of

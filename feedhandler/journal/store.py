@@ -32,10 +32,10 @@ import contextlib
 import heapq
 import os
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from feedhandler.codecs.errors import UsageError
+from feedhandler.journal.batch import Batch
 from feedhandler.journal.block import Block, Lock
 from feedhandler.journal.ended import FILE_BYTES_MAX as ENDED_BYTES_MAX
 from feedhandler.journal.ended import KEEP_NS, Ended, Run, runs_of
@@ -45,10 +45,8 @@ from feedhandler.journal.groups import (
     Group,
     Move,
     Pledge,
-    ProducerState,
     Record,
     move_records,
-    producer_records,
 )
 from feedhandler.journal.layout import (
     TAIL_MAGIC,
@@ -68,8 +66,6 @@ from feedhandler.journal.layout import (
 from feedhandler.journal.producer_states import NAMES as PRODUCERS_NAMES
 from feedhandler.journal.recovery import Recovered, block_path, control_path
 from feedhandler.journal.segments import (
-    SEGMENT_PLAIN,
-    SEGMENT_VERSION,
     STATUS_BYTES,
     build_segment,
     segment_bytes,
@@ -112,75 +108,6 @@ class Flush:
     marks: int = 0
     groups: Sequence[Group] = ()
     groups_end: int = 0
-
-
-@dataclass(slots=True)
-class _Batch:
-    """What goes into one segment: `count` items of `size` bytes, the first of the waiting `marks`,
-    which are `changes` as records, and `groups` of those items. `records`: all of them,
-    with empty ones for `moves`, in front, which are made when it is known where items go."""
-
-    marks: list[Any]
-    changes: list[Record]
-    count: int = 0
-    size: int = 0
-    groups: list[Group] = field(default_factory=list)
-    bundles: list[Group] = field(default_factory=list)
-    moves: int = 0
-    records: list[Record] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.records = self.changes
-        if self.groups or self.bundles:
-            self.moves = sum(len(group.moves) for group in self.groups)
-            self.records = [(0, 0, 0)] * self.moves + self.changes
-            producers: dict[bytes, ProducerState] = {}
-            for group in self.bundles:
-                producers.update(group.producers)
-            for group in self.groups:
-                self.records += group.records
-                producers.update(group.producers)
-            self.records += producer_records(producers)
-
-    @classmethod
-    def of(
-        cls, marks: list[Any], count: int, size: int, groups: list[Group], most: int
-    ) -> "_Batch":
-        """A batch with groups: so many of the marks as take `most` records, or one."""
-        changes: list[Record] = []
-        bundles: list[Group] = []
-        taken = places = 0
-        for mark in marks:
-            bundle = mark if isinstance(mark, Group) else None
-            places += bundle.places if bundle else 1
-            if taken and places > most:
-                break
-            taken += 1
-            if bundle:
-                changes += bundle.records
-                bundles.append(bundle)
-            else:
-                changes.append(mark)
-        return cls(marks[:taken], changes, count, size, groups, bundles)
-
-    def changes_alone(self) -> "_Batch":
-        """Without the items."""
-        return _Batch(self.marks, self.changes, bundles=self.bundles)
-
-    @property
-    def length(self) -> int:
-        """Bytes of the segment."""
-        return segment_bytes(self.count, self.size, len(self.records))
-
-    @property
-    def all_groups(self) -> list[Group]:
-        """Every group in it."""
-        return self.bundles + self.groups
-
-    @property
-    def version(self) -> int:
-        """Of the segment: with a group in it it counts as a whole only."""
-        return SEGMENT_VERSION if self.groups or self.bundles else SEGMENT_PLAIN
 
 
 class BlocksNeeded(Exception):
@@ -509,21 +436,23 @@ class Store:
         self.slots[move.number] = slot
         self.numbers[slot] = move.number
         heapq.heappush(self.arrived, move.number)
+        if len(self.arrived) > 2 * len(self.slots):
+            self.arrived = sorted(self.slots)  # nobody takes any
         self.counts.moved += 1
 
-    def _batch(self) -> _Batch:
+    def _batch(self) -> Batch:
         """What goes into the next segment: the journal's size of items, or one, or one group."""
         waiting = self.waiting
         marks = waiting.marks[: self._marks_max]
         count, size = waiting.batch(self._journal_bytes_max, self.geometry.items_max)
         if not waiting.grouped:
-            return _Batch(marks, marks, count, size)
+            return Batch(marks, marks, count, size)
         groups: list[Group] = []
         if waiting.groups:
             count, size, groups = waiting.cut(count, size, self._marks_max)
-        return _Batch.of(marks, count, size, groups, self._marks_max)
+        return Batch.of(marks, count, size, groups, self._marks_max)
 
-    def _segment(self, batch: _Batch, steps: list[Step], ahead: Flush | None = None) -> Flush:
+    def _segment(self, batch: Batch, steps: list[Step], ahead: Flush | None = None) -> Flush:
         """The segment that comes next in the newest block, or behind the one on its way."""
         waiting, block = self.waiting, self.live[-1]
         count, size = batch.count, batch.size
@@ -568,7 +497,7 @@ class Store:
             return True
         return self._begin_block(steps)
 
-    def _recorded_by_checkpoints(self, batch: _Batch) -> Flush:
+    def _recorded_by_checkpoints(self, batch: Batch) -> Flush:
         """Status changes for which no block has room: checkpoints, in both places, have them. Those
         of groups count together: a snapshot has them before."""
         steps: list[Step] = []
