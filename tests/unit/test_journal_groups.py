@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import random
 import struct
+import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 from unittest.mock import patch
@@ -294,6 +296,18 @@ def test_what_ends_while_it_is_moved_has_ended(queue: Queue) -> None:
         queue.open()
 
 
+def test_who_read_an_item_where_it_stood_no_more_has_not_damaged_it(queue: Queue) -> None:
+    queue.put(b"a", b"b")
+    ((number, block),) = queue.delivery.claim(1)
+    queue.delivery.move(block, 1, 1)
+    queue.flush()
+    queue.delivery.spoil(number)
+    assert queue.take(1) == [number]
+    queue.disk.decay(block.path, 8 * (block.span_of(3)[0] + 64 + 24 + 16))
+    queue.delivery.spoil(number)
+    assert queue.delivery.status(number) is Status.DAMAGED
+
+
 def test_what_was_moved_is_listed_and_counted_once(tmp_path: Path, capsys) -> None:
     with BlockingQueue(tmp_path, SMALL) as queue:
         queue.put_many([b"first", b"second"])
@@ -371,3 +385,52 @@ def test_a_power_cut_while_it_is_made_anew_leaves_a_queue() -> None:
     with contextlib.suppress(AttributeError):
         queue.open()
     assert version_of(disk) == 2
+
+
+# -- threads ----------------------------------------------------------------------------------
+
+
+def test_threads_commit_while_items_are_moved_and_each_effect_is_there_once(tmp_path) -> None:
+    inputs, consumers = 60, 3
+    with BlockingQueue(tmp_path, replace(SMALL, blocks_max=30)) as queue:
+        stop = threading.Event()
+
+        def produce() -> None:
+            for number in range(inputs):
+                queue.put(b"in %d" % number + bytes(300))
+
+        def consume(name: bytes) -> None:
+            while not stop.is_set():
+                item = queue.get(0.05)
+                if item is None or item.content.startswith(b"out"):
+                    continue
+                queue.mark(item.id, 1)
+                done = (item.id, Status.DELIVERED)
+                queue.commit([b"out" + item.content], [done], producers={name: (0, item.id)})
+
+        def move() -> None:
+            store = queue.engine.store
+            while not stop.is_set():
+                block = store.live[0]
+                if block.active and not store.moving:
+                    queue.engine.delivery.move(block, 20, 1 << 14)
+                queue.put(b"out of use")
+
+        work = [threading.Thread(target=produce), threading.Thread(target=move)]
+        work += [threading.Thread(target=consume, args=(b"c%d" % n,)) for n in range(consumers)]
+        for thread in work:
+            thread.start()
+        wanted = sorted(b"outin %d" % number + bytes(300) for number in range(inputs))
+        deadline = time.monotonic() + 60
+        while queue.engine.delivery.damaged == 0 and time.monotonic() < deadline:
+            found = sorted(item[2] for items in queue.walk() for item in items)
+            if [one for one in found if one.startswith(b"outin")] == wanted:
+                break
+        stop.set()
+        for thread in work:
+            thread.join(30)
+        assert queue.engine.store.counts.moved
+        assert not queue.engine.delivery.damaged
+    with BlockingQueue(tmp_path, SMALL) as queue:
+        found = sorted(item[2] for items in queue.walk() for item in items)
+        assert [one for one in found if not one.startswith(b"out of")] == wanted
