@@ -14,8 +14,9 @@ from feedhandler.journal.segments import SEGMENT_PLAIN, SEGMENT_VERSION, segment
 @dataclass(slots=True)
 class Batch:
     """What goes into one segment: `count` items of `size` bytes, the first of the waiting `marks`,
-    which are `changes` as records, and `groups` of those items. `records`: all of them,
-    with empty ones for `moves`, in front, which are made when it is known where items go."""
+    which are `changes` as records, `groups` of those items, and `bundles`, groups without items.
+    `length`: the segment's bytes. `records`: all of them, with empty ones in front for `moves`,
+    which are made when it is known where items go."""
 
     marks: list[Any]
     changes: list[Record]
@@ -25,6 +26,7 @@ class Batch:
     bundles: list[Group] = field(default_factory=list)
     moves: int = 0
     records: list[Record] = field(init=False)
+    length: int = field(init=False)
 
     def __post_init__(self) -> None:
         self.records = self.changes
@@ -38,6 +40,7 @@ class Batch:
                 self.records += group.records
                 producers.update(group.producers)
             self.records += producer_records(producers)
+        self.length = segment_bytes(self.count, self.size, len(self.records))
 
     @classmethod
     def of(cls, marks: list[Any], count: int, size: int, groups: list[Group], most: int) -> "Batch":
@@ -61,11 +64,6 @@ class Batch:
     def changes_alone(self) -> "Batch":
         """Without the items."""
         return Batch(self.marks, self.changes, bundles=self.bundles)
-
-    @property
-    def length(self) -> int:
-        """Bytes of the segment."""
-        return segment_bytes(self.count, self.size, len(self.records))
 
     @property
     def all_groups(self) -> list[Group]:

@@ -342,6 +342,8 @@ class Delivery:
         delivered: list[int] = []
         forward: list[int] = []
         elsewhere: list[int] = []
+        if self._store.numbers:
+            numbers = [number for number in numbers if number not in self._store.numbers]
         for first, count in consecutive(numbers):
             while count:
                 with self._standing(first) as block:
@@ -562,7 +564,10 @@ class Delivery:
         """Where these items stand, all of these blocks locked; None for what no block holds."""
         while True:
             slots = [self._store.slots.get(number, number) for number in numbers]
-            found = [(self.find(slot), slot) for slot in slots]
+            found = [
+                (None if number in self._store.numbers else self.find(slot), slot)
+                for number, slot in zip(numbers, slots, strict=True)
+            ]
             with contextlib.ExitStack() as held:
                 for block in sorted({one for one, _ in found if one}, key=lambda one: one.number):
                     held.enter_context(block.lock)
@@ -638,7 +643,7 @@ class Delivery:
         """The block that item `number` stands in, locked, and its place there: its id, unless it
         was moved. None: used anew since."""
         slots = self._store.slots
-        while True:
+        while number not in self._store.numbers:  # else nobody was given that id
             slot = slots.get(number, number)
             block = self.find(slot)
             if block is None:

@@ -450,7 +450,13 @@ class Store:
         groups: list[Group] = []
         if waiting.groups:
             count, size, groups = waiting.cut(count, size, self._marks_max)
-        return Batch.of(marks, count, size, groups, self._marks_max)
+        batch = Batch.of(marks, count, size, groups, self._marks_max)
+        if groups and waiting.bundles > len(batch.bundles):
+            # Those that are left came before the groups: what they change comes first.
+            count = groups[0].first_id - (waiting.next_id - len(waiting.contents))
+            size = sum(map(len, waiting.contents[:count]))
+            batch = Batch.of(marks, count, size, [], self._marks_max)
+        return batch
 
     def _segment(self, batch: Batch, steps: list[Step], ahead: Flush | None = None) -> Flush:
         """The segment that comes next in the newest block, or behind the one on its way."""

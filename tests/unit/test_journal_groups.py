@@ -108,6 +108,17 @@ def test_groups_of_several_callers_share_one_write(queue: Queue) -> None:
     assert queue.flush() == 1
 
 
+def test_what_was_committed_later_counts_later_where_a_segment_is_full(queue: Queue) -> None:
+    queue.put(b"a")
+    queue.store._marks_max = 2
+    for mark in (1, 2, 3):
+        queue.delivery.commit([], [], [(1, mark)])
+    queue.delivery.commit([b"x"], [], [(1, 9)])
+    assert queue.flush() == 2
+    queue.open()
+    assert pending(queue) == [(1, 9, b"a"), (2, 0, b"x")]
+
+
 def test_a_plain_put_is_a_segment_of_version_1_and_a_group_one_of_2(queue: Queue) -> None:
     block = queue.store.live[-1]
     for act, version in ((queue.put, 1), (lambda _: commit(queue, [b"b"]), 2)):
@@ -275,6 +286,10 @@ def test_what_is_moved_is_handed_out_in_its_turn(queue: Queue) -> None:
     assert queue.delivery.pending_ids(0, 10) == [1, 2, 3, 6]
     assert [item.content for item in queue.delivery.look(0, 10)] == [b"a", b"b", b"c", b"e"]
     assert queue.take(10) == [2, 3, 6]
+    assert queue.delivery.status(4) is None
+    assert queue.delivery.deliver([4]) == ([], [])
+    with pytest.raises(UsageError, match="item 4 is not pending"):
+        commit(queue, marks=[(4, 1)])
     queue.open()
     assert queue.take(10) == [1, 2, 3, 6]
 
