@@ -9,11 +9,18 @@ a mutex (`engine.py`); a simulation has no threads, and nothing to lock.
 """
 
 import contextlib
+import heapq
 from array import array
 from bisect import bisect_right
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
+from feedhandler.journal.groups import Group, Pledge
 from feedhandler.journal.layout import (
+    MARKED,
+    VERSION,
     Checkpoint,
     Geometry,
     Roll,
@@ -23,6 +30,9 @@ from feedhandler.journal.layout import (
 from feedhandler.journal.segments import Place
 
 _PENDING = b"\0"
+#: From status bytes on disk: what is pending, whatever its mark; and the marks.
+_STATUSES = bytes(range(MARKED)) + bytes(MARKED)
+_MARKS = bytes(MARKED) + bytes(range(MARKED))
 
 #: A mutex, or where there are no threads nothing.
 Lock = contextlib.AbstractContextManager[Any]
@@ -33,11 +43,19 @@ class Block:
 
     `end`: where its next segment goes. `active`: how many items are pending. `slot`: which of the
     two checkpoints is the older one, and written next. `uncovered`: for each checkpoint the
-    sequence number of the first change that it does not have; 0: it has all.
+    sequence number of the first change that it does not have; 0: it has all. `marks`: of each item
+    up to the last one with a mark; `pledges`: what groups have changed that are not on the disk
+    yet; `moved`: positions of segments with items that were moved there; `serial` and `as_of`: of
+    the checkpoint that it was read from.
     """
 
-    def __init__(self, queue_id: bytes, path: str, geometry: Geometry, state: Checkpoint) -> None:
+    def __init__(
+        self, queue_id: bytes, path: str, geometry: Geometry, state: Checkpoint,
+        version: int = VERSION,
+    ) -> None:  # fmt: skip
         self.queue_id = queue_id
+        self.version = version
+        self.pledges: list[Pledge] = []
         self.path = path
         self.geometry = geometry
         self.number = state.block
@@ -49,7 +67,10 @@ class Block:
     def _take(self, state: Checkpoint) -> None:
         self.incarnation = state.incarnation
         self.first_id = state.first_id
-        self.statuses = bytearray(state.statuses)
+        self.statuses = bytearray(state.statuses.translate(_STATUSES))
+        self.marks = bytearray(state.statuses.translate(_MARKS).rstrip(_PENDING))
+        self.moved = set(state.moved)
+        self.serial, self.as_of = state.serial, state.as_of
         self.ordinals = array("I", state.ordinals)
         self.offsets = array("Q", state.offsets)
         self.end = state.end or self.geometry.data
@@ -78,7 +99,7 @@ class Block:
     @property
     def reusable(self) -> bool:
         """Whether nothing in it is wanted any more."""
-        return self.active == 0
+        return self.active == 0 and not self.pledges
 
     def has_room(self, length: int, items: int) -> bool:
         """Whether a segment of so many bytes and items fits."""
@@ -114,6 +135,54 @@ class Block:
     def is_pending(self, number: int) -> bool:
         """Whether item `number`, which it holds, is pending."""
         return not self.statuses[number - self.first_id]
+
+    def mark_of(self, number: int) -> int:
+        """The mark of item `number`, which it holds."""
+        at = number - self.first_id
+        return self.marks[at] if at < len(self.marks) else 0
+
+    def set_mark(self, number: int, mark: int, sequence: int) -> None:
+        """Item `number`, where it is pending, has this mark now."""
+        at = number - self.first_id
+        if self.statuses[at]:
+            return
+        if at >= len(self.marks):
+            if not mark:
+                return
+            self.marks.extend(bytes(at + 1 - len(self.marks)))
+        self.marks[at] = mark
+        self.touch(sequence)
+
+    def byte_of(self, number: int) -> int:
+        """Item `number`'s status as a byte on disk."""
+        at = number - self.first_id
+        return self.statuses[at] or (self.mark_of(number) and MARKED | self.mark_of(number))
+
+    def has_read(self, sequence: int) -> bool:
+        """Whether the checkpoint that it was read from has the segment of that sequence."""
+        return self.serial > 0 and (self.as_of - sequence) & 0xFFFFFFFF < 1 << 31
+
+    def set_byte(self, number: int, byte: int, sequence: int) -> None:
+        """Item `number` is what a status byte on disk says, whatever it was."""
+        at = number - self.first_id
+        status = _STATUSES[byte]
+        self.active += (not status) - (not self.statuses[at])
+        self.statuses[at] = 0
+        self.set_mark(number, _MARKS[byte], sequence)
+        self.statuses[at] = status
+        self.touch(sequence)
+
+    def pledge(self, group: Group, number: int, byte: int, sequence: int) -> None:
+        """Item `number` becomes what `byte` says, with a group that is not on the disk yet."""
+        before = self.byte_of(number)
+        self.set_byte(number, byte, sequence)
+        self.pledges.append(Pledge(group, number, before, self.byte_of(number)))
+        group.blocks.add(self)
+
+    def redeem(self, group: Group, sequence: int) -> None:
+        """The group is on the disk, in the segment of that sequence."""
+        self.pledges = [pledge for pledge in self.pledges if pledge.group is not group]
+        self.touch(sequence)
 
     def mark(self, number: int, status: int, sequence: int) -> bool:
         """Item `number`, where it is pending, becomes `status`; whether it was."""
@@ -169,12 +238,21 @@ class Block:
             return 0, 0
         return offsets[at], offsets[at + 1] if at + 1 < len(offsets) else self.end
 
-    def checkpoint(self, serial: int, stamp_ns: int, next_id: int, roll: Roll) -> tuple[int, bytes]:
-        """The older checkpoint's position and its new bytes: it has everything afterwards."""
+    def span_at(self, offset: int) -> tuple[int, int]:
+        """Where a segment with items begins, and where it has ended at the latest."""
+        at = self.offsets.index(offset)
+        return offset, self.offsets[at + 1] if at + 1 < len(self.offsets) else self.end
+
+    def checkpoint(
+        self, serial: int, stamp_ns: int, next_id: int, roll: Roll, sequence: int
+    ) -> tuple[int, bytes]:
+        """The older checkpoint's position and its new bytes: it has everything up to the segment of
+        that sequence afterwards."""
         state = Checkpoint(
             self.queue_id, self.number, serial, self.incarnation, stamp_ns, self.first_id,
             next_id, self.end, self.first_stamp_ns, self.last_stamp_ns, self.last_sequence,
-            self.active, roll, self.ordinals, self.offsets, bytes(self.statuses),
+            self.active, roll, self.ordinals, self.offsets, self.packed_statuses(),
+            frozenset(self.moved), self.version, sequence & 0xFFFFFFFF,
         )  # fmt: skip
         position = self.geometry.checkpoints[self.slot]
         self.uncovered[self.slot] = 0
@@ -182,6 +260,57 @@ class Block:
         return position, pack_checkpoint(state)
 
     @property
+    def marked(self) -> int:
+        """How many pending items have a mark."""
+        return sum(map(self.is_marked, range(self.first_id, self.first_id + len(self.marks))))
+
+    def is_marked(self, number: int) -> bool:
+        """Whether item `number` is pending and has a mark."""
+        return self.is_pending(number) and self.mark_of(number) > 0
+
+    def packed_statuses(self) -> bytes:
+        """A status byte for each item, as on disk: with marks, without what is not there yet."""
+        if not self.marks and not self.pledges:
+            return bytes(self.statuses)
+        data = bytearray(self.statuses)
+        if self.marks:
+            some = np.frombuffer(data, np.uint8)[: len(self.marks)]
+            marks = np.frombuffer(self.marks, np.uint8)
+            some[(some == 0) & (marks > 0)] |= MARKED
+            some[some == MARKED] |= marks[some == MARKED]
+        for pledge in reversed(self.pledges):
+            at = pledge.number - self.first_id
+            if data[at] == pledge.after:
+                data[at] = pledge.before
+        return bytes(data)
+
+    @property
     def dirty(self) -> bool:
         """Whether neither checkpoint has everything."""
         return bool(self.uncovered[0] and self.uncovered[1])
+
+
+def pending_places(
+    live: Sequence[Block], numbers: Mapping[int, int]
+) -> Iterator[tuple[int, Block, int]]:
+    """Pending items in order: id, block, and place there, which is the id unless it was moved;
+    `numbers` has the ids of such places. The blocks are not changed meanwhile."""
+    moved = []
+    for slot, number in numbers.items():
+        for block in live:
+            if block.holds(slot) and block.is_pending(slot):
+                moved.append((number, block, slot))
+    moved.sort(key=lambda place: place[0])
+    return heapq.merge(moved, _standing(live, numbers), key=lambda place: place[0])
+
+
+def _standing(
+    live: Sequence[Block], numbers: Mapping[int, int]
+) -> Iterator[tuple[int, Block, int]]:
+    """Pending items that were not moved, in order."""
+    for block in live:
+        number = block.next_pending(block.first_id)
+        while number >= 0:
+            if number not in numbers:
+                yield number, block, number
+            number = block.next_pending(number + 1)

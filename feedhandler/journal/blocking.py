@@ -8,12 +8,13 @@ has no thread beside it, and many share each sync.
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, cast
 
 from feedhandler.journal.delivery import CancelAnswer
 from feedhandler.journal.engine import Engine
+from feedhandler.journal.groups import ProducerState
 from feedhandler.journal.layout import Status
 from feedhandler.journal.reading import Item
 from feedhandler.journal.settings import QueueSettings
@@ -78,6 +79,51 @@ class BlockingQueue:
         last = first + len(items) - 1
         self._until(lambda: engine.durable_id >= last)
         return range(first, last + 1)
+
+    def commit(
+        self,
+        puts: Sequence[bytes] = (),
+        ends: Sequence[tuple[int, int]] = (),
+        marks: Sequence[tuple[int, int]] = (),
+        producers: Mapping[bytes, ProducerState] | None = None,
+    ) -> range:
+        """Put items, end others (id, status), mark others (id, 0 to 127) and say how far producers
+        have come (epoch, sequence by id): all of it, or nothing; the new items' ids, once that is
+        durable. Waits where the queue is full. Raises `UsageError` where an item is not pending,
+        or the group is larger than a segment can be: then nothing was done."""
+        engine = self.engine
+        if puts:
+            with self._changed:
+                while not engine.has_room:
+                    self._changed.wait(STALL_SECONDS)
+                    engine.check()
+        committed = engine.commit(puts, ends, marks, producers)
+        with self._changed:
+            self._tell_changed()
+        self._until(lambda: engine.has_committed(committed))
+        engine.tell_committed(committed)
+        return range(committed.first_id, committed.end_id)
+
+    def mark(self, number: int, mark: int) -> None:
+        """A pending item has this mark (0 to 127) once that is durable."""
+        self.commit(marks=[(number, mark)])
+
+    def mark_of(self, number: int) -> int:
+        """The mark of a pending item, or 0."""
+        return self.engine.delivery.mark_of(number)
+
+    def walk(self) -> Iterator[list[tuple[int, int, bytes]]]:
+        """Everything undelivered as (id, mark, content), oldest first, in lists: for an owner who
+        keeps ids in memory, when the queue is opened."""
+        return self.engine.delivery.walk()
+
+    def producer(self, producer: bytes) -> ProducerState | None:
+        """How far a producer has come: (epoch, sequence); None where it is not known."""
+        return self.engine.producer(producer)
+
+    def producers(self) -> dict[bytes, ProducerState]:
+        """How far every producer has come."""
+        return self.engine.producers()
 
     # -- consuming --------------------------------------------------------------------------
 

@@ -20,13 +20,22 @@ anew. The order of locks: `_taking`, blocks by their numbers, the journal (`Stor
 import contextlib
 import heapq
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import islice
 
+from feedhandler.codecs.errors import UsageError
 from feedhandler.journal.block import Block
 from feedhandler.journal.files import Files
+from feedhandler.journal.groups import (
+    Group,
+    Move,
+    ProducerState,
+    check_changes,
+    marked,
+    runs_of_changes,
+)
 from feedhandler.journal.layout import Status
 from feedhandler.journal.reading import Item, SegmentReader
 from feedhandler.journal.segments import HEAD_BYTES, head_stamp
@@ -60,6 +69,7 @@ ANSWERS: dict[Status, CancelAnswer] = {
     Status.CANCELLED: CancelAnswer.CANCELLED,
     Status.EXPIRED: CancelAnswer.EXPIRED,
     Status.DAMAGED: CancelAnswer.DAMAGED,
+    Status.MOVED: CancelAnswer.DELIVERED,
 }
 
 
@@ -73,6 +83,8 @@ class ForwardPage:
     more: bool
 
 
+#: Items that a walk over all of them reads at a time.
+WALK_ITEMS = 4096
 #: Items whose end is looked for at a time.
 ENDED_AT_ONCE = 4096
 _DELIVERED = bytes([Status.DELIVERED])
@@ -107,7 +119,7 @@ class Delivery:
                 block, numbers = self._claim(limit - len(items))
                 if block is None:
                     break
-                found = self._reader.items(block, numbers)
+                found = self._read(self._reader, block, numbers)
                 items += found
                 if len(found) < len(numbers):
                     self._spoil_others(numbers, found)
@@ -117,6 +129,14 @@ class Delivery:
         """Of these items only some were found to verify."""
         for number in sorted(set(numbers).difference(item.id for item in found)):
             self.spoil(number)
+
+    def _read(self, reader: SegmentReader, block: Block, numbers: list[int]) -> list[Item]:
+        """These items of a block, by their ids, wherever they stand in it."""
+        slots = self._store.slots
+        if not slots or len(numbers) > 1 or numbers[0] not in slots:
+            return reader.items(block, numbers)
+        content = reader.content(block, slots[numbers[0]])
+        return [] if content is None else [Item(numbers[0], content)]
 
     def claim(self, limit: int) -> list[tuple[int, Block]]:
         """As `take`, but nothing is read: ids and their blocks, for who reads them by itself with a
@@ -133,6 +153,7 @@ class Delivery:
     def pending_ids(self, after: int, limit: int) -> list[int]:
         """Up to `limit` undelivered ids above `after`, handed out or not."""
         found: list[int] = []
+        begin = after
         while len(found) < limit:
             left = limit - len(found)
             _, numbers = self._pending(after + 1, left, lambda block, numbers: None)
@@ -140,22 +161,60 @@ class Delivery:
                 break
             found += numbers
             after = numbers[-1]
+        if self._store.slots:
+            found = sorted({*found, *self._moved_pending(begin)})[:limit]
         return found
+
+    def _moved_pending(self, after: int) -> list[int]:
+        """Ids above `after` of the items that were moved and are undelivered."""
+        pending = []
+        for number in sorted(number for number in list(self._store.slots) if number > after):
+            with self._holding(number) as (block, slot):
+                if block is not None and block.is_pending(slot):
+                    pending.append(number)
+        return pending
 
     def _claim(self, limit: int) -> tuple[Block | None, list[int]]:
         """The next pending items of one block, in nobody else's hands from now on; no block:
         there are none."""
         while (number := self._next_returned()) >= 0:
-            with self._holding(number) as block:
-                if block is not None and block.is_pending(number):
-                    self.handed.add(number)
-                    return block, [number]
+            block = self._hand(number)
+            if block is not None:
+                return block, [number]
+        if self._store.arrived:
+            block, number = self._claim_moved()
+            if block is not None:
+                return block, [number]
         visible_end = self._store.visible_end
         block, numbers = self._pending(
             self._cursor, limit, lambda _, numbers: self.handed.update(numbers)
         )
         self._cursor = numbers[-1] + 1 if numbers else visible_end
         return block, numbers
+
+    def _hand(self, number: int) -> Block | None:
+        """The block of an item that is pending, and in somebody's hands from now on."""
+        with self._holding(number) as (block, slot):
+            if block is None or not block.is_pending(slot):
+                return None
+            self.handed.add(number)
+            return block
+
+    def _claim_moved(self) -> tuple[Block | None, int]:
+        """The oldest of the items that were moved, where it is the next one."""
+        store = self._store
+        while store.arrived:
+            number = store.arrived[0]
+            _, others = self._pending(self._cursor, 1, lambda block, numbers: None)
+            if others and others[0] < number:
+                break
+            with store.lock:
+                heapq.heappop(store.arrived)
+            if number not in self.handed:
+                block = self._hand(number)
+                if block is not None:
+                    return block, number
+        return None, 0
 
     def _next_returned(self) -> int:
         """The oldest item that was given back; -1: none was."""
@@ -175,6 +234,13 @@ class Delivery:
                     if self._store.live is not live:
                         break  # one was used anew: begin again with the order as it is now
                     numbers = block.pending_from(number, limit)
+                    while block.moved and numbers:
+                        # What was moved there is found by its own id.
+                        others = [n for n in numbers if n not in self._store.numbers]
+                        if others:
+                            numbers = others
+                            break
+                        numbers = block.pending_from(numbers[-1] + 1, limit)
                     if numbers:
                         use(block, numbers)
                         return block, numbers
@@ -183,9 +249,16 @@ class Delivery:
 
     def spoil(self, number: int) -> None:
         """An item's bytes do not verify: nobody gets it."""
-        with self._holding(number) as block:
+        with self._holding(number) as (block, slot):
+            if slot != number and block and SegmentReader(self._files).content(block, slot):
+                # It was moved while somebody read it where it had stood.
+                with self._store.lock:
+                    if number in self.handed:
+                        heapq.heappush(self._returned, number)
+                self.handed.discard(number)
+                return
             self.handed.discard(number)
-            if block is not None and self._mark(block, number, 1, Status.DAMAGED):
+            if block is not None and self._mark(block, slot, 1, Status.DAMAGED):
                 self.damaged += 1
 
     def look(self, after: int, limit: int) -> list[Item]:
@@ -193,6 +266,7 @@ class Delivery:
         `OSError`."""
         items: list[Item] = []
         asked: list[int] = []
+        begin = after
 
         def read(block: Block, numbers: list[int]) -> None:
             asked.extend(numbers)
@@ -206,7 +280,59 @@ class Delivery:
                 after = numbers[-1]
         if len(items) < len(asked):
             self._spoil_others(asked, items)
+        if self._store.slots:
+            with self._taking:
+                self._add_moved(items, begin, limit)
+            items = sorted(items, key=lambda item: item.id)[:limit]
         return items
+
+    def _add_moved(self, items: list[Item], after: int, limit: int) -> None:
+        """Add the first of the items above `after` that were moved and are undelivered."""
+        for number in self._moved_pending(after)[:limit]:
+            with self._holding(number) as (block, slot):
+                content = self._looker.content(block, slot) if block is not None else None
+            if content is None:
+                self.spoil(number)
+            else:
+                items.append(Item(number, content))
+
+    def read(self, number: int) -> bytes | None:
+        """The content of an item that is pending; None: it is not, or does not verify. Raises
+        `OSError`."""
+        with self._holding(number) as (block, slot):
+            if block is None or not block.is_pending(slot):
+                return None
+            return SegmentReader(self._files).content(block, slot)
+
+    def walk(self) -> Iterator[list[tuple[int, int, bytes]]]:
+        """Everything undelivered as (id, mark, content), oldest first, in lists of up to
+        `WALK_ITEMS`: for an owner who keeps ids in memory, when the queue is opened. What does not
+        verify is damaged by that. Raises `OSError`."""
+        reader = SegmentReader(self._files)
+        moved = self._moved_pending(0)
+        after = 0
+        while True:
+            asked: list[int] = []
+            found: list[tuple[int, int, bytes]] = []
+
+            def read(block: Block, numbers: list[int]) -> None:
+                asked.extend(numbers)  # noqa: B023
+                found.extend(_with_marks(block, reader.items(block, numbers)))  # noqa: B023
+
+            _, numbers = self._pending(after + 1, WALK_ITEMS, read)
+            for number in sorted(set(asked).difference(item[0] for item in found)):
+                self.spoil(number)
+            here = [n for n in moved if not numbers or n < numbers[-1]]
+            if here:
+                moved = moved[len(here) :]
+                contents = [(number, self.mark_of(number), self.read(number)) for number in here]
+                found += [item for item in contents if item[2] is not None]  # type: ignore[misc]
+                found.sort()
+            if found:
+                yield found
+            if not numbers:
+                return
+            after = numbers[-1]
 
     # -- what becomes of items --------------------------------------------------------------
 
@@ -215,16 +341,28 @@ class Delivery:
         be forwarded."""
         delivered: list[int] = []
         forward: list[int] = []
+        elsewhere: list[int] = []
+        if self._store.numbers:
+            numbers = [number for number in numbers if number not in self._store.numbers]
         for first, count in consecutive(numbers):
             while count:
-                with self._holding(first) as block:
+                with self._standing(first) as block:
                     some = 1 if block is None else min(count, block.next_id - first)
                     run = range(first, first + some)
                     if block is not None:
                         self._deliver(block, run, delivered, forward)
                     self.handed.difference_update(run)
+                    if self._store.slots:
+                        elsewhere += [number for number in run if number in self._store.slots]
                 first += some
                 count -= some
+        for number in elsewhere:
+            with self._holding(number) as (block, slot):
+                if block is not None and self._mark(block, slot, 1, Status.DELIVERED):
+                    delivered.append(number)
+                    if number in self._unwanted:
+                        self._unwanted.discard(number)
+                        forward.append(number)
         return delivered, forward
 
     def _deliver(self, block: Block, run: range, delivered: list[int], forward: list[int]) -> None:
@@ -241,7 +379,7 @@ class Delivery:
     def release(self, number: int) -> Status:
         """A consumer gives an item back: what it is now. It was to be cancelled, or its day has
         ended, meanwhile; else it is pending, and the next to be handed out."""
-        with self._holding(number) as block:
+        with self._holding(number) as (block, slot):
             if number not in self.handed:
                 return Status.PENDING
             self.handed.discard(number)
@@ -251,11 +389,7 @@ class Delivery:
                 status = Status.CANCELLED
             elif number < self._expired_end:
                 status = Status.EXPIRED
-            if (
-                status is Status.PENDING
-                or block is None
-                or not self._mark(block, number, 1, status)
-            ):
+            if status is Status.PENDING or block is None or not self._mark(block, slot, 1, status):
                 with self._store.lock:
                     heapq.heappush(self._returned, number)
                 return Status.PENDING
@@ -269,15 +403,15 @@ class Delivery:
         """As `cancel`; and whether it is cancelled by this, and was not before."""
         if not 1 <= number < self._store.visible_end:
             return CancelAnswer.UNKNOWN, False
-        with self._holding(number) as block:
+        with self._holding(number) as (block, slot):
             if block is None:
                 status = self._status_ended(number)
                 return ANSWERS[Status.DELIVERED if status is None else status], False
-            if number in self.handed and block.is_pending(number):
+            if number in self.handed and block.is_pending(slot):
                 self._unwanted.add(number)
                 return CancelAnswer.DELIVERING, False
-            changed = self._mark(block, number, 1, Status.CANCELLED)
-            return ANSWERS[Status(block.statuses[number - block.first_id])], changed
+            changed = self._mark(block, slot, 1, Status.CANCELLED)
+            return ANSWERS[Status(block.statuses[slot - block.first_id])], changed
 
     def cancel_all(self, since_ns: int) -> tuple[list[int], list[int]]:
         """Cancel everything pending, all blocks locked. The ids; and those to forward: delivered
@@ -327,9 +461,14 @@ class Delivery:
         return sorted(
             number
             for number in self.handed
-            if after < number < until and any(block.is_pending(number) for block in live
-                                              if block.holds(number))
-        )  # fmt: skip
+            if after < number < until
+            and any(
+                block.is_pending(slot)
+                for slot in (self._store.slots.get(number, number),)
+                for block in live
+                if block.holds(slot)
+            )
+        )
 
     def _to_forward(
         self, live: tuple[Block, ...], since_ns: int, after: int = 0, limit: int | None = None
@@ -360,11 +499,17 @@ class Delivery:
             while block.active and (numbers := block.pending_from(after, ENDED_AT_ONCE)):
                 after = numbers[-1] + 1
                 free = [n for n in numbers if n < end and n not in self.handed]
+                if block.moved:
+                    free = [n for n in free if n not in self._store.numbers]
                 for first, count in consecutive(free):
                     self._mark(block, first, count, status)
                 ended += free
                 if after >= end:
                     break
+        for number, slot in sorted(self._store.slots.items()):
+            block = next((one for one in live if one.holds(slot)), None)  # type: ignore
+            if number < end and number not in self.handed and block is not None:
+                ended += [number] if self._mark(block, slot, 1, status) else []
         return ended
 
     def _mark(self, block: Block, first: int, count: int, status: Status) -> bool:
@@ -372,8 +517,101 @@ class Delivery:
         they were."""
         if not block.mark_run(first, count, status, self._store.sequence + 1):
             return False
+        if block.moved and count == 1:
+            first = self._store.numbers.get(first, first)
         self._store.record(first, count, status)
         return True
+
+    # -- groups -----------------------------------------------------------------------------
+
+    def commit(
+        self,
+        contents: list[bytes],
+        ends: Sequence[tuple[int, int]] = (),
+        marks: Sequence[tuple[int, int]] = (),
+        producers: Mapping[bytes, ProducerState] | None = None,
+    ) -> tuple[Group, list[int]]:
+        """Items to add, items' ends (id, status) and marks, producers' states: all of it counts, or
+        nothing. The group; and ids that were delivered by it, and are to be forwarded. Raises
+        `UsageError`, where nothing is done: an item is not pending, the group is too large."""
+        producers = producers or {}
+        check_changes(ends, marks, producers)
+        changes = [*ends, *((number, marked(mark)) for number, mark in marks)]
+        group = Group(runs_of_changes(changes), producers)
+        self._store.check_group(group, contents)
+        forward: list[int] = []
+        with self._holding_all([number for number, _ in changes]) as found:
+            for (number, _), (block, slot) in zip(changes, found, strict=True):
+                if block is None or not block.is_pending(slot):
+                    raise UsageError(
+                        f"item {number} is not pending: nothing of its group was done",
+                        "it has ended, or there is no such item",
+                    )
+            # Before anybody can write the group, and redeem it.
+            for (_, byte), (block, slot) in zip(changes, found, strict=True):
+                assert block is not None
+                block.pledge(group, slot, byte, self._store.sequence + 1)
+            self._store.commit(group, contents)
+            for number, status in ends:
+                self.handed.discard(number)
+                if number in self._unwanted:
+                    self._unwanted.discard(number)
+                    forward += [number] if status == Status.DELIVERED else []
+        return group, forward
+
+    @contextlib.contextmanager
+    def _holding_all(self, numbers: list[int]) -> Iterator[list[tuple[Block | None, int]]]:
+        """Where these items stand, all of these blocks locked; None for what no block holds."""
+        while True:
+            slots = [self._store.slots.get(number, number) for number in numbers]
+            found = [
+                (None if number in self._store.numbers else self.find(slot), slot)
+                for number, slot in zip(numbers, slots, strict=True)
+            ]
+            with contextlib.ExitStack() as held:
+                for block in sorted({one for one, _ in found if one}, key=lambda one: one.number):
+                    held.enter_context(block.lock)
+                if slots == [self._store.slots.get(number, number) for number in numbers] and all(
+                    block is None or block.holds(slot) for block, slot in found
+                ):
+                    yield found
+                    return
+
+    def mark_of(self, number: int) -> int:
+        """The mark of a pending item; 0 where it has none, or is not pending."""
+        with self._holding(number) as (block, slot):
+            return block.mark_of(slot) if block and block.is_pending(slot) else 0
+
+    # -- moving -----------------------------------------------------------------------------
+
+    def move(self, block: Block, items_max: int, bytes_max: int) -> int:
+        """Write some pending items of a block again, under their own ids, so that it may be used
+        anew; how many. Raises `OSError`."""
+        store = self._store
+        group = Group([], {})
+        contents: list[bytes] = []
+        size = 0
+        reader = SegmentReader(self._files)
+        bad: list[int] = []
+        with self._taking, block.lock:
+            for slot in block.pending_from(block.first_id, items_max):
+                content = reader.content(block, slot)
+                if content is None:
+                    bad.append(store.numbers.get(slot, slot))
+                    continue
+                if contents and size + len(content) > bytes_max:
+                    break
+                size += len(content)
+                contents.append(content)
+                number = store.numbers.get(slot, slot)
+                group.moves.append(Move(number, block, block.incarnation, slot))
+            group.places = len(group.moves)
+            if contents:
+                store.moving = True
+                store.commit(group, contents)
+        for number in bad:
+            self.spoil(number)
+        return len(contents)
 
     # -- finding ----------------------------------------------------------------------------
 
@@ -391,8 +629,8 @@ class Delivery:
         return live[at]
 
     @contextlib.contextmanager
-    def _holding(self, number: int) -> Iterator[Block | None]:
-        """The block that holds item `number`, locked; None: used anew since."""
+    def _standing(self, number: int) -> Iterator[Block | None]:
+        """The block that holds place `number`, locked; None: used anew since."""
         while (block := self.find(number)) is not None:
             with block.lock:
                 if block.holds(number):
@@ -400,12 +638,31 @@ class Delivery:
                     return
         yield None
 
+    @contextlib.contextmanager
+    def _holding(self, number: int) -> Iterator[tuple[Block | None, int]]:
+        """The block that item `number` stands in, locked, and its place there: its id, unless it
+        was moved. None: used anew since."""
+        slots = self._store.slots
+        while number not in self._store.numbers:  # else nobody was given that id
+            slot = slots.get(number, number)
+            block = self.find(slot)
+            if block is None:
+                if slot == slots.get(number, number):
+                    break
+                continue
+            with block.lock:
+                if block.holds(slot) and slot == slots.get(number, number):
+                    yield block, slot
+                    return
+        yield None, number
+
     def status(self, number: int) -> Status | None:
         """What an item is; None where that is not known (any more)."""
-        with self._holding(number) as block:
-            if block is None:
-                return self._status_ended(number)
-            return Status(block.statuses[number - block.first_id])
+        with self._holding(number) as (block, slot):
+            status = Status.MOVED
+            if block is not None:
+                status = Status(block.statuses[slot - block.first_id])
+            return self._status_ended(number) if status is Status.MOVED else status
 
     def _status_ended(self, number: int) -> Status | None:
         with self._store.lock:
@@ -439,13 +696,34 @@ class Delivery:
     def _delivered_since(self, live: tuple[Block, ...], stamp_ns: int, after: int) -> Iterator[int]:
         """Ids above `after` of delivered items of the day, oldest first. All blocks are locked, so
         none is used anew meanwhile, and what has ended does not change."""
-        yield from self._store.ended.delivered_since(stamp_ns, after)
         first = max(self.first_since(stamp_ns), after + 1)
+        moved = (n for n, slot in sorted(self._store.slots.items())
+                 if n >= first and self._byte_at(live, slot) == Status.DELIVERED)  # fmt: skip
+        before = self._store.ended.delivered_since(stamp_ns, after)
+        yield from heapq.merge(moved, self._delivered_in(live, first, before))
+
+    def _byte_at(self, live: tuple[Block, ...], slot: int) -> int:
+        """What is at a place of these blocks."""
+        return next((block.byte_of(slot) for block in live if block.holds(slot)), Status.MOVED)
+
+    def _delivered_in(
+        self, live: tuple[Block, ...], first: int, before: Iterator[int]
+    ) -> Iterator[int]:
+        """Ids `before`, and from `first` on those of delivered items that were not moved."""
+        yield from before
         for block in live:
             at = block.statuses.find(_DELIVERED, max(first - block.first_id, 0))
             while at >= 0:
-                yield block.first_id + at
+                if not block.moved or block.first_id + at not in self._store.numbers:
+                    yield block.first_id + at
                 at = block.statuses.find(_DELIVERED, at + 1)
+
+
+def _with_marks(block: Block, items: list[Item]) -> list[tuple[int, int, bytes]]:
+    """Items of a block with their marks."""
+    if not block.marks:
+        return [(item.id, 0, item.content) for item in items]
+    return [(item.id, block.mark_of(item.id), item.content) for item in items]
 
 
 def consecutive(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:

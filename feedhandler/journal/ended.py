@@ -126,15 +126,23 @@ class Ended:
     def add(self, stamp_ns: int, runs: Iterable[Run]) -> None:
         """Take in runs, in order. What was known of these ids gives way: it was written when their
         block was to be used anew, and a crash came before that."""
-        new = [(first, count, status, stamp_ns) for first, count, status in runs]
-        if not new:
-            return
-        at = self.forget(new[0][0], new[-1][0] + new[-1][1])
-        self._firsts[at:at] = [run[0] for run in new]
-        self._runs[at:at] = new
+        new: list[tuple[int, int, int, int]] = []
+        for first, count, status in runs:
+            if new and first != new[-1][0] + new[-1][1]:
+                self._add(new)
+                new = []
+            new.append((first, count, status, stamp_ns))
+        self._add(new)
         excess = len(self._runs) - RUNS_MAX
         if excess > 0:
             del self._runs[:excess], self._firsts[:excess]
+
+    def _add(self, new: list[tuple[int, int, int, int]]) -> None:
+        """Take in runs that follow each other."""
+        if new:
+            at = self.forget(new[0][0], new[-1][0] + new[-1][1])
+            self._firsts[at:at] = [run[0] for run in new]
+            self._runs[at:at] = new
 
     def forget(self, first: int, end: int) -> int:
         """Know nothing of the ids from `first` to `end` - 1; where they would stand."""

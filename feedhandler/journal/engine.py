@@ -14,13 +14,15 @@ later, is told so (`QueueStopped`), nothing is tried again, nothing more is ackn
 import contextlib
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from feedhandler.codecs.errors import FeedhandlerError
 from feedhandler.journal.delivery import CancelAnswer, Delivery, ForwardPage
 from feedhandler.journal.ended import KEEP_NS
 from feedhandler.journal.files import Create, Files, RealFiles, carry_out
+from feedhandler.journal.groups import ProducerState
 from feedhandler.journal.layout import Status
 from feedhandler.journal.mutex import Mutex
 from feedhandler.journal.opening import open_store
@@ -33,6 +35,8 @@ from feedhandler.notes import Level, tell
 
 #: After a block could not be made the next attempt waits.
 GROWTH_PAUSE_NS = 5_000_000_000
+#: What is moved in one turn at most: items, and their bytes but for the first one's.
+MOVE_ITEMS_MAX, MOVE_BYTES_MAX = 256, 256 << 10
 _HINT = "what was acknowledged counts; see to the disk, then open the queue anew"
 
 
@@ -42,6 +46,19 @@ class QueueStopped(FeedhandlerError):
 
 class QueueClosed(FeedhandlerError):
     """The queue was closed while somebody waited for it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """A group that was taken: its items' ids (`first_id` to `end_id` - 1), with which counts of the
+    engine it is durable (`Engine.has_committed`), what ends by it, and what is to be forwarded."""
+
+    first_id: int
+    end_id: int
+    groups: int
+    marks: int
+    ends: dict[Status, list[int]]
+    forward: list[int]
 
 
 Callback = Callable[[int], None]
@@ -68,7 +85,7 @@ class Engine:
         self.clock = clock
         self.stopped: FeedhandlerError | None = None
         self.durable_id = 0
-        self.durable_marks = 0
+        self.durable_marks = self.durable_groups = 0
         self.growth_failures = 0
         self.on_delivered: Callback | None = None
         self.on_cancelled: Callback | None = None
@@ -112,10 +129,19 @@ class Engine:
 
     def _settle(self) -> None:
         store = self.store
-        with store.live[-1].lock, self.lock:
-            flush = store.settle()
-            self.durable_id = max(self.durable_id, flush.next_id - 1)
-            self.durable_marks = flush.marks_end
+        assert store.in_flight is not None
+        if store.in_flight.groups:  # they have changed something in any block
+            with store.everything(), self.lock:
+                self._count(store.settle())
+        else:
+            with store.live[-1].lock, self.lock:
+                self._count(store.settle())
+
+    def _count(self, flush: Flush) -> None:
+        """Take note of what is durable with that flush."""
+        self.durable_id = max(self.durable_id, flush.next_id - 1)
+        self.durable_marks = flush.marks_end
+        self.durable_groups = flush.groups_end
 
     def begin(self) -> Flush | None:
         """A segment of what waits, for who writes it by himself and then says `finish`: in place of
@@ -165,6 +191,19 @@ class Engine:
         if changed:
             self._tell_growth(made, failure)
         return made
+
+    def move_some(self) -> int:
+        """Where blocks are short, and only a few items that nobody takes keep one of them from
+        being used anew: have some of those written again, with the next segment. How many: 0 where
+        there is nothing to do. For the queue's owner, once a turn; it reads from the disk."""
+        store = self.store
+        self.check()
+        if len(store.blocks) < self.settings.blocks_max and not self._cramped:
+            return 0
+        block = store.pinned()
+        if block is None:
+            return 0
+        return self._read(lambda: self.delivery.move(block, MOVE_ITEMS_MAX, MOVE_BYTES_MAX))
 
     def _tell_growth(self, made: bool, failure: OSError | None) -> None:
         """Tell the operator, once, that the queue cannot grow, and once that it grows again."""
@@ -244,6 +283,52 @@ class Engine:
         if store.in_flight is not None and store.full_segment:
             store.prepare(self.clock())
         return first
+
+    def commit(
+        self,
+        puts: Sequence[bytes],
+        ends: Sequence[tuple[int, int]],
+        marks: Sequence[tuple[int, int]],
+        producers: Mapping[bytes, ProducerState] | None,
+    ) -> Committed:
+        """Take a group, which waits for a flush. Raises `UsageError`."""
+        self.check()
+        group, forward = self.delivery.commit(list(puts), ends, marks, producers)
+        ends_by = {
+            status: [number for number, end in ends if end == status]
+            for status in (Status.DELIVERED, Status.CANCELLED, Status.EXPIRED)
+        }
+        with self.lock:
+            waiting = self.store.waiting
+            return Committed(
+                group.first_id,
+                group.end_id,
+                waiting.groups_added if group.among_items else 0,
+                0 if group.among_items else waiting.marks_added,
+                ends_by,
+                forward,
+            )
+
+    def has_committed(self, committed: Committed) -> bool:
+        """Whether that group is durable."""
+        return self.durable_groups >= committed.groups and self.durable_marks >= committed.marks
+
+    def tell_committed(self, committed: Committed) -> None:
+        """Tell what ended with a group that is durable."""
+        self.tell(self.on_delivered, committed.ends[Status.DELIVERED])
+        self.tell(self.on_cancelled, committed.ends[Status.CANCELLED])
+        self.tell(self.on_expired, committed.ends[Status.EXPIRED])
+        self.tell(self.on_forward, committed.forward)
+
+    def producer(self, producer: bytes) -> ProducerState | None:
+        """How far a producer has come, with what is on its way to the disk; None: not known."""
+        with self.lock:
+            return self.store.producers.latest.get(producer)
+
+    def producers(self) -> dict[bytes, ProducerState]:
+        """How far every producer has come, with what is on its way to the disk."""
+        with self.lock:
+            return dict(self.store.producers.latest)
 
     @property
     def has_room(self) -> bool:
@@ -334,6 +419,11 @@ class Engine:
             "blocks_grown": counts.blocks_grown,
             "growth_failures": self.growth_failures,
             "stalls": counts.stalls,
+            "groups": counts.groups,
+            "moved": counts.moved,
+            "producers": len(store.producers.latest),
+            "producers_forgotten": store.producers.forgotten,
+            "format": store.version,
             "damaged": self.delivery.damaged + self.report.items_damaged,
             "recovery_ms": self.recovery_ns / 1e6,
             "durability": self.settings.durability,

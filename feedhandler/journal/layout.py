@@ -9,8 +9,9 @@ is used before it has been held against the block's geometry. A reader says whic
 is (`Reading`): good, blank (all zero: never written), damaged (anything that does not verify),
 foreign (good, but of another queue or block), newer (written by a later format).
 
-All numbers are little-endian. The format's version is 1; `compatible` is the oldest reader that may
-still use the file: a later format that only adds raises the version and leaves `compatible`.
+All numbers are little-endian. The format's version is 2; `compatible` is the oldest reader that may
+still use the file: a later format that only adds raises the version and leaves `compatible`. A
+queue of format 1 is read and gone on with in format 1: its records carry their queue's version.
 """
 
 import struct
@@ -24,7 +25,9 @@ from crc32c import crc32c
 
 from feedhandler.codecs.errors import ConfigError
 
-VERSION = 1
+VERSION = 2
+#: The oldest format that is still read, and gone on with.
+VERSION_MIN = 1
 #: What is written together starts here: no page that has been synced is ever written again, but
 #: for the checkpoints' (two, in turn). Disks tear no smaller unit than theirs, 512 or 4,096 bytes.
 PAGE = 4096
@@ -44,6 +47,11 @@ CHECKPOINT = struct.Struct("<4sHH16sIIIIQQQQQQQQQQQII")
 CHECKPOINT_MAGIC = b"FHQC"
 INDEX_ENTRY_BYTES = 8
 CRC_BYTES = 4
+#: Beside the page of a segment in a checkpoint's index: it holds items that were moved there.
+MOVED_FLAG = 1 << 31
+#: A status byte from here on: pending, with a mark in its seven lower bits.
+MARKED = 0x80
+MARK_MAX = 0x7F
 
 
 class Status(IntEnum):
@@ -54,6 +62,8 @@ class Status(IntEnum):
     CANCELLED = 2
     EXPIRED = 3
     DAMAGED = 4
+    #: Its content, and what becomes of it, is elsewhere: it was moved forward.
+    MOVED = 5
 
 
 class Reading(Enum):
@@ -118,19 +128,22 @@ class BlockPlace(msgspec.Struct, frozen=True):
     path: str
 
 
-class Control(msgspec.Struct, frozen=True):
-    """What the control file says: the queue's identity, and number, size and path of its blocks."""
+class Control(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What the control file says: the queue's identity, number, size and path of its blocks, and
+    the queue's format (1 is not named)."""
 
     queue_id: str
     block_bytes: int
     created_ns: int
     blocks: tuple[BlockPlace, ...]
+    version: int = VERSION_MIN
 
 
 def pack_control(control: Control) -> bytes:
     """The control file's bytes."""
     body = msgspec.json.encode(control)
-    head = CONTROL.pack(CONTROL_MAGIC, VERSION, VERSION, len(body), 0)[:-CRC_BYTES]
+    version = control.version
+    head = CONTROL.pack(CONTROL_MAGIC, version, version, len(body), 0)[:-CRC_BYTES]
     return head + struct.pack("<I", crc32c(body, crc32c(head))) + body
 
 
@@ -152,6 +165,8 @@ def parse_control(data: bytes) -> tuple[Reading, Control | None]:
         bytes.fromhex(control.queue_id)
     except (msgspec.MsgspecError, ConfigError, ValueError):
         return Reading.DAMAGED, None
+    if not VERSION_MIN <= control.version <= VERSION:
+        return Reading.DAMAGED, None
     return Reading.GOOD, control
 
 
@@ -166,13 +181,14 @@ class BlockHeader:
     block: int
     geometry: Geometry
     created_ns: int
+    version: int = VERSION
 
 
 def pack_header(header: BlockHeader, magic: bytes = HEADER_MAGIC) -> bytes:
     """Header (or, with its magic, tail) as one page."""
     geometry = header.geometry
     head = HEADER.pack(
-        magic, VERSION, VERSION, header.block, header.queue_id, geometry.block_bytes,
+        magic, header.version, header.version, header.block, header.queue_id, geometry.block_bytes,
         *geometry.checkpoints, geometry.checkpoint_bytes, geometry.data, geometry.tail,
         header.created_ns, geometry.items_max, 0,
     )[:-CRC_BYTES]  # fmt: skip
@@ -187,8 +203,8 @@ def parse_header(
         return Reading.BLANK, None
     if len(page) < HEADER.size:
         return Reading.DAMAGED, None
-    found, _, compatible, number, queue, size, *places, created_ns, items, crc = HEADER.unpack_from(
-        page
+    found, version, compatible, number, queue, size, *places, created_ns, items, crc = (
+        HEADER.unpack_from(page)
     )
     if crc32c(page[: HEADER.size - CRC_BYTES]) != crc or found != magic:
         return Reading.DAMAGED, None
@@ -203,7 +219,7 @@ def parse_header(
     wanted = [*geometry.checkpoints, geometry.checkpoint_bytes, geometry.data, geometry.tail]
     if places != wanted or items != geometry.items_max:
         return Reading.DAMAGED, None
-    return Reading.GOOD, BlockHeader(queue, number, geometry, created_ns)
+    return Reading.GOOD, BlockHeader(queue, number, geometry, created_ns, min(version, VERSION))
 
 
 # -- checkpoints ------------------------------------------------------------------------------
@@ -226,7 +242,9 @@ class Checkpoint:
     `serial`: of two checkpoints the higher one is later. `incarnation`: the block's use, the
     higher the later in the stream; 0: not used yet. `ordinals` and `offsets`: the first item
     (counted from `first_id`) and the position of each segment with items. `statuses`: one byte an
-    item. `end`: where the block's next segment goes. `last_sequence`: its last segment's.
+    item. `end`: where the block's next segment goes. `last_sequence`: its last segment's. `moved`:
+    those of `offsets` where items are that were moved there. `as_of` (in place of `active` in
+    format 2): the low half of the last segment's sequence when this was written.
     """
 
     queue_id: bytes
@@ -245,19 +263,25 @@ class Checkpoint:
     ordinals: Sequence[int] = ()
     offsets: Sequence[int] = ()
     statuses: bytes = b""
+    moved: frozenset[int] = frozenset()
+    version: int = VERSION
+    as_of: int = 0
 
 
 def pack_checkpoint(checkpoint: Checkpoint) -> bytes:
     """A checkpoint's bytes, whole pages."""
     c, roll = checkpoint, checkpoint.roll
     head = CHECKPOINT.pack(
-        CHECKPOINT_MAGIC, VERSION, CHECKPOINT.size, c.queue_id, c.block, len(c.statuses),
-        len(c.ordinals), c.active, c.serial, c.incarnation, c.stamp_ns, c.first_id, c.next_id,
-        c.end, c.first_stamp_ns, c.last_stamp_ns, c.last_sequence, roll.sequence,
+        CHECKPOINT_MAGIC, c.version, CHECKPOINT.size, c.queue_id, c.block, len(c.statuses),
+        len(c.ordinals), c.as_of if c.version > VERSION_MIN else c.active, c.serial,
+        c.incarnation, c.stamp_ns, c.first_id, c.next_id, c.end,
+        c.first_stamp_ns, c.last_stamp_ns, c.last_sequence, roll.sequence,
         roll.incarnation, roll.offset // PAGE, roll.chain,
     )  # fmt: skip
     ordinals = np.asarray(c.ordinals, np.uint64).astype("<u4")
     page_numbers = (np.asarray(c.offsets, np.uint64) // PAGE).astype("<u4")
+    for at in c.moved and np.flatnonzero(np.isin(c.offsets, list(c.moved))):
+        page_numbers[at] |= MOVED_FLAG
     content = b"".join((head, ordinals.tobytes(), page_numbers.tobytes(), c.statuses))
     size = pages(len(content) + CRC_BYTES)
     return (content + struct.pack("<I", crc32c(content))).ljust(size, b"\0")
@@ -296,9 +320,12 @@ def parse_checkpoint(
         return Reading.FOREIGN, None
     *fields, sequence, incarnation, roll_page, chain = rest
     index = struct.unpack_from(f"<{2 * segments}I", data, index_at)
+    places = index[segments:]
     return Reading.GOOD, Checkpoint(  # type: ignore[call-arg]
-        queue, number, *fields, active,
+        queue, number, *fields, active if version == VERSION_MIN else 0,
         Roll(sequence, incarnation, roll_page * PAGE, chain),
-        list(index[:segments]), [page * PAGE for page in index[segments:]],
+        list(index[:segments]), [(page & ~MOVED_FLAG) * PAGE for page in places],
         bytes(data[statuses_at:end]),
+        frozenset((page & ~MOVED_FLAG) * PAGE for page in places if page & MOVED_FLAG),
+        version, active if version > VERSION_MIN else 0,
     )  # fmt: skip

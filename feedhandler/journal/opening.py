@@ -9,13 +9,30 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import msgspec
+
 from feedhandler.journal.block import Lock
 from feedhandler.journal.delivery import Delivery
 from feedhandler.journal.ended import KEEP_NS, READ_BYTES_MAX, Ended
 from feedhandler.journal.ended import NAME as ENDED_NAME
-from feedhandler.journal.files import Create, Files, Replace, carry_out
-from feedhandler.journal.layout import pages
-from feedhandler.journal.recovery import RecoveryReport, control_path, damaged_pages, recover
+from feedhandler.journal.files import Create, Files, Replace, Step, Sync, Write, carry_out
+from feedhandler.journal.layout import (
+    HEADER_MAGIC,
+    TAIL_MAGIC,
+    VERSION,
+    BlockHeader,
+    pack_control,
+    pack_header,
+    pages,
+)
+from feedhandler.journal.producer_states import NAMES as PRODUCERS_NAMES
+from feedhandler.journal.recovery import (
+    Recovered,
+    RecoveryReport,
+    control_path,
+    damaged_pages,
+    recover,
+)
 from feedhandler.journal.settings import QueueSettings
 from feedhandler.journal.store import Store, creation
 
@@ -46,6 +63,12 @@ def open_store(
         steps, _ = creation(folder, settings, queue_id, now_ns)
         carry_out(files, steps)
     found = recover(files, folder)
+    if found.control.version < VERSION and not any(block.active for block in found.live):
+        carry_out(files, _renewal(found))
+        found = recover(files, folder)
+    for name in PRODUCERS_NAMES if found.control.version >= VERSION else ():
+        if not files.exists(os.path.join(folder, name)):
+            carry_out(files, [Create(os.path.join(folder, name), 0)])
     since_ns = settings.day_began_ns(now_ns) or now_ns - KEEP_NS
     ended = Ended(found.queue_id)
     path = os.path.join(folder, ENDED_NAME)
@@ -70,3 +93,16 @@ def open_store(
         carry_out(files, flush.steps)
         store.settle()
     return Opened(store, delivery, found.report, expired)
+
+
+def _renewal(found: Recovered) -> list[Step]:
+    """An empty queue of an earlier format becomes one of this: headers and tails, one after the
+    other, then the control file, which makes it so. What its items became stays known."""
+    control = msgspec.structs.replace(found.control, version=VERSION)
+    steps: list[Step] = []
+    for block in found.blocks:
+        header = BlockHeader(found.queue_id, block.number, found.geometry, found.control.created_ns)
+        for offset, magic in ((0, HEADER_MAGIC), (found.geometry.tail, TAIL_MAGIC)):
+            steps += [Write(block.path, offset, pack_header(header, magic)), Sync(block.path)]
+    steps += [Create(os.path.join(found.folder, name), 0) for name in PRODUCERS_NAMES]
+    return [*steps, Replace(control_path(found.folder), pack_control(control))]

@@ -17,6 +17,7 @@ cdef class Producers:
     cdef Acknowledgements _durable
     cdef Acknowledgements _marked
     cdef readonly object _consumers
+    cdef Acknowledgements _grouped
     cdef object _room
     cdef Waiting _waiting
     cdef Writer _writer

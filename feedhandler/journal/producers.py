@@ -25,7 +25,7 @@ import functools
 import os
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 import cython
@@ -33,9 +33,10 @@ from cython.cimports.feedhandler.journal.acknowledgement import Acknowledgement,
 from cython.cimports.feedhandler.journal.writer import Writer
 
 from feedhandler.journal.files import RealFiles, Sync, Write, WriteThrough, carry_out
+from feedhandler.journal.groups import ProducerState
 
 if TYPE_CHECKING:
-    from feedhandler.journal.engine import Engine
+    from feedhandler.journal.engine import Committed, Engine
 
 Answer = TypeVar("Answer")
 
@@ -61,6 +62,7 @@ class Producers:
         self._lock = engine.lock
         self._clock = engine.clock
         self._durable, self._marked = Acknowledgements(), Acknowledgements()
+        self._grouped = Acknowledgements()
         self._consumers: deque[asyncio.Future[None]] = deque()
         self._room = deque()
         self._waiting = engine.store.waiting
@@ -134,6 +136,41 @@ class Producers:
             self.engine.check()
             return self._store.add(items)
 
+    async def commit(
+        self,
+        puts: Sequence[bytes] = (),
+        ends: Sequence[tuple[int, int]] = (),
+        marks: Sequence[tuple[int, int]] = (),
+        producers: Mapping[bytes, ProducerState] | None = None,
+    ) -> range:
+        """Put items, end others (id, status), mark others (id, 0 to 127) and say how far producers
+        have come (epoch, sequence by id): all of it, or nothing; the new items' ids, once that is
+        durable. Waits where the queue is full. Raises `UsageError` where an item is not pending,
+        or the group is larger than a segment can be: then nothing was done."""
+        while puts and self._waiting.content_bytes >= self._room_bytes:
+            self.engine.check()
+            await self._wait(self._room)
+        committed = self.commit_soon(puts, ends, marks, producers)
+        if self.engine.durable_groups < committed.groups:
+            await self._grouped.add(committed.groups)
+        elif self.engine.durable_marks < committed.marks:
+            await self._marked.add(committed.marks)
+        self.engine.tell_committed(committed)
+        return range(committed.first_id, committed.end_id)
+
+    def commit_soon(
+        self,
+        puts: Sequence[bytes] = (),
+        ends: Sequence[tuple[int, int]] = (),
+        marks: Sequence[tuple[int, int]] = (),
+        producers: Mapping[bytes, ProducerState] | None = None,
+    ) -> "Committed":
+        """As `commit`, without waiting: it is durable once `engine.has_committed` says so, and then
+        is for `engine.tell_committed`; `on_settled` tells when to look."""
+        committed = self.engine.commit(puts, ends, marks, producers)
+        self._ask()
+        return committed
+
     def change_soon(self, change: Callable[[], Answer]) -> tuple[Answer, int]:
         """Change something without waiting: what came of it, and the `engine.durable_marks` with
         which it is durable; `on_settled` tells when to look."""
@@ -182,6 +219,7 @@ class Producers:
         try:
             self._durable.tell(engine.durable_id, error, at_once)
             self._marked.tell(engine.durable_marks, error, at_once)
+            self._grouped.tell(engine.durable_groups, error, at_once)
         except BaseException:
             self._loop.call_soon(self._heard)  # the others, if the loop goes on
             raise

@@ -7,11 +7,12 @@ the next segment gathers; `producers.py` says when which segment is made.
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 from feedhandler.journal.delivery import CancelAnswer
 from feedhandler.journal.engine import Callback, Engine
+from feedhandler.journal.groups import ProducerState
 from feedhandler.journal.layout import Status
 from feedhandler.journal.producers import Producers
 from feedhandler.journal.reading import Item
@@ -60,6 +61,29 @@ class PersistentQueue(Producers):
         finally:
             day.cancel()
             await queue._close()
+
+    # -- groups -----------------------------------------------------------------------------
+
+    async def mark(self, number: int, mark: int) -> None:
+        """A pending item has this mark (0 to 127) once that is durable."""
+        await self.commit(marks=[(number, mark)])
+
+    def mark_of(self, number: int) -> int:
+        """The mark of a pending item, or 0."""
+        return self.engine.delivery.mark_of(number)
+
+    def walk(self) -> Iterator[list[tuple[int, int, bytes]]]:
+        """Everything undelivered as (id, mark, content), oldest first, in lists: for an owner who
+        keeps ids in memory, when the queue is opened."""
+        return self.engine.delivery.walk()
+
+    def producer(self, producer: bytes) -> ProducerState | None:
+        """How far a producer has come: (epoch, sequence); None where it is not known."""
+        return self.engine.producer(producer)
+
+    def producers(self) -> dict[bytes, ProducerState]:
+        """How far every producer has come."""
+        return self.engine.producers()
 
     # -- consuming --------------------------------------------------------------------------
 

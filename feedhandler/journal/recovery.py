@@ -12,24 +12,30 @@ What each thing that does not verify means:
     an item                              damage: that item is DAMAGED, told
     one checkpoint                       the other one counts, and what was journalled since
     both                                 the block is read from its first segment, told
+    a segment of groups, the last one    a write that was under way: nothing of it counts, told
+    a snapshot of producers' states      the other one counts, and what was journalled since; told
     header or tail                       the other one counts; neither: the control file; told
     another queue's, a later format's, a missing or a short file: refused
 """
 
 import os
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.journal.block import Block
 from feedhandler.journal.files import Files
+from feedhandler.journal.groups import producers_in
 from feedhandler.journal.layout import (
     CHECKPOINT,
     CONTROL_BYTES_MAX,
     HEADER_MAGIC,
+    MARK_MAX,
+    MARKED,
     PAGE,
     TAIL_MAGIC,
+    VERSION_MIN,
     BlockPlace,
     Checkpoint,
     Control,
@@ -42,8 +48,16 @@ from feedhandler.journal.layout import (
     parse_control,
     parse_header,
 )
+from feedhandler.journal.producer_states import BYTES_MAX as PRODUCERS_BYTES_MAX
+from feedhandler.journal.producer_states import NAMES as PRODUCERS_NAMES
+from feedhandler.journal.producer_states import ProducerStates, Snapshot, parse_snapshot
 from feedhandler.journal.segments import (
     HEAD,
+    LATE,
+    MARK_MIN,
+    MOVE,
+    SEGMENT_PLAIN,
+    STATUS_MAX,
     Place,
     Segment,
     find_segment,
@@ -72,7 +86,8 @@ class RecoveryReport:
 
 @dataclass(slots=True)
 class Recovered:
-    """A queue as it stands on disk. `live`: blocks in use, in the stream's order."""
+    """A queue as it stands on disk. `live`: blocks in use, in the stream's order. `slots`: where
+    items stand that were moved, by their ids; `numbers`: their ids, by where they stand."""
 
     folder: str
     control: Control
@@ -86,6 +101,10 @@ class Recovered:
     incarnation: int
     roll: Roll
     report: RecoveryReport
+    producers: ProducerStates
+    snapshot: Snapshot
+    slots: dict[int, int] = field(default_factory=dict)
+    numbers: dict[int, int] = field(default_factory=dict)
 
     @property
     def queue_id(self) -> bytes:
@@ -157,15 +176,23 @@ def recover(
     newest = max((one.state for one in read), key=lambda state: state.serial, default=None)
     assert newest is not None
     live = [one.block for one in read if one.block.incarnation]
+    producers, snapshot, doubtful = _read_producers(files, folder, control, report)
     recovered = Recovered(
         folder, control, Geometry(control.block_bytes),
         sorted((one.block for one in read), key=lambda block: block.number), live,
-        newest.next_id, newest.roll.sequence, newest.roll.chain, newest.serial,
+        newest.next_id, newest.roll.sequence, newest.roll.chain,
+        max(newest.serial, snapshot.serial),
         max(block.incarnation for block in (one.block for one in read)), newest.roll, report,
+        producers, snapshot,
     )  # fmt: skip
+    if doubtful and live and snapshot.roll.sequence < recovered.roll.sequence:
+        first = Roll(0, live[0].incarnation, live[0].geometry.data)
+        recovered.roll = snapshot.roll if snapshot.serial else first
     for one in read:
         if one.rebuilt or one.suspect:
             recovered.roll = _earlier(recovered.roll, one)
+    for block in live:
+        _read_moves(files, recovered, block)
     _roll_forward(files, recovered, newest.roll)
     recovered.next_id = max([recovered.next_id, *(block.next_id for block in live)])
     return recovered
@@ -178,6 +205,38 @@ def _earlier(roll: Roll, one: _Read) -> Roll:
     else:
         own = one.state.roll
     return own if own.sequence < roll.sequence else roll
+
+
+def _read_producers(
+    files: Files, folder: str, control: Control, report: RecoveryReport
+) -> tuple[ProducerStates, Snapshot, bool]:
+    """Producers' states as the later of their two snapshots has them, that, and whether one of the
+    two does not verify."""
+    best, doubtful = Snapshot(), False
+    if control.version == VERSION_MIN:
+        return ProducerStates(), best, doubtful
+    slot = 0
+    for number, name in enumerate(PRODUCERS_NAMES):
+        path = os.path.join(folder, name)
+        data = files.pread(path, PRODUCERS_BYTES_MAX, 0) if files.exists(path) else b"\xff"
+        reading, found = parse_snapshot(data, bytes.fromhex(control.queue_id))
+        if reading in (Reading.FOREIGN, Reading.NEWER):
+            raise refusal(path, reading, "")
+        if reading is Reading.DAMAGED:
+            doubtful = True
+            report.problems.append(
+                f"{path}: does not verify (a write that was cut short, or damage); the other one"
+                " counts"
+            )
+        if found is not None and found.serial > best.serial:
+            best, slot = found, 1 - number
+    states = ProducerStates(best)
+    states.slot = slot
+    # What the older one lacks is not known: enough that it is written before it is needed.
+    states.uncovered[slot] = int(best.serial > 0 or doubtful)
+    if not best.serial:
+        states.uncovered = [int(doubtful)] * 2
+    return states, best, doubtful
 
 
 # -- one block --------------------------------------------------------------------------------
@@ -217,12 +276,14 @@ def _read_block(
                 " damage); the other one counts"
             )
         states.append(state)
-    return _chosen(files, path, geometry, queue_id, place.number, states, suspect, report)
+    return _chosen(
+        files, path, geometry, queue_id, place.number, states, suspect, report, control.version
+    )
 
 
 def _chosen(
     files: Files, path: str, geometry: Geometry, queue_id: bytes, number: int,
-    states: list[Checkpoint | None], suspect: bool, report: RecoveryReport,
+    states: list[Checkpoint | None], suspect: bool, report: RecoveryReport, version: int,
 ) -> _Read:  # fmt: skip
     """The block with the later of its checkpoints, or as its first segment has it."""
     first, second = (state.serial if state else -1 for state in states)
@@ -238,12 +299,12 @@ def _chosen(
                 queue_id, number, incarnation=segment.incarnation, first_id=segment.first_id,
                 last_sequence=segment.sequence - 1,
             )  # fmt: skip
-            block = Block(queue_id, path, geometry, blank)
+            block = Block(queue_id, path, geometry, blank, version)
             block.uncovered = [1, 1]
             return _Read(block, Checkpoint(queue_id, number), True, True)
     if state is None:
         state = Checkpoint(queue_id, number)
-    block = Block(queue_id, path, geometry, state)
+    block = Block(queue_id, path, geometry, state, version)
     block.slot = 1 - best
     # What the older one lacks is not known: enough that it is written before it is needed.
     block.uncovered[1 - best] = 1
@@ -269,6 +330,7 @@ def _roll_forward(files: Files, recovered: Recovered, newest: Roll) -> None:
             continue
         start = roll.offset if block.incarnation == roll.incarnation else block.geometry.data
         _roll_block(files, recovered, block, start, newest.sequence)
+    _apply_snapshot(recovered)
     if recovered.live:
         recovered.report.torn = _torn(files, recovered.live[-1])
     if recovered.sequence < newest.sequence:
@@ -288,9 +350,40 @@ def _roll_block(files: Files, recovered: Recovered, block: Block, start: int, kn
             segment = find_segment(data, at + PAGE, block.place, recovered.sequence)
             if segment is None:
                 return
+        if _is_unfinished(recovered, block, segment, data, known):
+            recovered.report.problems.append(
+                f"{block.path}: segment {segment.sequence}, the last one, holds a group and does"
+                " not verify as a whole (a write that was cut short, or damage): nothing of it"
+                " counts"
+            )
+            return
+        if segment.sequence > recovered.snapshot.roll.sequence:
+            _apply_snapshot(recovered)
         _check_order(recovered, block, segment, known)
         _apply(recovered, block, segment, start + segment.at)
         at = segment.at + segment.length
+
+
+def _is_unfinished(
+    recovered: Recovered, block: Block, segment: Segment, data: memoryview, known: int
+) -> bool:
+    """Whether a segment counts as a whole only, does not verify as a whole, and nothing says that
+    it was ever finished: no checkpoint, and no segment behind it."""
+    return (
+        segment.version != SEGMENT_PLAIN
+        and not segment.is_sound()
+        and segment.sequence > known
+        and block is recovered.live[-1]
+        and find_segment(data, segment.at + PAGE, block.place, segment.sequence) is None
+    )
+
+
+def _apply_snapshot(recovered: Recovered) -> None:
+    """Take in the records that only the snapshot has, once: checkpoints that were written after it
+    have them."""
+    records, recovered.snapshot.records = recovered.snapshot.records, []
+    for first, count, status in records:
+        _change_range(recovered, first, count, status, max(recovered.sequence, 1), snapshot=True)
 
 
 def _check_order(recovered: Recovered, block: Block, segment: Segment, known: int) -> None:
@@ -317,7 +410,8 @@ def _apply(recovered: Recovered, block: Block, segment: Segment, offset: int) ->
     report = recovered.report
     recovered.sequence, recovered.chain = segment.sequence, segment.crc
     report.segments += 1
-    if offset >= block.end:
+    fresh = offset >= block.end
+    if fresh:
         block.end = offset
         lost = segment.first_id - block.next_id if segment.item_count else 0
         block.add_segment(
@@ -328,8 +422,14 @@ def _apply(recovered: Recovered, block: Block, segment: Segment, offset: int) ->
             block.mark(segment.first_id + ordinal, Status.DAMAGED, segment.sequence)
         report.items += segment.item_count
         report.items_damaged += len(segment.damaged) + max(lost, 0)
+    if segment.version != SEGMENT_PLAIN:
+        _apply_moves(recovered, block, segment, offset, fresh=fresh)
     for first, count, status in segment.statuses:
-        report.changes += mark_range(recovered.live, first, count, status, segment.sequence)
+        report.changes += _change_range(recovered, first, count, status, segment.sequence)
+    if segment.version != SEGMENT_PLAIN and segment.sequence > recovered.snapshot.roll.sequence:
+        for producer, state in producers_in(segment.statuses):
+            recovered.producers.settle({producer: state}, segment.sequence)
+            recovered.producers.latest[producer] = state
     report.changes_damaged += segment.statuses_lost
     if segment.repaired or not segment.whole or segment.damaged or segment.statuses_lost:
         report.problems.append(
@@ -338,18 +438,112 @@ def _apply(recovered: Recovered, block: Block, segment: Segment, offset: int) ->
         )
 
 
-def mark_range(live: list[Block], first: int, count: int, status: int, sequence: int) -> int:
-    """Pending items of `count` ids from `first` on become `status`; how many those were."""
+def _change_range(
+    recovered: Recovered,
+    first: int,
+    count: int,
+    status: int,
+    sequence: int,
+    *,
+    snapshot: bool = False,
+) -> int:
+    """What a record says of `count` ids from `first` on: an end, or a mark; how many were
+    concerned. A mark that a block's checkpoint has already is passed over, for it may have later
+    ones too; so it is where a `snapshot` says it. Records of other kinds are not for here."""
+    live = recovered.live
     marked = 0
+    for number, slot in _moved_among(recovered, first, count):
+        if number != slot:
+            marked += _change_range(recovered, slot, 1, status, sequence, snapshot=snapshot)
+    if status <= STATUS_MAX:
+        return marked + mark_range(live, first, count, status, sequence)
+    if not MARK_MIN <= status < MARK_MIN + MARKED:
+        return marked
+    for block, numbers in blocks_of(live, first, count):
+        read = block.serial > recovered.snapshot.serial if snapshot else block.has_read(sequence)
+        if not read:
+            for number in numbers:
+                marked += block.is_pending(number)
+                block.set_mark(number, status & MARK_MAX, sequence)
+    return marked
+
+
+def _moved_among(recovered: Recovered, first: int, count: int) -> list[tuple[int, int]]:
+    """Of these ids those that were moved, and where to."""
+    if not recovered.slots:
+        return []
+    slots = recovered.slots
+    some: Iterable[int] = range(first, first + count) if count < len(slots) else list(slots)
+    return [(n, slots[n]) for n in some if first <= n < first + count and n in slots]
+
+
+def _read_moves(files: Files, recovered: Recovered, block: Block) -> None:
+    """Take in which items of a block were moved there, as far as its checkpoint knows."""
+    for offset, after in [block.span_at(offset) for offset in sorted(block.moved)]:
+        data = memoryview(files.pread(block.path, after - offset, offset))
+        segment = parse_segment(data, 0, block.place)
+        if segment is None:
+            recovered.report.problems.append(f"{block.path}: no segment verifies at {offset:,}")
+            continue
+        for number, ordinal, kind in segment.statuses:
+            if kind & 0xFF == MOVE and not kind & LATE:
+                recovered.slots[number] = segment.first_id + ordinal
+                recovered.numbers[segment.first_id + ordinal] = number
+
+
+def _apply_moves(
+    recovered: Recovered, block: Block, segment: Segment, offset: int, *, fresh: bool
+) -> None:
+    """Items of a segment that were moved there stand there now, and nowhere else. Where their bytes
+    do not verify, they stand where they stood."""
+    for number, ordinal, kind in segment.statuses:
+        slot = segment.first_id + ordinal
+        if kind & 0xFF != MOVE or not block.holds(slot):
+            continue
+        if kind & LATE:
+            block.set_byte(slot, Status.MOVED, segment.sequence)
+            continue
+        before = [number]
+        if number in recovered.slots:
+            before += [at for at, of in recovered.numbers.items() if of == number]
+        if block.statuses[slot - block.first_id] == Status.DAMAGED and any(
+            other.is_pending(old)
+            for old in before
+            for other, _ in blocks_of(recovered.live, old, 1)
+        ):
+            continue
+        byte = kind >> 8 and MARKED | kind >> 8
+        for old in sorted(set(before)):
+            for other, _ in blocks_of(recovered.live, old, 1) if old < slot else ():
+                if fresh and other.byte_of(old) not in (Status.MOVED, Status.DAMAGED):
+                    byte = other.byte_of(old)
+                other.set_byte(old, Status.MOVED, segment.sequence)
+        if fresh and block.is_pending(slot):
+            block.set_byte(slot, byte, segment.sequence)
+        block.moved.add(offset)
+        if recovered.slots.get(number, 0) <= slot:
+            recovered.slots[number] = slot
+        recovered.numbers[slot] = number
+
+
+def blocks_of(live: list[Block], first: int, count: int) -> Iterator[tuple[Block, range]]:
+    """Of `count` ids from `first` on those that each block holds."""
     end = first + count
     at = max(bisect_right(live, first, key=_first_id) - 1, 0)
     while at < len(live) and live[at].first_id < end:
         block = live[at]
         start, stop = max(first, block.first_id), min(end, block.next_id)
         if start < stop:
-            marked += block.mark_read(start, stop - start, status, sequence)
+            yield block, range(start, stop)
         at += 1
-    return marked
+
+
+def mark_range(live: list[Block], first: int, count: int, status: int, sequence: int) -> int:
+    """Pending items of `count` ids from `first` on become `status`; how many those were."""
+    return sum(
+        block.mark_read(numbers.start, len(numbers), status, sequence)
+        for block, numbers in blocks_of(live, first, count)
+    )
 
 
 def _first_id(block: Block) -> int:

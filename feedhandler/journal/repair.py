@@ -63,13 +63,14 @@ def _control_from(files: Files, folder: str, blocks: Sequence[tuple[str, int]]) 
     """The control file that these blocks had."""
     found: dict[int, str] = {}
     headers: set[tuple[bytes, int]] = set()
-    created_ns = 0
+    created_ns = version = 0
     for path, size in blocks:
         header = _header_of(files, os.path.join(folder, path), size)
         if header is not None:
             found[header.block] = path
             headers.add((header.queue_id, header.geometry.block_bytes))
             created_ns = max(created_ns, header.created_ns)
+            version = max(version, header.version)
     if not found:
         raise PeerError(f"{folder}: no block of a queue found", "name all folders with --path")
     if len(headers) > 1:
@@ -78,7 +79,7 @@ def _control_from(files: Files, folder: str, blocks: Sequence[tuple[str, int]]) 
         )
     ((queue_id, block_bytes),) = headers
     places = tuple(BlockPlace(number, found[number]) for number in sorted(found))
-    return Control(queue_id.hex(), block_bytes, created_ns, places)
+    return Control(queue_id.hex(), block_bytes, created_ns, places, version)
 
 
 def _header_of(files: Files, path: str, size: int) -> BlockHeader | None:
@@ -98,7 +99,7 @@ def _mend(files: Files, path: str, control: Control, place: BlockPlace) -> list[
     """Write a block's header and tail again where they do not verify."""
     geometry = Geometry(control.block_bytes)
     queue_id = bytes.fromhex(control.queue_id)
-    wanted = BlockHeader(queue_id, place.number, geometry, control.created_ns)
+    wanted = BlockHeader(queue_id, place.number, geometry, control.created_ns, control.version)
     bad: list[tuple[int, bytes, str]] = []
     for offset, magic, name in ((0, HEADER_MAGIC, "header"), (geometry.tail, TAIL_MAGIC, "tail")):
         reading, header = parse_header(

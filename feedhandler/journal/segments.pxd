@@ -4,6 +4,7 @@ cdef class Place:
     cdef readonly unsigned long long seed
 
 cdef class Segment:
+    cdef readonly object version
     cdef readonly object incarnation
     cdef readonly object sequence
     cdef readonly object stamp_ns

@@ -12,6 +12,12 @@ before: the chain. The trailer is the header once more. Each item has a CRC of i
 content, seeded with its id and length; each status record has one too. So a damaged byte costs the
 record it is in: `parse_segment` reads what still verifies and says what does not.
 
+A segment of version 2 counts only as a whole: where it is the last one and not `sound`, it was a
+write that was cut short, and nothing in it counts. It may hold records of kinds that version 1 does
+not know: marks, producers' states, moves. An item that was moved stands in its table, and is
+summed, under its own id, which its record says: without that record it does not verify. Whatever
+needs none of that is a segment of version 1.
+
 Compiled; the interpreted twin gives the same bytes. No I/O.
 """
 
@@ -30,17 +36,25 @@ if cython.compiled:
     from cython.cimports.libc.string import memcpy, memset
 
 MAGIC = b"FHQS"
-SEGMENT_VERSION = 1
+SEGMENT_VERSION = 2
+#: Of a segment whose records count each for itself.
+SEGMENT_PLAIN = 1
 HEAD: struct.Struct = struct.Struct("<4sHHQQQQIIIIII")
 HEAD_BYTES = 64
-STATUS: struct.Struct = struct.Struct("<QIBBHII")
+STATUS: struct.Struct = struct.Struct("<QIHHII")
 STATUS_BYTES = 24
 ENTRY: struct.Struct = struct.Struct("<IIII")
 CRC = struct.Struct("<I")
 ENTRY_BYTES = 16
 PAGE_BYTES = 4096
-#: The highest status a record may carry (`layout.Status`).
+#: The highest status a record may carry in version 1 (`layout.Status`).
 STATUS_MAX = 4
+#: In version 2 also: pending, with the mark in the seven lower bits.
+MARK_MIN, MARK_LAST = 0x80, 0xFF
+#: And records of other kinds: what is above the kind's byte is theirs.
+PRODUCER, MOVE = 0x10, 0x11
+#: Of a move: it came too late, the item had ended.
+LATE = 0x8000
 _MASK = 0xFFFFFFFF
 # With types of their own: as literals they would make Python integers of whatever they meet.
 _LOW = cython.declare(cython.ulonglong, _MASK)
@@ -99,11 +113,13 @@ class Segment:
 
     `crc`: the next one's `previous`. `whole`: status records and table verify together.
     `repaired`: its header does not, its trailer does. `statuses`: (first id, count, status) of
-    each record that verifies; `statuses_lost`: how many do not. `spans`: (start, end) of each
-    item's content in what was parsed; `damaged`: which items do not verify.
+    each record that verifies, or another kind's three fields; `statuses_lost`: how many do not.
+    `spans`: (start, end) of each item's content in what was parsed; `damaged`: which items do not
+    verify.
     """
 
     def __init__(self, head: tuple, at: int) -> None:
+        self.version: int
         self.incarnation: int
         self.sequence: int
         self.stamp_ns: int
@@ -111,7 +127,7 @@ class Segment:
         self.previous: int
         self.table_crc: int
         self.crc: int
-        _, _, _, self.incarnation, self.sequence, self.stamp_ns, self.first_id = head[:7]
+        _, self.version, _, self.incarnation, self.sequence, self.stamp_ns, self.first_id = head[:7]
         self.item_count, self.status_count, self.length = head[7:10]
         self.previous, self.table_crc, self.crc = head[10:]
         self.at = at
@@ -121,6 +137,10 @@ class Segment:
         self.statuses_lost = 0
         self.spans: list[tuple[int, int]] = []
         self.damaged: list[int] = []
+
+    def is_sound(self) -> bool:
+        """Whether everything in it verifies, but for its header where the trailer does."""
+        return self.whole and not self.damaged and not self.statuses_lost
 
 
 def build_segment(
@@ -132,8 +152,10 @@ def build_segment(
     contents: list["Buffer"],
     statuses: list,
     buffer: bytearray,
+    version: int = SEGMENT_PLAIN,
 ) -> tuple[memoryview, int]:
-    """A segment's bytes, and its CRC. `statuses`: (first id, count, status) each.
+    """A segment's bytes, and its CRC. `statuses`: (first id, count, status) each, or another kind's
+    three fields.
 
     The bytes are a view of `buffer` where it is long enough: fresh memory for each segment costs
     more than filling it.
@@ -149,20 +171,20 @@ def build_segment(
     seed: cython.ulonglong = place.seed
     at: cython.Py_ssize_t = HEAD_BYTES
     for status_first, status_count, status in statuses:
-        STATUS.pack_into(data, at, status_first, status_count, status, 0, 0, sequence & _MASK, 0)
+        STATUS.pack_into(data, at, status_first, status_count, status, 0, sequence & _MASK, 0)
         crc = _sum(view, whole, at, at + STATUS_BYTES - 4, seed)
         CRC.pack_into(data, at + STATUS_BYTES - 4, crc)
         at += STATUS_BYTES
     table_end: cython.Py_ssize_t = at + count * ENTRY_BYTES
     end: cython.Py_ssize_t = table_end + total
-    _put_items(whole, view, at, seed, first_id, contents)
+    _put_items(whole, view, at, seed, first_id, contents, _moved_in(statuses, version))
     trailer: cython.Py_ssize_t = length - HEAD_BYTES
     if cython.compiled and end < trailer <= view.shape[0]:
         memset(cython.address(view[end]), 0, trailer - end)
     else:
         data[end:trailer] = bytes(trailer - end)
     HEAD.pack_into(
-        data, 0, MAGIC, SEGMENT_VERSION, HEAD_BYTES, place.incarnation, sequence, stamp_ns,
+        data, 0, MAGIC, version, HEAD_BYTES, place.incarnation, sequence, stamp_ns,
         first_id, count, len(statuses), length, previous,
         _sum(view, whole, HEAD_BYTES, table_end, seed), 0,
     )  # fmt: skip
@@ -187,6 +209,17 @@ def _sum(
 
 
 @cython.cfunc
+def _moved_in(statuses: list, version: cython.int) -> dict:
+    """The ids of items that were moved there, by their places in the segment."""
+    moved: dict = {}
+    if version != SEGMENT_PLAIN:
+        for first, count, status in statuses:
+            if status & 0xFF == MOVE:
+                moved[count] = first
+    return moved
+
+
+@cython.cfunc
 def _put_items(
     whole: memoryview,
     view: cython.uchar[::1],
@@ -194,6 +227,7 @@ def _put_items(
     seed: cython.ulonglong,
     first_id: cython.ulonglong,
     contents: list,
+    moved: dict,
 ) -> cython.bint:
     """Put table and contents behind the status records."""
     at: cython.Py_ssize_t = table + len(contents) * ENTRY_BYTES
@@ -202,8 +236,13 @@ def _put_items(
     entry: cython.Py_ssize_t = 0
     size: cython.Py_ssize_t
     start: cython.uint
-    number: cython.ulonglong = first_id
-    for content in contents:
+    number: cython.ulonglong
+    ordinal: cython.ulonglong
+    some: cython.bint = len(moved) > 0
+    for ordinal, content in enumerate(contents):
+        number = first_id + ordinal
+        if some and ordinal in moved:
+            number = moved[ordinal]
         size = len(content)
         entries[entry] = at
         entries[entry + 1] = size
@@ -222,7 +261,6 @@ def _put_items(
             entries[entry + 2] = crc32c(content, item_seed(seed, number, size))
         entry += 4
         at += size
-        number += 1
     return True
 
 
@@ -250,7 +288,7 @@ def read_table(data: memoryview, place: Place) -> tuple[int, int, int] | None:
     if len(data) < HEAD_BYTES or data[:4] != MAGIC:
         return None
     head = HEAD.unpack_from(data, 0)
-    if head[1] != SEGMENT_VERSION or crc32c(data[: HEAD_BYTES - 4], place.seed) != head[12]:
+    if head[1] > SEGMENT_VERSION or crc32c(data[: HEAD_BYTES - 4], place.seed) != head[12]:
         return None
     table: cython.Py_ssize_t = HEAD_BYTES + head[8] * STATUS_BYTES
     end: cython.Py_ssize_t = table + head[7] * ENTRY_BYTES
@@ -268,7 +306,7 @@ def _head(data: memoryview, at: cython.Py_ssize_t, start: cython.Py_ssize_t, pla
     head = HEAD.unpack_from(data, at)
     if crc32c(data[at : at + HEAD_BYTES - 4], place.seed) != head[12]:
         return None
-    return head if head[1] == SEGMENT_VERSION and start + head[9] <= end else None
+    return head if head[1] <= SEGMENT_VERSION and start + head[9] <= end else None
 
 
 @cython.cfunc
@@ -289,14 +327,26 @@ def _trailing(data: memoryview, at: cython.Py_ssize_t, place: Place):
 
 
 @cython.cfunc
+def _is_known(status: cython.uint, version: cython.uint) -> cython.bint:
+    """Whether a record of this version may say that."""
+    if status <= STATUS_MAX:
+        return True
+    if version == SEGMENT_PLAIN:
+        return False
+    if MARK_MIN <= status <= MARK_LAST:
+        return True
+    return status & 0xFF in (PRODUCER, MOVE)
+
+
+@cython.cfunc
 def _filled(data: memoryview, segment: Segment, place: Place) -> Segment:
     """`segment` with its status records and items."""
     seed: cython.ulonglong = place.seed
     at: cython.Py_ssize_t = segment.at + HEAD_BYTES
     for _ in range(segment.status_count):
-        first, count, status, _, _, low, crc = STATUS.unpack_from(data, at)
+        first, count, status, _, low, crc = STATUS.unpack_from(data, at)
         good = crc32c(data[at : at + STATUS_BYTES - 4], seed) == crc
-        if good and status <= STATUS_MAX and low == segment.sequence & _MASK:
+        if good and _is_known(status, segment.version) and low == segment.sequence & _MASK:
             segment.statuses.append((first, count, status))
         else:
             segment.statuses_lost += 1
@@ -306,8 +356,11 @@ def _filled(data: memoryview, segment: Segment, place: Place) -> Segment:
     segment.whole = head_crc == segment.table_crc
     start: cython.Py_ssize_t = segment.at
     limit: cython.Py_ssize_t = start + segment.length - HEAD_BYTES
-    number: cython.ulonglong = segment.first_id
+    first_id: cython.ulonglong = segment.first_id
+    number: cython.ulonglong
     ordinal: cython.Py_ssize_t
+    moved: dict = _moved_in(segment.statuses, segment.version)
+    some: cython.bint = len(moved) > 0
     begin: cython.Py_ssize_t
     size: cython.Py_ssize_t
     found: cython.ulonglong
@@ -316,6 +369,9 @@ def _filled(data: memoryview, segment: Segment, place: Place) -> Segment:
     view: cython.const[cython.uchar][::1] = data
     spans: list = segment.spans
     for ordinal in range(segment.item_count):
+        number = first_id + cython.cast(cython.ulonglong, ordinal)
+        if some and ordinal in moved:
+            number = moved[ordinal]
         begin = start + entries[4 * ordinal]
         size = entries[4 * ordinal + 1]
         good = begin + size <= limit and entries[4 * ordinal + 3] == (number & _LOW)
@@ -334,7 +390,6 @@ def _filled(data: memoryview, segment: Segment, place: Place) -> Segment:
         else:
             segment.damaged.append(ordinal)
             spans.append((0, 0))
-        number += 1
     return segment
 
 

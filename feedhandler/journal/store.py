@@ -29,31 +29,47 @@ the disk.
 """
 
 import contextlib
+import heapq
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from feedhandler.codecs.errors import UsageError
+from feedhandler.journal.batch import Batch
 from feedhandler.journal.block import Block, Lock
 from feedhandler.journal.ended import FILE_BYTES_MAX as ENDED_BYTES_MAX
-from feedhandler.journal.ended import KEEP_NS, Ended, runs_of
+from feedhandler.journal.ended import KEEP_NS, Ended, Run, runs_of
 from feedhandler.journal.ended import NAME as ENDED_NAME
 from feedhandler.journal.files import Create, Replace, Step, Sync, Write, WriteThrough
+from feedhandler.journal.groups import (
+    Group,
+    Move,
+    Pledge,
+    Record,
+    move_records,
+)
 from feedhandler.journal.layout import (
     TAIL_MAGIC,
+    VERSION,
     BlockHeader,
     BlockPlace,
     Checkpoint,
     Control,
     Geometry,
     Roll,
+    Status,
     pack_checkpoint,
     pack_control,
     pack_header,
     pages,
 )
+from feedhandler.journal.producer_states import NAMES as PRODUCERS_NAMES
 from feedhandler.journal.recovery import Recovered, block_path, control_path
-from feedhandler.journal.segments import STATUS_BYTES, build_segment, segment_bytes
+from feedhandler.journal.segments import (
+    STATUS_BYTES,
+    build_segment,
+    segment_bytes,
+)
 from feedhandler.journal.settings import QueueSettings, item_bytes_max
 from feedhandler.journal.waiting import Waiting
 
@@ -76,7 +92,8 @@ class Flush:
     """One segment on its way to the disk: `steps` are to be done in order, then `settle`.
 
     `next_id`: ids below are durable afterwards; `marks_end`: so many status changes are (counted
-    from the queue's opening).
+    from the queue's opening), and so many of the groups that wait among items (`groups_end`).
+    `groups`: all groups in it.
     """
 
     steps: list[Step]
@@ -89,6 +106,8 @@ class Flush:
     crc: int = 0
     content_bytes: int = 0
     marks: int = 0
+    groups: Sequence[Group] = ()
+    groups_end: int = 0
 
 
 class BlocksNeeded(Exception):
@@ -120,10 +139,12 @@ class Counts:
     blocks_reused: int = 0
     blocks_grown: int = 0
     stalls: int = 0
+    groups: int = 0
+    moved: int = 0
 
 
 def creation(
-    folder: str, settings: QueueSettings, queue_id: bytes, now_ns: int
+    folder: str, settings: QueueSettings, queue_id: bytes, now_ns: int, version: int = VERSION
 ) -> tuple[list[Step], Control]:
     """The steps that make a queue: its blocks, then the control file, which makes it one."""
     geometry = Geometry(settings.block_bytes)
@@ -132,9 +153,11 @@ def creation(
     for number in range(1, settings.blocks + 1):
         place = place_of_block(settings, number)
         places.append(place)
-        steps += _new_block(block_path(folder, place), queue_id, number, geometry, now_ns)
-    control = Control(queue_id.hex(), settings.block_bytes, now_ns, tuple(places))
-    steps.append(Create(os.path.join(folder, ENDED_NAME), 0))
+        path = block_path(folder, place)
+        steps += _new_block(path, queue_id, number, geometry, now_ns, version)
+    control = Control(queue_id.hex(), settings.block_bytes, now_ns, tuple(places), version)
+    names = (ENDED_NAME, *PRODUCERS_NAMES) if version >= VERSION else (ENDED_NAME,)
+    steps += [Create(os.path.join(folder, name), 0) for name in names]
     steps.append(Replace(control_path(folder), pack_control(control)))
     return steps, control
 
@@ -148,11 +171,11 @@ def place_of_block(settings: QueueSettings, number: int) -> BlockPlace:
 
 
 def _new_block(
-    path: str, queue_id: bytes, number: int, geometry: Geometry, now_ns: int
+    path: str, queue_id: bytes, number: int, geometry: Geometry, now_ns: int, version: int
 ) -> list[Step]:
     """A block, zero-filled, with header, tail and an empty checkpoint."""
-    header = BlockHeader(queue_id, number, geometry, now_ns)
-    free = Checkpoint(queue_id, number, stamp_ns=now_ns)
+    header = BlockHeader(queue_id, number, geometry, now_ns, version)
+    free = Checkpoint(queue_id, number, stamp_ns=now_ns, version=version)
     return [
         Create(path, geometry.block_bytes),
         Write(path, 0, pack_header(header)),
@@ -186,6 +209,13 @@ class Store:
         self.live = tuple(found.live)
         self.ended = ended
         self.ended_end = 0
+        self.version = found.control.version
+        self.producers = found.producers
+        #: Where items stand that were moved, by their ids; and their ids, by where they stand.
+        self.slots, self.numbers = found.slots, found.numbers
+        #: Of those that were moved, in order, those that nobody may have been given yet.
+        self.arrived = sorted(set(self.numbers.values()))
+        self.moving = False
         self.counts = Counts()
         self.visible_end = found.next_id
         self.sequence = found.sequence
@@ -231,7 +261,8 @@ class Store:
     @property
     def has_waiting(self) -> bool:
         """Whether there is anything to seal."""
-        return bool(self.waiting.contents or self.waiting.marks or self._prepared)
+        waiting = self.waiting
+        return bool(waiting.contents or waiting.marks or waiting.groups or self._prepared)
 
     @property
     def full_segment(self) -> bool:
@@ -261,6 +292,35 @@ class Store:
             self.counts.changes += count
             self.waiting.record(first, count, status)
 
+    def check_group(self, group: Group, contents: list[bytes]) -> None:
+        """Raises `UsageError` where the queue has no groups, or this one is more than a segment
+        takes, which is a block's data area, and `group_records_max` records."""
+        if self.version < VERSION:
+            raise UsageError(
+                f"{self.folder}: a queue of format {self.version} has no groups, marks or"
+                " producers' states",
+                f"empty it and open it anew: it is of format {VERSION} then",
+            )
+        length = segment_bytes(len(contents), sum(map(len, contents)), group.places)
+        if (
+            length > self._data_bytes
+            or group.places > self._marks_max
+            or len(contents) > self.geometry.items_max
+        ):
+            raise UsageError(
+                f"a group of {length:,} bytes and {group.places:,} records: a segment of this queue"
+                f" takes {self._data_bytes:,} and {self._marks_max:,}",
+                "commit less at once, or make the queue anew with a larger block_bytes",
+            )
+
+    def commit(self, group: Group, contents: list[bytes]) -> None:
+        """Take a group into the journal; its changes are pledged in their blocks."""
+        with self.lock:
+            self.counts.groups += 1
+            self.waiting.put_group(group, contents)
+            for producer, state in group.producers.items():
+                self.producers.latest[producer] = state
+
     @contextlib.contextmanager
     def everything(self) -> Iterator[tuple[Block, ...]]:
         """All blocks in use, locked, in the stream's order."""
@@ -283,26 +343,23 @@ class Store:
         if self._prepared is not None:
             self.go_on()
             return self.in_flight
-        waiting = self.waiting
         if not self.has_waiting:
             return None
-        marks = waiting.marks[: self._marks_max]
-        count, size = self._batch()
-        if segment_bytes(count, size, len(marks)) > self._data_bytes:
-            count = size = 0
-        length = segment_bytes(count, size, len(marks))
-        if not alone and (self._checkpoint_due(0, 0) or not self._fits(length, count)):
+        batch = self._batch()
+        if batch.length > self._data_bytes:
+            batch = batch.changes_alone()
+        if not alone and (self._checkpoint_due(0, 0) or not self._fits(batch.length, batch.count)):
             raise BlocksNeeded
         self.stamp_ns = max(self.stamp_ns, now_ns)
         steps: list[Step] = []
-        if not self._make_room(length, count, steps):
-            self.counts.stalls += count > 0
-            if not marks:
+        if not self._make_room(batch.length, batch.count, steps):
+            self.counts.stalls += batch.count > 0
+            if not batch.marks:
                 return None
-            count = size = 0
-            if not self._fits(segment_bytes(0, 0, len(marks)), 0):
-                return self._recorded_by_checkpoints(marks)
-        self.in_flight = self._segment(count, size, marks, steps)
+            batch = batch.changes_alone()
+            if not self._fits(batch.length, 0):
+                return self._recorded_by_checkpoints(batch)
+        self.in_flight = self._segment(batch, steps)
         return self.in_flight
 
     def prepare(self, now_ns: int) -> Flush | None:
@@ -311,17 +368,15 @@ class Store:
         ahead, waiting = self.in_flight, self.waiting
         if ahead is None or self._prepared or not ahead.length:
             return None
-        if not waiting.contents and not waiting.marks:
+        if not waiting.contents and not waiting.marks and not waiting.groups:
             return None
-        marks = self.waiting.marks[: self._marks_max]
-        count, size = self._batch()
-        length = segment_bytes(count, size, len(marks))
+        batch = self._batch()
         if self._checkpoint_due(ahead.length, ahead.marks) or not self.live[-1].has_room(
-            ahead.length + length, ahead.items + count
+            ahead.length + batch.length, ahead.items + batch.count
         ):
             return None
         self.stamp_ns = max(self.stamp_ns, now_ns)
-        self._prepared = self._segment(count, size, marks, [], ahead)
+        self._prepared = self._segment(batch, [], ahead)
         self.counts.prepared += 1
         return self._prepared
 
@@ -347,37 +402,87 @@ class Store:
             counts.items += flush.items
             counts.content_bytes += flush.content_bytes
             counts.journal_bytes += flush.length
+            for group in flush.groups:
+                self._redeem(group)
         return flush
 
-    def _batch(self) -> tuple[int, int]:
-        """How many items go into the next segment, and their bytes: the journal's size, or one."""
-        return self.waiting.batch(self._journal_bytes_max, self.geometry.items_max)
+    def _redeem(self, group: Group) -> None:
+        """A group is on the disk, in the last segment: checkpoints may know of it."""
+        for block in group.blocks:
+            block.redeem(group, max(self.sequence, 1))
+        group.blocks.clear()
+        for slot, move in enumerate(group.moves, group.first_id):
+            self._moved(slot, move)
+        if group.moves:
+            self.moving = False
+        if group.producers:
+            self.producers.settle(group.producers, self.sequence)
 
-    def _segment(
-        self,
-        count: int,
-        size: int,
-        marks: list[tuple[int, int, int]],
-        steps: list[Step],
-        ahead: Flush | None = None,
-    ) -> Flush:
+    def _moved(self, slot: int, move: Move) -> None:
+        """An item stands at `slot` of the newest block now. Groups that are not on the disk yet may
+        have changed it where it stood: that goes with it."""
+        newest, old = self.live[-1], move.block
+        if move.late:
+            newest.set_byte(slot, Status.MOVED, self.sequence)
+            return
+        newest.set_byte(slot, old.byte_of(move.slot), self.sequence)
+        old.set_byte(move.slot, Status.MOVED, self.sequence)
+        newest.moved.add(newest.offsets[-1])
+        for pledge in [one for one in old.pledges if one.number == move.slot]:
+            old.pledges.remove(pledge)
+            group, _, before, after = pledge
+            newest.pledges.append(Pledge(group, slot, before, after))
+            group.blocks.add(newest)
+        self.slots[move.number] = slot
+        self.numbers[slot] = move.number
+        heapq.heappush(self.arrived, move.number)
+        if len(self.arrived) > 2 * len(self.slots):
+            self.arrived = sorted(self.slots)  # nobody takes any
+        self.counts.moved += 1
+
+    def _batch(self) -> Batch:
+        """What goes into the next segment: the journal's size of items, or one, or one group."""
+        waiting = self.waiting
+        marks = waiting.marks[: self._marks_max]
+        count, size = waiting.batch(self._journal_bytes_max, self.geometry.items_max)
+        if not waiting.grouped:
+            return Batch(marks, marks, count, size)
+        groups: list[Group] = []
+        if waiting.groups:
+            count, size, groups = waiting.cut(count, size, self._marks_max)
+        batch = Batch.of(marks, count, size, groups, self._marks_max)
+        if groups and waiting.bundles > len(batch.bundles):
+            # Those that are left came before the groups: what they change comes first.
+            count = groups[0].first_id - (waiting.next_id - len(waiting.contents))
+            size = sum(map(len, waiting.contents[:count]))
+            batch = Batch.of(marks, count, size, [], self._marks_max)
+        return batch
+
+    def _segment(self, batch: Batch, steps: list[Step], ahead: Flush | None = None) -> Flush:
         """The segment that comes next in the newest block, or behind the one on its way."""
         waiting, block = self.waiting, self.live[-1]
+        count, size = batch.count, batch.size
         first_id = waiting.next_id - len(waiting.contents)
+        records = batch.records
+        if batch.moves:
+            moves = [record for group in batch.groups for record in move_records(group, first_id)]
+            records = moves + records[batch.moves :]
         contents = waiting.take(count, size)
-        waiting.take_marks(len(marks))
+        waiting.take_marks(len(batch.marks))
+        waiting.take_groups(len(batch.groups))
         sequence, chain, end = self.sequence + 1, self.chain, block.end
         if ahead is not None:
             sequence, chain, end = sequence + 1, ahead.crc, end + ahead.length
         data, crc = build_segment(
-            block.place, sequence, self.stamp_ns, chain, first_id, contents, marks,
-            self._buffers[sequence % 2],
+            block.place, sequence, self.stamp_ns, chain, first_id, contents, records,
+            self._buffers[sequence % 2], batch.version,
         )  # fmt: skip
         write = WriteThrough if self.settings.durable else Write
         steps.append(write(block.path, end, data))
         return Flush(
             steps, first_id + count, self.marks_added - len(waiting.marks), len(data), count,
-            first_id, self.stamp_ns, crc, size, len(marks),
+            first_id, self.stamp_ns, crc, size, len(batch.records), batch.all_groups,
+            waiting.groups_added - len(waiting.groups),
         )  # fmt: skip
 
     def _fits(self, length: int, items: int) -> bool:
@@ -398,22 +503,42 @@ class Store:
             return True
         return self._begin_block(steps)
 
-    def _recorded_by_checkpoints(self, marks: list[tuple[int, int, int]]) -> Flush:
-        """Status changes for which no block has room: checkpoints, in both places, have them."""
+    def _recorded_by_checkpoints(self, batch: Batch) -> Flush:
+        """Status changes for which no block has room: checkpoints, in both places, have them. Those
+        of groups count together: a snapshot has them before."""
         steps: list[Step] = []
-        self.waiting.take_marks(len(marks))
+        waiting = self.waiting
+        waiting.take_marks(len(batch.marks))
+        for group in batch.all_groups:
+            self._redeem(group)
+        if batch.all_groups:
+            self._snapshot(steps, batch.changes)
         for block in self.live:
             while any(block.uncovered):
                 self._checkpoint(block, steps)
-        self.in_flight = Flush(steps, self.visible_end, self.marks_added - len(self.waiting.marks))
+        self.in_flight = Flush(
+            steps, self.visible_end, self.marks_added - len(waiting.marks),
+            groups_end=waiting.groups_added - len(waiting.groups),
+        )  # fmt: skip
         return self.in_flight
 
     # -- checkpoints and blocks -------------------------------------------------------------
 
+    def _snapshot(self, steps: list[Step], records: Sequence[Record] = ()) -> None:
+        """The older of the two snapshots has every producer's state; and these records."""
+        self.serial += 1
+        newest = self.live[-1]
+        roll = Roll(self.sequence, newest.incarnation, newest.end, self.chain)
+        name, data = self.producers.snapshot(self.queue_id, self.serial, roll, list(records))
+        path = os.path.join(self.folder, name)
+        steps += [Write(path, 0, data), Sync(path)]
+
     def _checkpoint(self, block: Block, steps: list[Step], *, sync: bool = True) -> None:
         self.serial += 1
         self.counts.checkpoints += 1
-        offset, data = block.checkpoint(self.serial, self.stamp_ns, self.visible_end, self.roll)
+        offset, data = block.checkpoint(
+            self.serial, self.stamp_ns, self.visible_end, self.roll, self.sequence
+        )
         steps.append(Write(block.path, offset, data))
         if sync:
             steps.append(Sync(block.path))
@@ -426,6 +551,8 @@ class Store:
         for block in self.live[:-1]:
             if block.dirty:
                 self._checkpoint(block, steps)
+        if self.producers.dirty:
+            self._snapshot(steps)
         self.roll = Roll(self.sequence, newest.incarnation, newest.end, self.chain)
         self._checkpoint(newest, steps, sync=self.settings.durable)
         self._since_checkpoint = self._marks_since_checkpoint = 0
@@ -440,6 +567,8 @@ class Store:
         for other in self.live:
             if other.dirty:
                 self._checkpoint(other, steps)
+        if self.live and self.producers.dirty:
+            self._snapshot(steps)
         self.incarnation += 1
         block.begin(self.incarnation, self.visible_end, self.sequence)
         self.live = (*self.live, block)
@@ -464,10 +593,14 @@ class Store:
         for other in self.live:
             while any(0 < first <= block.last_sequence for first in other.uncovered):
                 self._checkpoint(other, steps)
+        while any(0 < first <= block.last_sequence for first in self.producers.uncovered):
+            self._snapshot(steps)
         if not block.statuses:
             return
         path = os.path.join(self.folder, ENDED_NAME)
-        runs = runs_of(block.first_id, block.statuses)
+        runs = self._runs(block)
+        if not runs:
+            return
         data = self.ended.record(block.last_stamp_ns, runs)
         if self.ended_end + len(data) <= ENDED_BYTES_MAX:
             steps += [Write(path, self.ended_end, data), Sync(path)]
@@ -476,6 +609,55 @@ class Store:
             data = self.ended.shortened(self.stamp_ns - KEEP_NS)
             steps.append(Replace(path, data))
             self.ended_end = len(data)
+
+    def _runs(self, block: Block) -> list[Run]:
+        """What became of a block's items, by their ids: what was moved there has its own, and what
+        was moved away has its end elsewhere."""
+        runs = runs_of(block.first_id, block.statuses)
+        if Status.MOVED not in block.statuses and not block.moved:
+            return runs
+        here = sorted(slot for slot in self.numbers if block.holds(slot))
+        known: list[Run] = []
+        for first, count, status in runs:
+            apart = [slot for slot in here if first <= slot < first + count]
+            if status == Status.MOVED:
+                apart = list(range(first, first + count))
+            for slot in apart:
+                if slot > first:
+                    known.append((first, slot - first, status))
+                first, count = slot + 1, count - (slot + 1 - first)
+                known += self._run_of(slot, status)
+            if count:
+                known.append((first, count, status))
+        return sorted(known)
+
+    def _run_of(self, slot: int, status: int) -> list[Run]:
+        """What became of the item that was moved to `slot`, or from there, if its end is known."""
+        number = self.numbers.pop(slot, slot)
+        if self.slots.get(number) == slot:
+            del self.slots[number]
+        if status != Status.MOVED:
+            return [(number, 1, status)]
+        end = self.ended.status(slot)
+        return [] if end is None else [(slot, 1, end)]
+
+    # -- moving -----------------------------------------------------------------------------
+
+    def pinned(self) -> Block | None:
+        """A block that only a few pending items keep from being used anew, where blocks are short:
+        none is to be had, and the newest is half full. What is left of them has to fit."""
+        if self.version < VERSION or self.moving or not self.live or self._next_block() is not None:
+            return None
+        newest = self.live[-1]
+        left = self.geometry.tail - newest.end
+        if 2 * left > self._data_bytes and 2 * len(newest.statuses) < self.geometry.items_max:
+            return None
+        found = min(self.live[:-1], key=lambda block: block.active, default=None)
+        if found is None or not found.active or found.active > self.geometry.items_max // 8:
+            return None
+        share = found.active / len(found.statuses)
+        few = share * (found.end - self.geometry.data) <= min(self._data_bytes // 8, left)
+        return found if few else None
 
     # -- growth -----------------------------------------------------------------------------
 
@@ -499,11 +681,12 @@ class Store:
         path = block_path(self.folder, place)
         control = Control(
             self.control.queue_id, self.control.block_bytes, self.control.created_ns,
-            (*self.control.blocks, place),
+            (*self.control.blocks, place), self.version,
         )  # fmt: skip
-        steps = _new_block(path, self.queue_id, number, self.geometry, now_ns)
+        steps = _new_block(path, self.queue_id, number, self.geometry, now_ns, self.version)
         steps.append(Replace(control_path(self.folder), pack_control(control)))
-        block = Block(self.queue_id, path, self.geometry, Checkpoint(self.queue_id, number))
+        free = Checkpoint(self.queue_id, number)
+        block = Block(self.queue_id, path, self.geometry, free, self.version)
         block.lock = self.new_lock()
         return Growth(steps, control, block)
 

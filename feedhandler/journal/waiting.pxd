@@ -3,6 +3,9 @@
 cdef class Waiting:
     cdef readonly list contents
     cdef readonly list marks
+    cdef readonly list groups
+    cdef readonly Py_ssize_t bundles
+    cdef readonly long long groups_added
     cdef readonly Py_ssize_t content_bytes
     cdef readonly long long next_id
     cdef readonly long long marks_added

@@ -1,5 +1,9 @@
 # cython: language_level=3, boundscheck=True, wraparound=False
-"""What waits for the disk: contents, which get their ids here, and status changes.
+"""What waits for the disk: contents, which get their ids here, status changes, and groups of both.
+
+A group with items waits among the items, and `cut` sees to it that a segment takes all of it or
+nothing. One without waits among the status changes as one entry, so that it goes ahead of items
+for which no block has room; but behind a waiting one with items where the order matters.
 
 Items are counted with what each takes in a segment's table. Whoever calls holds the journal's lock.
 Compiled; the interpreted twin does the same.
@@ -9,10 +13,12 @@ from typing import TYPE_CHECKING
 
 import cython
 
-from feedhandler.journal.segments import ENTRY_BYTES
+from feedhandler.journal.segments import ENTRY_BYTES, STATUS_MAX
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
+
+    from feedhandler.journal.groups import Group
 
 _ENTRY_BYTES = cython.declare(cython.Py_ssize_t, ENTRY_BYTES)
 
@@ -20,11 +26,16 @@ _ENTRY_BYTES = cython.declare(cython.Py_ssize_t, ENTRY_BYTES)
 @cython.cclass
 class Waiting:
     """See the module. `content_bytes`: of all items, tables included; `next_id`: the next item's;
-    `marks`: (first id, count, status) each; `marks_added`: how many there have been."""
+    `marks`: (first id, count, status) each, or a group without items; `marks_added`: how many there
+    have been; `groups`: those that wait among the items; `groups_added`: how many there have been.
+    """
 
     def __init__(self, next_id: int) -> None:
         self.contents: list[bytes] = []
-        self.marks: list[tuple[int, int, int]] = []
+        self.marks: list = []
+        self.groups: list[Group] = []
+        self.groups_added = 0
+        self.bundles = 0
         self.content_bytes = 0
         self.next_id = next_id
         self.marks_added = 0
@@ -54,7 +65,7 @@ class Waiting:
     def record(self, first: object, count: cython.longlong, status: cython.int) -> cython.bint:
         """These items, marked in their blocks, became `status`."""
         marks: list = self.marks
-        if marks:
+        if marks and type(marks[len(marks) - 1]) is tuple:
             last: tuple = marks[len(marks) - 1]
             if last[2] == status and last[0] + last[1] == first:
                 marks[len(marks) - 1] = (last[0], last[1] + count, status)
@@ -62,6 +73,53 @@ class Waiting:
         marks.append((first, count, status))
         self.marks_added += 1
         return True
+
+    @property
+    def grouped(self) -> bool:
+        """Whether there are groups."""
+        return bool(self.groups or self.bundles)
+
+    def put_group(self, group: "Group", contents: list) -> None:
+        """Take a group and its items. Only ends (status records and nothing else) overtake what
+        waits for room."""
+        group.first_id = self.next_id
+        if contents:
+            group.content_bytes = sum(map(len, contents))
+            self.put_all(contents)
+        group.end_id = self.next_id
+        plain = not group.producers and all(record[2] <= STATUS_MAX for record in group.records)
+        if contents or (self.groups and not plain):
+            group.among_items = True
+            self.groups.append(group)
+            self.groups_added += 1
+        else:
+            self.marks.append(group)
+            self.marks_added += 1
+            self.bundles += 1
+
+    def cut(self, count: int, size: int, places_max: int) -> tuple[int, int, list]:
+        """Of the first `count` items so many, and their bytes, that no group is in parts; and the
+        groups among them, which take `places_max` records at most. A group alone may be larger."""
+        first = self.next_id - len(self.contents)
+        places = 0
+        taken: list = []
+        for group in self.groups:
+            places += group.places
+            within = group.end_id <= first + count and places <= places_max
+            if not within and not taken and group.first_id == first:
+                count = group.end_id - first
+                return count, group.content_bytes, [group]
+            if not within:
+                if group.first_id < first + count:
+                    count = group.first_id - first
+                    size = sum(map(len, self.contents[:count]))
+                break
+            taken.append(group)
+        return count, size, taken
+
+    def take_groups(self, count: int) -> None:
+        """The first `count` groups wait no more."""
+        del self.groups[:count]
 
     @cython.ccall
     def batch(self, limit: cython.Py_ssize_t, count_max: cython.Py_ssize_t) -> tuple:
@@ -98,4 +156,7 @@ class Waiting:
         """The first `count` status changes, which wait no more."""
         taken: list = self.marks[:count]
         del self.marks[:count]
+        if self.bundles:
+            for mark in taken:
+                self.bundles -= type(mark) is not tuple
         return taken

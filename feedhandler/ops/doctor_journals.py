@@ -20,7 +20,6 @@ from feedhandler.amqp.publishing.spill_disk import settings_of
 from feedhandler.codecs import FeedhandlerError, load_feed
 from feedhandler.config import Config
 from feedhandler.journal.files import RealFiles
-from feedhandler.journal.layout import VERSION
 from feedhandler.journal.owner import owner_of
 from feedhandler.journal.recovery import CONTROL_NAME, block_path, read_control, recover
 from feedhandler.journal.settings import QueueSettings
@@ -181,7 +180,7 @@ def _read(name: str, journal: Journal) -> Check:
     finally:
         files.close()
     size, count = recovered.geometry.block_bytes, len(recovered.blocks)
-    found = f"format {VERSION}, {count} blocks of {size:,} bytes"
+    found = f"format {recovered.control.version}, {count} blocks of {size:,} bytes"
     if problems := recovered.report.problems:
         more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
         remedy = f"feedhandler queue verify {journal.folder} tells all; repair mends what it can"

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from feedhandler.amqp.durable.sections import SectionError, shown
 from feedhandler.codecs.errors import FeedhandlerError, UsageError
 from feedhandler.journal import BlockingQueue, Item
+from feedhandler.journal.block import pending_places
 from feedhandler.journal.files import RealFiles
 from feedhandler.journal.layout import Status
 from feedhandler.journal.owner import Owner, owner_of
@@ -191,6 +192,10 @@ def _figures(path: Path, found: Recovered) -> dict[str, Any]:
         "blocks": len(found.blocks),
         "blocks_free": sum(not block.active for block in found.blocks),
         "block_bytes": found.geometry.block_bytes,
+        "format": found.control.version,
+        "marked": sum(block.marked for block in found.live),
+        "producers": len(found.producers.latest),
+        "forgotten": found.producers.forgotten,
         "segments": found.sequence,
         "rolled_forward": found.report.segments,
     }
@@ -201,13 +206,10 @@ def _pending(found: Recovered) -> Iterator[Item]:
     files = RealFiles(read_only=True)
     reader = SegmentReader(files)
     try:
-        for block in found.live:
-            number = block.next_pending(block.first_id)
-            while number >= 0:
-                content = reader.content(block, number)
-                if content is not None:
-                    yield Item(number, content)
-                number = block.next_pending(number + 1)
+        for number, block, slot in pending_places(found.live, found.numbers):
+            content = reader.content(block, slot)
+            if content is not None:
+                yield Item(number, content)
     finally:
         files.close()
 

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from feedhandler.journal.layout import CHECKPOINT, HEADER, PAGE
 from feedhandler.journal.opening import Opened
+from feedhandler.journal.producer_states import HEAD
+from feedhandler.journal.producer_states import NAMES as PRODUCERS_NAMES
+from feedhandler.journal.segments import MOVE, PRODUCER
 from feedhandler.journal.simulated import SimulatedDisk
 from tests.support.journal import FOLDER
 
@@ -22,13 +25,15 @@ ENDED_HEAD = struct.calcsize("<4sHH16sQQQII")
 @dataclass(frozen=True)
 class Place:
     """What stands from `start` on. `told`: a flipped bit is told of. `items`: those whose bytes are
-    lost by it; `ends`: those of which something else may be. `fatal`: the queue is refused."""
+    lost by it; `ends`: those of which something else may be (0: producers' states). `gone`: nothing
+    of its segment counts. `fatal`: the queue is refused."""
 
     start: int
     kind: str
     told: bool = False
     items: frozenset[int] = NOTHING
     ends: frozenset[int] = NOTHING
+    gone: bool = False
     fatal: bool = False
 
 
@@ -40,12 +45,18 @@ class Map:
         self._files: dict[str, list[Place]] = {}
         store = opened.store
         self._rolled = store.roll.sequence
+        self._slots = store.slots
+        self._numbers = store.numbers
         for block in store.blocks:
             data = disk.pread(block.path, block.geometry.block_bytes, 0)
             end = block.end if block in store.live else block.geometry.data
-            self._files[block.path] = self._block(data, block.geometry, end)
+            newest = block is store.live[-1]
+            self._files[block.path] = self._block(data, block.geometry, end, newest)
         self._files[f"{FOLDER}/control"] = [Place(0, "control", told=True, fatal=True)]
         self._files[f"{FOLDER}/ended"] = self._ended(disk.pread(f"{FOLDER}/ended", 1 << 30, 0))
+        for name in PRODUCERS_NAMES:
+            path = f"{FOLDER}/{name}"
+            self._files[path] = self._snapshot(disk.pread(path, 1 << 30, 0))
         self.sizes = {path: disk.size(path) for path in self._files}
 
     def paths(self) -> list[str]:
@@ -61,7 +72,13 @@ class Map:
         places = self._files[path]
         return places[bisect_right(places, byte, key=lambda place: place.start) - 1]
 
-    def _block(self, data: bytes, geometry, end: int) -> list[Place]:
+    def _snapshot(self, data: bytes) -> list[Place]:
+        used = HEAD.unpack_from(data)[-2] + 4 if data else 0
+        return (
+            [Place(0, "snapshot", told=True), Place(used, "fill")] if data else [Place(0, "fill")]
+        )
+
+    def _block(self, data: bytes, geometry, end: int, newest: bool) -> list[Place]:
         places = [Place(0, "header", told=True), Place(HEADER.size, "fill")]
         for at in geometry.checkpoints:
             head = data[at : at + CHECKPOINT.size]
@@ -71,38 +88,61 @@ class Map:
             places += [Place(at, "checkpoint", told=True), Place(at + used, "fill")]
         at = geometry.data
         while at < end:
-            places += self._segment(data, at)
-            at += struct.unpack_from("<I", data, at + 48)[0]
+            length = struct.unpack_from("<I", data, at + 48)[0]
+            places += self._segment(data, at, last=newest and at + length == end)
+            at += length
         places.append(Place(at, "free"))
         tail = [Place(geometry.tail, "tail", told=True), Place(geometry.tail + HEADER.size, "fill")]
         return [place for place in places if place.start < geometry.tail] + tail
 
-    def _segment(self, data: bytes, at: int) -> list[Place]:
-        _, _, _, _, sequence, _, first, items, statuses, length, *_ = struct.unpack_from(
+    def _segment(self, data: bytes, at: int, *, last: bool) -> list[Place]:
+        _, version, _, _, sequence, _, first, items, statuses, length, *_ = struct.unpack_from(
             "<4sHHQQQQIIIIII", data, at
         )
         places = [Place(at, "segment header", told=True)]
         record = at + SEGMENT
+        concerned = frozenset([0, *range(first, first + items)])
         for _ in range(statuses):
-            start, count = struct.unpack_from("<QI", data, record)
-            ends = frozenset(range(start, start + count)) if sequence > self._rolled else NOTHING
+            start, count, kind = struct.unpack_from("<QIB", data, record)
+            ends = NOTHING
+            if kind == MOVE:  # without it nobody knows whose content that is
+                both = frozenset([start, first + count])
+                places.append(Place(record, "move record", told=True, ends=both))
+                concerned |= both
+                record += RECORD
+                continue
+            elif sequence > self._rolled:
+                ends = frozenset([0] if kind == PRODUCER else range(start, start + count))
+            concerned |= ends
             places.append(Place(record, "status record", told=True, ends=ends))
             record += RECORD
         contents = []
-        last = record + ENTRY * items
+        end = record + ENTRY * items
         for number in range(first, first + items):
             offset, size = struct.unpack_from("<II", data, record)
-            item = frozenset([number])
+            item, ends = frozenset([number]), NOTHING
+            if number in self._numbers or number in self._slots:
+                # Where it stood or stands; until checkpoints know, it may be found in either.
+                current = self._slots.get(self._numbers.get(number, number)) == number
+                item, ends = NOTHING, frozenset([self._numbers.get(number, number), number])
+                if current and sequence <= self._rolled:
+                    item, ends = frozenset([self._numbers[number]]), NOTHING
             if not size:  # where nothing stands may be said wrongly, as long as it is inside
-                places.append(Place(record, "place of nothing", told=True, ends=item))
-            places.append(Place(record + (0 if size else 4), "table entry", told=True, items=item))
+                places.append(Place(record, "place of nothing", told=True, ends=item | ends))
+            at_entry = record + (0 if size else 4)
+            places.append(Place(at_entry, "table entry", told=True, items=item, ends=ends))
             if size:
-                contents.append(Place(at + offset, "content", told=True, items=item))
-            last = at + offset + size
+                contents.append(Place(at + offset, "content", told=True, items=item, ends=ends))
+            end = at + offset + size
             record += ENTRY
         places += contents
-        if last < at + length - SEGMENT:
-            places.append(Place(last, "segment fill", told=True))
+        if version > 1 and last and sequence > self._rolled:
+            places[1:] = [
+                Place(place.start, place.kind, told=True, ends=concerned, gone=True)
+                for place in places[1:]
+            ]
+        if end < at + length - SEGMENT:
+            places.append(Place(end, "segment fill", told=True))
         places.append(Place(at + length - SEGMENT, "trailer", told=True))
         return places
 
@@ -123,16 +163,20 @@ class Map:
         return places or [Place(0, "fill")]
 
 
-View = dict[int, tuple[object, bytes | None]]
+View = dict[int, tuple[object, ...]]
 
 
 def view_of(opened: Opened) -> View:
-    """What everybody can know of a queue: each id's status, and the bytes of what is pending."""
+    """What everybody can know of a queue: each id's status, bytes and mark of what is pending, and
+    (0) how far producers have come."""
     contents = {item.id: item.content for item in opened.delivery.look(0, 1 << 30)}
-    return {
-        number: (opened.delivery.status(number), contents.get(number))
-        for number in range(1, opened.store.visible_end)
-    }
+    view: View = {0: tuple(sorted(opened.store.producers.latest.items()))}
+    for number in range(1, opened.store.visible_end):
+        if number in opened.store.numbers:
+            continue  # nobody was given that id
+        mark = opened.delivery.mark_of(number)
+        view[number] = (opened.delivery.status(number), contents.get(number), mark)
+    return view
 
 
 def differing(one: View, other: View) -> set[int]:

@@ -9,17 +9,21 @@ found after a crash:
     changed       it has an end that nobody asked for
     altered       its bytes are not those that were put
     phantom       never attempted
+    torn          of a group that was committed some counts and some does not
+    twice         an item that was moved is pending where it was, too
+    forgotten     a group that was acknowledged does not count
 """
 
 import random
 from collections import Counter, deque
+from dataclasses import dataclass, field
 from unittest.mock import patch
 
 from crc32c import crc32c
 
-from feedhandler.journal.engine import Engine
+from feedhandler.journal.engine import Committed, Engine
 from feedhandler.journal.files import carry_out
-from feedhandler.journal.layout import Status
+from feedhandler.journal.layout import MARK_MAX, Status
 from feedhandler.journal.opening import Opened, open_store
 from feedhandler.journal.settings import QueueSettings
 from feedhandler.journal.simulated import SimulatedDisk
@@ -35,6 +39,40 @@ FLUSHES_MAX = 4
 DAY_NS = 24 * 3600 * 10**9
 
 
+@dataclass
+class Attempt:
+    """A group as it was committed. An item's marks and a producer's sequences count up by one."""
+
+    puts: range
+    ends: list[tuple[int, int]]
+    marks: list[tuple[int, int]]
+    producers: dict[bytes, tuple[int, int]]
+    acknowledged: bool = False
+
+    def evidence(self, opened: Opened | Engine) -> set[bool]:
+        """What each of its parts says: it counts, or it does not."""
+        store, delivery = opened.store, opened.delivery
+        said = {number < store.visible_end for number in self.puts}
+        for number, _ in self.ends:
+            status = delivery.status(number)
+            said.add(status is not Status.PENDING)
+        for number, mark in self.marks:
+            if delivery.status(number) is Status.PENDING:
+                said.add(delivery.mark_of(number) >= mark)
+        for producer, (_, sequence) in self.producers.items():
+            found = store.producers.latest.get(producer, (0, 0))
+            said.add(found[1] >= sequence)
+        return said
+
+
+@dataclass
+class Marks:
+    """The marks and sequences given last."""
+
+    marks: Counter[int] = field(default_factory=Counter)
+    sequences: Counter[bytes] = field(default_factory=Counter)
+
+
 class Ledger:
     """What was attempted and acknowledged, by id."""
 
@@ -43,11 +81,16 @@ class Ledger:
         self.acknowledged = 0
         self.asked: dict[int, set[Status]] = {}
         self.ended: dict[int, Status] = {}
+        self.groups: list[Attempt] = []
+        self.given = Marks()
+        #: Ids that were taken by what was moved.
+        self.unnamed: set[int] = set()
 
     def attempt(self, first: int, contents: list[bytes]) -> None:
         """These items were put."""
         for number, content in enumerate(contents, first):
             self.contents[number] = content
+            self.unnamed.discard(number)
 
     def ask(self, numbers: list[int], status: Status) -> None:
         """This end was asked for."""
@@ -69,11 +112,37 @@ class Ledger:
         """What became of every id, by class; `forgiven` may be damaged."""
         verdicts: Counter[str] = Counter()
         store, delivery = opened.store, opened.delivery
-        pending = {item.id: item.content for item in delivery.look(0, 1 << 30)}
+        items = delivery.look(0, 1 << 30)
+        pending = {item.id: item.content for item in items}
+        twice = {len(items), sum(block.active for block in store.live)} != {len(pending)}
+        verdicts["twice"] += twice
         for number in range(1, max(store.visible_end, self.acknowledged + 1)):
+            if number in self.unnamed:
+                verdicts["phantom"] += number in pending
+                continue
             verdicts[self._verdict(number, delivery.status(number), pending, forgiven)] += 1
         assert list(pending) == sorted(pending)
+        for group in self.groups:
+            said = group.evidence(opened)
+            if len(said) > 1:
+                verdicts["torn"] += 1
+            elif said == {False} and group.acknowledged:
+                verdicts["forgotten"] += 1
+            elif said == {True}:
+                verdicts["ok"] += 1
         return verdicts
+
+    def go_on(self, opened: Opened | Engine) -> None:
+        """After a crash: a group that counts now counts for good, others never were."""
+        self.unnamed = {number for number in self.unnamed if number < opened.store.visible_end}
+        self.groups = [group for group in self.groups if group.evidence(opened) == {True}]
+        self.given = Marks()
+        for group in self.groups:
+            group.acknowledged = True
+        for number in opened.delivery.pending_ids(0, 1 << 30):
+            self.given.marks[number] = opened.delivery.mark_of(number)
+        for producer, (_, sequence) in opened.store.producers.latest.items():
+            self.given.sequences[producer] = sequence
 
     def _verdict(
         self,
@@ -121,7 +190,10 @@ class Script:
         self.ledger = Ledger()
         self.now_ns = now_ns
         self.operations = 0
-        self.weights = [self.draw.choice((1, 3, 8)) for _ in range(6)]
+        self.weights = [self.draw.choice((1, 3, 8)) for _ in range(8)]
+        self._committed: list[tuple[Committed, Attempt]] = []
+        #: Whether groups are committed, and items moved.
+        self.grouping = True
         #: Ends that were asked for, by the `marks_added` with which they are durable.
         self._asked: deque[tuple[int, list[int]]] = deque()
         self._flushing = self._growing = False
@@ -129,6 +201,7 @@ class Script:
     def open(self) -> Engine:
         """Open the queue."""
         self._asked.clear()
+        self._committed.clear()
         self._flushing = self._growing = False
         with patch(f"{Engine.__module__}.Owner"), patch("os.urandom", lambda _: QUEUE_ID):
             self.opened = Engine(FOLDER, self.settings, files=self.disk, clock=lambda: self.now_ns)
@@ -154,7 +227,16 @@ class Script:
         self.operations += 1
         self.now_ns += self.draw.randrange(1, 10**9)
         (operation,) = self.draw.choices(
-            (self._put, self._put, self._deliver, self._cancel, self._release, self._end),
+            (
+                self._put,
+                self._put,
+                self._deliver,
+                self._cancel,
+                self._release,
+                self._end,
+                self._commit,
+                self._move,
+            ),
             self.weights,
         )
         operation()
@@ -229,6 +311,11 @@ class Script:
         self.ledger.acknowledge(self.opened.durable_id)
         while self._asked and self._asked[0][0] <= self.opened.durable_marks:
             self.ledger.end(self._asked.popleft()[1])
+        for committed, group in self._committed:
+            if self.opened.has_committed(committed):
+                group.acknowledged = True
+                self.ledger.end([number for number, _ in group.ends])
+        self._committed = [one for one in self._committed if not one[1].acknowledged]
 
     # -- operations -------------------------------------------------------------------------
 
@@ -256,9 +343,55 @@ class Script:
             delivered, _ = delivery.deliver(numbers)
             self._ask(delivered, Status.DELIVERED)
 
+    def _commit(self) -> None:
+        """A group of any of the four, of all sizes."""
+        store, delivery, draw = self.opened.store, self.opened.delivery, self.draw
+        if not self.grouping or store.waiting_bytes > self.settings.journal_bytes:
+            return
+        pending = delivery.pending_ids(max(store.visible_end - draw.randrange(1, 200), 0), 60)
+        draw.shuffle(pending)
+        given = self.ledger.given
+        count = draw.choice((0, 0, 1, 3))
+        ends = [(n, draw.choice((Status.DELIVERED, Status.CANCELLED))) for n in pending[:count]]
+        marks = [
+            (n, given.marks[n] + 1)
+            for n in pending[count : count + draw.choice((0, 0, 1, 3))]
+            if given.marks[n] < MARK_MAX
+        ]
+        names = draw.sample([b"p", b"producer-of-16-b", b"q" * 64], draw.choice((0, 0, 1, 2)))
+        producers = {name: (7, given.sequences[name] + 1) for name in names}
+        largest = draw.choice((10, 400, 3000))
+        contents = [
+            draw.randbytes(draw.randrange(largest)) for _ in range(draw.choice((0, 0, 1, 6)))
+        ]
+        if not (ends or marks or producers or contents):
+            return
+        first = store.next_id
+        self.ledger.attempt(first, contents)
+        for number, status in ends:
+            self.ledger.ask([number], status)
+        group = Attempt(range(first, first + len(contents)), ends, marks, producers)
+        self.ledger.groups.append(group)
+        given.marks.update([number for number, _ in marks])
+        given.sequences.update(names)
+        self._committed.append((self.opened.commit(contents, ends, marks, producers), group))
+
+    def _move(self) -> None:
+        """Items of some block are written again, whether it is needed or not."""
+        store, draw = self.opened.store, self.draw
+        if not self.grouping or store.moving or store.waiting_bytes > self.settings.journal_bytes:
+            return
+        blocks = [block for block in store.live if 0 < block.active < 30]
+        if blocks:
+            first = store.next_id
+            self.opened.delivery.move(draw.choice(blocks), draw.choice((1, 5, 30)), 8 << 10)
+            self.ledger.unnamed.update(range(first, store.next_id))
+
     def _cancel(self) -> None:
         store, delivery = self.opened.store, self.opened.delivery
         number = self.draw.randrange(max(store.visible_end - 60, 1), store.visible_end + 1)
+        if number in self.ledger.unnamed:
+            return  # nobody was given that id: something was moved there
         if delivery.cancel_now(number)[1]:
             self._ask([number], Status.CANCELLED)
 

@@ -27,7 +27,7 @@ from feedhandler.journal.opening import open_store
 from feedhandler.journal.owner import OWNER_NAME
 from feedhandler.journal.settings import QueueSettings
 from feedhandler.journal.simulated import SimulatedDisk
-from tests.support.journal import DAY_NS, QUEUE_ID, Ledger, wrong
+from tests.support.journal import DAY_NS, QUEUE_ID, Attempt, Ledger, wrong
 
 SOURCE = Path(__file__).parent / "journal_calls.c"
 WORKER = Path(__file__).parent / "journal_worker.py"
@@ -162,6 +162,7 @@ class Replay:
         self.ledger = Ledger()
         self.notes: list[list[Any]] = []
         self._held: set[int] = set()
+        self._groups: dict[int, Attempt] = {}
         #: What may or may not be cancelled by what is under way.
         self._maybe: list[int] = []
 
@@ -209,6 +210,10 @@ class Replay:
                     assert number not in self._held, f"{number} handed out twice"
                     assert number not in ledger.ended, f"{number} handed out after its end"
                     self._held.add(number)
+        elif what == "group":
+            self._commit(*about)
+        elif what == "committed":
+            self._groups[about[0]].acknowledged = True
         elif what == "released":
             self._held.discard(about[0])
         elif what in ("ask", "ask all"):
@@ -223,6 +228,15 @@ class Replay:
                     del ledger.asked[number]
         elif what == "ended":
             ledger.ended[about[1]] = Status(about[0])
+
+    def _commit(self, group: int, pairs: Any, ends: Any, marks: Any) -> None:
+        """A group is tried."""
+        ledger = self.ledger
+        ledger.contents |= {number: content_of(token) for number, token in pairs}
+        ledger.ask([number for number, _ in ends], Status.DELIVERED)
+        puts = range(pairs[0][0], pairs[-1][0] + 1)
+        self._groups[group] = Attempt(puts, ends, marks, {b"worker": (0, group)})
+        ledger.groups.append(self._groups[group])
 
     def judged(self, files: Files, about: str) -> Counter[str]:
         """What became of every id in those files; fails where something is wrong."""

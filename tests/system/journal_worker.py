@@ -39,6 +39,7 @@ class Work:
         self.draw = draw
         self.left = operations
         self.token = 1
+        self.groups = 0
         self.at_once = draw.choice((1, 2, 8))
 
     async def all(self) -> None:
@@ -84,11 +85,33 @@ class Work:
             self.left -= 1
             note("had", self._pairs(items))
             done = [item.id for item in items if self.draw.random() < 0.9]
-            for number in {item.id for item in items}.difference(done):
+            kept = sorted({item.id for item in items}.difference(done))
+            together = self.draw.random() < 0.4
+            if together:
+                await self._commit(done, kept)
+            for number in kept:
                 note("released", number)
                 await self.queue.release(number)
-            note("ask", Status.DELIVERED, done)
-            await self.queue.delivered(*done)
+            if not together:
+                note("ask", Status.DELIVERED, done)
+                await self.queue.delivered(*done)
+
+    async def _commit(self, done: list[int], kept: list[int]) -> None:
+        """These end, those are marked, items and a producer come of it: all or nothing."""
+        first = self.queue.engine.store.next_id
+        count = self.draw.choice((1, 1, 3))
+        pairs = [(first + n, self.token + n) for n in range(count)]
+        self.token += count
+        self.groups += 1
+        group = self.groups
+        marks = [(number, self.queue.mark_of(number) + 1) for number in kept]
+        ends = [(number, Status.DELIVERED) for number in done]
+        note("group", group, pairs, ends, marks)
+        contents = [content_of(token) for _, token in pairs]
+        numbers = await self.queue.commit(contents, ends, marks, {b"worker": (0, group)})
+        assert list(numbers) == [number for number, _ in pairs]
+        note("committed", group)
+        note("put", pairs)
 
     async def _cancel(self) -> None:
         queue, draw = self.queue, self.draw
@@ -149,7 +172,7 @@ async def work(folder: str, seed: int, operations: int) -> None:
 async def refuses(queue: PersistentQueue) -> None:
     """A queue that has stopped does nothing any more."""
     for call in (queue.put(b"x"), queue.put_many([b"x"]), queue.get(), queue.cancel(1),
-                 queue.delivered(1), queue.release(1)):  # fmt: skip
+                 queue.delivered(1), queue.release(1), queue.commit([b"x"])):  # fmt: skip
         try:
             await call
         except QueueStopped:

@@ -89,12 +89,19 @@ def test_the_power_is_cut_at_every_call_that_the_queue_makes(worker, tmp_path: P
         total["calls"] += sum(entry.kind is not Kind.NOTE for entry in found)
         total["written through"] += sum(entry.kind is Kind.THROUGH for entry in found)
         figures = next(about for what, *about in replay.notes if what == "figures")[0]
-        for name in ("flushes", "flushes_prepared", "blocks_reused", "blocks_grown", "checkpoints"):
+        for name in (
+            "flushes",
+            "flushes_prepared",
+            "blocks_reused",
+            "blocks_grown",
+            "checkpoints",
+            "groups",
+        ):
             total[name] += figures[name]
         shutil.rmtree(folder, ignore_errors=True)
     print(dict(total))
     if not os.environ.get("SEED"):
-        assert all(total[name] for name in ("ok", "written through", "flushes_prepared"))
+        assert all(total[name] for name in ("ok", "written through", "flushes_prepared", "groups"))
 
 
 def test_a_disk_that_only_says_that_it_wrote_through_is_found_out(worker, tmp_path: Path) -> None:

@@ -135,7 +135,7 @@ def test_who_has_a_queue_open_is_named(tmp_path: Path) -> None:
     finally:
         engine.close()
     check = checks_of(config_of(tmp_path))["queue orders files"]
-    assert (check.status, check.found) == ("ok", "format 1, 2 blocks of 1,048,576 bytes")
+    assert (check.status, check.found) == ("ok", "format 2, 2 blocks of 1,048,576 bytes")
 
 
 def test_files_that_a_later_version_wrote_or_nobody_are_a_failure(tmp_path: Path) -> None:

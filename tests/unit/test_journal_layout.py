@@ -26,7 +26,7 @@ CONTROL = Control(QUEUE.hex(), 64 << 10, 7, (BlockPlace(1, "block-000001.queue")
 HEADER = BlockHeader(QUEUE, 3, GEOMETRY, 7)
 CHECKPOINT = Checkpoint(
     QUEUE, 3, serial=9, incarnation=4, stamp_ns=11, first_id=100, next_id=105, end=5 * PAGE,
-    first_stamp_ns=1, last_stamp_ns=2, last_sequence=77, active=2,
+    first_stamp_ns=1, last_stamp_ns=2, last_sequence=77, as_of=77,
     roll=Roll(76, 4, 4 * PAGE, 0xABCD), ordinals=[0, 3], offsets=[3 * PAGE, 4 * PAGE],
     statuses=bytes([0, 1, 2, 3, 0]),
 )  # fmt: skip
@@ -121,7 +121,7 @@ def resealed(page: bytes, at: int, value: bytes) -> bytes:
 
 def test_a_header_with_a_good_crc_is_still_held_against_the_geometry() -> None:
     page = layout.pack_header(HEADER)
-    assert layout.parse_header(resealed(page, 10, b"\2\0"), QUEUE, 3)[0] is Reading.NEWER
+    assert layout.parse_header(resealed(page, 10, b"\3\0"), QUEUE, 3)[0] is Reading.NEWER
     assert layout.parse_header(resealed(page, 32, bytes(8)), QUEUE, 3)[0] is Reading.DAMAGED
     assert layout.parse_header(resealed(page, 40, bytes(8)), QUEUE, 3)[0] is Reading.DAMAGED
     assert layout.parse_header(resealed(page, 88, bytes(4)), QUEUE, 3)[0] is Reading.DAMAGED
@@ -152,7 +152,7 @@ def test_a_checkpoint_that_is_not_ours_or_not_there_is_told_apart() -> None:
     assert layout.parse_checkpoint(data[:90], QUEUE, 3, GEOMETRY)[0] is Reading.DAMAGED
     assert layout.parse_checkpoint(data, QUEUE, 4, GEOMETRY)[0] is Reading.FOREIGN
     end = layout.CHECKPOINT.size + 16 + 5
-    newer = data[:4] + b"\2\0" + data[6:end]
+    newer = data[:4] + b"\3\0" + data[6:end]
     newer += struct.pack("<I", layout.crc32c(newer))
     assert layout.parse_checkpoint(newer, QUEUE, 3, GEOMETRY)[0] is Reading.NEWER
 

@@ -18,11 +18,23 @@ def twin(request):
     return request.param
 
 
-def built(twin, contents, statuses=(), sequence=7, previous=5, place=None):
+#: What a record may say, and what none says.
+KINDS = [0, 1, 4, 5, 0x80, 0xFF, 0x100, 0x10, 0x310, 0x11, 0x511, 0x8011, 0x12]
+
+
+def built(twin, contents, statuses=(), sequence=7, previous=5, place=None, version=1):
     """A segment's bytes."""
     place = place or twin.Place(QUEUE, 1, 2)
     data, crc = twin.build_segment(
-        place, sequence, 1000, previous, 40, list(contents), list(statuses), bytearray()
+        place,
+        sequence,
+        1000,
+        previous,
+        40,
+        list(contents),
+        list(statuses),
+        bytearray(),
+        version,
     )
     return bytearray(data), crc
 
@@ -66,6 +78,22 @@ def test_a_segment_says_what_was_put_into_it(twin) -> None:
     assert segment.statuses == [(3, 2, 1), (30, 1, 3)]
     whole = bytes(PAGE) + data
     assert [bytes(whole[a:b]) for a, b in segment.spans] == contents
+
+
+def test_an_item_that_was_moved_verifies_by_its_own_id_alone(twin) -> None:
+    move = (7, 1, segments.MOVE | 3 << 8)
+    data, _ = built(twin, [b"new", b"moved"], [move, (9, 1, 0x85)], version=2)
+    segment = parsed(twin, data)
+    assert segment.is_sound()
+    assert segment.statuses == [move, (9, 1, 0x85)]
+    data[70] ^= 1  # a bit of the move's record
+    segment = parsed(twin, data)
+    assert (segment.damaged, segment.statuses_lost) == ([1], 1)
+
+
+def test_a_segment_of_version_1_has_ends_alone(twin) -> None:
+    data, _ = built(twin, [b"x"], [(9, 1, 0x85), (9, 1, 1)])
+    assert parsed(twin, data).statuses == [(9, 1, 1)]
 
 
 def test_bytes_of_another_queue_block_or_use_are_no_segment(twin) -> None:
@@ -135,7 +163,8 @@ def test_random_bytes_are_read_the_same_by_both_twins(seed: int) -> None:
     for _ in range(500):
         data, _ = built(
             segments, [draw.randbytes(draw.randrange(600)) for _ in range(draw.randrange(9))],
-            [(draw.randrange(99), 1, draw.randrange(5)) for _ in range(draw.randrange(4))],
+            [(draw.randrange(99), draw.randrange(4), draw.choice(KINDS))
+             for _ in range(draw.randrange(4))], version=draw.choice((1, 2)),
         )  # fmt: skip
         for _ in range(draw.randrange(1, 6)):
             at = draw.choice((draw.randrange(len(data)), draw.randrange(200)))

@@ -1,0 +1,76 @@
+"""What goes into one segment, chosen from what waits: items, status changes and groups of both.
+
+What it is for: a group is taken as a whole or not yet, wherever it waits (`Waiting`); producers'
+states of all groups in a segment are written once, each the latest. No I/O.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from feedhandler.journal.groups import Group, ProducerState, Record, producer_records
+from feedhandler.journal.segments import SEGMENT_PLAIN, SEGMENT_VERSION, segment_bytes
+
+
+@dataclass(slots=True)
+class Batch:
+    """What goes into one segment: `count` items of `size` bytes, the first of the waiting `marks`,
+    which are `changes` as records, `groups` of those items, and `bundles`, groups without items.
+    `length`: the segment's bytes. `records`: all of them, with empty ones in front for `moves`,
+    which are made when it is known where items go."""
+
+    marks: list[Any]
+    changes: list[Record]
+    count: int = 0
+    size: int = 0
+    groups: list[Group] = field(default_factory=list)
+    bundles: list[Group] = field(default_factory=list)
+    moves: int = 0
+    records: list[Record] = field(init=False)
+    length: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.records = self.changes
+        if self.groups or self.bundles:
+            self.moves = sum(len(group.moves) for group in self.groups)
+            self.records = [(0, 0, 0)] * self.moves + self.changes
+            producers: dict[bytes, ProducerState] = {}
+            for group in self.bundles:
+                producers.update(group.producers)
+            for group in self.groups:
+                self.records += group.records
+                producers.update(group.producers)
+            self.records += producer_records(producers)
+        self.length = segment_bytes(self.count, self.size, len(self.records))
+
+    @classmethod
+    def of(cls, marks: list[Any], count: int, size: int, groups: list[Group], most: int) -> "Batch":
+        """A batch with groups: so many of the marks as take `most` records, or one."""
+        changes: list[Record] = []
+        bundles: list[Group] = []
+        taken = places = 0
+        for mark in marks:
+            bundle = mark if isinstance(mark, Group) else None
+            places += bundle.places if bundle else 1
+            if taken and places > most:
+                break
+            taken += 1
+            if bundle:
+                changes += bundle.records
+                bundles.append(bundle)
+            else:
+                changes.append(mark)
+        return cls(marks[:taken], changes, count, size, groups, bundles)
+
+    def changes_alone(self) -> "Batch":
+        """Without the items."""
+        return Batch(self.marks, self.changes, bundles=self.bundles)
+
+    @property
+    def all_groups(self) -> list[Group]:
+        """Every group in it."""
+        return self.bundles + self.groups
+
+    @property
+    def version(self) -> int:
+        """Of the segment: with a group in it it counts as a whole only."""
+        return SEGMENT_VERSION if self.groups or self.bundles else SEGMENT_PLAIN
