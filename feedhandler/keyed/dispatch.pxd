@@ -6,15 +6,17 @@ cdef class Dispatch:
     cdef readonly unsigned long long[::1] ids
     cdef readonly unsigned short[::1] tries
     cdef unsigned char[::1] _state, _flying
-    cdef int[::1] _left, _right, _key, _after, _before, _first
+    cdef int[::1] _left, _right, _key, _after, _before, _first, _length, _at
     cdef readonly KeyTable keys
     cdef Heap _woken
     cdef dict _following
-    cdef readonly int places, run, messages_max, count, flying, parked
+    cdef readonly int places, run, messages_max, key_messages_max, count, flying, parked
     cdef readonly unsigned long long taken
+    cdef public unsigned long long visible
+    cdef unsigned long long _mask
     cdef int _fresh, _free, _ready, _newest
 
-    cpdef int enqueue(self, unsigned long long message, const unsigned long long[::1] digests) except -1
+    cpdef int enqueue(self, unsigned long long message, const unsigned long long[::1] digests) except -2
     cpdef Py_ssize_t enqueue_many(
         self, const unsigned long long[::1] messages, const unsigned long long[::1] digests,
         int[::1] slots) except -1
@@ -25,11 +27,14 @@ cdef class Dispatch:
     cpdef int give_back(self, int slot, bint failed) except -1
     cpdef int park(self, int slot) except -1
     cpdef int unpark(self, int slot) except -1
+    cpdef int name(self, int slot, unsigned long long number) except -1
+    cpdef int find(self, unsigned long long number) except -1
     cpdef unsigned long long number(self, int slot) except? 6148914691236517205
     cpdef int failures(self, int slot) except -1
     cpdef int remember(self, int slot, int tries) except -1
     cpdef int state(self, int slot) except -1
     cpdef int consumer(self, int slot) except -1
+    cpdef int waiting(self, int key) except -1
     cpdef list chain(self, int key, int most)
     cdef bint _append(self, int key, int link) except -1
     cdef int _next_in_chain(self, int key, int link) except -1

@@ -47,6 +47,7 @@ RUN_MAX = 64
 #: What `_verdict` says of a message besides the consumer that alone may have it.
 _NOBODY = cython.declare(cython.int, 0)
 _ANYBODY = cython.declare(cython.int, -1)
+_ALL = cython.declare(cython.ulonglong, 0xFFFF_FFFF_FFFF_FFFF)
 
 
 @cython.final
@@ -58,10 +59,18 @@ class Dispatch:
     flying   messages with consumers
     parked   messages that hold their keys for good
     taken    messages ever handed out: rises with each, so it is a fence for whoever has one
-    keys     the keys that have messages
+    visible  messages with numbers above this are there, and nobody gets them yet
+    keys     the keys that have messages; each at most `key_messages_max` (0: any)
     """
 
-    def __init__(self, messages_max: int, keys_max: int = 0, places: int = 1, run: int = 1) -> None:
+    def __init__(
+        self,
+        messages_max: int,
+        keys_max: int = 0,
+        places: int = 1,
+        run: int = 1,
+        key_messages_max: int = 0,
+    ) -> None:
         if not 1 <= places <= PLACES_MAX:
             raise ValueError(f"a message has 1 to {PLACES_MAX} keys")
         if not 1 <= run <= RUN_MAX:
@@ -83,16 +92,22 @@ class Dispatch:
         self._before = memoryview(numpy.zeros(slots * places, numpy.int32))
         self.keys = KeyTable(keys_max or messages_max * places)
         self._first = memoryview(numpy.zeros(self.keys.keys_max + 1, numpy.int32))
+        self._length = memoryview(numpy.zeros(self.keys.keys_max + 1, numpy.int32))
         self._flying = memoryview(
             numpy.zeros(self.keys.keys_max + 1 if run > 1 else 1, numpy.uint8)
         )
+        # Where messages are by the low bits of their numbers; of two the one that came last.
+        self._mask = (1 << messages_max.bit_length()) - 1
+        self._at = memoryview(numpy.zeros(self._mask + 1, numpy.int32))
         self._woken = Heap(self.ids, self._left)
         self._following: dict[int, Heap] = {}
         self.places = places
         self.run = run
         self.messages_max = messages_max
+        self.key_messages_max = key_messages_max or messages_max
         self.count = self.flying = self.parked = 0
         self.taken = 0
+        self.visible = _ALL
         self._fresh = 1
         self._free = self._ready = self._newest = 0
 
@@ -100,8 +115,8 @@ class Dispatch:
 
     @cython.locals(slot=cython.int, link=cython.int, key=cython.int, place=cython.int)
     def enqueue(self, message, digests):
-        """Take a message in, behind all others: its slot, or 0 where there is no room for it or for
-        one of its keys.
+        """Take a message in, behind all others: its slot; 0 where there is no room for it or for one
+        of its keys, -1 where one of them has as many as it may.
 
         `message` is its number, above that of every message before it; `digests` has two words for
         each of its keys, high and low, for at most `places` keys. A key that it has twice counts
@@ -119,6 +134,10 @@ class Dispatch:
             key = self.keys.find(digests[2 * place], digests[2 * place + 1])
             if key and self._has(slot, used, key):
                 continue
+            if key and self._length[key] >= self.key_messages_max:
+                self._unlink(slot)
+                self._forget_keys(slot, False)
+                return -1
             if not key:
                 key = self.keys.add(digests[2 * place], digests[2 * place + 1])
                 if not key:
@@ -133,6 +152,7 @@ class Dispatch:
         else:
             self._free = self._right[slot]
         self.ids[slot] = message
+        self._at[message & self._mask] = slot
         self.tries[slot] = 0
         self.count += 1
         self._state[slot] = WAITING
@@ -153,7 +173,7 @@ class Dispatch:
             raise ValueError("each message has as many keys as there are places, and a slot")
         for at in range(messages.shape[0]):
             slot = self.enqueue(messages[at], digests[at * words : (at + 1) * words])
-            if not slot:
+            if slot <= 0:
                 return at
             slots[at] = slot
         return messages.shape[0]
@@ -179,6 +199,8 @@ class Dispatch:
     def take(self, consumer):
         """The oldest message that this consumer (above 0) may have, now its own; 0 for none."""
         slot = self._ready
+        if slot and self.ids[slot] > self.visible:
+            slot = 0
         woken = self._woken.first()
         if woken and (not slot or self.ids[woken] < self.ids[slot]):
             slot = woken
@@ -186,7 +208,7 @@ class Dispatch:
             own = self._first_following(consumer)
             if own and (not slot or self.ids[own] < self.ids[slot]):
                 slot = own
-        if not slot:
+        if not slot or self.ids[slot] > self.visible:
             return 0
         self._leave(slot)
         self._state[slot] = FLYING
@@ -265,7 +287,26 @@ class Dispatch:
         self._reconsider(slot)
         return 0
 
+    @cython.locals(slot=cython.int)
+    def name(self, slot, number):
+        """A message that came last has this number, above all before it."""
+        self.ids[slot] = number
+        self._at[number & self._mask] = slot
+        return 0
+
     # -- looking ----------------------------------------------------------------------------
+
+    @cython.locals(slot=cython.int)
+    def find(self, number):
+        """The slot of the message with this number; 0 for none. Quick where it is among the last
+        `messages_max` that came, else it looks at all."""
+        slot = self._at[number & self._mask]
+        if slot and self.ids[slot] == number and self._state[slot] != FREE:
+            return slot
+        for slot in range(1, self._fresh):
+            if self.ids[slot] == number and self._state[slot] != FREE:
+                return slot
+        return 0
 
     def number(self, slot):
         """A message's number."""
@@ -288,6 +329,10 @@ class Dispatch:
         """Who has a message; 0 for nobody."""
         return self._right[slot] if self._state[slot] == FLYING else 0
 
+    def waiting(self, key):
+        """How many messages a key has."""
+        return self._length[key]
+
     @cython.locals(link=cython.int)
     def chain(self, key, most):
         """The slots of a key's messages, in order, at most so many: for a look."""
@@ -304,6 +349,7 @@ class Dispatch:
         """Put a link at its key's end; whether there is another before it."""
         first: cython.int = self._first[key]
         self._key[link] = key
+        self._length[key] += 1
         if not first:
             self._first[key] = self._before[link] = self._after[link] = link
             return False
@@ -333,6 +379,7 @@ class Dispatch:
             key = self._key[link]
             if not key:
                 break
+            self._length[key] -= 1
             if self._after[link] == link:
                 self._first[key] = 0
                 self._key[link] = -1

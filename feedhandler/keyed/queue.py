@@ -5,6 +5,8 @@ keys side by side; each has one effect. The queue decides; a `Store` makes it du
 later; nothing counts before. `dispatch.py` knows who may go next, `structure.py` reads keys,
 `producers.py` knows what was sent before.
 
+A message has its place as soon as it is put, and nobody gets it before it is durable.
+
     a delivery is   it came there by                  the store is asked to    then
     HELD            `take`
     ENDING          `acknowledge`; `give_back` of     end it: delivered, dead  its keys go on
@@ -24,7 +26,7 @@ No I/O; the time is an argument.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy
 
@@ -39,6 +41,12 @@ PARKED_MARK = 127
 #: A fence is the opening of the queue and, in these low bits, the deliveries since.
 FENCE_SHIFT = 40
 NEVER = 1 << 63
+#: A message has this number until the store has given it its own.
+COMING = (1 << 64) - 1
+#: Messages that expire at a time.
+SHARE = 256
+FULL_OF_MESSAGES = "the queue is full"
+FULL_OF_KEY = "as many messages of one of its keys wait as may"
 
 
 class Poison(Enum):
@@ -66,8 +74,9 @@ class Full(Enum):
 class KeyedSettings:
     """What is declared when a queue is created, beside its structure."""
 
-    messages_max: int = 1_000_000
-    keys_max: int = 1_000_000
+    messages_max: int = 4_000_000
+    keys_max: int = 0
+    key_messages_max: int = 0
     run: int = 1
     tries_max: int = 5
     poison: Poison = Poison.DEAD
@@ -80,18 +89,18 @@ class KeyedSettings:
 class Outcome(Enum):
     """What becomes of a message that is put."""
 
-    STORING = auto()  # accepted once it is durable: `stored` is called with its ticket
-    REPEATED = auto()  # it is here, or was; accepted once its producer's latest is durable
+    STORING = auto()  # accepted once what the store was asked is durable
+    REPEATED = auto()  # it is here, or was; accepted as above
     REJECTED = auto()  # refused for good, with the reason
-    FULL = auto()  # no room now
+    NOTED = auto()  # refused for good, and that is said as above: its sequence number counts
+    FULL = auto()  # no room now: it may be sent again
 
 
-@dataclass(frozen=True, slots=True)
-class Put:
-    """The answer to `put`; `ticket` is the put that has to be durable before it is accepted."""
+class Put(NamedTuple):
+    """The answer to `put`; `number`: of a message that is to be handed out, else 0."""
 
     outcome: Outcome
-    ticket: int = 0
+    number: int = 0
     reason: str = ""
 
 
@@ -124,15 +133,17 @@ class _Flight:
 
 class Store(Protocol):
     """Where the queue's messages are; it does what it is asked in the order in which it is asked,
-    and says by the queue's `stored`, `ended` and `marked` what is durable."""
+    and says by the queue's `durable`, `ended` and `marked` what is on the disk."""
 
-    def add(self, ticket: int, content: bytes, stamp: Stamp | None) -> None:
-        """Add a message, together with what its producer has come to."""
+    def add(self, content: bytes, keys: bytes, stamp: Stamp | None) -> int:
+        """Add a message, together with what its producer has come to: its number, above all
+        before it. `keys` are the digests of its keys."""
+        ...
 
-    def add_dead(self, ticket: int, content: bytes, reason: str, stamp: Stamp | None) -> None:
+    def divert(self, content: bytes, reason: str, stamp: Stamp | None) -> None:
         """Put a message that is no good into the dead queue."""
 
-    def note(self, ticket: int, stamp: Stamp) -> None:
+    def note(self, stamp: Stamp) -> None:
         """Remember what a producer has come to, without its message."""
 
     def deliver(self, number: int) -> None:
@@ -140,6 +151,9 @@ class Store(Protocol):
 
     def cancel(self, number: int) -> None:
         """The message has ended: cancelled."""
+
+    def expire(self, number: int) -> None:
+        """The message has ended: its day is over."""
 
     def bury(self, number: int, reason: str) -> None:
         """The message has ended: it goes to the dead queue, in one with its end."""
@@ -149,8 +163,9 @@ class Store(Protocol):
 
 
 class KeyedQueue:
-    """See the module. `epoch` is above that of every opening before; `on_ready` is called where
-    something may have become free for who waits."""
+    """See the module. `epoch` is above that of every opening before; `secret` is the same in each
+    (none: keys are not kept); `on_ready` is called where something may have become free for who
+    waits."""
 
     def __init__(
         self,
@@ -159,93 +174,96 @@ class KeyedQueue:
         store: Store,
         epoch: int,
         known: Iterable[tuple[bytes, tuple[int, int]]] = (),
+        secret: bytes = b"",
         on_ready: Callable[[], None] = lambda: None,
     ) -> None:
         self.structure = structure
         self.settings = settings
         self.producers = Producers(settings.producers_max, known)
         self.dispatch = Dispatch(
-            settings.messages_max, settings.keys_max, structure.places, settings.run
+            settings.messages_max,
+            settings.keys_max,
+            structure.places,
+            settings.run,
+            settings.key_messages_max,
         )
-        self.stale = self.repeated = self.refused = self.timeouts = self.buried = 0
+        self.dispatch.visible = 0
+        self.stale = self.repeated = self.refused = self.timeouts = self.buried = self.diverted = 0
         self.on_ready = on_ready
-        self._digester = Digester()
+        self._digester = Digester(secret)
         self._store = store
         self._fences = epoch << FENCE_SHIFT
-        self._ticket = 0
-        #: Puts that are not durable: the keys' digests, None where there is no message to dispatch.
-        self._coming: dict[int, numpy.ndarray | None] = {}
+        #: Messages below this have expired where nobody has them.
+        self._expired_below = 0
         self._flights: dict[int, _Flight] = {}
         self._fence_of: dict[int, int] = {}
-        #: What becomes of messages that nobody has, once it is durable.
-        self._cancelling: set[int] = set()
+        #: Messages that nobody has: those whose end is on its way to the disk, and those that are
+        #: tried again.
+        self._withdrawn: set[int] = set()
         self._unparking: dict[int, int] = {}
 
     # -- what producers send ---------------------------------------------------------------------
 
     @property
-    def has_room(self) -> bool:
-        """Whether one more message fits, with those that are on their way to the disk."""
-        coming = sum(words is not None for words in self._coming.values())
-        return self.dispatch.count + coming < self.settings.messages_max
+    def room(self) -> int:
+        """So many messages more fit, whatever their keys are."""
+        dispatch = self.dispatch
+        keys_left = (dispatch.keys.keys_max - dispatch.keys.count) // dispatch.places
+        return min(self.settings.messages_max - dispatch.count, keys_left)
 
-    def put(self, content: bytes, stamp: Stamp | None = None) -> Put:
-        """A producer sends a message."""
+    def put(self, content: bytes, stamp: Stamp | None = None, material: Any = None) -> Put:
+        """A producer sends a message. `material` is where its keys are read, if not its content."""
         if stamp is not None:
             standing = self.producers.judge(stamp)
             if standing is Standing.REPEATED:
                 self.repeated += 1
-                return Put(Outcome.REPEATED, self._ticket)
+                return Put(Outcome.REPEATED)
             if standing is not Standing.NEXT:
                 self.refused += 1
                 return Put(Outcome.REJECTED, reason=_refusal(standing, stamp))
-        if not self.has_room:
-            if self.settings.full is Full.WAIT:
-                return Put(Outcome.FULL, reason="the queue is full")
-            return Put(Outcome.REJECTED, reason="the queue is full")
-        self._ticket += 1
-        ticket = self._ticket
         try:
-            words = self._digester.words(self.structure.keys(content))
+            keys = self.structure.keys(content if material is None else material)
         except Misfit as misfit:
-            return self._misfit(ticket, content, stamp, str(misfit))
+            return self._misfit(content, stamp, str(misfit))
+        digests = self._digester.digests(keys)
+        slot = self.dispatch.enqueue(COMING, numpy.frombuffer(digests, numpy.uint64))
+        if slot <= 0:
+            self.refused += 1
+            reason = FULL_OF_KEY if slot < 0 else FULL_OF_MESSAGES
+            full = self.settings.full
+            return Put(Outcome.FULL if full is Full.WAIT else Outcome.REJECTED, reason=reason)
         if stamp is not None:
             self.producers.advance(stamp)
-        self._coming[ticket] = words
-        self._store.add(ticket, content, stamp)
-        return Put(Outcome.STORING, ticket)
+        number = self._store.add(content, digests, stamp)
+        self.dispatch.name(slot, number)
+        return Put(Outcome.STORING, number)
 
-    def _misfit(self, ticket: int, content: bytes, stamp: Stamp | None, reason: str) -> Put:
+    def _misfit(self, content: bytes, stamp: Stamp | None, reason: str) -> Put:
         """A message without a key: its producer has sent it all the same, and goes on behind it."""
         if stamp is not None:
             self.producers.advance(stamp)
         if self.settings.wrong is Wrong.DEAD:
-            self._coming[ticket] = None
-            self._store.add_dead(ticket, content, reason, stamp)
-            return Put(Outcome.STORING, ticket)
+            self.diverted += 1
+            self._store.divert(content, reason, stamp)
+            return Put(Outcome.STORING)
         self.refused += 1
-        if stamp is not None:
-            self._coming[ticket] = None
-            self._store.note(ticket, stamp)
-        return Put(Outcome.REJECTED, reason=reason)
+        if stamp is None:
+            return Put(Outcome.REJECTED, reason=reason)
+        self._store.note(stamp)
+        return Put(Outcome.NOTED, reason=reason)
 
-    def stored(self, ticket: int, number: int = 0) -> None:
-        """A put is durable, as message `number` (0: nothing of it is to be handed out)."""
-        words = self._coming.pop(ticket)
-        if words is not None:
-            slot = self.dispatch.enqueue(number, words)
-            assert slot, "room was made sure of before"
+    def durable(self, number: int) -> None:
+        """All messages up to this number are durable, and may be handed out."""
+        if number > self.dispatch.visible:
+            self.dispatch.visible = number
             self.on_ready()
 
-    def restore(self, number: int, content: bytes, mark: int) -> None:
+    def restore(self, number: int, keys: bytes, mark: int) -> None:
         """A message that was here when the queue was closed; in the order of their numbers, before
-        anything else. `mark` is what the store had of it."""
-        try:
-            words = self._digester.words(self.structure.keys(content))
-        except Misfit:  # it had a key when it came: the bytes are damaged
-            words = numpy.zeros(0, numpy.uint64)
-        slot = self.dispatch.enqueue(number, words)
-        assert slot, "no more messages than the queue takes"
+        anything else. `mark` and `keys` are what the store had of it."""
+        slot = self.dispatch.enqueue(number, numpy.frombuffer(keys, numpy.uint64))
+        assert slot > 0, "no more messages than the queue takes"
+        self.dispatch.visible = number
         if mark == PARKED_MARK:
             self.dispatch.park(slot)
         else:
@@ -282,6 +300,14 @@ class KeyedQueue:
         self._give_back(flight, failed, reason)
         return True
 
+    def refuse(self, consumer: int, fence: int, reason: str) -> bool:
+        """The consumer says that a message is no good: that was its last try; False as above."""
+        flight = self._own(consumer, fence)
+        if flight is None:
+            return False
+        self._poison(flight, reason)
+        return True
+
     def gone(self, consumer: int, failed: bool) -> None:
         """A consumer is gone, with what it had; given back in the order in which it was taken."""
         for flight in [f for f in self._flights.values() if f.consumer == consumer]:
@@ -290,11 +316,12 @@ class KeyedQueue:
 
     def tick(self, now_ns: int) -> None:
         """Take back what consumers have had too long."""
-        late = [
-            flight
-            for flight in self._flights.values()
-            if flight.state is State.HELD and now_ns - flight.since_ns >= self.settings.timeout_ns
-        ]
+        late = []
+        for flight in self._flights.values():  # who has had his longest comes first
+            if now_ns - flight.since_ns < self.settings.timeout_ns:
+                break
+            if flight.state is State.HELD:
+                late.append(flight)
         for flight in late:
             self.timeouts += 1
             self._give_back(flight, True, "its consumer took too long")
@@ -305,26 +332,47 @@ class KeyedQueue:
         if self.settings.timeout_ns == NEVER:
             return NEVER
         held = (f.since_ns for f in self._flights.values() if f.state is State.HELD)
-        return min(held, default=NEVER - self.settings.timeout_ns) + self.settings.timeout_ns
+        return next(held, NEVER - self.settings.timeout_ns) + self.settings.timeout_ns
 
     def cancel(self, number: int) -> bool:
         """Have a message end that nobody has: from now on nobody gets it. False where a consumer
         has it, or there is none."""
-        slot = self._slot_of(number)
+        slot = self.slot_of(number)
         if not slot:
             return False
-        if number not in self._cancelling:
-            if self.dispatch.state(slot) != PARKED:
-                self.dispatch.park(slot)
-            self._cancelling.add(number)
-            self._unparking.pop(number, None)
+        if number not in self._withdrawn:
+            self._withdraw(slot, number)
             self._store.cancel(number)
         return True
 
+    def _withdraw(self, slot: int, number: int) -> None:
+        """Nobody gets this message any more: its end is on its way to the disk."""
+        if self.dispatch.state(slot) != PARKED:
+            self.dispatch.park(slot)
+        self._withdrawn.add(number)
+        self._unparking.pop(number, None)
+
+    def expire(self, before: int) -> list[int]:
+        """A day is over: have the messages below this number end that nobody has, a share of them
+        at a time; which. What a consumer has expires if it comes back. None left: an empty list."""
+        self._expired_below = max(self._expired_below, before)
+        ids = numpy.asarray(self.dispatch.ids)
+        found: list[int] = []
+        for slot in numpy.flatnonzero(ids < before):
+            number = int(ids[slot])
+            if self.dispatch.state(int(slot)) in (FREE, FLYING) or number in self._withdrawn:
+                continue
+            self._withdraw(int(slot), number)
+            self._store.expire(number)
+            found.append(number)
+            if len(found) == SHARE:
+                break
+        return found
+
     def unpark(self, number: int) -> bool:
         """Have a parked message tried again, as one that was never tried; False for none."""
-        slot = self._slot_of(number)
-        if not slot or self.dispatch.state(slot) != PARKED or number in self._cancelling:
+        slot = self.slot_of(number)
+        if not slot or self.dispatch.state(slot) != PARKED or number in self._withdrawn:
             return False
         if number not in self._unparking:
             self._unparking[number] = slot
@@ -340,20 +388,28 @@ class KeyedQueue:
 
     def _give_back(self, flight: _Flight, failed: bool, reason: str) -> None:
         tries = flight.delivery.tries + failed
-        if not failed:
+        if flight.delivery.number < self._expired_below:
+            flight.state = State.ENDING
+            self._store.expire(flight.delivery.number)
+        elif not failed:
             self._land(flight)
             self.dispatch.give_back(flight.slot, False)
             self.on_ready()
         elif tries < self.settings.tries_max:
             flight.state = State.MARKING
             self._store.mark(flight.delivery.number, min(tries, TRIES_MAX))
-        elif self.settings.poison is Poison.PARK:
+        else:
+            self._poison(flight, f"failed {tries} times; {reason}".rstrip("; "))
+
+    def _poison(self, flight: _Flight, reason: str) -> None:
+        """There is no further try."""
+        if self.settings.poison is Poison.PARK:
             flight.state = State.PARKING
             self._store.mark(flight.delivery.number, PARKED_MARK)
         else:
             self.buried += 1
             flight.state = State.ENDING
-            self._store.bury(flight.delivery.number, f"failed {tries} times; {reason}".rstrip("; "))
+            self._store.bury(flight.delivery.number, reason)
 
     def _land(self, flight: _Flight) -> None:
         """Nobody has it any more."""
@@ -369,8 +425,8 @@ class KeyedQueue:
             flight = self._flights[fence]
             self._land(flight)
             self.dispatch.end(flight.slot)
-        elif slot := self._slot_of(number):
-            self._cancelling.discard(number)
+        elif slot := self.slot_of(number):
+            self._withdrawn.discard(number)
             self.dispatch.end(slot)
         self.on_ready()
 
@@ -394,12 +450,22 @@ class KeyedQueue:
 
     # -- looking ---------------------------------------------------------------------------------
 
-    def _slot_of(self, number: int) -> int:
-        """Where a message is; 0 for nowhere. It looks through all: for what is rare."""
-        for slot in numpy.flatnonzero(numpy.asarray(self.dispatch.ids) == number):
-            if self.dispatch.state(slot) not in (FREE, FLYING):
-                return int(slot)
-        return 0
+    def holds(self, consumer: int, fence: int) -> bool:
+        """Whether this consumer has that delivery."""
+        flight = self._flights.get(fence)
+        return flight is not None and flight.consumer == consumer and flight.state is State.HELD
+
+    @property
+    def in_hand(self) -> int:
+        """Messages that consumers have, or whose end is on its way to the disk."""
+        return len(self._flights)
+
+    def slot_of(self, number: int) -> int:
+        """Where a message is that nobody has; 0 for nowhere."""
+        if number > self.dispatch.visible:
+            return 0
+        slot = self.dispatch.find(number)
+        return 0 if slot and self.dispatch.state(slot) == FLYING else slot
 
 
 def _refusal(standing: Standing, stamp: Stamp) -> str:

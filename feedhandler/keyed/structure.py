@@ -11,8 +11,8 @@ values are text. Text is compared by its code points, without normalisation. Bin
 UUIDs and timestamps are kinds of their own, equal to nothing else. An object or an array is no
 value of a key, nor are null and numbers that are not finite.
 
-What goes on from here is not the value but its digest: 128 bits, by a secret that each start of a
-node draws, so that nobody can choose keys which fall on one another.
+What goes on from here is not the value but its digest: 128 bits, by a secret that each queue draws
+when it is made, so that nobody can choose keys which fall on one another.
 """
 
 import hashlib
@@ -25,7 +25,6 @@ from enum import StrEnum
 from typing import Any
 
 import msgspec
-import numpy
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.codecs.fix.fields import FixError, fields
@@ -212,15 +211,15 @@ class Structure:
 
 
 class Digester:
-    """Digests of keys, by a secret of this process."""
+    """Digests of keys, by a queue's secret (none given: one of its own)."""
 
     def __init__(self, secret: bytes = b"") -> None:
         self._secret = secret or secrets.token_bytes(32)
 
-    def words(self, keys: Iterable[bytes]) -> "numpy.typing.NDArray[numpy.uint64]":
-        """Two words for each key, as `Dispatch.enqueue` takes them."""
-        data = b"".join(
-            hashlib.blake2b(key, digest_size=DIGEST_BYTES, key=self._secret).digest()
-            for key in keys
+    def digests(self, keys: Iterable[bytes]) -> bytes:
+        """The digests of a message's keys, one behind the other: two words for each, as
+        `Dispatch.enqueue` takes them."""
+        secret = self._secret
+        return b"".join(
+            [hashlib.blake2b(key, digest_size=DIGEST_BYTES, key=secret).digest() for key in keys]
         )
-        return numpy.frombuffer(data, numpy.uint64)

@@ -18,6 +18,8 @@ import pytest
 
 from feedhandler.keyed.producers import Producers, Stamp, Standing
 from feedhandler.keyed.queue import (
+    FULL_OF_KEY,
+    FULL_OF_MESSAGES,
     PARKED_MARK,
     Delivery,
     Full,
@@ -40,63 +42,79 @@ class Disk:
 
     def __init__(self) -> None:
         self.asked: deque[tuple[Any, ...]] = deque()
+        #: How much was asked for since ever, and how much of it is over.
+        self.asks = self.done = 0
         self.messages: dict[int, bytes] = {}
+        self.keys: dict[int, bytes] = {}
         self.marks: dict[int, int] = {}
         self.producers: dict[bytes, tuple[int, int]] = {}
         self.ends: dict[int, str] = {}
         self.dead: list[bytes] = []
         self.next = 1
 
-    def add(self, ticket: int, content: bytes, stamp: Stamp | None) -> None:
-        self.asked.append(("add", ticket, content, stamp))
+    def ask(self, *what: Any) -> None:
+        self.asked.append(what)
+        self.asks += 1
 
-    def add_dead(self, ticket: int, content: bytes, reason: str, stamp: Stamp | None) -> None:
+    def add(self, content: bytes, keys: bytes, stamp: Stamp | None) -> int:
+        number = self.next
+        self.next += 1
+        self.ask("add", number, content, keys, stamp)
+        return number
+
+    def divert(self, content: bytes, reason: str, stamp: Stamp | None) -> None:
         assert reason
-        self.asked.append(("dead", ticket, content, stamp))
+        self.ask("dead", 0, content, b"", stamp)
 
-    def note(self, ticket: int, stamp: Stamp) -> None:
-        self.asked.append(("note", ticket, None, stamp))
+    def note(self, stamp: Stamp) -> None:
+        self.ask("note", 0, None, b"", stamp)
 
     def deliver(self, number: int) -> None:
-        self.asked.append(("end", number, "delivered"))
+        self.ask("end", number, "delivered")
 
     def bury(self, number: int, reason: str) -> None:
         assert reason
-        self.asked.append(("end", number, "dead"))
+        self.ask("end", number, "dead")
 
     def cancel(self, number: int) -> None:
-        self.asked.append(("end", number, "cancelled"))
+        self.ask("end", number, "cancelled")
+
+    def expire(self, number: int) -> None:
+        self.ask("end", number, "expired")
 
     def mark(self, number: int, mark: int) -> None:
-        self.asked.append(("mark", number, mark))
+        self.ask("mark", number, mark)
 
-    def sync(self, queue: KeyedQueue) -> int:
-        """One thing more is durable; the ticket of a put, else 0."""
+    def crash(self) -> None:
+        """What was asked for and is not durable never was."""
+        self.asked.clear()
+        self.done = self.asks
+        self.next = max(self.messages.keys() | self.ends.keys(), default=0) + 1
+
+    def sync(self, queue: KeyedQueue) -> None:
+        """One thing more is durable."""
         kind, which, *rest = self.asked.popleft()
+        self.done += 1
         if kind == "end":
             if which in self.messages:
-                del self.messages[which]
+                del self.messages[which], self.keys[which]
                 self.marks.pop(which, None)
                 self.ends[which] = rest[0]
             queue.ended(which)
-            return 0
+            return
         if kind == "mark":
             if which in self.messages:
                 self.marks[which] = rest[0]
             queue.marked(which)
-            return 0
-        content, stamp = rest
+            return
+        content, keys, stamp = rest
         if stamp is not None:
             self.producers[stamp.producer] = stamp.epoch, stamp.sequence
-        number = 0
         if kind == "add":
-            number = self.next
-            self.next += 1
-            self.messages[number] = content
+            self.messages[which], self.keys[which] = content, keys
+            queue.durable(which)
         elif kind == "dead":
             self.dead.append(content)
-        queue.stored(which, number)
-        return int(which)
 
 
 class Producer:
@@ -108,6 +126,7 @@ class Producer:
         self.sequence = 1
         self.content = b""
         self.waits_for = 0
+        self.refused = False
         self.accepted: list[bytes] = []
 
 
@@ -121,6 +140,7 @@ class Course:
         self.structure = Structure(Format.JSON, fields, rule)
         self.settings = KeyedSettings(
             messages_max=draw.choice([8, 60]), keys_max=200, tries_max=draw.choice([1, 3]),
+            key_messages_max=draw.choice([0, 0, 5]),
             poison=draw.choice(list(Poison)), wrong=draw.choice(list(Wrong)),
             full=draw.choice(list(Full)), timeout_ns=draw.choice([20, 1 << 63]),
         )  # fmt: skip
@@ -134,12 +154,15 @@ class Course:
     def restart(self) -> None:
         """The queue is opened with what is durable; whoever had anything has nothing."""
         self.epoch += 1
-        self.disk.asked.clear()
+        self.disk.crash()
+        self.came_to = dict(self.disk.producers)
         self.queue = KeyedQueue(
-            self.structure, self.settings, self.disk, self.epoch, self.disk.producers.items()
-        )
+            self.structure, self.settings, self.disk, self.epoch, self.disk.producers.items(),
+            b"secret",
+        )  # fmt: skip
         for number in sorted(self.disk.messages):
-            self.queue.restore(number, self.disk.messages[number], self.disk.marks.get(number, 0))
+            self.queue.restore(number, self.disk.keys[number], self.disk.marks.get(number, 0))
+        self.queue.durable(self.disk.next - 1)
         self.holds: dict[int, list[Delivery]] = {n: [] for n in range(1, CONSUMERS + 1)}
         self.lost: list[tuple[int, Delivery]] = []
         for producer in self.producers:
@@ -152,7 +175,7 @@ class Course:
         acts = [
             (self.send, 6), (self.take, 6), (self.work, 5), (self.sync, 9), (self.fail, 2),
             (self.die, 0.4), (self.wake, 1), (self.cancel, 0.6), (self.unpark, 0.6),
-            (self.crash, 0.3), (self.tick, 1),
+            (self.crash, 0.3), (self.tick, 1), (self.end_of_day, 0.05),
         ]  # fmt: skip
         (act,) = self.draw.choices([a for a, _ in acts], [w for _, w in acts])
         act()
@@ -175,25 +198,28 @@ class Course:
         if self.draw.random() < 0.1:  # somebody else under its name, or out of order
             wrong = self.draw.choice([(-1, 0), (0, 2)])
             other = Stamp(stamp.producer, stamp.epoch + wrong[0], stamp.sequence + wrong[1])
-            if other.epoch > 0:
-                known = self.queue.producers.judge(other).value
+            epoch, sequence = self.came_to.get(producer.name, (-1, 0))
+            follows = other.epoch > epoch and other.sequence == 1
+            if other.epoch > 0 and not follows and other[1:] != (epoch, sequence + 1):
                 answer = self.queue.put(b'{"a": 1, "b": 1}', other)
-                assert answer.outcome in (Outcome.REJECTED, Outcome.REPEATED), known
+                assert answer.outcome in (Outcome.REJECTED, Outcome.REPEATED)
         answer = self.queue.put(producer.content, stamp)
-        if answer.outcome in (Outcome.STORING, Outcome.REPEATED):
-            producer.waits_for = answer.ticket
-            if not any(
-                e[1] <= answer.ticket for e in self.disk.asked if e[0] in ("add", "dead", "note")
-            ):
+        if answer.outcome in (Outcome.STORING, Outcome.NOTED):
+            self.came_to[producer.name] = stamp.epoch, stamp.sequence
+        if answer.outcome in (Outcome.STORING, Outcome.REPEATED, Outcome.NOTED):
+            producer.waits_for = self.disk.asks
+            producer.refused = answer.outcome is Outcome.NOTED
+            if self.disk.done == self.disk.asks:
                 self.accept(producer)
+        elif answer.outcome is Outcome.FULL:
+            assert answer.reason and self.settings.full is Full.WAIT
         elif answer.outcome is Outcome.REJECTED:
             assert answer.reason
-            if "full" not in answer.reason:
-                producer.content = b""
-                producer.sequence += 1
+            assert answer.reason in (FULL_OF_MESSAGES, FULL_OF_KEY)
 
     def accept(self, producer: Producer) -> None:
-        producer.accepted.append(producer.content)
+        if not producer.refused:
+            producer.accepted.append(producer.content)
         producer.content, producer.waits_for = b"", 0
         producer.sequence += 1
 
@@ -201,9 +227,9 @@ class Course:
         for _ in range(self.draw.randrange(1, 6)):
             if not self.disk.asked:
                 return
-            ticket = self.disk.sync(self.queue)
+            self.disk.sync(self.queue)
             for producer in self.producers:
-                if ticket and producer.waits_for and producer.waits_for <= ticket:
+                if 0 < producer.waits_for <= self.disk.done:
                     self.accept(producer)
 
     def take(self) -> None:
@@ -256,6 +282,16 @@ class Course:
         if parked and not self.disk.asked:
             self.queue.unpark(self.draw.choice(parked))
 
+    def end_of_day(self) -> None:
+        before = self.disk.next
+        while self.queue.expire(before):
+            pass
+        kept = set(self.disk.messages) - self.held() - {e[1] for e in self.disk.asked}
+        assert not kept, "the day's messages that nobody has are over"
+
+    def held(self) -> set[int]:
+        return {flight.delivery.number for flight in self.queue._flights.values()}
+
     def crash(self) -> None:
         self.restart()
 
@@ -267,7 +303,7 @@ class Course:
     def eligible(self) -> list[int]:
         """Messages that may go, by looking at all of them: nothing before them has one of their
         keys, and nobody has them."""
-        busy = {flight.delivery.number for flight in self.queue._flights.values()}
+        busy = self.held()
         busy |= {n for n, mark in self.disk.marks.items() if mark == PARKED_MARK}
         busy |= {entry[1] for entry in self.disk.asked if entry[0] == "end"}
         found, before = [], set[bytes]()
@@ -284,7 +320,8 @@ class Course:
             key for number in flying if number in self.disk.messages for key in self.keys(number)
         ]
         assert len(keys) == len(set(keys)), "two of one key are with consumers"
-        assert self.queue.dispatch.count == len(self.disk.messages)
+        coming = sum(entry[0] == "add" for entry in self.disk.asked)
+        assert self.queue.dispatch.count == len(self.disk.messages) + coming
 
     def finish(self) -> None:
         """Everybody goes on without faults: all that was accepted comes to its end."""
@@ -341,6 +378,17 @@ def test_each_message_has_one_effect_in_its_keys_order() -> None:
             totals[name] += getattr(course.queue, name)
     if not one:
         assert all(totals.values()), totals
+
+
+def hand_out_what_is_not_durable(patch: pytest.MonkeyPatch) -> None:
+    plain = KeyedQueue.put
+
+    def put(self: KeyedQueue, content: bytes, *rest: Any) -> Any:
+        answer = plain(self, content, *rest)
+        self.dispatch.visible = max(self.dispatch.visible, answer.number)
+        return answer
+
+    patch.setattr(KeyedQueue, "put", put)
 
 
 def free_keys_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -413,7 +461,7 @@ def hand_out_the_cancelled(patch: pytest.MonkeyPatch) -> None:
     [
         free_keys_at_once, store_again_what_is_repeated, take_what_comes_out_of_order,
         forget_producers, believe_the_dead, count_no_try, repeat_fences, lose_one_at_a_restart,
-        hand_out_the_cancelled,
+        hand_out_the_cancelled, hand_out_what_is_not_durable,
     ],
 )  # fmt: skip
 def test_the_model_notices(mutant: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ the ids of items whose blocks were used anew are unknown after a restart; no mes
 """
 
 import os
+from collections.abc import Callable
 
 from feedhandler.amqp.durable.message_ids import FILE_NAME, MessageIds
 from feedhandler.amqp.durable.sections import SectionError, look
@@ -44,8 +45,11 @@ class IndexFile:
                  "message-ids of recycled blocks will be unknown after a restart")  # fmt: skip
 
 
-def open_index(engine: Engine) -> tuple[MessageIds, IndexFile]:
-    """The index of an open queue that nobody uses yet, and its file. Raises `OSError`."""
+def open_index(
+    engine: Engine, message_in: Callable[[bytes], bytes]
+) -> tuple[MessageIds, IndexFile]:
+    """The index of an open queue that nobody uses yet, and its file; `message_in` finds the AMQP
+    message in an item. Raises `OSError`."""
     files, store = engine.files, engine.store
     path = os.path.join(engine.folder, FILE_NAME)
     if not files.exists(path):
@@ -61,7 +65,7 @@ def open_index(engine: Engine) -> tuple[MessageIds, IndexFile]:
     for block in store.live:
         for number in range(max(block.first_id, ids.covered + 1), block.next_id):
             content = reader.content(block, number)
-            ids.add(number, _message_id(content) if content is not None else b"")
+            ids.add(number, _message_id(message_in(content)) if content is not None else b"")
             if ids.page_due:
                 file.append(ids.full_page(engine.clock()))
     return ids, file

@@ -16,28 +16,24 @@ added to outside of their own.
 """
 
 import asyncio
-import contextlib
 from collections import deque
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import partial
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any
 
 from feedhandler.amqp.durable.dispatch import Dispatch, Taker
-from feedhandler.amqp.durable.index import open_index
 from feedhandler.amqp.durable.intake import Intake
-from feedhandler.amqp.durable.management import STEPS_A_TURN
-from feedhandler.amqp.durable.message_ids import MessageIds
-from feedhandler.amqp.durable.sections import message_id
-from feedhandler.amqp.serving.turns import Turns
+from feedhandler.amqp.durable.stored import (
+    FORWARD_PAGE,
+    Cancelled,
+    Forwarding,
+    Holder,
+    StoredQueue,
+    Told,
+)
 from feedhandler.codecs.errors import FeedhandlerError
-from feedhandler.counters import QueueCounter, as_dict, counter_array
-from feedhandler.journal import CancelAnswer, PersistentQueue, Status
+from feedhandler.counters import QueueCounter
+from feedhandler.journal import CancelAnswer, Status
 from feedhandler.journal.block import Block
-from feedhandler.journal.delivery import ForwardPage
-from feedhandler.journal.reading import SegmentReader
-from feedhandler.journal.settings import item_bytes_max
 from feedhandler.notes import Level, tell
 from feedhandler.queue_settings import DurableQueueConfig
 
@@ -45,149 +41,50 @@ from feedhandler.queue_settings import DurableQueueConfig
 SHARE = 256
 #: Bytes that are read from the disk at a time, beside one message.
 READ_BYTES_MAX = 8 << 20
-#: Messages of one answer that tells which cancels are to be forwarded; the rest is asked for.
-FORWARD_PAGE = 256
-
-Told = Callable[[str], None]
 
 
-class Holder(Protocol):
-    """Who has messages in hand: hears that what became of them is recorded."""
-
-    def finished(self, numbers: Iterable[int]) -> None: ...
-
-
-class QueueLink(Protocol):
-    """Any link of a queue's."""
-
-    def end(self, condition: str, reason: str) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Forwarding:
-    """A page of messages whose cancel is to be forwarded, in order: `id`, `message-id` and `answer`
-    (delivered or delivering) of each. All are below `until`; `more`: there are further ones."""
-
-    messages: list[dict[str, Any]]
-    until: int
-    more: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Cancelled:
-    """What came of cancelling everything: how many were cancelled, how many consumers have (they
-    are cancelled if they come back), and the first page of what is to be forwarded."""
-
-    cancelled: int
-    delivering: int
-    forward: Forwarding
-
-
-class DurableQueue:
+class DurableQueue(StoredQueue):
     """See the module. `options` go to the persistent queue (a disk for tests)."""
 
     def __init__(
         self, config: DurableQueueConfig, flush: Callable[[], None], **options: Any
     ) -> None:
-        self.config = config
-        self.name = config.name
-        self.message_bytes_max = config.message_bytes_max
-        self.counts = counter_array(QueueCounter, 1)[0]
-        self.fault = "it is not open"
-        self.links: dict[QueueLink, None] = {}
-        self.closing = False
+        super().__init__(config, flush, **options)
         #: Where dead messages go.
-        self.dead: DurableQueue | None = None
-        self.flush = flush
-        self._options = options
-        self._ending = contextlib.AsyncExitStack()
-        self._threads = ThreadPoolExecutor(1, f"queue {config.name}")
+        self.dead: StoredQueue | None = None
+        self.intake: Intake
+        self.dispatch: Dispatch
         self._recording: deque[tuple[int, Callable[[], None]]] = deque()
         self._fates: dict[int, list[Told]] = {}
         self._reading: set[int] = set()
         #: Messages that are claimed at a time: fewer where they are large.
         self._share = SHARE
-        self._reread = self._serving = self._flushing = False
+        self._reread = self._serving = False
         self._after_reading: list[Callable[[], None]] = []
         self._more = True
-        self._opened = False
         self._seen_end = self._day_ns = 0
         self._moving: set[asyncio.Task[None]] = set()
-        #: Management: what is done in a turn, and bytes of requests that wait.
-        self.turns: Turns
-        self.asked_bytes = 0
-        self.store: PersistentQueue
-        self.intake: Intake
-        self.dispatch: Dispatch
-        self.ids: MessageIds
-        self._loop: asyncio.AbstractEventLoop
-        self._reader: SegmentReader
 
     # -- open and closed --------------------------------------------------------------------
 
-    async def open(self) -> None:
-        """Open the persistent queue. Raises what it raises; `fault` says so too."""
-        self._loop = asyncio.get_running_loop()
-        self.turns = Turns(self._loop.call_soon, STEPS_A_TURN)
-        try:
-            self.store = await self._ending.enter_async_context(
-                PersistentQueue.open(
-                    self.config.folder,
-                    self.config.settings(),
-                    on_expired=self._expired,
-                    **self._options,
-                )
-            )
-            engine = self.store.engine
-            self.ids, index = await asyncio.to_thread(open_index, engine)
-        except (FeedhandlerError, OSError) as error:
-            self.fault = str(error)
-            await self._ending.aclose()
-            raise
-        self._reader = SegmentReader(engine.files)
-        self.message_bytes_max = min(
-            self.config.message_bytes_max, item_bytes_max(engine.store.geometry)
-        )
+    async def _begin(self) -> None:
+        engine = self.store.engine
         self.dispatch = Dispatch(engine.store.visible_end)
         self._seen_end, self._day_ns = engine.store.visible_end, engine.day_ns
+        append = self._index.append
         self.intake = Intake(
-            self.config, self.store, self.ids, lambda page: self._threads.submit(index.append, page)
+            self.config, self.store, self.ids, lambda page: self._threads.submit(append, page)
         )
-        self.store.on_settled = self._on_settled
-        self._opened = True
-        self.fault = ""
 
-    async def close(self) -> None:
-        """Write what waits and let the queue go; its links are gone by now."""
-        self.closing = True
+    def _closing(self) -> None:
         for task in list(self._moving):
             task.cancel()
-        self.fault = self.fault or "it is closed"
-        await asyncio.to_thread(self._threads.shutdown)
-        with contextlib.suppress(FeedhandlerError):
-            await self._ending.aclose()
 
-    def _stop(self, reason: str) -> None:
-        """The disk has failed: nothing goes any more; links hear why."""
-        if self.fault:
-            return
-        self.fault = reason
+    def _stopped(self) -> None:
         self.intake.stop()
-        tell("queue_stopped", f"queue {self.name}: {reason}", Level.ERROR, queue=self.name)
-        for link in list(self.links):
-            link.end("amqp:internal-error", f"queue {self.name} has stopped: {reason}")
         for told in [each for several in self._fates.values() for each in several]:
             told("stopped")
         self._fates.clear()
-        self.flush()
-
-    def _guard(self, change: Callable[[], Any]) -> tuple[Any, int] | None:
-        """Change something of the persistent queue; None where it has stopped."""
-        try:
-            return self.store.change_soon(change)
-        except FeedhandlerError as error:
-            self._stop(str(error))
-            return None
 
     # -- producing --------------------------------------------------------------------------
 
@@ -208,7 +105,7 @@ class DurableQueue:
         try:
             self.intake.push()
         except FeedhandlerError as error:
-            self._stop(str(error))
+            self.stop(str(error))
 
     # -- after a flush ----------------------------------------------------------------------
 
@@ -220,7 +117,7 @@ class DurableQueue:
         self.intake.confirm(engine.durable_id)
         self._recorded(engine.durable_marks)
         if engine.stopped is not None:
-            self._stop(str(engine.stopped))
+            self.stop(str(engine.stopped))
             return
         self.push()
         if not self.closing:
@@ -288,16 +185,6 @@ class DurableQueue:
             for taker in self.dispatch.everybody():
                 taker.settle_drain()
 
-    def flush_soon(self) -> None:
-        """Have connections written to after what else is to be done in this turn."""
-        if not self._flushing:
-            self._flushing = True
-            self._loop.call_soon(self._flush_now)
-
-    def _flush_now(self) -> None:
-        self._flushing = False
-        self.flush()
-
     def _serve_soon(self) -> None:
         if not self._serving:
             self._serving = True
@@ -348,8 +235,7 @@ class DurableQueue:
             return
         error = future.exception()
         if error is not None:
-            reason = error if isinstance(error, OSError) else OSError(str(error))
-            self._stop(str(self.store.engine.stop(reason)))
+            self._failed(error)
             return
         items = future.result()
         for number, content in items:
@@ -444,9 +330,6 @@ class DurableQueue:
         for told in self._fates.pop(number, ()):
             told(answer)
 
-    def _expired(self, number: int) -> None:
-        self.counts[QueueCounter.EXPIRED] += 1
-
     # -- dead messages ----------------------------------------------------------------------
 
     def bury(self, holder: Holder | None, numbers: list[int], why: str) -> None:
@@ -530,14 +413,6 @@ class DurableQueue:
             return
         self._when(marks, lambda: told(answer.name.lower()))
 
-    def status_of(self, number: int) -> str:
-        """What a message is: pending, delivered, cancelled, expired, damaged or unknown."""
-        engine = self.store.engine
-        if not 1 <= number < engine.store.visible_end:
-            return "unknown"
-        status = engine.status(number)
-        return "delivered" if status is None else status.name.lower()
-
     def cancel_all(self, told: Callable[["Cancelled | None"], None]) -> None:
         """Cancel everything that is pending now, with every block of the queue locked: no message
         is put, taken or delivered meanwhile. `told` hears of it once it is recorded; None: the
@@ -561,78 +436,22 @@ class DurableQueue:
 
         self._when(marks, lambda: self._in_thread(lambda: self._named(page), answer))
 
-    def forward(
-        self, after: int, until: int | None, told: Callable[["Forwarding | None"], None]
-    ) -> None:
-        """A page of the messages above `after` and below `until` (None: of all) that were delivered
-        today, or that consumers have; `told` as above."""
-        engine = self.store.engine
-        end = engine.store.visible_end if until is None else until
-        page = partial(engine.forward_page, after, end, FORWARD_PAGE)
-        self._in_thread(lambda: self._named(page()), told)
-
-    def _in_thread(
-        self, work: Callable[[], "Forwarding"], told: Callable[["Forwarding | None"], None]
-    ) -> None:
-        """Do what reads the disk in the queue's thread; `told` hears of it in the event loop."""
-
-        def finish(future: "asyncio.Future[Forwarding]") -> None:
-            error = None if future.cancelled() else future.exception()
-            if isinstance(error, OSError):
-                self._stop(str(self.store.engine.stop(error)))
-            stopped = self.fault or future.cancelled() or error is not None
-            told(None if stopped else future.result())
-            self.flush()
-
-        if self.fault:
-            told(None)
-            return
-        self._loop.run_in_executor(self._threads, work).add_done_callback(finish)
-
-    def _named(self, page: ForwardPage) -> "Forwarding":
-        """In the thread: the messages of a page with their message-ids, as far as their bytes are
-        still there."""
-        delivery = self.store.engine.delivery
-        messages = []
-        for number, delivered in page.items:
-            block = delivery.find(number)
-            content = None if block is None else self._reader.content(block, number)
-            name = None if content is None else message_id(content)
-            answer = "delivered" if delivered else "delivering"
-            messages.append({"id": number, "message-id": name, "answer": answer})
-        return Forwarding(messages, page.until, page.more)
-
     # -- figures ----------------------------------------------------------------------------
 
     def snapshot(self) -> dict[str, Any]:
         """Counters and state, for status, statistics and metrics."""
-        counts = as_dict(QueueCounter, self.counts)
-        told: dict[str, Any] = {"name": self.name, "state": "stopped" if self.fault else "open"}
+        told = super().snapshot()
         if not self._opened:
-            return {**told, "reason": self.fault, **counts}
-        counts["put"], counts["put_bytes"] = self.intake.confirmed, self.intake.put_bytes
-        counts["handed_out"] = self.dispatch.handed_out
-        counts["handed_out_again"] = self.dispatch.handed_out_again
-        figures = self.store.statistics()
-        return {
-            **told,
-            "reason": self.fault,
-            **counts,
-            "depth": figures["pending"],
-            "in_hand": figures["handed_out"],
-            "waiting_bytes": figures["waiting_bytes"] + self.intake.waiting_bytes,
-            "message_ids": len(self.ids),
+            return told
+        return told | {
+            "put": self.intake.confirmed,
+            "put_bytes": self.intake.put_bytes,
+            "handed_out": self.dispatch.handed_out,
+            "handed_out_again": self.dispatch.handed_out_again,
+            "waiting_bytes": told["waiting_bytes"] + self.intake.waiting_bytes,
             "consumers": self.dispatch.takers,
-            "links": len(self.links),
-            **{key: figures[key] for key in _FIGURES},
         }
 
-
-#: Figures of the persistent queue that are told as they are.
-_FIGURES = (
-    "next_id", "blocks", "blocks_free", "blocks_max", "flushes", "journal_bytes", "checkpoints",
-    "stalls", "damaged", "recovery_ms", "durability",
-)  # fmt: skip
 
 #: Which counter counts each answer to a cancel request.
 _CANCEL_COUNTS = {

@@ -1,0 +1,277 @@
+"""What every queue of the node is: a folder with a persistent queue, links, and one way to stop.
+
+What it is for: `StoredQueue` opens and closes the persistent queue and the index of message-ids,
+knows the queue's links, and says by `fault` why nothing goes. What kind of queue it is, says the
+class that is made from it: first in, first out (`queue.DurableQueue`), or serial per key
+(`keyed.KeyedQueue`). Both have what links and the management desk ask of a queue.
+
+What it promises: the event loop never waits for the disk. A disk that fails stops the queue:
+`fault` says why, every link of it is closed with the reason, nothing more is accepted, and nobody
+else is harmed.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from feedhandler.amqp.durable.index import IndexFile, open_index
+from feedhandler.amqp.durable.management import STEPS_A_TURN
+from feedhandler.amqp.durable.message_ids import MessageIds
+from feedhandler.amqp.durable.sections import message_id
+from feedhandler.amqp.serving.turns import Turns
+from feedhandler.codecs.errors import FeedhandlerError
+from feedhandler.counters import QueueCounter, as_dict, counter_array
+from feedhandler.journal import PersistentQueue
+from feedhandler.journal.delivery import ForwardPage
+from feedhandler.journal.reading import SegmentReader
+from feedhandler.journal.settings import QueueSettings, item_bytes_max
+from feedhandler.notes import Level, tell
+from feedhandler.queue_settings import DurableQueueConfig
+
+#: Messages of one answer that tells which cancels are to be forwarded; the rest is asked for.
+FORWARD_PAGE = 256
+
+Told = Callable[[str], None]
+
+
+class Holder(Protocol):
+    """Who has messages in hand: hears that what became of them is recorded."""
+
+    def finished(self, numbers: Iterable[int]) -> None: ...
+
+
+class QueueLink(Protocol):
+    """Any link of a queue's."""
+
+    def end(self, condition: str, reason: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Forwarding:
+    """A page of messages whose cancel is to be forwarded, in order: `id`, `message-id` and `answer`
+    (delivered or delivering) of each. All are below `until`; `more`: there are further ones."""
+
+    messages: list[dict[str, Any]]
+    until: int
+    more: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cancelled:
+    """What came of cancelling everything: how many were cancelled, how many consumers have (they
+    are cancelled if they come back), and the first page of what is to be forwarded."""
+
+    cancelled: int
+    delivering: int
+    forward: Forwarding
+
+
+#: Figures of the persistent queue that are told as they are.
+_FIGURES = (
+    "next_id", "blocks", "blocks_free", "blocks_max", "flushes", "journal_bytes", "checkpoints",
+    "stalls", "damaged", "recovery_ms", "durability",
+)  # fmt: skip
+
+
+class StoredQueue:
+    """See the module. `options` go to the persistent queue (a disk for tests)."""
+
+    def __init__(
+        self, config: DurableQueueConfig, flush: Callable[[], None], **options: Any
+    ) -> None:
+        self.config = config
+        self.name = config.name
+        self.message_bytes_max = config.message_bytes_max
+        self.counts = counter_array(QueueCounter, 1)[0]
+        self.fault = "it is not open"
+        self.links: dict[QueueLink, None] = {}
+        self.closing = False
+        self.flush = flush
+        #: Management: what is done in a turn, and bytes of requests that wait.
+        self.turns: Turns
+        self.asked_bytes = 0
+        self.store: PersistentQueue
+        self.ids: MessageIds
+        self._options = options
+        self._ending = contextlib.AsyncExitStack()
+        self._threads = ThreadPoolExecutor(1, f"queue {config.name}")
+        self._flushing = self._opened = False
+        self._loop: asyncio.AbstractEventLoop
+        self._reader: SegmentReader
+        self._index: IndexFile
+
+    # -- open and closed --------------------------------------------------------------------
+
+    async def open(self) -> None:
+        """Open the persistent queue. Raises what it raises; `fault` says so too."""
+        self._loop = asyncio.get_running_loop()
+        self.turns = Turns(self._loop.call_soon, STEPS_A_TURN)
+        try:
+            self.store = await self._ending.enter_async_context(
+                PersistentQueue.open(
+                    self.config.folder, self._settings(), on_expired=self._expired, **self._options
+                )
+            )
+            engine = self.store.engine
+            self.ids, self._index = await asyncio.to_thread(open_index, engine, self._message_in)
+            self._reader = SegmentReader(engine.files)
+            room = item_bytes_max(engine.store.geometry) - self._overhead()
+            self.message_bytes_max = min(self.config.message_bytes_max, room)
+            await self._begin()
+        except (FeedhandlerError, OSError) as error:
+            self.fault = str(error)
+            await self._ending.aclose()
+            raise
+        self.store.on_settled = self._on_settled
+        self._opened = True
+        self.fault = ""
+
+    def _settings(self) -> QueueSettings:
+        """What the persistent queue is told."""
+        return self.config.settings()
+
+    def _message_in(self, content: bytes) -> bytes:
+        """The AMQP message of an item; b"" for none."""
+        return content
+
+    def _overhead(self) -> int:
+        """Bytes that an item has beside its message."""
+        return 0
+
+    async def _begin(self) -> None:
+        """The persistent queue is open: what else this kind of queue needs."""
+
+    def _on_settled(self) -> None:
+        """The persistent queue has flushed, or has stopped."""
+
+    def _expired(self, number: int) -> None:
+        self.counts[QueueCounter.EXPIRED] += 1
+
+    async def close(self) -> None:
+        """Write what waits and let the queue go; its links are gone by now."""
+        self.closing = True
+        self._closing()
+        self.fault = self.fault or "it is closed"
+        await asyncio.to_thread(self._threads.shutdown)
+        with contextlib.suppress(FeedhandlerError):
+            await self._ending.aclose()
+
+    def _closing(self) -> None:
+        """The end has begun: what goes on by itself ends."""
+
+    def stop(self, reason: str) -> None:
+        """The disk has failed: nothing goes any more; links hear why."""
+        if self.fault:
+            return
+        self.fault = reason
+        tell("queue_stopped", f"queue {self.name}: {reason}", Level.ERROR, queue=self.name)
+        for link in list(self.links):
+            link.end("amqp:internal-error", f"queue {self.name} has stopped: {reason}")
+        self._stopped()
+        self.flush()
+
+    def _stopped(self) -> None:
+        """Nothing goes any more: whoever waits for something of this queue is to be told."""
+
+    def _guard(self, change: Callable[[], Any]) -> tuple[Any, int] | None:
+        """Change something of the persistent queue; None where it has stopped."""
+        try:
+            return self.store.change_soon(change)
+        except FeedhandlerError as error:
+            self.stop(str(error))
+            return None
+
+    def _failed(self, error: BaseException) -> None:
+        """Reading has failed: that is the queue's end, too."""
+        reason = error if isinstance(error, OSError) else OSError(str(error))
+        self.stop(str(self.store.engine.stop(reason)))
+
+    # -- writing to links -------------------------------------------------------------------
+
+    def flush_soon(self) -> None:
+        """Have connections written to after what else is to be done in this turn."""
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush_now)
+
+    def _flush_now(self) -> None:
+        self._flushing = False
+        self.flush()
+
+    # -- what is to be forwarded ------------------------------------------------------------
+
+    def forward(
+        self, after: int, until: int | None, told: Callable[["Forwarding | None"], None]
+    ) -> None:
+        """A page of the messages above `after` and below `until` (None: of all) that were delivered
+        today, or that consumers have; `told` hears of it, by None that the queue has stopped."""
+        engine = self.store.engine
+        end = engine.store.visible_end if until is None else until
+        page = partial(engine.forward_page, after, end, FORWARD_PAGE)
+        self._in_thread(lambda: self._named(page()), told)
+
+    def _in_thread(
+        self, work: Callable[[], "Forwarding"], told: Callable[["Forwarding | None"], None]
+    ) -> None:
+        """Do what reads the disk in the queue's thread; `told` hears of it in the event loop."""
+
+        def finish(future: "asyncio.Future[Forwarding]") -> None:
+            error = None if future.cancelled() else future.exception()
+            if isinstance(error, OSError):
+                self._failed(error)
+            stopped = self.fault or future.cancelled() or error is not None
+            told(None if stopped else future.result())
+            self.flush()
+
+        if self.fault:
+            told(None)
+            return
+        self._loop.run_in_executor(self._threads, work).add_done_callback(finish)
+
+    def _named(self, page: ForwardPage) -> "Forwarding":
+        """In the thread: the messages of a page with their message-ids, as far as their bytes are
+        still there."""
+        delivery = self.store.engine.delivery
+        messages = []
+        for number, delivered in page.items:
+            block = delivery.find(number)
+            content = None if block is None else self._reader.content(block, number)
+            name = None if content is None else message_id(self._message_in(content))
+            answer = "delivered" if delivered else "delivering"
+            messages.append({"id": number, "message-id": name, "answer": answer})
+        return Forwarding(messages, page.until, page.more)
+
+    # -- figures ----------------------------------------------------------------------------
+
+    def status_of(self, number: int) -> str:
+        """What a message is: pending, delivered, cancelled, expired, damaged or unknown."""
+        engine = self.store.engine
+        if not 1 <= number < engine.store.visible_end:
+            return "unknown"
+        status = engine.status(number)
+        return "delivered" if status is None else status.name.lower()
+
+    def snapshot(self) -> dict[str, Any]:
+        """Counters and state, for status, statistics and metrics."""
+        told: dict[str, Any] = {
+            "name": self.name,
+            "state": "stopped" if self.fault else "open",
+            "reason": self.fault,
+            **as_dict(QueueCounter, self.counts),
+        }
+        if not self._opened:
+            return told
+        figures = self.store.statistics()
+        told |= {
+            "depth": figures["pending"],
+            "in_hand": figures["handed_out"],
+            "waiting_bytes": figures["waiting_bytes"],
+            "message_ids": len(self.ids),
+            "links": len(self.links),
+            **{key: figures[key] for key in _FIGURES},
+        }
+        return told

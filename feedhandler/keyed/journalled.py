@@ -1,0 +1,235 @@
+"""A keyed queue's store: what it asks in a turn of the event loop is one group of the journal.
+
+What it is for: `Journalled` is the `Store` of `queue.KeyedQueue` over a persistent queue. What is
+asked is gathered; `push` commits it, all or nothing, and once that is durable the queue is told, in
+order, and whoever waits for it (`hear`). So an acknowledgement and what its consumer has put in the
+same unit count together, and a unit is never split (`unit`).
+
+A message that goes to another queue is a parcel here first: its end here and the parcel are one
+group. Then it is put there, with this queue's id and the parcel's number as its stamp, so that it
+is there once however often that is begun again; then the parcel ends. `parcels` has those that are
+durable here, in order.
+
+What waits is bounded: `has_room`. Nothing here waits; the persistent queue's thread writes.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from feedhandler.journal import PersistentQueue, Status
+from feedhandler.journal.engine import Committed
+from feedhandler.keyed.envelope import Parcel, wrap, wrap_parcel
+from feedhandler.keyed.producers import Stamp
+from feedhandler.keyed.queue import KeyedQueue
+
+#: A group is committed before it has more bytes, or changes, than this, beside one unit.
+GROUP_BYTES_MAX = 1 << 20
+GROUP_CHANGES_MAX = 4096
+
+Told = Callable[[], None]
+
+
+@dataclass(slots=True)
+class _Group:
+    """What is committed together."""
+
+    puts: list[bytes] = field(default_factory=list)
+    put_bytes: int = 0
+    ends: dict[int, Status] = field(default_factory=dict)
+    marks: dict[int, int] = field(default_factory=dict)
+    producers: dict[bytes, tuple[int, int]] = field(default_factory=dict)
+    parcels: list[tuple[int, Parcel]] = field(default_factory=list)
+    told: list[Told] = field(default_factory=list)
+    committed: Committed | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.puts or self.ends or self.marks or self.producers or self.told)
+
+
+class Journalled:
+    """See the module. `dead` names the queue that dead messages go to ("": they are cancelled, and
+    `on_lost` hears why); `read` reads a message, and calls back with it, or with None where its
+    bytes are damaged."""
+
+    def __init__(
+        self,
+        store: PersistentQueue,
+        dead: str,
+        read: Callable[[int, Callable[[bytes | None], None]], None],
+        on_lost: Callable[[int, str], None] = lambda number, reason: None,
+    ) -> None:
+        self.queue: KeyedQueue
+        self.dead = dead
+        self.parcels: deque[tuple[int, Parcel]] = deque()
+        #: Called with each message that has been given its number, and its bytes.
+        self.on_added: Callable[[int, bytes], None] = lambda number, content: None
+        self.put_bytes = 0
+        self._store = store
+        self._read = read
+        self._on_lost = on_lost
+        self._next = store.engine.store.next_id
+        self._group = _Group()
+        self._flying: deque[_Group] = deque()
+        self._units = 0
+
+    # -- as the queue sees it -----------------------------------------------------------------
+
+    def add(self, content: bytes, keys: bytes, stamp: Stamp | None) -> int:
+        """Add a message, together with what its producer has come to."""
+        number = self._put(wrap(content, keys), stamp)
+        self.on_added(number, content)
+        return number
+
+    def divert(self, content: bytes, reason: str, stamp: Stamp | None) -> None:
+        """Put a message that is no good into the dead queue."""
+        if self.dead:
+            self.send(Parcel(self.dead, reason, content), stamp)
+        else:
+            self._on_lost(0, reason)
+            if stamp is not None:
+                self.note(stamp)
+
+    def send(self, parcel: Parcel, stamp: Stamp | None = None) -> None:
+        """Have a message go to another queue."""
+        number = self._put(wrap_parcel(parcel), stamp)
+        self._group.parcels.append((number, parcel))
+
+    def note(self, stamp: Stamp) -> None:
+        """Remember what a producer has come to, without its message."""
+        self._group.producers[stamp.producer] = stamp.epoch, stamp.sequence
+
+    def deliver(self, number: int) -> None:
+        """The message has ended: delivered."""
+        self._end(number, Status.DELIVERED)
+
+    def cancel(self, number: int) -> None:
+        """The message has ended: cancelled."""
+        self._end(number, Status.CANCELLED)
+
+    def expire(self, number: int) -> None:
+        """The message has ended: its day is over."""
+        self._end(number, Status.EXPIRED)
+
+    def bury(self, number: int, reason: str) -> None:
+        """The message has ended: it goes to the dead queue, in one with its end."""
+
+        def end(content: bytes | None) -> None:
+            with self.unit():
+                if content is None:
+                    self._on_lost(number, reason)
+                else:
+                    self.send(Parcel(self.dead, reason, content))
+                self._end(number, Status.CANCELLED)
+
+        if self.dead:
+            self._read(number, end)
+        else:
+            end(None)
+
+    def mark(self, number: int, mark: int) -> None:
+        """Keep a pending message's mark."""
+        self._group.marks[number] = mark
+        self._full()
+
+    def _put(self, item: bytes, stamp: Stamp | None) -> int:
+        self._full(len(item))
+        group = self._group
+        number = self._next
+        self._next += 1
+        group.puts.append(item)
+        group.put_bytes += len(item)
+        if stamp is not None:
+            group.producers[stamp.producer] = stamp.epoch, stamp.sequence
+        return number
+
+    def _end(self, number: int, status: Status) -> None:
+        self._full()
+        self._group.marks.pop(number, None)
+        self._group.ends[number] = status
+
+    def _full(self, more_bytes: int = 0) -> None:
+        """Commit what is gathered where it is enough, but for a unit that is under way."""
+        group = self._group
+        changes = len(group.puts) + len(group.ends) + len(group.marks) + len(group.producers)
+        if not self._units and (
+            (group.put_bytes and group.put_bytes + more_bytes > GROUP_BYTES_MAX)
+            or changes >= GROUP_CHANGES_MAX
+        ):
+            self.push()
+
+    # -- groups -------------------------------------------------------------------------------
+
+    def unit(self) -> "_Unit":
+        """`with store.unit():` what is asked meanwhile counts together."""
+        return _Unit(self)
+
+    def hear(self, told: Told) -> None:
+        """Have `told` called once all that was asked until now is durable."""
+        if self._group or not self._flying:
+            self._group.told.append(told)
+        else:
+            self._flying[-1].told.append(told)
+
+    def push(self) -> None:
+        """Commit what was gathered. Raises `QueueStopped`."""
+        group = self._group
+        if not group:
+            return
+        self._group = _Group()
+        if not (group.puts or group.ends or group.marks or group.producers):
+            if not self._flying:
+                for told in group.told:
+                    told()
+            else:
+                self._flying[-1].told += group.told
+            return
+        group.committed = self._store.commit_soon(
+            group.puts, list(group.ends.items()), list(group.marks.items()), group.producers
+        )
+        assert not group.puts or group.committed.end_id == self._next, "ids are ours alone"
+        self.put_bytes += group.put_bytes
+        self._flying.append(group)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether what waits for the disk is within its bound."""
+        return self._store.engine.has_room
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is on its way to the disk."""
+        return bool(self._group or self._flying)
+
+    def settled(self) -> Iterator[Told]:
+        """The persistent queue has flushed: the queue is told; who is to be called besides."""
+        engine = self._store.engine
+        while self._flying:
+            group = self._flying[0]
+            assert group.committed is not None
+            if not engine.has_committed(group.committed):
+                return
+            self._flying.popleft()
+            engine.tell_committed(group.committed)
+            self.parcels += group.parcels
+            if group.puts:
+                self.queue.durable(group.committed.end_id - 1)
+            for number in group.ends:
+                self.queue.ended(number)
+            for number in group.marks:
+                self.queue.marked(number)
+            yield from group.told
+
+
+class _Unit:
+    """What is asked in the block counts together."""
+
+    def __init__(self, store: Journalled) -> None:
+        self._store = store
+
+    def __enter__(self) -> None:
+        self._store._full(GROUP_BYTES_MAX // 2)
+        self._store._units += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._store._units -= 1
