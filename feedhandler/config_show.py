@@ -12,11 +12,14 @@ from msgspec import Struct
 from feedhandler.amqp_settings import MASK, AmqpConfig, UserConfig
 from feedhandler.codecs.toml_text import toml_value
 from feedhandler.config import Config, described
+from feedhandler.keyed.definition import Definition
 from feedhandler.publish_settings import PublishConfig
 from feedhandler.queue_settings import DurableQueueConfig
 
 #: The tables there is one of, in the order in which they are written.
 _MANY = ("servers", "channels", "publish", "queues")
+#: Tables whose tuples are lists of words, not further tables.
+_LISTS = UserConfig | DurableQueueConfig | Definition
 SECTIONS = tuple(name for name in Config.__struct_fields__ if name not in _MANY)
 
 
@@ -31,6 +34,8 @@ def to_toml(config: Config, comments: bool = False) -> str:
         parts.append(_table_text("[[publish]]", destination, comments and number == 0))
     for number, queue in enumerate(config.queues):
         parts.append(_table_text("[[queue]]", queue, comments and number == 0))
+        if queue.key is not None:
+            parts.append(_table_text("[queue.key]", queue.key, comments))
     for number, server in enumerate(config.servers):
         parts.append(_table_text("[[server]]", server, comments and number == 0))
     for number, channel in enumerate(config.channels):
@@ -55,8 +60,8 @@ def _table_text(header: str, table: Struct, comments: bool) -> str:
     fields = msgspec.structs.fields(type(table))
     for item, (_, description) in zip(fields, described(type(table)), strict=True):
         value = getattr(table, item.name)
-        if isinstance(value, Struct) or (
-            isinstance(value, tuple) and not isinstance(table, UserConfig | DurableQueueConfig)
+        if isinstance(value, Struct | None) or (
+            isinstance(value, tuple) and not isinstance(table, _LISTS)
         ):
             continue
         if isinstance(table, PublishConfig) and item.name == "to":

@@ -227,6 +227,10 @@ class QueueCounter(Counter):
     CANCELS_UNKNOWN = 11, "cancel requests for ids that no message has, or that are damaged"
     EXPIRED = 12, "messages whose trading day ended before they were delivered"
     REQUESTS = 13, "management requests"
+    REPEATED = 14, "messages that producers sent again: accepted, and not stored again"
+    MISFITS = 15, "messages that were not of the structure, or had no key"
+    TIMEOUTS = 16, "messages that consumers had too long: given to the next one"
+    STALE = 17, "outcomes of consumers that had been given up: they do not count"
 
 
 class RecorderCounter(Counter):
@@ -324,6 +328,10 @@ GAUGES: dict[str, dict[str, str]] = {
         "stalls": "times that messages had to wait for a free block",
         "damaged": "messages whose bytes did not verify",
         "recovery_ms": "how long it took to open",
+        "keys": "keys that messages have",
+        "parked": "messages that failed too often, and hold their keys",
+        "producers_known": "producers whose sequence numbers are known",
+        "parcels": "messages on their way to other queues",
     },
     "subscription": {
         "links_now": "links attached now",

@@ -4,10 +4,12 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, structs
 
-from feedhandler.codecs.errors import ConfigError
+from feedhandler.codecs.errors import ConfigError, UsageError
 from feedhandler.codecs.trading_day import TradingDay
 from feedhandler.journal.layout import Geometry
 from feedhandler.journal.settings import BLOCKS_LIMIT, QueueSettings, item_bytes_max
+from feedhandler.keyed.definition import Definition
+from feedhandler.keyed.settings import TRIES_MAX, Wrong
 
 #: Queues of one node: each has a thread that writes, and blocks on the disk.
 MAX_QUEUES = 64
@@ -75,6 +77,10 @@ class DurableQueueConfig(Struct, frozen=True, kw_only=True, forbid_unknown_field
     day_zone: Annotated[
         str, _setting("where it ends at HH:MM; empty: where the trading day does")
     ] = ""
+    key: Annotated[
+        Definition | None,
+        _setting("makes it a queue that is serial per key, and parallel across keys"),
+    ] = None
 
     def resolved(self, trading_day: TradingDay) -> "DurableQueueConfig":
         """With zone and time of the day's end, where it goes by the trading day."""
@@ -118,6 +124,9 @@ def fault_of_queues(queues: tuple[DurableQueueConfig, ...]) -> Fault | None:
         if queue.dead and (queue.dead == queue.name or queue.dead not in names):
             others = ", ".join(name for name in names if name != queue.name) or "there is none"
             return number, "dead", f"no other queue is named {queue.dead!r}", others
+        with_keys = {each.name for each in queues if each.key is not None}
+        if queue.dead in with_keys:
+            return number, "dead", f"{queue.dead!r} has keys", "a queue without"
         if wrong := _fault_of_bounds(queue):
             return number, *wrong
     return None
@@ -126,6 +135,10 @@ def fault_of_queues(queues: tuple[DurableQueueConfig, ...]) -> Fault | None:
 def _fault_of_bounds(queue: DurableQueueConfig) -> tuple[str, str, str] | None:
     if queue.day_zone and not queue.day_end:
         return "day_end", "empty, though there is a day_zone", f"HH:MM, or {TRADING_DAY}"
+    if queue.key is not None and (wrong := _fault_of_key(queue.key, queue.redeliveries_max)):
+        return "key", *wrong
+    if queue.key is not None and queue.key.wrong is Wrong.DEAD and not queue.dead:
+        return "dead", "empty, though key.wrong is dead", "a queue that dead messages go to"
     if queue.blocks > queue.blocks_max:
         return "blocks_max", f"{queue.blocks_max} is less than blocks", f"at least {queue.blocks}"
     try:
@@ -137,4 +150,14 @@ def _fault_of_bounds(queue: DurableQueueConfig) -> tuple[str, str, str] | None:
     if queue.message_bytes_max > most:
         reason = f"{queue.message_bytes_max} is more than a block of {queue.block_bytes} holds"
         return "message_bytes_max", reason, f"at most {most}, or a larger block_bytes"
+    return None
+
+
+def _fault_of_key(key: Definition, redeliveries_max: int) -> tuple[str, str] | None:
+    try:
+        key.structure()
+    except UsageError as error:
+        return error.message, error.hint
+    if redeliveries_max >= TRIES_MAX:
+        return f"redeliveries_max is {redeliveries_max}", f"at most {TRIES_MAX - 1} with a key"
     return None

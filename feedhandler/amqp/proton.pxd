@@ -135,6 +135,7 @@ cdef class HandoutLink(SenderLink):
         self, unsigned long long number, const unsigned char[::1] head, bytes data,
         Py_ssize_t skip) except -1
     cpdef finish(self, unsigned long long number)
+    cpdef disown(self, unsigned long long number)
 
 
 cdef class IntakeLink(Link):

@@ -217,6 +217,18 @@ cdef class HandoutLink(SenderLink):
         pn_delivery_update(delivery, pn_delivery_remote_state(delivery))
         pn_delivery_settle(delivery)
 
+    cpdef disown(self, uint64_t number):
+        """The message is another's by now: what the peer says of it comes too late, and is answered
+        by a release. One that is not open is passed over."""
+        cdef void *delivery
+        place = self.pending.pop(number, None)
+        if place is None or self.link == NULL:
+            return
+        self.unsettled -= 1
+        delivery = <void *> <uintptr_t> place
+        pn_delivery_update(delivery, RELEASED)
+        pn_delivery_settle(delivery)
+
     cdef int _on_delivery(self, void *delivery) except -1:
         """The peer has said something of a message; a state and the settlement may come apart."""
         cdef unsigned long state

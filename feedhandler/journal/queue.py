@@ -42,24 +42,27 @@ class PersistentQueue(Producers):
         on_cancelled: Callback | None = None,
         on_expired: Callback | None = None,
         on_forward: Callback | None = None,
+        watch_days: bool = True,
         **options: Any,
     ) -> AsyncIterator["PersistentQueue"]:
         """The queue in `folder`, made where none is, recovered where one is; closed at the end.
 
         The callbacks are called in the event loop with an id, once what they say is durable;
-        `on_forward`: cancel this one at its destination, it was delivered.
+        `on_forward`: cancel this one at its destination, it was delivered. `watch_days`: what is
+        left of a trading day that ends expires; else that is the caller's.
         """
         settings = settings or QueueSettings()
         engine = await asyncio.to_thread(lambda: Engine(folder, settings, **options))
         engine.on_delivered, engine.on_cancelled = on_delivered, on_cancelled
         engine.on_expired, engine.on_forward = on_expired, on_forward
         queue = cls(engine)
-        day = asyncio.create_task(queue._watch_days())
+        day = asyncio.create_task(queue._watch_days()) if watch_days else None
         try:
             engine.tell(on_expired, engine.expired_at_open)
             yield queue
         finally:
-            day.cancel()
+            if day is not None:
+                day.cancel()
             await queue._close()
 
     # -- groups -----------------------------------------------------------------------------

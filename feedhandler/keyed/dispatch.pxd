@@ -6,7 +6,8 @@ cdef class Dispatch:
     cdef readonly unsigned long long[::1] ids
     cdef readonly unsigned short[::1] tries
     cdef unsigned char[::1] _state, _flying
-    cdef int[::1] _left, _right, _key, _after, _before, _first, _length, _at
+    cdef int[::1] _left, _right, _key, _after, _before, _first, _at
+    cdef readonly int[::1] lengths
     cdef readonly KeyTable keys
     cdef Heap _woken
     cdef dict _following
@@ -34,7 +35,6 @@ cdef class Dispatch:
     cpdef int remember(self, int slot, int tries) except -1
     cpdef int state(self, int slot) except -1
     cpdef int consumer(self, int slot) except -1
-    cpdef int waiting(self, int key) except -1
     cpdef list chain(self, int key, int most)
     cdef bint _append(self, int key, int link) except -1
     cdef int _next_in_chain(self, int key, int link) except -1

@@ -40,10 +40,10 @@ from cython.cimports.feedhandler.keyed.slot_states import (
     WOKEN,
 )
 
+from feedhandler.keyed.settings import RUN_MAX
+
 #: Keys that one message may have.
 PLACES_MAX = 8
-#: Messages of one key that one consumer may have at a time.
-RUN_MAX = 64
 #: What `_verdict` says of a message besides the consumer that alone may have it.
 _NOBODY = cython.declare(cython.int, 0)
 _ANYBODY = cython.declare(cython.int, -1)
@@ -61,6 +61,7 @@ class Dispatch:
     taken    messages ever handed out: rises with each, so it is a fence for whoever has one
     visible  messages with numbers above this are there, and nobody gets them yet
     keys     the keys that have messages; each at most `key_messages_max` (0: any)
+    lengths  how many messages each key has
     """
 
     def __init__(
@@ -92,7 +93,7 @@ class Dispatch:
         self._before = memoryview(numpy.zeros(slots * places, numpy.int32))
         self.keys = KeyTable(keys_max or messages_max * places)
         self._first = memoryview(numpy.zeros(self.keys.keys_max + 1, numpy.int32))
-        self._length = memoryview(numpy.zeros(self.keys.keys_max + 1, numpy.int32))
+        self.lengths = memoryview(numpy.zeros(self.keys.keys_max + 1, numpy.int32))
         self._flying = memoryview(
             numpy.zeros(self.keys.keys_max + 1 if run > 1 else 1, numpy.uint8)
         )
@@ -115,8 +116,8 @@ class Dispatch:
 
     @cython.locals(slot=cython.int, link=cython.int, key=cython.int, place=cython.int)
     def enqueue(self, message, digests):
-        """Take a message in, behind all others: its slot; 0 where there is no room for it or for one
-        of its keys, -1 where one of them has as many as it may.
+        """Take a message in, behind all others: its slot; 0 where there is no room for it, or for
+        one of its keys; -1 where one of them has as many as it may.
 
         `message` is its number, above that of every message before it; `digests` has two words for
         each of its keys, high and low, for at most `places` keys. A key that it has twice counts
@@ -134,7 +135,7 @@ class Dispatch:
             key = self.keys.find(digests[2 * place], digests[2 * place + 1])
             if key and self._has(slot, used, key):
                 continue
-            if key and self._length[key] >= self.key_messages_max:
+            if key and self.lengths[key] >= self.key_messages_max:
                 self._unlink(slot)
                 self._forget_keys(slot, False)
                 return -1
@@ -329,10 +330,6 @@ class Dispatch:
         """Who has a message; 0 for nobody."""
         return self._right[slot] if self._state[slot] == FLYING else 0
 
-    def waiting(self, key):
-        """How many messages a key has."""
-        return self._length[key]
-
     @cython.locals(link=cython.int)
     def chain(self, key, most):
         """The slots of a key's messages, in order, at most so many: for a look."""
@@ -349,7 +346,7 @@ class Dispatch:
         """Put a link at its key's end; whether there is another before it."""
         first: cython.int = self._first[key]
         self._key[link] = key
-        self._length[key] += 1
+        self.lengths[key] += 1
         if not first:
             self._first[key] = self._before[link] = self._after[link] = link
             return False
@@ -379,7 +376,7 @@ class Dispatch:
             key = self._key[link]
             if not key:
                 break
-            self._length[key] -= 1
+            self.lengths[key] -= 1
             if self._after[link] == link:
                 self._first[key] = 0
                 self._key[link] = -1

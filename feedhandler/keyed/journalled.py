@@ -191,10 +191,15 @@ class Journalled:
         self.put_bytes += group.put_bytes
         self._flying.append(group)
 
+    def move_some(self) -> None:
+        """Where blocks are short, have what nobody takes written again. Raises `QueueStopped`."""
+        if not self.busy and self._store.engine.move_some():
+            self._next = self._store.engine.store.next_id
+
     @property
-    def has_room(self) -> bool:
-        """Whether what waits for the disk is within its bound."""
-        return self._store.engine.has_room
+    def gathered_bytes(self) -> int:
+        """Bytes of messages that are not committed yet."""
+        return self._group.put_bytes
 
     @property
     def busy(self) -> bool:

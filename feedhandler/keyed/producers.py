@@ -23,11 +23,12 @@ ID_BYTES_MAX = 64
 
 
 class Stamp(NamedTuple):
-    """What a producer says of a message."""
+    """What a producer says of a message. `holes`: its sequence numbers rise, with holes."""
 
     producer: bytes
     epoch: int
     sequence: int
+    holes: bool = False
 
 
 class Standing(Enum):
@@ -59,9 +60,11 @@ class Producers:
         if stamp.epoch < epoch:
             return Standing.REPLACED
         if stamp.epoch > epoch:
-            return Standing.NEXT if stamp.sequence == 1 else Standing.GAP
+            return Standing.NEXT if stamp.sequence == 1 or stamp.holes else Standing.GAP
         if stamp.sequence <= sequence:
             return Standing.REPEATED
+        if stamp.holes:
+            return Standing.NEXT
         return Standing.NEXT if stamp.sequence == sequence + 1 else Standing.GAP
 
     def advance(self, stamp: Stamp) -> None:

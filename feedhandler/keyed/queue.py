@@ -32,58 +32,20 @@ import numpy
 
 from feedhandler.keyed.dispatch import Dispatch
 from feedhandler.keyed.producers import Producers, Stamp, Standing
+from feedhandler.keyed.settings import NEVER, TRIES_MAX, Full, KeyedSettings, Poison, Wrong
 from feedhandler.keyed.slot_states import FLYING, FREE, PARKED
 from feedhandler.keyed.structure import Digester, Misfit, Structure
 
-#: Tries that a mark can count; the one above it says parked.
-TRIES_MAX = 126
+#: What a mark says of a message that is parked; below it, tries.
 PARKED_MARK = 127
 #: A fence is the opening of the queue and, in these low bits, the deliveries since.
 FENCE_SHIFT = 40
-NEVER = 1 << 63
 #: A message has this number until the store has given it its own.
 COMING = (1 << 64) - 1
 #: Messages that expire at a time.
 SHARE = 256
 FULL_OF_MESSAGES = "the queue is full"
 FULL_OF_KEY = "as many messages of one of its keys wait as may"
-
-
-class Poison(Enum):
-    """What becomes of a message that has failed too often."""
-
-    DEAD = "dead"
-    PARK = "park"
-
-
-class Wrong(Enum):
-    """What becomes of a message that is not of the structure, or has no key."""
-
-    DEAD = "dead"
-    REJECT = "reject"
-
-
-class Full(Enum):
-    """What a producer is told where there is no room."""
-
-    WAIT = "wait"
-    REJECT = "reject"
-
-
-@dataclass(frozen=True, slots=True)
-class KeyedSettings:
-    """What is declared when a queue is created, beside its structure."""
-
-    messages_max: int = 4_000_000
-    keys_max: int = 0
-    key_messages_max: int = 0
-    run: int = 1
-    tries_max: int = 5
-    poison: Poison = Poison.DEAD
-    wrong: Wrong = Wrong.DEAD
-    full: Full = Full.WAIT
-    timeout_ns: int = NEVER
-    producers_max: int = 100_000
 
 
 class Outcome(Enum):
@@ -111,6 +73,16 @@ class Delivery:
     fence: int
     number: int
     tries: int
+
+
+class Line(NamedTuple):
+    """What waits of one key: the number of its first message, how many there are with it, whether
+    that one is `in hand`, `parked` or `waiting`, and which consumer has it (0: none)."""
+
+    number: int
+    messages: int
+    standing: str
+    consumer: int
 
 
 class State(Enum):
@@ -188,7 +160,7 @@ class KeyedQueue:
             settings.key_messages_max,
         )
         self.dispatch.visible = 0
-        self.stale = self.repeated = self.refused = self.timeouts = self.buried = self.diverted = 0
+        self.stale = self.repeated = self.refused = self.timeouts = self.buried = self.misfits = 0
         self.on_ready = on_ready
         self._digester = Digester(secret)
         self._store = store
@@ -240,10 +212,10 @@ class KeyedQueue:
 
     def _misfit(self, content: bytes, stamp: Stamp | None, reason: str) -> Put:
         """A message without a key: its producer has sent it all the same, and goes on behind it."""
+        self.misfits += 1
         if stamp is not None:
             self.producers.advance(stamp)
         if self.settings.wrong is Wrong.DEAD:
-            self.diverted += 1
             self._store.divert(content, reason, stamp)
             return Put(Outcome.STORING)
         self.refused += 1
@@ -352,17 +324,30 @@ class KeyedQueue:
         self._withdrawn.add(number)
         self._unparking.pop(number, None)
 
+    def cancel_all(self) -> int:
+        """Have all messages end that are here and that nobody has; how many."""
+        ids = numpy.asarray(self.dispatch.ids)
+        count = 0
+        for slot in numpy.flatnonzero((ids > 0) & (ids <= self.dispatch.visible)).tolist():
+            number = int(ids[slot])
+            if self.dispatch.state(slot) in (FREE, FLYING) or number in self._withdrawn:
+                continue
+            self._withdraw(slot, number)
+            self._store.cancel(number)
+            count += 1
+        return count
+
     def expire(self, before: int) -> list[int]:
         """A day is over: have the messages below this number end that nobody has, a share of them
         at a time; which. What a consumer has expires if it comes back. None left: an empty list."""
         self._expired_below = max(self._expired_below, before)
         ids = numpy.asarray(self.dispatch.ids)
         found: list[int] = []
-        for slot in numpy.flatnonzero(ids < before):
+        for slot in numpy.flatnonzero((ids > 0) & (ids < before)).tolist():
             number = int(ids[slot])
-            if self.dispatch.state(int(slot)) in (FREE, FLYING) or number in self._withdrawn:
+            if self.dispatch.state(slot) in (FREE, FLYING) or number in self._withdrawn:
                 continue
-            self._withdraw(int(slot), number)
+            self._withdraw(slot, number)
             self._store.expire(number)
             found.append(number)
             if len(found) == SHARE:
@@ -454,6 +439,22 @@ class KeyedQueue:
         """Whether this consumer has that delivery."""
         flight = self._flights.get(fence)
         return flight is not None and flight.consumer == consumer and flight.state is State.HELD
+
+    def longest(self, limit: int) -> list[Line]:
+        """The keys with the most messages, at most so many."""
+        lengths = numpy.asarray(self.dispatch.lengths)
+        limit = min(limit, self.dispatch.keys.count)
+        if not limit:
+            return []
+        most = numpy.argpartition(lengths, -limit)[-limit:]
+        lines = []
+        for key in sorted(most.tolist(), key=lambda key: -int(lengths[key])):
+            slot = self.dispatch.chain(key, 1)[0]
+            state = self.dispatch.state(slot)
+            number = self.dispatch.number(slot)
+            standing = {FLYING: "in hand", PARKED: "parked"}.get(state, "waiting")
+            lines.append(Line(number, int(lengths[key]), standing, self.dispatch.consumer(slot)))
+        return lines
 
     @property
     def in_hand(self) -> int:

@@ -156,9 +156,22 @@ def _fix_tag(name: str) -> int:
     return int(name)
 
 
-_READERS: dict[Format, tuple[Callable[[str], Any], Callable[[bytes, Any], list[Any]]]] = {
+def _read_amqp(data: dict[str, Any], names: tuple[str, ...]) -> list[Any]:
+    return [data.get(name, _ABSENT) for name in names]
+
+
+def _amqp_name(name: str) -> str:
+    """`application.account`, `properties.group-id`, `annotations.x-opt-account`; a name without one
+    of these before it is an application property's."""
+    if name.partition(".")[0] in ("application", "properties", "annotations"):
+        return name
+    return f"application.{name}"
+
+
+_READERS: dict[Format, tuple[Callable[[str], Any], Callable[[Any, Any], list[Any]]]] = {
     Format.JSON: (_json_path, _read_json),
     Format.FIX: (_fix_tag, _read_fix),
+    Format.AMQP: (_amqp_name, _read_amqp),
 }
 
 
@@ -189,9 +202,18 @@ class Structure:
         """Keys that a message has at most."""
         return len(self.fields) if self.rule is Rule.ANY else 1
 
-    def keys(self, data: bytes) -> list[bytes]:
-        """A message's keys, encoded: one, or with rule `any` as many as there are fields. Raises
-        `Misfit` where the message is not of this structure, or lacks a value."""
+    def shown(self, data: Any) -> str:
+        """A message's values that make its key, for people. Raises `Misfit`."""
+        values = zip(self.fields, _READERS[self.format][1](data, self._places), strict=True)
+        return ", ".join(
+            f"{name} = {value.decode(errors='replace') if isinstance(value, bytes) else value}"
+            for name, value in values
+        )
+
+    def keys(self, data: Any) -> list[bytes]:
+        """A message's keys, encoded: one, or with rule `any` as many as there are fields. `data`:
+        its body; with format `amqp` its values by name. Raises `Misfit` where the message is not of
+        this structure, or lacks a value."""
         if len(data) > READ_BYTES_MAX:
             raise Misfit(f"{len(data):,} bytes: a key is looked for in {READ_BYTES_MAX:,} at most")
         values = []

@@ -22,13 +22,10 @@ from feedhandler.keyed.queue import (
     FULL_OF_MESSAGES,
     PARKED_MARK,
     Delivery,
-    Full,
     KeyedQueue,
-    KeyedSettings,
     Outcome,
-    Poison,
-    Wrong,
 )
+from feedhandler.keyed.settings import Full, KeyedSettings, Poison, Wrong
 from feedhandler.keyed.structure import Format, Rule, Structure
 
 SEEDS = int(os.environ.get("SEEDS", "100"))
@@ -212,7 +209,8 @@ class Course:
             if self.disk.done == self.disk.asks:
                 self.accept(producer)
         elif answer.outcome is Outcome.FULL:
-            assert answer.reason and self.settings.full is Full.WAIT
+            assert answer.reason
+            assert self.settings.full is Full.WAIT
         elif answer.outcome is Outcome.REJECTED:
             assert answer.reason
             assert answer.reason in (FULL_OF_MESSAGES, FULL_OF_KEY)

@@ -10,6 +10,7 @@ import proton
 
 from feedhandler.amqp.durable.management import MESSAGES_A_STEP, STEPS_A_TURN, Desk
 from feedhandler.amqp.durable.sections import encode
+from feedhandler.amqp.durable.stored import StoredQueue
 from feedhandler.amqp.serving.turns import Turns
 from feedhandler.counters import QueueCounter
 from tests.support.turns import Loop
@@ -22,6 +23,8 @@ A_TURN = STEPS_A_TURN * (MESSAGES_A_STEP + 1)
 
 class Queue:
     """A queue that counts what it is asked in each turn; every third message is delivered."""
+
+    operations = StoredQueue.operations
 
     def __init__(self) -> None:
         self.loop = Loop()

@@ -14,7 +14,9 @@ from collections.abc import Callable
 from typing import Protocol
 
 from feedhandler.amqp.durable.message_ids import MessageIds
+from feedhandler.amqp.durable.sections import SectionError, look
 from feedhandler.journal import PersistentQueue
+from feedhandler.keyed.producers import Stamp
 from feedhandler.queue_settings import DurableQueueConfig
 
 #: Contents that are kept in memory from being put to being handed out.
@@ -22,16 +24,31 @@ RECENT_BYTES_MAX = 4 << 20
 #: Producers' credit goes by the sizes of what they sent before: where these grow all at once, more
 #: may wait than is meant to, but not more than so many times that.
 OVERFULL = 2
+UNDECODABLE = "amqp:decode-error"
+FULL = "amqp:resource-limit-exceeded"
+REFUSED = "amqp:precondition-failed"
 #: What each message costs beside its bytes while it waits.
 ENTRY_BYTES = 100
 
 
-class Source(Protocol):
+class Hearer(Protocol):
+    """A producer's link."""
+
+    def settled(self) -> None:
+        """That was all for now; or there is room again."""
+
+
+class Source(Hearer, Protocol):
     """Who put a message: hears by its own number that it is durable."""
 
     def accepted(self, number: int) -> None: ...
-    def settled(self) -> None:
-        """That was all for now; or there is room again."""
+
+
+class Sender(Source, Protocol):
+    """A client that puts messages."""
+
+    def refused(self, number: int, condition: str, reason: str, again: bool = False) -> None:
+        """A message is not taken; `again`: it may be sent again."""
 
 
 class Recent:
@@ -63,7 +80,42 @@ class Recent:
         self._bytes = 0
 
 
-class Intake:
+class Credit:
+    """How many messages producers may have on their way: all of them within what may wait."""
+
+    #: So many messages more may come, whatever their size.
+    free = 1 << 62
+
+    def __init__(self, config: DurableQueueConfig) -> None:
+        self.producers = 0
+        #: Credit that producers have and have not used.
+        self.granted = 0
+        self._config = config
+        self._starved: dict[Hearer, None] = {}
+
+    @property
+    def has_room(self) -> bool:
+        """Whether producers may be given credit."""
+        raise NotImplementedError
+
+    def window(self, message_bytes: float) -> int:
+        """How many messages of about this size a producer may have on their way."""
+        each = (message_bytes + ENTRY_BYTES) * max(self.producers, 1)
+        return min(self._config.credit, max(int(self._config.waiting_bytes_max / each), 1))
+
+    def starve(self, source: Hearer) -> None:
+        """Have `source` hear by `settled` when there is room again."""
+        self._starved[source] = None
+
+    def feed(self) -> None:
+        """Where there is room again, those who waited for it hear so."""
+        if self._starved and self.has_room:
+            starved, self._starved = self._starved, {}
+            for source in starved:
+                source.settled()
+
+
+class Intake(Credit):
     """See the module. `on_page` gets each page of the index, to be written."""
 
     def __init__(
@@ -73,19 +125,17 @@ class Intake:
         ids: MessageIds,
         on_page: Callable[[bytes], object],
     ) -> None:
+        super().__init__(config)
         self.recent = Recent()
-        self.producers = 0
         self.waiting_bytes = 0
         #: Messages that are durable, and bytes that were put.
         self.confirmed = self.put_bytes = 0
-        self._config = config
         self._store = store
         self._ids = ids
         self._on_page = on_page
         self._block = store.engine.store.incarnation
         self._waiting: list[tuple[Source, int, bytes, bytes]] = []
         self._flying: deque[tuple[int, int, list[tuple[Source, int, bytes]]]] = deque()
-        self._starved: dict[Source, None] = {}
 
     @property
     def busy(self) -> bool:
@@ -102,19 +152,21 @@ class Intake:
         """Whether so much waits that even messages whose credit was given are not taken."""
         return self.waiting_bytes > OVERFULL * self._config.waiting_bytes_max
 
-    def window(self, message_bytes: float) -> int:
-        """How many messages of about this size a producer may have on their way."""
-        each = (message_bytes + ENTRY_BYTES) * max(self.producers, 1)
-        return min(self._config.credit, max(int(self._config.waiting_bytes_max / each), 1))
+    def offer(self, source: Sender, number: int, content: bytes) -> bool:
+        """A message that a producer has sent; whether it is taken: it goes to the disk with the
+        next `push`."""
+        try:
+            found = look(content)
+        except SectionError as error:
+            source.refused(number, UNDECODABLE, f"no AMQP message: {error}")
+            return False
+        self.add(source, number, content, found.message_id)
+        return True
 
-    def offer(self, source: Source, number: int, content: bytes, message_id: bytes) -> None:
-        """A message that a producer has sent; it goes to the disk with the next `push`."""
+    def add(self, source: Source, number: int, content: bytes, message_id: bytes) -> None:
+        """A message that goes to the disk with the next `push`."""
         self._waiting.append((source, number, content, message_id))
         self.waiting_bytes += len(content) + ENTRY_BYTES
-
-    def starve(self, source: Source) -> None:
-        """Have `source` hear by `settled` when there is room again."""
-        self._starved[source] = None
 
     def push(self) -> None:
         """Put what was offered, unless too much waits for the disk already. Raises
@@ -152,12 +204,15 @@ class Intake:
         for source in sources:
             source.settled()
 
-    def feed(self) -> None:
-        """Where there is room again, those who waited for it hear so."""
-        if self._starved and self.has_room:
-            starved, self._starved = self._starved, {}
-            for source in starved:
-                source.settled()
+    def take_parcel(self, source: Source, content: bytes, stamp: Stamp) -> None:
+        """A message that another queue sends, with what that queue has come to. Raises
+        `QueueStopped`."""
+        self.push()
+        producers = {stamp.producer: (stamp.epoch, stamp.sequence)}
+        first = self._store.commit_soon([content], producers=producers).first_id
+        self.recent.keep(first, content)
+        self.put_bytes += len(content)
+        self._flying.append((first, first, [(source, 0, b"")]))
 
     def stop(self) -> None:
         """Nothing goes any more."""

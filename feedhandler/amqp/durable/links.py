@@ -52,7 +52,7 @@ UNDECODABLE = "amqp:decode-error"
 Forget = Callable[[Any], None]
 
 
-def _contained(method: Callable[..., None]) -> Callable[..., None]:
+def contained(method: Callable[..., None]) -> Callable[..., None]:
     """What a queue calls of a link: its errors are the end of the link's connection."""
 
     @wraps(method)
@@ -118,7 +118,9 @@ class Producer(_Link):
         link: proton.IntakeLink = self.link
         if not link.arrived and not link.aborted:
             return
-        self._credit -= len(link.arrived) + link.aborted
+        came = len(link.arrived) + link.aborted
+        self._credit -= came
+        self._queue.intake.granted -= came
         for number, data, _ in link.arrived:
             self._take(number, data)
         link.clear()
@@ -136,40 +138,50 @@ class Producer(_Link):
             queue.counts[QueueCounter.FULL] += 1
             self._reject(number, LIMIT, f"queue {queue.name} is full")
             return
-        try:
-            found = look(data)
-        except SectionError as error:
-            self._reject(number, UNDECODABLE, f"no AMQP message: {error}")
-            return
-        self._held += 1
         self._mean_bytes += (len(data) - self._mean_bytes) / MEAN_OF
-        queue.intake.offer(self, number, data, found.message_id)
+        self._held += queue.intake.offer(self, number, data)
 
     def _reject(self, number: int, condition: str, reason: str) -> None:
         self._queue.counts[QueueCounter.REFUSED] += 1
         self.link.give_back(number, proton.REJECTED, condition, reason)
 
+    def refused(self, number: int, condition: str, reason: str, again: bool = False) -> None:
+        """A message is not taken; `again`: it may be sent again."""
+        if again:
+            self._queue.counts[QueueCounter.FULL] += 1
+            self.link.give_back(number, proton.RELEASED, condition, reason)
+        else:
+            self._reject(number, condition, reason)
+
+    @contained
+    def refused_late(self, number: int, condition: str, reason: str) -> None:
+        """A message that was taken is refused after all."""
+        self._held -= 1
+        self._reject(number, condition, reason)
+
     def _grant(self) -> None:
         """Let the client send more, as long as the queue has room."""
         if self.over:
             return
-        window = self._queue.intake.window(self._mean_bytes)
-        more = window - self._credit - self._held
+        intake = self._queue.intake
+        window = intake.window(self._mean_bytes)
+        more = min(window - self._credit - self._held, intake.free)
         if more <= window // 4 and self._credit:
             return
         if not self._queue.takes_more:
-            self._queue.intake.starve(self)
+            intake.starve(self)
         elif more > 0:
             self.link.flow(more)
             self._credit += more
+            intake.granted += more
 
-    @_contained
+    @contained
     def accepted(self, number: int) -> None:
         """A message is durable."""
         self._held -= 1
         self.link.accept(number)
 
-    @_contained
+    @contained
     def settled(self) -> None:
         """That was all for now; or there is room again."""
         if not self.over:
@@ -183,6 +195,7 @@ class Producer(_Link):
         finally:
             self._queue.links.pop(self, None)
             self._queue.intake.producers -= 1
+            self._queue.intake.granted -= self._credit
 
 
 class Consumer(_Link):
@@ -260,9 +273,14 @@ class Consumer(_Link):
                 refused.append(number)
             else:
                 (failed if is_failure or outcome == proton.UNTOLD else released).append(number)
+        if not self._queue.fault:
+            self._settle(accepted, refused, released, failed)
+
+    def _settle(
+        self, accepted: list[int], refused: list[int], released: list[int], failed: list[int]
+    ) -> None:
+        """The client has said what becomes of these."""
         queue = self._queue
-        if queue.fault:
-            return
         if accepted:
             queue.deliver(self, accepted)
         if refused:
@@ -273,7 +291,7 @@ class Consumer(_Link):
                 queue.give_back(numbers, failed=is_failure)
         queue.serve()
 
-    @_contained
+    @contained
     def finished(self, numbers: Iterable[int]) -> None:
         """What became of these is recorded."""
         for number in numbers:
@@ -288,7 +306,7 @@ class Consumer(_Link):
         self._queue.serve()
         self.settle_drain()
 
-    @_contained
+    @contained
     def settle_drain(self) -> None:
         """Unused credit goes back where the client drains it, once nothing can be handed out."""
         if self._draining and (self._queue.idle or self.link.credit() == 0):

@@ -1,4 +1,5 @@
-"""What may be asked of a queue by management messages: cancel, cancel-all, forward, find, stat.
+"""What may be asked of a queue by management messages: cancel, cancel-all, forward, find, stat;
+of a keyed queue also unpark and keys.
 
 What it is for: `Desk.do` takes the application-properties of a request, and `reply` is called with
 those of the answer, and its body, once the answer holds: `cancelled` is said when that is durable.
@@ -12,6 +13,8 @@ What is asked wrongly is answered too, with a status code that says so.
     forward      after, until: of the page before             a further page of that
     find         message-id, or id                            pending, delivered, ..., unknown
     stat                                                      figures of the queue
+    unpark       id                                           unparked, unknown
+    keys                                                      the longest: who has them, what waits
 
 What it promises: of a request about many messages `MESSAGES_A_STEP` are looked at at a time; the
 rest is done in later turns of the loop (`steps`), and the answer is the same.
@@ -35,6 +38,8 @@ Steps = Iterator[Callable[[Callable[[], None]], None] | None]
 
 #: Messages that one step concerns: under a millisecond's work.
 MESSAGES_A_STEP = 32
+#: Keys of one answer.
+KEYS_TOLD = 64
 #: Steps of one turn of the loop, of all requests to a queue.
 STEPS_A_TURN = 4
 
@@ -51,6 +56,7 @@ CODES = {
     "damaged": 410,
     "unknown": 404,
     "stopped": 503,
+    "unparked": 200,
 }
 #: Of several messages with one message-id the answer that comes first here is told.
 _WORST = ("stopped", "delivered", "delivering", "damaged", "expired", "cancelled", "unknown")
@@ -87,8 +93,8 @@ class Desk:
             reply(_status(503, "stopped", f"queue {queue.name} has stopped: {queue.fault}"), None)
         elif operation == "stat":
             reply(_status(200, "stat", "OK"), queue.snapshot())
-        elif operation not in ("cancel", "cancel-all", "forward", "find"):
-            reason = "operation is none of cancel, cancel-all, forward, find, stat"
+        elif operation not in queue.operations:
+            reason = f"operation is none of {', '.join(queue.operations)}"
             reply(_status(400, "invalid", reason), None)
         elif not self._may_cancel:
             reason = f"not entitled to cancel in queue {queue.name}"
@@ -97,6 +103,10 @@ class Desk:
             queue.cancel_all(partial(self._tell_cancelled, reply))
         elif operation == "forward":
             self._forward(arguments, reply)
+        elif operation == "unpark":
+            self._unpark(arguments, reply)
+        elif operation == "keys":
+            self.queue.keys(KEYS_TOLD, partial(self._tell_keys, reply))
         else:
             yield from self._of_some(operation, arguments, reply, heard)
 
@@ -166,6 +176,24 @@ class Desk:
         figures = {"cancelled": told.cancelled, "delivering": told.delivering}
         reply(_status(200, "cancelled", "OK"), {**figures, **_page(told.forward)})
 
+    def _tell_keys(self, reply: Reply, told: list[dict[str, Any]] | None) -> None:
+        if told is None:
+            reply(_status(503, "stopped", _WORDS["stopped"]), None)
+        else:
+            reply(_status(200, "keys", "OK"), {"keys": told})
+
+    def _unpark(self, arguments: dict[str, Any], reply: Reply) -> None:
+        """A parked message is tried again."""
+        number = arguments.get("id")
+        if not _is_number(number) or not number:
+            reply(_status(400, "invalid", f"id is a number from 1 to {NUMBER_MAX}"), None)
+            return
+
+        def tell(word: str) -> None:
+            reply(_status(CODES[word], word, _WORDS[word]), None)
+
+        self.queue.unpark(number, tell)
+
     def _forward(self, arguments: dict[str, Any], reply: Reply) -> None:
         """A further page of what is to be forwarded."""
         after, until = arguments.get("after", 0), arguments.get("until")
@@ -199,6 +227,7 @@ _WORDS = {
     "damaged": "its bytes were lost",
     "unknown": "no message has had this id",
     "stopped": "the queue has stopped",
+    "unparked": "it is tried again, and its keys go on behind it",
 }
 
 

@@ -22,6 +22,7 @@ from typing import Any
 
 from feedhandler.amqp.durable.dispatch import Dispatch, Taker
 from feedhandler.amqp.durable.intake import Intake
+from feedhandler.amqp.durable.links import Consumer, Forget
 from feedhandler.amqp.durable.stored import (
     FORWARD_PAGE,
     Cancelled,
@@ -30,10 +31,14 @@ from feedhandler.amqp.durable.stored import (
     StoredQueue,
     Told,
 )
-from feedhandler.codecs.errors import FeedhandlerError
+from feedhandler.amqp.outlet import Peer
+from feedhandler.codecs.errors import FeedhandlerError, UsageError
 from feedhandler.counters import QueueCounter
 from feedhandler.journal import CancelAnswer, Status
 from feedhandler.journal.block import Block
+from feedhandler.journal.layout import VERSION
+from feedhandler.keyed.definition import read_definition
+from feedhandler.keyed.producers import Stamp
 from feedhandler.notes import Level, tell
 from feedhandler.queue_settings import DurableQueueConfig
 
@@ -47,11 +52,14 @@ class DurableQueue(StoredQueue):
     """See the module. `options` go to the persistent queue (a disk for tests)."""
 
     def __init__(
-        self, config: DurableQueueConfig, flush: Callable[[], None], **options: Any
+        self,
+        config: DurableQueueConfig,
+        flush: Callable[[], None],
+        find: Callable[[str], StoredQueue | None],
+        **options: Any,
     ) -> None:
         super().__init__(config, flush, **options)
-        #: Where dead messages go.
-        self.dead: StoredQueue | None = None
+        self._find = find
         self.intake: Intake
         self.dispatch: Dispatch
         self._recording: deque[tuple[int, Callable[[], None]]] = deque()
@@ -69,6 +77,11 @@ class DurableQueue(StoredQueue):
 
     async def _begin(self) -> None:
         engine = self.store.engine
+        if read_definition(engine.files, engine.folder) is not None:
+            raise UsageError(
+                f"{engine.folder}: a queue with keys, and one without is asked for",
+                "another folder, or say its [queue.key]",
+            )
         self.dispatch = Dispatch(engine.store.visible_end)
         self._seen_end, self._day_ns = engine.store.visible_end, engine.day_ns
         append = self._index.append
@@ -107,6 +120,24 @@ class DurableQueue(StoredQueue):
         except FeedhandlerError as error:
             self.stop(str(error))
 
+    def take_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
+        if self.fault or not self.intake.has_room:
+            return False
+        arrival = _Arrival(told)
+        known = self.store.producer(stamp.producer)
+        if known is not None and known[1] >= stamp.sequence:
+            told()  # it came before this queue was opened
+            return True
+        try:
+            if self.store.engine.store.version < VERSION:
+                self.intake.add(arrival, 0, content, b"")
+                self.intake.push()
+            else:
+                self.intake.take_parcel(arrival, content, stamp)
+        except FeedhandlerError as error:
+            self.stop(str(error))
+        return True
+
     # -- after a flush ----------------------------------------------------------------------
 
     def _on_settled(self) -> None:
@@ -140,6 +171,10 @@ class DurableQueue(StoredQueue):
             self._recording.popleft()[1]()
 
     # -- handing out ------------------------------------------------------------------------
+
+    def consumer(self, peer: Peer, link: Any, forget: Forget) -> Consumer:
+        """A link that gets messages."""
+        return Consumer(peer, link, forget, self)
 
     def join(self, taker: Taker) -> None:
         """One consumer more; it is served when it has credit."""
@@ -336,14 +371,15 @@ class DurableQueue(StoredQueue):
         """These are not to be handed out again: they go to the queue of dead messages, or are
         cancelled."""
         self.counts[QueueCounter.DEAD] += len(numbers)
-        where = f"moved to queue {self.dead.name}" if self.dead is not None else "cancelled"
+        dead = self._find(self.config.dead)
+        where = f"moved to queue {dead.name}" if dead is not None else "cancelled"
         for number in numbers:
             tell("queue_dead", f"queue {self.name}: message {number} {why}: {where}",
                  queue=self.name, message=number)  # fmt: skip
-        if self.dead is None:
+        if dead is None:
             self._end(holder, numbers)
             return
-        task = self._loop.create_task(self._move(self.dead, holder, numbers))
+        task = self._loop.create_task(self._move(dead, holder, numbers))
         self._moving.add(task)
         task.add_done_callback(self._moving.discard)
 
@@ -464,6 +500,19 @@ _CANCEL_COUNTS = {
 }
 
 
+class _Arrival:
+    """A message that another queue has sent."""
+
+    def __init__(self, told: Callable[[], None]) -> None:
+        self._told = told
+
+    def accepted(self, number: int) -> None:
+        self._told()
+
+    def settled(self) -> None:
+        """Nothing more is to come."""
+
+
 class _Mover:
     """Puts one message into another queue: a producer within."""
 
@@ -473,7 +522,7 @@ class _Mover:
 
     async def put(self, content: bytes) -> None:
         """Returns once it is durable."""
-        self._queue.intake.offer(self, 0, content, b"")
+        self._queue.intake.add(self, 0, content, b"")
         self._queue.push()
         await self._done
 

@@ -24,7 +24,7 @@ from feedhandler.notes import Level, tell
 from feedhandler.queue_settings import DurableQueueConfig
 
 if TYPE_CHECKING:
-    from feedhandler.amqp.durable.queue import DurableQueue
+    from feedhandler.amqp.durable.stored import StoredQueue
 
 PREFIX = "queue."
 MANAGEMENT = "/$management"
@@ -52,9 +52,9 @@ class DurableQueues:
         flush: Callable[[], None],
         **options: Any,
     ) -> None:
-        self.all = {config.name: _queue(config, flush, **options) for config in configs}
-        for queue in self.all.values():
-            queue.dead = self.all.get(queue.config.dead)
+        self.all: dict[str, "StoredQueue"] = {}
+        for config in configs:
+            self.all[config.name] = _queue(config, flush, self.all.get, **options)
         #: The largest message that any of them takes.
         self.message_bytes_max = max((each.message_bytes_max for each in configs), default=0)
 
@@ -117,7 +117,7 @@ class DurableQueues:
             queue = self._find(link.source_address)
             _demand(user, user.queues.get, queue, "get messages of")
             _plain(link, queue)
-            return Consumer(peer, link, forget, queue)
+            return queue.consumer(peer, link, forget)
         if link.dynamic:
             return Answers(peer, link, forget, REPLY_PREFIX + os.urandom(12).hex())
         self._find(link.source_address.removesuffix(MANAGEMENT))
@@ -146,7 +146,7 @@ class DurableQueues:
         desk = Desk(queue, grants(rights.cancel, queue.name))
         return Requests(peer, link, forget, desk, answers)
 
-    def _find(self, address: str) -> "DurableQueue":
+    def _find(self, address: str) -> "StoredQueue":
         """The queue with this address."""
         name = address.removeprefix(PREFIX)
         queue = self.all.get(name)
@@ -162,14 +162,23 @@ def grants(names: frozenset[str], name: str) -> bool:
     return name in names or "*" in names
 
 
-def _queue(config: DurableQueueConfig, flush: Callable[[], None], **options: Any) -> "DurableQueue":
+def _queue(
+    config: DurableQueueConfig,
+    flush: Callable[[], None],
+    find: Callable[[str], "StoredQueue | None"],
+    **options: Any,
+) -> "StoredQueue":
     """A queue. Imported here: a gateway without queues does without the journal, too."""
+    if config.key is not None:
+        from feedhandler.amqp.durable.keyed import KeyedDurableQueue
+
+        return KeyedDurableQueue(config, flush, find, **options)
     from feedhandler.amqp.durable.queue import DurableQueue
 
-    return DurableQueue(config, flush, **options)
+    return DurableQueue(config, flush, find, **options)
 
 
-def _plain(link: Any, queue: "DurableQueue") -> None:
+def _plain(link: Any, queue: "StoredQueue") -> None:
     """Refuse what would be another promise than the queue's: who browses means to leave messages
     there, who filters means to leave the others there; to ignore that would take them away."""
     if link.browsing:
@@ -185,7 +194,7 @@ def _plain(link: Any, queue: "DurableQueue") -> None:
         )
 
 
-def _demand(user: User, names: frozenset[str], queue: "DurableQueue", what: str) -> None:
+def _demand(user: User, names: frozenset[str], queue: "StoredQueue", what: str) -> None:
     if not grants(names, queue.name):
         raise AddressError(
             f"user {user.name} may not {what} queue {queue.name}", "amqp:unauthorized-access"

@@ -138,20 +138,20 @@ def look(data: bytes) -> Look:
     found = Look(passed_on=len(data))
     for code, at, value, end in sections(data):
         if code == HEADER:
-            fields = _fields(data, value, end)
+            fields = fields_of(data, value, end)
             found.priority = fields[1] if len(fields) > 1 else b""
             found.ttl = fields[2] if len(fields) > 2 else b""
         elif code > DELIVERY_ANNOTATIONS:
             found.passed_on = min(found.passed_on, at)
         if code == PROPERTIES:
-            fields = _fields(data, value, end)
+            fields = fields_of(data, value, end)
             if fields and fields[0] != b"\x40":
-                found.message_id = id_bytes(_decode(fields[0], 0)[0])
+                found.message_id = id_bytes(decode(fields[0], 0)[0])
     return found
 
 
-def _fields(data: bytes, at: int, end: int) -> list[bytes]:
-    """The items of a list, encoded as they are."""
+def fields_of(data: bytes, at: int, end: int) -> list[bytes]:
+    """The items of a list, encoded as they are. Raises `SectionError`."""
     code = data[at]
     if code == 0x45:
         return []
@@ -176,8 +176,8 @@ def message_id(data: bytes) -> MessageId | None:
     try:
         for code, _, value, end in sections(data):
             if code == PROPERTIES:
-                fields = _fields(data, value, end)
-                found = _decode(fields[0], 0)[0] if fields else None
+                fields = fields_of(data, value, end)
+                found = decode(fields[0], 0)[0] if fields else None
                 return found if id_bytes(found) and len(fields[0]) <= ID_BYTES_MAX else None
     except SectionError:
         pass
@@ -190,11 +190,11 @@ def shown(data: bytes) -> tuple[str, bytes]:
     message_id, body = "", b""
     for code, _, value, end in sections(data):
         if code == PROPERTIES:
-            fields = _fields(data, value, end)
-            found = _decode(fields[0], 0)[0] if fields else None
+            fields = fields_of(data, value, end)
+            found = decode(fields[0], 0)[0] if fields else None
             message_id = "" if found is None else _words(found).decode(errors="replace")
         elif code in (DATA, SEQUENCE, VALUE):
-            body += _words(_decode(data, value)[0])
+            body += _words(decode(data, value)[0])
     return message_id, body
 
 
@@ -251,14 +251,14 @@ def read_request(data: bytes) -> Request:
     found = Request()
     for code, _, value, end in sections(data):
         if code == PROPERTIES:
-            fields = _fields(data, value, end)
+            fields = fields_of(data, value, end)
             fields += [b"\x40"] * (6 - len(fields))
-            reply_to = _decode(fields[4], 0)[0]
+            reply_to = decode(fields[4], 0)[0]
             found.reply_to = reply_to if isinstance(reply_to, str) else ""
             # Whoever gives no correlation-id is answered by his message-id.
             found.correlation = fields[0] if fields[5] == b"\x40" else fields[5]
         elif code == APPLICATION_PROPERTIES:
-            arguments = _decode(data, value)[0]
+            arguments = decode(data, value)[0]
             if not isinstance(arguments, dict):
                 raise SectionError("application-properties that are no map")
             found.arguments = {str(key): each for key, each in arguments.items()}
@@ -276,8 +276,9 @@ def write_reply(request: Request, arguments: dict[str, Any], body: Any) -> bytes
     ))  # fmt: skip
 
 
-def _decode(data: bytes, at: int, depth: int = 0) -> tuple[Any, int]:
-    """(value, where it ends). What Python has no like of (arrays, decimals) is None."""
+def decode(data: bytes, at: int, depth: int = 0) -> tuple[Any, int]:
+    """(value, where it ends). What Python has no like of (arrays, decimals) is None. Raises
+    `SectionError`."""
     end = skip(data, at, depth)
     code = data[at]
     if code in _CONSTANTS:
@@ -293,10 +294,10 @@ def _decode(data: bytes, at: int, depth: int = 0) -> tuple[Any, int]:
     if code in (0xA1, 0xB1, 0xA3, 0xB3):
         return _text(data[at + (2 if code < 0xB0 else 5) : end]), end
     if code in (0x45, 0xC0, 0xD0):
-        return [_decode(each, 0, depth + 1)[0] for each in _fields(data, at, end)], end
+        return [decode(each, 0, depth + 1)[0] for each in fields_of(data, at, end)], end
     if code in (0xC1, 0xD1):
-        items = _fields(bytes([code - 1]) + data[at + 1 : end], 0, end - at)
-        values = [_decode(each, 0, depth + 1)[0] for each in items]
+        items = fields_of(bytes([code - 1]) + data[at + 1 : end], 0, end - at)
+        values = [decode(each, 0, depth + 1)[0] for each in items]
         keys = (key if isinstance(key, str | int | bytes) else None for key in values[::2])
         return dict(zip(keys, values[1::2], strict=False)), end
     return None, end
@@ -342,6 +343,11 @@ def encode(value: Any) -> bytes:
     if isinstance(value, dict):
         return b"\xd1" + encoded_list([encode(each) for pair in value.items() for each in pair])[1:]
     return encoded_list([encode(each) for each in value])
+
+
+def symbol(text: str) -> bytes:
+    """A symbol: the key of an annotation."""
+    return _sized(0xA3, text.encode("ascii", "replace"))
 
 
 def _sized(code: int, data: bytes) -> bytes:

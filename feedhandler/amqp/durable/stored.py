@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from feedhandler.amqp.durable.index import IndexFile, open_index
 from feedhandler.amqp.durable.management import STEPS_A_TURN
@@ -28,7 +28,8 @@ from feedhandler.counters import QueueCounter, as_dict, counter_array
 from feedhandler.journal import PersistentQueue
 from feedhandler.journal.delivery import ForwardPage
 from feedhandler.journal.reading import SegmentReader
-from feedhandler.journal.settings import QueueSettings, item_bytes_max
+from feedhandler.journal.settings import item_bytes_max
+from feedhandler.keyed.producers import Stamp
 from feedhandler.notes import Level, tell
 from feedhandler.queue_settings import DurableQueueConfig
 
@@ -36,6 +37,7 @@ from feedhandler.queue_settings import DurableQueueConfig
 FORWARD_PAGE = 256
 
 Told = Callable[[str], None]
+Found = TypeVar("Found")
 
 
 class Holder(Protocol):
@@ -80,6 +82,11 @@ _FIGURES = (
 class StoredQueue:
     """See the module. `options` go to the persistent queue (a disk for tests)."""
 
+    #: Whether the persistent queue has messages expire at a day's end.
+    watches_days = True
+    #: What its management is asked.
+    operations: tuple[str, ...] = ("cancel", "cancel-all", "forward", "find", "stat")
+
     def __init__(
         self, config: DurableQueueConfig, flush: Callable[[], None], **options: Any
     ) -> None:
@@ -113,7 +120,11 @@ class StoredQueue:
         try:
             self.store = await self._ending.enter_async_context(
                 PersistentQueue.open(
-                    self.config.folder, self._settings(), on_expired=self._expired, **self._options
+                    self.config.folder,
+                    self.config.settings(),
+                    on_expired=self._expired,
+                    watch_days=self.watches_days,
+                    **self._options,
                 )
             )
             engine = self.store.engine
@@ -129,10 +140,6 @@ class StoredQueue:
         self.store.on_settled = self._on_settled
         self._opened = True
         self.fault = ""
-
-    def _settings(self) -> QueueSettings:
-        """What the persistent queue is told."""
-        return self.config.settings()
 
     def _message_in(self, content: bytes) -> bytes:
         """The AMQP message of an item; b"" for none."""
@@ -150,6 +157,11 @@ class StoredQueue:
 
     def _expired(self, number: int) -> None:
         self.counts[QueueCounter.EXPIRED] += 1
+
+    def take_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
+        """Another queue of the node sends a message: it is put once, however often that is tried;
+        `told` once it is durable. False: not now."""
+        raise NotImplementedError
 
     async def close(self) -> None:
         """Write what waits and let the queue go; its links are gone by now."""
@@ -214,12 +226,10 @@ class StoredQueue:
         page = partial(engine.forward_page, after, end, FORWARD_PAGE)
         self._in_thread(lambda: self._named(page()), told)
 
-    def _in_thread(
-        self, work: Callable[[], "Forwarding"], told: Callable[["Forwarding | None"], None]
-    ) -> None:
+    def _in_thread(self, work: Callable[[], Found], told: Callable[[Found | None], None]) -> None:
         """Do what reads the disk in the queue's thread; `told` hears of it in the event loop."""
 
-        def finish(future: "asyncio.Future[Forwarding]") -> None:
+        def finish(future: "asyncio.Future[Found]") -> None:
             error = None if future.cancelled() else future.exception()
             if isinstance(error, OSError):
                 self._failed(error)

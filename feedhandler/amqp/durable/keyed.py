@@ -1,0 +1,613 @@
+"""A keyed queue of the node: serial per key, parallel across keys, each message with one effect.
+
+What it is for: `KeyedDurableQueue` puts together the queue's rules (`feedhandler.keyed.queue`), its
+store (`feedhandler.keyed.journalled`) and its links. What links ask in a turn is committed as one
+group; what they hear is durable. A message's number on a consumer's link is its delivery's fence.
+
+What it promises: as every queue of the node (`stored`): the loop never waits for the disk. What a
+consumer gets has been read in the queue's thread, unless it is in memory still. A consumer that is
+gone, or has had a message longer than the queue allows, has nothing any more: what it says then is
+counted as stale, and answered by a release.
+"""
+
+import asyncio
+import functools
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from feedhandler.amqp.durable.keyed_intake import KeyedIntake
+from feedhandler.amqp.durable.keyed_links import KeyedConsumer
+from feedhandler.amqp.durable.keyed_sections import read_message, with_reason
+from feedhandler.amqp.durable.links import Forget
+from feedhandler.amqp.durable.sections import SectionError
+from feedhandler.amqp.durable.stored import FORWARD_PAGE, Cancelled, Forwarding, StoredQueue, Told
+from feedhandler.amqp.outlet import Peer
+from feedhandler.codecs.errors import FeedhandlerError, UsageError
+from feedhandler.counters import QueueCounter
+from feedhandler.keyed.definition import Opened, open_definition, read_definition
+from feedhandler.keyed.envelope import Parcel, keys_of, message_in, overhead, parcel_in
+from feedhandler.keyed.journalled import Journalled
+from feedhandler.keyed.producers import Stamp
+from feedhandler.keyed.queue import Delivery, KeyedQueue
+from feedhandler.keyed.settings import NEVER
+from feedhandler.keyed.structure import Misfit
+from feedhandler.notes import Level, tell
+from feedhandler.queue_settings import DurableQueueConfig
+
+#: Messages that are handed out before the loop serves anybody else.
+SHARE = 256
+#: Bytes that are read from the disk at a time, beside one message.
+READ_BYTES_MAX = 8 << 20
+#: Parcels that are on their way to other queues at a time.
+PARCELS_AT_ONCE = 64
+#: Where another queue takes nothing now, it is asked again after so long; so often it is looked
+#: whether a day is over.
+AGAIN_SECONDS = 1.0
+#: What the id of a queue begins with that sends to others: no producer's can.
+SENDER = b"\x00queue:"
+
+
+class KeyedTaker(Protocol):
+    """A consumer's link."""
+
+    def ready(self) -> bool:
+        """Whether one more message may be handed out now."""
+        ...
+
+    def reserve(self, messages: int) -> None:
+        """So many messages more (or less) are being read for it."""
+
+    def hand_out_keyed(self, content: bytes, delivery: Delivery) -> None:
+        """Send a message."""
+
+    def settle_drain(self) -> None:
+        """There is nothing to hand out: unused credit may go back."""
+
+    def finished(self, fences: Iterable[int]) -> None:
+        """What became of these is recorded."""
+
+    def disowned(self, fences: Iterable[int]) -> None:
+        """It has these messages no more."""
+
+
+class KeyedDurableQueue(StoredQueue):
+    """See the module. `find` finds another queue of the node, for what goes there."""
+
+    watches_days = False
+    operations = (*StoredQueue.operations, "unpark", "keys")
+
+    def __init__(
+        self,
+        config: DurableQueueConfig,
+        flush: Callable[[], None],
+        find: Callable[[str], StoredQueue | None],
+        **options: Any,
+    ) -> None:
+        super().__init__(config, flush, **options)
+        assert config.key is not None
+        self.definition = config.key
+        self.core: KeyedQueue
+        self.journalled: Journalled
+        self.intake: KeyedIntake
+        self._find = find
+        self._opening: Opened
+        self._sender = b""
+        self._token = ""
+        self._takers: deque[KeyedTaker] = deque()
+        self._numbers: dict[KeyedTaker, int] = {}
+        self._taker_of: dict[int, KeyedTaker] = {}
+        self._joined = 0
+        self._to_read: list[tuple[int, Delivery]] = []
+        self._reading = self._serving = self._pushing = False
+        self._more = True
+        self._fates: dict[int, list[Told]] = {}
+        self._parcels_out = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._later: dict[str, asyncio.TimerHandle] = {}
+        self.handed_out = self.handed_out_again = 0
+
+    # -- open and closed --------------------------------------------------------------------
+
+    async def _begin(self) -> None:
+        engine = self.store.engine
+        try:
+            await asyncio.to_thread(self._restore)
+        except FeedhandlerError as error:
+            raise UsageError(error.message, error.hint) from None
+        self._token = engine.store.queue_id.hex()
+        self._sender = SENDER + engine.store.queue_id
+        append = self._index.append
+        self.intake = KeyedIntake(
+            self.config, self.definition, self.store, self.core, self.journalled, self.ids,
+            lambda page: self._threads.submit(append, page),
+        )  # fmt: skip
+        if engine.day_ns:
+            self._in_a_while("day", self._watch_day)
+        self._loop.call_soon(self._send_parcels)
+
+    def _restore(self) -> None:
+        """In a thread, before anybody uses the queue: what it holds, and who has sent it."""
+        engine = self.store.engine
+        if read_definition(engine.files, engine.folder) is None and engine.store.next_id > 1:
+            raise UsageError(
+                f"{engine.folder}: a queue without keys, and one with keys is asked for",
+                "another folder, or leave out [queue.key]",
+            )
+        opening = open_definition(engine.files, engine.folder, self.definition)
+        self.journalled = Journalled(self.store, self.config.dead, self._read_one, self._lost)
+        self.core = KeyedQueue(
+            self.definition.structure(),
+            self.definition.settings(self.config.redeliveries_max),
+            self.journalled,
+            opening.openings,
+            engine.producers().items(),
+            opening.secret,
+        )
+        self.journalled.queue = self.core
+        for items in self.store.walk():
+            for number, mark, content in items:
+                keys = keys_of(content)
+                if keys is not None:
+                    self.core.restore(number, keys, mark)
+                elif (parcel := parcel_in(content)) is not None:
+                    self.journalled.parcels.append((number, parcel))
+        self.core.durable(engine.durable_id)
+        self.core.on_ready = self._ready
+
+    def _message_in(self, content: bytes) -> bytes:
+        return message_in(content)
+
+    def _overhead(self) -> int:
+        return overhead(self.definition.structure().places)
+
+    def _closing(self) -> None:
+        for timer in (*self._later.values(), *([self._timer] if self._timer else [])):
+            timer.cancel()
+
+    def _stopped(self) -> None:
+        self._closing()
+        self.intake.stop()
+        for told in [each for several in self._fates.values() for each in several]:
+            told("stopped")
+        self._fates.clear()
+
+    def _in_a_while(self, what: str, do: Callable[[], None]) -> None:
+        if what not in self._later and not (self.fault and self._opened):
+            self._later[what] = self._loop.call_later(AGAIN_SECONDS, self._now, what, do)
+
+    def _now(self, what: str, do: Callable[[], None]) -> None:
+        del self._later[what]
+        if not (self.fault or self.closing):
+            do()
+
+    # -- producing --------------------------------------------------------------------------
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether producers may be given credit."""
+        return not (self.fault or self.closing) and self.intake.has_room
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is on its way to the disk."""
+        return not self.fault and self.journalled.busy
+
+    def push(self) -> None:
+        """Commit what was asked in this turn."""
+        if self.fault:
+            return
+        try:
+            self.journalled.push()
+        except FeedhandlerError as error:
+            self.stop(str(error))
+
+    def take_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
+        raise NotImplementedError("queues that take parcels have no keys")
+
+    # -- after a flush ----------------------------------------------------------------------
+
+    def _on_settled(self) -> None:
+        """The persistent queue has flushed, or has stopped."""
+        if self.fault:
+            return
+        engine = self.store.engine
+        for told in self.journalled.settled():
+            told()
+        self.intake.confirm(engine.durable_id)
+        if engine.stopped is not None:
+            self.stop(str(engine.stopped))
+            return
+        self.push()
+        if not self.journalled.busy:
+            self._move_on()
+        if not self.closing:
+            self.intake.feed()
+        self._send_parcels()
+        self.serve()
+        self.flush()
+
+    def _move_on(self) -> None:
+        """Where blocks are short, what nobody takes keeps none of them."""
+        try:
+            self.journalled.move_some()
+        except FeedhandlerError as error:
+            self.stop(str(error))
+
+    # -- handing out ------------------------------------------------------------------------
+
+    def consumer(self, peer: Peer, link: Any, forget: Forget) -> KeyedConsumer:
+        """A link that gets messages."""
+        return KeyedConsumer(peer, link, forget, self)
+
+    def join(self, taker: KeyedTaker) -> None:
+        """One consumer more; it is served when it has credit."""
+        self._joined += 1
+        self._numbers[taker] = self._joined
+        self._taker_of[self._joined] = taker
+        self._takers.append(taker)
+
+    def leave(self, taker: KeyedTaker, fences: list[int], *, failed: bool) -> None:
+        """A consumer is gone: what it had goes to the others."""
+        self._takers.remove(taker)
+        number = self._numbers.pop(taker)
+        del self._taker_of[number]
+        if not self.fault:
+            self.counts[QueueCounter.RETURNED] += len(fences)
+            self.core.gone(number, failed and not self.closing)
+            self._push_soon()
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing that could be handed out."""
+        return not (self._more or self._reading or self._to_read)
+
+    def _ready(self) -> None:
+        """Something may have become free."""
+        self._more = True
+        self._serve_soon()
+
+    def serve(self) -> None:
+        """Hand out what may go, as far as consumers have credit."""
+        takers, left, passed = self._takers, SHARE, 0
+        now_ns = time.monotonic_ns()
+        while left and passed < len(takers) and not self.fault:
+            taker = takers[0]
+            takers.rotate(-1)
+            passed += 1
+            if not taker.ready():
+                continue
+            delivery = self.core.take(self._numbers[taker], now_ns)
+            if delivery is None:
+                if self.definition.run == 1:
+                    self._more = False
+                    break
+                continue
+            passed = 0
+            left -= 1
+            self._give(taker, delivery)
+        if self._to_read and not self._reading:
+            self._read_some()
+        self._watch_time()
+        if not left:
+            self._serve_soon()
+        elif self.idle:
+            for taker in list(takers):
+                taker.settle_drain()
+
+    def _give(self, taker: KeyedTaker, delivery: Delivery) -> None:
+        content = self.intake.recent.take(delivery.number)
+        if content is not None:
+            self._hand_out(taker, delivery, content)
+        else:
+            taker.reserve(1)
+            self._to_read.append((self._numbers[taker], delivery))
+
+    def _hand_out(self, taker: KeyedTaker, delivery: Delivery, content: bytes) -> None:
+        self.handed_out += 1
+        self.handed_out_again += delivery.tries > 0
+        taker.hand_out_keyed(content, delivery)
+
+    def token(self, number: int) -> str:
+        """What names a message for ever, in whatever queue of whatever node."""
+        return f"{self._token}-{number}"
+
+    def _serve_soon(self) -> None:
+        if not self._serving and self._opened:
+            self._serving = True
+            self._loop.call_soon(self._serve_on)
+
+    def _serve_on(self) -> None:
+        self._serving = False
+        if not self.fault:
+            self.serve()
+            self.flush()
+
+    def _push_soon(self) -> None:
+        """Commit what was asked outside of a link's turn."""
+        if not self._pushing:
+            self._pushing = True
+            self._loop.call_soon(self._push_now)
+
+    def _push_now(self) -> None:
+        self._pushing = False
+        self.push()
+
+    # -- what is not in memory any more -----------------------------------------------------
+
+    def _read_some(self) -> None:
+        asked, self._to_read = self._to_read, []
+        self._reading = True
+        future = self._loop.run_in_executor(self._threads, self._read, asked)
+        future.add_done_callback(functools.partial(self._on_read, asked))
+
+    def _read(self, asked: list[tuple[int, Delivery]]) -> list[bytes | None]:
+        """In the thread: contents, as many as there is room for; None for what does not verify."""
+        found: list[bytes | None] = []
+        size = 0
+        for _, delivery in asked:
+            if size >= READ_BYTES_MAX:
+                break
+            content = self.store.engine.delivery.read(delivery.number)
+            found.append(None if content is None else message_in(content))
+            size += len(content or b"")
+        return found
+
+    def _on_read(
+        self, asked: list[tuple[int, Delivery]], future: "asyncio.Future[list[bytes | None]]"
+    ) -> None:
+        self._reading = False
+        if self.fault or future.cancelled():
+            return
+        error = future.exception()
+        if error is not None:
+            self._failed(error)
+            return
+        found = future.result()
+        self._to_read = asked[len(found) :] + self._to_read
+        for (consumer, delivery), content in zip(asked, found, strict=False):
+            taker = self._taker_of.get(consumer)
+            if taker is not None:
+                taker.reserve(-1)
+            if not self.core.holds(consumer, delivery.fence):
+                continue  # given up meanwhile
+            if content is None:
+                text = f"queue {self.name}: message {delivery.number} does not verify"
+                tell("queue_damaged", text, Level.ERROR)
+                self.core.acknowledge(consumer, delivery.fence)
+            elif taker is not None:
+                self._hand_out(taker, delivery, content)
+        self.push()
+        self.serve()
+        self.flush()
+
+    def _read_one(self, number: int, then: Callable[[bytes | None], None]) -> None:
+        """Read a message that is to go elsewhere."""
+
+        def done(future: "asyncio.Future[bytes | None]") -> None:
+            if self.fault or future.cancelled():
+                return
+            error = future.exception()
+            if error is not None:
+                self._failed(error)
+                return
+            content = future.result()
+            then(None if content is None else message_in(content))
+            self.push()
+
+        read = functools.partial(self.store.engine.delivery.read, number)
+        self._loop.run_in_executor(self._threads, read).add_done_callback(done)
+
+    # -- what becomes of messages -----------------------------------------------------------
+
+    def deliver(self, taker: KeyedTaker, fences: list[int]) -> None:
+        """A consumer has accepted these: once that is durable it hears so, and their keys go on."""
+        number = self._numbers.get(taker, 0)
+        mine = [fence for fence in fences if self.core.acknowledge(number, fence)]
+        self._stale(taker, set(fences).difference(mine))
+        if mine:
+            self.journalled.hear(functools.partial(self._delivered, taker, mine))
+            self._push_soon()
+
+    def _delivered(self, taker: KeyedTaker, fences: list[int]) -> None:
+        self.counts[QueueCounter.DELIVERED] += len(fences)
+        taker.finished(fences)
+
+    def _stale(self, taker: KeyedTaker, fences: set[int]) -> None:
+        if fences:
+            taker.disowned(fences)
+
+    def give_back(self, taker: KeyedTaker, fences: list[int], *, failed: bool) -> None:
+        """A consumer gives these back: they go on to the next one, in their places."""
+        number = self._numbers.get(taker, 0)
+        for fence in fences:
+            self.counts[QueueCounter.RETURNED] += 1
+            self.core.give_back(number, fence, failed)
+        taker.finished(fences)
+        self._push_soon()
+
+    def refuse(self, taker: KeyedTaker, fences: list[int], why: str) -> None:
+        """A consumer says that these are no good."""
+        number = self._numbers.get(taker, 0)
+        mine = [fence for fence in fences if self.core.refuse(number, fence, why)]
+        self._stale(taker, set(fences).difference(mine))
+        self.journalled.hear(functools.partial(taker.finished, mine))
+        self._push_soon()
+
+    def _lost(self, number: int, reason: str) -> None:
+        self.counts[QueueCounter.DEAD] += 1
+        which = f"message {number}" if number else "a message"
+        tell("queue_dead", f"queue {self.name}: {which}: {reason}: cancelled",
+             queue=self.name, message=number)  # fmt: skip
+
+    def _watch_time(self) -> None:
+        """Have an eye on how long consumers have what they have."""
+        deadline_ns = self.core.deadline_ns
+        if self._timer is not None or deadline_ns == NEVER or self.fault:
+            return
+        seconds = max(deadline_ns - time.monotonic_ns(), 0) / 1e9
+        self._timer = self._loop.call_later(seconds, self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        if not self.fault:
+            self.core.tick(time.monotonic_ns())
+            self.push()
+            self._watch_time()
+
+    # -- other queues -----------------------------------------------------------------------
+
+    def _send_parcels(self) -> None:
+        """What goes to other queues is put there, in order, and ends here then."""
+        parcels = self.journalled.parcels
+        while parcels and self._parcels_out < PARCELS_AT_ONCE and not self.fault:
+            number, parcel = parcels[0]
+            target = self._find(parcel.queue)
+            stamp = Stamp(self._sender, 0, number, holes=True)
+            arrived = functools.partial(self._arrived, number, parcel)
+            content = with_reason(parcel.message, self.name, parcel.reason)
+            if target is None or not target.take_parcel(content, stamp, arrived):
+                self._in_a_while("parcels", self._send_parcels)
+                return
+            parcels.popleft()
+            self._parcels_out += 1
+
+    def _arrived(self, number: int, parcel: Parcel) -> None:
+        self._parcels_out -= 1
+        if self.fault:
+            return
+        if parcel.reason:
+            self.counts[QueueCounter.DEAD] += 1
+            text = f"queue {self.name}: a message {parcel.reason}: moved to queue {parcel.queue}"
+            tell("queue_dead", text, queue=self.name)
+        self.journalled.deliver(number)
+        self._push_soon()
+        self._send_parcels()
+
+    # -- cancelling -------------------------------------------------------------------------
+
+    def cancel(self, number: int, told: Told, wait: bool = False) -> None:
+        """Cancel a message; `told` gets the answer, once that is recorded; see `DurableQueue`."""
+        status = self.status_of(number)
+        if status != "pending":
+            late = status in ("delivered", "expired")
+            counter = QueueCounter.CANCELS_LATE if late else QueueCounter.CANCELS_UNKNOWN
+            self.counts[counter] += status != "cancelled"
+            told(status)
+        elif self.core.cancel(number):
+            self.intake.recent.take(number)
+            self.journalled.hear(functools.partial(self._cancelled, told))
+            self._push_soon()
+        else:
+            self.counts[QueueCounter.CANCELS_LATE] += 1
+            told("delivering")
+
+    def _cancelled(self, told: Told) -> None:
+        self.counts[QueueCounter.CANCELLED] += 1
+        told("cancelled")
+
+    def unpark(self, number: int, told: Told) -> None:
+        """Have a parked message tried again; `told` hears `unparked` once that is recorded, or
+        `unknown`."""
+        if self.status_of(number) == "pending" and self.core.unpark(number):
+            self.journalled.hear(functools.partial(told, "unparked"))
+            self._push_soon()
+        else:
+            told("unknown")
+
+    def keys(self, limit: int, told: Callable[[list[dict[str, Any]] | None], None]) -> None:
+        """The keys with the most messages: the values of each, how many it has, who has the first;
+        None: the queue has stopped."""
+        lines = self.core.longest(limit)
+        names = {number: getattr(taker, "name", "") for number, taker in self._taker_of.items()}
+
+        def work() -> list[dict[str, Any]]:
+            return [
+                {
+                    "key": self._values(line.number),
+                    "messages": line.messages,
+                    "first": line.number,
+                    "standing": line.standing,
+                    "consumer": names.get(line.consumer, ""),
+                }
+                for line in lines
+            ]
+
+        self._in_thread(work, told)
+
+    def _values(self, number: int) -> str:
+        """In the thread: the values of a message's key, for people; "" where it cannot be read."""
+        content = self.store.engine.delivery.read(number)
+        if content is None:
+            return ""
+        try:
+            read = read_message(message_in(content), self.definition.format)
+            return self.core.structure.shown(read.material)
+        except (SectionError, Misfit):
+            return ""
+
+    def cancel_all(self, told: Callable[[Cancelled | None], None]) -> None:
+        """Cancel everything that nobody has; `told` hears of it once it is recorded."""
+        cancelled = self.core.cancel_all()
+        in_hand = self.core.in_hand
+        engine = self.store.engine
+        end = engine.store.visible_end
+
+        def recorded() -> None:
+            self.counts[QueueCounter.CANCELLED] += cancelled
+            page = functools.partial(engine.forward_page, 0, end, FORWARD_PAGE)
+            self._in_thread(lambda: self._named(page()), answer)
+
+        def answer(forward: Forwarding | None) -> None:
+            told(None if forward is None else Cancelled(cancelled, in_hand, forward))
+
+        self.journalled.hear(recorded)
+        self._push_soon()
+
+    # -- the day's end ----------------------------------------------------------------------
+
+    def _watch_day(self) -> None:
+        """Where a trading day has ended: what is left of it expires, a share a turn."""
+        engine = self.store.engine
+        began_ns = engine.settings.day_began_ns(engine.clock())
+        if began_ns > engine.day_ns:
+            engine.day_ns = began_ns
+            self._expire(engine.delivery.first_since(began_ns))
+        self._in_a_while("day", self._watch_day)
+
+    def _expire(self, before: int) -> None:
+        if self.fault:
+            return
+        expired = self.core.expire(before)
+        self.counts[QueueCounter.EXPIRED] += len(expired)
+        for number in expired:
+            self.intake.recent.take(number)
+        self.push()
+        if expired:
+            self._loop.call_soon(self._expire, before)
+
+    # -- figures ----------------------------------------------------------------------------
+
+    def snapshot(self) -> dict[str, Any]:
+        """Counters and state, for status, statistics and metrics."""
+        told = super().snapshot()
+        if not self._opened:
+            return told
+        core = self.core
+        return told | {
+            "put": self.intake.confirmed,
+            "put_bytes": self.intake.put_bytes,
+            "handed_out": self.handed_out,
+            "handed_out_again": self.handed_out_again,
+            "in_hand": core.in_hand,
+            "consumers": len(self._takers),
+            "keys": core.dispatch.keys.count,
+            "parked": core.dispatch.parked,
+            "repeated": core.repeated,
+            "misfits": core.misfits,
+            "timeouts": core.timeouts,
+            "stale": core.stale,
+            "producers_known": len(core.producers),
+            "parcels": len(self.journalled.parcels) + self._parcels_out,
+        }

@@ -1,0 +1,133 @@
+"""What producers send to a keyed queue, on its way to the disk."""
+
+import functools
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from feedhandler.amqp.durable.intake import (
+    FULL,
+    OVERFULL,
+    REFUSED,
+    UNDECODABLE,
+    Credit,
+    Recent,
+    Sender,
+)
+from feedhandler.amqp.durable.keyed_sections import read_message
+from feedhandler.amqp.durable.message_ids import MessageIds
+from feedhandler.amqp.durable.sections import SectionError
+from feedhandler.journal import PersistentQueue
+from feedhandler.keyed.definition import Definition
+from feedhandler.keyed.queue import Outcome
+from feedhandler.queue_settings import DurableQueueConfig
+
+if TYPE_CHECKING:
+    from feedhandler.keyed.journalled import Journalled
+    from feedhandler.keyed.queue import KeyedQueue
+
+
+class KeyedSource(Sender, Protocol):
+    """A client that puts messages."""
+
+    def refused_late(self, number: int, condition: str, reason: str) -> None:
+        """As `refused`, of a message that `offer` has taken."""
+
+
+class KeyedIntake(Credit):
+    """See the module."""
+
+    def __init__(
+        self,
+        config: DurableQueueConfig,
+        definition: Definition,
+        store: PersistentQueue,
+        core: "KeyedQueue",
+        journalled: "Journalled",
+        ids: MessageIds,
+        on_page: Callable[[bytes], object],
+    ) -> None:
+        super().__init__(config)
+        self.recent = Recent()
+        #: Messages that are durable.
+        self.confirmed = 0
+        self._format = definition.format
+        self._store = store
+        self._core = core
+        self._journalled = journalled
+        self._ids = ids
+        self._on_page = on_page
+        self._block = store.engine.store.incarnation
+        self._heard: dict[KeyedSource, None] = {}
+        self._names: deque[tuple[int, bytes]] = deque()
+
+    @property
+    def put_bytes(self) -> int:
+        """Bytes that were put."""
+        return self._journalled.put_bytes
+
+    @property
+    def overfull(self) -> bool:
+        """Whether so much waits that even messages whose credit was given are not taken."""
+        waiting = self._store.engine.store.waiting_bytes + self._journalled.gathered_bytes
+        return waiting > OVERFULL * self._config.waiting_bytes_max
+
+    @property
+    def free(self) -> int:  # type: ignore[override]
+        """So many messages more may come."""
+        return self._core.room - self.granted
+
+    @property
+    def has_room(self) -> bool:
+        """Whether producers may be given credit."""
+        return self._store.engine.has_room and self.free > 0
+
+    def offer(self, source: KeyedSource, number: int, content: bytes) -> bool:
+        """A message that a producer has sent; whether it is on its way to the disk."""
+        try:
+            read = read_message(content, self._format)
+        except SectionError as error:
+            source.refused(number, UNDECODABLE, f"no AMQP message: {error}")
+            return False
+        answer = self._core.put(content, read.stamp, read.material)
+        if answer.outcome is Outcome.FULL:
+            source.refused(number, FULL, answer.reason, again=True)
+            return False
+        if answer.outcome is Outcome.REJECTED:
+            source.refused(number, REFUSED, answer.reason)
+            return False
+        if answer.number:
+            self.recent.keep(answer.number, content)
+            self._names.append((answer.number, read.look.message_id))
+        reason = answer.reason if answer.outcome is Outcome.NOTED else ""
+        self._journalled.hear(functools.partial(self._confirm, source, number, reason))
+        return True
+
+    def _confirm(self, source: KeyedSource, number: int, reason: str) -> None:
+        if reason:
+            source.refused_late(number, REFUSED, reason)
+        else:
+            self.confirmed += 1
+            source.accepted(number)
+        self._heard[source] = None
+
+    def confirm(self, durable_id: int) -> None:
+        """Messages up to this id are durable: their message-ids are known from now on, and their
+        producers hear that this was all."""
+        while self._names and self._names[0][0] <= durable_id:
+            self._ids.add(*self._names.popleft())
+        engine = self._store.engine
+        if self._ids.page_due or self._block != engine.store.incarnation:
+            # Before the blocks of these messages can be used anew.
+            self._block = engine.store.incarnation
+            page = self._ids.full_page(engine.clock())
+            if page:
+                self._on_page(page)
+        heard, self._heard = self._heard, {}
+        for source in heard:
+            source.settled()
+
+    def stop(self) -> None:
+        """Nothing goes any more."""
+        self._starved.clear()
+        self.recent.clear()

@@ -1,0 +1,75 @@
+"""The consumers' links of keyed queues. A delivery has its fence for a number."""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from feedhandler.amqp import proton
+from feedhandler.amqp.durable.keyed_sections import delivery_annotations
+from feedhandler.amqp.durable.links import Consumer, contained
+from feedhandler.amqp.durable.sections import head_of, look
+from feedhandler.keyed.queue import Delivery
+
+if TYPE_CHECKING:
+    from feedhandler.amqp.durable.keyed import KeyedDurableQueue
+
+
+class KeyedConsumer(Consumer):
+    """A link that gets messages of a keyed queue."""
+
+    _queue: "KeyedDurableQueue"  # type: ignore[assignment]
+
+    #: Messages that are being read for it: they have their part of its credit.
+    _reserved = 0
+
+    def ready(self) -> bool:
+        """Whether one more may be handed out now; where not, flow or the socket will tell."""
+        return super().ready() and self.link.credit() > self._reserved
+
+    def reserve(self, messages: int) -> None:
+        """So many messages more (or less) are being read for it."""
+        self._reserved += messages
+
+    def hand_out_keyed(self, content: bytes, delivery: Delivery) -> None:
+        """Send a message; where that fails, it is among those that another consumer gets."""
+        self.unsettled[delivery.fence] = None
+        try:
+            self._send_keyed(content, delivery)
+        except Exception as error:  # whatever it is: the queue's other links go on
+            self.peer.fail(error)
+
+    def _send_keyed(self, content: bytes, delivery: Delivery) -> None:
+        link: proton.HandoutLink = self.link
+        queue, fence = self._queue, delivery.fence
+        found = look(content)
+        head = head_of(found, not delivery.tries, delivery.tries)
+        head += delivery_annotations(queue.token(delivery.number), fence)
+        link.hand_out(fence, head, content, found.passed_on)
+        if link.settled:
+            del self.unsettled[fence]
+            queue.deliver(self, [fence])
+        self._stir()
+
+    def _settle(
+        self, accepted: list[int], refused: list[int], released: list[int], failed: list[int]
+    ) -> None:
+        queue = self._queue
+        if accepted:
+            queue.deliver(self, accepted)
+        if refused:
+            queue.refuse(self, refused, "was rejected by its consumer")
+        for fences, is_failure in ((released, False), (failed, True)):
+            if fences:
+                queue.give_back(self, fences, failed=is_failure)
+        queue.push()
+        queue.serve()
+
+    @contained
+    def disowned(self, fences: Iterable[int]) -> None:
+        """It has these messages no more: what it says of them comes too late."""
+        for fence in fences:
+            self.link.disown(fence)
+        self._stir()
+
+    def leave(self, orderly: bool = False) -> None:
+        super().leave(orderly)
+        self._queue.push()

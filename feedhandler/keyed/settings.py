@@ -1,0 +1,47 @@
+"""What may be said of a keyed queue, beside its structure."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+#: Messages of one key that one consumer may have at a time.
+RUN_MAX = 64
+#: Tries that a mark can count.
+TRIES_MAX = 126
+NEVER = 1 << 63
+
+
+class Poison(StrEnum):
+    """What becomes of a message that has failed too often."""
+
+    DEAD = "dead"
+    PARK = "park"
+
+
+class Wrong(StrEnum):
+    """What becomes of a message that is not of the structure, or has no key."""
+
+    DEAD = "dead"
+    REJECT = "reject"
+
+
+class Full(StrEnum):
+    """What a producer is told where there is no room."""
+
+    WAIT = "wait"
+    REJECT = "reject"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyedSettings:
+    """What is declared when a queue is created, beside its structure."""
+
+    messages_max: int = 4_000_000
+    keys_max: int = 0
+    key_messages_max: int = 0
+    run: int = 1
+    tries_max: int = 5
+    poison: Poison = Poison.DEAD
+    wrong: Wrong = Wrong.DEAD
+    full: Full = Full.WAIT
+    timeout_ns: int = NEVER
+    producers_max: int = 100_000

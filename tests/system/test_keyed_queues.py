@@ -1,0 +1,426 @@
+"""Keyed queues at a node on a socket: serial per key, parallel across keys, once, over restarts."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import proton
+import pytest
+
+from feedhandler.amqp.durable.keyed import KeyedDurableQueue
+from feedhandler.keyed.definition import Definition
+from feedhandler.keyed.settings import Full, Poison, Wrong
+from feedhandler.keyed.structure import Format, Rule
+from feedhandler.queue_settings import DurableQueueConfig
+from tests.support.durable import (
+    ACCEPTED,
+    MODIFIED,
+    REJECTED,
+    RELEASED,
+    QueueClient,
+    orders,
+    running,
+)
+from tests.support.node import in_thread
+
+ACCOUNT = Definition(fields=("account",))
+
+
+def keyed(folder: Path, key: Definition = ACCOUNT, **settings: Any) -> DurableQueueConfig:
+    """The queue `orders`, serial per account."""
+    return orders(folder / "orders", key=key, **settings)
+
+
+def dead(folder: Path) -> DurableQueueConfig:
+    """The queue that dead messages go to."""
+    return orders(folder / "dead", name="dead")
+
+
+def of(account: str, number: int, **stamp: Any) -> proton.Message:
+    """Message `number` of an account."""
+    body = f'{{"account": "{account}", "n": {number}}}'.encode()
+    message = proton.Message(id=f"m{number}", body=body)
+    if stamp:
+        message.properties = {
+            f"x-opt-{name}": proton.ulong(value) if isinstance(value, int) else value
+            for name, value in stamp.items()
+        }
+    return message
+
+
+def numbers(client: QueueClient, link: proton.Receiver) -> list[tuple[str, int]]:
+    """(account, number) of what a link has got."""
+    texts = (bytes(message.body).decode() for message, _ in client.of(link))
+    return [(text.split('"')[3], int(text.split(": ")[-1][:-1])) for text in texts]
+
+
+def settle(client: QueueClient, link: proton.Receiver, place: int, state: int = ACCEPTED) -> None:
+    """Settle one delivery of a link, and hear that the node has."""
+    delivery = client.of(link)[place][1]
+    if state == MODIFIED:
+        delivery.local.failed = True
+    delivery.update(state)
+    delivery.settle()
+    client.sync()
+
+
+def play(talk: Callable[[QueueClient], None], *configs: DurableQueueConfig) -> dict[str, Any]:
+    """Have one client talk with a node; the figures of `orders` at the end."""
+    figures: dict[str, Any] = {}
+
+    async def scenario() -> None:
+        async with running(*configs) as rig:
+            await in_thread(talk, await rig.client())
+            figures.update(rig.orders.snapshot())
+
+    asyncio.run(scenario())
+    return figures
+
+
+def test_one_of_each_key_is_out_and_the_next_follows_its_acknowledgement(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(keyed(tmp_path)) as rig:
+            one, two, three = [await rig.client() for _ in range(3)]
+            putting = await in_thread(one.sender)
+            sent = [of("a", 1), of("a", 2), of("b", 3), of("b", 4), of("c", 5)]
+            await in_thread(one.put, putting, *sent)
+            first = await in_thread(two.taker, credit=2)
+            await in_thread(two.wait_for, first, 2)
+            second = await in_thread(three.taker, credit=9)
+            await in_thread(three.wait_for, second, 1)
+            await in_thread(three.sync)
+            assert (numbers(two, first), numbers(three, second)) == (
+                [("a", 1), ("b", 3)],
+                [("c", 5)],
+            )
+            await in_thread(settle, two, first, 0)
+            await in_thread(three.wait_for, second, 2)
+            assert numbers(three, second)[1] == ("a", 2)
+            fences = [m.instructions["x-opt-fence"] for m, _ in two.of(first) + three.of(second)]
+            assert fences == sorted(set(fences))
+            tokens = {m.instructions["x-opt-token"] for m, _ in two.of(first) + three.of(second)}
+            assert len(tokens) == 4
+            await rig.until(lambda: rig.told("in_hand") == 3, "the acknowledgement")
+            assert (rig.told("depth"), rig.told("delivered"), rig.told("keys")) == (4, 1, 3)
+
+    asyncio.run(scenario())
+
+
+def test_a_restart_keeps_what_waits_who_sent_it_and_what_failed(tmp_path: Path) -> None:
+    config = keyed(tmp_path)
+    seen: list[int] = []
+
+    def before(client: QueueClient) -> None:
+        putting = client.sender()
+        sent = [of("a", n, producer="p", epoch=1, sequence=n) for n in (1, 2)]
+        assert [each.remote_state for each in client.put(putting, *sent)] == [ACCEPTED, ACCEPTED]
+        link = client.taker(credit=1)
+        client.wait_for(link, 1)
+        seen.append(client.of(link)[0][0].instructions["x-opt-fence"])
+        settle(client, link, 0, MODIFIED)
+        link.flow(1)
+        client.wait_for(link, 2)
+        message = client.of(link)[1][0]
+        assert (message.delivery_count, numbers(client, link)[1]) == (1, ("a", 1))
+        settle(client, link, 1, MODIFIED)
+
+    def behind(client: QueueClient) -> None:
+        putting = client.sender()
+        again = of("a", 1, producer="p", epoch=1, sequence=1)
+        gap = of("a", 9, producer="p", epoch=1, sequence=9)
+        states = [each.remote_state for each in client.put(putting, again, gap)]
+        assert states == [ACCEPTED, REJECTED]
+        link = client.taker(credit=1)
+        client.wait_for(link, 1)
+        message = client.of(link)[0][0]
+        assert message.delivery_count == 2
+        assert message.instructions["x-opt-fence"] > max(seen)
+        settle(client, link, 0)
+        link.flow(5)
+        client.wait_for(link, 2)
+        assert numbers(client, link) == [("a", 1), ("a", 2)]
+        other = of("a", 3, producer="p", epoch=2, sequence=1)
+        late = of("a", 3, producer="p", epoch=1, sequence=3)
+        states = [each.remote_state for each in client.put(putting, other, late)]
+        assert states == [ACCEPTED, REJECTED]
+
+    assert play(before, config)["depth"] == 2
+    figures = play(behind, config)
+    assert (figures["depth"], figures["repeated"], figures["refused"]) == (2, 1, 2)
+
+
+def test_what_fails_too_often_goes_to_the_dead_with_the_reason_and_its_key_goes_on(
+    tmp_path: Path,
+) -> None:
+    def talk(client: QueueClient) -> None:
+        putting = client.sender()
+        client.put(putting, of("a", 1), of("a", 2))
+        link = client.taker(credit=1)
+        for place in range(2):
+            client.wait_for(link, place + 1)
+            settle(client, link, place, MODIFIED)
+            link.flow(1)
+        client.wait_for(link, 3)
+        assert numbers(client, link)[2] == ("a", 2)
+        settle(client, link, 2, REJECTED)
+        graves = client.taker("queue.dead", credit=5)
+        client.wait_for(graves, 2)
+        assert numbers(client, graves) == [("a", 1), ("a", 2)]
+        told = [message.annotations for message, _ in client.of(graves)]
+        assert [each["x-opt-dead-queue"] for each in told] == ["orders", "orders"]
+        assert told[0]["x-opt-dead-reason"].startswith("failed 2 times")
+        assert "rejected" in told[1]["x-opt-dead-reason"]
+
+    figures = play(talk, keyed(tmp_path, dead="dead", redeliveries_max=1), dead(tmp_path))
+    assert (figures["dead"], figures["depth"], figures["in_hand"]) == (2, 0, 0)
+
+
+def test_a_parked_message_holds_its_key_until_it_is_tried_again(tmp_path: Path) -> None:
+    key = Definition(fields=("account",), poison=Poison.PARK)
+    config = keyed(tmp_path, key, redeliveries_max=1)
+
+    def fails(client: QueueClient) -> None:
+        putting = client.sender()
+        client.put(putting, of("a", 1), of("a", 2))
+        link = client.taker(credit=1)
+        for place in range(2):
+            client.wait_for(link, place + 1)
+            settle(client, link, place, MODIFIED)
+            link.flow(1)
+        client.put(putting, of("b", 3))
+        client.wait_for(link, 3)
+        assert numbers(client, link) == [("a", 1), ("a", 1), ("b", 3)]
+
+    def again(client: QueueClient) -> None:
+        link = client.taker(credit=5)
+        client.wait_for(link, 1)
+        client.sync()
+        assert numbers(client, link) == [("b", 3)]
+        told, _ = client.ask(operation="unpark", id=1)
+        assert told["answer"] == "unparked"
+        client.wait_for(link, 2)
+        assert numbers(client, link) == [("b", 3), ("a", 1)]
+        settle(client, link, 1)
+        client.wait_for(link, 3)
+
+    assert play(fails, config)["parked"] == 1
+    assert play(again, config)["parked"] == 0
+
+
+def test_who_takes_too_long_has_nothing_any_more(tmp_path: Path) -> None:
+    key = Definition(fields=("account",), timeout_ms=50)
+
+    async def scenario() -> None:
+        async with running(keyed(tmp_path, key)) as rig:
+            slow, quick = await rig.client(), await rig.client()
+            putting = await in_thread(slow.sender)
+            await in_thread(slow.put, putting, of("a", 1), of("a", 2))
+            first = await in_thread(slow.taker, credit=1)
+            await in_thread(slow.wait_for, first, 1)
+            await rig.until(lambda: rig.told("timeouts") == 1, "the time-out")
+            second = await in_thread(quick.taker, credit=1)
+            await in_thread(quick.wait_for, second, 1)
+            assert numbers(quick, second) == [("a", 1)]
+            assert quick.of(second)[0][0].delivery_count == 1
+            delivery = slow.of(first)[0][1]
+            delivery.update(ACCEPTED)  # and hears what the node says of it
+            await in_thread(slow.pump, lambda: delivery.settled, "the answer")
+            assert delivery.remote_state == RELEASED
+            assert (rig.told("stale"), rig.told("delivered"), rig.told("depth")) == (1, 0, 2)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("wrong", list(Wrong))
+def test_what_has_no_key_is_never_dropped(tmp_path: Path, wrong: Wrong) -> None:
+    bodies = [b"no json", b'{"n": 1}', b'{"account": null}', b'{"account": {"a": 1}}', b"[" * 5000]
+
+    def talk(client: QueueClient) -> None:
+        putting = client.sender()
+        sent = client.put(putting, *(proton.Message(body=body) for body in bodies))
+        states = {each.remote_state for each in sent}
+        if wrong is Wrong.REJECT:
+            assert states == {REJECTED}
+            assert all(each.remote.condition.description for each in sent)
+            return
+        assert states == {ACCEPTED}
+        graves = client.taker("queue.dead", credit=9)
+        assert [bytes(body) for body in client.wait_for(graves, len(bodies))] == bodies
+        assert all(m.annotations["x-opt-dead-reason"] for m, _ in client.of(graves))
+
+    key = Definition(fields=("account",), wrong=wrong)
+    figures = play(talk, keyed(tmp_path, key, dead="dead"), dead(tmp_path))
+    assert (figures["misfits"], figures["depth"]) == (len(bodies), 0)
+
+
+def test_any_serves_one_after_the_other_what_shares_a_value(tmp_path: Path) -> None:
+    def transfer(number: int, one: str, other: str) -> proton.Message:
+        return proton.Message(body=f'{{"from": "{one}", "to": "{other}", "n": {number}}}'.encode())
+
+    def talk(client: QueueClient) -> None:
+        putting = client.sender()
+        pairs = ["ab", "cd", "bc", "ef", "ca"]
+        sent = client.put(putting, *(transfer(n, *pair) for n, pair in enumerate(pairs)))
+        assert {each.remote_state for each in sent} == {ACCEPTED}
+        link = client.taker(credit=9)
+
+        def got() -> list[int]:
+            return [int(bytes(m.body).split(b": ")[-1][:-1]) for m, _ in client.of(link)]
+
+        client.wait_for(link, 3)
+        client.sync()
+        assert got() == [0, 1, 3]
+        settle(client, link, 0)
+        assert got() == [0, 1, 3]
+        settle(client, link, 1)
+        client.wait_for(link, 4)
+        client.sync()
+        assert got() == [0, 1, 3, 2]
+        settle(client, link, 3)
+        client.wait_for(link, 5)
+
+    play(talk, keyed(tmp_path, Definition(fields=("from", "to"), rule=Rule.ANY)))
+
+
+def test_a_full_queue_takes_no_more_and_a_full_key_leaves_the_others_room(tmp_path: Path) -> None:
+    key = Definition(fields=("account",), messages_max=6, key_messages_max=3)
+
+    def talk(client: QueueClient) -> None:
+        putting = client.sender()
+        sent = client.put(putting, *(of("a", n) for n in range(4)))
+        assert [each.remote_state for each in sent] == [ACCEPTED] * 3 + [RELEASED]
+        sent = client.put(putting, *(of("b", n) for n in range(3)))
+        assert [each.remote_state for each in sent] == [ACCEPTED] * 3
+        client.sync()
+        assert putting.credit == 0
+        link = client.taker(credit=1)
+        client.wait_for(link, 1)
+        settle(client, link, 0)
+        client.put(putting, of("c", 9))
+
+    figures = play(talk, keyed(tmp_path, key))
+    assert (figures["depth"], figures["full"]) == (6, 1)
+    with_reject = Definition(fields=("account",), key_messages_max=1, full=Full.REJECT)
+
+    def refused(client: QueueClient) -> None:
+        sent = client.put(client.sender(), of("a", 1), of("a", 2))
+        assert [each.remote_state for each in sent] == [ACCEPTED, REJECTED]
+
+    play(refused, keyed(tmp_path / "other", with_reject))
+
+
+def test_cancels_free_keys_and_say_what_came_of_it(tmp_path: Path) -> None:
+    def talk(client: QueueClient) -> None:
+        putting = client.sender()
+        client.put(putting, of("a", 1), of("a", 2), of("a", 3), of("b", 4))
+        assert client.ask(operation="find", message_id="m2")[0]["answer"] == "pending"
+        link = client.taker(credit=1)
+        client.wait_for(link, 1)
+        answers = [client.ask(operation="cancel", message_id=f"m{n}")[0] for n in (1, 2, 2, 7)]
+        assert [each["answer"] for each in answers] == [
+            "delivering", "cancelled", "cancelled", "unknown",
+        ]  # fmt: skip
+        settle(client, link, 0)
+        told, body = client.ask(operation="cancel-all")
+        assert (told["answer"], body["cancelled"], body["delivering"]) == ("cancelled", 2, 0)
+        link.flow(9)
+        client.sync()
+        assert len(client.of(link)) == 1
+
+    figures = play(talk, keyed(tmp_path))
+    assert (figures["depth"], figures["keys"], figures["cancelled"]) == (0, 0, 3)
+
+
+def fix_order(account: str) -> bytes:
+    """An order of FIX for an account."""
+    body = f"35=D\x011={account}\x0155=VOD\x01".encode()
+    whole = b"8=FIX.4.4\x019=%d\x01%s" % (len(body), body)
+    return whole + b"10=%03d\x01" % (sum(whole) & 0xFF)
+
+
+@pytest.mark.parametrize(
+    ("form", "field"),
+    [
+        (Format.FIX, "1"),
+        (Format.AMQP, "application.account"),
+        (Format.AMQP, "account"),
+        (Format.AMQP, "properties.group-id"),
+    ],
+)
+def test_keys_of_every_format(tmp_path: Path, form: Format, field: str) -> None:
+    def message(account: str) -> proton.Message:
+        if form is Format.FIX:
+            return proton.Message(body=fix_order(account))
+        made = proton.Message(body=b"x", properties={"account": account})
+        made.group_id = account
+        return made
+
+    def talk(client: QueueClient) -> None:
+        sent = client.put(client.sender(), *(message(a) for a in ("x", "x", "y")))
+        assert {each.remote_state for each in sent} == {ACCEPTED}
+        link = client.taker(credit=9)
+        client.wait_for(link, 2)
+        client.sync()
+        assert len(client.of(link)) == 2
+
+    figures = play(talk, keyed(tmp_path, Definition(fields=(field,), format=form)))
+    assert (figures["keys"], figures["depth"]) == (2, 3)
+
+
+def test_a_second_creation_that_differs_is_refused(tmp_path: Path) -> None:
+    play(lambda client: None, keyed(tmp_path))
+
+    async def scenario(config: DurableQueueConfig, why: str) -> None:
+        with pytest.raises(Exception, match=why):
+            async with running(config):
+                pass
+
+    other = Definition(fields=("account", "symbol"))
+    asyncio.run(scenario(keyed(tmp_path, other), "was created with fields"))
+    asyncio.run(scenario(orders(tmp_path / "orders"), "with keys"))
+    plain = orders(tmp_path / "plain")
+
+    def put(client: QueueClient) -> None:
+        client.put_numbers(client.sender(), 1)
+
+    play(put, plain)
+    asyncio.run(scenario(orders(tmp_path / "plain", key=ACCOUNT), "without keys"))
+
+
+def test_a_days_end_frees_what_waits_and_lets_who_has_one_finish(tmp_path: Path) -> None:
+    now_ns = 1_800_000_000 * 10**9
+    config = keyed(tmp_path, day_end="00:00", day_zone="UTC")
+
+    async def scenario() -> None:
+        clock = [now_ns]
+        async with running(config, disk={"clock": lambda: clock[0]}) as rig:
+            client = await rig.client()
+            putting = await in_thread(client.sender)
+            await in_thread(client.put, putting, of("a", 1), of("a", 2), of("b", 3), of("b", 4))
+            link = await in_thread(client.taker, credit=1)
+            await in_thread(client.wait_for, link, 1)
+            clock[0] += 86_400 * 10**9
+            await rig.until(lambda: rig.told("expired") == 3, "the day's end")
+            await in_thread(client.put, putting, of("a", 5))
+            await in_thread(settle, client, link, 0)
+            link.flow(9)
+            await in_thread(client.wait_for, link, 2)
+            assert numbers(client, link) == [("a", 1), ("a", 5)]
+
+    asyncio.run(scenario())
+
+
+def test_a_disk_that_fails_stops_the_queue_and_says_so(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(keyed(tmp_path)) as rig:
+            client = await rig.client()
+            putting = await in_thread(client.sender)
+            await in_thread(client.put, putting, of("a", 1))
+            queue = rig.orders
+            assert isinstance(queue, KeyedDurableQueue)
+            queue.store.engine.stop(OSError(5, "the disk is gone"))
+            await in_thread(client.refusal, putting)
+            assert rig.told("state") == "stopped"
+
+    asyncio.run(scenario())
