@@ -5,6 +5,10 @@
 runs `make test` so often, every other time with each processor kept busy by something else. It
 stops at the first run that fails, and prints where that run's log is. Exit code: 0 if all passed,
 else 1.
+
+Twenty runs take hours. Who stops them (Ctrl-C) and begins again goes on behind the last one that
+passed, as long as the commit is the same and nothing of it is changed; a run that fails ends the
+row, and the next one begins anew.
 """
 
 import argparse
@@ -45,6 +49,23 @@ def busy(processors: int) -> Iterator[None]:
             each.join()
 
 
+def commit() -> str:
+    """The commit that is checked out; "" where something of it is changed, or there is none."""
+    git = ["git", "-C", str(CHECKOUT)]
+    try:
+        changed = subprocess.run([*git, "status", "--porcelain"], capture_output=True, check=True)
+        head = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return "" if changed.stdout else head.stdout.decode().strip()
+
+
+def passed_before(row: Path, of: str) -> int:
+    """How many runs in a row have passed of this commit."""
+    lines = row.read_text().splitlines() if row.exists() else []
+    return len(lines) - 1 if of and lines[:1] == [of] else 0
+
+
 def run(number: int, command: list[str], logs: Path) -> bool:
     """Run the suite once, beside busy processors every second time; whether it passed."""
     processors = (os.cpu_count() or 1) if number % 2 == 0 else 0
@@ -65,8 +86,21 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument("--again", default="make test", help="what a run is")
     parser.add_argument("--logs", type=Path, default=LOGS, help="folder of the runs' logs")
     options = parser.parse_args(words)
-    command, numbers = shlex.split(options.again), range(1, options.runs + 1)
-    return int(not all(run(number, command, options.logs) for number in numbers))
+    command, row, of = shlex.split(options.again), options.logs / "row", commit()
+    before = passed_before(row, of)
+    options.logs.mkdir(parents=True, exist_ok=True)
+    if not before:
+        row.write_text(f"{of}\n")
+    elif before < options.runs:
+        print(f"{before} runs of this commit have passed before; going on", flush=True)
+    for number in range(before + 1, options.runs + 1):
+        if not run(number, command, options.logs):
+            row.unlink()
+            return 1
+        with row.open("a") as file:
+            file.write(f"{number}\n")
+    print(f"{options.runs} runs in a row have passed")
+    return 0
 
 
 if __name__ == "__main__":

@@ -73,3 +73,17 @@ def test_an_empty_queue_is_nothing_to_free() -> None:
     leftovers.leave(deque())
     assert not loop.soon
     assert not len(leftovers)
+
+
+def test_who_is_told_hears_once_it_is_gone() -> None:
+    loop = Loop()
+    leftovers = Leftovers(Turns(loop.call_soon, WHOLE_UNITS))
+    gone: list[int] = []
+    for number in range(3):
+        leftovers.leave(object(), WHOLE_UNITS, lambda number=number: gone.append(number))
+    assert gone == [0]
+    while loop.soon:
+        loop.turn()
+    assert gone == [0, 1, 2]
+    leftovers.leave(deque(), freed=lambda: gone.append(3))
+    assert gone[-1] == 3

@@ -9,14 +9,35 @@ from tests import steady
 
 
 def test_the_first_failure_ends_it_and_its_log_is_told(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     python = f"{sys.executable} -c"
+    monkeypatch.setattr(steady, "commit", lambda: "")
     assert steady.main(["--runs=2", f"--logs={tmp_path}", f"--again={python} 'print(1)'"]) == 0
     assert steady.main(["--runs=2", f"--logs={tmp_path}", f"--again={python} 'exit(3)'"]) == 1
-    told = [line.split() for line in capsys.readouterr().out.splitlines()]
+    told = [line.split() for line in capsys.readouterr().out.splitlines() if ": " in line]
     logs = [str(tmp_path / name) for name in ("run-01.log", "run-02-busy.log")]
     assert [(words[1], words[2], words[-1]) for words in told] == [
         ("1:", "passed", logs[0]), ("2:", "passed", logs[1]), ("1:", "failed", logs[0]),
     ]  # fmt: skip
     assert (tmp_path / "run-02-busy.log").read_text() == "1\n"
+
+
+def test_a_row_goes_on_where_it_was_stopped_and_begins_anew_behind_a_failure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def runs(count: int, code: str, of: str = "abc") -> list[str]:
+        monkeypatch.setattr(steady, "commit", lambda: of)
+        again = f"--again={sys.executable} -c {code}"
+        steady.main([f"--runs={count}", f"--logs={tmp_path}", again])
+        lines = capsys.readouterr().out.splitlines()
+        return [" ".join(line.split()[1:3]) for line in lines if line.startswith("run ")]
+
+    assert runs(2, "'1'") == ["1: passed", "2: passed"]
+    assert runs(3, "'1'") == ["3: passed"]
+    assert runs(1, "'1'", "other") == ["1: passed"]
+    assert runs(3, "'1'") == ["1: passed", "2: passed", "3: passed"]
+    assert runs(4, "'exit(1)'") == ["4: failed"]
+    assert runs(2, "'1'") == ["1: passed", "2: passed"]
+    assert runs(1, "'1'", "") == ["1: passed"]
+    assert runs(1, "'1'", "") == ["1: passed"], "nobody knows whether that was the same"

@@ -178,7 +178,7 @@ def test_ci_runs_the_readmes_test_command_and_the_checks() -> None:
     assert "set -euo pipefail" in text
     assert "export FEEDHANDLER_REQUIRE" in text
     assert re.search(r"^make test$", text, re.MULTILINE)
-    assert re.search(r"^make check$", text, re.MULTILINE)
+    assert re.search(r"^make .*\bbench-smoke check fuzz-asan\b", text, re.MULTILINE)
 
 
 @pytest.fixture(scope="module")

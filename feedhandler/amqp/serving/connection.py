@@ -16,7 +16,7 @@ import socket
 import time
 from collections import deque
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any
 
 from feedhandler import __version__
@@ -34,6 +34,7 @@ from feedhandler.amqp.serving.login import REFUSAL_SECONDS, Admission, Decision
 from feedhandler.amqp.serving.sasl import State
 from feedhandler.amqp.serving.turns import (
     CONNECTION_UNITS,
+    END_UNITS,
     SESSIONS_PER_UNIT,
     attach_units,
     read_units,
@@ -68,6 +69,8 @@ LINGERING_LINKS_MAX = 4096
 CAPABILITIES = ("SHARED-SUBS",)
 #: Sessions and such links of all of a node's, and what each takes.
 KEPT_TOTAL = 65_536
+#: What a connection may keep even while all that there is has been taken by others.
+KEPT_ANYHOW = 16
 KEPT_BYTES = 4096
 #: What a client hears whose handling has failed by an error of ours.
 FAULT = "amqp:internal-error", "the gateway has failed in handling this connection; see its log"
@@ -149,7 +152,7 @@ class NodeConnection(Peer):
             return
         heard = self.engine.frames_received
         received = self.engine.receive()
-        if received > 0:
+        if received >= 0:
             agreeing = self.user is None and self.admission.tls is not None
             turns.spend(read_units(self.engine.frames_received - heard, agreeing))
         if self.user is None:
@@ -254,14 +257,15 @@ class NodeConnection(Peer):
             self._count_kept()
 
     def _count_kept(self) -> None:
-        """Note how many sessions and half-closed links there are; past the bound of all, who has
-        most of them is over."""
+        """Note how many sessions and half-closed links there are, with those of connections that
+        are over and not freed yet; past the bound of all, who has most of them is over."""
         node, kept = self.node, self.engine.session_count + self.engine.lingering_links
         node.kept += kept - self.kept
         grown, self.kept = kept > self.kept, kept
         if grown and node.kept > KEPT_TOTAL:
             keeper = max(node.connections, key=lambda each: each.kept)
-            keeper._give_up_unread(KEPT_BYTES * keeper.kept)
+            if keeper.kept > KEPT_ANYHOW:
+                keeper._give_up_unread(KEPT_BYTES * keeper.kept)
 
     def _give_up_unread(self, held_bytes: int) -> None:
         """Close a connection whose client does not read, or leaves too much open: there is nothing
@@ -706,13 +710,14 @@ class NodeConnection(Peer):
             self.sock.close()
             self._count_partial()
             self.node.owed_bytes -= self.owed_bytes
-            self.node.kept -= self.kept
-            self.owed_bytes = self.kept = 0
+            self.owed_bytes = 0
             self.node.connections.discard(self)
             self.node.gate.leave(self.admission)
             # The engine is freed with the last that leads here; one with many sessions takes long.
-            sessions = self.engine.session_count
-            self.node.leftovers.leave(self, WHOLE_UNITS + sessions // SESSIONS_PER_UNIT)
+            # Until then what it has kept counts.
+            self.node.turns.spend(END_UNITS)
+            units = WHOLE_UNITS + self.engine.session_count // SESSIONS_PER_UNIT
+            self.node.leftovers.leave(self, units, partial(self.node.forget_kept, self.kept))
             self.node.check_idle()
 
     def fail(self, error: Exception) -> None:

@@ -8,7 +8,7 @@ here is freed in the end, in the order in which it came, whatever else there is 
 """
 
 from collections import deque
-from collections.abc import Sized
+from collections.abc import Callable, Sized
 from typing import Any
 
 from feedhandler.amqp.serving.turns import Turns
@@ -31,28 +31,34 @@ class Leftovers:
     def __len__(self) -> int:
         return len(self._left)
 
-    def leave(self, what: Any, units: int = WHOLE_UNITS) -> None:
+    def leave(
+        self, what: Any, units: int = WHOLE_UNITS, freed: Callable[[], None] = lambda: None
+    ) -> None:
         """Free a queue of messages (a deque), which is nobody else's any more, or something whole
-        that nobody else has and that takes so many units."""
+        that nobody else has and that takes so many units; `freed` is called once it is gone."""
         if isinstance(what, deque) and not what:
+            freed()
             return
-        self._left.append((what, units))
+        self._left.append((what, units, freed))
         if not self._due:
             self._due = True
             self._free()
 
     def _free(self) -> None:
         while self._left:
-            what, units = self._left[0]
+            what, units, freed = self._left[0]
             is_queue = isinstance(what, deque)
             if not self._turns.take(1 if is_queue else units):
                 self._turns.wait(self._free)
                 return
             if is_queue:
                 _free_some(what)
-            if not is_queue or not what:
+            over = not is_queue or not what
+            if over:
                 self._left.popleft()
             del what
+            if over:
+                freed()
         self._due = False
 
 

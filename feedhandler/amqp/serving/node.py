@@ -169,7 +169,13 @@ class Node:
                 if place is not None:
                     self._listeners.append(
                         Listener(
-                            self.loop, place, key, encrypted, self._on_client, self._refuse_client
+                            self.loop,
+                            place,
+                            key,
+                            encrypted,
+                            self._on_client,
+                            self._refuse_client,
+                            self.turns,
                         )
                     )
         except ConfigError:
@@ -357,6 +363,10 @@ class Node:
         """Every link's, brokers that are published to left out."""
         for connection in self.connections:
             yield from connection.outlets.values()
+
+    def forget_kept(self, kept: int) -> None:
+        """A connection that is over has been freed, with so many sessions and half-closed links."""
+        self.kept -= kept
 
     def check_idle(self) -> None:
         """Tell a waiting `stop` once the last connection is gone."""

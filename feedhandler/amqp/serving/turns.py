@@ -21,6 +21,10 @@ CONNECTION_UNITS = 128
 #: read, and matched, by its length.
 ATTACH_UNITS = 4
 ADDRESS_CHARS_PER_UNIT = 64
+#: What it costs to take a client in, to hear of one at all, and to let it go.
+ACCEPT_UNITS = 16
+READ_UNITS = 2
+END_UNITS = 8
 #: Frames that are read, and sessions that are forgotten with their connection, for one unit.
 FRAMES_PER_UNIT = 2
 #: What reading costs while TLS is agreed on: a signature takes a millisecond.
@@ -35,7 +39,7 @@ def attach_units(address: str) -> int:
 
 def read_units(frames: int, agreeing: bool) -> int:
     """What reading so many frames has cost; `agreeing`: it was TLS's."""
-    return HANDSHAKE_UNITS if agreeing else frames // FRAMES_PER_UNIT
+    return READ_UNITS + (HANDSHAKE_UNITS if agreeing else frames // FRAMES_PER_UNIT)
 
 
 class Turns:
