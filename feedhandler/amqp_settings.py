@@ -133,6 +133,9 @@ class UserConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     cancel: Annotated[
         tuple[str, ...], _setting("durable queues whose messages may be cancelled; * for all")
     ] = ()
+    create: Annotated[
+        tuple[str, ...], _setting("queues that may be created, in queues_folder; * for any name")
+    ] = ()
     connections: Annotated[
         _Count, _setting("connections at a time; 0: limits.connections_per_user")
     ] = 0
@@ -154,7 +157,7 @@ class UserConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             password,
             self.certificate,
             self.connections or connections_max,
-            QueueRights(frozenset(self.put), frozenset(self.get), frozenset(self.cancel)),
+            QueueRights(*map(frozenset, (self.put, self.get, self.cancel, self.create))),
         )
 
 
@@ -176,6 +179,9 @@ class AmqpConfig(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         _Bytes,
         _setting("waiting bytes per subscriber, room for a snapshot block; beyond it `when_full`"),
     ] = 64 * 2**20
+    queues_folder: Annotated[
+        str, _setting("where queues are kept that clients create; empty: none may be created")
+    ] = ""
     conflate: Annotated[
         bool,
         _setting("links may ask for full=conflate; the gateway keeps every book for that"),
@@ -306,7 +312,7 @@ def _fault_of_user(user: UserConfig) -> tuple[str, str, str] | None:
             parse_hash(user.password)
     except ValueError as error:
         return "password", str(error), "never the password itself"
-    of_queues = bool(user.put or user.get or user.cancel)
+    of_queues = bool(user.put or user.get or user.cancel or user.create)
     if not (user.services or of_queues) or not user.symbols:
         key = "symbols" if user.services else "services"
         return key, "empty: nothing could be received", '["*"] for all'

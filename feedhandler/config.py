@@ -507,7 +507,7 @@ def _check_queues(config: Config) -> None:
     for number, user in enumerate(config.amqp.users):
         for key in ("put", "get", "cancel"):
             for name in getattr(user, key):
-                if name not in known:
+                if name not in known and not config.amqp.queues_folder:
                     hint = f"known: {', '.join(sorted(known))}"
                     reason = f"no queue is named {name!r}"
                     raise _Wrong(("amqp", "users", number, key), reason, hint)

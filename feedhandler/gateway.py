@@ -81,6 +81,7 @@ class Gateway:
         self.queues = self.node.queues = DurableQueues(
             tuple(each.resolved(self.core.day.trading_day) for each in config.queues),
             self.node.flush,
+            config.amqp.queues_folder,
         )
         self.publishers = self._publishers()
         plans = self.core.plans

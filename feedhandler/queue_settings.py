@@ -1,5 +1,6 @@
 """`[[queue]]`: a durable queue of the embedded node. What the operator may say of it."""
 
+import re
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct, structs
@@ -19,7 +20,8 @@ MESSAGE_BYTES_DEFAULT = 1 << 20
 TRADING_DAY = "trading-day"
 _ANY_DAY = TradingDay("UTC")
 
-_Name = Annotated[str, Meta(pattern=r"^[A-Za-z0-9_\-]{1,64}$")]
+NAME = re.compile(r"[A-Za-z0-9_\-]{1,64}")
+_Name = Annotated[str, Meta(pattern=rf"^{NAME.pattern}$")]
 
 
 def _setting(description: str, **bounds: Any) -> Meta:

@@ -62,13 +62,13 @@ class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         _setting("a consumer may have a message so long; then another one gets it; 0: any", ge=0),
     ] = 0
     messages_max: Annotated[
-        int, _setting("messages it may hold, 28 to 64 bytes of memory each", ge=1, le=1 << 30)
+        int, _setting("messages it may hold, 28 to 64 bytes of memory each", ge=1, le=1 << 26)
     ] = 4_000_000
     keys_max: Annotated[
-        int, _setting("keys that messages may have; 0: as many as there can be", ge=0, le=1 << 30)
+        int, _setting("keys that messages may have; 0: as many as there can be", ge=0, le=1 << 26)
     ] = 0
     key_messages_max: Annotated[
-        int, _setting("messages of one key; 0: half of messages_max", ge=0, le=1 << 30)
+        int, _setting("messages of one key; 0: half of messages_max", ge=0, le=1 << 26)
     ] = 0
     producers_max: Annotated[
         int, _setting("producers whose sequence numbers are known", ge=1, le=1 << 24)

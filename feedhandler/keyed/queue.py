@@ -23,6 +23,7 @@ an outside store that keeps the highest it has seen of a key can refuse the late
 No I/O; the time is an argument.
 """
 
+import itertools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -76,13 +77,15 @@ class Delivery:
 
 
 class Line(NamedTuple):
-    """What waits of one key: the number of its first message, how many there are with it, whether
-    that one is `in hand`, `parked` or `waiting`, and which consumer has it (0: none)."""
+    """A message, or a key by its first one: its number, how many messages the key has (0: not
+    asked), whether it is `in hand`, `parked` or `waiting`, which consumer has it (0: none), and how
+    often it has failed."""
 
     number: int
     messages: int
     standing: str
     consumer: int
+    tries: int
 
 
 class State(Enum):
@@ -447,14 +450,24 @@ class KeyedQueue:
         if not limit:
             return []
         most = numpy.argpartition(lengths, -limit)[-limit:]
-        lines = []
-        for key in sorted(most.tolist(), key=lambda key: -int(lengths[key])):
-            slot = self.dispatch.chain(key, 1)[0]
-            state = self.dispatch.state(slot)
-            number = self.dispatch.number(slot)
-            standing = {FLYING: "in hand", PARKED: "parked"}.get(state, "waiting")
-            lines.append(Line(number, int(lengths[key]), standing, self.dispatch.consumer(slot)))
-        return lines
+        order = sorted(most.tolist(), key=lambda key: -int(lengths[key]))
+        return [self._line(self.dispatch.chain(key, 1)[0], int(lengths[key])) for key in order]
+
+    def lines(self, after: int, limit: int) -> list[Line]:
+        """The messages with numbers above this, in order, at most so many."""
+        ids = numpy.asarray(self.dispatch.ids)
+        slots = numpy.flatnonzero((ids > after) & (ids <= self.dispatch.visible))
+        slots = slots[numpy.argsort(ids[slots])]
+        there = (slot for slot in slots.tolist() if self.dispatch.state(slot) != FREE)
+        return [self._line(slot, 0) for slot in itertools.islice(there, limit)]
+
+    def _line(self, slot: int, messages: int) -> Line:
+        dispatch = self.dispatch
+        standing = {FLYING: "in hand", PARKED: "parked"}.get(dispatch.state(slot), "waiting")
+        return Line(
+            dispatch.number(slot), messages, standing, dispatch.consumer(slot),
+            dispatch.failures(slot),
+        )  # fmt: skip
 
     @property
     def in_hand(self) -> int:

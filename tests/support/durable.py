@@ -59,10 +59,12 @@ async def running(
     disk: dict[str, Any] | None = None,
     settings: Settings | None = None,
     faults: int = 0,
+    folder: str = "",
 ) -> AsyncIterator[QueueRig]:
-    """A node with these queues, while the block runs. `faults`: as `node.running`."""
+    """A node with these queues, while the block runs. `faults`: as `node.running`; `folder`: of
+    queues that clients create."""
     rig = QueueRig(settings, gate=gate)
-    rig.queues = rig.node.queues = DurableQueues(configs, rig.node.flush, **(disk or {}))
+    rig.queues = rig.node.queues = DurableQueues(configs, rig.node.flush, folder, **(disk or {}))
     rig.clients = []
     await rig.queues.open()
     rig.node.start()

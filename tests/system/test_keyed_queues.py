@@ -2,9 +2,11 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import proton
 import pytest
 
@@ -386,6 +388,42 @@ def test_a_second_creation_that_differs_is_refused(tmp_path: Path) -> None:
 
     play(put, plain)
     asyncio.run(scenario(orders(tmp_path / "plain", key=ACCOUNT), "without keys"))
+
+
+def test_publishers_create_queues_that_are_kept(tmp_path: Path) -> None:
+    definition = msgspec.json.encode(ACCOUNT).decode()
+    other = msgspec.json.encode(Definition(fields=("symbol",))).decode()
+
+    def creates(client: QueueClient) -> None:
+        ask = partial(client.ask, queue="made", operation="create")
+        assert client.ask(queue="made", operation="stat")[0]["answer"] == "unknown"
+        assert ask(definition='{"fields": []}')[0]["answer"] == "invalid"
+        assert ask(definition=definition, dead="nowhere")[0]["answer"] == "invalid"
+        assert ask(definition=definition)[0]["answer"] == "created"
+        assert ask(definition=definition)[0]["answer"] == "exists"
+        client.put(client.sender("queue.made"), of("a", 1), of("a", 2))
+
+    def finds(client: QueueClient) -> None:
+        told, _ = client.ask(queue="made", operation="create", definition=other)
+        assert told["answer"] == "different"
+        assert "account" in told["status-description"]
+        link = client.taker("queue.made", credit=5)
+        client.wait_for(link, 1)
+        _, rows = client.ask(queue="made", operation="keys")
+        assert [(row["key"], row["messages"], row["standing"]) for row in rows["keys"]] == [
+            ("account = a", 2, "in hand")
+        ]
+        _, rows = client.ask(queue="made", operation="list")
+        assert [(row["id"], row["standing"]) for row in rows["list"]] == [
+            (1, "in hand"), (2, "waiting"),
+        ]  # fmt: skip
+
+    async def scenario(talk: Callable[[QueueClient], None]) -> None:
+        async with running(folder=str(tmp_path)) as rig:
+            await in_thread(talk, await rig.client())
+
+    asyncio.run(scenario(creates))
+    asyncio.run(scenario(finds))
 
 
 def test_a_days_end_frees_what_waits_and_lets_who_has_one_finish(tmp_path: Path) -> None:

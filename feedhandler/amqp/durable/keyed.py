@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
+from feedhandler.amqp.durable.creation import NotCreated, config_of, same
 from feedhandler.amqp.durable.keyed_intake import KeyedIntake
 from feedhandler.amqp.durable.keyed_links import KeyedConsumer
 from feedhandler.amqp.durable.keyed_sections import read_message, with_reason
@@ -76,7 +77,7 @@ class KeyedDurableQueue(StoredQueue):
     """See the module. `find` finds another queue of the node, for what goes there."""
 
     watches_days = False
-    operations = (*StoredQueue.operations, "unpark", "keys")
+    operations = (*StoredQueue.operations, "unpark", "keys", "list", "create")
 
     def __init__(
         self,
@@ -529,6 +530,37 @@ class KeyedDurableQueue(StoredQueue):
                     "messages": line.messages,
                     "first": line.number,
                     "standing": line.standing,
+                    "consumer": names.get(line.consumer, ""),
+                }
+                for line in lines
+            ]
+
+        self._in_thread(work, told)
+
+    def created_again(self, arguments: dict[str, Any]) -> tuple[str, str]:
+        """Somebody wants to create this queue, which is there: the answer, and what to say."""
+        try:
+            wanted = config_of("", self.name, arguments)
+        except NotCreated as refusal:
+            return refusal.word, refusal.reason
+        others = same(self.config, wanted)
+        return ("different", f"it was created with {others}") if others else ("exists", "")
+
+    def page(
+        self, after: int, limit: int, told: Callable[[list[dict[str, Any]] | None], None]
+    ) -> None:
+        """What is not delivered, above this number: key, state and tries of each; None: the queue
+        has stopped."""
+        lines = self.core.lines(after, limit)
+        names = {number: getattr(taker, "name", "") for number, taker in self._taker_of.items()}
+
+        def work() -> list[dict[str, Any]]:
+            return [
+                {
+                    "id": line.number,
+                    "key": self._values(line.number),
+                    "standing": line.standing,
+                    "tries": line.tries,
                     "consumer": names.get(line.consumer, ""),
                 }
                 for line in lines

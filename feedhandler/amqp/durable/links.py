@@ -31,6 +31,7 @@ from feedhandler.amqp.outlet import Peer
 from feedhandler.counters import QueueCounter
 
 if TYPE_CHECKING:
+    from feedhandler.amqp.durable.creation import MakingDesk
     from feedhandler.amqp.durable.queue import DurableQueue
 
 #: Management requests that one link may have on their way.
@@ -399,7 +400,7 @@ class Requests(_Link):
         peer: Peer,
         link: Any,
         forget: Forget,
-        desk: Desk,
+        desk: "Desk | MakingDesk",
         answers: Callable[[str], Answers | None],
     ) -> None:
         super().__init__(peer, link, forget, desk.queue)

@@ -1,5 +1,5 @@
 """What may be asked of a queue by management messages: cancel, cancel-all, forward, find, stat;
-of a keyed queue also unpark and keys.
+of a keyed queue also unpark, keys, list and create.
 
 What it is for: `Desk.do` takes the application-properties of a request, and `reply` is called with
 those of the answer, and its body, once the answer holds: `cancelled` is said when that is durable.
@@ -15,6 +15,8 @@ What is asked wrongly is answered too, with a status code that says so.
     stat                                                      figures of the queue
     unpark       id                                           unparked, unknown
     keys                                                      the longest: who has them, what waits
+    list         after: an id                                 what is not delivered, a page
+    create       definition, as `creation` reads it           exists, different
 
 What it promises: of a request about many messages `MESSAGES_A_STEP` are looked at at a time; the
 rest is done in later turns of the loop (`steps`), and the answer is the same.
@@ -38,8 +40,9 @@ Steps = Iterator[Callable[[Callable[[], None]], None] | None]
 
 #: Messages that one step concerns: under a millisecond's work.
 MESSAGES_A_STEP = 32
-#: Keys of one answer.
+#: Keys, and messages, of one answer.
 KEYS_TOLD = 64
+PAGE_MESSAGES = 64
 #: Steps of one turn of the loop, of all requests to a queue.
 STEPS_A_TURN = 4
 
@@ -57,6 +60,10 @@ CODES = {
     "unknown": 404,
     "stopped": 503,
     "unparked": 200,
+    "created": 201,
+    "exists": 200,
+    "different": 409,
+    "invalid": 400,
 }
 #: Of several messages with one message-id the answer that comes first here is told.
 _WORST = ("stopped", "delivered", "delivering", "damaged", "expired", "cancelled", "unknown")
@@ -105,6 +112,10 @@ class Desk:
             self._forward(arguments, reply)
         elif operation == "unpark":
             self._unpark(arguments, reply)
+        elif operation == "create":
+            reply(answer_of(*queue.created_again(arguments)), None)
+        elif operation == "list":
+            self._list(arguments, reply)
         elif operation == "keys":
             self.queue.keys(KEYS_TOLD, partial(self._tell_keys, reply))
         else:
@@ -177,10 +188,21 @@ class Desk:
         reply(_status(200, "cancelled", "OK"), {**figures, **_page(told.forward)})
 
     def _tell_keys(self, reply: Reply, told: list[dict[str, Any]] | None) -> None:
+        self._tell_rows("keys", reply, told)
+
+    def _list(self, arguments: dict[str, Any], reply: Reply) -> None:
+        """A page of what is not delivered."""
+        after = arguments.get("after", 0)
+        if not _is_number(after):
+            reply(_status(400, "invalid", f"after is a number from 0 to {NUMBER_MAX}"), None)
+        else:
+            self.queue.page(after, PAGE_MESSAGES, partial(self._tell_rows, "list", reply))
+
+    def _tell_rows(self, what: str, reply: Reply, told: list[dict[str, Any]] | None) -> None:
         if told is None:
             reply(_status(503, "stopped", _WORDS["stopped"]), None)
         else:
-            reply(_status(200, "keys", "OK"), {"keys": told})
+            reply(_status(200, what, "OK"), {what: told})
 
     def _unpark(self, arguments: dict[str, Any], reply: Reply) -> None:
         """A parked message is tried again."""
@@ -229,6 +251,11 @@ _WORDS = {
     "stopped": "the queue has stopped",
     "unparked": "it is tried again, and its keys go on behind it",
 }
+
+
+def answer_of(word: str, reason: str = "") -> dict[str, Any]:
+    """The answer that this word is, with what there is to say."""
+    return _status(CODES[word], word, reason or _WORDS.get(word, "OK"))
 
 
 def _status(code: int, answer: str, description: str) -> dict[str, Any]:

@@ -50,13 +50,54 @@ class DurableQueues:
         self,
         configs: tuple[DurableQueueConfig, ...],
         flush: Callable[[], None],
+        folder: str = "",
         **options: Any,
     ) -> None:
+        self._flush = flush
+        self._folder = folder
+        self._options = options
+        #: Names of queues that are being created.
+        self._making: set[str] = set()
+        if folder:
+            configs = (*configs, *_created_in(folder))
         self.all: dict[str, "StoredQueue"] = {}
         for config in configs:
             self.all[config.name] = _queue(config, flush, self.all.get, **options)
-        #: The largest message that any of them takes.
-        self.message_bytes_max = max((each.message_bytes_max for each in configs), default=0)
+
+    @property
+    def message_bytes_max(self) -> int:
+        """The largest message that any of them takes."""
+        return max((each.message_bytes_max for each in self.all.values()), default=0)
+
+    async def create(self, name: str, arguments: dict[str, Any]) -> tuple[str, str]:
+        """Create a queue as a client asks: `created`, or what there is instead, and what to say.
+        Raises `NotCreated`, and what opening a queue raises."""
+        from feedhandler.amqp.durable.creation import (
+            NotCreated,
+            config_of,
+            fault_of,
+            same,
+            write_config,
+        )
+
+        config = config_of(self._folder, name, arguments)
+        if name in self.all:
+            others = same(self.all[name].config, config)
+            return ("different", f"it was created with {others}") if others else ("exists", "")
+        if name in self._making:
+            raise NotCreated("invalid", "somebody else is creating it just now; ask again")
+        existing = tuple(queue.config for queue in self.all.values())
+        if refusal := fault_of(existing, config):
+            raise refusal
+        queue = _queue(config, self._flush, self.all.get, **self._options)
+        self._making.add(name)
+        try:
+            await asyncio.to_thread(write_config, config)
+            await queue.open()
+        finally:
+            self._making.discard(name)
+        self.all[name] = queue
+        return "created", ""
 
     async def open(self) -> None:
         """Open every queue. Raises what the operator has to change (`ConfigError`, `UsageError`);
@@ -100,7 +141,9 @@ class DurableQueues:
             return True
         if isinstance(link, proton.ReceiverLink):
             return False
-        return bool(self.all and link.dynamic) or link.source_address.startswith(PREFIX)
+        return bool((self.all or self._folder) and link.dynamic) or link.source_address.startswith(
+            PREFIX
+        )
 
     def attach(
         self,
@@ -135,12 +178,22 @@ class DurableQueues:
     ) -> AnyLink:
         """A link on which the client sends."""
         address = link.target_address
+        name = address.removesuffix(MANAGEMENT).removeprefix(PREFIX)
+        if address.endswith(MANAGEMENT) and name not in self.all and self._folder:
+            if not grants(user.queues.create, name):
+                reason = f"user {user.name} may not create queue {name}"
+                raise AddressError(reason, "amqp:unauthorized-access")
+            from feedhandler.amqp.durable.creation import MakingDesk
+
+            desk = MakingDesk(self, name, self._flush)
+            return Requests(peer, link, forget, desk, answers)
         queue = self._find(address.removesuffix(MANAGEMENT))
         if not address.endswith(MANAGEMENT):
             _demand(user, user.queues.put, queue, "put messages into")
             return Producer(peer, link, forget, queue)
         rights = user.queues
-        may = any(grants(each, queue.name) for each in (rights.put, rights.get, rights.cancel))
+        asked = (rights.put, rights.get, rights.cancel, rights.create)
+        may = any(grants(each, queue.name) for each in asked)
         if not may:
             _demand(user, frozenset(), queue, "ask about")
         desk = Desk(queue, grants(rights.cancel, queue.name))
@@ -160,6 +213,13 @@ class DurableQueues:
 def grants(names: frozenset[str], name: str) -> bool:
     """Whether the queue is among those named; `*` is every one."""
     return name in names or "*" in names
+
+
+def _created_in(folder: str) -> tuple[DurableQueueConfig, ...]:
+    """The queues that clients have created. Raises `ConfigError`."""
+    from feedhandler.amqp.durable.creation import configs_in
+
+    return tuple(configs_in(folder))
 
 
 def _queue(

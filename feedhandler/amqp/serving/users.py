@@ -139,15 +139,16 @@ class Entitlement:
 @dataclass(frozen=True, slots=True)
 class QueueRights:
     """Durable queues by name, `*` for every one: which ones messages may be put into, got from, and
-    cancelled in."""
+    cancelled in, and which may be created."""
 
     put: frozenset[str] = frozenset()
     get: frozenset[str] = frozenset()
     cancel: frozenset[str] = frozenset()
+    create: frozenset[str] = frozenset()
 
 
 #: Every queue: who is not limited.
-EVERY_QUEUE = QueueRights(*3 * (frozenset("*"),))
+EVERY_QUEUE = QueueRights(*4 * (frozenset("*"),))
 #: Everything: who is not limited.
 EVERYTHING = Entitlement((("*", "*"),))
 

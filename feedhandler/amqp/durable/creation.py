@@ -1,0 +1,168 @@
+"""Queues that clients create while the node runs: kept in a folder of the operator's.
+
+What it is for: a management request `create` at the address of a queue that is not there makes one;
+its table of configuration is written to `queue.json` in its folder, and found there again when the
+node starts. What a queue was created as does not change: a second creation says the same, or is
+refused.
+"""
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from feedhandler.amqp.durable.management import STEPS_A_TURN, Reply, Steps, answer_of
+from feedhandler.amqp.serving.turns import Turns
+from feedhandler.codecs.errors import ConfigError, FeedhandlerError
+from feedhandler.journal.files import RealFiles, Replace, carry_out
+from feedhandler.keyed.definition import Definition, differences
+from feedhandler.private_files import make_folder
+from feedhandler.queue_settings import MAX_QUEUES, NAME, DurableQueueConfig, fault_of_queues
+
+if TYPE_CHECKING:
+    from feedhandler.amqp.durable.queues import DurableQueues
+    from feedhandler.amqp.durable.stored import QueueLink
+
+FILE_NAME = "queue.json"
+#: A client's definition is no longer.
+DEFINITION_BYTES_MAX = 16 << 10
+#: Blocks of a queue that a client creates, at first and at most.
+BLOCK_BYTES = 8 << 20
+
+
+class NotCreated(Exception):
+    """Why a queue is not created: the word of the answer, and what there is to say."""
+
+    def __init__(self, word: str, reason: str) -> None:
+        super().__init__(reason)
+        self.word = word
+        self.reason = reason
+
+
+def configs_in(folder: str) -> Iterator[DurableQueueConfig]:
+    """The queues that were created in a folder, by name. Raises `ConfigError`."""
+    if not folder or not os.path.isdir(folder):
+        return
+    for path in sorted(Path(folder).glob(f"*/{FILE_NAME}")):
+        try:
+            yield msgspec.json.decode(path.read_bytes(), type=DurableQueueConfig)
+        except (OSError, msgspec.DecodeError) as error:
+            raise ConfigError(
+                f"{path}: no queue can be made of it: {error}", "restore it, or remove the folder"
+            ) from None
+
+
+def config_of(folder: str, name: str, arguments: dict[str, Any]) -> DurableQueueConfig:
+    """The table of a queue that a client wants. Raises `NotCreated`."""
+    text = arguments.get("definition")
+    if not isinstance(text, str | bytes) or len(text) > DEFINITION_BYTES_MAX:
+        raise NotCreated("invalid", "definition is no JSON text, as feedhandler keyed sends it")
+    try:
+        definition = msgspec.json.decode(text, type=Definition)
+        table = {
+            "name": name,
+            "folder": str(Path(folder, name)),
+            "block_bytes": BLOCK_BYTES,
+            "key": msgspec.to_builtins(definition),
+        }
+        for key in ("dead", "redeliveries_max", "message_bytes_max", "block_bytes", "durability"):
+            if key.replace("_", "-") in arguments:
+                table[key] = arguments[key.replace("_", "-")]
+        return msgspec.convert(table, type=DurableQueueConfig)
+    except (msgspec.DecodeError, msgspec.ValidationError, ValueError) as error:
+        raise NotCreated("invalid", f"definition: {error}") from None
+
+
+def same(existing: DurableQueueConfig, wanted: DurableQueueConfig) -> str:
+    """What an existing queue says that a second creation does not; "" where they are the same."""
+    if existing.key is None or wanted.key is None:
+        return "no key"
+    others = differences(existing.key, wanted.key)
+    if existing.dead != wanted.dead:
+        others = ", ".join(filter(None, (others, f"dead = {existing.dead}")))
+    return others
+
+
+def write_config(config: DurableQueueConfig) -> None:
+    """Have a queue found again when the node starts. Raises `OSError`."""
+    make_folder(config.folder)
+    files = RealFiles()
+    try:
+        path = os.path.join(config.folder, FILE_NAME)
+        carry_out(files, [Replace(path, msgspec.json.encode(config))])
+    finally:
+        files.close()
+
+
+class Unmade:
+    """The address of a queue that is not there yet, as a request's link sees it."""
+
+    fault = ""
+
+    def __init__(self, name: str, flush: Callable[[], None]) -> None:
+        loop = asyncio.get_running_loop()
+        self.name = name
+        self.links: dict[QueueLink, None] = {}
+        self.asked_bytes = 0
+        self.turns = Turns(loop.call_soon, STEPS_A_TURN)
+        self.flush = flush
+
+    def flush_soon(self) -> None:
+        """Have connections written to."""
+        asyncio.get_running_loop().call_soon(self.flush)
+
+
+class MakingDesk:
+    """Takes the request that makes a queue."""
+
+    def __init__(self, queues: "DurableQueues", name: str, flush: Callable[[], None]) -> None:
+        self.queue = Unmade(name, flush)
+        self._queues = queues
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def run(self, steps: Steps) -> None:
+        """Go through these steps: there is one at a time."""
+        for hold in steps:
+            if hold is not None:
+                hold(partial(self.run, steps))
+                return
+
+    def do(self, arguments: dict[str, Any], reply: Reply, heard: Callable[[], bool]) -> Steps:
+        """Make the queue; `reply` is called once, later."""
+        if arguments.get("operation") != "create":
+            name = self.queue.name
+            reply(answer_of("unknown", f"no queue is named {name!r}: create it first"), None)
+        else:
+            making = self._make(arguments, reply)
+            task = asyncio.get_running_loop().create_task(making)
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        yield None
+
+    async def _make(self, arguments: dict[str, Any], reply: Reply) -> None:
+        try:
+            word, reason = await self._queues.create(self.queue.name, arguments)
+        except NotCreated as refusal:
+            word, reason = refusal.word, refusal.reason
+        except (FeedhandlerError, OSError) as error:
+            word, reason = "stopped", str(error)
+        reply(answer_of(word, reason), None)
+        self.queue.flush()
+
+
+def fault_of(
+    configs: tuple[DurableQueueConfig, ...], wanted: DurableQueueConfig
+) -> NotCreated | None:
+    """Why a queue cannot be made beside these; None: it can."""
+    if len(configs) >= MAX_QUEUES:
+        return NotCreated("invalid", f"a node has {MAX_QUEUES} queues at most")
+    if not NAME.fullmatch(wanted.name):
+        return NotCreated("invalid", "a name is 1 to 64 letters, digits, - and _")
+    if wrong := fault_of_queues((*configs, wanted)):
+        _, key, reason, hint = wrong
+        return NotCreated("invalid", f"{key}: {reason}" + (f" ({hint})" if hint else ""))
+    return None
