@@ -13,13 +13,14 @@ from typing import Any
 def lazy_names(package: str, homes: dict[str, str]) -> Callable[[str], Any]:
     """A package's `__getattr__`: each public name comes from the module named beside it.
 
-    `homes` maps names to modules, relative to `package`. Raises `AttributeError` for any other.
+    `homes` maps names to modules, relative to `package` (`.amqp.client`: of its parent's). Raises
+    `AttributeError` for any other.
     """
 
     def get(name: str) -> Any:
         if name not in homes:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(importlib.import_module(f"{package}.{homes[name]}"), name)
+        value = getattr(importlib.import_module(f".{homes[name]}", package), name)
         setattr(sys.modules[package], name, value)
         return value
 

@@ -666,6 +666,37 @@ cdef class Connection:
         pn_link_flow(link, credit)
         return wrapper
 
+    def taker(self, str name, str address, *, int credit, size_t message_bytes_max):
+        """Attach a link that receives from `address` and says of each message later what became of
+        it; grant it `credit`. A message of more than `message_bytes_max` is None."""
+        cdef void *session = pn_session(self.connection)
+        pn_session_open(session)
+        cdef void *link = pn_receiver(session, name.encode())
+        cdef IntakeLink wrapper = IntakeLink()
+        wrapper._bind(self, link)
+        wrapper.message_bytes_max = message_bytes_max
+        pn_link_set_max_message_size(link, message_bytes_max)
+        if address:
+            pn_terminus_set_address(pn_link_source(link), address.encode())
+        else:
+            pn_terminus_set_dynamic(pn_link_source(link), True)
+        pn_link_set_snd_settle_mode(link, _SND_UNSETTLED)
+        pn_link_open(link)
+        pn_link_flow(link, credit)
+        return wrapper
+
+    def putter(self, str name, str address):
+        """Attach a link that sends to `address` and hears of each message what became of it."""
+        cdef void *session = pn_session(self.connection)
+        pn_session_open(session)
+        cdef void *link = pn_sender(session, name.encode())
+        cdef HandoutLink wrapper = HandoutLink()
+        wrapper._bind(self, link)
+        pn_terminus_set_address(pn_link_target(link), address.encode())
+        pn_link_set_snd_settle_mode(link, _SND_UNSETTLED)
+        pn_link_open(link)
+        return wrapper
+
     def publisher(
         self, str name, str address, str capability="", bint durable=False, bint outcomes=False
     ):

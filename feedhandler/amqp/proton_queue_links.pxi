@@ -78,14 +78,18 @@ cdef class IntakeLink(Link):
 
     def give_back(self, unsigned long long number, unsigned long outcome, str condition="",
                   str description=""):
-        """This message is not taken: `REJECTED` with a reason, or `RELEASED`."""
+        """This message is not taken: `REJECTED` with a reason, `RELEASED`, or `MODIFIED`: that
+        was a try, and has failed."""
         cdef void *delivery
         place = self.pending.pop(number, None)
         if place is None or self.link == NULL:
             return
         delivery = <void *> <uintptr_t> place
-        _set_condition(
-            pn_disposition_condition(pn_delivery_local(delivery)), condition, description)
+        if outcome == _MODIFIED:
+            pn_disposition_set_failed(pn_delivery_local(delivery), True)
+        else:
+            _set_condition(
+                pn_disposition_condition(pn_delivery_local(delivery)), condition, description)
         pn_delivery_update(delivery, outcome)
         pn_delivery_settle(delivery)
 
@@ -216,6 +220,15 @@ cdef class HandoutLink(SenderLink):
         delivery = <void *> <uintptr_t> place
         pn_delivery_update(delivery, pn_delivery_remote_state(delivery))
         pn_delivery_settle(delivery)
+
+    def reason(self, uint64_t number):
+        """Why the peer has not taken a message that is open: a condition's name, and its text."""
+        cdef void *delivery
+        place = self.pending.get(number)
+        if place is None or self.link == NULL:
+            return "", ""
+        delivery = <void *> <uintptr_t> place
+        return _condition(pn_disposition_condition(pn_delivery_remote(delivery)))
 
     cpdef disown(self, uint64_t number):
         """The message is another's by now: what the peer says of it comes too late, and is answered

@@ -65,6 +65,7 @@ class Put(NamedTuple):
     outcome: Outcome
     number: int = 0
     reason: str = ""
+    standing: Standing = Standing.NEXT
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +196,7 @@ class KeyedQueue:
                 return Put(Outcome.REPEATED)
             if standing is not Standing.NEXT:
                 self.refused += 1
-                return Put(Outcome.REJECTED, reason=_refusal(standing, stamp))
+                return Put(Outcome.REJECTED, 0, _refusal(standing, stamp), standing)
         try:
             keys = self.structure.keys(content if material is None else material)
         except Misfit as misfit:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import feedhandler
-from feedhandler.amqp.subscribing import attachment as attachment_module
+from feedhandler.amqp import client as client_module
 from feedhandler.amqp.subscribing.inbox import split_packets
 from feedhandler.amqp.subscribing.upstream import ConnectionEvent, State
 from feedhandler.codecs import PeerError
@@ -236,7 +236,7 @@ def test_it_gives_up_after_the_time_it_was_given(run: Run) -> None:
 def test_a_node_that_falls_silent_is_given_up_and_found_again(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attachment_module, "IDLE_TIMEOUT_MS", 300)
+    monkeypatch.setattr(client_module, "IDLE_TIMEOUT_MS", 300)
 
     async def scenario() -> None:
         story = Story()

@@ -19,12 +19,21 @@ from feedhandler.amqp.durable.message_ids import MessageIds
 from feedhandler.amqp.durable.sections import SectionError
 from feedhandler.journal import PersistentQueue
 from feedhandler.keyed.definition import Definition
+from feedhandler.keyed.producers import Standing
 from feedhandler.keyed.queue import Outcome
 from feedhandler.queue_settings import DurableQueueConfig
 
 if TYPE_CHECKING:
     from feedhandler.keyed.journalled import Journalled
     from feedhandler.keyed.queue import KeyedQueue
+
+
+#: What a producer hears whose stamp does not follow; else the message itself is at fault.
+CONDITIONS = {
+    Standing.NEXT: REFUSED,
+    Standing.GAP: "feedhandler:sequence-gap",
+    Standing.REPLACED: "feedhandler:producer-replaced",
+}
 
 
 class KeyedSource(Sender, Protocol):
@@ -94,7 +103,7 @@ class KeyedIntake(Credit):
             source.refused(number, FULL, answer.reason, again=True)
             return False
         if answer.outcome is Outcome.REJECTED:
-            source.refused(number, REFUSED, answer.reason)
+            source.refused(number, CONDITIONS[answer.standing], answer.reason)
             return False
         if answer.number:
             self.recent.keep(answer.number, content)

@@ -1,0 +1,308 @@
+"""A worker's connection to a node: links that put, links that take, questions to management."""
+
+import asyncio
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from feedhandler.amqp import proton
+from feedhandler.amqp.client import ClientConnection, Ended
+from feedhandler.amqp.durable.queues import MANAGEMENT, PREFIX
+from feedhandler.amqp.durable.sections import (
+    APPLICATION_PROPERTIES,
+    VALUE,
+    SectionError,
+    decode,
+    encode,
+    sections,
+)
+from feedhandler.amqp.identity import Identity
+
+#: Largest message that is taken.
+MESSAGE_BYTES_MAX = 64 << 20
+ANSWERS = 64
+#: How long the node may think about a question.
+ANSWER_SECONDS = 30.0
+REPLY_TO_PLACE, CORRELATION_PLACE = 4, 5
+
+Outcome = tuple[int, int, bool]
+
+
+class _End:
+    """One end of a link: what it hears. `over`: it is no more, and `error` says why."""
+
+    def __init__(self, connection: "QueueConnection", link: Any) -> None:
+        self.connection = connection
+        self.link = link
+        self.over = False
+        self.error: Ended | None = None
+        self.answered: asyncio.Future[None] = connection.loop.create_future()
+        link.owner = self
+
+    def heard(self) -> None:
+        """Something may have come."""
+
+    def end(self, error: Ended | None) -> None:
+        """The link is over."""
+        self.over, self.error = True, error
+        if not self.answered.done():
+            self.answered.set_exception(error or Ended("the connection was closed"))
+            self.answered.exception()  # whoever waits gets it; nobody must
+
+
+class Taker(_End):
+    """A link that takes messages. `on_messages` gets (number, message or None), as they came."""
+
+    def __init__(
+        self,
+        connection: "QueueConnection",
+        link: proton.IntakeLink,
+        on_messages: Callable[["Taker", list[tuple[int, bytes | None]]], None],
+    ) -> None:
+        super().__init__(connection, link)
+        self._on_messages = on_messages
+
+    def heard(self) -> None:
+        link: proton.IntakeLink = self.link
+        if link.arrived:
+            came = [(number, data) for number, data, _ in link.arrived]
+            link.clear()
+            self._on_messages(self, came)
+
+    def settle(self, number: int, outcome: int, reason: str = "") -> None:
+        """Say what became of a message; `connection.work` writes it."""
+        if self.over:
+            return
+        if outcome == proton.ACCEPTED:
+            self.link.accept(number)
+        else:
+            condition = "feedhandler:rejected" if outcome == proton.REJECTED else ""
+            self.link.give_back(number, outcome, condition, reason)
+
+    def flow(self, credit: int) -> None:
+        """Take so many more."""
+        if not self.over and credit > 0:
+            self.link.flow(credit)
+
+
+class Putter(_End):
+    """A link that puts messages. `on_outcomes` gets (number, outcome, condition, reason)."""
+
+    def __init__(
+        self,
+        connection: "QueueConnection",
+        link: proton.HandoutLink,
+        on_outcomes: Callable[["Putter", list[tuple[int, int, str, str]]], None],
+        on_credit: Callable[["Putter"], None],
+    ) -> None:
+        super().__init__(connection, link)
+        self._on_outcomes = on_outcomes
+        self._on_credit = on_credit
+        link.wants_flow = True
+
+    @property
+    def ready(self) -> bool:
+        """Whether one more may be put now."""
+        return not self.over and self.link.ready()
+
+    def put(self, number: int, head: bytes, body: bytes) -> None:
+        """Put one; the caller has asked `ready`, and calls `connection.work` in the end."""
+        self.link.hand_out(number, head, body, 0)
+
+    def heard(self) -> None:
+        link: proton.HandoutLink = self.link
+        if link.told:
+            told = link.told.copy()
+            link.told.clear()
+            outcomes = []
+            for number, outcome, _ in told:
+                condition, reason = link.reason(number) if outcome != proton.ACCEPTED else ("", "")
+                link.finish(number)
+                outcomes.append((number, outcome, condition, reason))
+            self._on_outcomes(self, outcomes)
+
+    def flowed(self) -> None:
+        """The node gives credit."""
+        self.link.wants_flow = True
+        self._on_credit(self)
+
+
+class QueueConnection(ClientConnection):
+    """See the module. `on_over` hears once that it is over, with why (None: our own goodbye)."""
+
+    def __init__(self, identity: Identity, on_over: Callable[[Ended | None], None]) -> None:
+        super().__init__(identity)
+        self._on_over = on_over
+        self._ends: list[_End] = []
+        self._names = itertools.count(1)
+        self._desks: dict[str, _Desk] = {}
+
+    async def taker(
+        self,
+        queue: str,
+        credit: int,
+        on_messages: Callable[[Taker, list[tuple[int, bytes | None]]], None],
+    ) -> Taker:
+        """Take messages of a queue. Raises `Ended` where the node refuses."""
+        link = self._engine.taker(
+            f"taker-{next(self._names)}", PREFIX + queue,
+            credit=credit, message_bytes_max=MESSAGE_BYTES_MAX,
+        )  # fmt: skip
+        return await self._attached(Taker(self, link, on_messages))
+
+    async def putter(
+        self,
+        queue: str,
+        on_outcomes: Callable[[Putter, list[tuple[int, int, str, str]]], None],
+        on_credit: Callable[[Putter], None],
+    ) -> Putter:
+        """Put messages into a queue. Raises `Ended` where the node refuses."""
+        link = self._engine.putter(f"putter-{next(self._names)}", PREFIX + queue)
+        return await self._attached(Putter(self, link, on_outcomes, on_credit))
+
+    async def ask(self, queue: str, **arguments: Any) -> tuple[dict[str, Any], Any]:
+        """Ask a queue's management: the answer's properties, and its body. Raises `Ended`."""
+        desk = self._desks.get(queue)
+        if desk is None or desk.asking.over:
+            desk = self._desks[queue] = await self._open_desk(queue)
+        return await desk.ask(arguments)
+
+    async def _open_desk(self, queue: str) -> "_Desk":
+        link = self._engine.taker(
+            f"answers-{next(self._names)}", "", credit=ANSWERS, message_bytes_max=MESSAGE_BYTES_MAX
+        )
+        desk = _Desk()
+        answers = await self._attached(Taker(self, link, desk.answered))
+        address = PREFIX + queue + MANAGEMENT
+        asking = self._engine.putter(f"asks-{next(self._names)}", address)
+        ends = Putter(self, asking, desk.refused, lambda putter: desk.go_on())
+        desk.open(answers, await self._attached(ends))
+        return desk
+
+    async def _attached(self, end: Any) -> Any:
+        self._ends.append(end)
+        self.work()
+        await self.in_time(end.answered)
+        return end
+
+    # -- from the event loop ----------------------------------------------------------------
+
+    def _read(self) -> None:
+        for end in tuple(self._ends):
+            end.heard()
+
+    def _handle(self, kind: int, link: Any) -> None:
+        end = link.owner if link is not None else None
+        if end is None:
+            if kind == proton.LINK_REMOTE_OPEN and link is not None:
+                link.refuse("amqp:not-allowed", "a worker takes no links")
+        elif kind == proton.LINK_REMOTE_OPEN:
+            given = link.source_address if isinstance(end, Taker) else link.target_address
+            if given and not end.answered.done():
+                end.answered.set_result(None)
+        elif kind in (proton.LINK_REMOTE_CLOSE, proton.LINK_REMOTE_DETACH):
+            name, text = link.remote_condition
+            link.close()
+            self._drop(end, Ended(text or "the node ended the link", condition=name))
+        elif kind == proton.LINK_FLOW and isinstance(end, Putter):
+            end.flowed()
+
+    def _drop(self, end: _End, error: Ended | None) -> None:
+        if end in self._ends:
+            self._ends.remove(end)
+        waited_for = end.answered.done() and not end.over
+        end.end(error)
+        if waited_for and not self.over and error is not None:
+            self.finish(error)  # what this connection is for is over
+
+    def _gone(self, error: Ended | None) -> None:
+        for end in tuple(self._ends):
+            end.heard()
+            end.end(error)
+        self._ends.clear()
+        for desk in self._desks.values():
+            desk.stop(error)
+        self._on_over(error)
+
+
+class _Desk:
+    """Questions to a queue's management, and their answers."""
+
+    def __init__(self) -> None:
+        self.answers: Taker
+        self.asking: Putter
+        self._numbers = itertools.count(1)
+        self._waiting: dict[int, asyncio.Future[tuple[dict[str, Any], Any]]] = {}
+        self._unsent: list[tuple[int, bytes]] = []
+
+    def open(self, answers: Taker, asking: Putter) -> None:
+        """Both links are there."""
+        self.answers, self.asking = answers, asking
+
+    async def ask(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], Any]:
+        """Ask, and wait for the answer."""
+        number = next(self._numbers)
+        future = self.asking.connection.loop.create_future()
+        self._waiting[number] = future
+        fields = [b"\x40"] * 4 + [encode(self.answers.link.source_address), encode(number)]
+        packed = b"".join(fields)
+        size = (len(packed) + 4).to_bytes(4, "big") + len(fields).to_bytes(4, "big")
+        named = {key.replace("_", "-"): value for key, value in arguments.items()}
+        data = b"\x00\x53\x73\xd0" + size + packed + b"\x00\x53\x74" + encode(named)
+        self._unsent.append((number, data + b"\x00\x53\x77\x40"))
+        self.go_on()
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await future
+        except TimeoutError:
+            raise Ended(f"no answer within {ANSWER_SECONDS:.0f} s") from None
+        finally:
+            self._waiting.pop(number, None)
+
+    def go_on(self) -> None:
+        """Send what waits, as far as there is credit."""
+        while self._unsent and self.asking.ready:
+            number, data = self._unsent.pop(0)
+            self.asking.put(number, data, b"")
+        self.asking.connection.work()
+
+    def answered(self, taker: Taker, came: list[tuple[int, bytes | None]]) -> None:
+        """Answers have come."""
+        for number, data in came:
+            taker.settle(number, proton.ACCEPTED)
+            taker.flow(1)
+            try:
+                self._take(data or b"")
+            except SectionError:
+                continue  # it answers nobody
+        taker.connection.loop.call_soon(taker.connection.work)
+
+    def _take(self, data: bytes) -> None:
+        told: dict[str, Any] = {}
+        body: Any = None
+        correlation = None
+        for code, _, value, _ in sections(data):
+            if code == APPLICATION_PROPERTIES:
+                told = decode(data, value)[0]
+            elif code == VALUE:
+                body = decode(data, value)[0]
+            else:
+                found = decode(data, value)[0]
+                if isinstance(found, list) and len(found) > CORRELATION_PLACE:
+                    correlation = found[CORRELATION_PLACE]
+        future = self._waiting.get(correlation) if isinstance(correlation, int) else None
+        if future is not None and not future.done():
+            future.set_result((told, body))
+
+    def refused(self, putter: Putter, outcomes: list[tuple[int, int, str, str]]) -> None:
+        """Questions that were not taken."""
+        for number, outcome, condition, reason in outcomes:
+            future = self._waiting.get(number)
+            if outcome != proton.ACCEPTED and future is not None and not future.done():
+                future.set_exception(Ended(reason or "refused", condition=condition))
+
+    def stop(self, error: Ended | None) -> None:
+        """The connection is over."""
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(error or Ended("the connection was closed"))

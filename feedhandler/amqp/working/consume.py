@@ -1,0 +1,214 @@
+"""Workers at a queue: `async with keyed.consume(url, queue, handler, workers=8)`.
+
+What it is for: as many messages at a time as there are workers, each with one call of the handler:
+a coroutine, a function in a thread, or one in a process. What the handler returns from without an
+error is done; one that raises has failed, and the message comes again, to whoever is free; `Reject`
+says that it is no good to anybody.
+
+What it promises: a message is acknowledged behind its work. Where the connection is lost, what is
+in hand is gone: it comes again, and what the handler then says does not count (`stale`). That is
+why an effect outside of the node goes by the message's `token`, or its `fence`.
+"""
+
+import asyncio
+import inspect
+import random
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from typing import Any, Self
+
+from feedhandler.amqp import proton
+from feedhandler.amqp.client import Ended
+from feedhandler.amqp.durable.sections import SectionError
+from feedhandler.amqp.identity import Identity, Login
+from feedhandler.amqp.subscribing.request import parse_endpoint
+from feedhandler.amqp.working.connection import QueueConnection, Taker
+from feedhandler.amqp.working.messages import Message, read
+from feedhandler.codecs.errors import UsageError
+from feedhandler.notes import tell
+from feedhandler.retrans.backoff import Backoff
+
+#: The first wait before connecting again, and the longest.
+RETRY_US = 50_000
+RETRY_MOST_US = 5_000_000
+WORKERS_MAX = 10_000
+
+Handler = Callable[[Message], Any]
+
+
+class Reject(Exception):
+    """Raised by a handler: this message is no good, whoever works on it; the text says why."""
+
+
+class Consumption:
+    """See the module; made by `consume`. `done`, `failed`, `rejected` and `stale` count messages,
+    `connects` connections."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        queue: str,
+        handler: Handler,
+        workers: int,
+        processes: bool,
+        reconnect: bool,
+    ) -> None:
+        self.done = self.failed = self.rejected = self.stale = self.connects = 0
+        self._identity = identity
+        self._queue = queue
+        self._handler = handler
+        self._workers = workers
+        self._reconnect = reconnect
+        self._pool: Executor | None = None
+        if processes:
+            self._pool = ProcessPoolExecutor(workers)
+        elif not is_coroutine(handler):
+            self._pool = ThreadPoolExecutor(workers, f"worker of {queue}")
+        self._connection: QueueConnection | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._leaving = False
+        self._freed: dict[Taker, int] = {}
+        self._waiting: dict[Taker, list[tuple[int, bytes | None]]] = {}
+        self._over: asyncio.Future[Ended | None]
+        self._ended: asyncio.Future[None]
+        self._keeper: asyncio.Task[None]
+
+    async def __aenter__(self) -> Self:
+        loop = asyncio.get_running_loop()
+        self._ended = loop.create_future()
+        await self._attach()
+        self._keeper = loop.create_task(self._keep())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Take no more, let what is in hand be done, and say goodbye."""
+        self._leaving = True
+        self._keeper.cancel()
+        await asyncio.gather(self._keeper, *self._tasks, return_exceptions=True)
+        if self._connection is not None:
+            self._flush()
+            await self._connection.close()
+        if self._pool is not None:
+            await asyncio.to_thread(self._pool.shutdown)
+        if not self._ended.done():
+            self._ended.set_result(None)
+
+    async def wait(self) -> None:
+        """Work until that ends for good. Raises `PeerError` where the node refuses us, or is lost
+        and `reconnect` is not wanted."""
+        await asyncio.shield(self._ended)
+
+    # -- kept attached ----------------------------------------------------------------------
+
+    async def _attach(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._over = over = loop.create_future()
+
+        def on_over(error: Ended | None) -> None:
+            if not over.done():
+                over.set_result(error)
+
+        connection = QueueConnection(self._identity, on_over)
+        try:
+            await connection.connect()
+            await connection.taker(self._queue, self._workers, self._on_messages)
+        except BaseException:
+            connection.abandon()
+            raise
+        self._connection = connection
+        self.connects += 1
+
+    async def _keep(self) -> None:
+        backoff, tries = Backoff(RETRY_US, RETRY_MOST_US, random.getrandbits(32)), 0
+        error = None
+        while True:
+            error = await self._over if error is None else error
+            self._freed.clear()
+            if error is not None and (error.final or not self._reconnect):
+                break
+            tries += 1
+            tell("keyed_lost", f"{self._identity.endpoint.shown}: {error}: connecting again")
+            await asyncio.sleep(backoff.delay_ns(tries) / 1e9)
+            try:
+                await self._attach()
+                tries, error = 0, None
+            except Ended as failure:
+                error = failure
+        if not self._ended.done():
+            self._ended.set_exception(error)
+            self._ended.exception()  # whoever waits gets it; nobody must
+
+    # -- messages ---------------------------------------------------------------------------
+
+    def _on_messages(self, taker: Taker, came: list[tuple[int, bytes | None]]) -> None:
+        for number, data in came:
+            if self._leaving:
+                taker.settle(number, proton.RELEASED)
+                continue
+            task = taker.connection.loop.create_task(self._work(taker, number, data))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _work(self, taker: Taker, number: int, data: bytes | None) -> None:
+        outcome, reason = proton.ACCEPTED, ""
+        try:
+            message = read(data or b"")
+            if self._pool is not None:
+                loop = taker.connection.loop
+                await loop.run_in_executor(self._pool, self._handler, message)
+            else:
+                await self._handler(message)
+        except (Reject, SectionError) as error:
+            outcome, reason = proton.REJECTED, str(error)
+        except asyncio.CancelledError:
+            outcome = proton.RELEASED
+        except Exception as error:  # whatever the handler's fault is: the message comes again
+            outcome = proton.MODIFIED
+            tell("keyed_failed", f"queue {self._queue}: the handler failed: {error!r}")
+        self._settle(taker, number, outcome, reason)
+
+    def _settle(self, taker: Taker, number: int, outcome: int, reason: str) -> None:
+        if taker.over:
+            self.stale += 1
+            return
+        self.done += outcome == proton.ACCEPTED
+        self.failed += outcome == proton.MODIFIED
+        self.rejected += outcome == proton.REJECTED
+        taker.settle(number, outcome, reason)
+        if not self._freed:
+            taker.connection.loop.call_soon(self._flush)
+        self._freed[taker] = self._freed.get(taker, 0) + 1
+
+    def _flush(self) -> None:
+        """Write what was said of messages in this turn, and take as many more."""
+        freed, self._freed = self._freed, {}
+        for taker, credit in freed.items():
+            if not self._leaving:
+                taker.flow(credit)
+            taker.connection.work()
+
+
+def is_coroutine(handler: Handler) -> bool:
+    """Whether calling it gives a coroutine; it may be an object that is called."""
+    call = getattr(handler, "__call__", handler)  # noqa: B004
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(call)
+
+
+def consume(
+    url: str,
+    queue: str,
+    handler: Callable[[Message], Awaitable[Any]] | Handler,
+    *,
+    workers: int = 1,
+    processes: bool = False,
+    login: Login | None = None,
+    reconnect: bool = True,
+) -> Consumption:
+    """Work on a queue's messages, so many at a time; see the module. `processes`: the handler is
+    called in processes, and can be pickled. Raises `UsageError`; entering it raises `PeerError`."""
+    if not 1 <= workers <= WORKERS_MAX:
+        raise UsageError(f"workers = {workers}", f"take 1 to {WORKERS_MAX:,}")
+    if processes and is_coroutine(handler):
+        raise UsageError("a coroutine is called in this process", "a function, or no processes")
+    identity = Identity(parse_endpoint(url), login)
+    return Consumption(identity, queue, handler, workers, processes, reconnect)

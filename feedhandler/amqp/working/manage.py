@@ -1,0 +1,53 @@
+"""Questions to the management of a queue, one connection each."""
+
+from typing import Any
+
+import msgspec
+
+from feedhandler.amqp.client import Ended
+from feedhandler.amqp.identity import Identity, Login
+from feedhandler.amqp.subscribing.request import parse_endpoint
+from feedhandler.amqp.working.connection import QueueConnection
+from feedhandler.codecs.errors import PeerError, UsageError
+from feedhandler.keyed.definition import Definition
+
+#: Status codes from here on: the request cannot be done.
+REFUSALS = 400
+INVALID, DIFFERENT = 400, 409
+
+
+async def ask(
+    url: str, queue: str, *, login: Login | None = None, **arguments: Any
+) -> tuple[dict[str, Any], Any]:
+    """Ask a queue's management: the answer's properties, and its body. Raises `PeerError`."""
+    connection = QueueConnection(Identity(parse_endpoint(url), login), lambda error: None)
+    try:
+        await connection.connect()
+        return await connection.ask(queue, **arguments)
+    except Ended as error:
+        raise PeerError(f"{queue}: {error.message}", error.hint) from None
+    finally:
+        await connection.close()
+
+
+async def create(
+    url: str,
+    queue: str,
+    definition: Definition,
+    *,
+    dead: str = "",
+    redeliveries_max: int | None = None,
+    login: Login | None = None,
+) -> bool:
+    """Create a keyed queue; False where it is there already, and the same. Raises `UsageError`
+    where it is another one, or cannot be, and `PeerError`."""
+    more: dict[str, Any] = {"dead": dead} if dead else {}
+    if redeliveries_max is not None:
+        more["redeliveries_max"] = redeliveries_max
+    text = msgspec.json.encode(definition).decode()
+    told, _ = await ask(url, queue, login=login, operation="create", definition=text, **more)
+    if told.get("status-code", 0) in (INVALID, DIFFERENT):
+        raise UsageError(f"queue {queue}: {told.get('status-description')}", "")
+    if told.get("status-code", 0) >= REFUSALS:
+        raise PeerError(f"queue {queue}: {told.get('status-description')}", "")
+    return told.get("answer") == "created"

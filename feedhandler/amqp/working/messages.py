@@ -1,0 +1,89 @@
+"""Messages of a queue as its clients write and read them. No I/O."""
+
+import struct
+from collections.abc import Mapping
+from typing import Any
+
+from msgspec import Struct
+
+from feedhandler.amqp.durable.keyed_sections import EPOCH, FENCE, PRODUCER, SEQUENCE, TOKEN
+from feedhandler.amqp.durable.sections import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    HEADER,
+    MESSAGE_ANNOTATIONS,
+    PROPERTIES,
+    VALUE,
+    MessageId,
+    decode,
+    encode,
+    fields_of,
+    sections,
+)
+from feedhandler.keyed.producers import Stamp
+
+
+class Message(Struct, frozen=True, kw_only=True):
+    """A message that a worker has.
+
+    token       text that names it for ever: who has done its work notes this, and does it once
+    fence       rises with each delivery of its key: a store refuses a lower one than it has seen
+    tries       how often it has failed before
+    body        its bytes; of a value that is neither text nor bytes what Python writes for it
+    """
+
+    body: bytes
+    token: str = ""
+    fence: int = 0
+    tries: int = 0
+    message_id: MessageId | None = None
+    properties: dict[str, Any] = {}
+    annotations: dict[str, Any] = {}
+
+
+def read(data: bytes) -> Message:
+    """A message that has come. Raises `SectionError`."""
+    told: dict[str, Any] = {}
+    body = b""
+    for code, _, value, end in sections(data):
+        if code == HEADER:
+            fields = fields_of(data, value, end)
+            told["tries"] = (decode(fields[4], 0)[0] or 0) if len(fields) > 4 else 0
+        elif code == DELIVERY_ANNOTATIONS:
+            annotations = decode(data, value)[0] or {}
+            told["token"] = annotations.get(TOKEN, "")
+            told["fence"] = annotations.get(FENCE, 0)
+        elif code == MESSAGE_ANNOTATIONS:
+            told["annotations"] = decode(data, value)[0] or {}
+        elif code == PROPERTIES:
+            fields = fields_of(data, value, end)
+            told["message_id"] = decode(fields[0], 0)[0] if fields else None
+        elif code == APPLICATION_PROPERTIES:
+            told["properties"] = decode(data, value)[0] or {}
+        elif code in (DATA, VALUE):
+            found = decode(data, value)[0]
+            if isinstance(found, str):
+                found = found.encode()
+            body += found if isinstance(found, bytes) else repr(found).encode()
+    return Message(body=body, **told)
+
+
+def head(
+    size: int,
+    stamp: Stamp | None = None,
+    message_id: str = "",
+    properties: Mapping[str, Any] | None = None,
+) -> bytes:
+    """All of a message before its body, which is one data section of `size` bytes."""
+    parts = [b"\x00\x53\x70\xc0\x02\x01\x41"]  # durable
+    if message_id:
+        packed = encode(message_id)
+        parts.append(b"\x00\x53\x73\xd0" + struct.pack(">II", len(packed) + 4, 1) + packed)
+    named = dict(properties or {})
+    if stamp is not None:
+        named |= {PRODUCER: stamp.producer, EPOCH: stamp.epoch, SEQUENCE: stamp.sequence}
+    if named:
+        parts.append(b"\x00\x53\x74" + encode(named))
+    parts.append(b"\x00\x53\x75\xb0" + struct.pack(">I", size))
+    return b"".join(parts)

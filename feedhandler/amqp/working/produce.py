@@ -1,0 +1,286 @@
+"""A producer whose messages count once: `async with keyed.producer(url, queue, id="loader")`.
+
+What it is for: each message gets the next sequence number of (id, epoch), and is sent again, with
+the same one, until the node has accepted it: over lost connections, and over restarts of the node.
+A producer that begins anew takes a higher epoch (by default the time); who knows what it has sent
+before (line numbers of a file) says epoch and first sequence itself, and nothing of that is stored
+twice, however often it is run.
+
+    outcome                        then
+    accepted                       it counts
+    rejected: gap                  what is before it is sent again, and it behind that
+    released (no room)             the same, after a wait
+    rejected: replaced             the producer is over: another one has its id
+    rejected: anything else        `Refused`; its sequence number has been used
+"""
+
+import asyncio
+import os
+import random
+import time
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Self
+
+from msgspec import Struct
+
+from feedhandler.amqp import proton
+from feedhandler.amqp.client import Ended
+from feedhandler.amqp.durable.keyed_intake import CONDITIONS
+from feedhandler.amqp.identity import Identity, Login
+from feedhandler.amqp.subscribing.request import parse_endpoint
+from feedhandler.amqp.working.connection import Putter, QueueConnection
+from feedhandler.amqp.working.consume import RETRY_MOST_US, RETRY_US
+from feedhandler.amqp.working.messages import head
+from feedhandler.codecs.errors import PeerError, UsageError
+from feedhandler.keyed.producers import ID_BYTES_MAX, Stamp, Standing
+from feedhandler.notes import tell
+from feedhandler.retrans.backoff import Backoff
+
+GAP, REPLACED = CONDITIONS[Standing.GAP], CONDITIONS[Standing.REPLACED]
+#: Messages that wait to be accepted; further `put`s wait.
+WINDOW = 4096
+
+
+class Refused(PeerError):
+    """The node has refused a message for good; the text says why."""
+
+
+class _Sent(Struct):
+    sequence: int
+    head: bytes
+    body: bytes
+    future: asyncio.Future[int]
+    tries: int = 0
+
+
+class Producer:
+    """See the module; made by `producer`. `accepted` and `refused` count messages, `connects`
+    connections."""
+
+    def __init__(
+        self, identity: Identity, queue: str, name: bytes, epoch: int, sequence: int
+    ) -> None:
+        self.accepted = self.refused = self.connects = 0
+        self.id, self.epoch, self.sequence = name, epoch, sequence
+        self._identity = identity
+        self._queue = queue
+        #: Messages that are not accepted, in order: to be sent, and sent.
+        self._unsent: deque[_Sent] = deque()
+        self._sent: dict[int, _Sent] = {}
+        self._again: list[_Sent] = []
+        self._fault: PeerError | None = None
+        self._room: deque[asyncio.Future[None]] = deque()
+        self._putter: Putter | None = None
+        self._connection: QueueConnection | None = None
+        self._due = False
+        self._pause: asyncio.TimerHandle | None = None
+        self._backoff = Backoff(RETRY_US, RETRY_MOST_US, random.getrandbits(32))
+        self._over: asyncio.Future[Ended | None]
+        self._keeper: asyncio.Task[None]
+
+    async def __aenter__(self) -> Self:
+        await self._attach()
+        self._keeper = asyncio.get_running_loop().create_task(self._keep())
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        """Wait until all is accepted, unless something is wrong already, and say goodbye."""
+        try:
+            if kind is None:
+                await self.flush()
+        finally:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+            if self._pause is not None:
+                self._pause.cancel()
+            if self._connection is not None:
+                await self._connection.close()
+
+    # -- putting ----------------------------------------------------------------------------
+
+    async def put(
+        self,
+        body: bytes,
+        *,
+        message_id: str = "",
+        properties: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Put a message: its sequence number, once it is accepted. Raises `Refused`, and
+        `PeerError` where the producer is over."""
+        return await (await self.put_soon(body, message_id=message_id, properties=properties))
+
+    async def put_soon(
+        self,
+        body: bytes,
+        *,
+        message_id: str = "",
+        properties: Mapping[str, Any] | None = None,
+    ) -> asyncio.Future[int]:
+        """As `put`, without waiting for more than room among those on their way: a future."""
+        loop = asyncio.get_running_loop()
+        while self._fault is None and len(self._unsent) + len(self._sent) >= WINDOW:
+            room = loop.create_future()
+            self._room.append(room)
+            await room
+        if self._fault is not None:
+            raise self._fault
+        stamp = Stamp(self.id, self.epoch, self.sequence)
+        self.sequence += 1
+        message = _Sent(
+            stamp.sequence, head(len(body), stamp, message_id, properties), body,
+            loop.create_future(),
+        )  # fmt: skip
+        message.future.add_done_callback(_look)
+        self._unsent.append(message)
+        self._send_soon()
+        return message.future
+
+    async def flush(self) -> None:
+        """Until all that was put is accepted. Raises as `put`, for the first that is refused."""
+        waiting = [each.future for each in (*self._sent.values(), *self._again, *self._unsent)]
+        for future in waiting:
+            await future
+
+    # -- sending ----------------------------------------------------------------------------
+
+    def _send_soon(self) -> None:
+        if not self._due:
+            self._due = True
+            asyncio.get_running_loop().call_soon(self._send)
+
+    def _send(self, *_: object) -> None:
+        self._due = False
+        putter = self._putter
+        if putter is None or self._again or self._pause is not None:
+            return
+        while self._unsent and putter.ready:
+            message = self._unsent.popleft()
+            self._sent[message.sequence] = message
+            putter.put(message.sequence, message.head, message.body)
+        putter.connection.work()
+
+    def _on_outcomes(self, putter: Putter, outcomes: list[tuple[int, int, str, str]]) -> None:
+        for sequence, outcome, condition, reason in outcomes:
+            message = self._sent.pop(sequence, None)
+            if message is None:
+                continue
+            if outcome == proton.ACCEPTED:
+                self.accepted += 1
+                message.future.set_result(sequence)
+            elif condition == REPLACED:
+                self._again.append(message)
+                self._fail(PeerError(f"producer {self.id!r} is over: {reason}", "another id"))
+                return
+            elif outcome == proton.REJECTED and condition != GAP:
+                self.refused += 1
+                message.future.set_exception(Refused(f"message {sequence}: {reason}", ""))
+            else:
+                message.tries += condition != GAP
+                self._again.append(message)
+        if self._again and not self._sent:
+            self._go_back()
+        while self._room and len(self._unsent) + len(self._sent) < WINDOW:
+            self._room.popleft().set_result(None)
+        self._send_soon()
+
+    def _go_back(self) -> None:
+        """All that was sent has been answered, and some of it comes again, in order."""
+        again, self._again = self._again, []
+        tries = max(each.tries for each in again)
+        self._unsent.extendleft(sorted(again, key=lambda each: -each.sequence))
+        if tries:
+            delay = self._backoff.delay_ns(tries) / 1e9
+            self._pause = asyncio.get_running_loop().call_later(delay, self._go_on)
+
+    def _go_on(self) -> None:
+        self._pause = None
+        self._send_soon()
+
+    def _fail(self, fault: PeerError) -> None:
+        """The producer is over; whoever waits hears so."""
+        self._fault = fault
+        for message in (*self._sent.values(), *self._again, *self._unsent):
+            if not message.future.done():
+                message.future.set_exception(fault)
+        for waiting in (self._sent, self._again, self._unsent):
+            waiting.clear()
+        while self._room:
+            self._room.popleft().set_result(None)
+
+    # -- kept attached ----------------------------------------------------------------------
+
+    async def _attach(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._over = over = loop.create_future()
+
+        def on_over(error: Ended | None) -> None:
+            if not over.done():
+                over.set_result(error)
+
+        connection = QueueConnection(self._identity, on_over)
+        try:
+            await connection.connect()
+            putter = await connection.putter(self._queue, self._on_outcomes, self._send)
+        except BaseException:
+            connection.abandon()
+            raise
+        self._connection, self._putter = connection, putter
+        self.connects += 1
+        self._send_soon()
+
+    async def _keep(self) -> None:
+        tries, error = 0, None
+        while True:
+            error = await self._over if error is None else error
+            self._putter = None
+            self._again += self._sent.values()
+            self._sent.clear()
+            for message in self._again:
+                message.tries = 0
+            if self._again:
+                self._go_back()
+            if error is not None and error.final:
+                self._fail(error)
+                return
+            tries += 1
+            tell("keyed_lost", f"{self._identity.endpoint.shown}: {error}: connecting again")
+            await asyncio.sleep(self._backoff.delay_ns(tries) / 1e9)
+            try:
+                await self._attach()
+                tries, error = 0, None
+            except Ended as failure:
+                error = failure
+
+
+def _look(future: asyncio.Future[int]) -> None:
+    """Nobody must wait for a message's future."""
+    if not future.cancelled():
+        future.exception()
+
+
+def producer(
+    url: str,
+    queue: str,
+    *,
+    id: str | bytes = b"",
+    epoch: int | None = None,
+    sequence: int = 1,
+    login: Login | None = None,
+) -> Producer:
+    """Put messages into a queue, each once; see the module. `id` (none: a random one) names the
+    producer, 64 bytes at most; `epoch` (none: the time) is above that of any before it. Raises
+    `UsageError`; entering it raises `PeerError`."""
+    name = id.encode() if isinstance(id, str) else id
+    name = name or os.urandom(16)
+    if len(name) > ID_BYTES_MAX:
+        raise UsageError(f"id has {len(name)} bytes", f"at most {ID_BYTES_MAX}")
+    if sequence < 1:
+        raise UsageError(f"sequence = {sequence}", "numbers begin at 1")
+    return Producer(
+        Identity(parse_endpoint(url), login),
+        queue,
+        name,
+        time.time_ns() // 1000 if epoch is None else epoch,
+        sequence,
+    )
