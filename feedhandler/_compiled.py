@@ -120,6 +120,7 @@ UNITS: dict[str, tuple[str, ...]] = {
         "characterise.tally",
     ),
     "keyed": (
+        "amqp.durable.values",
         "keyed.dispatch",
         "keyed.heap",
         "keyed.key_table",

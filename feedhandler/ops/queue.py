@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from feedhandler.amqp.durable.sections import SectionError, shown
+from feedhandler.amqp.durable.sections import shown
+from feedhandler.amqp.durable.values import SectionError
 from feedhandler.codecs.errors import FeedhandlerError, UsageError
 from feedhandler.journal import BlockingQueue, Item
 from feedhandler.journal.block import pending_places

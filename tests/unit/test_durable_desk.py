@@ -9,8 +9,10 @@ import numpy
 import proton
 
 from feedhandler.amqp.durable.management import MESSAGES_A_STEP, STEPS_A_TURN, Desk
-from feedhandler.amqp.durable.sections import encode
 from feedhandler.amqp.durable.stored import StoredQueue
+from feedhandler.amqp.durable.values import (
+    encode,
+)
 from feedhandler.amqp.serving.turns import Turns
 from feedhandler.counters import QueueCounter
 from tests.support.turns import Loop

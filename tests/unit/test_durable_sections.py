@@ -9,15 +9,17 @@ import pytest
 from feedhandler.amqp.durable.sections import (
     Look,
     Request,
-    SectionError,
-    encode,
     head_of,
     id_bytes,
     look,
     read_request,
-    sections,
     shown,
     write_reply,
+)
+from feedhandler.amqp.durable.values import (
+    SectionError,
+    encode,
+    sections,
 )
 
 BARE = {"subject": "orders", "properties": {"symbol": "CHA"}, "body": b"8=FIX.4.3"}

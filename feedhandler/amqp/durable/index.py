@@ -12,7 +12,8 @@ import os
 from collections.abc import Callable
 
 from feedhandler.amqp.durable.message_ids import FILE_NAME, MessageIds
-from feedhandler.amqp.durable.sections import SectionError, look
+from feedhandler.amqp.durable.sections import look
+from feedhandler.amqp.durable.values import SectionError
 from feedhandler.journal.engine import Engine
 from feedhandler.journal.files import Create, Files, Replace, Sync, Write, carry_out
 from feedhandler.journal.opening import KEEP_NS

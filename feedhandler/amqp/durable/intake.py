@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from feedhandler.amqp.durable.message_ids import MessageIds
-from feedhandler.amqp.durable.sections import SectionError, look
+from feedhandler.amqp.durable.sections import look
+from feedhandler.amqp.durable.values import SectionError
 from feedhandler.journal import PersistentQueue
 from feedhandler.keyed.producers import Stamp
 from feedhandler.queue_settings import DurableQueueConfig

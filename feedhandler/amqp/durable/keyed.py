@@ -22,8 +22,8 @@ from feedhandler.amqp.durable.keyed_intake import KeyedIntake
 from feedhandler.amqp.durable.keyed_links import KeyedConsumer
 from feedhandler.amqp.durable.keyed_sections import read_message, with_reason
 from feedhandler.amqp.durable.links import Forget
-from feedhandler.amqp.durable.sections import SectionError
 from feedhandler.amqp.durable.stored import FORWARD_PAGE, Cancelled, Forwarding, StoredQueue, Told
+from feedhandler.amqp.durable.values import SectionError
 from feedhandler.amqp.outlet import Peer
 from feedhandler.codecs.errors import FeedhandlerError, UsageError
 from feedhandler.counters import QueueCounter

@@ -16,7 +16,7 @@ from feedhandler.amqp.durable.intake import (
 )
 from feedhandler.amqp.durable.keyed_sections import read_message
 from feedhandler.amqp.durable.message_ids import MessageIds
-from feedhandler.amqp.durable.sections import SectionError
+from feedhandler.amqp.durable.values import SectionError
 from feedhandler.journal import PersistentQueue
 from feedhandler.keyed.definition import Definition
 from feedhandler.keyed.producers import Standing

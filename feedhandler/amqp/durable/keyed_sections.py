@@ -19,7 +19,8 @@ No I/O.
 from dataclasses import dataclass, field
 from typing import Any
 
-from feedhandler.amqp.durable.sections import (
+from feedhandler.amqp.durable.sections import Look, id_bytes
+from feedhandler.amqp.durable.values import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,
@@ -27,12 +28,10 @@ from feedhandler.amqp.durable.sections import (
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
     VALUE,
-    Look,
     SectionError,
     decode,
     encode,
     fields_of,
-    id_bytes,
     sections,
     symbol,
 )

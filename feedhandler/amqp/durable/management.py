@@ -28,7 +28,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from feedhandler.amqp.durable.sections import encode, encoded_list, id_bytes
+from feedhandler.amqp.durable.sections import id_bytes
+from feedhandler.amqp.durable.values import (
+    encode,
+    encoded_list,
+)
 from feedhandler.counters import QueueCounter
 
 if TYPE_CHECKING:

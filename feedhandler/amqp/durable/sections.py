@@ -16,44 +16,24 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
-HEADER, DELIVERY_ANNOTATIONS, MESSAGE_ANNOTATIONS = 0x70, 0x71, 0x72
-PROPERTIES, APPLICATION_PROPERTIES = 0x73, 0x74
-DATA, SEQUENCE, VALUE, FOOTER = 0x75, 0x76, 0x77, 0x78
-#: Sections by the names they may have in place of their codes.
-NAMES = {
-    f"amqp:{name}".encode(): code
-    for name, code in (
-        ("header:list", HEADER),
-        ("delivery-annotations:map", DELIVERY_ANNOTATIONS),
-        ("message-annotations:map", MESSAGE_ANNOTATIONS),
-        ("properties:list", PROPERTIES),
-        ("application-properties:map", APPLICATION_PROPERTIES),
-        ("data:binary", DATA),
-        ("amqp-sequence:list", SEQUENCE),
-        ("amqp-value:*", VALUE),
-        ("footer:map", FOOTER),
-    )
-}
-#: Values in values in values: no message of a queue's is deeper.
-DEPTH_MAX = 8
-#: Items of one compound value that is read.
-ITEMS_MAX = 1024
+from feedhandler.amqp.durable.values import (
+    APPLICATION_PROPERTIES,
+    DATA,
+    DELIVERY_ANNOTATIONS,
+    HEADER,
+    PROPERTIES,
+    SEQUENCE,
+    VALUE,
+    SectionError,
+    decode,
+    encode,
+    fields_of,
+    sections,
+)
+
 #: A longer message-id is not told in an answer, so that answers are bounded.
 ID_BYTES_MAX = 1024
-#: Constructors by their upper half: bytes of the value, or of its size.
-_FIXED_BYTES = {0x4: 0, 0x5: 1, 0x6: 2, 0x7: 4, 0x8: 8, 0x9: 16}
-_SIZE_BYTES = {0xA: 1, 0xB: 4, 0xC: 1, 0xD: 4, 0xE: 1, 0xF: 4}
-_NUMBERS = {
-    0x50: ">B", 0x60: ">H", 0x70: ">I", 0x80: ">Q", 0x51: ">b", 0x61: ">h", 0x71: ">i", 0x81: ">q",
-    0x52: ">B", 0x53: ">B", 0x54: ">b", 0x55: ">b", 0x72: ">f", 0x82: ">d", 0x83: ">q",
-}  # fmt: skip
-_CONSTANTS = {0x40: None, 0x41: True, 0x42: False, 0x43: 0, 0x44: 0}
-
 MessageId = str | bytes | int | uuid.UUID
-
-
-class SectionError(ValueError):
-    """Bytes that are no AMQP message."""
 
 
 @dataclass(slots=True)
@@ -77,62 +57,6 @@ class Request:
     correlation: bytes = b"\x40"
 
 
-def skip(data: bytes, at: int, depth: int = 0) -> int:
-    """Where the value that begins at `at` ends."""
-    if at >= len(data) or depth > DEPTH_MAX:
-        raise SectionError("a value is cut off, or too deep")
-    code = data[at]
-    if code == 0:
-        return skip(data, skip(data, at + 1, depth + 1), depth + 1)
-    end = at + 1
-    kind = code >> 4
-    width = _SIZE_BYTES.get(kind)
-    if width is None:
-        size = _FIXED_BYTES.get(kind, -1)
-        if size < 0:
-            raise SectionError(f"no constructor: {code:#04x}")
-        end += size
-    else:
-        end += width + int.from_bytes(data[end : end + width], "big")
-    if end > len(data):
-        raise SectionError("a value reaches past the message's end")
-    return end
-
-
-def sections(data: bytes) -> list[tuple[int, int, int, int]]:
-    """(code, where it begins, where its value begins, where it ends) of each section, in order."""
-    found, at, last = [], 0, 0
-    while at < len(data):
-        if data[at] != 0:
-            raise SectionError("a section has no descriptor")
-        value = skip(data, at + 1)
-        code = _section_code(data, at + 1, value)
-        end = skip(data, value)
-        if code < last or (code == last and code not in (DATA, SEQUENCE)):
-            raise SectionError("sections are out of order")
-        last = code
-        found.append((code, at, value, end))
-        at = end
-    if not found:
-        raise SectionError("empty")
-    return found
-
-
-def _section_code(data: bytes, at: int, end: int) -> int:
-    kind = data[at]
-    if kind == 0x53:
-        code = data[at + 1]
-    elif kind == 0x80:
-        code = int.from_bytes(data[at + 1 : end], "big")
-    elif kind == 0xA3:
-        code = NAMES.get(data[at + 2 : end], 0)
-    else:
-        code = 0
-    if not HEADER <= code <= FOOTER:
-        raise SectionError("no section of a message")
-    return code
-
-
 def look(data: bytes) -> Look:
     """What a queue has to know of a message. Raises `SectionError`."""
     found = Look(passed_on=len(data))
@@ -148,26 +72,6 @@ def look(data: bytes) -> Look:
             if fields and fields[0] != b"\x40":
                 found.message_id = id_bytes(decode(fields[0], 0)[0])
     return found
-
-
-def fields_of(data: bytes, at: int, end: int) -> list[bytes]:
-    """The items of a list, encoded as they are. Raises `SectionError`."""
-    code = data[at]
-    if code == 0x45:
-        return []
-    if code not in (0xC0, 0xD0):
-        raise SectionError("a section that should be a list is none")
-    width = 1 if code == 0xC0 else 4
-    count = int.from_bytes(data[at + 1 + width : at + 1 + 2 * width], "big")
-    place = at + 1 + 2 * width
-    fields: list[bytes] = []
-    for _ in range(count):
-        after = skip(data, place)
-        if after > end or len(fields) >= ITEMS_MAX:
-            raise SectionError("a list's items reach past its end")
-        fields.append(data[place:after])
-        place = after
-    return fields
 
 
 def message_id(data: bytes) -> MessageId | None:
@@ -274,83 +178,3 @@ def write_reply(request: Request, arguments: dict[str, Any], body: Any) -> bytes
         b"\x00\x53\x73", properties, b"\x00\x53\x74", encode(arguments), b"\x00\x53\x77",
         encode(body),
     ))  # fmt: skip
-
-
-def decode(data: bytes, at: int, depth: int = 0) -> tuple[Any, int]:
-    """(value, where it ends). What Python has no like of (arrays, decimals) is None. Raises
-    `SectionError`."""
-    end = skip(data, at, depth)
-    code = data[at]
-    if code in _CONSTANTS:
-        return _CONSTANTS[code], end
-    if code == 0x56:
-        return data[at + 1] != 0, end
-    if code in _NUMBERS:
-        return struct.unpack_from(_NUMBERS[code], data, at + 1)[0], end
-    if code == 0x98:
-        return uuid.UUID(bytes=data[at + 1 : end]), end
-    if code in (0xA0, 0xB0):
-        return data[at + (2 if code == 0xA0 else 5) : end], end
-    if code in (0xA1, 0xB1, 0xA3, 0xB3):
-        return _text(data[at + (2 if code < 0xB0 else 5) : end]), end
-    if code in (0x45, 0xC0, 0xD0):
-        return [decode(each, 0, depth + 1)[0] for each in fields_of(data, at, end)], end
-    if code in (0xC1, 0xD1):
-        items = fields_of(bytes([code - 1]) + data[at + 1 : end], 0, end - at)
-        values = [decode(each, 0, depth + 1)[0] for each in items]
-        keys = (key if isinstance(key, str | int | bytes) else None for key in values[::2])
-        return dict(zip(keys, values[1::2], strict=False)), end
-    return None, end
-
-
-def _text(data: bytes) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        raise SectionError("text that is no UTF-8") from None
-
-
-class Encoded(bytes):
-    """A value that is encoded already."""
-
-
-def encoded_list(items: list[bytes]) -> Encoded:
-    """A list of encoded values."""
-    body = b"".join(items)
-    return Encoded(b"\xd0" + struct.pack(">II", len(body) + 4, len(items)) + body)
-
-
-def encode(value: Any) -> bytes:
-    """A value of a reply: None, bool, int, float, str, bytes, UUID, lists and maps of these."""
-    if isinstance(value, Encoded):
-        return value
-    if value is None:
-        return b"\x40"
-    if isinstance(value, bool):
-        return b"\x41" if value else b"\x42"
-    if isinstance(value, int):
-        if value >> 63 > 0:
-            return struct.pack(">BQ", 0x80, value)
-        return struct.pack(">Bq", 0x81, value)
-    if isinstance(value, float):
-        return struct.pack(">Bd", 0x82, value)
-    if isinstance(value, uuid.UUID):
-        return b"\x98" + value.bytes
-    if isinstance(value, str):
-        return _sized(0xA1, value.encode())
-    if isinstance(value, bytes):
-        return _sized(0xA0, value)
-    if isinstance(value, dict):
-        return b"\xd1" + encoded_list([encode(each) for pair in value.items() for each in pair])[1:]
-    return encoded_list([encode(each) for each in value])
-
-
-def symbol(text: str) -> bytes:
-    """A symbol: the key of an annotation."""
-    return _sized(0xA3, text.encode("ascii", "replace"))
-
-
-def _sized(code: int, data: bytes) -> bytes:
-    if len(data) < 256:
-        return bytes([code, len(data)]) + data
-    return struct.pack(">BI", code + 0x10, len(data)) + data

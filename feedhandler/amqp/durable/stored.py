@@ -79,6 +79,10 @@ _FIGURES = (
 )  # fmt: skip
 
 
+#: Figures that a queue without keys has, too: nothing.
+_OF_KEYS = ("keys", "parked", "producers_known", "parcels")
+
+
 class StoredQueue:
     """See the module. `options` go to the persistent queue (a disk for tests)."""
 
@@ -282,6 +286,7 @@ class StoredQueue:
             "waiting_bytes": figures["waiting_bytes"],
             "message_ids": len(self.ids),
             "links": len(self.links),
+            **dict.fromkeys(_OF_KEYS, 0),
             **{key: figures[key] for key in _FIGURES},
         }
         return told

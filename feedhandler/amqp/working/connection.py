@@ -8,7 +8,7 @@ from typing import Any
 from feedhandler.amqp import proton
 from feedhandler.amqp.client import ClientConnection, Ended
 from feedhandler.amqp.durable.queues import MANAGEMENT, PREFIX
-from feedhandler.amqp.durable.sections import (
+from feedhandler.amqp.durable.values import (
     APPLICATION_PROPERTIES,
     VALUE,
     SectionError,

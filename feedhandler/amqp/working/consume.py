@@ -19,7 +19,7 @@ from typing import Any, Self
 
 from feedhandler.amqp import proton
 from feedhandler.amqp.client import Ended
-from feedhandler.amqp.durable.sections import SectionError
+from feedhandler.amqp.durable.values import SectionError
 from feedhandler.amqp.identity import Identity, Login
 from feedhandler.amqp.subscribing.request import parse_endpoint
 from feedhandler.amqp.working.connection import QueueConnection, Taker

@@ -7,7 +7,8 @@ from typing import Any
 from msgspec import Struct
 
 from feedhandler.amqp.durable.keyed_sections import EPOCH, FENCE, PRODUCER, SEQUENCE, TOKEN
-from feedhandler.amqp.durable.sections import (
+from feedhandler.amqp.durable.sections import MessageId
+from feedhandler.amqp.durable.values import (
     APPLICATION_PROPERTIES,
     DATA,
     DELIVERY_ANNOTATIONS,
@@ -15,7 +16,6 @@ from feedhandler.amqp.durable.sections import (
     MESSAGE_ANNOTATIONS,
     PROPERTIES,
     VALUE,
-    MessageId,
     decode,
     encode,
     fields_of,
