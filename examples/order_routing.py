@@ -25,7 +25,6 @@ import os
 import queue
 import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -37,12 +36,11 @@ from pathlib import Path
 from typing import Any
 
 import proton
+from local_gateway import LocalGateway
 from proton import Delivery, Message
 from proton.utils import BlockingConnection, SyncRequestResponse
 
-from feedhandler.config import loopback_config
-from feedhandler.config_show import to_toml
-from feedhandler.queue_settings import DurableQueueConfig
+from feedhandler.ports import free_ports
 
 SOH = "\x01"
 MARKETS = {"CHA": "NYSE", "0728": "HKEX"}
@@ -70,47 +68,15 @@ def tags(message: bytes) -> dict[str, str]:
     return dict(part.split("=", 1) for part in message.decode().split(SOH) if part)
 
 
-class Gateway:
-    """The gateway's process, with the durable queue; the port stays when it is started anew."""
+class Gateway(LocalGateway):
+    """The gateway's process, with the durable queue `orders`."""
 
     def __init__(self, folder: Path, port: int) -> None:
-        self.port = port
-        queue_config = DurableQueueConfig(
-            name="orders", folder=str(folder / "queue"), block_bytes=1 << 20,
-            message_bytes_max=1 << 16, checkpoint_bytes=1 << 20,
-        )  # fmt: skip
-        config = loopback_config(
-            services=[104], listen=f"127.0.0.1:{self.port}", queues=(queue_config,)
-        )
-        self._path = folder / "gateway.toml"
-        self._path.write_text(to_toml(config), encoding="utf-8")
-        self._process: subprocess.Popen[str]
-        self._up = threading.Event()
-
-    def start(self) -> None:
-        """Start it, and wait until it is ready."""
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "feedhandler", "run", str(self._path)],
-            stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
-        assert self._process.stderr is not None
-        told = ""
-        while "ready" not in told:
-            line = self._process.stderr.readline()
-            if not line:
-                raise SystemExit(f"the gateway has ended: {told}")
-            told += line
-        self._up.set()
-
-    def end(self, how: int) -> None:
-        """Send it a signal and wait for its end."""
-        self._up.clear()
-        self._process.send_signal(how)
-        self._process.communicate()
+        super().__init__(folder, port, "orders")
 
     def connect(self) -> BlockingConnection:
         """A connection, once there is a gateway."""
-        while self._up.wait(PATIENCE_S):
+        while self.up.wait(PATIENCE_S):
             with contextlib.suppress(*GONE):
                 return BlockingConnection(f"127.0.0.1:{self.port}", timeout=PATIENCE_S)
         raise TimeoutError("there is no gateway")
@@ -361,15 +327,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as made:
         folder = options.folder or Path(made)
         folder.mkdir(parents=True, exist_ok=True)
-        gateway = Gateway(folder, options.port or free_port())
+        gateway = Gateway(folder, options.port or free_ports(1)[0])
         return trade(gateway, folder, options.orders, options.crashes, options.seed)
-
-
-def free_port() -> int:
-    """A port of loopback that nobody has now."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def trade(gateway: Gateway, folder: Path, orders: int, crashes: int, seed: int) -> int:

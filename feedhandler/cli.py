@@ -19,20 +19,28 @@ from feedhandler import (
     cli_capture,
     cli_characterise,
     cli_generate,
+    cli_keyed,
     cli_lab,
     cli_queue,
     cli_replay,
 )
 from feedhandler.cli_options import (
+    Ca,
+    Certificate,
     FeedName,
     Interface,
     Json,
+    Key,
     Loss,
     LossA,
     LossB,
     MessageRate,
+    PasswordEnv,
+    PasswordFile,
+    PlainOverNetwork,
     Seed,
     SpareShared,
+    User,
     feed_names,
     share,
 )
@@ -330,19 +338,13 @@ def subscribe(
     feed: Annotated[
         str | None, typer.Option(help="The description's path, where it is no built-in feed.")
     ] = None,
-    user: Annotated[str, typer.Option(help="Who we are, unless the URL says.")] = "",
-    password_env: Annotated[
-        str, typer.Option(help="The environment variable that has the password.")
-    ] = "",
-    password_file: Annotated[str, typer.Option(help="The file that has the password.")] = "",
-    ca: Annotated[
-        str, typer.Option(help="A file of CAs whose servers are believed; the system's.")
-    ] = "",
-    certificate: Annotated[str, typer.Option(help="Our certificate, a file in PEM.")] = "",
-    key: Annotated[str, typer.Option(help="Its key, a file in PEM.")] = "",
-    plain_over_network: Annotated[
-        bool, typer.Option(help="Send the password without TLS to another machine.")
-    ] = False,
+    user: User = "",
+    password_env: PasswordEnv = "",
+    password_file: PasswordFile = "",
+    ca: Ca = "",
+    certificate: Certificate = "",
+    key: Key = "",
+    plain_over_network: PlainOverNetwork = False,
     as_json: Json = False,
 ) -> Work:
     """Print what a gateway publishes, until Ctrl-C.
@@ -556,6 +558,7 @@ cli_capture.register(app)
 cli_generate.register(app)
 cli_characterise.register(app)
 cli_queue.register(app)
+cli_keyed.register(app)
 
 
 def main(interrupted: int = ExitCode.INTERRUPTED) -> None:

@@ -48,3 +48,13 @@ MessageRate = Annotated[
         help="Messages a second, all services together: 20000 or 20kmps.",
     ),
 ]
+User = Annotated[str, typer.Option(help="Who we are, unless the URL says.")]
+PasswordEnv = Annotated[str, typer.Option(help="The environment variable that has the password.")]
+PasswordFile = Annotated[str, typer.Option(help="The file that has the password.")]
+Ca = Annotated[str, typer.Option(help="A file of CAs whose servers are believed; the system's.")]
+Certificate = Annotated[str, typer.Option(help="Our certificate, a file in PEM.")]
+Key = Annotated[str, typer.Option(help="Its key, a file in PEM.")]
+PlainOverNetwork = Annotated[
+    bool,
+    typer.Option("--plain-over-network", help="Send the password without TLS to another machine."),
+]

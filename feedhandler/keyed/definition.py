@@ -1,25 +1,12 @@
-"""What a keyed queue was created as: its messages' structure, its key, its rules; kept in a file.
+"""What a keyed queue is created as: its messages' structure, its key, its rules."""
 
-What it is for: whoever creates a queue says this once; it holds over restarts, and a second
-creation that says something else is refused. The file `keyed.json` in the queue's folder also has
-the queue's secret (`structure.Digester`), and counts its openings, so that fences rise.
-"""
-
-import os
-import secrets
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta, Struct, structs
 
-from feedhandler.codecs.errors import UsageError
-from feedhandler.journal.files import Files, Replace, carry_out
 from feedhandler.keyed.settings import NEVER, RUN_MAX, Full, KeyedSettings, Poison, Wrong
 from feedhandler.keyed.structure import Format, Rule, Structure
 
-FILE_NAME = "keyed.json"
-FILE_BYTES_MAX = 1 << 20
-SECRET_BYTES = 32
 #: Of each key half of the room, where nothing else is said: the others always have the other half.
 KEY_SHARE = 2
 
@@ -35,7 +22,8 @@ class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         tuple[str, ...],
         _setting("where the key's values stand: JSON paths (account.id), FIX tags, AMQP's names"),
     ]
-    format: Annotated[Format, _setting("what messages are: json, fix, amqp")] = Format.JSON
+    format: Annotated[Format, _setting("what messages are: json, fix, feed, amqp")] = Format.JSON
+    feed: Annotated[str, _setting("of format feed: a built-in feed, or a description's path")] = ""
     rule: Annotated[
         Rule,
         _setting(
@@ -76,7 +64,7 @@ class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     def structure(self) -> Structure:
         """How keys are read. Raises `UsageError`."""
-        return Structure(self.format, self.fields, self.rule)
+        return Structure(self.format, self.fields, self.rule, self.feed)
 
     def settings(self, redeliveries_max: int) -> KeyedSettings:
         """What the queue is told; `redeliveries_max`: failed tries before the last, 0: any."""
@@ -94,59 +82,9 @@ class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         )
 
 
-class _Kept(Struct, kw_only=True):
-    definition: Definition
-    secret: str
-    openings: int
-
-
-class Opened(Struct, frozen=True):
-    """A queue's definition, its secret, and the number of this opening, from 1."""
-
-    definition: Definition
-    secret: bytes
-    openings: int
-
-
-def read_definition(files: Files, folder: str) -> Definition | None:
-    """What the queue in this folder was created as; None: it is none with keys. Raises `OSError`,
-    `UsageError`."""
-    kept = _read(files, os.path.join(folder, FILE_NAME))
-    return None if kept is None else kept.definition
-
-
-def open_definition(files: Files, folder: str, wanted: Definition) -> Opened:
-    """Note that the queue is opened as `wanted`; where it is new, that it is that from now on.
-    Raises `OSError`, and `UsageError` where it was created as something else."""
-    path = os.path.join(folder, FILE_NAME)
-    kept = _read(files, path)
-    if kept is None:
-        kept = _Kept(definition=wanted, secret=secrets.token_hex(SECRET_BYTES), openings=0)
-    elif others := differences(kept.definition, wanted):
-        raise UsageError(
-            f"{folder}: the queue was created with {others}",
-            "say the same, or make another queue",
-        )
-    kept.openings += 1
-    carry_out(files, [Replace(path, msgspec.json.encode(kept))])
-    return Opened(kept.definition, bytes.fromhex(kept.secret), kept.openings)
-
-
 def differences(one: Definition, other: Definition) -> str:
     """What the first one says that the other does not, for people; "" where they are the same."""
     theirs = structs.asdict(other)
     return ", ".join(
         f"{name} = {value}" for name, value in structs.asdict(one).items() if value != theirs[name]
     )
-
-
-def _read(files: Files, path: str) -> _Kept | None:
-    if not files.exists(path):
-        return None
-    try:
-        return msgspec.json.decode(files.pread(path, FILE_BYTES_MAX, 0), type=_Kept)
-    except (msgspec.DecodeError, ValueError) as error:
-        raise UsageError(
-            f"{path}: not what a keyed queue was created as: {error}",
-            "restore the file from a copy; without it the keys of what waits cannot be told",
-        ) from None

@@ -1,12 +1,13 @@
 """What a keyed queue's messages look like, and which of their values are the key.
 
-A `Structure` says where values stand (in JSON, in a FIX message, in AMQP's own sections) and how
+A `Structure` says where values stand (in JSON, in a FIX message, in a feed's message, in AMQP's
+own sections) and how
 they make keys: all of them together (`composite`; one field is a composite of one), two in either
 order (`pair`), or each by itself (`any`: messages that share one value are served one after the
 other). `Structure.keys` reads a message; one that does not fit is a `Misfit` with the reason.
 
 Equal values. A number is a number however it is written: in JSON 7, 7.0 and 7e0 are one value, in
-AMQP every width of integer, and decimals. Text is text: "7" is not 7, and "7.0" is not "7". FIX
+AMQP every width of integer. Text is text: "7" is not 7, and "7.0" is not "7". FIX
 values are text. Text is compared by its code points, without normalisation. Binary, booleans,
 UUIDs and timestamps are kinds of their own, equal to nothing else. An object or an array is no
 value of a key, nor are null and numbers that are not finite.
@@ -26,14 +27,17 @@ from typing import Any
 
 import msgspec
 
-from feedhandler.codecs.errors import UsageError
+from feedhandler.codecs.errors import FeedhandlerError, UsageError
 from feedhandler.codecs.fix.fields import FixError, fields
+from feedhandler.codecs.layouts import UnknownMessage
 
 DIGEST_BYTES = 16
 #: Longest value that is part of a key, encoded.
 VALUE_BYTES_MAX = 4096
 #: Longest message that is read for its key; what is longer does not fit.
 READ_BYTES_MAX = 1 << 20
+#: Longest integer that is part of a key.
+INTEGER_BITS_MAX = 256
 #: Fields that a key may have; dispatch has as many places (`feedhandler.keyed.dispatch`).
 FIELDS_MAX = 8
 
@@ -48,6 +52,7 @@ class Format(StrEnum):
     JSON = "json"
     FIX = "fix"
     AMQP = "amqp"
+    FEED = "feed"
 
 
 class Rule(StrEnum):
@@ -61,10 +66,21 @@ class Rule(StrEnum):
 # -- values -----------------------------------------------------------------------------------
 
 
+def _integer(value: int) -> bytes:
+    """As `_number`, quicker: most keys are integers."""
+    if value.bit_length() > INTEGER_BITS_MAX:
+        raise Misfit(f"a number of the key has more than {INTEGER_BITS_MAX} bits")
+    digits = str(abs(value))
+    kept = digits.rstrip("0")
+    return (
+        f"n{'-' if value < 0 else ''}{kept}e{len(digits) - len(kept)}".encode() if kept else b"n0"
+    )
+
+
 def _number(value: int | Decimal) -> bytes:
     """A number's digits without what does not change it, as `-12e-2`."""
     if isinstance(value, int):
-        value = Decimal(value)
+        return _integer(value)
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         raise Misfit("a number of the key is not finite")
@@ -168,10 +184,41 @@ def _amqp_name(name: str) -> str:
     return f"application.{name}"
 
 
+def _feed_field(name: str) -> str:
+    if not name.isidentifier():
+        raise UsageError(f"{name!r} is no field of a feed's messages: a name, as symbol")
+    return name
+
+
+def _read_nothing(data: Any, places: Any) -> list[Any]:
+    raise Misfit("its feed is not known")
+
+
+class _FeedReader:
+    """Reads the fields of a feed's messages, each whole, as it stands in a packet. `symbol` is what
+    the feed says which symbol is meant, whatever its field's name."""
+
+    def __init__(self, name: str) -> None:
+        from feedhandler.codecs import load_feed  # a queue of other messages needs no feeds
+
+        self._feed = load_feed(name)
+
+    def __call__(self, data: Any, names: tuple[str, ...]) -> list[Any]:
+        try:
+            record = self._feed.decode_message(data)
+            told = {} if isinstance(record, UnknownMessage) else record.to_dict()
+        except (FeedhandlerError, ValueError, IndexError) as error:
+            raise Misfit(f"no message of {self._feed.name}: {error}") from None
+        if not isinstance(record, UnknownMessage) and record.layout.symbol:
+            told["symbol"] = getattr(record, record.layout.symbol)
+        return [told.get(name, _ABSENT) for name in names]
+
+
 _READERS: dict[Format, tuple[Callable[[str], Any], Callable[[Any, Any], list[Any]]]] = {
     Format.JSON: (_json_path, _read_json),
     Format.FIX: (_fix_tag, _read_fix),
     Format.AMQP: (_amqp_name, _read_amqp),
+    Format.FEED: (_feed_field, _read_nothing),
 }
 
 
@@ -180,12 +227,15 @@ _READERS: dict[Format, tuple[Callable[[str], Any], Callable[[Any, Any], list[Any
 
 @dataclass(frozen=True, slots=True)
 class Structure:
-    """What messages are (`format`), which values make the key (`fields`), and how (`rule`)."""
+    """What messages are (`format`; of which `feed`), which values make the key (`fields`), and how
+    (`rule`)."""
 
     format: Format
     fields: tuple[str, ...]
     rule: Rule = Rule.COMPOSITE
+    feed: str = ""
     _places: Any = field(init=False, repr=False, compare=False)
+    _read: Any = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.fields) <= FIELDS_MAX:
@@ -194,8 +244,11 @@ class Structure:
             raise UsageError("a field of the key is named twice")
         if self.rule is Rule.PAIR and len(self.fields) != 2:
             raise UsageError("rule `pair` takes two fields")
-        place_of, _ = _READERS[self.format]
+        if (self.format is Format.FEED) != bool(self.feed):
+            raise UsageError("`feed` names the feed of format feed, and of no other")
+        place_of, read = _READERS[self.format]
         object.__setattr__(self, "_places", tuple(map(place_of, self.fields)))
+        object.__setattr__(self, "_read", _FeedReader(self.feed) if self.feed else read)
 
     @property
     def places(self) -> int:
@@ -204,7 +257,7 @@ class Structure:
 
     def shown(self, data: Any) -> str:
         """A message's values that make its key, for people. Raises `Misfit`."""
-        values = zip(self.fields, _READERS[self.format][1](data, self._places), strict=True)
+        values = zip(self.fields, self._read(data, self._places), strict=True)
         return ", ".join(
             f"{name} = {value.decode(errors='replace') if isinstance(value, bytes) else value}"
             for name, value in values
@@ -217,8 +270,7 @@ class Structure:
         if len(data) > READ_BYTES_MAX:
             raise Misfit(f"{len(data):,} bytes: a key is looked for in {READ_BYTES_MAX:,} at most")
         values = []
-        read = _READERS[self.format][1]
-        for name, value in zip(self.fields, read(data, self._places), strict=True):
+        for name, value in zip(self.fields, self._read(data, self._places), strict=True):
             if value is _ABSENT:
                 raise Misfit(f"it has no {name}")
             try:

@@ -17,6 +17,7 @@ import msgspec
 
 from feedhandler.amqp.durable.management import STEPS_A_TURN, Reply, Steps, answer_of
 from feedhandler.amqp.serving.turns import Turns
+from feedhandler.codecs import list_feeds
 from feedhandler.codecs.errors import ConfigError, FeedhandlerError
 from feedhandler.journal.files import RealFiles, Replace, carry_out
 from feedhandler.keyed.definition import Definition, differences
@@ -63,6 +64,8 @@ def config_of(folder: str, name: str, arguments: dict[str, Any]) -> DurableQueue
         raise NotCreated("invalid", "definition is no JSON text, as feedhandler keyed sends it")
     try:
         definition = msgspec.json.decode(text, type=Definition)
+        if definition.feed and definition.feed not in list_feeds():
+            raise NotCreated("invalid", f"feed: {definition.feed!r} is no built-in feed")
         table = {
             "name": name,
             "folder": str(Path(folder, name)),

@@ -27,9 +27,9 @@ from feedhandler.amqp.durable.values import SectionError
 from feedhandler.amqp.outlet import Peer
 from feedhandler.codecs.errors import FeedhandlerError, UsageError
 from feedhandler.counters import QueueCounter
-from feedhandler.keyed.definition import Opened, open_definition, read_definition
 from feedhandler.keyed.envelope import Parcel, keys_of, message_in, overhead, parcel_in
 from feedhandler.keyed.journalled import Journalled
+from feedhandler.keyed.kept import Opened, open_definition, read_definition
 from feedhandler.keyed.producers import Stamp
 from feedhandler.keyed.queue import Delivery, KeyedQueue
 from feedhandler.keyed.settings import NEVER

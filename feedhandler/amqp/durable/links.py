@@ -214,6 +214,11 @@ class Consumer(_Link):
 
     # -- as the dispatch sees it ------------------------------------------------------------
 
+    @property
+    def name(self) -> str:
+        """Who it is, for people: the client's address, and the link's name."""
+        return f"{self.peer.peer} {self.link.name}"
+
     def ready(self) -> bool:
         """Whether one more may be sent now; where not, flow or the socket will tell."""
         link: proton.HandoutLink = self.link

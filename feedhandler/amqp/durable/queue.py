@@ -37,7 +37,7 @@ from feedhandler.counters import QueueCounter
 from feedhandler.journal import CancelAnswer, Status
 from feedhandler.journal.block import Block
 from feedhandler.journal.layout import VERSION
-from feedhandler.keyed.definition import read_definition
+from feedhandler.keyed.kept import read_definition
 from feedhandler.keyed.producers import Stamp
 from feedhandler.notes import Level, tell
 from feedhandler.queue_settings import DurableQueueConfig

@@ -163,7 +163,7 @@ class QueueConnection(ClientConnection):
     async def ask(self, queue: str, **arguments: Any) -> tuple[dict[str, Any], Any]:
         """Ask a queue's management: the answer's properties, and its body. Raises `Ended`."""
         desk = self._desks.get(queue)
-        if desk is None or desk.asking.over:
+        if desk is None or desk.over:
             desk = self._desks[queue] = await self._open_desk(queue)
         return await desk.ask(arguments)
 
@@ -230,7 +230,7 @@ class _Desk:
 
     def __init__(self) -> None:
         self.answers: Taker
-        self.asking: Putter
+        self.asking: Putter | None = None
         self._numbers = itertools.count(1)
         self._waiting: dict[int, asyncio.Future[tuple[dict[str, Any], Any]]] = {}
         self._unsent: list[tuple[int, bytes]] = []
@@ -239,10 +239,15 @@ class _Desk:
         """Both links are there."""
         self.answers, self.asking = answers, asking
 
+    @property
+    def over(self) -> bool:
+        """Whether nothing can be asked here any more."""
+        return self.asking is None or self.asking.over
+
     async def ask(self, arguments: dict[str, Any]) -> tuple[dict[str, Any], Any]:
         """Ask, and wait for the answer."""
         number = next(self._numbers)
-        future = self.asking.connection.loop.create_future()
+        future = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
         fields = [b"\x40"] * 4 + [encode(self.answers.link.source_address), encode(number)]
         packed = b"".join(fields)
@@ -261,6 +266,8 @@ class _Desk:
 
     def go_on(self) -> None:
         """Send what waits, as far as there is credit."""
+        if self.asking is None:
+            return  # the links are being attached
         while self._unsent and self.asking.ready:
             number, data = self._unsent.pop(0)
             self.asking.put(number, data, b"")

@@ -12,6 +12,7 @@ why an effect outside of the node goes by the message's `token`, or its `fence`.
 
 import asyncio
 import inspect
+import logging
 import random
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
@@ -25,9 +26,9 @@ from feedhandler.amqp.subscribing.request import parse_endpoint
 from feedhandler.amqp.working.connection import QueueConnection, Taker
 from feedhandler.amqp.working.messages import Message, read
 from feedhandler.codecs.errors import UsageError
-from feedhandler.notes import tell
 from feedhandler.retrans.backoff import Backoff
 
+_log = logging.getLogger(__name__)
 #: The first wait before connecting again, and the longest.
 RETRY_US = 50_000
 RETRY_MOST_US = 5_000_000
@@ -127,7 +128,7 @@ class Consumption:
             if error is not None and (error.final or not self._reconnect):
                 break
             tries += 1
-            tell("keyed_lost", f"{self._identity.endpoint.shown}: {error}: connecting again")
+            _log.info("%s: %s: connecting again", self._identity.endpoint.shown, error)
             await asyncio.sleep(backoff.delay_ns(tries) / 1e9)
             try:
                 await self._attach()
@@ -164,7 +165,7 @@ class Consumption:
             outcome = proton.RELEASED
         except Exception as error:  # whatever the handler's fault is: the message comes again
             outcome = proton.MODIFIED
-            tell("keyed_failed", f"queue {self._queue}: the handler failed: {error!r}")
+            _log.warning("queue %s: the handler failed: %r", self._queue, error)
         self._settle(taker, number, outcome, reason)
 
     def _settle(self, taker: Taker, number: int, outcome: int, reason: str) -> None:

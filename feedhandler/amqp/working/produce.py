@@ -15,6 +15,7 @@ twice, however often it is run.
 """
 
 import asyncio
+import logging
 import os
 import random
 import time
@@ -34,9 +35,9 @@ from feedhandler.amqp.working.consume import RETRY_MOST_US, RETRY_US
 from feedhandler.amqp.working.messages import head
 from feedhandler.codecs.errors import PeerError, UsageError
 from feedhandler.keyed.producers import ID_BYTES_MAX, Stamp, Standing
-from feedhandler.notes import tell
 from feedhandler.retrans.backoff import Backoff
 
+_log = logging.getLogger(__name__)
 GAP, REPLACED = CONDITIONS[Standing.GAP], CONDITIONS[Standing.REPLACED]
 #: Messages that wait to be accepted; further `put`s wait.
 WINDOW = 4096
@@ -137,10 +138,11 @@ class Producer:
         return message.future
 
     async def flush(self) -> None:
-        """Until all that was put is accepted. Raises as `put`, for the first that is refused."""
+        """Until all that was put is accepted, or refused: raises as `put`, for the first such."""
         waiting = [each.future for each in (*self._sent.values(), *self._again, *self._unsent)]
-        for future in waiting:
-            await future
+        for outcome in await asyncio.gather(*waiting, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
 
     # -- sending ----------------------------------------------------------------------------
 
@@ -244,7 +246,7 @@ class Producer:
                 self._fail(error)
                 return
             tries += 1
-            tell("keyed_lost", f"{self._identity.endpoint.shown}: {error}: connecting again")
+            _log.info("%s: %s: connecting again", self._identity.endpoint.shown, error)
             await asyncio.sleep(self._backoff.delay_ns(tries) / 1e9)
             try:
                 await self._attach()

@@ -1,0 +1,202 @@
+"""`feedhandler keyed` on the command line."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from feedhandler.cli_options import (
+    Ca,
+    Certificate,
+    Json,
+    Key,
+    PasswordEnv,
+    PasswordFile,
+    PlainOverNetwork,
+    User,
+)
+from feedhandler.keyed.settings import Full, Poison, Wrong
+from feedhandler.keyed.structure import Format, Rule
+
+if TYPE_CHECKING:
+    from feedhandler.amqp.identity import Login
+
+Work = Callable[[], int]
+
+Url = Annotated[str, typer.Argument(metavar="URL", help="The node: amqp://host:5672.")]
+Name = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue's name.")]
+
+keyed = typer.Typer(
+    help="Queues that are serial per key, parallel across keys: create, put, work, look.",
+    no_args_is_help=True,
+)
+
+
+def _login(
+    user: str, env: str, file: str, ca: str, certificate: str, key: str, plain: bool
+) -> "Login":
+    from feedhandler.amqp.identity import Login
+
+    return Login(user, "", env, file, ca, certificate, key, plain)
+
+
+@keyed.command("create")
+def create(
+    url: Url,
+    name: Name,
+    field: Annotated[
+        list[str],
+        typer.Option(
+            help="Where the key stands: account.id, 55, properties.group-id (repeatable)."
+        ),
+    ],
+    format: Annotated[Format, typer.Option(help="What messages are.")] = Format.JSON,
+    feed: Annotated[str, typer.Option(help="Of format feed: a built-in feed.")] = "",
+    rule: Annotated[
+        Rule, typer.Option(help="All fields as one key, two either way round, or each by itself.")
+    ] = Rule.COMPOSITE,
+    run: Annotated[int, typer.Option(help="Messages of one key a consumer may have.", min=1)] = 1,
+    poison: Annotated[
+        Poison, typer.Option(help="What failed too often: goes to the dead queue, or is parked.")
+    ] = Poison.DEAD,
+    wrong: Annotated[
+        Wrong, typer.Option(help="What has no key: rejected, or to the dead queue.")
+    ] = Wrong.REJECT,
+    full: Annotated[
+        Full, typer.Option(help="Where there is no room: producers wait, or are rejected.")
+    ] = Full.WAIT,
+    timeout_ms: Annotated[
+        int, typer.Option(help="A consumer may have a message so long; 0: any.", min=0)
+    ] = 0,
+    dead: Annotated[str, typer.Option(help="The queue that dead messages go to.")] = "",
+    user: User = "",
+    password_env: PasswordEnv = "",
+    password_file: PasswordFile = "",
+    ca: Ca = "",
+    certificate: Certificate = "",
+    key: Key = "",
+    plain_over_network: PlainOverNetwork = False,
+) -> Work:
+    """Create a queue on a running node, which has a queues_folder. One that is there already, and
+    the same, is fine; a different one is exit code 2.
+
+    \b
+    Examples:
+      feedhandler keyed create amqp://127.0.0.1:5672 orders --field account
+      feedhandler keyed create amqp://127.0.0.1:5672 ledger --field src --field dst --rule any
+    """
+    from feedhandler.keyed.definition import Definition
+    from feedhandler.ops import keyed as ops
+
+    definition = Definition(
+        fields=tuple(field), format=format, feed=feed, rule=rule, run=run, poison=poison,
+        wrong=wrong, full=full, timeout_ms=timeout_ms,
+    )  # fmt: skip
+    login = _login(user, password_env, password_file, ca, certificate, key, plain_over_network)
+    return lambda: ops.create(url, name, definition, dead, login)
+
+
+@keyed.command("put")
+def put(
+    url: Url,
+    name: Name,
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A message a line; - for standard input.")
+    ],
+    id: Annotated[
+        str, typer.Option(help="The producer's id: with it and --epoch, lines count once.")
+    ] = "",
+    epoch: Annotated[
+        int | None, typer.Option(help="Above that of any producer with this id before; the time.")
+    ] = None,
+    user: User = "",
+    password_env: PasswordEnv = "",
+    password_file: PasswordFile = "",
+    ca: Ca = "",
+    certificate: Certificate = "",
+    key: Key = "",
+    plain_over_network: PlainOverNetwork = False,
+) -> Work:
+    """Put the lines of a file; each counts once, its line number is its sequence. Whoever gives id
+    and epoch may run it again after a crash. Exit code 1 where a line was refused.
+
+    \b
+    Examples:
+      feedhandler keyed put amqp://127.0.0.1:5672 orders orders.jsonl
+      feedhandler keyed put amqp://127.0.0.1:5672 orders orders.jsonl --id monday --epoch 1
+    """
+    from feedhandler.ops import keyed as ops
+
+    login = _login(user, password_env, password_file, ca, certificate, key, plain_over_network)
+    return lambda: ops.put(url, name, path, id, epoch, login)
+
+
+@keyed.command("work")
+def work(
+    url: Url,
+    name: Name,
+    command: Annotated[
+        list[str], typer.Argument(metavar="COMMAND...", help="Run for each message.")
+    ],
+    workers: Annotated[int, typer.Option(help="So many at a time.", min=1)] = 1,
+    count: Annotated[int, typer.Option(help="Stop after so many; 0: never.", min=0)] = 0,
+    user: User = "",
+    password_env: PasswordEnv = "",
+    password_file: PasswordFile = "",
+    ca: Ca = "",
+    certificate: Certificate = "",
+    key: Key = "",
+    plain_over_network: PlainOverNetwork = False,
+) -> Work:
+    """Run a command for each message, until Ctrl-C: the message is its standard input, the
+    environment has FEEDHANDLER_TOKEN, FEEDHANDLER_FENCE and FEEDHANDLER_TRIES. Exit code 0 of the
+    command: done; 65: no good to anybody; any other: it comes again.
+
+    \b
+    Example:
+      feedhandler keyed work amqp://127.0.0.1:5672 orders --workers 8 -- ./book.sh
+    """
+    from feedhandler.ops import keyed as ops
+
+    login = _login(user, password_env, password_file, ca, certificate, key, plain_over_network)
+    return lambda: ops.work(url, name, command, workers, count, login)
+
+
+def _looking(operation: str, text: str) -> None:
+    """One of the commands that only look."""
+
+    def look(
+        url: Url,
+        name: Name,
+        user: User = "",
+        password_env: PasswordEnv = "",
+        password_file: PasswordFile = "",
+        ca: Ca = "",
+        certificate: Certificate = "",
+        key: Key = "",
+        plain_over_network: PlainOverNetwork = False,
+        as_json: Json = False,
+    ) -> Work:
+        from feedhandler.ops import keyed as ops
+
+        login = _login(user, password_env, password_file, ca, certificate, key, plain_over_network)
+        return lambda: ops.look(operation, url, name, login, as_json)
+
+    look.__doc__ = f"""{text}
+
+    \b
+    Example:
+      feedhandler keyed {operation} amqp://127.0.0.1:5672 orders
+    """
+    keyed.command(operation)(look)
+
+
+_looking("stat", "Figures of a queue.")
+_looking("list", "What is not delivered, oldest first: its key, who has it, how often it failed.")
+_looking("keys", "The keys with the most messages: who has the first, what waits behind it.")
+
+
+def register(app: typer.Typer) -> None:
+    """Add these commands."""
+    app.add_typer(keyed, name="keyed")

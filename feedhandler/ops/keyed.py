@@ -1,0 +1,154 @@
+"""`feedhandler keyed`: a client of a node's keyed queues."""
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from feedhandler import keyed
+from feedhandler.amqp.identity import Login
+from feedhandler.codecs.errors import PeerError
+from feedhandler.keyed.definition import Definition
+from feedhandler.ops.console import ExitCode, complain, host_faults, print_json, run_async
+
+#: Of a command that works on a message: the message is no good (EX_DATAERR).
+NO_GOOD = 65
+#: Status codes of management from here on say that it cannot be done.
+REFUSALS = 400
+STDIN = Path("-")
+#: Refusals that are told.
+REFUSED_SHOWN = 10
+
+
+def create(url: str, name: str, definition: Definition, dead: str, login: Login) -> int:
+    """Create a queue."""
+
+    async def main(stop: asyncio.Event) -> int:
+        made = await keyed.create(url, name, definition, dead=dead, login=login)
+        print(f"queue {name}: {'created' if made else 'is there already, and the same'}")
+        return ExitCode.OK
+
+    return run_async(main)
+
+
+def put(url: str, name: str, path: Path, id: str, epoch: int | None, login: Login) -> int:
+    """Put the lines of a file."""
+
+    async def main(stop: asyncio.Event) -> int:
+        refused: list[str] = []
+        with _lines(path) as lines:
+            async with keyed.producer(url, name, id=id, epoch=epoch, login=login) as producer:
+                for line in lines:
+                    if stop.is_set():
+                        break
+                    sent = await producer.put_soon(line.rstrip(b"\n"))
+                    sent.add_done_callback(lambda future: _note(future, refused))
+                with contextlib.suppress(keyed.Refused):
+                    await producer.flush()
+        print(f"queue {name}: {producer.accepted:,} accepted, {producer.refused:,} refused")
+        for text in refused[:REFUSED_SHOWN]:
+            complain(text)
+        if stop.is_set():
+            return ExitCode.INTERRUPTED
+        return ExitCode.FOUND if refused else ExitCode.OK
+
+    return run_async(main, "uvloop")
+
+
+@contextlib.contextmanager
+def _lines(path: Path) -> Iterator[Iterable[bytes]]:
+    if path == STDIN:
+        yield sys.stdin.buffer
+        return
+    with path.open("rb") as file:
+        yield file
+
+
+def _note(future: asyncio.Future[int], refused: list[str]) -> None:
+    error = future.exception()
+    if isinstance(error, keyed.Refused):
+        refused.append(error.message)
+
+
+def work(url: str, name: str, command: list[str], workers: int, count: int, login: Login) -> int:
+    """Run a command for each message."""
+
+    async def main(stop: asyncio.Event) -> int:
+        left = count
+
+        async def handler(message: keyed.Message) -> None:
+            nonlocal left
+            told = {
+                "FEEDHANDLER_TOKEN": message.token,
+                "FEEDHANDLER_FENCE": str(message.fence),
+                "FEEDHANDLER_TRIES": str(message.tries),
+            }
+            process = await asyncio.create_subprocess_exec(
+                *command, stdin=asyncio.subprocess.PIPE, env={**os.environ, **told},
+                start_new_session=True,
+            )  # fmt: skip
+            await process.communicate(message.body)
+            if process.returncode == NO_GOOD:
+                raise keyed.Reject(f"{command[0]} said so")
+            if process.returncode:
+                raise PeerError(f"{command[0]} ended with {process.returncode}", "")
+            left -= 1
+            if count and left <= 0:
+                stop.set()
+
+        async with keyed.consume(url, name, handler, workers=workers, login=login) as consumption:
+            ended = asyncio.ensure_future(consumption.wait())
+            asked = asyncio.ensure_future(stop.wait())
+            await asyncio.wait({ended, asked}, return_when=asyncio.FIRST_COMPLETED)
+            asked.cancel()
+            failed = ended.done() and ended.exception()
+            ended.cancel()
+            if failed:
+                raise failed
+        print(
+            f"queue {name}: {consumption.done:,} done, {consumption.failed:,} failed, "
+            f"{consumption.rejected:,} rejected"
+        )
+        return ExitCode.OK
+
+    with host_faults():
+        return run_async(main)
+
+
+def look(operation: str, url: str, name: str, login: Login, as_json: bool) -> int:
+    """Ask a queue's management, and print what it says."""
+
+    async def main(stop: asyncio.Event) -> int:
+        told, body = await keyed.ask(url, name, login=login, operation=operation)
+        if told.get("status-code", 0) >= REFUSALS:
+            raise PeerError(f"queue {name}: {told.get('status-description')}", "")
+        if operation == "stat":
+            print_json(body) if as_json else _print_figures(body)
+            return ExitCode.OK
+        while rows := body[operation]:
+            for row in rows:
+                print_json(row) if as_json else _print_row(row)
+            if operation != "list" or stop.is_set():
+                break
+            _, body = await keyed.ask(
+                url, name, login=login, operation=operation, after=rows[-1]["id"]
+            )
+        return ExitCode.OK
+
+    return run_async(main)
+
+
+def _print_figures(figures: dict[str, Any]) -> None:
+    for name, value in figures.items():
+        print(f"{name:18}{value:,}" if isinstance(value, int) else f"{name:18}{value}")
+
+
+def _print_row(row: dict[str, Any]) -> None:
+    number = row.get("id", row.get("first"))
+    waiting = f"  {row['messages']:>9,} messages" if "messages" in row else ""
+    tries = f"  {row['tries']} failed" if row.get("tries") else ""
+    consumer = f"  {row['consumer']}" if row.get("consumer") else ""
+    print(f"{number:>12}{waiting}  {row['standing']:8}  {row['key']}{tries}{consumer}")
