@@ -29,7 +29,7 @@ import msgspec
 
 from feedhandler.codecs.errors import FeedhandlerError, UsageError
 from feedhandler.codecs.fix.fields import FixError, fields
-from feedhandler.codecs.layouts import UnknownMessage
+from feedhandler.codecs.layouts import Layout, Record
 
 DIGEST_BYTES = 16
 #: Longest value that is part of a key, encoded.
@@ -206,11 +206,12 @@ class _FeedReader:
     def __call__(self, data: Any, names: tuple[str, ...]) -> list[Any]:
         try:
             record = self._feed.decode_message(data)
-            told = {} if isinstance(record, UnknownMessage) else record.to_dict()
+            told = record.to_dict() if isinstance(record, Record) else {}
         except (FeedhandlerError, ValueError, IndexError) as error:
             raise Misfit(f"no message of {self._feed.name}: {error}") from None
-        if not isinstance(record, UnknownMessage) and record.layout.symbol:
-            told["symbol"] = getattr(record, record.layout.symbol)
+        layout = record.layout if isinstance(record, Record) else None
+        if isinstance(layout, Layout) and layout.symbol:
+            told["symbol"] = getattr(record, layout.symbol)
         return [told.get(name, _ABSENT) for name in names]
 
 

@@ -17,13 +17,13 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from feedhandler.amqp.durable.creation import NotCreated, config_of, same
+from feedhandler.amqp.durable.keyed_desk import OPERATIONS, KeyedDesk
 from feedhandler.amqp.durable.keyed_intake import KeyedIntake
 from feedhandler.amqp.durable.keyed_links import KeyedConsumer
-from feedhandler.amqp.durable.keyed_sections import read_message, with_reason
+from feedhandler.amqp.durable.keyed_sections import with_reason
 from feedhandler.amqp.durable.links import Forget
+from feedhandler.amqp.durable.management import Reply
 from feedhandler.amqp.durable.stored import FORWARD_PAGE, Cancelled, Forwarding, StoredQueue, Told
-from feedhandler.amqp.durable.values import SectionError
 from feedhandler.amqp.outlet import Peer
 from feedhandler.codecs.errors import FeedhandlerError, UsageError
 from feedhandler.counters import QueueCounter
@@ -33,7 +33,6 @@ from feedhandler.keyed.kept import Opened, open_definition, read_definition
 from feedhandler.keyed.producers import Stamp
 from feedhandler.keyed.queue import Delivery, KeyedQueue
 from feedhandler.keyed.settings import NEVER
-from feedhandler.keyed.structure import Misfit
 from feedhandler.notes import Level, tell
 from feedhandler.queue_settings import DurableQueueConfig
 
@@ -52,6 +51,11 @@ SENDER = b"\x00queue:"
 
 class KeyedTaker(Protocol):
     """A consumer's link."""
+
+    @property
+    def name(self) -> str:
+        """Who it is, for people."""
+        ...
 
     def ready(self) -> bool:
         """Whether one more message may be handed out now."""
@@ -77,7 +81,7 @@ class KeyedDurableQueue(StoredQueue):
     """See the module. `find` finds another queue of the node, for what goes there."""
 
     watches_days = False
-    operations = (*StoredQueue.operations, "unpark", "keys", "list", "create")
+    operations = (*StoredQueue.operations, *OPERATIONS)
 
     def __init__(
         self,
@@ -93,6 +97,7 @@ class KeyedDurableQueue(StoredQueue):
         self.journalled: Journalled
         self.intake: KeyedIntake
         self._find = find
+        self._desk = KeyedDesk(self)
         self._opening: Opened
         self._sender = b""
         self._token = ""
@@ -257,7 +262,7 @@ class KeyedDurableQueue(StoredQueue):
         if not self.fault:
             self.counts[QueueCounter.RETURNED] += len(fences)
             self.core.gone(number, failed and not self.closing)
-            self._push_soon()
+            self.push_soon()
 
     @property
     def idle(self) -> bool:
@@ -310,6 +315,11 @@ class KeyedDurableQueue(StoredQueue):
         self.handed_out_again += delivery.tries > 0
         taker.hand_out_keyed(content, delivery)
 
+    def who(self, consumer: int) -> str:
+        """A consumer's name, for people; "" for none."""
+        taker = self._taker_of.get(consumer)
+        return "" if taker is None else taker.name
+
     def token(self, number: int) -> str:
         """What names a message for ever, in whatever queue of whatever node."""
         return f"{self._token}-{number}"
@@ -325,7 +335,7 @@ class KeyedDurableQueue(StoredQueue):
             self.serve()
             self.flush()
 
-    def _push_soon(self) -> None:
+    def push_soon(self) -> None:
         """Commit what was asked outside of a link's turn."""
         if not self._pushing:
             self._pushing = True
@@ -409,7 +419,7 @@ class KeyedDurableQueue(StoredQueue):
         self._stale(taker, set(fences).difference(mine))
         if mine:
             self.journalled.hear(functools.partial(self._delivered, taker, mine))
-            self._push_soon()
+            self.push_soon()
 
     def _delivered(self, taker: KeyedTaker, fences: list[int]) -> None:
         self.counts[QueueCounter.DELIVERED] += len(fences)
@@ -426,7 +436,7 @@ class KeyedDurableQueue(StoredQueue):
             self.counts[QueueCounter.RETURNED] += 1
             self.core.give_back(number, fence, failed)
         taker.finished(fences)
-        self._push_soon()
+        self.push_soon()
 
     def refuse(self, taker: KeyedTaker, fences: list[int], why: str) -> None:
         """A consumer says that these are no good."""
@@ -434,7 +444,7 @@ class KeyedDurableQueue(StoredQueue):
         mine = [fence for fence in fences if self.core.refuse(number, fence, why)]
         self._stale(taker, set(fences).difference(mine))
         self.journalled.hear(functools.partial(taker.finished, mine))
-        self._push_soon()
+        self.push_soon()
 
     def _lost(self, number: int, reason: str) -> None:
         self.counts[QueueCounter.DEAD] += 1
@@ -483,7 +493,7 @@ class KeyedDurableQueue(StoredQueue):
             text = f"queue {self.name}: a message {parcel.reason}: moved to queue {parcel.queue}"
             tell("queue_dead", text, queue=self.name)
         self.journalled.deliver(number)
-        self._push_soon()
+        self.push_soon()
         self._send_parcels()
 
     # -- cancelling -------------------------------------------------------------------------
@@ -499,7 +509,7 @@ class KeyedDurableQueue(StoredQueue):
         elif self.core.cancel(number):
             self.intake.recent.take(number)
             self.journalled.hear(functools.partial(self._cancelled, told))
-            self._push_soon()
+            self.push_soon()
         else:
             self.counts[QueueCounter.CANCELS_LATE] += 1
             told("delivering")
@@ -508,76 +518,8 @@ class KeyedDurableQueue(StoredQueue):
         self.counts[QueueCounter.CANCELLED] += 1
         told("cancelled")
 
-    def unpark(self, number: int, told: Told) -> None:
-        """Have a parked message tried again; `told` hears `unparked` once that is recorded, or
-        `unknown`."""
-        if self.status_of(number) == "pending" and self.core.unpark(number):
-            self.journalled.hear(functools.partial(told, "unparked"))
-            self._push_soon()
-        else:
-            told("unknown")
-
-    def keys(self, limit: int, told: Callable[[list[dict[str, Any]] | None], None]) -> None:
-        """The keys with the most messages: the values of each, how many it has, who has the first;
-        None: the queue has stopped."""
-        lines = self.core.longest(limit)
-        names = {number: getattr(taker, "name", "") for number, taker in self._taker_of.items()}
-
-        def work() -> list[dict[str, Any]]:
-            return [
-                {
-                    "key": self._values(line.number),
-                    "messages": line.messages,
-                    "first": line.number,
-                    "standing": line.standing,
-                    "consumer": names.get(line.consumer, ""),
-                }
-                for line in lines
-            ]
-
-        self._in_thread(work, told)
-
-    def created_again(self, arguments: dict[str, Any]) -> tuple[str, str]:
-        """Somebody wants to create this queue, which is there: the answer, and what to say."""
-        try:
-            wanted = config_of("", self.name, arguments)
-        except NotCreated as refusal:
-            return refusal.word, refusal.reason
-        others = same(self.config, wanted)
-        return ("different", f"it was created with {others}") if others else ("exists", "")
-
-    def page(
-        self, after: int, limit: int, told: Callable[[list[dict[str, Any]] | None], None]
-    ) -> None:
-        """What is not delivered, above this number: key, state and tries of each; None: the queue
-        has stopped."""
-        lines = self.core.lines(after, limit)
-        names = {number: getattr(taker, "name", "") for number, taker in self._taker_of.items()}
-
-        def work() -> list[dict[str, Any]]:
-            return [
-                {
-                    "id": line.number,
-                    "key": self._values(line.number),
-                    "standing": line.standing,
-                    "tries": line.tries,
-                    "consumer": names.get(line.consumer, ""),
-                }
-                for line in lines
-            ]
-
-        self._in_thread(work, told)
-
-    def _values(self, number: int) -> str:
-        """In the thread: the values of a message's key, for people; "" where it cannot be read."""
-        content = self.store.engine.delivery.read(number)
-        if content is None:
-            return ""
-        try:
-            read = read_message(message_in(content), self.definition.format)
-            return self.core.structure.shown(read.material)
-        except (SectionError, Misfit):
-            return ""
+    def asked(self, operation: str, arguments: dict[str, Any], reply: Reply) -> None:
+        self._desk.do(operation, arguments, reply)
 
     def cancel_all(self, told: Callable[[Cancelled | None], None]) -> None:
         """Cancel everything that nobody has; `told` hears of it once it is recorded."""
@@ -589,13 +531,13 @@ class KeyedDurableQueue(StoredQueue):
         def recorded() -> None:
             self.counts[QueueCounter.CANCELLED] += cancelled
             page = functools.partial(engine.forward_page, 0, end, FORWARD_PAGE)
-            self._in_thread(lambda: self._named(page()), answer)
+            self.in_thread(lambda: self._named(page()), answer)
 
         def answer(forward: Forwarding | None) -> None:
             told(None if forward is None else Cancelled(cancelled, in_hand, forward))
 
         self.journalled.hear(recorded)
-        self._push_soon()
+        self.push_soon()
 
     # -- the day's end ----------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class KeyedConsumer(Consumer):
     """A link that gets messages of a keyed queue."""
 
-    _queue: "KeyedDurableQueue"  # type: ignore[assignment]
+    _queue: "KeyedDurableQueue"
 
     #: Messages that are being read for it: they have their part of its credit.
     _reserved = 0

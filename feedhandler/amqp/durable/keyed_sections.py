@@ -112,7 +112,9 @@ def _stamp(parts: _Parts) -> Stamp | None:
     for found in (parts.annotations, parts.applications):
         if PRODUCER not in found:
             continue
-        producer, epoch, sequence = found[PRODUCER], found.get(EPOCH, 0), found.get(SEQUENCE)
+        producer: Any = found[PRODUCER]
+        epoch: Any = found.get(EPOCH, 0)
+        sequence: Any = found.get(SEQUENCE)
         name = producer.encode() if isinstance(producer, str) else producer
         if not isinstance(name, bytes) or not 0 < len(name) <= ID_BYTES_MAX:
             raise SectionError(f"{PRODUCER} is not text or bytes, 1 to {ID_BYTES_MAX}")

@@ -15,7 +15,7 @@ was.
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from feedhandler.amqp import proton
 from feedhandler.amqp.durable.management import Desk, Steps
@@ -32,7 +32,7 @@ from feedhandler.counters import QueueCounter
 
 if TYPE_CHECKING:
     from feedhandler.amqp.durable.creation import MakingDesk
-    from feedhandler.amqp.durable.queue import DurableQueue
+    from feedhandler.amqp.durable.stored import StoredQueue
 
 #: Management requests that one link may have on their way.
 REQUESTS_MAX = 64
@@ -66,12 +66,18 @@ def contained(method: Callable[..., None]) -> Callable[..., None]:
     return contained
 
 
+class Flushing(Protocol):
+    """What of a queue's its links are written by."""
+
+    def flush_soon(self) -> None: ...
+
+
 class _Link:
     """What they have in common; `forget` has the connection know the link no more."""
 
     blocked = False
 
-    def __init__(self, peer: Peer, link: Any, forget: Forget, queue: "DurableQueue | None") -> None:
+    def __init__(self, peer: Peer, link: Any, forget: Forget, queue: "Flushing | None") -> None:
         self.peer = peer
         self.link = link
         self._forget = forget
@@ -105,7 +111,7 @@ class _Link:
 class Producer(_Link):
     """A link that puts messages into `queue`."""
 
-    def __init__(self, peer: Peer, link: Any, forget: Forget, queue: "DurableQueue") -> None:
+    def __init__(self, peer: Peer, link: Any, forget: Forget, queue: "StoredQueue") -> None:
         super().__init__(peer, link, forget, queue)
         self._queue = queue
         self._credit = self._held = 0
@@ -202,22 +208,22 @@ class Producer(_Link):
 class Consumer(_Link):
     """A link that gets messages of `queue`; `unsettled` are those it has."""
 
-    def __init__(self, peer: Peer, link: Any, forget: Forget, queue: "DurableQueue") -> None:
+    def __init__(self, peer: Peer, link: Any, forget: Forget, queue: "StoredQueue") -> None:
         super().__init__(peer, link, forget, queue)
-        self._queue = queue
+        self._queue: Any = queue
         self.unsettled: dict[int, None] = {}
         self._draining = False
         link.open()
         link.wants_flow = True
         queue.links[self] = None
-        queue.join(self)
+        self._queue.join(self)
 
     # -- as the dispatch sees it ------------------------------------------------------------
 
     @property
     def name(self) -> str:
         """Who it is, for people: the client's address, and the link's name."""
-        return f"{self.peer.peer} {self.link.name}"
+        return f"{getattr(self.peer, 'peer', '')} {self.link.name}"
 
     def ready(self) -> bool:
         """Whether one more may be sent now; where not, flow or the socket will tell."""

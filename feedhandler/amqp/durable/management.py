@@ -1,5 +1,4 @@
-"""What may be asked of a queue by management messages: cancel, cancel-all, forward, find, stat;
-of a keyed queue also unpark, keys, list and create.
+"""What may be asked of a queue by management messages: cancel, cancel-all, forward, find, stat.
 
 What it is for: `Desk.do` takes the application-properties of a request, and `reply` is called with
 those of the answer, and its body, once the answer holds: `cancelled` is said when that is durable.
@@ -13,10 +12,8 @@ What is asked wrongly is answered too, with a status code that says so.
     forward      after, until: of the page before             a further page of that
     find         message-id, or id                            pending, delivered, ..., unknown
     stat                                                      figures of the queue
-    unpark       id                                           unparked, unknown
-    keys                                                      the longest: who has them, what waits
-    list         after: an id                                 what is not delivered, a page
-    create       definition, as `creation` reads it           exists, different
+
+Of a keyed queue more may be asked (`keyed_desk`).
 
 What it promises: of a request about many messages `MESSAGES_A_STEP` are looked at at a time; the
 rest is done in later turns of the loop (`steps`), and the answer is the same.
@@ -36,7 +33,7 @@ from feedhandler.amqp.durable.values import (
 from feedhandler.counters import QueueCounter
 
 if TYPE_CHECKING:
-    from feedhandler.amqp.durable.queue import Cancelled, DurableQueue, Forwarding
+    from feedhandler.amqp.durable.stored import Cancelled, Forwarding, StoredQueue
 
 Reply = Callable[[dict[str, Any], Any], None]
 #: Work in steps. What a step yields, if anything, is called with what goes on with the work.
@@ -44,9 +41,8 @@ Steps = Iterator[Callable[[Callable[[], None]], None] | None]
 
 #: Messages that one step concerns: under a millisecond's work.
 MESSAGES_A_STEP = 32
-#: Keys, and messages, of one answer.
-KEYS_TOLD = 64
-PAGE_MESSAGES = 64
+#: What every queue is asked.
+OF_EVERY_QUEUE = ("cancel", "cancel-all", "forward", "find", "stat")
 #: Steps of one turn of the loop, of all requests to a queue.
 STEPS_A_TURN = 4
 
@@ -64,6 +60,8 @@ CODES = {
     "unknown": 404,
     "stopped": 503,
     "unparked": 200,
+    "keys": 200,
+    "list": 200,
     "created": 201,
     "exists": 200,
     "different": 409,
@@ -77,7 +75,7 @@ class Desk:
     """Does what is asked of `queue`. `may_cancel`: the client may cancel and find, not only ask for
     figures."""
 
-    def __init__(self, queue: "DurableQueue", may_cancel: bool) -> None:
+    def __init__(self, queue: "StoredQueue", may_cancel: bool) -> None:
         self.queue = queue
         self._may_cancel = may_cancel
 
@@ -114,14 +112,8 @@ class Desk:
             queue.cancel_all(partial(self._tell_cancelled, reply))
         elif operation == "forward":
             self._forward(arguments, reply)
-        elif operation == "unpark":
-            self._unpark(arguments, reply)
-        elif operation == "create":
-            reply(answer_of(*queue.created_again(arguments)), None)
-        elif operation == "list":
-            self._list(arguments, reply)
-        elif operation == "keys":
-            self.queue.keys(KEYS_TOLD, partial(self._tell_keys, reply))
+        elif operation not in OF_EVERY_QUEUE:
+            queue.asked(operation, arguments, reply)
         else:
             yield from self._of_some(operation, arguments, reply, heard)
 
@@ -136,7 +128,7 @@ class Desk:
         elif number is None:
             reply(_status(400, "invalid", "neither message-id nor id"), None)
             return
-        elif _is_number(number) and number > 0:
+        elif is_number(number) and number > 0:
             numbers = [number]
         else:
             reason = f"id is no number of a message: those are from 1 to {NUMBER_MAX}"
@@ -191,39 +183,10 @@ class Desk:
         figures = {"cancelled": told.cancelled, "delivering": told.delivering}
         reply(_status(200, "cancelled", "OK"), {**figures, **_page(told.forward)})
 
-    def _tell_keys(self, reply: Reply, told: list[dict[str, Any]] | None) -> None:
-        self._tell_rows("keys", reply, told)
-
-    def _list(self, arguments: dict[str, Any], reply: Reply) -> None:
-        """A page of what is not delivered."""
-        after = arguments.get("after", 0)
-        if not _is_number(after):
-            reply(_status(400, "invalid", f"after is a number from 0 to {NUMBER_MAX}"), None)
-        else:
-            self.queue.page(after, PAGE_MESSAGES, partial(self._tell_rows, "list", reply))
-
-    def _tell_rows(self, what: str, reply: Reply, told: list[dict[str, Any]] | None) -> None:
-        if told is None:
-            reply(_status(503, "stopped", _WORDS["stopped"]), None)
-        else:
-            reply(_status(200, what, "OK"), {what: told})
-
-    def _unpark(self, arguments: dict[str, Any], reply: Reply) -> None:
-        """A parked message is tried again."""
-        number = arguments.get("id")
-        if not _is_number(number) or not number:
-            reply(_status(400, "invalid", f"id is a number from 1 to {NUMBER_MAX}"), None)
-            return
-
-        def tell(word: str) -> None:
-            reply(_status(CODES[word], word, _WORDS[word]), None)
-
-        self.queue.unpark(number, tell)
-
     def _forward(self, arguments: dict[str, Any], reply: Reply) -> None:
         """A further page of what is to be forwarded."""
         after, until = arguments.get("after", 0), arguments.get("until")
-        if not _is_number(after) or not (until is None or _is_number(until)):
+        if not is_number(after) or not (until is None or is_number(until)):
             reason = f"after and until are numbers from 0 to {NUMBER_MAX}"
             reply(_status(400, "invalid", reason), None)
             return
@@ -241,7 +204,7 @@ def _page(told: "Forwarding") -> dict[str, Any]:
     return {"forward": told.messages, "until": told.until, "more": told.more}
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= NUMBER_MAX
 
 

@@ -379,6 +379,7 @@ class DurableQueue(StoredQueue):
         if dead is None:
             self._end(holder, numbers)
             return
+        assert isinstance(dead, DurableQueue)  # by the configuration's rules
         task = self._loop.create_task(self._move(dead, holder, numbers))
         self._moving.add(task)
         task.add_done_callback(self._moving.discard)
@@ -470,7 +471,7 @@ class DurableQueue(StoredQueue):
         def answer(forward: "Forwarding | None") -> None:
             told(None if forward is None else Cancelled(len(numbers), len(in_hand), forward))
 
-        self._when(marks, lambda: self._in_thread(lambda: self._named(page), answer))
+        self._when(marks, lambda: self.in_thread(lambda: self._named(page), answer))
 
     # -- figures ----------------------------------------------------------------------------
 

@@ -185,8 +185,7 @@ class DurableQueues:
                 raise AddressError(reason, "amqp:unauthorized-access")
             from feedhandler.amqp.durable.creation import MakingDesk
 
-            desk = MakingDesk(self, name, self._flush)
-            return Requests(peer, link, forget, desk, answers)
+            return Requests(peer, link, forget, MakingDesk(self, name, self._flush), answers)
         queue = self._find(address.removesuffix(MANAGEMENT))
         if not address.endswith(MANAGEMENT):
             _demand(user, user.queues.put, queue, "put messages into")

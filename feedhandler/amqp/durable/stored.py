@@ -19,9 +19,10 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from feedhandler.amqp.durable.index import IndexFile, open_index
-from feedhandler.amqp.durable.management import STEPS_A_TURN
+from feedhandler.amqp.durable.management import OF_EVERY_QUEUE, STEPS_A_TURN, Reply
 from feedhandler.amqp.durable.message_ids import MessageIds
 from feedhandler.amqp.durable.sections import message_id
+from feedhandler.amqp.outlet import Peer
 from feedhandler.amqp.serving.turns import Turns
 from feedhandler.codecs.errors import FeedhandlerError
 from feedhandler.counters import QueueCounter, as_dict, counter_array
@@ -89,7 +90,7 @@ class StoredQueue:
     #: Whether the persistent queue has messages expire at a day's end.
     watches_days = True
     #: What its management is asked.
-    operations: tuple[str, ...] = ("cancel", "cancel-all", "forward", "find", "stat")
+    operations: tuple[str, ...] = OF_EVERY_QUEUE
 
     def __init__(
         self, config: DurableQueueConfig, flush: Callable[[], None], **options: Any
@@ -162,6 +163,40 @@ class StoredQueue:
     def _expired(self, number: int) -> None:
         self.counts[QueueCounter.EXPIRED] += 1
 
+    # -- what each kind does ----------------------------------------------------------------
+
+    intake: Any
+
+    @property
+    def takes_more(self) -> bool:
+        """Whether producers may be given credit."""
+        raise NotImplementedError
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is on its way to the disk."""
+        raise NotImplementedError
+
+    def push(self) -> None:
+        """Put what producers have sent in this turn."""
+        raise NotImplementedError
+
+    def consumer(self, peer: Peer, link: Any, forget: Callable[[Any], None]) -> Any:
+        """A link that gets messages."""
+        raise NotImplementedError
+
+    def cancel(self, number: int, told: Told, wait: bool = False) -> None:
+        """Cancel a message; `told` gets the answer, once that is recorded."""
+        raise NotImplementedError
+
+    def cancel_all(self, told: Callable[[Cancelled | None], None]) -> None:
+        """Cancel everything that is pending; `told` hears of it once it is recorded."""
+        raise NotImplementedError
+
+    def asked(self, operation: str, arguments: dict[str, Any], reply: Reply) -> None:
+        """Do what only this kind of queue is asked (`operations` has it)."""
+        raise NotImplementedError
+
     def take_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
         """Another queue of the node sends a message: it is put once, however often that is tried;
         `told` once it is durable. False: not now."""
@@ -228,9 +263,9 @@ class StoredQueue:
         engine = self.store.engine
         end = engine.store.visible_end if until is None else until
         page = partial(engine.forward_page, after, end, FORWARD_PAGE)
-        self._in_thread(lambda: self._named(page()), told)
+        self.in_thread(lambda: self._named(page()), told)
 
-    def _in_thread(self, work: Callable[[], Found], told: Callable[[Found | None], None]) -> None:
+    def in_thread(self, work: Callable[[], Found], told: Callable[[Found | None], None]) -> None:
         """Do what reads the disk in the queue's thread; `told` hears of it in the event loop."""
 
         def finish(future: "asyncio.Future[Found]") -> None:
