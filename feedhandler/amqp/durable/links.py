@@ -208,9 +208,9 @@ class Producer(_Link):
 class Consumer(_Link):
     """A link that gets messages of `queue`; `unsettled` are those it has."""
 
-    def __init__(self, peer: Peer, link: Any, forget: Forget, queue: "StoredQueue") -> None:
+    def __init__(self, peer: Peer, link: Any, forget: Forget, queue: Any) -> None:
         super().__init__(peer, link, forget, queue)
-        self._queue: Any = queue
+        self._queue = queue
         self.unsettled: dict[int, None] = {}
         self._draining = False
         link.open()
