@@ -11,6 +11,8 @@ FRAMES ?= 10000000
 TIMES ?= 20
 CRASHES ?= 100
 KILLS ?= 2000
+KEYED_KILLS := $(if $(filter command% environment%,$(origin KILLS)),$(KILLS),300)
+MESSAGES ?= 2000000
 OPERATIONS ?= 5000
 LAB_SECONDS ?= 15
 ATTACK_SECONDS ?= 5
@@ -27,7 +29,7 @@ SOURCES := setup.py feedhandler/_compiled.py feedhandler/_stubs.py \
 	while read -r module; do [ -e $$module.py ] && echo $$module.py; done)
 DEMO_UNITS := codecs ingest retrans amqp subscribing exchange
 
-.PHONY: help demo test steady coverage check format build bench bench-smoke bench-long lab-report leaks attacks soak simulate simulate-journal hunt crash crash-journal fuzz fuzz-asan docs wheel units clean
+.PHONY: help demo test steady coverage check format build bench bench-smoke bench-long lab-report leaks attacks soak simulate simulate-journal hunt crash crash-journal crash-keyed fuzz fuzz-asan docs wheel units clean
 .DEFAULT_GOAL := help
 
 help: ## what can be made
@@ -126,6 +128,12 @@ crash: $(VENV)/.everything ## a gateway killed under load, again and again (CRAS
 crash-journal: $(VENV)/.everything ## a queue's writer, and a gateway with a queue, killed (KILLS=2000)
 	KILLS=$(KILLS) $(PY) -m pytest --timeout=0 -s tests/system/test_journal_crash.py
 	KILLS=$$(($(KILLS) / 20)) $(PY) -m pytest --timeout=0 -s tests/system/test_durable_crash.py
+
+crash-keyed: $(VENV)/.everything ## a keyed queue's producers, consumers and gateway, killed (KILLS=300 MESSAGES=2000000)
+	FRESH=1 KILLS=$(KEYED_KILLS) MESSAGES=$(MESSAGES) $(PY) -m pytest --timeout=0 -s \
+		tests/system/test_keyed_crash.py
+	SEEDS=10000 $(PY) -m pytest --timeout=0 -s tests/simulation/test_keyed_queue.py \
+		tests/unit/test_keyed_dispatch.py
 
 fuzz: $(VENV)/.everything ## the mutation campaigns (FUZZ=100000000 packets, FRAMES=10000000)
 	FRESH=1 FEEDHANDLER_FUZZ=$(FUZZ) FEEDHANDLER_FUZZ_FRAMES=$(FRAMES) $(PY) -m pytest --timeout=0 -s tests/fuzz
