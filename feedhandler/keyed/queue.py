@@ -24,7 +24,7 @@ No I/O; the time is an argument.
 """
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, NamedTuple, Protocol
@@ -35,7 +35,7 @@ from feedhandler.keyed.dispatch import Dispatch
 from feedhandler.keyed.producers import Producers, Stamp, Standing
 from feedhandler.keyed.settings import NEVER, TRIES_MAX, Full, KeyedSettings, Poison, Wrong
 from feedhandler.keyed.slot_states import FLYING, FREE, PARKED
-from feedhandler.keyed.structure import Digester, Misfit, Structure
+from feedhandler.keyed.structure import DIGEST_BYTES, Digester, Misfit, Structure
 
 #: What a mark says of a message that is parked; below it, tries.
 PARKED_MARK = 127
@@ -244,6 +244,24 @@ class KeyedQueue:
             self.dispatch.park(slot)
         else:
             self.dispatch.remember(slot, mark)
+
+    def restore_many(self, items: Sequence[tuple[int, int, bytes]]) -> None:
+        """As `restore`, for many at once: (number, mark, keys) of each."""
+        digests = b"".join([keys for _, _, keys in items])
+        if len(digests) != len(items) * self.structure.places * DIGEST_BYTES:
+            for number, mark, keys in items:
+                self.restore(number, keys, mark)
+            return
+        numbers = numpy.fromiter((number for number, _, _ in items), numpy.uint64, len(items))
+        slots = numpy.zeros(len(items), numpy.int32)
+        taken = self.dispatch.enqueue_many(numbers, numpy.frombuffer(digests, numpy.uint64), slots)
+        assert taken == len(items), "no more messages than the queue takes"
+        self.dispatch.visible = items[-1][0]
+        for place, (_, mark, _) in enumerate(items):
+            if mark == PARKED_MARK:
+                self.dispatch.park(int(slots[place]))
+            elif mark:
+                self.dispatch.remember(int(slots[place]), mark)
 
     # -- what consumers do -----------------------------------------------------------------------
 

@@ -157,8 +157,12 @@ class Course:
             self.structure, self.settings, self.disk, self.epoch, self.disk.producers.items(),
             b"secret",
         )  # fmt: skip
-        for number in sorted(self.disk.messages):
-            self.queue.restore(number, self.disk.keys[number], self.disk.marks.get(number, 0))
+        kept = [
+            (number, self.disk.marks.get(number, 0), self.disk.keys[number])
+            for number in sorted(self.disk.messages)
+        ]
+        for place in range(0, len(kept), 5):
+            self.queue.restore_many(kept[place : place + 5])
         self.queue.durable(self.disk.next - 1)
         self.holds: dict[int, list[Delivery]] = {n: [] for n in range(1, CONSUMERS + 1)}
         self.lost: list[tuple[int, Delivery]] = []
@@ -440,10 +444,8 @@ def repeat_fences(patch: pytest.MonkeyPatch) -> None:
 
 
 def lose_one_at_a_restart(patch: pytest.MonkeyPatch) -> None:
-    plain = KeyedQueue.restore
-    patch.setattr(
-        KeyedQueue, "restore", lambda self, number, *rest: number % 7 and plain(self, number, *rest)
-    )
+    plain = KeyedQueue.restore_many
+    patch.setattr(KeyedQueue, "restore_many", lambda self, items: plain(self, items[:4]))
 
 
 def hand_out_the_cancelled(patch: pytest.MonkeyPatch) -> None:

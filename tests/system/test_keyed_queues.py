@@ -26,6 +26,8 @@ from tests.support.durable import (
 )
 from tests.support.node import in_thread
 
+#: A question goes to the node and back, so that this many are a while.
+LOOKS = 5000
 ACCOUNT = Definition(fields=("account",))
 
 
@@ -65,6 +67,14 @@ def settle(client: QueueClient, link: proton.Receiver, place: int, state: int = 
     delivery.update(state)
     delivery.settle()
     client.sync()
+
+
+def until_told(client: QueueClient, name: str, value: int) -> None:
+    """Ask for the queue's figures until one of them is this."""
+    for _ in range(LOOKS):
+        if client.ask(operation="stat")[1][name] == value:
+            return
+    raise AssertionError(f"{name} never was {value}")
 
 
 def play(talk: Callable[[QueueClient], None], *configs: DurableQueueConfig) -> dict[str, Any]:
@@ -324,6 +334,7 @@ def test_cancels_free_keys_and_say_what_came_of_it(tmp_path: Path) -> None:
             "delivering", "cancelled", "cancelled", "unknown",
         ]  # fmt: skip
         settle(client, link, 0)
+        until_told(client, "delivered", 1)
         told, body = client.ask(operation="cancel-all")
         assert (told["answer"], body["cancelled"], body["delivering"]) == ("cancelled", 2, 0)
         link.flow(9)

@@ -153,12 +153,15 @@ class KeyedDurableQueue(StoredQueue):
         )
         self.journalled.queue = self.core
         for items in self.store.walk():
+            messages = []
             for number, mark, content in items:
                 keys = keys_of(content)
                 if keys is not None:
-                    self.core.restore(number, keys, mark)
+                    messages.append((number, mark, keys))
                 elif (parcel := parcel_in(content)) is not None:
                     self.journalled.parcels.append((number, parcel))
+            if messages:
+                self.core.restore_many(messages)
         self.core.durable(engine.durable_id)
         self.core.on_ready = self._ready
 
