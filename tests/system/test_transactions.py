@@ -1,0 +1,172 @@
+"""Transactions at a node on a socket: all of one counts, or nothing, over links, queues and crashes."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import proton
+import pytest
+
+from feedhandler.keyed.definition import Definition
+from feedhandler.queue_settings import DurableQueueConfig
+from tests.support.durable import (
+    ACCEPTED,
+    REJECTED,
+    RELEASED,
+    TRANSACTIONAL,
+    QueueClient,
+    QueueRig,
+    orders,
+    running,
+)
+from tests.support.node import in_thread
+
+ACCOUNT = Definition(fields=("account",))
+KINDS = ["keyed", "plain"]
+
+
+def queue(folder: Path, name: str, kind: str, **settings: Any) -> DurableQueueConfig:
+    """A queue of this name, and kind."""
+    key = ACCOUNT if kind == "keyed" else None
+    return orders(folder / name, name=name, key=key, **settings)
+
+
+def of(number: int, account: str = "a", **stamp: Any) -> proton.Message:
+    """A message of an account."""
+    body = f'{{"account": "{account}", "n": {number}}}'.encode()
+    message = proton.Message(id=f"m{number}", body=body)
+    if stamp:
+        message.properties = {
+            f"x-opt-{name}": proton.ulong(value) if isinstance(value, int) else value
+            for name, value in stamp.items()
+        }
+    return message
+
+
+def numbers(client: QueueClient, link: proton.Receiver) -> list[int]:
+    """The numbers of what a link has got."""
+    texts = (bytes(message.body).decode() for message, _ in client.of(link))
+    return [int(text.split(": ")[-1][:-1]) for text in texts]
+
+
+def figures(rig: QueueRig, name: str) -> tuple[int, int, int, int]:
+    """Depth, delivered, put and parcels of a queue."""
+    told = rig.queues.all[name].snapshot()
+    return told["depth"], told["delivered"], told["put"], told["parcels"]
+
+
+async def taken(
+    client: QueueClient, *of_orders: proton.Message, credit: int = 10
+) -> proton.Receiver:
+    """Have messages put into `orders`, and got."""
+    putting = await in_thread(client.sender)
+    await in_thread(client.put, putting, *of_orders)
+    link = await in_thread(client.taker, credit=credit)
+    await in_thread(client.wait_for, link, min(len(of_orders), credit))
+    return link
+
+
+@pytest.mark.parametrize("target", KINDS)
+@pytest.mark.parametrize("home", KINDS)
+def test_what_is_consumed_and_produced_counts_together_at_the_discharge(
+    tmp_path: Path, home: str, target: str
+) -> None:
+    async def scenario() -> None:
+        configs = queue(tmp_path, "orders", home), queue(tmp_path, "out", target)
+        async with running(*configs) as rig:
+            client = await rig.client()
+            link = await taken(client, of(1), of(2, "b"))
+            control = await in_thread(client.coordinator)
+            name = await in_thread(client.declare, control)
+            out, back = [await in_thread(client.sender, f"queue.{n}") for n in ("out", "orders")]
+            await in_thread(client.put_in, out, name, of(11), of(12))
+            await in_thread(client.put_in, back, name, of(3, "c"))
+            first, second = (delivery for _, delivery in client.of(link))
+            client.say_in(first, name)
+            client.say_in(second, name, settle=False)
+            await in_thread(client.sync)
+            assert figures(rig, "out")[::2] == (0, 0)
+            assert figures(rig, "orders")[:3] == (2, 0, 2)
+            assert await in_thread(client.discharge, control, name) == ""
+            await rig.until(lambda: figures(rig, "out") == (2, 0, 2, 0), "what was produced")
+            await rig.until(lambda: figures(rig, "orders") == (1, 2, 3, 0), "the parcels' end")
+            await in_thread(client.pump, lambda: second.settled, "our settlement")
+            assert second.remote_state == ACCEPTED
+            await in_thread(client.wait_for, link, 3)
+            assert numbers(client, link) == [1, 2, 3]
+            reading = await in_thread(client.taker, "queue.out", 5 if target == "plain" else 1)
+            count = 2 if target == "plain" else 1
+            await in_thread(client.wait_for, reading, count)
+            assert numbers(client, reading) == [11, 12][:count]
+            assert not client.of(reading)[0][0].annotations
+            again = await in_thread(client.discharge, control, name)
+            assert again.startswith("amqp:transaction:unknown-id")
+            assert rig.queues.transactions.kept_bytes == 0
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("home", KINDS)
+def test_a_rollback_forgets_what_was_put_and_gives_again_what_the_client_had_settled(
+    tmp_path: Path, home: str
+) -> None:
+    async def scenario() -> None:
+        async with running(queue(tmp_path, "orders", home), queue(tmp_path, "out", home)) as rig:
+            client = await rig.client()
+            link = await taken(client, of(1), of(2, "b"))
+            control = await in_thread(client.coordinator)
+            name = await in_thread(client.declare, control)
+            out = await in_thread(client.sender, "queue.out")
+            await in_thread(client.put_in, out, name, of(11))
+            first, second = (delivery for _, delivery in client.of(link))
+            client.say_in(first, name)
+            client.say_in(second, name, settle=False)
+            assert await in_thread(client.discharge, control, name, True) == ""
+            await in_thread(client.wait_for, link, 3)
+            message = client.of(link)[2][0]
+            assert (numbers(client, link)[2], message.delivery_count) == (1, 1)
+            assert not second.settled
+            # What the client has not settled is its own still, to be disposed of anew.
+            name = await in_thread(client.declare, control)
+            for _, delivery in client.of(link)[1:]:
+                client.say_in(delivery, name)
+            assert await in_thread(client.discharge, control, name) == ""
+            assert figures(rig, "orders") == (0, 2, 2, 0)
+            assert figures(rig, "out") == (0, 0, 0, 0)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("gone", ["coordinator", "session", "connection"])
+def test_what_is_not_discharged_is_rolled_back_with_its_link(tmp_path: Path, gone: str) -> None:
+    async def scenario() -> None:
+        async with running(queue(tmp_path, "orders", "keyed")) as rig:
+            client = await rig.client()
+            link = await taken(client, of(1), credit=1)
+            control = await in_thread(client.coordinator)
+            name = await in_thread(client.declare, control)
+            putting = await in_thread(client.sender)
+            await in_thread(client.put_in, putting, name, of(2))
+            client.say_in(client.of(link)[0][1], name)
+            await in_thread(client.sync)
+            if gone == "coordinator":
+                control.close()
+                link.flow(1)
+                await in_thread(client.wait_for, link, 2)
+                assert client.of(link)[1][0].delivery_count == 0
+                sent = client.send_in(putting, name, of(3))
+                await in_thread(client.pump, lambda: sent.settled, "the refusal")
+                assert sent.remote.condition.name == "amqp:transaction:unknown-id"
+            elif gone == "session":
+                client.sessions[-1].close()
+                await in_thread(client.new_session)
+                await in_thread(client.taker)
+            else:
+                client.drop()
+                other = await rig.client()
+                await in_thread(other.wait_for, await in_thread(other.taker), 1)
+            await rig.until(lambda: rig.queues.transactions.open == 0, "the rollback")
+            assert rig.queues.transactions.kept_bytes == 0
+            assert figures(rig, "orders")[:3] == (1, 0, 1)
+
+    asyncio.run(scenario())
