@@ -127,11 +127,12 @@ def test_a_rollback_forgets_what_was_put_and_gives_again_what_the_client_had_set
             assert (numbers(client, link)[2], message.delivery_count) == (1, 1)
             assert not second.settled
             # What the client has not settled is its own still, to be disposed of anew.
+            second.update(ACCEPTED)
+            second.settle()
             name = await in_thread(client.declare, control)
-            for _, delivery in client.of(link)[1:]:
-                client.say_in(delivery, name)
+            client.say_in(client.of(link)[2][1], name)
             assert await in_thread(client.discharge, control, name) == ""
-            assert figures(rig, "orders") == (0, 2, 2, 0)
+            await rig.until(lambda: figures(rig, "orders") == (0, 2, 2, 0), "both ends")
             assert figures(rig, "out") == (0, 0, 0, 0)
 
     asyncio.run(scenario())
@@ -168,5 +169,94 @@ def test_what_is_not_discharged_is_rolled_back_with_its_link(tmp_path: Path, gon
             await rig.until(lambda: rig.queues.transactions.open == 0, "the rollback")
             assert rig.queues.transactions.kept_bytes == 0
             assert figures(rig, "orders")[:3] == (1, 0, 1)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("why", ["two queues", "outside", "rejected", "structure", "gone", "stamp"])
+def test_what_cannot_be_is_rolled_back_as_a_whole_with_the_reason(tmp_path: Path, why: str) -> None:
+    reasons = {
+        "two queues": "of orders, and not of other too",
+        "outside": "disposed of outside of it",
+        "rejected": "rejected outside of a transaction",
+        "structure": "a message to queue orders: ",
+        "gone": "not its consumer's any more",
+        "stamp": "a producer's sequence number counts where",
+    }
+
+    async def scenario() -> None:
+        configs = queue(tmp_path, "orders", "keyed"), queue(tmp_path, "other", "keyed")
+        async with running(*configs) as rig:
+            client = await rig.client()
+            link = await taken(client, of(1), credit=1)
+            putting = await in_thread(client.sender)
+            aside = await in_thread(client.sender, "queue.other")
+            await in_thread(client.put, aside, of(2))
+            other = await in_thread(client.taker, "queue.other")
+            await in_thread(client.wait_for, other, 1)
+            control = await in_thread(client.coordinator)
+            name = await in_thread(client.declare, control)
+            await in_thread(client.put_in, aside, name, of(3))
+            mine, theirs = client.of(link)[0][1], client.of(other)[0][1]
+            client.say_in(mine, name, settle=why != "outside")
+            if why == "two queues":
+                client.say_in(theirs, name)
+            elif why == "outside":
+                await in_thread(client.sync)
+                mine.update(ACCEPTED)
+            elif why == "rejected":
+                client.say_in(theirs, name, proton.Described(proton.ulong(REJECTED), []))
+            elif why == "structure":
+                sent = client.send_in(putting, name, proton.Message(body=b"{}"))
+                await in_thread(client.pump, lambda: sent.settled, "the refusal")
+                assert sent.remote_state == REJECTED
+            elif why == "gone":
+                link.close()
+            else:
+                await in_thread(
+                    client.put_in, aside, name, of(4, producer="p", epoch=0, sequence=1)
+                )
+            answer = await in_thread(client.discharge, control, name)
+            assert answer.startswith("amqp:transaction:rollback: ")
+            assert reasons[why] in answer
+            await in_thread(client.sync)
+            assert figures(rig, "orders")[1:3] == (0, 1)
+            assert figures(rig, "other")[1:3] == (0, 1)
+            assert rig.queues.transactions.kept_bytes == 0
+
+    asyncio.run(scenario())
+
+
+def test_what_is_no_order_and_what_nobody_has_declared_is_refused(tmp_path: Path) -> None:
+    def talk(client: QueueClient) -> None:
+        control, putting = client.coordinator(), client.sender()
+        for fields, condition in (
+            ((0x31, b"global"), "amqp:not-implemented"),
+            ((0x32, b"nobody's", False), "amqp:transaction:unknown-id"),
+            ((0x32, "text", False), "amqp:decode-error"),
+            ((0x32,), "amqp:decode-error"),
+            ((0x99,), "amqp:decode-error"),
+        ):
+            answer = client.order(control, *fields)
+            assert (answer.remote_state, answer.remote.condition.name) == (REJECTED, condition)
+        (answer,) = client.put(control, proton.Message(body="declare"))
+        assert answer.remote.condition.name == "amqp:decode-error"
+        sent = client.send_in(putting, b"nobody's", of(1))
+        client.pump(lambda: sent.settled, "the refusal")
+        assert sent.remote.condition.name == "amqp:transaction:unknown-id"
+        client.put(putting, of(1))
+        link = client.taker(credit=1)
+        client.wait_for(link, 1)
+        client.say_in(client.of(link)[0][1], b"nobody's")
+        assert client.refusal(link).name == "amqp:transaction:unknown-id"
+        names = [client.declare(control) for _ in range(64)]
+        answer = client.order(control, 0x31)
+        assert answer.remote.condition.name == "amqp:resource-limit-exceeded"
+        assert [client.discharge(control, name) for name in names] == [""] * 64
+
+    async def scenario() -> None:
+        async with running(queue(tmp_path, "orders", "plain")) as rig:
+            await in_thread(talk, await rig.client())
+            assert figures(rig, "orders") == (1, 0, 1, 0)
 
     asyncio.run(scenario())
