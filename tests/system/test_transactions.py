@@ -1,6 +1,7 @@
 """Transactions at a node on a socket: all of one counts, or nothing, over links, queues and crashes."""
 
 import asyncio
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.support.durable import (
     orders,
     running,
 )
+from tests.support.gateway import Market, start
 from tests.support.node import in_thread
 
 ACCOUNT = Definition(fields=("account",))
@@ -260,3 +262,63 @@ def test_what_is_no_order_and_what_nobody_has_declared_is_refused(tmp_path: Path
             assert figures(rig, "orders") == (1, 0, 1, 0)
 
     asyncio.run(scenario())
+
+
+def test_a_killed_gateway_has_sent_on_once_what_a_transaction_put(tmp_path: Path) -> None:
+    """The target is full, so that the messages for it wait at their homes when the gateway dies."""
+    full = Definition(fields=("account",), messages_max=2)
+    configs = (
+        queue(tmp_path, "keyed", "keyed"),
+        queue(tmp_path, "plain", "plain"),
+        orders(tmp_path / "out", name="out", key=full),
+    )
+
+    def before(client: QueueClient) -> None:
+        out, control, names = client.sender("queue.out"), client.coordinator(), []
+        for place, home in enumerate(("keyed", "plain"), 1):
+            client.put(client.sender(f"queue.{home}"), of(10 * place))
+            link = client.taker(f"queue.{home}", credit=1)
+            client.wait_for(link, 1)
+            names.append(client.declare(control))
+            client.say_in(client.of(link)[0][1], names[-1])
+            mine = [of(10 * place + n, f"{home} {n}") for n in (1, 2)]
+            client.put_in(out, names[-1], *mine)
+        client.put(out, of(1, "x"), of(2, "y"))
+        assert [client.discharge(control, name) for name in names] == ["", ""]
+
+    def take(client: QueueClient, count: int) -> list[int]:
+        """What comes out of `out`, as many as there is room for at a time."""
+        link = client.taker("queue.out", credit=2)
+        for number in range(count):
+            client.wait_for(link, number + 1)
+            delivery = client.of(link)[number][1]
+            delivery.update(ACCEPTED)
+            delivery.settle()
+            link.flow(1)
+        client.sync()
+        return numbers(client, link)
+
+    async def life() -> None:
+        market = Market(1)
+        config = market.config()
+        config = type(config)(amqp=config.amqp, channels=config.channels, queues=configs)
+        gateway = await start(config, tmp_path / "gateway.toml")
+        client = await in_thread(QueueClient, config.amqp.address[1])
+        await in_thread(before, client)
+        gateway.send_signal(signal.SIGKILL)
+        await gateway.wait()
+        client.drop()
+        async with running(*configs) as rig:
+            waiting = [figures(rig, name)[0::3] for name in ("keyed", "plain")]
+            assert waiting == [(2, 2), (2, 2)]
+            found = await in_thread(take, await rig.client(), 6)
+            assert sorted(found) == [1, 2, 11, 12, 21, 22]
+            await rig.until(
+                lambda: [figures(rig, name)[0::3] for name in ("keyed", "plain")] == [(0, 0)] * 2,
+                "the parcels' end",
+            )
+        async with running(*configs) as rig:
+            left = [figures(rig, name)[0::3] for name in ("keyed", "plain", "out")]
+            assert left == [(0, 0)] * 3
+
+    asyncio.run(life())
