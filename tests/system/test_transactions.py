@@ -264,6 +264,36 @@ def test_what_is_no_order_and_what_nobody_has_declared_is_refused(tmp_path: Path
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("target", KINDS)
+@pytest.mark.parametrize("home", KINDS)
+def test_what_had_arrived_is_not_there_twice_where_its_end_was_not_recorded(
+    tmp_path: Path, home: str, target: str
+) -> None:
+    configs = queue(tmp_path, "orders", home), queue(tmp_path, "out", target)
+
+    async def cut() -> None:
+        async with running(*configs) as rig:
+            rig.queues.all["orders"]._parcels._ended = lambda *_: None
+            client = await rig.client()
+            link = await taken(client, of(1))
+            control = await in_thread(client.coordinator)
+            name = await in_thread(client.declare, control)
+            client.say_in(client.of(link)[0][1], name)
+            out = await in_thread(client.sender, "queue.out")
+            await in_thread(client.put_in, out, name, of(11), of(12))
+            assert await in_thread(client.discharge, control, name) == ""
+            await rig.until(lambda: figures(rig, "out")[0] == 2, "what was produced")
+            assert figures(rig, "orders")[0] == 2
+
+    async def again() -> None:
+        async with running(*configs) as rig:
+            await rig.until(lambda: figures(rig, "orders")[0] == 0, "the parcels' end")
+            assert figures(rig, "out")[0] == 2
+
+    asyncio.run(cut())
+    asyncio.run(again())
+
+
 def test_a_killed_gateway_has_sent_on_once_what_a_transaction_put(tmp_path: Path) -> None:
     """The target is full, so that the messages for it wait at their homes when the gateway dies."""
     full = Definition(fields=("account",), messages_max=2)
