@@ -6,10 +6,12 @@ cdef class FrameGate:
     cdef bint opened
     cdef bint closing
     cdef unsigned char head[32]
-    cdef Py_ssize_t have, wanted, frame, left
+    cdef Py_ssize_t have, wanted, frame, left, alike
+    cdef bint flow
     cdef Py_ssize_t admit(self, const unsigned char *data, Py_ssize_t size) except -1
     cdef int _size_up(self) except -1
     cdef int _judge(self) except -1
+    cdef bint _acquires(self, const unsigned char *data, Py_ssize_t size) except -1
     cdef int _begin(self, unsigned int channel, Py_ssize_t at) except -1
 
 

@@ -26,6 +26,9 @@ RELEASED: int
 MODIFIED: int
 UNDELIVERABLE: int
 UNTOLD: int
+DECLARED: int
+TRANSACTIONAL: int
+COORDINATOR: str
 
 ENCODED_BYTES_MAX: int
 SESSION_OUTGOING_BYTES_MAX: int
@@ -182,7 +185,7 @@ class ReceiverLink(Link):
     def drained(self) -> int: ...
 
 class IntakeLink(Link):
-    arrived: list[tuple[int, bytes | None, bool]]
+    arrived: list[tuple[int, bytes | None, bool, bytes | None]]
     aborted: int
     partial: int
     message_bytes_max: int
@@ -190,12 +193,13 @@ class IntakeLink(Link):
     def clear(self) -> None: ...
     def flow(self, credit: int) -> None: ...
     def accept(self, number: int) -> None: ...
+    def answer(self, number: int, state: int, fields: bytes) -> None: ...
     def give_back(
         self, number: int, outcome: int, condition: str = "", description: str = ""
     ) -> None: ...
 
 class HandoutLink(SenderLink):
-    told: list[tuple[int, int, bool]]
+    told: list[tuple[int, int, bool, bytes | None, bool]]
     def hand_out(self, number: int, head: Buffer, data: bytes, skip: int) -> int: ...
     def finish(self, number: int) -> None: ...
     def reason(self, number: int) -> tuple[str, str]: ...

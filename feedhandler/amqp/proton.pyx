@@ -99,6 +99,13 @@ UNDELIVERABLE = -2
 #: Ours: settled without an outcome.
 UNTOLD = 0
 cdef int _UNDELIVERABLE = UNDELIVERABLE
+#: States of part 4, which the engine hands on as they are: a transaction has begun (we say so), and
+#: something belongs to one.
+DECLARED = 0x33
+TRANSACTIONAL = 0x34
+cdef unsigned long _TRANSACTIONAL = TRANSACTIONAL
+#: What `kind_of` hears as the address of a link on which the peer wants to speak of transactions.
+COORDINATOR = "$coordinator"
 cdef int _UNSPECIFIED = _lib.PN_UNSPECIFIED
 cdef int _SOURCE = _lib.PN_SOURCE
 cdef int _TARGET = _lib.PN_TARGET
@@ -512,8 +519,10 @@ cdef class Connection:
         cdef bint sending = pn_link_is_sender(link)
         kind = None
         if self.kind_of is not None:
-            kind = self.kind_of(sending, _text(pn_terminus_get_address(
-                pn_link_remote_source(link) if sending else pn_link_remote_target(link))))
+            coordinates = pn_terminus_get_type(pn_link_remote_target(link)) == _COORDINATOR
+            kind = self.kind_of(sending, COORDINATOR if coordinates else _text(
+                pn_terminus_get_address(
+                    pn_link_remote_source(link) if sending else pn_link_remote_target(link))))
         if kind is not None:
             wrapper = kind()
         elif not sending:

@@ -6,8 +6,15 @@ cdef enum:
     # A `begin` of the largest kind: header, ulong descriptor, list32, first field's constructor.
     _OPEN = 0x10
     _BEGIN = 0x11
+    _FLOW = 0x13
     _END = 0x17
     _CLOSE = 0x18
+    # The fields of a flow that has properties.
+    _FLOW_FIELDS = 11
+
+#: The key in a flow's properties by which messages are acquired in a transaction (4.4.3).
+cdef bytes _TXN_ID = b"txn-id"
+cdef str _ACQUIRES = "a flow with a txn-id: messages are not acquired in a transaction"
 
 
 cdef class FrameGate:
@@ -21,6 +28,10 @@ cdef class FrameGate:
     An extended header is refused, since what a frame is stands behind it; nobody sends one. What
     comes behind a `close`, with which a client says that nothing more does (2.7.9), is dropped: the
     engine would still attach links.
+
+    A flow with a `txn-id` asks that what is sent from now on belongs to a transaction (4.4.3). The
+    engine hands nothing on of that, and to send messages that are in none would be another promise:
+    it is refused here.
 
     `fault` is what was wrong: nothing more of that client may reach the engine.
     """
@@ -42,6 +53,9 @@ cdef class FrameGate:
         while place < size:
             if self.left > 0:  # of a frame that was looked at
                 step = min(self.left, size - place)
+                if self.flow and self._acquires(data + place, step):
+                    self.fault = _ACQUIRES
+                    return place
                 self.left -= step
                 place += step
                 continue
@@ -79,6 +93,7 @@ cdef class FrameGate:
         cdef unsigned int channel = <unsigned int> self.head[6] << 8 | self.head[7]
         cdef Py_ssize_t at = 11
         cdef int code
+        self.flow = False
         if self.head[5] != 0 or self.frame == 8:
             return 0  # of a log-in, or empty: the line lives
         if self.head[4] != 2:
@@ -103,7 +118,28 @@ cdef class FrameGate:
             self._begin(channel, at)
         elif code == _END:
             self.begun.discard(channel)
+        elif code == _FLOW and at + 9 <= self.wanted:
+            # The count of the list's items, behind a size of one byte or of four.
+            self.flow = self.head[at] == 0xC0 and self.head[at + 2] >= _FLOW_FIELDS or (
+                self.head[at] == 0xD0 and self.head[at + 8] >= _FLOW_FIELDS)
+            self.alike = 0
+            if self.flow and self._acquires(self.head + at, self.wanted - at):
+                self.fault = _ACQUIRES
         return 0
+
+    cdef bint _acquires(self, const unsigned char *data, Py_ssize_t size) except -1:
+        """Whether the words of a `txn-id` are in these bytes of a flow, or end there. The fields
+        before them are numbers, and too short to hold them."""
+        cdef const unsigned char *wanted = _TXN_ID
+        cdef Py_ssize_t place
+        for place in range(size):
+            if data[place] == wanted[self.alike]:
+                self.alike += 1
+                if self.alike == 6:
+                    return True
+            else:
+                self.alike = 1 if data[place] == wanted[0] else 0
+        return False
 
     cdef int _begin(self, unsigned int channel, Py_ssize_t at) except -1:
         """A session's beginning; its list of fields stands at `at`, the remote channel first."""

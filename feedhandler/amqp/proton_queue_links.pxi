@@ -29,13 +29,24 @@ cdef int _pass_over(void *link) except -1:
         pn_delivery_settle(delivery)
 
 
+cdef bytes _encoded(void *data):
+    """A value in proton's own form, encoded; b"" for none, and for what cannot be."""
+    cdef ssize_t size = pn_data_encoded_size(data)
+    if size <= 0:
+        return b""
+    cdef bytes encoded = PyBytes_FromStringAndSize(NULL, size)
+    return encoded if pn_data_encode(data, PyBytes_AS_STRING(encoded), size) == size else b""
+
+
 cdef class IntakeLink(Link):
     """A link on which we receive, and say of each message later what became of it.
 
-    `arrived` are tuples (number, message, settled): numbers count from 1, `settled` says that the
-    peer does not want to hear of it. The message is None where it is larger than
-    `message_bytes_max`: it was read and dropped. `partial`: bytes of one that came in part. `aborted` counts those that the peer gave up half
-    sent: like the others they have used up credit. Whoever reads them empties them.
+    `arrived` are tuples (number, message, settled, state): numbers count from 1, `settled` says that
+    the peer does not want to hear of it. The message is None where it is larger than
+    `message_bytes_max`: it was read and dropped. `state`: the fields of a transactional state with
+    which it came, encoded; None: it came with none. `partial`: bytes of one that came in part.
+    `aborted` counts those that the peer gave up half sent: like the others they have used up credit.
+    Whoever reads them empties them.
     """
 
     def __cinit__(self):
@@ -46,7 +57,11 @@ cdef class IntakeLink(Link):
         """The peer's way of settling is ours; we settle first, for it has nothing to add."""
         pn_link_set_snd_settle_mode(self.link, pn_link_remote_snd_settle_mode(self.link))
         pn_link_set_rcv_settle_mode(self.link, _RCV_FIRST)
-        return Link._answer(self)
+        Link._answer(self)
+        if self.coordinator:
+            _put_symbol(
+                pn_terminus_capabilities(pn_link_target(self.link)), b"amqp:local-transactions")
+        return 0
 
     def open_for(self, size_t message_bytes_max):
         """Accept the link, and say how large a message may be."""
@@ -74,6 +89,17 @@ cdef class IntakeLink(Link):
             return
         delivery = <void *> <uintptr_t> place
         pn_delivery_update(delivery, _ACCEPTED)
+        pn_delivery_settle(delivery)
+
+    def answer(self, unsigned long long number, unsigned long state, bytes fields):
+        """Settle this message with a state of part 4; `fields` is its list, encoded."""
+        cdef void *delivery
+        place = self.pending.pop(number, None)
+        if place is None or self.link == NULL:
+            return
+        delivery = <void *> <uintptr_t> place
+        _put(pn_disposition_data(pn_delivery_local(delivery)), fields)
+        pn_delivery_update(delivery, state)
         pn_delivery_settle(delivery)
 
     def give_back(self, unsigned long long number, unsigned long outcome, str condition="",
@@ -124,6 +150,7 @@ cdef class IntakeLink(Link):
         """Read one message; 1 where more of it is to come."""
         cdef size_t size = pn_delivery_pending(delivery)
         cdef bytes data = None
+        cdef bytes state = None
         cdef bint settled
         if size > self.message_bytes_max:
             self.dropping = True
@@ -140,13 +167,15 @@ cdef class IntakeLink(Link):
                 pn_link_recv(self.link, PyBytes_AS_STRING(data), size)
         self.dropping = False
         settled = pn_delivery_settled(delivery)
+        if pn_delivery_remote_state(delivery) == _TRANSACTIONAL:
+            state = _encoded(pn_disposition_data(pn_delivery_remote(delivery)))
         pn_link_advance(self.link)
         self.last += 1
         if settled:
             pn_delivery_settle(delivery)
         else:
             self.pending[self.last] = <uintptr_t> delivery
-        self.arrived.append((self.last, data, settled))
+        self.arrived.append((self.last, data, settled, state))
         return 0
 
     def release(self):
@@ -164,9 +193,11 @@ cdef class HandoutLink(SenderLink):
     """A link on which messages are numbered by the caller, and stay open until it has recorded what
     the peer says of them.
 
-    `told` are tuples (number, outcome, failed) of what the peer has said: an outcome as of
-    `PublisherLink`, and whether it calls the delivery failed (modified). Whoever reads them empties
-    them, and calls `finish` for each; the peer may have said two things of one number.
+    `told` are tuples (number, outcome, failed, state, settled) of what the peer has said: an outcome
+    as of `PublisherLink`, and whether it calls the delivery failed (modified). For an outcome of
+    `TRANSACTIONAL`, `state` are its fields, encoded, and else None; `settled`: the peer has settled.
+    Whoever reads them empties them, and calls `finish` for each; the peer may have said several
+    things of one number.
     """
 
     def __cinit__(self):
@@ -213,12 +244,15 @@ cdef class HandoutLink(SenderLink):
     cpdef finish(self, uint64_t number):
         """What became of the message is recorded: let it go. One that is not open is passed over."""
         cdef void *delivery
+        cdef unsigned long state
         place = self.pending.pop(number, None)
         if place is None or self.link == NULL:
             return
         self.unsettled -= 1
         delivery = <void *> <uintptr_t> place
-        pn_delivery_update(delivery, pn_delivery_remote_state(delivery))
+        state = pn_delivery_remote_state(delivery)
+        # Of what belonged to a transaction that was committed, only what was accepted comes here.
+        pn_delivery_update(delivery, _ACCEPTED if state == _TRANSACTIONAL else state)
         pn_delivery_settle(delivery)
 
     def reason(self, uint64_t number):
@@ -249,6 +283,7 @@ cdef class HandoutLink(SenderLink):
         cdef object outcome
         cdef void *disposition
         cdef bint failed = False
+        cdef bytes fields = None
         if self._breached(delivery) or not pn_delivery_updated(delivery):
             return 0
         state = pn_delivery_remote_state(delivery)
@@ -257,7 +292,9 @@ cdef class HandoutLink(SenderLink):
         number = (<uint64_t *> pn_delivery_tag(delivery).start)[0]
         pn_delivery_clear(delivery)
         outcome = UNTOLD if state == _RECEIVED else state
-        if state == _ACCEPTED:
+        if state == _TRANSACTIONAL:
+            fields = _encoded(pn_disposition_data(pn_delivery_remote(delivery)))
+        elif state == _ACCEPTED:
             self.accepted += 1
         else:
             self.refused += 1
@@ -266,5 +303,5 @@ cdef class HandoutLink(SenderLink):
             failed = pn_disposition_is_failed(disposition)
             if pn_disposition_is_undeliverable(disposition):
                 outcome = _UNDELIVERABLE
-        self.told.append((number, outcome, failed))
+        self.told.append((number, outcome, failed, fields, bool(pn_delivery_settled(delivery))))
         return 0

@@ -192,6 +192,11 @@ class Delivery:
         self._cursor = numbers[-1] + 1 if numbers else visible_end
         return block, numbers
 
+    def hold(self, number: int) -> None:
+        """An item is in its owner's hands from now on: it does not expire, nor is it cancelled with
+        the others. `claim` may still name it."""
+        self._hand(number)
+
     def _hand(self, number: int) -> Block | None:
         """The block of an item that is pending, and in somebody's hands from now on."""
         with self._holding(number) as (block, slot):

@@ -67,6 +67,11 @@ class Producers:
             return Standing.NEXT
         return Standing.NEXT if stamp.sequence == sequence + 1 else Standing.GAP
 
+    def fork(self, names: Iterable[bytes]) -> "Producers":
+        """What is known of these producers, by itself: to be tried on."""
+        known = [(name, self._latest[name]) for name in names if name in self._latest]
+        return Producers(self._producers_max, known)
+
     def advance(self, stamp: Stamp) -> None:
         """The producer has come to this stamp."""
         self._latest.pop(stamp.producer, None)

@@ -24,6 +24,7 @@ No I/O; the time is an argument.
 """
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
@@ -213,6 +214,60 @@ class KeyedQueue:
         number = self._store.add(content, digests, stamp)
         self.dispatch.name(slot, number)
         return Put(Outcome.STORING, number)
+
+    def put_sent(self, content: bytes, stamp: Stamp, material: Any) -> Put:
+        """Another queue sends a message, which it will not keep: where there is room, it is here, or
+        with the dead ones, once."""
+        if self.producers.judge(stamp) is Standing.REPEATED:
+            self.repeated += 1
+            return Put(Outcome.REPEATED)
+        reason = self.refusal([(None, material)])
+        if reason in (FULL_OF_MESSAGES, FULL_OF_KEY):
+            return Put(Outcome.FULL, reason=reason)
+        if reason:
+            return self.divert_sent(content, stamp, reason)
+        return self.put(content, stamp, material)
+
+    def divert_sent(self, content: bytes, stamp: Stamp, reason: str) -> Put:
+        """As `put_sent`, for what has no key."""
+        self.misfits += 1
+        self.producers.advance(stamp)
+        self._store.divert(content, reason, stamp)
+        return Put(Outcome.STORING)
+
+    def refusal(self, puts: Iterable[tuple[Stamp | None, Any]]) -> str:
+        """Why not all of these (stamp, material) could be put now, one after the other; "" where they
+        could."""
+        puts = list(puts)
+        dispatch = self.dispatch
+        producers = self.producers.fork(stamp.producer for stamp, _ in puts if stamp is not None)
+        more: Counter[tuple[int, int]] = Counter()
+        count = 0
+        for stamp, material in puts:
+            if stamp is not None:
+                standing = producers.judge(stamp)
+                if standing is Standing.REPEATED:
+                    continue
+                if standing is not Standing.NEXT:
+                    return _refusal(standing, stamp)
+                producers.advance(stamp)
+            try:
+                digests = self._digester.digests(self.structure.keys(material))
+            except Misfit as misfit:
+                return str(misfit)
+            count += 1
+            words = numpy.frombuffer(digests, numpy.uint64).tolist()
+            more.update(set(zip(words[::2], words[1::2], strict=True)))
+        fresh = 0
+        for (high, low), times in more.items():
+            key = dispatch.keys.find(high, low)
+            fresh += not key
+            if times + (dispatch.lengths[key] if key else 0) > dispatch.key_messages_max:
+                return FULL_OF_KEY
+        keys_left = dispatch.keys.keys_max - dispatch.keys.count
+        if dispatch.count + count > self.settings.messages_max or fresh > keys_left:
+            return FULL_OF_MESSAGES
+        return ""
 
     def _misfit(self, content: bytes, stamp: Stamp | None, reason: str) -> Put:
         """A message without a key: its producer has sent it all the same, and goes on behind it."""

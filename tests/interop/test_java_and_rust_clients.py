@@ -22,6 +22,8 @@ from tests.support.node import PATIENCE_S
 #: Packets of the stream, and messages of the queue, as the programs have it.
 PACKETS, CREDIT, ORDERS = 40, 5, 10
 NUMBERS = [f"order {number}" for number in range(ORDERS)]
+#: Messages more that JMS puts and takes in transactions.
+IN_TRANSACTIONS = 3
 #: What a program is refused, with which condition and with which words. The first two are asked for
 #: by all, the others are JMS's alone.
 REFUSALS = {
@@ -32,7 +34,6 @@ REFUSALS = {
     "selector": ("not-implemented", "queue orders has no filters or selectors: jms-selector"),
     "no-local": ("not-implemented", "queue orders has no filters or selectors: no-local"),
     "temporary queue": ("not-implemented", "no temporary queues or topics"),
-    "transacted session": ("not-implemented", "this node has no transactions"),
 }
 
 every_program = pytest.mark.parametrize("kind", ["jms", "vertx", "rust"])
@@ -63,7 +64,7 @@ def played(kind: str) -> Played:
 
     async def scenario(folder: Path) -> Played:
         async with (
-            running(orders(folder)) as rig,
+            running(orders(folder / "orders"), orders(folder / "out", name="out")) as rig,
             started(command, str(rig.port)) as program,
         ):
             made = await accompany(rig, program, kind)
@@ -112,7 +113,8 @@ def test_what_is_put_into_a_durable_queue_is_taken_once_and_in_order(kind: str) 
     made = played(kind)
     acknowledged = made.bodies("recovered") + made.bodies("taken")
     assert acknowledged == NUMBERS
-    assert (made.queue["put"], made.queue["delivered"], made.queue["depth"]) == (ORDERS, ORDERS, 0)
+    count = ORDERS + (IN_TRANSACTIONS if kind == "jms" else 0)
+    assert (made.queue["put"], made.queue["delivered"], made.queue["depth"]) == (count, count, 0)
 
 
 @every_program
@@ -150,6 +152,17 @@ def test_jms_gets_again_what_it_has_not_acknowledged() -> None:
     assert [last[body]["again"] for body in NUMBERS] == [True] * 4 + [False] * (ORDERS - 4)
     assert [last[body]["number"] for body in NUMBERS] == list(range(ORDERS))
     assert last["order 9"]["correlation"] == "desk 9"
+
+
+def test_jms_sessions_that_are_transacted_commit_all_and_roll_all_back() -> None:
+    made = played("jms")
+    for attempt in (0, 1):
+        got = [each for each in made.told if each["event"] == f"attempt {attempt}"]
+        assert [each["body"] for each in got] == NUMBERS[:IN_TRANSACTIONS]
+        assert {each["again"] for each in got} == {attempt == 1}
+    results = [each["text"] for each in made.told if each["event"] == "result"]
+    assert results == [f"done 1 {count}" for count in range(IN_TRANSACTIONS)]
+    assert [each["text"] for each in made.told if each["event"] == "left over"] == ["nothing"]
 
 
 def test_jms_consumers_share_a_subscription() -> None:

@@ -22,6 +22,8 @@ RELEASED, MODIFIED = proton.Delivery.RELEASED, proton.Delivery.MODIFIED
 REMOTE_CLOSED = proton.Endpoint.REMOTE_CLOSED
 REMOTE_ACTIVE = proton.Endpoint.REMOTE_ACTIVE
 ANSWERED = REMOTE_ACTIVE | REMOTE_CLOSED
+#: AMQP 1.0, 4.5: what is asked of a coordinator, and states.
+DECLARE, DISCHARGE, DECLARED, TRANSACTIONAL = 0x31, 0x32, 0x33, 0x34
 
 
 def orders(folder: Path, **settings: Any) -> DurableQueueConfig:
@@ -170,6 +172,67 @@ class QueueClient(RawClient):
         self.pump(lambda: bool(echo.state & REMOTE_ACTIVE), "the echo")
         echo.close()
         self.pump(lambda: bool(echo.state & REMOTE_CLOSED), "the echo's end")
+
+    # -- transactions -----------------------------------------------------------------------
+
+    def coordinator(self) -> proton.Sender:
+        """Attach a link to the coordinator; returns when the node has answered."""
+        if not self.sessions:
+            self.new_session()
+        link = self.sessions[-1].sender(f"coordinator {next(self._names)}")
+        link.target.type = proton.Terminus.COORDINATOR
+        link.open()
+        self.pump(lambda: bool(link.state & ANSWERED), "the attach")
+        return link
+
+    def order(self, link: proton.Sender, code: int, *fields: Any) -> proton.Delivery:
+        """Send a declare or a discharge, and wait for the answer."""
+        body = proton.Described(proton.ulong(code), list(fields))
+        (sent,) = self.put(link, proton.Message(body=body))
+        return sent
+
+    def declare(self, link: proton.Sender) -> bytes:
+        """Begin a transaction: its id."""
+        answer = self.order(link, DECLARE)
+        assert answer.remote_state == DECLARED, answer.remote.condition
+        return bytes(answer.remote.data[0])
+
+    def discharge(self, link: proton.Sender, name: bytes, fail: bool = False) -> str:
+        """End a transaction: "" where that was accepted, else condition and reason."""
+        answer = self.order(link, DISCHARGE, name, fail)
+        if answer.remote_state == ACCEPTED:
+            return ""
+        assert answer.remote_state == REJECTED
+        return f"{answer.remote.condition.name}: {answer.remote.condition.description}"
+
+    def send_in(
+        self, link: proton.Sender, name: bytes, message: proton.Message, outcome: Any = None
+    ) -> proton.Delivery:
+        """Send one message in a transaction; waits for credit only."""
+        self.pump(lambda: link.credit > 0, "credit")
+        delivery = link.delivery(str(next(self._tags)))
+        delivery.local.data = [name] if outcome is None else [name, outcome]
+        delivery.update(TRANSACTIONAL)
+        link.send(message.encode())
+        link.advance()
+        return delivery
+
+    def put_in(self, link: proton.Sender, name: bytes, *messages: proton.Message) -> None:
+        """Put messages in a transaction; each is answered as its part."""
+        sent = [self.send_in(link, name, message) for message in messages]
+        self.pump(lambda: all(each.settled for each in sent), "the outcomes")
+        for each in sent:
+            assert each.remote_state == TRANSACTIONAL, each.remote.condition
+            assert bytes(each.remote.data[0]) == name
+
+    def say_in(
+        self, delivery: proton.Delivery, name: bytes, outcome: Any = None, settle: bool = True
+    ) -> None:
+        """Say in a transaction what becomes of a message that was got; accepted, if nothing else."""
+        delivery.local.data = [name, outcome or proton.Described(proton.ulong(ACCEPTED), [])]
+        delivery.update(TRANSACTIONAL)
+        if settle:
+            delivery.settle()
 
     # -- asking -----------------------------------------------------------------------------
 

@@ -358,6 +358,13 @@ def test_a_message_on_a_link_that_we_send_on_ends_the_connection(
     theirs.close()
 
 
+def acquiring(*fields: object) -> bytes:
+    """A flow with these fields, and a transaction for what is sent from now on."""
+    properties = wire.wire([b"txn-id", wire.Value(0xA0, b"\0" * 8)])
+    properties.code = wire.MAP8
+    return wire.frame(wire.FLOW, *fields, *[None] * (10 - len(fields)), properties)
+
+
 @pytest.mark.parametrize(
     ("frames", "why"),
     [
@@ -365,6 +372,10 @@ def test_a_message_on_a_link_that_we_send_on_ends_the_connection(
         ([wire.begin(), wire.frame(wire.BEGIN, wire.ushort(0), 0, 9, 9, channel=1),
           wire.frame(wire.END), wire.attach("a", 0, "e.1")], "answers a session"),
         ([wire.begin(3), wire.begin(3)], "on channel 3, which has a session"),
+        ([wire.begin(), wire.attach("a", 0, "e.1"), acquiring(0, 2048, 0, 2048, 0, 0, 9)],
+         "messages are not acquired in a transaction"),
+        # Its properties begin in what the gate keeps of each frame.
+        ([wire.begin(), acquiring()], "messages are not acquired in a transaction"),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("cut", [0, 1, 7])

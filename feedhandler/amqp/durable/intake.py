@@ -10,13 +10,15 @@ disk they get none, and hear (`settled`) when there is room again.
 """
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from feedhandler.amqp.durable.message_ids import MessageIds
 from feedhandler.amqp.durable.sections import look
 from feedhandler.amqp.durable.values import SectionError
-from feedhandler.journal import PersistentQueue
+from feedhandler.journal import PersistentQueue, Status
+from feedhandler.journal.engine import Committed
+from feedhandler.journal.groups import ProducerState
 from feedhandler.keyed.producers import Stamp
 from feedhandler.queue_settings import DurableQueueConfig
 
@@ -215,7 +217,42 @@ class Intake(Credit):
         self.put_bytes += len(content)
         self._flying.append((first, first, [(source, 0, b"")]))
 
+    def commit(
+        self,
+        contents: Sequence[bytes],
+        parcels: Sequence[bytes],
+        ended: Sequence[int],
+        producers: Mapping[bytes, ProducerState],
+    ) -> Committed:
+        """Put messages, and behind them parcels, and have others end as delivered: all of it, or
+        nothing. Raises `QueueStopped`, and `UsageError` where it cannot be: then nothing was done.
+        """
+        ends = [(number, Status.DELIVERED) for number in ended]
+        committed = self._store.commit_soon([*contents, *parcels], ends, (), producers)
+        first, last = committed.first_id, committed.first_id + len(contents) - 1
+        for number, content in enumerate(contents, first):
+            if not self.recent.keep(number, content):
+                break
+        self.put_bytes += sum(map(len, contents))
+        if contents:
+            names = [look(content).message_id for content in contents]
+            self._flying.append((first, last, [(_NOBODY, 0, name) for name in names]))
+        return committed
+
     def stop(self) -> None:
         """Nothing goes any more."""
         self._starved.clear()
         self.recent.clear()
+
+
+class _Nobody:
+    """Who put messages and hears of them otherwise."""
+
+    def accepted(self, number: int) -> None:
+        """A transaction was answered as a whole."""
+
+    def settled(self) -> None:
+        """Nothing more is to come."""
+
+
+_NOBODY = _Nobody()

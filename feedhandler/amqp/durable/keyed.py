@@ -20,19 +20,32 @@ from typing import Any, Protocol
 from feedhandler.amqp.durable.keyed_desk import OPERATIONS, KeyedDesk
 from feedhandler.amqp.durable.keyed_intake import KeyedIntake
 from feedhandler.amqp.durable.keyed_links import KeyedConsumer
-from feedhandler.amqp.durable.keyed_sections import with_reason
+from feedhandler.amqp.durable.keyed_sections import Read, read_message
 from feedhandler.amqp.durable.links import Forget
 from feedhandler.amqp.durable.management import Reply
+from feedhandler.amqp.durable.parcels import Parcels
 from feedhandler.amqp.durable.stored import FORWARD_PAGE, Cancelled, Forwarding, StoredQueue, Told
+from feedhandler.amqp.durable.transactions import Refusal, Work
+from feedhandler.amqp.durable.values import SectionError
 from feedhandler.amqp.outlet import Peer
 from feedhandler.codecs.errors import FeedhandlerError, UsageError
 from feedhandler.counters import QueueCounter
-from feedhandler.keyed.envelope import Parcel, keys_of, message_in, overhead, parcel_in
+from feedhandler.journal.groups import Group
+from feedhandler.keyed.envelope import (
+    Parcel,
+    keys_of,
+    message_in,
+    overhead,
+    parcel_in,
+    wrap,
+    wrap_parcel,
+)
 from feedhandler.keyed.journalled import Journalled
 from feedhandler.keyed.kept import Opened, open_definition, read_definition
 from feedhandler.keyed.producers import Stamp
-from feedhandler.keyed.queue import Delivery, KeyedQueue
+from feedhandler.keyed.queue import FULL_OF_KEY, FULL_OF_MESSAGES, Delivery, KeyedQueue
 from feedhandler.keyed.settings import NEVER
+from feedhandler.keyed.structure import Misfit
 from feedhandler.notes import Level, tell
 from feedhandler.queue_settings import DurableQueueConfig
 
@@ -40,13 +53,6 @@ from feedhandler.queue_settings import DurableQueueConfig
 SHARE = 256
 #: Bytes that are read from the disk at a time, beside one message.
 READ_BYTES_MAX = 8 << 20
-#: Parcels that are on their way to other queues at a time.
-PARCELS_AT_ONCE = 64
-#: Where another queue takes nothing now, it is asked again after so long; so often it is looked
-#: whether a day is over.
-AGAIN_SECONDS = 1.0
-#: What the id of a queue begins with that sends to others: no producer's can.
-SENDER = b"\x00queue:"
 
 
 class KeyedTaker(Protocol):
@@ -99,7 +105,7 @@ class KeyedDurableQueue(StoredQueue):
         self._find = find
         self._desk = KeyedDesk(self)
         self._opening: Opened
-        self._sender = b""
+        self._parcels: Parcels
         self._token = ""
         self._takers: deque[KeyedTaker] = deque()
         self._numbers: dict[KeyedTaker, int] = {}
@@ -109,9 +115,8 @@ class KeyedDurableQueue(StoredQueue):
         self._reading = self._serving = self._pushing = False
         self._more = True
         self._fates: dict[int, list[Told]] = {}
-        self._parcels_out = 0
+        self._committing: list[Callable[[], None]] = []
         self._timer: asyncio.TimerHandle | None = None
-        self._later: dict[str, asyncio.TimerHandle] = {}
         self.handed_out = self.handed_out_again = 0
 
     # -- open and closed --------------------------------------------------------------------
@@ -123,14 +128,14 @@ class KeyedDurableQueue(StoredQueue):
         except FeedhandlerError as error:
             raise UsageError(error.message, error.hint) from None
         self._token = engine.store.queue_id.hex()
-        self._sender = SENDER + engine.store.queue_id
         append = self._index.append
         self.intake = KeyedIntake(
             self.config, self.definition, self.store, self.core, self.journalled, self.ids,
             lambda page: self._threads.submit(append, page),
         )  # fmt: skip
         if engine.day_ns:
-            self._in_a_while("day", self._watch_day)
+            self.in_a_while("day", self._watch_day)
+        self._parcels = Parcels(self, self._find, self._arrived)
         self._loop.call_soon(self._send_parcels)
 
     def _restore(self) -> None:
@@ -172,24 +177,18 @@ class KeyedDurableQueue(StoredQueue):
         return overhead(self.definition.structure().places)
 
     def _closing(self) -> None:
-        for timer in (*self._later.values(), *([self._timer] if self._timer else [])):
-            timer.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
 
     def _stopped(self) -> None:
         self._closing()
         self.intake.stop()
+        committing, self._committing = self._committing, []
+        for lost in committing:
+            lost()
         for told in [each for several in self._fates.values() for each in several]:
             told("stopped")
         self._fates.clear()
-
-    def _in_a_while(self, what: str, do: Callable[[], None]) -> None:
-        if what not in self._later and not (self.fault and self._opened):
-            self._later[what] = self._loop.call_later(AGAIN_SECONDS, self._now, what, do)
-
-    def _now(self, what: str, do: Callable[[], None]) -> None:
-        del self._later[what]
-        if not (self.fault or self.closing):
-            do()
 
     # -- producing --------------------------------------------------------------------------
 
@@ -213,7 +212,84 @@ class KeyedDurableQueue(StoredQueue):
             self.stop(str(error))
 
     def take_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
-        raise NotImplementedError("queues that take parcels have no keys")
+        if self.fault or not self.intake.has_room:
+            return False
+        if not self.intake.take_parcel(content, stamp, told):
+            return False
+        self.push_soon()
+        return True
+
+    # -- transactions -----------------------------------------------------------------------
+
+    def accepts(self, content: bytes, *, home: bool) -> str:
+        if fault := self._format_fault():
+            return fault
+        try:
+            read = read_message(content, self.definition.format)
+            self.core.structure.keys(read.material)
+        except SectionError as error:
+            return f"no AMQP message: {error}"
+        except Misfit as misfit:
+            return str(misfit)
+        if read.stamp is not None and not home:
+            return (
+                "a producer's sequence number counts where the transaction's messages are accepted,"
+                " or first put: put it by itself"
+            )
+        return ""
+
+    def transact(
+        self, work: Work, done: Callable[[], None], lost: Callable[[], None]
+    ) -> Refusal | None:
+        mine = [(taker, self._numbers.get(taker, 0), fence) for taker, fence in work.accepted]
+        if not all(self.core.holds(number, fence) for _, number, fence in mine):
+            return Refusal("a message that it settles is not its consumer's any more")
+        puts = [read_message(content, self.definition.format) for content in work.put]
+        refusal = self._no_room(work, puts)
+        if refusal is not None:
+            return refusal
+        self.push()
+        if self.fault:
+            return Refusal(f"queue {self.name} has stopped: {self.fault}", failed=False)
+
+        def durable() -> None:
+            self._committing.remove(lost)
+            for taker, _, fence in mine:
+                self._delivered(taker, [fence])
+            done()
+
+        with self.journalled.unit():
+            for _, number, fence in mine:
+                self.core.acknowledge(number, fence)
+            for content, read in zip(work.put, puts, strict=True):
+                self.intake.put(content, read)
+            for name, content in work.sent:
+                self.journalled.send(Parcel(name, "", content))
+        self._committing.append(lost)
+        self.journalled.hear(durable)
+        self.push()
+        return None
+
+    def _no_room(self, work: Work, puts: list[Read]) -> Refusal | None:
+        """Why not all of a transaction can be taken now."""
+        engine = self.store.engine
+        if fault := self._parcels.fault(content for _, content in work.sent):
+            return Refusal(fault, failed=False)
+        if not engine.has_room:
+            return Refusal(f"queue {self.name} has no room now", failed=False)
+        refusal = self.core.refusal([(read.stamp, read.material) for read in puts])
+        if refusal:
+            full = refusal in (FULL_OF_MESSAGES, FULL_OF_KEY)
+            return Refusal(f"queue {self.name}: {refusal}", failed=not full)
+        items = [wrap(each, bytes(self._overhead())) for each in work.put]
+        items += [wrap_parcel(Parcel(name, "", each)) for name, each in work.sent]
+        stamps = {read.stamp.producer: (0, 0) for read in puts if read.stamp is not None}
+        records = [(0, 1, 1)] * len(work.accepted)
+        try:
+            engine.store.check_group(Group(records, stamps), items)
+        except UsageError as error:
+            return Refusal(f"queue {self.name}: {error.message}")
+        return None
 
     # -- after a flush ----------------------------------------------------------------------
 
@@ -475,29 +551,18 @@ class KeyedDurableQueue(StoredQueue):
     def _send_parcels(self) -> None:
         """What goes to other queues is put there, in order, and ends here then."""
         parcels = self.journalled.parcels
-        while parcels and self._parcels_out < PARCELS_AT_ONCE and not self.fault:
-            number, parcel = parcels[0]
-            target = self._find(parcel.queue)
-            stamp = Stamp(self._sender, 0, number, holes=True)
-            arrived = functools.partial(self._arrived, number, parcel)
-            content = with_reason(parcel.message, self.name, parcel.reason)
-            if target is None or not target.take_parcel(content, stamp, arrived):
-                self._in_a_while("parcels", self._send_parcels)
-                return
-            parcels.popleft()
-            self._parcels_out += 1
+        if parcels:
+            self._parcels.add(parcels)
+            parcels.clear()
+        self._parcels.send()
 
     def _arrived(self, number: int, parcel: Parcel) -> None:
-        self._parcels_out -= 1
-        if self.fault:
-            return
         if parcel.reason:
             self.counts[QueueCounter.DEAD] += 1
             text = f"queue {self.name}: a message {parcel.reason}: moved to queue {parcel.queue}"
             tell("queue_dead", text, queue=self.name)
         self.journalled.deliver(number)
         self.push_soon()
-        self._send_parcels()
 
     # -- cancelling -------------------------------------------------------------------------
 
@@ -551,7 +616,7 @@ class KeyedDurableQueue(StoredQueue):
         if began_ns > engine.day_ns:
             engine.day_ns = began_ns
             self._expire(engine.delivery.first_since(began_ns))
-        self._in_a_while("day", self._watch_day)
+        self.in_a_while("day", self._watch_day)
 
     def _expire(self, before: int) -> None:
         if self.fault:
@@ -586,5 +651,5 @@ class KeyedDurableQueue(StoredQueue):
             "timeouts": core.timeouts,
             "stale": core.stale,
             "producers_known": len(core.producers),
-            "parcels": len(self.journalled.parcels) + self._parcels_out,
+            "parcels": len(self.journalled.parcels) + len(self._parcels),
         }

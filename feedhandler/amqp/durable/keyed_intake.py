@@ -14,12 +14,12 @@ from feedhandler.amqp.durable.intake import (
     Recent,
     Sender,
 )
-from feedhandler.amqp.durable.keyed_sections import read_message
+from feedhandler.amqp.durable.keyed_sections import Read, read_message
 from feedhandler.amqp.durable.message_ids import MessageIds
 from feedhandler.amqp.durable.values import SectionError
 from feedhandler.journal import PersistentQueue
 from feedhandler.keyed.definition import Definition
-from feedhandler.keyed.producers import Standing
+from feedhandler.keyed.producers import Stamp, Standing
 from feedhandler.keyed.queue import Outcome
 from feedhandler.queue_settings import DurableQueueConfig
 
@@ -105,12 +105,41 @@ class KeyedIntake(Credit):
         if answer.outcome is Outcome.REJECTED:
             source.refused(number, CONDITIONS[answer.standing], answer.reason)
             return False
-        if answer.number:
-            self.recent.keep(answer.number, content)
-            self._names.append((answer.number, read.look.message_id))
+        self._added(answer.number, content, read)
         reason = answer.reason if answer.outcome is Outcome.NOTED else ""
         self._journalled.hear(functools.partial(self._confirm, source, number, reason))
         return True
+
+    def put(self, content: bytes, read: Read) -> None:
+        """A message of a transaction, which fits (`KeyedQueue.refusal`)."""
+        answer = self._core.put(content, read.stamp, read.material)
+        assert answer.outcome in (Outcome.STORING, Outcome.REPEATED), answer.reason
+        self._added(answer.number, content, read)
+        self._journalled.hear(self._count)
+
+    def take_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
+        """A message that another queue sends; False: not now. One without a key goes to the queue of
+        dead messages: the one that has sent it has checked that, but queues are made anew."""
+        try:
+            read = read_message(content, self._format)
+            answer = self._core.put_sent(content, stamp, read.material)
+        except SectionError as error:
+            self._core.divert_sent(content, stamp, f"no AMQP message: {error}")
+        else:
+            if answer.outcome is Outcome.FULL:
+                return False
+            self._added(answer.number, content, read)
+        self._journalled.hear(self._count)
+        self._journalled.hear(told)
+        return True
+
+    def _count(self) -> None:
+        self.confirmed += 1
+
+    def _added(self, number: int, content: bytes, read: Read) -> None:
+        if number:
+            self.recent.keep(number, content)
+            self._names.append((number, read.look.message_id))
 
     def _confirm(self, source: KeyedSource, number: int, reason: str) -> None:
         if reason:

@@ -19,12 +19,17 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from feedhandler.amqp import proton
 from feedhandler.amqp.durable.management import Desk, Steps
-from feedhandler.amqp.durable.sections import (
+from feedhandler.amqp.durable.sections import head_of, look, read_request, write_reply
+from feedhandler.amqp.durable.transactions import (
+    NOT_IMPLEMENTED,
+    Transaction,
+    TransactionError,
+    read_outcome,
+    read_put_state,
+    write_accepted,
+)
+from feedhandler.amqp.durable.values import (
     SectionError,
-    head_of,
-    look,
-    read_request,
-    write_reply,
 )
 from feedhandler.amqp.framing import BODY_HEAD
 from feedhandler.amqp.outlet import Peer
@@ -49,6 +54,7 @@ REQUEST_BYTES_MAX = 16 << 10
 TOO_LARGE = "amqp:link:message-size-exceeded"
 LIMIT = "amqp:resource-limit-exceeded"
 UNDECODABLE = "amqp:decode-error"
+REFUSED = "amqp:precondition-failed"
 
 Forget = Callable[[Any], None]
 
@@ -57,9 +63,9 @@ def contained(method: Callable[..., None]) -> Callable[..., None]:
     """What a queue calls of a link: its errors are the end of the link's connection."""
 
     @wraps(method)
-    def contained(self: "_Link", *arguments: Any) -> None:
+    def contained(self: "QueueEnd", *arguments: Any, **named: Any) -> None:
         try:
-            method(self, *arguments)
+            method(self, *arguments, **named)
         except Exception as error:  # whatever it is: the queue's other links go on
             self.peer.fail(error)
 
@@ -72,7 +78,7 @@ class Flushing(Protocol):
     def flush_soon(self) -> None: ...
 
 
-class _Link:
+class QueueEnd:
     """What they have in common; `forget` has the connection know the link no more."""
 
     blocked = False
@@ -108,7 +114,7 @@ class _Link:
         self.over = True
 
 
-class Producer(_Link):
+class Producer(QueueEnd):
     """A link that puts messages into `queue`."""
 
     def __init__(self, peer: Peer, link: Any, forget: Forget, queue: "StoredQueue") -> None:
@@ -128,18 +134,54 @@ class Producer(_Link):
         came = len(link.arrived) + link.aborted
         self._credit -= came
         self._queue.intake.granted -= came
-        for number, data, _ in link.arrived:
-            self._take(number, data)
+        untold = None
+        for number, data, settled, state in link.arrived:
+            if state is None:
+                self._take(number, data)
+            elif (refusal := self._take_in_transaction(number, data, state)) is not None:
+                untold = refusal if settled else untold
         link.clear()
         self._queue.push()
         self._grant()
+        if untold is not None:
+            self.end(untold.condition, untold.reason)
+
+    def _take_in_transaction(
+        self, number: int, data: bytes | None, state: bytes
+    ) -> TransactionError | None:
+        """Have a transaction keep one message; what is wrong with it dooms the transaction, so that
+        its controller hears of it. Why there is no transaction to doom."""
+        queue, transactions = self._queue, self._queue.transactions
+        transaction = None
+        try:
+            name = read_put_state(state)
+            transaction = transactions.find(self.peer, name)
+            if data is None:
+                raise TransactionError(TOO_LARGE, self._too_large)
+            reason = queue.accepts(data, home=True)
+            if reason:
+                raise TransactionError(REFUSED, reason)
+            transactions.put(transaction, queue, data)
+        except TransactionError as refusal:
+            self._reject(number, refusal.condition, refusal.reason)
+            if transaction is None:
+                return refusal
+            transaction.doom(f"a message to queue {queue.name}: {refusal.reason}")
+        else:
+            self._mean_bytes += (len(data) - self._mean_bytes) / MEAN_OF
+            self.link.answer(number, proton.TRANSACTIONAL, write_accepted(name))
+        return None
+
+    @property
+    def _too_large(self) -> str:
+        queue = self._queue
+        return f"queue {queue.name} takes messages of {queue.message_bytes_max} bytes at most"
 
     def _take(self, number: int, data: bytes | None) -> None:
         """Offer one message to the queue, or reject it."""
         queue = self._queue
         if data is None:
-            reason = f"queue {queue.name} takes messages of {queue.message_bytes_max} bytes at most"
-            self._reject(number, TOO_LARGE, reason)
+            self._reject(number, TOO_LARGE, self._too_large)
             return
         if queue.intake.overfull:
             queue.counts[QueueCounter.FULL] += 1
@@ -205,13 +247,18 @@ class Producer(_Link):
             self._queue.intake.granted -= self._credit
 
 
-class Consumer(_Link):
-    """A link that gets messages of `queue`; `unsettled` are those it has."""
+class Consumer(QueueEnd):
+    """A link that gets messages of `queue`; `unsettled` are those it has, beside those of which its
+    client has said something in a transaction that is not over (`_enlisted`: whether it has settled
+    them)."""
 
     def __init__(self, peer: Peer, link: Any, forget: Forget, queue: Any) -> None:
         super().__init__(peer, link, forget, queue)
         self._queue = queue
         self.unsettled: dict[int, None] = {}
+        self._enlisted: dict[int, bool] = {}
+        self._transaction_of: dict[int, Transaction] = {}
+        self._refused: TransactionError | None = None
         self._draining = False
         link.open()
         link.wants_flow = True
@@ -275,11 +322,14 @@ class Consumer(_Link):
         released: list[int] = []
         failed: list[int] = []
         refused: list[int] = []
-        for number, outcome, is_failure in told:
+        for number, outcome, is_failure, state, settled in told:
             if number not in self.unsettled:
+                self._say_more(number, outcome, settled)
                 continue
             del self.unsettled[number]
-            if outcome == proton.ACCEPTED:
+            if state is not None:
+                self._enlist(number, state, settled)
+            elif outcome == proton.ACCEPTED:
                 accepted.append(number)
             elif outcome in (proton.REJECTED, proton.UNDELIVERABLE):
                 refused.append(number)
@@ -287,6 +337,8 @@ class Consumer(_Link):
                 (failed if is_failure or outcome == proton.UNTOLD else released).append(number)
         if not self._queue.fault:
             self._settle(accepted, refused, released, failed)
+        if self._refused is not None and not self.over:
+            self.end(self._refused.condition, self._refused.reason)
 
     def _settle(
         self, accepted: list[int], refused: list[int], released: list[int], failed: list[int]
@@ -302,6 +354,69 @@ class Consumer(_Link):
                 self.finished(numbers)
                 queue.give_back(numbers, failed=is_failure)
         queue.serve()
+
+    # -- as transactions see it -------------------------------------------------------------
+
+    def _enlist(self, number: int, state: bytes, settled: bool) -> None:
+        """The client has said in a transaction what is to become of a message. Of what cannot be
+        it hears by the end of the link, for nothing else answers it."""
+        self._enlisted[number] = settled
+        transactions = self._queue.transactions
+        try:
+            name, outcome = read_outcome(state)
+            transaction = transactions.find(self.peer, name)
+        except TransactionError as refusal:
+            self._refused = self._refused or refusal
+            return
+        self._transaction_of[number] = transaction
+        transactions.answer(transaction, self._queue, self, number, outcome)
+
+    def _say_more(self, number: int, outcome: int, settled: bool) -> None:
+        """The client has said one thing more of a message: it settles it, or has changed its mind,
+        which it cannot where a transaction knows of it."""
+        if number not in self._enlisted:
+            return
+        self._enlisted[number] |= settled
+        if outcome != proton.TRANSACTIONAL:
+            transaction = self._transaction_of.get(number)
+            if transaction is not None:
+                transaction.doom("a message of it was disposed of outside of it")
+
+    def enlists(self, number: int) -> bool:
+        """Whether it still has this message, in a transaction."""
+        return number in self._enlisted and not self._queue.fault
+
+    def committing(self, numbers: list[int]) -> None:
+        """These are the queue's to end; it says by `finished` once they have."""
+        for number in numbers:
+            self._release(number)
+
+    @contained
+    def rolled_back(self, numbers: list[int], *, failed: bool) -> None:
+        """These are in no transaction any more: what the client has settled is given again."""
+        mine = {number: self._release(number) for number in numbers if number in self._enlisted}
+        self.unsettled |= dict.fromkeys(number for number, settled in mine.items() if not settled)
+        self._give_back([number for number, settled in mine.items() if settled], failed)
+
+    @contained
+    def returned(self, numbers: list[int], *, failed: bool) -> None:
+        """The transaction is durable: the client gives these back."""
+        mine = [number for number in numbers if number in self._enlisted]
+        for number in mine:
+            self._release(number)
+        self._give_back(mine, failed)
+
+    def _release(self, number: int) -> bool:
+        """A message is in no transaction any more; whether the client has settled it."""
+        self._transaction_of.pop(number, None)
+        return self._enlisted.pop(number)
+
+    def _give_back(self, numbers: list[int], failed: bool) -> None:
+        if numbers and not self._queue.fault:
+            for number in numbers:
+                self.link.disown(number)
+            self._settle([], [], [] if failed else numbers, numbers if failed else [])
+            self._stir()
 
     @contained
     def finished(self, numbers: Iterable[int]) -> None:
@@ -332,7 +447,8 @@ class Consumer(_Link):
             self.work()  # what it said before the goodbye counts
         finally:
             self._queue.links.pop(self, None)
-            numbers, self.unsettled = list(self.unsettled), {}
+            numbers = [*self.unsettled, *self._enlisted]
+            self.unsettled, self._enlisted = {}, {}
             self._queue.leave(self, numbers, failed=not orderly)
 
 
@@ -342,7 +458,7 @@ def head_of_bytes(content: bytes, first: bool, failures: int) -> bytes:
     return head + BODY_HEAD + len(content).to_bytes(4, "big")
 
 
-class Answers(_Link):
+class Answers(QueueEnd):
     """A link that answers to management requests go out on; `address` is their reply-to."""
 
     def __init__(self, peer: Peer, link: Any, forget: Forget, address: str) -> None:
@@ -403,7 +519,7 @@ class Answers(_Link):
         self._stir()
 
 
-class Requests(_Link):
+class Requests(QueueEnd):
     """A link that management requests come in on. `answers` finds a link by its reply-to."""
 
     def __init__(
@@ -430,7 +546,10 @@ class Requests(_Link):
         if link.aborted:
             link.flow(link.aborted)
         queue = self._desk.queue
-        for number, data, _ in link.arrived:
+        for number, data, _, state in link.arrived:
+            if state is not None:
+                self._reject(number, NOT_IMPLEMENTED, "requests are part of no transaction")
+                continue
             size = len(data or b"")
             if queue.asked_bytes + size > REQUESTS_BYTES_MAX:
                 self._reject(number, LIMIT, "too many requests wait; ask again later")

@@ -18,11 +18,13 @@ added to outside of their own.
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from feedhandler.amqp.durable.dispatch import Dispatch, Taker
 from feedhandler.amqp.durable.intake import Intake
 from feedhandler.amqp.durable.links import Consumer, Forget
+from feedhandler.amqp.durable.parcels import Parcels
+from feedhandler.amqp.durable.sections import look
 from feedhandler.amqp.durable.stored import (
     FORWARD_PAGE,
     Cancelled,
@@ -31,12 +33,18 @@ from feedhandler.amqp.durable.stored import (
     StoredQueue,
     Told,
 )
+from feedhandler.amqp.durable.transactions import Refusal, Work
+from feedhandler.amqp.durable.values import (
+    SectionError,
+)
 from feedhandler.amqp.outlet import Peer
 from feedhandler.codecs.errors import FeedhandlerError, UsageError
 from feedhandler.counters import QueueCounter
 from feedhandler.journal import CancelAnswer, Status
 from feedhandler.journal.block import Block
+from feedhandler.journal.engine import Committed
 from feedhandler.journal.layout import VERSION
+from feedhandler.keyed.envelope import Parcel, parcel_in, wrap_parcel
 from feedhandler.keyed.kept import read_definition
 from feedhandler.keyed.producers import Stamp
 from feedhandler.notes import Level, tell
@@ -44,8 +52,13 @@ from feedhandler.queue_settings import DurableQueueConfig
 
 #: Messages that are read, or handed out, before the loop serves anybody else.
 SHARE = 256
+#: Messages that are looked at together as the queue is opened.
+LOOK = 16
 #: Bytes that are read from the disk at a time, beside one message.
 READ_BYTES_MAX = 8 << 20
+#: Under this name, which no producer can have, the journal keeps between which numbers there may be
+#: parcels.
+PARCELS = b"\x00parcels"
 
 
 class DurableQueue(StoredQueue):
@@ -72,6 +85,10 @@ class DurableQueue(StoredQueue):
         self._more = True
         self._seen_end = self._day_ns = 0
         self._moving: set[asyncio.Task[None]] = set()
+        #: Messages on their way to other queues, and their numbers: they are handed to nobody.
+        self._parcels: Parcels
+        self._parcel_numbers: set[int] = set()
+        self._committing: deque[_Commit] = deque()
 
     # -- open and closed --------------------------------------------------------------------
 
@@ -88,6 +105,9 @@ class DurableQueue(StoredQueue):
         self.intake = Intake(
             self.config, self.store, self.ids, lambda page: self._threads.submit(append, page)
         )
+        self._parcels = Parcels(self, self._find, self._arrived)
+        self._take_parcels(await asyncio.to_thread(self._parcels_left))
+        self._loop.call_soon(self._parcels.send)
 
     def _closing(self) -> None:
         for task in list(self._moving):
@@ -95,6 +115,9 @@ class DurableQueue(StoredQueue):
 
     def _stopped(self) -> None:
         self.intake.stop()
+        committing, self._committing = self._committing, deque()
+        for each in committing:
+            each.lost()
         for told in [each for several in self._fates.values() for each in several]:
             told("stopped")
         self._fates.clear()
@@ -109,7 +132,9 @@ class DurableQueue(StoredQueue):
     @property
     def busy(self) -> bool:
         """Whether messages have come that are not durable yet, or outcomes not recorded."""
-        return not self.fault and (self.intake.busy or bool(self._recording))
+        if self.fault:
+            return False
+        return self.intake.busy or bool(self._recording or self._committing)
 
     def push(self) -> None:
         """Put what was offered to the intake."""
@@ -147,6 +172,8 @@ class DurableQueue(StoredQueue):
         engine = self.store.engine
         self.intake.confirm(engine.durable_id)
         self._recorded(engine.durable_marks)
+        while self._committing and engine.has_committed(self._committing[0].committed):
+            self._committed(self._committing.popleft())
         if engine.stopped is not None:
             self.stop(str(engine.stopped))
             return
@@ -238,6 +265,8 @@ class DurableQueue(StoredQueue):
             return
         claimed: list[tuple[int, Block]] = done[0]
         self._more = len(claimed) == limit
+        if self._parcel_numbers:
+            claimed = [each for each in claimed if each[0] not in self._parcel_numbers]
         take = self.intake.recent.take
         items = [(number, take(number)) for number, _ in claimed]
         if all(content is not None for _, content in items):
@@ -365,6 +394,85 @@ class DurableQueue(StoredQueue):
         for told in self._fates.pop(number, ()):
             told(answer)
 
+    # -- transactions -----------------------------------------------------------------------
+
+    def accepts(self, content: bytes, *, home: bool) -> str:
+        try:
+            look(content)
+        except SectionError as error:
+            return f"no AMQP message: {error}"
+        return self._format_fault()
+
+    def transact(
+        self, work: Work, done: Callable[[], None], lost: Callable[[], None]
+    ) -> Refusal | None:
+        if fault := self._format_fault():
+            return Refusal(fault)
+        if not self.store.engine.has_room:
+            return Refusal(f"queue {self.name} has no room now", failed=False)
+        if fault := self._parcels.fault(content for _, content in work.sent):
+            return Refusal(fault, failed=False)
+        self.push()
+        parcels = [Parcel(name, "", content) for name, content in work.sent]
+        first = self.store.engine.store.next_id + len(work.put)
+        numbers = range(first, first + len(parcels))
+        ended = [number for _, number in work.accepted]
+        low = min(self._parcel_numbers, default=first)
+        # Where to look for parcels when the queue is opened again.
+        state = {PARCELS: (low, numbers.stop)} if parcels else {}
+        try:
+            committed = self.intake.commit(
+                work.put, [wrap_parcel(each) for each in parcels], ended, state
+            )
+        except UsageError as error:
+            return Refusal(f"queue {self.name}: {error.message}")
+        except FeedhandlerError as error:
+            self.stop(str(error))
+            return Refusal(f"queue {self.name} has stopped: {error.message}", failed=False)
+        assert committed.end_id == numbers.stop, "ids are the intake's alone"
+        self._parcel_numbers.update(numbers)
+        commit = _Commit(committed, work, list(zip(numbers, parcels, strict=True)), done, lost)
+        self._committing.append(commit)
+        return None
+
+    def _committed(self, commit: "_Commit") -> None:
+        """A transaction is durable."""
+        ended = [number for _, number in commit.work.accepted]
+        self.counts[QueueCounter.DELIVERED] += len(ended)
+        self.dispatch.forget(ended)
+        for taker, number in commit.work.accepted:
+            taker.finished([number])
+        for number in commit.committed.forward:
+            self._tell_fate(number, "delivered")
+        self._take_parcels(commit.parcels)
+        commit.done()
+        self._parcels.send()
+
+    def _take_parcels(self, parcels: list[tuple[int, Parcel]]) -> None:
+        """These are durable: they are nobody's but ours, until they are where they go."""
+        for number, _ in parcels:
+            self._parcel_numbers.add(number)
+            self.store.engine.delivery.hold(number)
+        self._parcels.add(parcels)
+
+    def _parcels_left(self) -> list[tuple[int, Parcel]]:
+        """In a thread, as the queue is opened: messages that were on their way to others. Raises
+        `OSError`."""
+        after, end = self.store.producer(PARCELS) or (1, 1)
+        after -= 1
+        found: list[tuple[int, Parcel]] = []
+        while after + 1 < end:
+            items = self.store.engine.look(after, LOOK)
+            after = items[-1].id if items else end
+            read = ((each.id, parcel_in(each.content)) for each in items if each.id < end)
+            found += [(number, parcel) for number, parcel in read if parcel is not None]
+        return found
+
+    def _arrived(self, number: int, parcel: Parcel) -> None:
+        """A parcel is durable where it was sent."""
+        self._guard(lambda: self.store.engine.delivery.deliver([number]))
+        self._parcel_numbers.discard(number)
+
     # -- dead messages ----------------------------------------------------------------------
 
     def bury(self, holder: Holder | None, numbers: list[int], why: str) -> None:
@@ -487,7 +595,18 @@ class DurableQueue(StoredQueue):
             "handed_out_again": self.dispatch.handed_out_again,
             "waiting_bytes": told["waiting_bytes"] + self.intake.waiting_bytes,
             "consumers": self.dispatch.takers,
+            "parcels": len(self._parcels),
         }
+
+
+class _Commit(NamedTuple):
+    """A transaction on its way to the disk."""
+
+    committed: Committed
+    work: Work
+    parcels: list[tuple[int, Parcel]]
+    done: Callable[[], None]
+    lost: Callable[[], None]
 
 
 #: Which counter counts each answer to a cancel request.

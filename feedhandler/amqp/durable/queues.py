@@ -10,12 +10,21 @@ queue has stopped, what is asked of it is not there (browsing, filters).
 
 import asyncio
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from feedhandler.amqp import proton
-from feedhandler.amqp.durable.links import Answers, Consumer, Forget, Producer, Requests
+from feedhandler.amqp.durable.coordinator import Coordinator
+from feedhandler.amqp.durable.links import (
+    Answers,
+    Consumer,
+    Forget,
+    Producer,
+    QueueEnd,
+    Requests,
+)
 from feedhandler.amqp.durable.management import Desk
+from feedhandler.amqp.durable.transactions import Transactions
 from feedhandler.amqp.outlet import Peer
 from feedhandler.amqp.routing import AddressError
 from feedhandler.amqp.serving.users import User
@@ -31,11 +40,13 @@ MANAGEMENT = "/$management"
 #: What the node calls links for answers.
 REPLY_PREFIX = "$reply."
 
-AnyLink = Producer | Consumer | Requests | Answers
+AnyLink = Producer | Consumer | Requests | Answers | Coordinator
 
 
 def kind_of(sending: bool, address: str) -> type[proton.Link] | None:
     """The engine's class for a link to this address; None: it is none of a queue's."""
+    if address == proton.COORDINATOR and not sending:
+        return proton.IntakeLink
     if not address.startswith(PREFIX):
         return None
     if not sending:
@@ -61,8 +72,15 @@ class DurableQueues:
         if folder:
             configs = (*configs, *_created_in(folder))
         self.all: dict[str, "StoredQueue"] = {}
+        self.transactions = Transactions()
         for config in configs:
-            self.all[config.name] = _queue(config, flush, self.all.get, **options)
+            self.all[config.name] = self._made(config)
+
+    def _made(self, config: DurableQueueConfig) -> "StoredQueue":
+        """A queue, not open yet."""
+        queue = _queue(config, self._flush, self.all.get, **self._options)
+        queue.transactions = self.transactions
+        return queue
 
     @property
     def message_bytes_max(self) -> int:
@@ -89,10 +107,10 @@ class DurableQueues:
         existing = tuple(queue.config for queue in self.all.values())
         if refusal := fault_of(existing, config):
             raise refusal
-        queue = _queue(config, self._flush, self.all.get, **self._options)
         self._making.add(name)
         try:
             await asyncio.to_thread(write_config, config)
+            queue = self._made(config)
             await queue.open()
         finally:
             self._making.discard(name)
@@ -152,8 +170,13 @@ class DurableQueues:
         user: User,
         forget: Forget,
         answers: Callable[[str], Answers | None],
+        others: Callable[[], Iterable[QueueEnd]],
     ) -> AnyLink:
-        """Accept a link. Raises AddressError where it cannot be."""
+        """Accept a link; `others` are all of its connection's. Raises AddressError where it cannot
+        be."""
+        if link.coordinator:
+            self._demand_transactions(user)
+            return Coordinator(peer, link, forget, self.transactions, others)
         if isinstance(link, proton.IntakeLink):
             return self._taking(peer, link, user, forget, answers)
         if isinstance(link, proton.HandoutLink):
@@ -197,6 +220,20 @@ class DurableQueues:
             _demand(user, frozenset(), queue, "ask about")
         desk = Desk(queue, grants(rights.cancel, queue.name))
         return Requests(peer, link, forget, desk, answers)
+
+    def _demand_transactions(self, user: User) -> None:
+        """Refuse a coordinator's link where there is nothing that it could be for."""
+        if not self.all:
+            raise AddressError(
+                "this node has no durable queues, and so no transactions", "amqp:not-implemented"
+            )
+        rights = user.queues.put | user.queues.get
+        if not any(grants(rights, name) for name in self.all):
+            raise AddressError(
+                f"user {user.name} may neither put messages into a queue nor get any, so that"
+                " transactions are of no use",
+                "amqp:unauthorized-access",
+            )
 
     def _find(self, address: str) -> "StoredQueue":
         """The queue with this address."""

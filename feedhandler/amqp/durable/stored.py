@@ -22,18 +22,23 @@ from feedhandler.amqp.durable.index import IndexFile, open_index
 from feedhandler.amqp.durable.management import OF_EVERY_QUEUE, STEPS_A_TURN, Reply
 from feedhandler.amqp.durable.message_ids import MessageIds
 from feedhandler.amqp.durable.sections import message_id
+from feedhandler.amqp.durable.transactions import Refusal, Transactions, Work
 from feedhandler.amqp.outlet import Peer
 from feedhandler.amqp.serving.turns import Turns
 from feedhandler.codecs.errors import FeedhandlerError
 from feedhandler.counters import QueueCounter, as_dict, counter_array
 from feedhandler.journal import PersistentQueue
 from feedhandler.journal.delivery import ForwardPage
+from feedhandler.journal.layout import VERSION
 from feedhandler.journal.reading import SegmentReader
 from feedhandler.journal.settings import item_bytes_max
 from feedhandler.keyed.producers import Stamp
 from feedhandler.notes import Level, tell
 from feedhandler.queue_settings import DurableQueueConfig
 
+#: Where another queue takes nothing now, it is asked again after so long; so often a queue with keys
+#: looks whether a day is over.
+AGAIN_SECONDS = 1.0
 #: Messages of one answer that tells which cancels are to be forwarded; the rest is asked for.
 FORWARD_PAGE = 256
 
@@ -108,11 +113,14 @@ class StoredQueue:
         self.asked_bytes = 0
         self.store: PersistentQueue
         self.ids: MessageIds
+        #: Those of the node that it is a queue of.
+        self.transactions = Transactions()
         self._options = options
         self._ending = contextlib.AsyncExitStack()
         self._threads = ThreadPoolExecutor(1, f"queue {config.name}")
         self._flushing = self._opened = False
         self._loop: asyncio.AbstractEventLoop
+        self._later: dict[str, asyncio.TimerHandle] = {}
         self._reader: SegmentReader
         self._index: IndexFile
 
@@ -202,10 +210,37 @@ class StoredQueue:
         `told` once it is durable. False: not now."""
         raise NotImplementedError
 
+    # -- transactions -----------------------------------------------------------------------
+
+    def accepts(self, content: bytes, *, home: bool) -> str:
+        """Why this message could not be put by a transaction; "" where it could. `home`: in one
+        with the rest of it."""
+        raise NotImplementedError
+
+    def transact(
+        self, work: Work, done: Callable[[], None], lost: Callable[[], None]
+    ) -> Refusal | None:
+        """Do all that a transaction does, durably; see `transactions.Place`."""
+        raise NotImplementedError
+
+    def _format_fault(self) -> str:
+        """Why there are no transactions; "" where there are."""
+        version = self.store.engine.store.version
+        if version >= VERSION:
+            return ""
+        return (
+            f"queue {self.name} is of the journal's format {version}, without groups: open it anew"
+            " when it is empty"
+        )
+
+    # -- the end ----------------------------------------------------------------------------
+
     async def close(self) -> None:
         """Write what waits and let the queue go; its links are gone by now."""
         self.closing = True
         self._closing()
+        for timer in self._later.values():
+            timer.cancel()
         self.fault = self.fault or "it is closed"
         await asyncio.to_thread(self._threads.shutdown)
         with contextlib.suppress(FeedhandlerError):
@@ -240,6 +275,20 @@ class StoredQueue:
         """Reading has failed: that is the queue's end, too."""
         reason = error if isinstance(error, OSError) else OSError(str(error))
         self.stop(str(self.store.engine.stop(reason)))
+
+    def in_a_while(self, what: str, do: Callable[[], None]) -> None:
+        """Do something a little later, once, however often that is asked meanwhile."""
+        if what not in self._later and not (self.fault and self._opened):
+            self._later[what] = self._loop.call_later(AGAIN_SECONDS, self._now, what, do)
+
+    def _now(self, what: str, do: Callable[[], None]) -> None:
+        del self._later[what]
+        if not (self.fault or self.closing):
+            do()
+
+    def soon(self, do: Callable[[], None]) -> None:
+        """Do something once what is under way is done, unless the queue has stopped by then."""
+        self._loop.call_soon(lambda: None if self.fault else do())
 
     # -- writing to links -------------------------------------------------------------------
 

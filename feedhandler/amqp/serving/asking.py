@@ -25,7 +25,7 @@ def asked_for(connection: "NodeConnection", link: Any) -> Subscription:
     node = connection.node
     if link.coordinator:
         raise AddressError(
-            "this node has no transactions; without one, each message is accepted by itself",
+            "a coordinator of transactions sends nothing",
             "amqp:not-implemented",
         )
     if link.dynamic:

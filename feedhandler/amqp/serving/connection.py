@@ -470,7 +470,8 @@ class NodeConnection(Peer):
         try:
             check_limits(self, link, f"{link.source_address}{link.target_address}")
             assert self.user is not None
-            made = node.queues.attach(self, link, self.user, self._forget, self._answers)
+            others = self.queue_links.values
+            made = node.queues.attach(self, link, self.user, self._forget, self._answers, others)
         except AddressError as refusal:
             self._refuse(link, refusal)
             return

@@ -65,7 +65,7 @@ class Taker(_End):
     def heard(self) -> None:
         link: proton.IntakeLink = self.link
         if link.arrived:
-            came = [(number, data) for number, data, _ in link.arrived]
+            came = [(number, data) for number, data, *_ in link.arrived]
             link.clear()
             self._on_messages(self, came)
 
@@ -115,7 +115,7 @@ class Putter(_End):
             told = link.told.copy()
             link.told.clear()
             outcomes = []
-            for number, outcome, _ in told:
+            for number, outcome, *_ in told:
                 condition, reason = link.reason(number) if outcome != proton.ACCEPTED else ("", "")
                 link.finish(number)
                 outcomes.append((number, outcome, condition, reason))

@@ -43,6 +43,7 @@ public final class Client {
             client.leave();
             client.ask();
             client.take();
+            client.transact();
         }
         tell("closed");
     }
@@ -127,6 +128,38 @@ public final class Client {
         }
     }
 
+    /** What a transacted session gets and puts counts at its commit; a rollback has it come again. */
+    private void transact() throws JMSException {
+        try (Session session = connection.createSession(Session.SESSION_TRANSACTED)) {
+            Queue out = session.createQueue("queue.out");
+            MessageProducer in = session.createProducer(orders(session));
+            MessageProducer producer = session.createProducer(out);
+            for (int number = 0; number < 3; number += 1) {
+                in.send(order(session, number));
+            }
+            session.commit();
+            MessageConsumer consumer = session.createConsumer(orders(session));
+            for (int attempt = 0; attempt < 2; attempt += 1) {
+                for (int count = 0; count < 3; count += 1) {
+                    Message message = consumer.receive(PATIENCE_MS);
+                    tellOrder("attempt " + attempt, message);
+                    producer.send(session.createTextMessage("done " + attempt + " " + count));
+                }
+                if (attempt == 0) {
+                    session.rollback();
+                } else {
+                    session.commit();
+                }
+            }
+            MessageConsumer results = session.createConsumer(out);
+            for (int count = 0; count < 3; count += 1) {
+                tell("result", "text", results.receive(PATIENCE_MS).getBody(String.class));
+            }
+            session.commit();
+            tell("left over", "text", results.receiveNoWait() == null ? "nothing" : "something");
+        }
+    }
+
     /** Asks for what the node has not: each must be a JMSException that says why. */
     private void ask() throws JMSException {
         refused("browser", (session, queue) ->
@@ -140,8 +173,6 @@ public final class Client {
         refused("producer to a stream", (session, queue) ->
             session.createProducer(session.createTopic("euronext.104")));
         refused("temporary queue", (session, queue) -> session.createTemporaryQueue());
-        refused("transacted session", (session, queue) ->
-            connection.createSession(Session.SESSION_TRANSACTED));
     }
 
     private interface Attempt {

@@ -1,0 +1,100 @@
+"""Messages on their way from one queue of the node to another: there once, then ended here.
+
+What it is for: a message that is to go to another queue (a dead one, one that a transaction has put)
+is an item of this queue's journal first (`feedhandler.keyed.envelope.Parcel`), and counts as there as
+soon as it is durable here. `Parcels` has the other queue take it, with this queue's id and the item's
+number as its stamp, so that it is there once however often that is begun again; then the item ends.
+
+Those for one queue go in order. A queue that takes nothing now is asked again a little later, and holds
+up no other.
+"""
+
+import functools
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
+
+from feedhandler.amqp.durable.keyed_sections import with_reason
+from feedhandler.keyed.envelope import Parcel
+from feedhandler.keyed.producers import Stamp
+
+if TYPE_CHECKING:
+    from feedhandler.amqp.durable.stored import StoredQueue
+
+#: Parcels that are on their way to other queues at a time.
+PARCELS_AT_ONCE = 64
+#: Bytes of parcels that may wait in one queue where a transaction adds more, with what each costs
+#: beside its message.
+PARCELS_BYTES_MAX = 16 << 20
+ENTRY_BYTES = 256
+#: What the id of a queue begins with that sends to others: no producer's can.
+SENDER = b"\x00queue:"
+
+
+class Parcels:
+    """See the module. `arrived` is called with each that is durable where it was sent."""
+
+    def __init__(
+        self,
+        queue: "StoredQueue",
+        find: "Callable[[str], StoredQueue | None]",
+        arrived: Callable[[int, Parcel], None],
+    ) -> None:
+        self._queue = queue
+        self._find = find
+        self._ended = arrived
+        self._sender = SENDER + queue.store.engine.store.queue_id
+        self._waiting: dict[str, deque[tuple[int, Parcel]]] = {}
+        self._out: set[int] = set()
+        self._asked = False
+        self.kept_bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._out) + sum(map(len, self._waiting.values()))
+
+    def fault(self, contents: Iterable[bytes]) -> str:
+        """Why these may not be sent, too; "" where they may."""
+        more_bytes = sum(len(each) + ENTRY_BYTES for each in contents)
+        if not more_bytes or self.kept_bytes + more_bytes <= PARCELS_BYTES_MAX:
+            return ""
+        names = ", ".join(self._waiting) or "others"
+        return f"too much waits in queue {self._queue.name} to be sent to {names}"
+
+    def add(self, parcels: Iterable[tuple[int, Parcel]]) -> None:
+        """These are durable here; in the order of their numbers."""
+        for number, parcel in parcels:
+            self._waiting.setdefault(parcel.queue, deque()).append((number, parcel))
+            self.kept_bytes += len(parcel.message) + ENTRY_BYTES
+
+    def send(self) -> None:
+        """Have the others take what they take now."""
+        for name, parcels in list(self._waiting.items()):
+            target = self._find(name)
+            while parcels and len(self._out) < PARCELS_AT_ONCE and not self._queue.fault:
+                number, parcel = parcels[0]
+                stamp = Stamp(self._sender, 0, number, holes=True)
+                arrived = functools.partial(self._arrived, number, parcel)
+                content = parcel.message
+                if parcel.reason:
+                    content = with_reason(content, self._queue.name, parcel.reason)
+                self._out.add(number)
+                if target is None or not target.take_parcel(content, stamp, arrived):
+                    self._out.discard(number)
+                    self._queue.in_a_while("parcels", self.send)
+                    break
+                parcels.popleft()
+            if not parcels:
+                del self._waiting[name]
+
+    def _arrived(self, number: int, parcel: Parcel) -> None:
+        self._out.discard(number)
+        self.kept_bytes -= len(parcel.message) + ENTRY_BYTES
+        if not self._queue.fault:
+            self._ended(number, parcel)
+            if not self._asked:
+                self._asked = True
+                self._queue.soon(self._send_on)
+
+    def _send_on(self) -> None:
+        self._asked = False
+        self.send()

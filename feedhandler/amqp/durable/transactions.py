@@ -1,0 +1,463 @@
+"""Transactions (AMQP 1.0, part 4): what each has collected, and what is made of it at its discharge.
+
+What it is for: a controller declares a transaction and discharges it; what is put meanwhile, and what
+consumers say of messages, waits here. A discharge hands all of it to one queue, the *home*, whose
+journal makes it count as a whole or not at all: the queue whose messages were accepted, else the first
+that was put to. What was put to others goes there as parcels, out of the home's journal.
+
+    what is said             what becomes of it at a commit        and at a rollback
+    put                      in its queue                          forgotten
+    accepted                 ended, in one with what was put       with its consumer still, or, where
+                                                                   that has settled it, given again
+    released, modified       given back, once the rest is durable  the same
+
+What it promises: nothing that a transaction was told is passed over. What it cannot do is refused with
+a reason, and a transaction that was refused anything is *doomed*: it can only be rolled back, and the
+first reason is told again at its discharge. What all of them keep is bounded. A discharge is checked
+before anything of it is done: `Home.transact` does all, or says why it does nothing.
+
+No I/O, no engine, no time. `coordinator.py` is the link that controllers speak on.
+"""
+
+import itertools
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import NamedTuple, Protocol
+
+from feedhandler.amqp.durable.values import (
+    VALUE,
+    SectionError,
+    decode,
+    encode,
+    encoded_list,
+    fields_of,
+    sections,
+    skip,
+)
+
+#: Transactions that one connection may have open.
+OPEN_MAX = 64
+#: Messages that one transaction may put or settle; bytes that it may put, with `ENTRY_BYTES` for each
+#: of these: it has to fit one group of its home's journal besides, which is looked at as it is
+#: discharged. Bytes of all transactions of a node.
+MESSAGES_MAX = 4096
+BYTES_MAX = 8 << 20
+BYTES_TOTAL = 64 << 20
+#: What each message of a transaction costs beside its bytes, and each transaction.
+ENTRY_BYTES = 256
+
+ROLLBACK = "amqp:transaction:rollback"
+UNKNOWN_ID = "amqp:transaction:unknown-id"
+LIMIT = "amqp:resource-limit-exceeded"
+UNDECODABLE = "amqp:decode-error"
+NOT_IMPLEMENTED = "amqp:not-implemented"
+
+DECLARE, DISCHARGE = 0x31, 0x32
+_ORDERS = {b"amqp:declare:list": DECLARE, b"amqp:discharge:list": DISCHARGE}
+_OUTCOMES = {
+    b"amqp:accepted:list": 0x24,
+    b"amqp:rejected:list": 0x25,
+    b"amqp:released:list": 0x26,
+    b"amqp:modified:list": 0x27,
+}
+
+
+class TransactionError(Exception):
+    """What a transaction, or its controller, is refused: the condition, and the reason."""
+
+    def __init__(self, condition: str, reason: str) -> None:
+        super().__init__(reason)
+        self.condition = condition
+        self.reason = reason
+
+
+class Outcome(Enum):
+    """What a consumer says of a message in a transaction."""
+
+    ACCEPTED = auto()
+    RELEASED = auto()
+    FAILED = auto()
+    REFUSED = auto()  # no good: there is no such thing in a transaction, and it is doomed
+
+
+class Fate(Enum):
+    """What came of a discharge."""
+
+    DONE = auto()  # committed and durable; or rolled back, as was asked
+    ROLLED_BACK = auto()  # a commit was asked: nothing of it was done
+    UNCERTAIN = auto()  # the home has stopped before it could say
+
+
+class Taker(Protocol):
+    """A consumer's link: which of its messages are in a transaction it knows itself."""
+
+    def enlists(self, number: int) -> bool:
+        """Whether it still has this message, in a transaction."""
+        ...
+
+    def committing(self, numbers: list[int]) -> None:
+        """These are the home's to end; it says by `finished` once they have."""
+
+    def finished(self, numbers: Iterable[int]) -> None:
+        """These have ended, durably."""
+
+    def rolled_back(self, numbers: list[int], *, failed: bool) -> None:
+        """These are in no transaction any more: what its client has settled is given again."""
+
+    def returned(self, numbers: list[int], *, failed: bool) -> None:
+        """The transaction is durable: its client gives these back."""
+
+
+class Refusal(NamedTuple):
+    """Why a home does nothing of a transaction. `failed`: that is the transaction's own doing, and
+    would be so again; else there is no room, or something has stopped."""
+
+    reason: str
+    failed: bool = True
+
+
+class Place(Protocol):
+    """A queue that is put to."""
+
+    name: str
+    fault: str
+
+    def accepts(self, content: bytes, *, home: bool) -> str:
+        """Why it would not take this message; "" where it would. `home`: in one with the rest."""
+        ...
+
+    def transact(
+        self, work: "Work", done: Callable[[], None], lost: Callable[[], None]
+    ) -> Refusal | None:
+        """Do all of `work`, durably: `done` is called once it is, `lost` where the queue stops
+        before. Or none of it: why."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What a transaction does at its home: messages that were `accepted` there, those that are `put`
+    there, those that are `sent` to other queues."""
+
+    accepted: list[tuple[Taker, int]]
+    put: list[bytes]
+    sent: list[tuple[str, bytes]]
+
+
+class _Answer(NamedTuple):
+    taker: Taker
+    number: int
+    outcome: Outcome
+
+
+@dataclass(slots=True, eq=False)
+class Transaction:
+    """One that was declared; `owner` is the connection whose links may name it."""
+
+    id: bytes
+    owner: object
+    put: list[tuple[Place, bytes]] = field(default_factory=list)
+    answers: list[_Answer] = field(default_factory=list)
+    #: The queue whose messages were accepted.
+    acknowledged: Place | None = None
+    kept_bytes: int = 0
+    doomed: Refusal | None = None
+
+    @property
+    def home(self) -> Place | None:
+        """The queue that makes it count."""
+        return self.acknowledged or (self.put[0][0] if self.put else None)
+
+    def doom(self, reason: str, *, failed: bool = True) -> None:
+        """It can only be rolled back, and this is why."""
+        self.doomed = self.doomed or Refusal(reason, failed)
+
+
+class Transactions:
+    """See the module: all of a node's."""
+
+    def __init__(self) -> None:
+        self.kept_bytes = 0
+        self.declared = self.committed = self.rolled_back = 0
+        self._open: dict[bytes, Transaction] = {}
+        self._count: dict[object, int] = {}
+        self._ids = itertools.count(1)
+
+    @property
+    def open(self) -> int:
+        """How many are open."""
+        return len(self._open)
+
+    # -- what is collected ------------------------------------------------------------------
+
+    def declare(self, owner: object) -> Transaction:
+        """Begin one. Raises `TransactionError`."""
+        if self._count.get(owner, 0) >= OPEN_MAX:
+            raise TransactionError(LIMIT, f"{OPEN_MAX} transactions are open on this connection")
+        if self.kept_bytes + ENTRY_BYTES > BYTES_TOTAL:
+            raise TransactionError(LIMIT, "the node's transactions have no room; try again later")
+        transaction = Transaction(next(self._ids).to_bytes(8, "big"), owner)
+        self._open[transaction.id] = transaction
+        self._count[owner] = self._count.get(owner, 0) + 1
+        self._keep(transaction, ENTRY_BYTES)
+        self.declared += 1
+        return transaction
+
+    def find(self, owner: object, name: bytes) -> Transaction:
+        """The open one with this id. Raises `TransactionError`."""
+        found = self._open.get(name)
+        if found is None or found.owner is not owner:
+            raise TransactionError(UNKNOWN_ID, "no transaction of this connection has this id")
+        return found
+
+    def put(self, transaction: Transaction, place: Place, content: bytes) -> None:
+        """Something is put into a queue. Raises `TransactionError`; the transaction is doomed."""
+        self._room(transaction, len(content))
+        transaction.put.append((place, content))
+
+    def answer(
+        self, transaction: Transaction, place: Place, taker: Taker, number: int, outcome: Outcome
+    ) -> None:
+        """A consumer of `place` says what becomes of a message; what is wrong with that dooms the
+        transaction, for there is nobody to tell before its discharge."""
+        transaction.answers.append(_Answer(taker, number, outcome))
+        try:
+            self._room(transaction, 0)
+        except TransactionError:
+            return
+        if outcome is Outcome.REFUSED:
+            transaction.doom("a message that is no good is rejected outside of a transaction")
+        if outcome is not Outcome.ACCEPTED:
+            return
+        home = transaction.acknowledged = transaction.acknowledged or place
+        if home is not place:
+            transaction.doom(
+                f"messages of one queue may be accepted in a transaction: of {home.name}, and not of"
+                f" {place.name} too"
+            )
+
+    def _room(self, transaction: Transaction, more_bytes: int) -> None:
+        """Count one message more. Raises `TransactionError`."""
+        more_bytes += ENTRY_BYTES
+        count = len(transaction.put) + len(transaction.answers)
+        reason = ""
+        if count >= MESSAGES_MAX or transaction.kept_bytes + more_bytes > BYTES_MAX:
+            reason = f"a transaction has at most {MESSAGES_MAX} messages and {BYTES_MAX} bytes"
+            transaction.doom(reason)
+        elif self.kept_bytes + more_bytes > BYTES_TOTAL:
+            reason = "the node's transactions have no room; try again later"
+            transaction.doom(reason, failed=False)
+        if reason:
+            raise TransactionError(LIMIT, reason)
+        self._keep(transaction, more_bytes)
+
+    def _keep(self, transaction: Transaction, more_bytes: int) -> None:
+        transaction.kept_bytes += more_bytes
+        self.kept_bytes += more_bytes
+
+    # -- the end ----------------------------------------------------------------------------
+
+    def discharge(
+        self, transaction: Transaction, fail: bool, told: Callable[[Fate, str], None]
+    ) -> None:
+        """End one: `told` hears how, once that is durable, and why it was not committed."""
+        self._close(transaction)
+        if fail:
+            self._roll_back(transaction, failed=True)
+            told(Fate.DONE, "")
+            return
+        refusal = transaction.doomed or self._commit(transaction, told)
+        if refusal is not None:
+            self._roll_back(transaction, failed=refusal.failed)
+            told(Fate.ROLLED_BACK, refusal.reason)
+
+    def abandon(self, transaction: Transaction, *, failed: bool) -> None:
+        """Its controller is gone: roll it back. `failed`: without a goodbye."""
+        if transaction.id in self._open:
+            self._close(transaction)
+            self._roll_back(transaction, failed=failed)
+
+    def _close(self, transaction: Transaction) -> None:
+        """It can be named no more."""
+        owner = transaction.owner
+        del self._open[transaction.id]
+        self._count[owner] -= 1
+        if not self._count[owner]:
+            del self._count[owner]
+
+    def _commit(
+        self, transaction: Transaction, told: Callable[[Fate, str], None]
+    ) -> Refusal | None:
+        """Have the home do all of it; or why not."""
+        refusal = self._fault(transaction)
+        if refusal is not None:
+            return refusal
+        home = transaction.home
+        accepted = [
+            (each.taker, each.number)
+            for each in transaction.answers
+            if each.outcome is Outcome.ACCEPTED
+        ]
+
+        def done() -> None:
+            self.committed += 1
+            self._over(transaction)
+            for outcome in (Outcome.RELEASED, Outcome.FAILED):
+                for taker, numbers in _by_taker(transaction, (outcome,)):
+                    taker.returned(numbers, failed=outcome is Outcome.FAILED)
+            told(Fate.DONE, "")
+
+        def lost() -> None:
+            self._over(transaction)
+            told(Fate.UNCERTAIN, f"queue {home.name} has stopped" if home else "")
+
+        if home is None:
+            done()
+            return None
+        own = [content for place, content in transaction.put if place is home]
+        sent = [(place.name, content) for place, content in transaction.put if place is not home]
+        refusal = home.transact(Work(accepted, own, sent), done, lost)
+        if refusal is None:
+            for taker, numbers in _by_taker(transaction, (Outcome.ACCEPTED,)):
+                taker.committing(numbers)
+        return refusal
+
+    @staticmethod
+    def _fault(transaction: Transaction) -> Refusal | None:
+        """Why it cannot be committed, as far as this can be seen here."""
+        for each in transaction.answers:
+            if not each.taker.enlists(each.number):
+                return Refusal("a message that it settles is not its consumer's any more")
+        home = transaction.home
+        for place, content in transaction.put:
+            if place.fault:
+                return Refusal(f"queue {place.name} has stopped: {place.fault}", failed=False)
+            reason = place.accepts(content, home=place is home)
+            if reason:
+                return Refusal(f"queue {place.name} does not take a message of it: {reason}")
+        if home is not None and home.fault:
+            return Refusal(f"queue {home.name} has stopped: {home.fault}", failed=False)
+        return None
+
+    def _roll_back(self, transaction: Transaction, *, failed: bool) -> None:
+        self.rolled_back += 1
+        self._over(transaction)
+        for taker, numbers in _by_taker(transaction, Outcome):
+            taker.rolled_back(numbers, failed=failed)
+
+    def _over(self, transaction: Transaction) -> None:
+        """It keeps nothing any more."""
+        self.kept_bytes -= transaction.kept_bytes
+        transaction.kept_bytes = 0
+        transaction.put.clear()
+
+
+def _by_taker(
+    transaction: Transaction, outcomes: Iterable[Outcome]
+) -> list[tuple[Taker, list[int]]]:
+    """What consumers said with these outcomes, each one's together."""
+    wanted, found = set(outcomes), dict[Taker, list[int]]()
+    for each in transaction.answers:
+        if each.outcome in wanted:
+            found.setdefault(each.taker, []).append(each.number)
+    return list(found.items())
+
+
+# -- what is on the wire ------------------------------------------------------------------------
+
+
+class Declare(NamedTuple):
+    """A controller begins a transaction."""
+
+
+class Discharge(NamedTuple):
+    """A controller ends one; `fail`: by a rollback."""
+
+    name: bytes
+    fail: bool
+
+
+def read_order(data: bytes) -> Declare | Discharge:
+    """What a controller asks (4.5.2, 4.5.3). Raises `TransactionError`."""
+    try:
+        found = [(value, end) for code, _, value, end in sections(data) if code == VALUE]
+        if len(found) != 1:
+            raise SectionError("no amqp-value")
+        code, fields = _described(data, *found[0], _ORDERS)
+        values = [decode(each, 0)[0] for each in fields]
+    except SectionError as error:
+        raise TransactionError(UNDECODABLE, f"neither a declare nor a discharge: {error}") from None
+    if code == DECLARE:
+        if any(value is not None for value in values):
+            raise TransactionError(NOT_IMPLEMENTED, "this node has no part in global transactions")
+        return Declare()
+    if code != DISCHARGE or not values or not isinstance(values[0], bytes):
+        raise TransactionError(UNDECODABLE, "neither a declare nor a discharge of a txn-id")
+    fail = values[1] if len(values) > 1 else False
+    if not (fail is None or isinstance(fail, bool)):
+        raise TransactionError(UNDECODABLE, "a discharge whose fail is neither true nor false")
+    return Discharge(values[0], bool(fail))
+
+
+def read_put_state(fields: bytes) -> bytes:
+    """The txn-id of a message that is put in a transaction (4.5.8). Raises `TransactionError`."""
+    return _state(fields)[0]
+
+
+def read_outcome(fields: bytes) -> tuple[bytes, Outcome]:
+    """What a consumer says in a transaction: the txn-id, and the outcome. Raises
+    `TransactionError`."""
+    name, outcome = _state(fields)
+    if outcome is None:
+        raise TransactionError(UNDECODABLE, "a transactional state without an outcome")
+    code, values = outcome
+    if code == _OUTCOMES[b"amqp:accepted:list"]:
+        return name, Outcome.ACCEPTED
+    if code == _OUTCOMES[b"amqp:released:list"]:
+        return name, Outcome.RELEASED
+    flags = [decode(each, 0)[0] for each in values[:2]] + [None, None]
+    if code != _OUTCOMES[b"amqp:modified:list"] or flags[1]:
+        return name, Outcome.REFUSED
+    return name, Outcome.FAILED if flags[0] else Outcome.RELEASED
+
+
+def _state(fields: bytes) -> tuple[bytes, tuple[int, list[bytes]] | None]:
+    """The txn-id and the outcome, if any, of a transactional state."""
+    try:
+        values = fields_of(fields, 0, skip(fields, 0))
+        name = decode(values[0], 0)[0] if values else None
+        if not isinstance(name, bytes):
+            raise SectionError("no txn-id")
+        outcome = None
+        if len(values) > 1 and values[1] != b"\x40":
+            outcome = _described(values[1], 0, len(values[1]), _OUTCOMES)
+    except SectionError as error:
+        reason = f"a transactional state that cannot be read: {error}"
+        raise TransactionError(UNDECODABLE, reason) from None
+    return name, outcome
+
+
+def _described(
+    data: bytes, at: int, end: int, names: dict[bytes, int]
+) -> tuple[int, list[bytes]]:
+    """The descriptor's code, and the fields, of a described list."""
+    if at >= end or data[at] != 0:
+        raise SectionError("no described value")
+    value = skip(data, at + 1)
+    descriptor = decode(data, at + 1)[0]
+    if isinstance(descriptor, str):
+        descriptor = names.get(descriptor.encode(), 0)
+    if isinstance(descriptor, bool) or not isinstance(descriptor, int):
+        raise SectionError("no descriptor")
+    return descriptor, fields_of(data, value, end)
+
+
+def write_declared(name: bytes) -> bytes:
+    """The fields of a declared state (4.5.5)."""
+    return bytes(encoded_list([encode(name)]))
+
+
+def write_accepted(name: bytes) -> bytes:
+    """The fields of the state in which a message that is put in a transaction is answered."""
+    return bytes(encoded_list([encode(name), b"\x00\x53\x24\x45"]))

@@ -1,0 +1,352 @@
+"""Transactions at a node on a socket: all of one counts, or nothing, over links, queues and crashes."""
+
+import asyncio
+import signal
+from pathlib import Path
+from typing import Any
+
+import proton
+import pytest
+
+from feedhandler.keyed.definition import Definition
+from feedhandler.queue_settings import DurableQueueConfig
+from tests.support.durable import (
+    ACCEPTED,
+    REJECTED,
+    QueueClient,
+    QueueRig,
+    orders,
+    running,
+)
+from tests.support.gateway import Market, start
+from tests.support.node import in_thread
+
+ACCOUNT = Definition(fields=("account",))
+KINDS = ["keyed", "plain"]
+
+
+def queue(folder: Path, name: str, kind: str, **settings: Any) -> DurableQueueConfig:
+    """A queue of this name, and kind."""
+    key = ACCOUNT if kind == "keyed" else None
+    return orders(folder / name, name=name, key=key, **settings)
+
+
+def of(number: int, account: str = "a", **stamp: Any) -> proton.Message:
+    """A message of an account."""
+    body = f'{{"account": "{account}", "n": {number}}}'.encode()
+    message = proton.Message(id=f"m{number}", body=body)
+    if stamp:
+        message.properties = {
+            f"x-opt-{name}": proton.ulong(value) if isinstance(value, int) else value
+            for name, value in stamp.items()
+        }
+    return message
+
+
+def numbers(client: QueueClient, link: proton.Receiver) -> list[int]:
+    """The numbers of what a link has got."""
+    texts = (bytes(message.body).decode() for message, _ in client.of(link))
+    return [int(text.split(": ")[-1][:-1]) for text in texts]
+
+
+def figures(rig: QueueRig, name: str) -> tuple[int, int, int, int]:
+    """Depth, delivered, put and parcels of a queue."""
+    told = rig.queues.all[name].snapshot()
+    return told["depth"], told["delivered"], told["put"], told["parcels"]
+
+
+async def taken(
+    client: QueueClient, *of_orders: proton.Message, credit: int = 10
+) -> proton.Receiver:
+    """Have messages put into `orders`, and got."""
+    putting = await in_thread(client.sender)
+    await in_thread(client.put, putting, *of_orders)
+    link = await in_thread(client.taker, credit=credit)
+    await in_thread(client.wait_for, link, min(len(of_orders), credit))
+    return link
+
+
+@pytest.mark.parametrize("target", KINDS)
+@pytest.mark.parametrize("home", KINDS)
+def test_what_is_consumed_and_produced_counts_together_at_the_discharge(
+    tmp_path: Path, home: str, target: str
+) -> None:
+    async def scenario() -> None:
+        configs = queue(tmp_path, "orders", home), queue(tmp_path, "out", target)
+        async with running(*configs) as rig:
+            client = await rig.client()
+            link = await taken(client, of(1), of(2, "b"))
+            control = await in_thread(client.coordinator)
+            name = await in_thread(client.declare, control)
+            out, back = [await in_thread(client.sender, f"queue.{n}") for n in ("out", "orders")]
+            await in_thread(client.put_in, out, name, of(11), of(12))
+            await in_thread(client.put_in, back, name, of(3, "c"))
+            first, second = (delivery for _, delivery in client.of(link))
+            client.say_in(first, name)
+            client.say_in(second, name, settle=False)
+            await in_thread(client.sync)
+            assert figures(rig, "out")[::2] == (0, 0)
+            assert figures(rig, "orders")[:3] == (2, 0, 2)
+            assert await in_thread(client.discharge, control, name) == ""
+            await rig.until(lambda: figures(rig, "out") == (2, 0, 2, 0), "what was produced")
+            await rig.until(lambda: figures(rig, "orders") == (1, 2, 3, 0), "the parcels' end")
+            await in_thread(client.pump, lambda: second.settled, "our settlement")
+            assert second.remote_state == ACCEPTED
+            await in_thread(client.wait_for, link, 3)
+            assert numbers(client, link) == [1, 2, 3]
+            reading = await in_thread(client.taker, "queue.out", 5 if target == "plain" else 1)
+            count = 2 if target == "plain" else 1
+            await in_thread(client.wait_for, reading, count)
+            assert numbers(client, reading) == [11, 12][:count]
+            assert not client.of(reading)[0][0].annotations
+            again = await in_thread(client.discharge, control, name)
+            assert again.startswith("amqp:transaction:unknown-id")
+            assert rig.queues.transactions.kept_bytes == 0
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("home", KINDS)
+def test_a_rollback_forgets_what_was_put_and_gives_again_what_the_client_had_settled(
+    tmp_path: Path, home: str
+) -> None:
+    async def scenario() -> None:
+        async with running(queue(tmp_path, "orders", home), queue(tmp_path, "out", home)) as rig:
+            client = await rig.client()
+            link = await taken(client, of(1), of(2, "b"))
+            control = await in_thread(client.coordinator)
+            name = await in_thread(client.declare, control)
+            out = await in_thread(client.sender, "queue.out")
+            await in_thread(client.put_in, out, name, of(11))
+            first, second = (delivery for _, delivery in client.of(link))
+            client.say_in(first, name)
+            client.say_in(second, name, settle=False)
+            assert await in_thread(client.discharge, control, name, True) == ""
+            await in_thread(client.wait_for, link, 3)
+            message = client.of(link)[2][0]
+            assert (numbers(client, link)[2], message.delivery_count) == (1, 1)
+            assert not second.settled
+            # What the client has not settled is its own still, to be disposed of anew.
+            second.update(ACCEPTED)
+            second.settle()
+            name = await in_thread(client.declare, control)
+            client.say_in(client.of(link)[2][1], name)
+            assert await in_thread(client.discharge, control, name) == ""
+            await rig.until(lambda: figures(rig, "orders") == (0, 2, 2, 0), "both ends")
+            assert figures(rig, "out") == (0, 0, 0, 0)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("gone", ["coordinator", "session", "connection"])
+def test_what_is_not_discharged_is_rolled_back_with_its_link(tmp_path: Path, gone: str) -> None:
+    async def scenario() -> None:
+        async with running(queue(tmp_path, "orders", "keyed")) as rig:
+            client = await rig.client()
+            link = await taken(client, of(1), credit=1)
+            control = await in_thread(client.coordinator)
+            name = await in_thread(client.declare, control)
+            putting = await in_thread(client.sender)
+            await in_thread(client.put_in, putting, name, of(2))
+            client.say_in(client.of(link)[0][1], name)
+            await in_thread(client.sync)
+            if gone == "coordinator":
+                control.close()
+                link.flow(1)
+                await in_thread(client.wait_for, link, 2)
+                assert client.of(link)[1][0].delivery_count == 0
+                sent = client.send_in(putting, name, of(3))
+                await in_thread(client.pump, lambda: sent.settled, "the refusal")
+                assert sent.remote.condition.name == "amqp:transaction:unknown-id"
+            elif gone == "session":
+                client.sessions[-1].close()
+                await in_thread(client.new_session)
+                await in_thread(client.taker)
+            else:
+                client.drop()
+                other = await rig.client()
+                await in_thread(other.wait_for, await in_thread(other.taker), 1)
+            await rig.until(lambda: rig.queues.transactions.open == 0, "the rollback")
+            assert rig.queues.transactions.kept_bytes == 0
+            assert figures(rig, "orders")[:3] == (1, 0, 1)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("why", ["two queues", "outside", "rejected", "structure", "gone", "stamp"])
+def test_what_cannot_be_is_rolled_back_as_a_whole_with_the_reason(tmp_path: Path, why: str) -> None:
+    reasons = {
+        "two queues": "of orders, and not of other too",
+        "outside": "disposed of outside of it",
+        "rejected": "rejected outside of a transaction",
+        "structure": "a message to queue orders: ",
+        "gone": "not its consumer's any more",
+        "stamp": "a producer's sequence number counts where",
+    }
+
+    async def scenario() -> None:
+        configs = queue(tmp_path, "orders", "keyed"), queue(tmp_path, "other", "keyed")
+        async with running(*configs) as rig:
+            client = await rig.client()
+            link = await taken(client, of(1), credit=1)
+            putting = await in_thread(client.sender)
+            aside = await in_thread(client.sender, "queue.other")
+            await in_thread(client.put, aside, of(2))
+            other = await in_thread(client.taker, "queue.other")
+            await in_thread(client.wait_for, other, 1)
+            control = await in_thread(client.coordinator)
+            name = await in_thread(client.declare, control)
+            await in_thread(client.put_in, aside, name, of(3))
+            mine, theirs = client.of(link)[0][1], client.of(other)[0][1]
+            client.say_in(mine, name, settle=why != "outside")
+            if why == "two queues":
+                client.say_in(theirs, name)
+            elif why == "outside":
+                await in_thread(client.sync)
+                mine.update(ACCEPTED)
+            elif why == "rejected":
+                client.say_in(theirs, name, proton.Described(proton.ulong(REJECTED), []))
+            elif why == "structure":
+                sent = client.send_in(putting, name, proton.Message(body=b"{}"))
+                await in_thread(client.pump, lambda: sent.settled, "the refusal")
+                assert sent.remote_state == REJECTED
+            elif why == "gone":
+                link.close()
+            else:
+                await in_thread(
+                    client.put_in, aside, name, of(4, producer="p", epoch=0, sequence=1)
+                )
+            answer = await in_thread(client.discharge, control, name)
+            assert answer.startswith("amqp:transaction:rollback: ")
+            assert reasons[why] in answer
+            await in_thread(client.sync)
+            assert figures(rig, "orders")[1:3] == (0, 1)
+            assert figures(rig, "other")[1:3] == (0, 1)
+            assert rig.queues.transactions.kept_bytes == 0
+
+    asyncio.run(scenario())
+
+
+def test_what_is_no_order_and_what_nobody_has_declared_is_refused(tmp_path: Path) -> None:
+    def talk(client: QueueClient) -> None:
+        control, putting = client.coordinator(), client.sender()
+        for fields, condition in (
+            ((0x31, b"global"), "amqp:not-implemented"),
+            ((0x32, b"nobody's", False), "amqp:transaction:unknown-id"),
+            ((0x32, "text", False), "amqp:decode-error"),
+            ((0x32,), "amqp:decode-error"),
+            ((0x99,), "amqp:decode-error"),
+        ):
+            answer = client.order(control, *fields)
+            assert (answer.remote_state, answer.remote.condition.name) == (REJECTED, condition)
+        (answer,) = client.put(control, proton.Message(body="declare"))
+        assert answer.remote.condition.name == "amqp:decode-error"
+        sent = client.send_in(putting, b"nobody's", of(1))
+        client.pump(lambda: sent.settled, "the refusal")
+        assert sent.remote.condition.name == "amqp:transaction:unknown-id"
+        client.put(putting, of(1))
+        link = client.taker(credit=1)
+        client.wait_for(link, 1)
+        client.say_in(client.of(link)[0][1], b"nobody's")
+        assert client.refusal(link).name == "amqp:transaction:unknown-id"
+        names = [client.declare(control) for _ in range(64)]
+        answer = client.order(control, 0x31)
+        assert answer.remote.condition.name == "amqp:resource-limit-exceeded"
+        assert [client.discharge(control, name) for name in names] == [""] * 64
+
+    async def scenario() -> None:
+        async with running(queue(tmp_path, "orders", "plain")) as rig:
+            await in_thread(talk, await rig.client())
+            assert figures(rig, "orders") == (1, 0, 1, 0)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("target", KINDS)
+@pytest.mark.parametrize("home", KINDS)
+def test_what_had_arrived_is_not_there_twice_where_its_end_was_not_recorded(
+    tmp_path: Path, home: str, target: str
+) -> None:
+    configs = queue(tmp_path, "orders", home), queue(tmp_path, "out", target)
+
+    async def cut() -> None:
+        async with running(*configs) as rig:
+            rig.queues.all["orders"]._parcels._ended = lambda *_: None
+            client = await rig.client()
+            link = await taken(client, of(1))
+            control = await in_thread(client.coordinator)
+            name = await in_thread(client.declare, control)
+            client.say_in(client.of(link)[0][1], name)
+            out = await in_thread(client.sender, "queue.out")
+            await in_thread(client.put_in, out, name, of(11), of(12))
+            assert await in_thread(client.discharge, control, name) == ""
+            await rig.until(lambda: figures(rig, "out")[0] == 2, "what was produced")
+            assert figures(rig, "orders")[0] == 2
+
+    async def again() -> None:
+        async with running(*configs) as rig:
+            await rig.until(lambda: figures(rig, "orders")[0] == 0, "the parcels' end")
+            assert figures(rig, "out")[0] == 2
+
+    asyncio.run(cut())
+    asyncio.run(again())
+
+
+def test_a_killed_gateway_has_sent_on_once_what_a_transaction_put(tmp_path: Path) -> None:
+    """The target is full, so that the messages for it wait at their homes when the gateway dies."""
+    full = Definition(fields=("account",), messages_max=2)
+    configs = (
+        queue(tmp_path, "keyed", "keyed"),
+        queue(tmp_path, "plain", "plain"),
+        orders(tmp_path / "out", name="out", key=full),
+    )
+
+    def before(client: QueueClient) -> None:
+        out, control, names = client.sender("queue.out"), client.coordinator(), []
+        for place, home in enumerate(("keyed", "plain"), 1):
+            client.put(client.sender(f"queue.{home}"), of(10 * place))
+            link = client.taker(f"queue.{home}", credit=1)
+            client.wait_for(link, 1)
+            names.append(client.declare(control))
+            client.say_in(client.of(link)[0][1], names[-1])
+            mine = [of(10 * place + n, f"{home} {n}") for n in (1, 2)]
+            client.put_in(out, names[-1], *mine)
+        client.put(out, of(1, "x"), of(2, "y"))
+        assert [client.discharge(control, name) for name in names] == ["", ""]
+
+    def take(client: QueueClient, count: int) -> list[int]:
+        """What comes out of `out`, as many as there is room for at a time."""
+        link = client.taker("queue.out", credit=2)
+        for number in range(count):
+            client.wait_for(link, number + 1)
+            delivery = client.of(link)[number][1]
+            delivery.update(ACCEPTED)
+            delivery.settle()
+            link.flow(1)
+        client.sync()
+        return numbers(client, link)
+
+    async def life() -> None:
+        market = Market(1)
+        config = market.config()
+        config = type(config)(amqp=config.amqp, channels=config.channels, queues=configs)
+        gateway = await start(config, tmp_path / "gateway.toml")
+        client = await in_thread(QueueClient, config.amqp.address[1])
+        await in_thread(before, client)
+        gateway.send_signal(signal.SIGKILL)
+        await gateway.wait()
+        client.drop()
+        async with running(*configs) as rig:
+            waiting = [figures(rig, name)[0::3] for name in ("keyed", "plain")]
+            assert waiting == [(2, 2), (2, 2)]
+            found = await in_thread(take, await rig.client(), 6)
+            assert sorted(found) == [1, 2, 11, 12, 21, 22]
+            await rig.until(
+                lambda: [figures(rig, name)[0::3] for name in ("keyed", "plain")] == [(0, 0)] * 2,
+                "the parcels' end",
+            )
+        async with running(*configs) as rig:
+            left = [figures(rig, name)[0::3] for name in ("keyed", "plain", "out")]
+            assert left == [(0, 0)] * 3
+
+    asyncio.run(life())
