@@ -168,11 +168,16 @@ class NodeCounter(Counter):
     LINKS_NOT_FOUND = 43, "links refused because nothing has their address"
     LINKS_UNSUPPORTED = (
         44,
-        "links refused because they ask for what there is not: transactions, filters",
+        "links refused because they ask for what there is not: browsing, filters",
     )
     LINKS_NOT_ALLOWED = 45, "links refused because the node takes no messages there"
     LOGINS_DEFERRED = 46, "log-ins told to come again: too many waited, or had failed there"
     CONNECTIONS_CROWDED = 47, "connections closed before their log-in: others needed the place"
+    TRANSACTIONS_COMMITTED = 48, "transactions at durable queues of which all was done"
+    TRANSACTIONS_ROLLED_BACK = (
+        49,
+        "transactions of which nothing was done: asked for, refused, or left open by their client",
+    )
 
 
 class DestinationCounter(Counter):

@@ -216,8 +216,8 @@ class KeyedQueue:
         return Put(Outcome.STORING, number)
 
     def put_sent(self, content: bytes, stamp: Stamp, material: Any) -> Put:
-        """Another queue sends a message, which it will not keep: where there is room, it is here, or
-        with the dead ones, once."""
+        """Another queue sends a message, which it will not keep: where there is room, it is here,
+        or with the dead ones, once."""
         if self.producers.judge(stamp) is Standing.REPEATED:
             self.repeated += 1
             return Put(Outcome.REPEATED)
@@ -236,8 +236,8 @@ class KeyedQueue:
         return Put(Outcome.STORING)
 
     def refusal(self, puts: Iterable[tuple[Stamp | None, Any]]) -> str:
-        """Why not all of these (stamp, material) could be put now, one after the other; "" where they
-        could."""
+        """Why not all of these (stamp, material) could be put now, one after the other; "" where
+        they could."""
         puts = list(puts)
         dispatch = self.dispatch
         producers = self.producers.fork(stamp.producer for stamp, _ in puts if stamp is not None)

@@ -10,7 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from feedhandler.amqp import proton
-from feedhandler.amqp.durable import dispatch, intake, links, message_ids
+from feedhandler.amqp.durable import (
+    dispatch,
+    intake,
+    links,
+    message_ids,
+    parcels,
+    transactions,
+)
 from feedhandler.amqp.durable.queue import READ_BYTES_MAX
 from feedhandler.amqp.routing import PATTERNS_MAX
 from feedhandler.amqp.serving import connection
@@ -92,6 +99,8 @@ def _of_the_node(config: Config) -> Iterator[Bound]:
     yield Bound("sessions and links half closed", connection.KEPT_TOTAL, connection.KEPT_BYTES)
     yield Bound("history", len(config.channels), config.amqp.history_bytes * 3 // 2)
     yield Bound("passwords", 1, SCRYPT_BYTES)
+    if config.queues:
+        yield Bound("transactions", 1, transactions.BYTES_TOTAL)
     for queue in config.queues:
         yield Bound(f"queue {queue.name}", 1, _of_queue(queue))
 
@@ -102,4 +111,6 @@ def _of_queue(queue: DurableQueueConfig) -> int:
     read = READ_BYTES_MAX + queue.message_bytes_max
     index = message_ids.ENTRIES_MAX * (message_ids.ENTRY_BYTES + NEWEST_ID_BYTES)
     counts = dispatch.TRIED_MAX * TRIED_BYTES
-    return waiting + read + links.REQUESTS_BYTES_MAX + index + counts
+    # A transaction is taken whole, or waits: what it has for others does so until they take it.
+    sent = parcels.PARCELS_BYTES_MAX + 2 * transactions.BYTES_MAX
+    return waiting + read + links.REQUESTS_BYTES_MAX + index + counts + sent

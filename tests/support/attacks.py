@@ -458,6 +458,35 @@ async def browsers_and_filters(site: Site) -> None:
             await peer.push(*(wire.frame(wire.DETACH, handle, True) for handle in range(250)))
 
 
+@attack("transactions_rolled_back")
+async def transactions_left_open(site: Site) -> None:
+    """Transactions beyond what may be open, orders that are none, and messages for what is not."""
+    coordinator = wire.frame(
+        wire.ATTACH, "c", 0, False, wire.ubyte(0), wire.ubyte(0), wire.described(wire.SOURCE),
+        wire.described(0x30), None, None, 0,
+    )  # fmt: skip
+    declare, discharge = b"\x00\x53\x77\x00\x53\x31\x45", b"\x00\x53\x77\x00\x53\x32"
+    orders = [
+        declare, declare[:-1], discharge + b"\x45", discharge + b"\xc0\x02\x01\x40",
+        discharge + b"\xd0" + b"\xff" * 8, discharge + b"\xc0\x04\x02\xa0\x00\x41",
+        b"\x00\x53\x77" + nested(100).encode(), bytes(5000), b"",
+    ]  # fmt: skip
+    states = [
+        wire.described(0x34), wire.described(0x34, None), wire.described(0x34, "text"),
+        wire.described(0x34, nested(20)), wire.described(0x34, wire.Value(0xA0, bytes(7) + b"\1")),
+    ]  # fmt: skip
+    for _ in range(10):
+        peer = await site.client(coordinator, sending("s", 1, QUEUE))
+        await peer.hear(wire.FLOW)
+        await peer.push(*(transfer(0, n, declare) for n in range(60)))
+        for n, state in enumerate(states * 20, 60):
+            tag = wire.Value(0xA0, n.to_bytes(4, "big"))
+            put = (wire.TRANSFER, 1, n, tag, 0, n % 2 == 0, False, None, state)
+            await peer.push(wire.frame(*put, payload=message(bytes(10_000))))
+        other = await site.client(coordinator)
+        await other.push(*(transfer(0, n, each) for n, each in enumerate(orders * 5)))
+
+
 @attack("links_opened")
 async def requests_with_odd_ids(site: Site) -> None:
     """Finds and cancels of numbers beyond what there is, of wrong types, of deep maps."""

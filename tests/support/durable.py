@@ -228,7 +228,7 @@ class QueueClient(RawClient):
     def say_in(
         self, delivery: proton.Delivery, name: bytes, outcome: Any = None, settle: bool = True
     ) -> None:
-        """Say in a transaction what becomes of a message that was got; accepted, if nothing else."""
+        """Say in a transaction what becomes of a message: accepted, if nothing else."""
         delivery.local.data = [name, outcome or proton.Described(proton.ulong(ACCEPTED), [])]
         delivery.update(TRANSACTIONAL)
         if settle:

@@ -1,7 +1,6 @@
-"""Transactions at a node on a socket: all of one counts, or nothing, over links, queues and crashes."""
+"""Transactions at a node: all of one counts, or nothing, over links, queues and crashes."""
 
 import asyncio
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from tests.support.durable import (
     orders,
     running,
 )
-from tests.support.gateway import Market, start
+from tests.support.gateway import Market, kill, start
 from tests.support.node import in_thread
 
 ACCOUNT = Definition(fields=("account",))
@@ -331,10 +330,11 @@ def test_a_killed_gateway_has_sent_on_once_what_a_transaction_put(tmp_path: Path
         config = market.config()
         config = type(config)(amqp=config.amqp, channels=config.channels, queues=configs)
         gateway = await start(config, tmp_path / "gateway.toml")
-        client = await in_thread(QueueClient, config.amqp.address[1])
-        await in_thread(before, client)
-        gateway.send_signal(signal.SIGKILL)
-        await gateway.wait()
+        try:
+            client = await in_thread(QueueClient, config.amqp.address[1])
+            await in_thread(before, client)
+        finally:
+            await kill(gateway)
         client.drop()
         async with running(*configs) as rig:
             waiting = [figures(rig, name)[0::3] for name in ("keyed", "plain")]

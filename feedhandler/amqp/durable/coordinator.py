@@ -1,9 +1,9 @@
 """The link on which a client declares and discharges transactions (AMQP 1.0, 4.1).
 
-What it promises: each transaction is its link's: what is not discharged when the link, its session or
-its connection ends is rolled back. A discharge is answered once what it says is durable: accepted, or
-rejected with `amqp:transaction:rollback` and the reason, where nothing was done. Where the queue that
-was to do it has stopped meanwhile, nobody knows: then the link is ended.
+What it promises: each transaction is its link's: what is not discharged when the link, its session
+or its connection ends is rolled back. A discharge is answered once what it says is durable:
+accepted, or rejected with `amqp:transaction:rollback` and the reason, where nothing was done. Where
+the queue that was to do it has stopped meanwhile, nobody knows: then the link is ended.
 """
 
 from collections.abc import Callable, Iterable

@@ -15,7 +15,7 @@ import functools
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 from feedhandler.amqp.durable.keyed_desk import OPERATIONS, KeyedDesk
 from feedhandler.amqp.durable.keyed_intake import KeyedIntake
@@ -45,7 +45,7 @@ from feedhandler.keyed.kept import Opened, open_definition, read_definition
 from feedhandler.keyed.producers import Stamp
 from feedhandler.keyed.queue import FULL_OF_KEY, FULL_OF_MESSAGES, Delivery, KeyedQueue
 from feedhandler.keyed.settings import NEVER
-from feedhandler.keyed.structure import Misfit
+from feedhandler.keyed.structure import DIGEST_BYTES, Misfit
 from feedhandler.notes import Level, tell
 from feedhandler.queue_settings import DurableQueueConfig
 
@@ -136,7 +136,6 @@ class KeyedDurableQueue(StoredQueue):
         if engine.day_ns:
             self.in_a_while("day", self._watch_day)
         self._parcels = Parcels(self, self._find, self._arrived)
-        self._loop.call_soon(self._send_parcels)
 
     def _restore(self) -> None:
         """In a thread, before anybody uses the queue: what it holds, and who has sent it."""
@@ -241,7 +240,8 @@ class KeyedDurableQueue(StoredQueue):
     def transact(
         self, work: Work, done: Callable[[], None], lost: Callable[[], None]
     ) -> Refusal | None:
-        mine = [(taker, self._numbers.get(taker, 0), fence) for taker, fence in work.accepted]
+        takers = ((cast(KeyedTaker, taker), fence) for taker, fence in work.accepted)
+        mine = [(taker, self._numbers.get(taker, 0), fence) for taker, fence in takers]
         if not all(self.core.holds(number, fence) for _, number, fence in mine):
             return Refusal("a message that it settles is not its consumer's any more")
         puts = [read_message(content, self.definition.format) for content in work.put]
@@ -281,7 +281,8 @@ class KeyedDurableQueue(StoredQueue):
         if refusal:
             full = refusal in (FULL_OF_MESSAGES, FULL_OF_KEY)
             return Refusal(f"queue {self.name}: {refusal}", failed=not full)
-        items = [wrap(each, bytes(self._overhead())) for each in work.put]
+        keys = bytes(DIGEST_BYTES * self.core.structure.places)
+        items = [wrap(each, keys) for each in work.put]
         items += [wrap_parcel(Parcel(name, "", each)) for name, each in work.sent]
         stamps = {read.stamp.producer: (0, 0) for read in puts if read.stamp is not None}
         records = [(0, 1, 1)] * len(work.accepted)
@@ -309,7 +310,7 @@ class KeyedDurableQueue(StoredQueue):
             self._move_on()
         if not self.closing:
             self.intake.feed()
-        self._send_parcels()
+        self.send_parcels()
         self.serve()
         self.flush()
 
@@ -548,7 +549,7 @@ class KeyedDurableQueue(StoredQueue):
 
     # -- other queues -----------------------------------------------------------------------
 
-    def _send_parcels(self) -> None:
+    def send_parcels(self) -> None:
         """What goes to other queues is put there, in order, and ends here then."""
         parcels = self.journalled.parcels
         if parcels:

@@ -118,8 +118,8 @@ class KeyedIntake(Credit):
         self._journalled.hear(self._count)
 
     def take_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
-        """A message that another queue sends; False: not now. One without a key goes to the queue of
-        dead messages: the one that has sent it has checked that, but queues are made anew."""
+        """A message that another queue sends; False: not now. One without a key goes to the queue
+        of dead messages: who has sent it has checked that, but queues are made anew."""
         try:
             read = read_message(content, self._format)
             answer = self._core.put_sent(content, stamp, read.material)

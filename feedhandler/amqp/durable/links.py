@@ -409,7 +409,7 @@ class Consumer(QueueEnd):
     def _release(self, number: int) -> bool:
         """A message is in no transaction any more; whether the client has settled it."""
         self._transaction_of.pop(number, None)
-        return self._enlisted.pop(number)
+        return self._enlisted.pop(number, False)
 
     def _give_back(self, numbers: list[int], failed: bool) -> None:
         if numbers and not self._queue.fault:

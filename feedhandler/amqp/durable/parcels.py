@@ -1,12 +1,13 @@
 """Messages on their way from one queue of the node to another: there once, then ended here.
 
-What it is for: a message that is to go to another queue (a dead one, one that a transaction has put)
-is an item of this queue's journal first (`feedhandler.keyed.envelope.Parcel`), and counts as there as
-soon as it is durable here. `Parcels` has the other queue take it, with this queue's id and the item's
-number as its stamp, so that it is there once however often that is begun again; then the item ends.
+What it is for: a message that is to go to another queue (a dead one, one that a transaction has
+put) is an item of this queue's journal first (`feedhandler.keyed.envelope.Parcel`), and counts as
+there as soon as it is durable here. `Parcels` has the other queue take it, with this queue's id and
+the item's number as its stamp, so that it is there once however often that is begun again; then the
+item ends.
 
-Those for one queue go in order. A queue that takes nothing now is asked again a little later, and holds
-up no other.
+Those for one queue go in order. A queue that takes nothing now is asked again a little later, and
+holds up no other.
 """
 
 import functools

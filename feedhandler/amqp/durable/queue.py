@@ -107,7 +107,9 @@ class DurableQueue(StoredQueue):
         )
         self._parcels = Parcels(self, self._find, self._arrived)
         self._take_parcels(await asyncio.to_thread(self._parcels_left))
-        self._loop.call_soon(self._parcels.send)
+
+    def send_parcels(self) -> None:
+        self._parcels.send()
 
     def _closing(self) -> None:
         for task in list(self._moving):
@@ -470,8 +472,9 @@ class DurableQueue(StoredQueue):
 
     def _arrived(self, number: int, parcel: Parcel) -> None:
         """A parcel is durable where it was sent."""
-        self._guard(lambda: self.store.engine.delivery.deliver([number]))
-        self._parcel_numbers.discard(number)
+        done = self._guard(lambda: self.store.engine.delivery.deliver([number]))
+        if done is not None:
+            self._when(done[1], lambda: self._parcel_numbers.discard(number))
 
     # -- dead messages ----------------------------------------------------------------------
 

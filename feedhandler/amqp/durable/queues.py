@@ -129,6 +129,9 @@ class DurableQueues:
                 except (FeedhandlerError, OSError) as error:
                     text = f"queue {queue.name}: cannot be opened: {error}"
                     tell("queue_stopped", text, Level.ERROR, queue=queue.name)
+            for queue in self.all.values():
+                if not queue.fault:
+                    queue.send_parcels()
         except BaseException:
             await self.close()
             raise

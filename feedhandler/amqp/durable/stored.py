@@ -36,8 +36,8 @@ from feedhandler.keyed.producers import Stamp
 from feedhandler.notes import Level, tell
 from feedhandler.queue_settings import DurableQueueConfig
 
-#: Where another queue takes nothing now, it is asked again after so long; so often a queue with keys
-#: looks whether a day is over.
+#: Where another queue takes nothing now, it is asked again after so long; so often a queue with
+#: keys looks whether a day is over.
 AGAIN_SECONDS = 1.0
 #: Messages of one answer that tells which cancels are to be forwarded; the rest is asked for.
 FORWARD_PAGE = 256
@@ -208,6 +208,10 @@ class StoredQueue:
     def take_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
         """Another queue of the node sends a message: it is put once, however often that is tried;
         `told` once it is durable. False: not now."""
+        raise NotImplementedError
+
+    def send_parcels(self) -> None:
+        """Have what goes to other queues put there, as far as they take it now."""
         raise NotImplementedError
 
     # -- transactions -----------------------------------------------------------------------

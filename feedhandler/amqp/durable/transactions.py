@@ -1,20 +1,20 @@
-"""Transactions (AMQP 1.0, part 4): what each has collected, and what is made of it at its discharge.
+"""Transactions (AMQP 1.0, part 4): what each has collected, and what its discharge makes of it.
 
-What it is for: a controller declares a transaction and discharges it; what is put meanwhile, and what
-consumers say of messages, waits here. A discharge hands all of it to one queue, the *home*, whose
-journal makes it count as a whole or not at all: the queue whose messages were accepted, else the first
-that was put to. What was put to others goes there as parcels, out of the home's journal.
+What it is for: a controller declares a transaction and discharges it; what is put meanwhile, and
+what consumers say of messages, waits here. A discharge hands all of it to one queue, the *home*,
+whose journal makes it count as a whole or not at all: the queue whose messages were accepted, else
+the first that was put to. What was put to others goes there as parcels, out of the home's journal.
 
-    what is said             what becomes of it at a commit        and at a rollback
-    put                      in its queue                          forgotten
-    accepted                 ended, in one with what was put       with its consumer still, or, where
-                                                                   that has settled it, given again
-    released, modified       given back, once the rest is durable  the same
+    what is said         what becomes of it at a commit         and at a rollback
+    put                  in its queue                           forgotten
+    accepted             ended, in one with what was put        with its consumer still; or, where
+                                                                that has settled it, given again
+    released, modified   given back, once the rest is durable   the same
 
-What it promises: nothing that a transaction was told is passed over. What it cannot do is refused with
-a reason, and a transaction that was refused anything is *doomed*: it can only be rolled back, and the
-first reason is told again at its discharge. What all of them keep is bounded. A discharge is checked
-before anything of it is done: `Home.transact` does all, or says why it does nothing.
+What it promises: nothing that a transaction was told is passed over. What it cannot do is refused
+with a reason, and a transaction that was refused anything is *doomed*: it can only be rolled back,
+and the first reason is told again at its discharge. What all of them keep is bounded. A discharge
+is checked before anything of it is done: `Place.transact` does all, or says why it does nothing.
 
 No I/O, no engine, no time. `coordinator.py` is the link that controllers speak on.
 """
@@ -38,8 +38,8 @@ from feedhandler.amqp.durable.values import (
 
 #: Transactions that one connection may have open.
 OPEN_MAX = 64
-#: Messages that one transaction may put or settle; bytes that it may put, with `ENTRY_BYTES` for each
-#: of these: it has to fit one group of its home's journal besides, which is looked at as it is
+#: Messages that one transaction may put or settle; bytes that it may put, with `ENTRY_BYTES` for
+#: each of these: it has to fit one group of its home's journal besides, which is looked at as it is
 #: discharged. Bytes of all transactions of a node.
 MESSAGES_MAX = 4096
 BYTES_MAX = 8 << 20
@@ -137,8 +137,8 @@ class Place(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What a transaction does at its home: messages that were `accepted` there, those that are `put`
-    there, those that are `sent` to other queues."""
+    """What a transaction does at its home: messages that were `accepted` there, those that are
+    `put` there, those that are `sent` to other queues."""
 
     accepted: list[tuple[Taker, int]]
     put: list[bytes]
@@ -179,7 +179,7 @@ class Transactions:
 
     def __init__(self) -> None:
         self.kept_bytes = 0
-        self.declared = self.committed = self.rolled_back = 0
+        self.committed = self.rolled_back = 0
         self._open: dict[bytes, Transaction] = {}
         self._count: dict[object, int] = {}
         self._ids = itertools.count(1)
@@ -201,7 +201,6 @@ class Transactions:
         self._open[transaction.id] = transaction
         self._count[owner] = self._count.get(owner, 0) + 1
         self._keep(transaction, ENTRY_BYTES)
-        self.declared += 1
         return transaction
 
     def find(self, owner: object, name: bytes) -> Transaction:
@@ -233,8 +232,8 @@ class Transactions:
         home = transaction.acknowledged = transaction.acknowledged or place
         if home is not place:
             transaction.doom(
-                f"messages of one queue may be accepted in a transaction: of {home.name}, and not of"
-                f" {place.name} too"
+                "messages of one queue may be accepted in a transaction:"
+                f" of {home.name}, and not of {place.name} too"
             )
 
     def _room(self, transaction: Transaction, more_bytes: int) -> None:
@@ -438,9 +437,7 @@ def _state(fields: bytes) -> tuple[bytes, tuple[int, list[bytes]] | None]:
     return name, outcome
 
 
-def _described(
-    data: bytes, at: int, end: int, names: dict[bytes, int]
-) -> tuple[int, list[bytes]]:
+def _described(data: bytes, at: int, end: int, names: dict[bytes, int]) -> tuple[int, list[bytes]]:
     """The descriptor's code, and the fields, of a described list."""
     if at >= end or data[at] != 0:
         raise SectionError("no described value")

@@ -336,6 +336,9 @@ class Node:
         counts[NodeCounter.HISTORY_SENT_BYTES] = resumption.catch_ups.bytes_read
         counts[NodeCounter.SHARED_AGAIN] = groups.resent
         counts[NodeCounter.SHARED_ABANDONED] = groups.abandoned
+        transactions = self.queues.transactions
+        counts[NodeCounter.TRANSACTIONS_COMMITTED] = transactions.committed
+        counts[NodeCounter.TRANSACTIONS_ROLLED_BACK] = transactions.rolled_back
         for outlet in self.outlets():
             add_outlet(counts, outlet)
         return as_dict(NodeCounter, counts)

@@ -1,4 +1,4 @@
-"""Transactions as the node keeps them: what is collected, what is refused, what a discharge does."""
+"""Transactions as the node keeps them: what is collected, refused, and done at a discharge."""
 
 from collections.abc import Callable
 from typing import Any
@@ -193,7 +193,7 @@ def test_what_cannot_be_committed_is_rolled_back_and_says_why(
 
 
 def fill(rig: Rig) -> None:
-    for number in range(MESSAGES_MAX):
+    for _ in range(MESSAGES_MAX):
         rig.all.put(rig.it, rig.one, b"")
     assert rig.it.doomed is None
 
