@@ -87,3 +87,25 @@ def test_who_is_told_hears_once_it_is_gone() -> None:
     assert gone == [0, 1, 2]
     leftovers.leave(deque(), freed=lambda: gone.append(3))
     assert gone[-1] == 3
+
+
+def test_who_asks_for_everything_leaves_half_of_each_turn_to_the_freeing() -> None:
+    loop = Loop()
+    turns = Turns(loop.call_soon, UNITS)
+    leftovers = Leftovers(turns)
+    gone: list[int] = []
+
+    def greedy() -> None:
+        while turns.take(1):
+            pass
+        turns.wait(greedy)
+
+    for _ in range(50):
+        turns.wait(greedy)
+    for number in range(20):
+        leftovers.leave(object(), UNITS // 4, lambda number=number: gone.append(number))
+    before = len(gone)
+    for _ in range(5):
+        loop.turn()
+    assert len(gone) - before >= 2 * 4
+    assert turns.left <= 0, "and the others have the rest"

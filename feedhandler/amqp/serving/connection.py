@@ -252,7 +252,8 @@ class NodeConnection(Peer):
             self._give_up_unread(KEPT_BYTES * engine.lingering_links)
         elif grown and node.owed_bytes > OWED_BYTES_TOTAL:
             debtor = max(node.connections, key=lambda each: each.owed_bytes)
-            debtor._give_up_unread(debtor.owed_bytes)
+            if debtor.owed_bytes > KEPT_ANYHOW * KEPT_BYTES:
+                debtor._give_up_unread(debtor.owed_bytes)
         else:
             self._count_kept()
 
@@ -710,15 +711,15 @@ class NodeConnection(Peer):
             self._stop_waiting()
             self.sock.close()
             self._count_partial()
-            self.node.owed_bytes -= self.owed_bytes
-            self.owed_bytes = 0
             self.node.connections.discard(self)
             self.node.gate.leave(self.admission)
             # The engine is freed with the last that leads here; one with many sessions takes long.
-            # Until then what it has kept counts.
+            # Until then what it has kept, and what it owes, counts.
             self.node.turns.spend(END_UNITS)
-            units = WHOLE_UNITS + self.engine.session_count // SESSIONS_PER_UNIT
-            self.node.leftovers.leave(self, units, partial(self.node.forget_kept, self.kept))
+            sessions = self.engine.session_count + self.owed_bytes // KEPT_BYTES
+            units = WHOLE_UNITS + sessions // SESSIONS_PER_UNIT
+            freed = partial(self.node.forget_kept, self.kept, self.owed_bytes)
+            self.node.leftovers.leave(self, units, freed)
             self.node.check_idle()
 
     def fail(self, error: Exception) -> None:

@@ -3,8 +3,9 @@
 What it is for: a slow reader leaves megabytes of messages that wait. To free those of a hundred
 that go at once takes the event loop a second, in which nobody else is served.
 
-What it promises: a turn frees what its units last for, and one more message at most; what is left
-here is freed in the end, in the order in which it came, whatever else there is to do.
+What it promises: a turn frees what half of its units last for, before anything else is done, and
+one more message at most: so what is left here does not grow because others leave more. It is freed
+in the order in which it came.
 """
 
 from collections import deque
@@ -16,6 +17,8 @@ from feedhandler.amqp.serving.turns import Turns
 #: Bytes of messages that are freed for one unit, and what one that is no bytes counts for.
 BYTES_PER_UNIT = 1 << 17
 MESSAGE_BYTES = 1 << 12
+#: While more than this waits to be freed, new clients wait: each may leave a megabyte.
+LEFTOVERS_MAX = 64
 #: What it takes to free anything that is no queue: a connection with its engine.
 WHOLE_UNITS = 32
 
@@ -48,8 +51,8 @@ class Leftovers:
         while self._left:
             what, units, freed = self._left[0]
             is_queue = isinstance(what, deque)
-            if not self._turns.take(1 if is_queue else units):
-                self._turns.wait(self._free)
+            if not (self._turns.half_left and self._turns.take(1 if is_queue else units)):
+                self._turns.wait_first(self._free)
                 return
             if is_queue:
                 _free_some(what)

@@ -1,9 +1,10 @@
 """A listening socket of the node's: takes the clients that wait, and hands each on.
 
 What it promises: no call blocks, and a crowd is taken in shares (`turns`), for a hundred at once
-take the event loop 50 ms; clients do not get the process's last descriptors (they are closed at
-once, and the operator is told), and where there is none at all it pauses rather than spins. What
-becomes of a client is the node's (`node`).
+take the event loop 50 ms; nobody is taken while what has left is still to be freed (`crowded`);
+clients do not get the process's last descriptors (they are closed at once, and the operator is
+told), and where there is none at all it pauses rather than spins. What becomes of a client is the
+node's (`node`).
 """
 
 import asyncio
@@ -41,7 +42,9 @@ class Listener:
         on_client: Callable[[socket.socket, str, int, bool], None],
         on_exhausted: Callable[[], None],
         turns: Turns,
+        crowded: Callable[[], bool],
     ) -> None:
+        self._crowded = crowded
         self._loop = loop
         self._turns = turns
         self._waits = False
@@ -80,7 +83,7 @@ class Listener:
     def _accept(self) -> None:
         """Take the clients that wait, as many as this turn of the loop has units for."""
         while not (self._waits or self._closed):
-            if not self._turns.take(ACCEPT_UNITS):
+            if self._crowded() or not self._turns.take(ACCEPT_UNITS):
                 self._waits = True
                 self._turns.wait(self._go_on)
                 return

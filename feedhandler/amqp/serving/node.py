@@ -30,7 +30,7 @@ from feedhandler.amqp.routing import Subscription
 from feedhandler.amqp.serving.backlogged_link import BackloggedLink
 from feedhandler.amqp.serving.connection import NodeConnection
 from feedhandler.amqp.serving.groups import Groups
-from feedhandler.amqp.serving.leftovers import Leftovers
+from feedhandler.amqp.serving.leftovers import LEFTOVERS_MAX, Leftovers
 from feedhandler.amqp.serving.link_counts import LinkObserver, add_outlet
 from feedhandler.amqp.serving.listener import Listener
 from feedhandler.amqp.serving.login import Gate
@@ -176,6 +176,7 @@ class Node:
                             self._on_client,
                             self._refuse_client,
                             self.turns,
+                            lambda: len(self.leftovers) > LEFTOVERS_MAX,
                         )
                     )
         except ConfigError:
@@ -367,9 +368,11 @@ class Node:
         for connection in self.connections:
             yield from connection.outlets.values()
 
-    def forget_kept(self, kept: int) -> None:
-        """A connection that is over has been freed, with so many sessions and half-closed links."""
+    def forget_kept(self, kept: int, owed_bytes: int) -> None:
+        """A connection that is over has been freed, with so many sessions and half-closed links,
+        and answers of so many bytes."""
         self.kept -= kept
+        self.owed_bytes -= owed_bytes
 
     def check_idle(self) -> None:
         """Tell a waiting `stop` once the last connection is gone."""

@@ -50,6 +50,7 @@ class Turns:
         self._call_soon = call_soon
         self._units_max = units_max
         self._waiting: deque[Callable[[], None]] = deque()
+        self._first: list[Callable[[], None]] = []
         self._due = False
 
     def take(self, units: int) -> bool:
@@ -71,6 +72,16 @@ class Turns:
         self._waiting.append(work)
         self._have_another()
 
+    @property
+    def half_left(self) -> bool:
+        """Whether this turn has more than half of its units."""
+        return 2 * self.left > self._units_max
+
+    def wait_first(self, work: Callable[[], None]) -> None:
+        """Have `work` called as the next turn begins; it takes units while `half_left`."""
+        self._first.append(work)
+        self._have_another()
+
     def _have_another(self) -> None:
         if not self._due:
             self._due = True
@@ -80,6 +91,9 @@ class Turns:
         """The next turn: everybody who waits goes on, as far as its units last."""
         self._due = False
         self.left = self._units_max
+        first, self._first = self._first, []
+        for work in first:
+            work()
         for _ in range(len(self._waiting)):
             if self.left <= 0:
                 break
