@@ -111,6 +111,33 @@ def test_what_is_consumed_and_produced_counts_together_at_the_discharge(
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize("home", KINDS)
+def test_what_is_more_than_its_homes_journal_takes_at_once_is_rolled_back(
+    tmp_path: Path, home: str
+) -> None:
+    def talk(client: QueueClient) -> None:
+        control, putting = client.coordinator(), client.sender()
+        for target in ("orders", "out"):
+            name = client.declare(control)
+            client.put_in(putting, name, of(1))
+            large = proton.Message(body=b'{"account": "a", "x": "' + b"x" * 250_000 + b'"}')
+            client.put_in(client.sender(f"queue.{target}"), name, *[large] * 5)
+            answer = client.discharge(control, name)
+            assert "amqp:transaction:rollback: queue orders: a group of 1,2" in answer
+        name = client.declare(control)
+        client.put_in(putting, name, of(1))
+        assert client.discharge(control, name) == ""
+
+    async def scenario() -> None:
+        configs = queue(tmp_path, "orders", home), queue(tmp_path, "out", home)
+        async with running(*configs) as rig:
+            await in_thread(talk, await rig.client())
+            await rig.until(lambda: figures(rig, "orders") == (1, 0, 1, 0), "what was put")
+            assert figures(rig, "out") == (0, 0, 0, 0)
+
+    asyncio.run(scenario())
+
+
 class Held(RealFiles):
     """Files whose writes wait while `gate` is closed, and fail once it is `broken`."""
 
@@ -335,6 +362,45 @@ def test_what_is_no_order_and_what_nobody_has_declared_is_refused(tmp_path: Path
         async with running(queue(tmp_path, "orders", "plain")) as rig:
             await in_thread(talk, await rig.client())
             assert figures(rig, "orders") == (1, 0, 1, 0)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("home", KINDS)
+def test_what_waits_to_be_sent_on_is_handed_to_nobody_nor_cancelled(
+    tmp_path: Path, home: str
+) -> None:
+    full = Definition(fields=("account",), messages_max=1)
+    configs = queue(tmp_path, "orders", home), orders(tmp_path / "out", name="out", key=full)
+
+    async def scenario() -> None:
+        async with running(*configs) as rig:
+            client = await rig.client()
+            putting, out = [
+                await in_thread(client.sender, f"queue.{each}") for each in ("orders", "out")
+            ]
+            control = await in_thread(client.coordinator)
+            name = await in_thread(client.declare, control)
+            await in_thread(client.put_in, putting, name, of(1))
+            await in_thread(client.put_in, out, name, of(11))
+            await in_thread(client.put, out, of(10))
+            assert await in_thread(client.discharge, control, name) == ""
+            await in_thread(client.put, putting, of(2, "b"))
+            link = await in_thread(client.taker)
+            await in_thread(client.wait_for, link, 2)
+            await in_thread(client.sync)
+            assert numbers(client, link) == [1, 2]
+            assert figures(rig, "orders")[0::3] == (3, 1)
+            _, body = await in_thread(client.ask, operation="cancel-all")
+            assert body["cancelled"] == 0
+            reading = await in_thread(client.taker, "queue.out", 1)
+            await in_thread(client.wait_for, reading, 1)
+            client.of(reading)[0][1].update(ACCEPTED)
+            client.of(reading)[0][1].settle()
+            reading.flow(1)
+            await in_thread(client.wait_for, reading, 2)
+            assert numbers(client, reading) == [10, 11]
+            await rig.until(lambda: figures(rig, "orders")[0::3] == (2, 0), "the parcel's end")
 
     asyncio.run(scenario())
 

@@ -200,7 +200,8 @@ class KeyedDurableQueue(StoredQueue):
             self.stop(str(error))
 
     def take_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
-        if self.fault or not self.intake.has_room:
+        # Room that producers have credit for counts: who never uses his would hold this up.
+        if self.fault or not self.store.engine.has_room:
             return False
         if not self.intake.take_parcel(content, stamp, told):
             return False
