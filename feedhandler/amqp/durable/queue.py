@@ -131,8 +131,9 @@ class DurableQueue(StoredQueue):
     @property
     def busy(self) -> bool:
         """Whether messages have come that are not durable yet, or outcomes not recorded."""
-        waits = self.intake.busy or self._recording or self._committing
-        return not self.fault and bool(waits)
+        if self.fault:
+            return False
+        return self.intake.busy or bool(self._recording or self._committing)
 
     def push(self) -> None:
         """Put what was offered to the intake."""
