@@ -178,16 +178,18 @@ def test_users_have_what_they_were_given(tmp_path: Path) -> None:
 
     def trader(client: QueueClient) -> None:
         client.put_numbers(client.sender(), 1, 2)
+        assert client.declare(client.coordinator())
         refused(client, client.taker())
         assert client.ask(operation="stat")[0]["status-code"] == 200
         assert client.ask(operation="cancel", id=1)[0]["status-code"] == 403
 
     def clerk(client: QueueClient) -> None:
-        refused(client, client.sender(), client.taker())
+        refused(client, client.sender(), client.taker(), client.coordinator())
         assert client.ask(operation="cancel", id=1)[0]["answer"] == "cancelled"
 
     def router(client: QueueClient) -> None:
         refused(client, client.sender())
+        assert client.declare(client.coordinator())
         assert client.wait_for(client.taker(), 1) == [2]
 
     def nobody(client: QueueClient) -> None:

@@ -1,16 +1,22 @@
 """Transactions at a node: all of one counts, or nothing, over links, queues and crashes."""
 
 import asyncio
+import threading
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import proton
 import pytest
 
+from feedhandler.journal.files import RealFiles, carry_out
+from feedhandler.journal.layout import VERSION_MIN
+from feedhandler.journal.store import creation
 from feedhandler.keyed.definition import Definition
 from feedhandler.queue_settings import DurableQueueConfig
 from tests.support.durable import (
     ACCEPTED,
+    DISCHARGE,
     REJECTED,
     QueueClient,
     QueueRig,
@@ -18,7 +24,7 @@ from tests.support.durable import (
     running,
 )
 from tests.support.gateway import Market, kill, start
-from tests.support.node import in_thread
+from tests.support.node import PATIENCE_S, in_thread
 
 ACCOUNT = Definition(fields=("account",))
 KINDS = ["keyed", "plain"]
@@ -101,6 +107,105 @@ def test_what_is_consumed_and_produced_counts_together_at_the_discharge(
             again = await in_thread(client.discharge, control, name)
             assert again.startswith("amqp:transaction:unknown-id")
             assert rig.queues.transactions.kept_bytes == 0
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("home", KINDS)
+def test_what_is_more_than_its_homes_journal_takes_at_once_is_rolled_back(
+    tmp_path: Path, home: str
+) -> None:
+    def talk(client: QueueClient) -> None:
+        control, putting = client.coordinator(), client.sender()
+        for target in ("orders", "out"):
+            name = client.declare(control)
+            client.put_in(putting, name, of(1))
+            large = proton.Message(body=b'{"account": "a", "x": "' + b"x" * 250_000 + b'"}')
+            client.put_in(client.sender(f"queue.{target}"), name, *[large] * 5)
+            answer = client.discharge(control, name)
+            assert "amqp:transaction:rollback: queue orders: a group of 1,2" in answer
+        name = client.declare(control)
+        client.put_in(putting, name, of(1))
+        assert client.discharge(control, name) == ""
+
+    async def scenario() -> None:
+        configs = queue(tmp_path, "orders", home), queue(tmp_path, "out", home)
+        async with running(*configs) as rig:
+            await in_thread(talk, await rig.client())
+            await rig.until(lambda: figures(rig, "orders") == (1, 0, 1, 0), "what was put")
+            assert figures(rig, "out") == (0, 0, 0, 0)
+
+    asyncio.run(scenario())
+
+
+class Held(RealFiles):
+    """Files whose writes wait while `gate` is closed, and fail once it is `broken`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = threading.Event()
+        self.gate.set()
+        self.broken = False
+
+    def pwrite_through(self, path: str, data: memoryview, offset: int) -> int:
+        assert self.gate.wait(PATIENCE_S)
+        if self.broken:
+            raise OSError(5, "Input/output error")
+        return super().pwrite_through(path, data, offset)
+
+
+@pytest.mark.parametrize("broken", [False, True])
+@pytest.mark.parametrize("home", KINDS)
+def test_a_discharge_is_answered_once_it_is_on_the_disk_or_by_the_end_of_its_link(
+    tmp_path: Path, home: str, broken: bool
+) -> None:
+    async def scenario() -> None:
+        files = Held()
+        async with running(queue(tmp_path, "orders", home), disk={"files": files}) as rig:
+            client = await rig.client()
+            link = await taken(client, of(1))
+            control = await in_thread(client.coordinator)
+            name = await in_thread(client.declare, control)
+            client.say_in(client.of(link)[0][1], name)
+            await in_thread(client.sync)
+            files.gate.clear()
+            body = proton.Described(proton.ulong(DISCHARGE), [name, False])
+            sent = await in_thread(client.send, control, proton.Message(body=body))
+            await in_thread(client.sync)
+            assert not sent.settled
+            files.broken = broken
+            files.gate.set()
+            if broken:
+                refusal = await in_thread(client.refusal, control)
+                assert refusal.name == "amqp:internal-error"
+                assert "whether the transaction counts" in refusal.description
+            else:
+                await in_thread(client.pump, lambda: sent.settled, "the answer")
+                assert sent.remote_state == ACCEPTED
+
+    asyncio.run(scenario())
+
+
+def test_a_journal_of_the_first_format_has_no_transactions(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        config = queue(tmp_path, "orders", "plain")
+        steps, _ = creation(config.folder, config.settings(), bytes(16), 1, VERSION_MIN)
+        carry_out(RealFiles(), steps)
+        with patch("feedhandler.journal.opening.VERSION", VERSION_MIN):  # or it is made anew
+            async with running(config) as rig:
+                client = await rig.client()
+                link = await taken(client, of(1))
+                putting, control = [
+                    await in_thread(make) for make in (client.sender, client.coordinator)
+                ]
+                names = [await in_thread(client.declare, control) for _ in range(2)]
+                client.say_in(client.of(link)[0][1], names[0])
+                sent = client.send_in(putting, names[1], of(2))
+                await in_thread(client.pump, lambda: sent.settled, "the refusal")
+                assert sent.remote_state == REJECTED
+                for name in names:
+                    assert "format 1" in await in_thread(client.discharge, control, name)
+                assert figures(rig, "orders")[:3] == (1, 0, 1)
 
     asyncio.run(scenario())
 
@@ -257,6 +362,45 @@ def test_what_is_no_order_and_what_nobody_has_declared_is_refused(tmp_path: Path
         async with running(queue(tmp_path, "orders", "plain")) as rig:
             await in_thread(talk, await rig.client())
             assert figures(rig, "orders") == (1, 0, 1, 0)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("home", KINDS)
+def test_what_waits_to_be_sent_on_is_handed_to_nobody_nor_cancelled(
+    tmp_path: Path, home: str
+) -> None:
+    full = Definition(fields=("account",), messages_max=1)
+    configs = queue(tmp_path, "orders", home), orders(tmp_path / "out", name="out", key=full)
+
+    async def scenario() -> None:
+        async with running(*configs) as rig:
+            client = await rig.client()
+            putting, out = [
+                await in_thread(client.sender, f"queue.{each}") for each in ("orders", "out")
+            ]
+            control = await in_thread(client.coordinator)
+            name = await in_thread(client.declare, control)
+            await in_thread(client.put_in, putting, name, of(1))
+            await in_thread(client.put_in, out, name, of(11))
+            await in_thread(client.put, out, of(10))
+            assert await in_thread(client.discharge, control, name) == ""
+            await in_thread(client.put, putting, of(2, "b"))
+            link = await in_thread(client.taker)
+            await in_thread(client.wait_for, link, 2)
+            await in_thread(client.sync)
+            assert numbers(client, link) == [1, 2]
+            assert figures(rig, "orders")[0::3] == (3, 1)
+            _, body = await in_thread(client.ask, operation="cancel-all")
+            assert body["cancelled"] == 0
+            reading = await in_thread(client.taker, "queue.out", 1)
+            await in_thread(client.wait_for, reading, 1)
+            client.of(reading)[0][1].update(ACCEPTED)
+            client.of(reading)[0][1].settle()
+            reading.flow(1)
+            await in_thread(client.wait_for, reading, 2)
+            assert numbers(client, reading) == [10, 11]
+            await rig.until(lambda: figures(rig, "orders")[0::3] == (2, 0), "the parcel's end")
 
     asyncio.run(scenario())
 

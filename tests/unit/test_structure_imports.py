@@ -34,6 +34,7 @@ CORES = (
     "feedhandler/amqp/durable/dispatch.py",
     "feedhandler/amqp/durable/message_ids.py",
     "feedhandler/amqp/durable/sections.py",
+    "feedhandler/amqp/durable/transactions.py",
     "retrans/actions.py",
     "retrans/backoff.py",
     "retrans/events.py",

@@ -25,6 +25,7 @@ from feedhandler.amqp.durable.transactions import (
     read_outcome,
     read_put_state,
     write_accepted,
+    write_declared,
 )
 from feedhandler.amqp.durable.values import (
     encode,
@@ -132,6 +133,7 @@ def test_a_transaction_of_nothing_is_done_at_once() -> None:
     rig.say(8, Outcome.RELEASED)
     rig.end()
     assert rig.log == [("returned", [8], False), (Fate.DONE, "")]
+    assert rig.all.open == 0
 
 
 def test_a_rollback_gives_back_and_does_nothing_else() -> None:
@@ -157,6 +159,10 @@ def stop(rig: Rig) -> None:
     rig.two.fault = "the disk"
 
 
+def stop_home(rig: Rig) -> None:
+    rig.one.fault = "the disk"
+
+
 def misfit(rig: Rig) -> None:
     rig.two.misfit = b"a"
 
@@ -172,6 +178,7 @@ def full(rig: Rig) -> None:
         (lambda rig: rig.say(100), True, "not its consumer's any more"),
         (lambda rig: rig.say(8, Outcome.REFUSED), True, "outside of a transaction"),
         (stop, False, "queue two has stopped: the disk"),
+        (stop_home, False, "queue one has stopped: the disk"),
         (misfit, True, "queue two does not take a message of it: it has no key"),
         (full, False, "no room now"),
     ],
@@ -230,6 +237,9 @@ def test_bounds_are_kept_and_what_is_beyond_dooms_the_transaction(
     assert rig.all.kept_bytes == kept
     assert rig.it.doomed is not None
     assert rig.it.doomed.failed is failed
+    if prepare is crowd:
+        with pytest.raises(TransactionError, match=why):
+            rig.all.declare(OWNER)
     rig.say(7)
     rig.end()
     assert rig.log[0] == ("back", [7], failed), "what is said beyond the bound is given back, too"
@@ -245,6 +255,7 @@ def test_a_connection_has_so_many_open_and_names_only_its_own() -> None:
     with pytest.raises(TransactionError) as refused:
         rig.all.find(OWNER, other.id)
     assert refused.value.condition == transactions.UNKNOWN_ID
+    assert rig.all.find(OWNER, rig.it.id) is rig.it
     rig.end(fail=True)
     assert rig.all.declare(OWNER).id not in names
 
@@ -273,6 +284,7 @@ DISCHARGE, NAME = b"\x53\x32", encode(b"name")
         (value(DISCHARGE, NAME, encode("true")), transactions.UNDECODABLE),
         (value(b"\x53\x33", NAME), transactions.UNDECODABLE),
         (value(b"\x41", NAME), transactions.UNDECODABLE),
+        (value(b"\x40", NAME), transactions.UNDECODABLE),
         (b"\x00\x53\x77\x40", transactions.UNDECODABLE),
         (b"\x00\x53\x77\x00\x53\x31", transactions.UNDECODABLE),
         (b"\x00\x53\x77\x00\x53\x31\xa1\x01x", transactions.UNDECODABLE),
@@ -326,4 +338,5 @@ def test_a_state_without_a_transaction_is_refused(state: bytes) -> None:
 
 def test_what_is_written_is_read() -> None:
     assert read_outcome(write_accepted(b"name")) == (b"name", Outcome.ACCEPTED)
-    assert read_put_state(write_accepted(b"name")) == b"name"
+    for written in (write_accepted, write_declared):
+        assert read_put_state(written(b"name")) == b"name"

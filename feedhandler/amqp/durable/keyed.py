@@ -211,7 +211,8 @@ class KeyedDurableQueue(StoredQueue):
             self.stop(str(error))
 
     def take_parcel(self, content: bytes, stamp: Stamp, told: Callable[[], None]) -> bool:
-        if self.fault or not self.intake.has_room:
+        # Room that producers have credit for counts: who never uses his would hold this up.
+        if self.fault or not self.store.engine.has_room:
             return False
         if not self.intake.take_parcel(content, stamp, told):
             return False
@@ -273,10 +274,8 @@ class KeyedDurableQueue(StoredQueue):
     def _no_room(self, work: Work, puts: list[Read]) -> Refusal | None:
         """Why not all of a transaction can be taken now."""
         engine = self.store.engine
-        if fault := self._parcels.fault(content for _, content in work.sent):
+        if fault := self._room_fault(self._parcels, work):
             return Refusal(fault, failed=False)
-        if not engine.has_room:
-            return Refusal(f"queue {self.name} has no room now", failed=False)
         refusal = self.core.refusal([(read.stamp, read.material) for read in puts])
         if refusal:
             full = refusal in (FULL_OF_MESSAGES, FULL_OF_KEY)

@@ -410,9 +410,7 @@ class DurableQueue(StoredQueue):
     ) -> Refusal | None:
         if fault := self._format_fault():
             return Refusal(fault)
-        if not self.store.engine.has_room:
-            return Refusal(f"queue {self.name} has no room now", failed=False)
-        if fault := self._parcels.fault(content for _, content in work.sent):
+        if fault := self._room_fault(self._parcels, work):
             return Refusal(fault, failed=False)
         self.push()
         parcels = [Parcel(name, "", content) for name, content in work.sent]

@@ -233,8 +233,8 @@ class DurableQueues:
         rights = user.queues.put | user.queues.get
         if not any(grants(rights, name) for name in self.all):
             raise AddressError(
-                f"user {user.name} may neither put messages into a queue nor get any, so that"
-                " transactions are of no use",
+                f"user {user.name} may not put messages into a queue or get any, and so has nothing"
+                " that a transaction could be of",
                 "amqp:unauthorized-access",
             )
 

@@ -19,8 +19,10 @@ from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from feedhandler.amqp.durable.index import IndexFile, open_index
+from feedhandler.amqp.durable.intake import OVERFULL
 from feedhandler.amqp.durable.management import OF_EVERY_QUEUE, STEPS_A_TURN, Reply
 from feedhandler.amqp.durable.message_ids import MessageIds
+from feedhandler.amqp.durable.parcels import Parcels
 from feedhandler.amqp.durable.sections import message_id
 from feedhandler.amqp.durable.transactions import Refusal, Transactions, Work
 from feedhandler.amqp.outlet import Peer
@@ -226,6 +228,13 @@ class StoredQueue:
     ) -> Refusal | None:
         """Do all that a transaction does, durably; see `transactions.Place`."""
         raise NotImplementedError
+
+    def _room_fault(self, parcels: Parcels, work: Work) -> str:
+        """Why there is no room now for a transaction; "" where there is. Producers have credit for
+        what may wait for the disk; a transaction may come on top, for it cannot be told to wait."""
+        if self.store.engine.store.waiting_bytes > OVERFULL * self.config.waiting_bytes_max:
+            return f"too much waits for the disk in queue {self.name}"
+        return parcels.fault(content for _, content in work.sent)
 
     def _format_fault(self) -> str:
         """Why there are no transactions; "" where there are."""
