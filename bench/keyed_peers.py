@@ -32,6 +32,7 @@ from bench.keyed_work import Workload
 from bench.local import LocalNode
 from bench.peers import child
 from feedhandler.amqp.durable.queues import DurableQueues
+from feedhandler.keyed.definition import Definition
 from feedhandler.lab import brokers
 from feedhandler.lab.brokers.process import end_with_us
 from feedhandler.ports import free_ports
@@ -320,11 +321,13 @@ def _answers(port: int) -> bool:
 # -- ours -------------------------------------------------------------------------------------
 
 
-def _node(folder: str, queues: list[str], count: Any, tell: Any) -> None:
-    """A node with durable queues, in a process of its own."""
+def _node(folder: str, queues: list[str], key: Definition | None, count: Any, tell: Any) -> None:
+    """A node with durable queues, in a process of its own; `key`: they are keyed."""
 
     async def run() -> None:
-        configs = tuple(DurableQueueConfig(name=name, folder=f"{folder}/{name}") for name in queues)
+        configs = tuple(
+            DurableQueueConfig(name=name, folder=f"{folder}/{name}", key=key) for name in queues
+        )
         made = LocalNode()
         made.node.queues = DurableQueues(configs, made.node.flush)
         await made.node.queues.open()
@@ -339,18 +342,20 @@ class SerialQueue(AmqpPeer):
 
     name: ClassVar[str] = "serial"
     parallel: ClassVar[bool] = False
+    what: ClassVar[str] = "the node's durable queue, one worker"
+    key: ClassVar[Definition | None] = None
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder / "serial"
+        self.folder = folder / self.name
         self.running = contextlib.ExitStack()
 
     def start(self) -> str:
         self.folder.mkdir()
-        return "the node's durable queue, one worker"
+        return self.what
 
     def declare(self, queue: str, workers: int) -> None:
         self.running.close()
-        made = self.running.enter_context(child(_node, str(self.folder), [queue]))
+        made = self.running.enter_context(child(_node, str(self.folder), [queue], self.key))
         self.port = made.told
 
     def target(self, queue: str) -> str:
@@ -360,29 +365,15 @@ class SerialQueue(AmqpPeer):
         self.running.close()
 
 
-class KeyedQueue(AmqpPeer):
-    """The node's keyed queue, whose key is the JSON field `KEY`, and a link for each worker."""
+class KeyedQueue(SerialQueue):
+    """The node's keyed queue, and a link for each worker."""
 
     name: ClassVar[str] = "keyed"
     parallel: ClassVar[bool] = True
-    #: What its declaration is to name.
-    KEY = "$.key"
+    what: ClassVar[str] = "the node's keyed queue"
+    key: ClassVar[Definition | None] = Definition(fields=("key",))
+    #: What a worker has beyond the one message that it handles would be another's to handle.
     prefetch = 1
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder / "keyed"
-
-    def start(self) -> str:
-        raise Absent("the node has no keyed queues yet")
-
-    def declare(self, queue: str, workers: int) -> None:
-        raise NotImplementedError
-
-    def target(self, queue: str) -> str:
-        return f"queue.{queue}"
-
-    def stop(self) -> None:
-        """Nothing runs."""
 
 
 #: By name, in the order that they run.

@@ -1,0 +1,130 @@
+"""The books of a replayed session, kept by eight workers behind a keyed queue.
+
+    python examples/keyed_books.py --seconds 2 --workers 8
+
+A session is generated, and each of its messages about a symbol is put into a keyed queue of a
+gateway; the key is the symbol, which the queue reads from the message by the feed's description.
+Workers take messages side by side and apply each to its symbol's book. Two messages of one symbol
+are never with two workers, and come in their order: so a book needs no lock, whoever worked on it.
+At the end each book is compared, byte for byte, with that of one reader who went through the
+session by himself.
+"""
+
+import argparse
+import asyncio
+import signal
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from local_gateway import LocalGateway
+
+from feedhandler import Market, keyed
+from feedhandler.codecs import load_feed, scanner
+from feedhandler.keyed.structure import Format
+from feedhandler.ports import free_ports
+from feedhandler.replay.captures.capture import Capture
+
+FEED = load_feed("euronext-utp-md")
+#: Service, symbol, message.
+Told = tuple[int, int, bytes]
+
+
+def session(path: Path, seconds: float) -> None:
+    """Generate a session."""
+    words = ["generate", "--duration", f"{seconds}s", "--no-refresh", "--out", str(path)]
+    command = [sys.executable, "-m", "feedhandler", *words, "--rate", "20mbps"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+
+def messages(path: Path) -> Iterator[Told]:
+    """Every message about a symbol, once: of two copies of a packet the first."""
+    table, header, index = FEED.table, scanner.PacketHeader(), scanner.MessageIndex()
+    latest: dict[int, int] = {}
+    for datagram in Capture(path):
+        data = datagram.payload
+        if scanner.parse_header(table, data, 0, len(data), header):
+            continue
+        if header.sequence <= latest.get(header.service, 0):
+            continue
+        latest[header.service] = header.sequence
+        if scanner.scan_messages(table, data, 0, header, index):
+            continue
+        for place in range(index.count):
+            if index.symbols[place] != scanner.NO_SYMBOL:
+                at = index.offsets[place]
+                message = bytes(data[at : at + index.sizes[place]])
+                yield header.service, index.symbols[place], message
+
+
+async def play(gateway: LocalGateway, told: list[Told], workers: int) -> dict[int, Market]:
+    """Put the messages, and have workers keep each symbol's book."""
+    books: dict[int, Market] = defaultdict(lambda: Market(FEED))
+    busy: set[int] = set()
+    side_by_side = left = 0
+    done = asyncio.Event()
+
+    async def handler(message: keyed.Message) -> None:
+        nonlocal side_by_side, left
+        symbol = message.properties["symbol"]
+        assert symbol not in busy, "one at a time of each symbol"
+        busy.add(symbol)
+        side_by_side = max(side_by_side, len(busy))
+        await asyncio.sleep(0)
+        books[symbol].apply_message(message.body, message.properties["service"])
+        busy.remove(symbol)
+        left += 1
+        if left == len(told):
+            done.set()
+
+    async with (
+        keyed.consume(gateway.url, "books", handler, workers=workers),
+        keyed.producer(gateway.url, "books", id="session") as put,
+    ):
+        for service, symbol, message in told:
+            await put.put_soon(message, properties={"service": service, "symbol": symbol})
+        await put.flush()
+        await done.wait()
+    print(f"at most {side_by_side} workers at a time")
+    return books
+
+
+def main() -> int:
+    """Run it; 0 where all books are the same."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=2.0, help="of the session")
+    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--port", type=int, help="the gateway's; else one that is free")
+    options = parser.parse_args()
+    definition = keyed.Definition(fields=("symbol",), format=Format.FEED, feed=FEED.name)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        session(folder / "session.pcap", options.seconds)
+        told = list(messages(folder / "session.pcap"))
+        alone = Market(FEED)
+        for service, _, message in told:
+            alone.apply_message(message, service)
+        gateway = LocalGateway(folder, options.port or free_ports(1)[0], "books", key=definition)
+        gateway.start()
+        try:
+            books = asyncio.run(play(gateway, told, options.workers))
+        finally:
+            gateway.end(signal.SIGTERM)
+    places = sorted({(service, symbol) for service, symbol, _ in told})
+    orders = same = 0
+    for service, symbol in places:
+        wanted = alone.book_messages(service, symbol)
+        same += books[symbol].book_messages(service, symbol) == wanted
+        orders += len(wanted)
+    print(
+        f"{len(told):,} messages, {len(places):,} books with {orders:,} orders,"
+        f" {same:,} of them byte for byte those of one reader"
+    )
+    return 0 if same == len(places) and orders else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,29 @@
+"""The examples of keyed queues do what they say, over AMQP."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.support import places
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+
+
+def run(name: str, *words: str) -> str:
+    """What an example prints; it has to end well."""
+    command = [sys.executable, EXAMPLES / name, *words, "--port", str(places.port())]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_a_ledger_behind_a_keyed_queue_is_that_of_one_worker() -> None:
+    told = run("keyed_ledger.py", "--transfers", "400", "--crashes", "1")
+    assert "400 transfers by 8 workers over 1 crashes" in told
+    assert "4000.00 in all; the same as by one" in told
+
+
+def test_books_kept_by_eight_workers_are_those_of_one() -> None:
+    told = run("keyed_books.py", "--seconds", "0.02").split()
+    books = told.index("books")
+    assert told[books - 1] == told[told.index("of", books) - 1]
