@@ -26,6 +26,7 @@ from feedhandler.journal.settings import QueueSettings
 from feedhandler.journal.store import place_of_block
 from feedhandler.ops import host
 from feedhandler.ops.checks import Check
+from feedhandler.queue_settings import DurableQueueConfig
 
 #: What says that an NFS mount does not fail what it cannot write at once, and keeps locks itself.
 NFS_WANTED = "version 4.1 or later, mounted hard, from a server that exports sync"
@@ -73,12 +74,19 @@ def check_journals(config: Config) -> Iterator[Check]:
     yield from check_room(journals)
 
 
+def queues_of(config: Config) -> list[DurableQueueConfig]:
+    """The queues that a gateway with `config` has: its own, and those that clients have created."""
+    from feedhandler.amqp.durable.creation import configs_in  # it needs the journal compiled
+
+    return [*config.queues, *configs_in(config.amqp.queues_folder)]
+
+
 def journals_of(config: Config) -> list[Journal]:
     """The queues and journals that a gateway with `config` opens."""
     day = config.trading_day.of(load_feed(config.gateway.feed))
     found = [
         Journal(f"queue {queue.name}", "folder", "blocks_max", queue.folder, queue.settings())
-        for queue in (each.resolved(day) for each in config.queues)
+        for queue in (each.resolved(day) for each in queues_of(config))
     ]
     for each in config.publish:
         if each.when_full == JOURNAL:

@@ -73,6 +73,8 @@ def secrets_of(config: Config, path: Path | None) -> Iterator[tuple[str, str]]:
 
 def folders_of(config: Config) -> Iterator[tuple[str, str]]:
     """Each folder of the gateway's own data, and whose it is."""
+    if config.amqp.queues_folder:
+        yield "amqp.queues_folder", config.amqp.queues_folder
     for queue in config.queues:
         for folder in dict.fromkeys(("", *queue.paths)):
             yield f"queue {queue.name}", os.path.join(queue.folder, folder).rstrip("/")

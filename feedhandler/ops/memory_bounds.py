@@ -24,6 +24,7 @@ from feedhandler.amqp.serving import connection
 from feedhandler.amqp.serving.users import SCRYPT_N, SCRYPT_R
 from feedhandler.amqp_settings import AmqpConfig
 from feedhandler.config import Config
+from feedhandler.keyed.definition import Definition
 from feedhandler.queue_settings import DurableQueueConfig
 
 #: What each takes, with what Python keeps of it: measured, and rounded up.
@@ -105,6 +106,10 @@ def _of_the_node(config: Config) -> Iterator[Bound]:
         yield Bound(f"queue {queue.name}", 1, _of_queue(queue))
 
 
+#: Of a keyed queue: what a message takes, and each of its keys' places; a key; a producer.
+MESSAGE_BYTES, PLACE_BYTES, KEY_BYTES, PRODUCER_BYTES = 28, 12, 40, 300
+
+
 def _of_queue(queue: DurableQueueConfig) -> int:
     """What messages and requests at a durable queue may take."""
     waiting = intake.OVERFULL * queue.waiting_bytes_max + intake.RECENT_BYTES_MAX
@@ -113,4 +118,14 @@ def _of_queue(queue: DurableQueueConfig) -> int:
     counts = dispatch.TRIED_MAX * TRIED_BYTES
     # A transaction is taken whole, or waits: what it has for others does so until they take it.
     sent = parcels.PARCELS_BYTES_MAX + 2 * transactions.BYTES_MAX
-    return waiting + read + links.REQUESTS_BYTES_MAX + index + counts + sent
+    return waiting + read + links.REQUESTS_BYTES_MAX + index + counts + sent + _of_keys(queue.key)
+
+
+def _of_keys(key: Definition | None) -> int:
+    """What a queue keeps of its messages, and of its producers, where it has keys."""
+    if key is None:
+        return 0
+    places = key.structure().places
+    each = MESSAGE_BYTES + places * PLACE_BYTES
+    keys = key.keys_max or places * key.messages_max
+    return each * key.messages_max + KEY_BYTES * keys + PRODUCER_BYTES * key.producers_max

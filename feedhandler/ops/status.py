@@ -61,6 +61,9 @@ _QUEUE_COUNTERS = (
     "expired",
     "refused",
     "consumers",
+    "keys",
+    "parked",
+    "stale",
 )
 #: What is told of a destination's journal, in a line of its own.
 _JOURNAL_COUNTERS = (
