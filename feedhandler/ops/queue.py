@@ -27,6 +27,8 @@ from feedhandler.journal.repair import repair as mend
 from feedhandler.journal.settings import QueueSettings
 from feedhandler.journal.verify import Verified
 from feedhandler.journal.verify import verify as check
+from feedhandler.keyed.envelope import message_in
+from feedhandler.keyed.kept import read_definition
 from feedhandler.ops.console import ExitCode, complain, host_faults, print_json, progress
 
 #: A queue that is being written may look wrong for a moment: it is looked at so often.
@@ -53,7 +55,8 @@ def list_items(path: Path, limit: int, as_json: bool) -> int:
     """The items that are pending, oldest first."""
     found = _settled(path, lambda files, advance: recover(files, str(path), advance), _problems)
     left = limit
-    for item in _pending(found):
+    whole = _whole_of(path)
+    for item in map(whole, _pending(found)):
         if left <= 0:
             break
         left -= 1
@@ -97,12 +100,12 @@ def cancel(path: Path, numbers: Sequence[int], everything: bool) -> int:
 def drain(path: Path, out: Path) -> int:
     """Move every pending item into a file of JSON lines; each counts as delivered once the file
     has it."""
-    total = 0
+    total, whole = 0, _whole_of(path)
     with _opened(path) as queue, host_faults(), open(out, "a", encoding="utf-8") as file:
         pending = queue.statistics()["pending"]
         with progress(f"draining {path}", total=pending) as advance:
             while items := queue.get_many(DRAINED, 0):
-                file.writelines(json.dumps(_readable(item)) + "\n" for item in items)
+                file.writelines(json.dumps(_readable(whole(item))) + "\n" for item in items)
                 file.flush()
                 os.fsync(file.fileno())
                 queue.delivered(*(item.id for item in items))
@@ -213,6 +216,17 @@ def _pending(found: Recovered) -> Iterator[Item]:
                 yield Item(number, content)
     finally:
         files.close()
+
+
+def _whole_of(path: Path) -> Callable[[Item], Item]:
+    """How an item becomes what was put: a keyed queue keeps its keys' digests with it."""
+    files = RealFiles(read_only=True)
+    try:
+        if read_definition(files, str(path)) is None:
+            return lambda item: item
+    finally:
+        files.close()
+    return lambda item: Item(item.id, message_in(item.content))
 
 
 def _readable(item: Item) -> dict[str, Any]:

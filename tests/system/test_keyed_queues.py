@@ -1,6 +1,7 @@
 """Keyed queues at a node on a socket: serial per key, parallel across keys, once, over restarts."""
 
 import asyncio
+import json
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from feedhandler.amqp.durable.keyed import KeyedDurableQueue
 from feedhandler.keyed.definition import Definition
 from feedhandler.keyed.settings import Full, Poison, Wrong
 from feedhandler.keyed.structure import Format, Rule
+from feedhandler.ops import queue as queue_command
 from feedhandler.queue_settings import DurableQueueConfig
 from tests.support.durable import (
     ACCEPTED,
@@ -379,6 +381,24 @@ def test_keys_of_every_format(tmp_path: Path, form: Format, field: str) -> None:
 
     figures = play(talk, keyed(tmp_path, Definition(fields=(field,), format=form)))
     assert (figures["keys"], figures["depth"]) == (2, 3)
+
+
+def test_what_waits_is_listed_and_drained_as_it_was_put(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def put(client: QueueClient) -> None:
+        client.put(client.sender(), of("a", 1), of("b", 2))
+
+    play(put, keyed(tmp_path))
+    folder, out = tmp_path / "orders", tmp_path / "out.jsonl"
+    assert queue_command.list_items(folder, 10, False) == 0
+    assert 'm1  {"account": "a", "n": 1}' in capsys.readouterr().out
+    assert queue_command.drain(folder, out) == 0
+    rows = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [(row["message_id"], json.loads(row["body"])["n"]) for row in rows] == [
+        ("m1", 1), ("m2", 2),
+    ]  # fmt: skip
+    assert play(lambda client: None, keyed(tmp_path))["depth"] == 0
 
 
 def test_a_second_creation_that_differs_is_refused(tmp_path: Path) -> None:
