@@ -59,26 +59,28 @@ async def produce(url: str, folder: Path, name: str, messages: int, keys: int, s
                 os.replace(new, note)
 
 
+def effect(database: sqlite3.Connection, message: keyed.Message) -> None:
+    """The effect of a message, once, and only of who has its key. Raises `RuntimeError`."""
+    told = json.loads(message.body)
+    database.execute("begin immediate")
+    row = database.execute("select fence from fences where key = ?", (told["key"],)).fetchone()
+    if row is not None and row[0] > message.fence:
+        database.execute("rollback")
+        raise RuntimeError("another worker has had this key since")
+    database.execute("replace into fences values (?, ?)", (told["key"], message.fence))
+    database.execute(
+        "insert or ignore into effects (token, key, producer, number) values (?, ?, ?, ?)",
+        (message.token, told["key"], told["p"], told["n"]),
+    )
+    database.execute("commit")
+
+
 async def consume(url: str, folder: Path) -> None:
     """Have an effect for each message, until told to end."""
     database = open_effects(folder)
 
-    def effect(message: keyed.Message) -> None:
-        told = json.loads(message.body)
-        database.execute("begin immediate")
-        row = database.execute("select fence from fences where key = ?", (told["key"],)).fetchone()
-        if row is not None and row[0] > message.fence:
-            database.execute("rollback")
-            raise RuntimeError("another worker has had this key since")
-        database.execute("replace into fences values (?, ?)", (told["key"], message.fence))
-        database.execute(
-            "insert or ignore into effects (token, key, producer, number) values (?, ?, ?, ?)",
-            (message.token, told["key"], told["p"], told["n"]),
-        )
-        database.execute("commit")
-
     async def handler(message: keyed.Message) -> None:
-        effect(message)
+        effect(database, message)
 
     async with keyed.consume(url, QUEUE, handler, workers=WORKERS) as consumption:
         await consumption.wait()
