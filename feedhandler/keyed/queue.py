@@ -25,7 +25,7 @@ No I/O; the time is an argument.
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, NamedTuple, Protocol
@@ -401,35 +401,30 @@ class KeyedQueue:
         self._withdrawn.add(number)
         self._unparking.pop(number, None)
 
-    def cancel_all(self) -> int:
-        """Have all messages end that are here and that nobody has; how many."""
-        ids = numpy.asarray(self.dispatch.ids)
-        count = 0
-        for slot in numpy.flatnonzero((ids > 0) & (ids <= self.dispatch.visible)).tolist():
-            number = int(ids[slot])
-            if self.dispatch.state(slot) in (FREE, FLYING) or number in self._withdrawn:
-                continue
-            self._withdraw(slot, number)
-            self._store.cancel(number)
-            count += 1
-        return count
+    def cancel_all(self) -> Iterator[list[int]]:
+        """Have all messages end that are here now and that nobody has: a share of them each time
+        that the caller asks for more; which."""
+        return self._end_all(self.dispatch.visible + 1, self._store.cancel)
 
-    def expire(self, before: int) -> list[int]:
-        """A day is over: have the messages below this number end that nobody has, a share of them
-        at a time; which. What a consumer has expires if it comes back. None left: an empty list."""
+    def expire(self, before: int) -> Iterator[list[int]]:
+        """A day is over: the same for the messages below this number. What a consumer has expires
+        if it comes back."""
         self._expired_below = max(self._expired_below, before)
+        return self._end_all(before, self._store.expire)
+
+    def _end_all(self, before: int, end: Callable[[int], None]) -> Iterator[list[int]]:
         ids = numpy.asarray(self.dispatch.ids)
-        found: list[int] = []
-        for slot in numpy.flatnonzero((ids > 0) & (ids < before)).tolist():
-            number = int(ids[slot])
-            if self.dispatch.state(slot) in (FREE, FLYING) or number in self._withdrawn:
-                continue
-            self._withdraw(slot, number)
-            self._store.expire(number)
-            found.append(number)
-            if len(found) == SHARE:
-                break
-        return found
+        slots = numpy.flatnonzero((ids > 0) & (ids < before))
+        for place in range(0, len(slots), SHARE):
+            found: list[int] = []
+            for slot in slots[place : place + SHARE].tolist():
+                number = int(ids[slot])  # another's by now, perhaps
+                there = number < before and self.dispatch.state(slot) not in (FREE, FLYING)
+                if there and number not in self._withdrawn:
+                    self._withdraw(slot, number)
+                    end(number)
+                    found.append(number)
+            yield found
 
     def unpark(self, number: int) -> bool:
         """Have a parked message tried again, as one that was never tried; False for none."""

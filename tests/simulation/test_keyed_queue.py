@@ -286,7 +286,7 @@ class Course:
 
     def end_of_day(self) -> None:
         before = self.disk.next
-        while self.queue.expire(before):
+        for _ in self.queue.expire(before):
             pass
         kept = set(self.disk.messages) - self.held() - {e[1] for e in self.disk.asked}
         assert not kept, "the day's messages that nobody has are over"

@@ -14,7 +14,7 @@ import asyncio
 import functools
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol, cast
 
 from feedhandler.amqp.durable.keyed_desk import OPERATIONS, KeyedDesk
@@ -591,21 +591,46 @@ class KeyedDurableQueue(StoredQueue):
 
     def cancel_all(self, told: Callable[[Cancelled | None], None]) -> None:
         """Cancel everything that nobody has; `told` hears of it once it is recorded."""
-        cancelled = self.core.cancel_all()
-        in_hand = self.core.in_hand
+        cancelled: list[int] = []
         engine = self.store.engine
         end = engine.store.visible_end
 
+        def done() -> None:
+            if self.fault:
+                told(None)
+                return
+            self.journalled.hear(recorded)
+            self.push_soon()
+
         def recorded() -> None:
-            self.counts[QueueCounter.CANCELLED] += cancelled
+            self.counts[QueueCounter.CANCELLED] += sum(cancelled)
             page = functools.partial(engine.forward_page, 0, end, FORWARD_PAGE)
             self.in_thread(lambda: self._named(page()), answer)
 
         def answer(forward: Forwarding | None) -> None:
-            told(None if forward is None else Cancelled(cancelled, in_hand, forward))
+            if forward is None:
+                told(None)
+            else:
+                told(Cancelled(sum(cancelled), self.core.in_hand, forward))
 
-        self.journalled.hear(recorded)
-        self.push_soon()
+        self._end_share(self.core.cancel_all(), cancelled.append, done)
+
+    def _end_share(
+        self, shares: Iterator[list[int]], note: Callable[[int], None], done: Callable[[], None]
+    ) -> None:
+        """Have a share of many messages end, and the next one in the next turn of the loop."""
+        if self.fault:
+            done()
+            return
+        ended = next(shares, None)
+        if ended is None:
+            done()
+            return
+        note(len(ended))
+        for number in ended:
+            self.intake.recent.take(number)
+        self.push()
+        self._loop.call_soon(self._end_share, shares, note, done)
 
     # -- the day's end ----------------------------------------------------------------------
 
@@ -619,15 +644,10 @@ class KeyedDurableQueue(StoredQueue):
         self.in_a_while("day", self._watch_day)
 
     def _expire(self, before: int) -> None:
-        if self.fault:
-            return
-        expired = self.core.expire(before)
-        self.counts[QueueCounter.EXPIRED] += len(expired)
-        for number in expired:
-            self.intake.recent.take(number)
-        self.push()
-        if expired:
-            self._loop.call_soon(self._expire, before)
+        def note(count: int) -> None:
+            self.counts[QueueCounter.EXPIRED] += count
+
+        self._end_share(self.core.expire(before), note, lambda: None)
 
     # -- figures ----------------------------------------------------------------------------
 
