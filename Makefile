@@ -111,7 +111,8 @@ simulate: $(VENV)/.everything ## the simulation campaign (SEEDS=10000)
 
 simulate-journal: $(VENV)/.everything ## the queue's disk fails, decays, loses its power (OPERATIONS=5000)
 	OPERATIONS=$(OPERATIONS) SAMPLES=20 TWICE=2000 VARIANTS=8 FLIPS=100000 SWEEP=1 $(PY) -m pytest \
-		--timeout=0 -s tests/simulation/test_journal_power.py tests/simulation/test_journal_decay.py
+		--timeout=0 -s tests/simulation/test_journal_power.py tests/simulation/test_journal_decay.py \
+		tests/simulation/test_keyed_power.py
 	OPERATIONS=$(OPERATIONS) SAMPLES=20 FAILURES=2000 $(PY) -m pytest --timeout=0 -s \
 		tests/system/test_journal_calls.py
 

@@ -135,7 +135,7 @@ cdef class HandoutLink(SenderLink):
     cdef dict pending
     cpdef int hand_out(
         self, unsigned long long number, const unsigned char[::1] head, bytes data,
-        Py_ssize_t skip) except -1
+        Py_ssize_t skip, bytes state=*) except -1
     cpdef finish(self, unsigned long long number)
     cpdef disown(self, unsigned long long number)
 

@@ -104,6 +104,7 @@ cdef int _UNDELIVERABLE = UNDELIVERABLE
 DECLARED = 0x33
 TRANSACTIONAL = 0x34
 cdef unsigned long _TRANSACTIONAL = TRANSACTIONAL
+cdef unsigned long _DECLARED = DECLARED
 #: What `kind_of` hears as the address of a link on which the peer wants to speak of transactions.
 COORDINATOR = "$coordinator"
 cdef int _UNSPECIFIED = _lib.PN_UNSPECIFIED
@@ -695,13 +696,17 @@ cdef class Connection:
         return wrapper
 
     def putter(self, str name, str address):
-        """Attach a link that sends to `address` and hears of each message what became of it."""
+        """Attach a link that sends to `address` (`COORDINATOR`: to who keeps transactions) and
+        hears of each message what became of it."""
         cdef void *session = pn_session(self.connection)
         pn_session_open(session)
         cdef void *link = pn_sender(session, name.encode())
         cdef HandoutLink wrapper = HandoutLink()
         wrapper._bind(self, link)
-        pn_terminus_set_address(pn_link_target(link), address.encode())
+        if address == COORDINATOR:
+            pn_terminus_set_type(pn_link_target(link), _COORDINATOR)
+        else:
+            pn_terminus_set_address(pn_link_target(link), address.encode())
         pn_link_set_snd_settle_mode(link, _SND_UNSETTLED)
         pn_link_open(link)
         return wrapper

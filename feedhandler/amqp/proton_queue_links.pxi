@@ -102,6 +102,17 @@ cdef class IntakeLink(Link):
         pn_delivery_update(delivery, state)
         pn_delivery_settle(delivery)
 
+    def enlist(self, unsigned long long number, bytes fields):
+        """Say of this message what is to become of it in a transaction; `fields` is the list of a
+        transactional state, encoded. It stays open."""
+        cdef void *delivery
+        place = self.pending.get(number)
+        if place is None or self.link == NULL:
+            return
+        delivery = <void *> <uintptr_t> place
+        _put(pn_disposition_data(pn_delivery_local(delivery)), fields)
+        pn_delivery_update(delivery, _TRANSACTIONAL)
+
     def give_back(self, unsigned long long number, unsigned long outcome, str condition="",
                   str description=""):
         """This message is not taken: `REJECTED` with a reason, `RELEASED`, or `MODIFIED`: that
@@ -195,7 +206,8 @@ cdef class HandoutLink(SenderLink):
 
     `told` are tuples (number, outcome, failed, state, settled) of what the peer has said: an outcome
     as of `PublisherLink`, and whether it calls the delivery failed (modified). For an outcome of
-    `TRANSACTIONAL`, `state` are its fields, encoded, and else None; `settled`: the peer has settled.
+    `TRANSACTIONAL` or `DECLARED`, `state` are its fields, encoded, and else None; `settled`: the peer
+    has settled.
     Whoever reads them empties them, and calls `finish` for each; the peer may have said several
     things of one number.
     """
@@ -213,10 +225,12 @@ cdef class HandoutLink(SenderLink):
         return 0
 
     cpdef int hand_out(
-        self, uint64_t number, const unsigned char[::1] head, bytes data, Py_ssize_t skip
+        self, uint64_t number, const unsigned char[::1] head, bytes data, Py_ssize_t skip,
+        bytes state=None,
     ) except -1:
-        """Send `head` and `data[skip:]` under this number, which must not be open on the link. The
-        caller has asked `ready`."""
+        """Send `head` and `data[skip:]` under this number, which must not be open on the link; in a
+        transaction, where `state` has a transactional state's fields. The caller has asked `ready`.
+        """
         cdef Bytes tag
         cdef void *delivery
         cdef const char *start = data
@@ -228,6 +242,9 @@ cdef class HandoutLink(SenderLink):
         tag.size = sizeof(number)
         tag.start = <const char *> &number
         delivery = pn_delivery(self.link, tag)
+        if state is not None:
+            _put(pn_disposition_data(pn_delivery_local(delivery)), state)
+            pn_delivery_update(delivery, _TRANSACTIONAL)
         pn_link_send(self.link, <const char *> &head[0], head.shape[0])
         if skip < size:
             pn_link_send(self.link, start + skip, size - skip)
@@ -292,7 +309,7 @@ cdef class HandoutLink(SenderLink):
         number = (<uint64_t *> pn_delivery_tag(delivery).start)[0]
         pn_delivery_clear(delivery)
         outcome = UNTOLD if state == _RECEIVED else state
-        if state == _TRANSACTIONAL:
+        if state == _TRANSACTIONAL or state == _DECLARED:
             fields = _encoded(pn_disposition_data(pn_delivery_remote(delivery)))
         elif state == _ACCEPTED:
             self.accepted += 1

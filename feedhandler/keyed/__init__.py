@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from feedhandler.amqp.working.manage import ask, create
     from feedhandler.amqp.working.messages import Message
     from feedhandler.amqp.working.produce import Producer, Refused, producer
+    from feedhandler.amqp.working.transactions import Output
     from feedhandler.keyed.definition import Definition
 
 __all__ = [
     "Consumption",
     "Definition",
     "Message",
+    "Output",
     "Producer",
     "Refused",
     "Reject",
@@ -34,6 +36,7 @@ __getattr__ = lazy_names(
         "Consumption": ".amqp.working.consume",
         "Definition": "definition",
         "Message": ".amqp.working.messages",
+        "Output": ".amqp.working.transactions",
         "Producer": ".amqp.working.produce",
         "Refused": ".amqp.working.produce",
         "Reject": ".amqp.working.consume",

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from feedhandler.journal import PersistentQueue, Status
 from feedhandler.journal.engine import Committed
-from feedhandler.keyed.envelope import Parcel, wrap, wrap_parcel
+from feedhandler.keyed.envelope import Parcel, keys_of, parcel_in, wrap, wrap_parcel
 from feedhandler.keyed.producers import Stamp
 from feedhandler.keyed.queue import KeyedQueue
 
@@ -72,6 +72,21 @@ class Journalled:
         self._group = _Group()
         self._flying: deque[_Group] = deque()
         self._units = 0
+
+    def restore(self, queue: KeyedQueue) -> None:
+        """Have a new queue know what is in the journal, before anybody uses either."""
+        self.queue = queue
+        for items in self._store.walk():
+            messages = []
+            for number, mark, item in items:
+                keys = keys_of(item)
+                if keys is not None:
+                    messages.append((number, mark, keys))
+                elif (parcel := parcel_in(item)) is not None:
+                    self.parcels.append((number, parcel))
+            if messages:
+                queue.restore_many(messages)
+        queue.durable(self._store.engine.durable_id)
 
     # -- as the queue sees it -----------------------------------------------------------------
 

@@ -2,11 +2,13 @@
 
     python -m tests.support.keyed_client produce URL FOLDER NAME MESSAGES KEYS SEED
     python -m tests.support.keyed_client consume URL FOLDER NAME
+    python -m tests.support.keyed_client transform URL FOLDER NAME
 
 The producer sends its messages with their numbers as sequence, and notes now and then how far it is
 sure to have come: that is where it begins when it is started again. The consumer has an effect
 outside: a row of a SQLite database, in one transaction with the message's token, and only if the
-fence is none that its key has passed.
+fence is none that its key has passed. The transformer puts a message into another queue for each,
+in one with its end.
 """
 
 import json
@@ -23,7 +25,7 @@ from feedhandler import keyed
 #: Messages between two notes.
 NOTE_EVERY = 200
 WORKERS = 16
-QUEUE = "orders"
+QUEUE, OUT = "orders", "out"
 
 
 def open_effects(folder: Path) -> sqlite3.Connection:
@@ -86,12 +88,24 @@ async def consume(url: str, folder: Path) -> None:
         await consumption.wait()
 
 
+async def transform(url: str) -> None:
+    """Put each message into another queue, until told to end."""
+
+    async def handler(message: keyed.Message) -> keyed.Output:
+        return keyed.Output(OUT, message.body)
+
+    async with keyed.consume(url, QUEUE, handler, workers=WORKERS) as consumption:
+        await consumption.wait()
+
+
 def main() -> None:
     """What the command line says."""
     what, url, folder, name, *numbers = sys.argv[1:]
     if what == "produce":
         messages, keys, seed = map(int, numbers)
         uvloop.run(produce(url, Path(folder), name, messages, keys, seed))
+    elif what == "transform":
+        uvloop.run(transform(url))
     else:
         uvloop.run(consume(url, Path(folder)))
 

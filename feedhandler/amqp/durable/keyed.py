@@ -25,21 +25,13 @@ from feedhandler.amqp.durable.links import Forget
 from feedhandler.amqp.durable.management import Reply
 from feedhandler.amqp.durable.parcels import Parcels
 from feedhandler.amqp.durable.stored import FORWARD_PAGE, Cancelled, Forwarding, StoredQueue, Told
-from feedhandler.amqp.durable.transactions import Refusal, Work
+from feedhandler.amqp.durable.transactions import NOT_HELD, Refusal, Work
 from feedhandler.amqp.durable.values import SectionError
 from feedhandler.amqp.outlet import Peer
 from feedhandler.codecs.errors import FeedhandlerError, UsageError
 from feedhandler.counters import QueueCounter
 from feedhandler.journal.groups import Group
-from feedhandler.keyed.envelope import (
-    Parcel,
-    keys_of,
-    message_in,
-    overhead,
-    parcel_in,
-    wrap,
-    wrap_parcel,
-)
+from feedhandler.keyed.envelope import Parcel, message_in, overhead, wrap, wrap_parcel
 from feedhandler.keyed.journalled import Journalled
 from feedhandler.keyed.kept import Opened, open_definition, read_definition
 from feedhandler.keyed.producers import Stamp
@@ -155,18 +147,7 @@ class KeyedDurableQueue(StoredQueue):
             engine.producers().items(),
             opening.secret,
         )
-        self.journalled.queue = self.core
-        for items in self.store.walk():
-            messages = []
-            for number, mark, content in items:
-                keys = keys_of(content)
-                if keys is not None:
-                    messages.append((number, mark, keys))
-                elif (parcel := parcel_in(content)) is not None:
-                    self.journalled.parcels.append((number, parcel))
-            if messages:
-                self.core.restore_many(messages)
-        self.core.durable(engine.durable_id)
+        self.journalled.restore(self.core)
         self.core.on_ready = self._ready
 
     def _message_in(self, content: bytes) -> bytes:
@@ -244,7 +225,7 @@ class KeyedDurableQueue(StoredQueue):
         takers = ((cast(KeyedTaker, taker), fence) for taker, fence in work.accepted)
         mine = [(taker, self._numbers.get(taker, 0), fence) for taker, fence in takers]
         if not all(self.core.holds(number, fence) for _, number, fence in mine):
-            return Refusal("a message that it settles is not its consumer's any more")
+            return Refusal(NOT_HELD)
         puts = [read_message(content, self.definition.format) for content in work.put]
         refusal = self._no_room(work, puts)
         if refusal is not None:

@@ -48,6 +48,7 @@ BYTES_TOTAL = 64 << 20
 ENTRY_BYTES = 256
 
 ROLLBACK = "amqp:transaction:rollback"
+NOT_HELD = "a message that it settles is not its consumer's any more"
 UNKNOWN_ID = "amqp:transaction:unknown-id"
 LIMIT = "amqp:resource-limit-exceeded"
 UNDECODABLE = "amqp:decode-error"
@@ -327,7 +328,7 @@ class Transactions:
         """Why it cannot be committed, as far as this can be seen here."""
         for each in transaction.answers:
             if not each.taker.enlists(each.number):
-                return Refusal("a message that it settles is not its consumer's any more")
+                return Refusal(NOT_HELD)
         home = transaction.home
         for place, content in transaction.put:
             if place.fault:

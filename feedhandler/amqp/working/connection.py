@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from feedhandler.amqp import proton
 from feedhandler.amqp.client import ClientConnection, Ended
@@ -25,15 +25,30 @@ ANSWERS = 64
 ANSWER_SECONDS = 30.0
 REPLY_TO_PLACE, CORRELATION_PLACE = 4, 5
 
-Outcome = tuple[int, int, bool]
+
+class Said(NamedTuple):
+    """What the node says of a message that was put; `state`: the fields of a state of part 4."""
+
+    number: int
+    outcome: int
+    condition: str
+    reason: str
+    state: bytes | None
 
 
 class _End:
-    """One end of a link: what it hears. `over`: it is no more, and `error` says why."""
+    """One end of a link: what it hears. `over`: it is no more, and `error` says why. `on_end` hears
+    that; without it, the end of the link is the connection's."""
 
-    def __init__(self, connection: "QueueConnection", link: Any) -> None:
+    def __init__(
+        self,
+        connection: "QueueConnection",
+        link: Any,
+        on_end: Callable[[Ended | None], None] | None = None,
+    ) -> None:
         self.connection = connection
         self.link = link
+        self.on_end = on_end
         self.over = False
         self.error: Ended | None = None
         self.answered: asyncio.Future[None] = connection.loop.create_future()
@@ -48,6 +63,8 @@ class _End:
         if not self.answered.done():
             self.answered.set_exception(error or Ended("the connection was closed"))
             self.answered.exception()  # whoever waits gets it; nobody must
+        elif self.on_end is not None:
+            self.on_end(error)
 
 
 class Taker(_End):
@@ -79,6 +96,10 @@ class Taker(_End):
             condition = "feedhandler:rejected" if outcome == proton.REJECTED else ""
             self.link.give_back(number, outcome, condition, reason)
 
+    def enlist(self, number: int, state: bytes) -> None:
+        """Say in a transaction that a message has ended; `settle` says so where that counts."""
+        self.link.enlist(number, state)
+
     def flow(self, credit: int) -> None:
         """Take so many more."""
         if not self.over and credit > 0:
@@ -86,16 +107,17 @@ class Taker(_End):
 
 
 class Putter(_End):
-    """A link that puts messages. `on_outcomes` gets (number, outcome, condition, reason)."""
+    """A link that puts messages. `on_outcomes` gets what the node says of them."""
 
     def __init__(
         self,
         connection: "QueueConnection",
         link: proton.HandoutLink,
-        on_outcomes: Callable[["Putter", list[tuple[int, int, str, str]]], None],
+        on_outcomes: Callable[["Putter", list[Said]], None],
         on_credit: Callable[["Putter"], None],
+        on_end: Callable[[Ended | None], None] | None = None,
     ) -> None:
-        super().__init__(connection, link)
+        super().__init__(connection, link, on_end)
         self._on_outcomes = on_outcomes
         self._on_credit = on_credit
         link.wants_flow = True
@@ -105,9 +127,10 @@ class Putter(_End):
         """Whether one more may be put now."""
         return not self.over and self.link.ready()
 
-    def put(self, number: int, head: bytes, body: bytes) -> None:
-        """Put one; the caller has asked `ready`, and calls `connection.work` in the end."""
-        self.link.hand_out(number, head, body, 0)
+    def put(self, number: int, head: bytes, body: bytes, state: bytes | None = None) -> None:
+        """Put one, `state`: in a transaction; the caller has asked `ready`, and calls
+        `connection.work` in the end."""
+        self.link.hand_out(number, head, body, 0, state)
 
     def heard(self) -> None:
         link: proton.HandoutLink = self.link
@@ -115,10 +138,10 @@ class Putter(_End):
             told = link.told.copy()
             link.told.clear()
             outcomes = []
-            for number, outcome, *_ in told:
+            for number, outcome, _, state, _ in told:
                 condition, reason = link.reason(number) if outcome != proton.ACCEPTED else ("", "")
                 link.finish(number)
-                outcomes.append((number, outcome, condition, reason))
+                outcomes.append(Said(number, outcome, condition, reason, state))
             self._on_outcomes(self, outcomes)
 
     def flowed(self) -> None:
@@ -153,12 +176,15 @@ class QueueConnection(ClientConnection):
     async def putter(
         self,
         queue: str,
-        on_outcomes: Callable[[Putter, list[tuple[int, int, str, str]]], None],
+        on_outcomes: Callable[[Putter, list[Said]], None],
         on_credit: Callable[[Putter], None],
+        on_end: Callable[[Ended | None], None] | None = None,
     ) -> Putter:
-        """Put messages into a queue. Raises `Ended` where the node refuses."""
-        link = self._engine.putter(f"putter-{next(self._names)}", PREFIX + queue)
-        return await self._attached(Putter(self, link, on_outcomes, on_credit))
+        """Put messages into a queue, or declare and discharge transactions (`COORDINATOR`). Raises
+        `Ended` where the node refuses."""
+        address = queue if queue == proton.COORDINATOR else PREFIX + queue
+        link = self._engine.putter(f"putter-{next(self._names)}", address)
+        return await self._attached(Putter(self, link, on_outcomes, on_credit, on_end))
 
     async def ask(self, queue: str, **arguments: Any) -> tuple[dict[str, Any], Any]:
         """Ask a queue's management: the answer's properties, and its body. Raises `Ended`."""
@@ -197,7 +223,10 @@ class QueueConnection(ClientConnection):
             if kind == proton.LINK_REMOTE_OPEN and link is not None:
                 link.refuse("amqp:not-allowed", "a worker takes no links")
         elif kind == proton.LINK_REMOTE_OPEN:
-            given = link.source_address if isinstance(end, Taker) else link.target_address
+            if isinstance(end, Taker):
+                given = bool(link.source_address)
+            else:
+                given = bool(link.target_address) or link.coordinator
             if given and not end.answered.done():
                 end.answered.set_result(None)
         elif kind in (proton.LINK_REMOTE_CLOSE, proton.LINK_REMOTE_DETACH):
@@ -212,7 +241,7 @@ class QueueConnection(ClientConnection):
             self._ends.remove(end)
         waited_for = end.answered.done() and not end.over
         end.end(error)
-        if waited_for and not self.over and error is not None:
+        if waited_for and end.on_end is None and not self.over and error is not None:
             self.finish(error)  # what this connection is for is over
 
     def _gone(self, error: Ended | None) -> None:
@@ -301,9 +330,9 @@ class _Desk:
         if future is not None and not future.done():
             future.set_result((told, body))
 
-    def refused(self, putter: Putter, outcomes: list[tuple[int, int, str, str]]) -> None:
+    def refused(self, putter: Putter, outcomes: list[Said]) -> None:
         """Questions that were not taken."""
-        for number, outcome, condition, reason in outcomes:
+        for number, outcome, condition, reason, _ in outcomes:
             future = self._waiting.get(number)
             if outcome != proton.ACCEPTED and future is not None and not future.done():
                 future.set_exception(Ended(reason or "refused", condition=condition))

@@ -3,7 +3,8 @@
 What it is for: as many messages at a time as there are workers, each with one call of the handler:
 a coroutine, a function in a thread, or one in a process. What the handler returns from without an
 error is done; one that raises has failed, and the message comes again, to whoever is free; `Reject`
-says that it is no good to anybody.
+says that it is no good to anybody. A handler that returns an `Output`, or several, has put these
+into queues of the node: in one with the end of its message, or not at all.
 
 What it promises: a message is acknowledged behind its work. Where the connection is lost, what is
 in hand is gone: it comes again, and what the handler then says does not count (`stale`). That is
@@ -25,6 +26,7 @@ from feedhandler.amqp.identity import Identity, Login
 from feedhandler.amqp.subscribing.request import parse_endpoint
 from feedhandler.amqp.working.connection import QueueConnection, Taker
 from feedhandler.amqp.working.messages import Message, read
+from feedhandler.amqp.working.transactions import Committed, Committer, Output, outputs_of
 from feedhandler.codecs.errors import UsageError
 from feedhandler.retrans.backoff import Backoff
 
@@ -66,6 +68,7 @@ class Consumption:
         elif not is_coroutine(handler):
             self._pool = ThreadPoolExecutor(workers, f"worker of {queue}")
         self._connection: QueueConnection | None = None
+        self._committer: Committer | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._leaving = False
         self._freed: dict[Taker, int] = {}
@@ -156,9 +159,11 @@ class Consumption:
             message = read(data or b"")
             if self._pool is not None:
                 loop = taker.connection.loop
-                await loop.run_in_executor(self._pool, self._handler, message)
+                result = await loop.run_in_executor(self._pool, self._handler, message)
             else:
-                await self._handler(message)
+                result = await self._handler(message)
+            if outputs := outputs_of(result):
+                outcome = await self._commit(taker, number, outputs)
         except (Reject, SectionError) as error:
             outcome, reason = proton.REJECTED, str(error)
         except asyncio.CancelledError:
@@ -167,6 +172,20 @@ class Consumption:
             outcome = proton.MODIFIED
             _log.warning("queue %s: the handler failed: %r", self._queue, error)
         self._settle(taker, number, outcome, reason)
+
+    async def _commit(self, taker: Taker, number: int, outputs: list[Output]) -> int:
+        """Put what the handler has, in one with the end of its message: the outcome of that."""
+        connection = taker.connection
+        if self._committer is None or self._committer.connection is not connection:
+            self._committer = Committer(connection)
+        committed, reason = await self._committer.commit(taker, number, outputs)
+        if committed is Committed.DONE:
+            return proton.ACCEPTED
+        _log.warning("queue %s: the handler's outputs are not taken: %s", self._queue, reason)
+        if committed is Committed.REFUSED:
+            return proton.MODIFIED
+        self.stale += not taker.over
+        return proton.RELEASED
 
     def _settle(self, taker: Taker, number: int, outcome: int, reason: str) -> None:
         if taker.over:
@@ -206,7 +225,8 @@ def consume(
     reconnect: bool = True,
 ) -> Consumption:
     """Work on a queue's messages, so many at a time; see the module. `processes`: the handler is
-    called in processes, and can be pickled. Raises `UsageError`; entering it raises `PeerError`."""
+    called in processes, and can be pickled. What it returns (`Output`s) is put in one with its
+    message's end. Raises `UsageError`; entering it raises `PeerError`."""
     if not 1 <= workers <= WORKERS_MAX:
         raise UsageError(f"workers = {workers}", f"take 1 to {WORKERS_MAX:,}")
     if processes and is_coroutine(handler):

@@ -30,7 +30,7 @@ from feedhandler.amqp.client import Ended
 from feedhandler.amqp.durable.keyed_intake import CONDITIONS
 from feedhandler.amqp.identity import Identity, Login
 from feedhandler.amqp.subscribing.request import parse_endpoint
-from feedhandler.amqp.working.connection import Putter, QueueConnection
+from feedhandler.amqp.working.connection import Putter, QueueConnection, Said
 from feedhandler.amqp.working.consume import RETRY_MOST_US, RETRY_US
 from feedhandler.amqp.working.messages import head
 from feedhandler.codecs.errors import PeerError, UsageError
@@ -162,8 +162,8 @@ class Producer:
             putter.put(message.sequence, message.head, message.body)
         putter.connection.work()
 
-    def _on_outcomes(self, putter: Putter, outcomes: list[tuple[int, int, str, str]]) -> None:
-        for sequence, outcome, condition, reason in outcomes:
+    def _on_outcomes(self, putter: Putter, outcomes: list[Said]) -> None:
+        for sequence, outcome, condition, reason, _ in outcomes:
             message = self._sent.pop(sequence, None)
             if message is None:
                 continue

@@ -1,0 +1,220 @@
+"""Consume, transform, produce: a message is acknowledged together with what is put, or not at all.
+
+What it is for: `Committer.commit` has one message of a consumer's end, and others put into queues
+of the same node, in a transaction of its own (AMQP 1.0, part 4): declare, put, accept, discharge.
+
+What it promises: the discharge is sent once the node has all that belongs to it, so that a commit
+means all of it. Where it is not known whether the node has committed (the connection was lost),
+nothing is said: either the message has ended, or it comes again, and none of its outputs are there.
+A discharge that the node cannot follow now (a queue is full) is tried again; the message is not
+counted as failed for it.
+"""
+
+import asyncio
+import itertools
+import random
+from collections.abc import Iterable, Mapping
+from enum import Enum, auto
+from typing import Any
+
+from msgspec import Struct
+
+from feedhandler.amqp import proton
+from feedhandler.amqp.client import Ended
+from feedhandler.amqp.durable.transactions import DECLARE, DISCHARGE, NOT_HELD
+from feedhandler.amqp.durable.values import SectionError, decode, encode, encoded_list
+from feedhandler.amqp.working.connection import Putter, QueueConnection, Said, Taker
+from feedhandler.amqp.working.messages import head
+from feedhandler.retrans.backoff import Backoff
+
+#: Transactions that are open on one connection at a time: what a node allows, with room to spare.
+OPEN_MAX = 48
+#: Discharges of one message's outputs before it counts as failed, and the waits between them.
+TRIES = 8
+RETRY_US = 50_000
+RETRY_MOST_US = 2_000_000
+_ACCEPTED = b"\x00\x53\x24\x45"
+
+
+class Output(Struct, frozen=True):
+    """A message that a handler has put into a queue of the same node, in one with the end of the
+    message that it has handled. `properties` are application properties."""
+
+    queue: str
+    body: bytes
+    message_id: str = ""
+    properties: Mapping[str, Any] = {}
+
+
+def outputs_of(result: Any) -> list[Output]:
+    """What a handler's result has put: nothing (None), an `Output`, or several. Raises
+    `TypeError` for anything else, which would otherwise be lost in silence."""
+    if result is None:
+        return []
+    if isinstance(result, Output):
+        return [result]
+    if isinstance(result, Iterable) and not isinstance(result, str | bytes | Mapping):
+        outputs = list(result)
+        if all(isinstance(each, Output) for each in outputs):
+            return outputs
+    raise TypeError(
+        f"the handler returned {type(result).__name__}: return Output, several, or None"
+    )
+
+
+class Committed(Enum):
+    """What became of a commit."""
+
+    DONE = auto()  # the message has ended, and its outputs are there
+    REFUSED = auto()  # an output is no good where it was to go, or there was no room for long
+    GONE = auto()  # the message is this consumer's no more, or nobody knows: nothing is to be said
+
+
+class Committer:
+    """See the module: for the messages of one connection."""
+
+    def __init__(self, connection: QueueConnection) -> None:
+        self.connection = connection
+        self._free = asyncio.Semaphore(OPEN_MAX)
+        self._control = _Line(connection)
+        self._lines: dict[str, _Line] = {}
+
+    async def commit(
+        self, taker: Taker, number: int, outputs: list[Output]
+    ) -> tuple[Committed, str]:
+        """End message `number` and put `outputs`, together; what became of that, and why."""
+        backoff = Backoff(RETRY_US, RETRY_MOST_US, random.getrandbits(32))
+        try:
+            for tries in itertools.count(1):
+                async with self._free:
+                    fate, reason = await self._try(taker, number, outputs)
+                if fate is not None or tries == TRIES:
+                    return fate or Committed.REFUSED, reason
+                await asyncio.sleep(backoff.delay_ns(tries) / 1e9)
+        except Ended as error:
+            # The connection is lost, or the node has no such queue, or it is closed to us.
+            return Committed.GONE if self.connection.over else Committed.REFUSED, error.message
+        raise AssertionError("the last try returns")
+
+    async def _try(
+        self, taker: Taker, number: int, outputs: list[Output]
+    ) -> tuple[Committed | None, str]:
+        """One transaction; None: it was rolled back, and may be tried again."""
+        await self._control.open(proton.COORDINATOR)
+        said = await self._control.put(_order(DECLARE, []))
+        if said.outcome != proton.DECLARED:
+            return None, said.reason
+        name = _name_of(said.state)
+        state = bytes(encoded_list([encode(name)]))
+        try:
+            lines = [await self._line(each.queue) for each in outputs]
+        except Ended:
+            await self._discharge(name, fail=True)
+            raise
+        told = await asyncio.gather(
+            *(
+                line.put(head(len(each.body), None, each.message_id, each.properties) + each.body,
+                         state)
+                for line, each in zip(lines, outputs, strict=True)
+            )
+        )  # fmt: skip
+        refused = next((each for each in told if each.outcome != proton.TRANSACTIONAL), None)
+        if refused is not None:
+            await self._discharge(name, fail=True)
+            return Committed.REFUSED, refused.reason
+        if taker.over:
+            return Committed.GONE, ""
+        taker.enlist(number, bytes(encoded_list([encode(name), _ACCEPTED])))
+        said = await self._discharge(name, fail=False)
+        if said.outcome == proton.ACCEPTED:
+            return Committed.DONE, ""
+        return (Committed.GONE if said.reason == NOT_HELD else None), said.reason
+
+    async def _discharge(self, name: bytes, *, fail: bool) -> Said:
+        return await self._control.put(_order(DISCHARGE, [name, fail]))
+
+    async def _line(self, queue: str) -> "_Line":
+        line = self._lines.get(queue)
+        if line is None or line.over:
+            line = self._lines[queue] = _Line(self.connection)
+        await line.open(queue)
+        return line
+
+
+class _Line:
+    """A link that puts, as who waits for each outcome sees it."""
+
+    def __init__(self, connection: QueueConnection) -> None:
+        self._connection = connection
+        self._putter: Putter | None = None
+        self._opening = asyncio.Lock()
+        self._numbers = itertools.count(1)
+        self._unsent: list[tuple[int, bytes, bytes | None]] = []
+        self._waiting: dict[int, asyncio.Future[Said]] = {}
+
+    @property
+    def over(self) -> bool:
+        """Whether the link is no more."""
+        return self._putter is not None and self._putter.over
+
+    async def open(self, address: str) -> None:
+        """Attach it, unless it is. Raises `Ended`."""
+        async with self._opening:
+            if self._putter is None:
+                self._putter = await self._connection.putter(
+                    address, self._heard, lambda putter: self._send(), self.stop
+                )
+
+    async def put(self, data: bytes, state: bytes | None = None) -> Said:
+        """Put a message, and hear what the node says of it. Raises `Ended`."""
+        if self._connection.over or self.over:
+            raise Ended("the connection is over")
+        number = next(self._numbers)
+        future = self._waiting[number] = self._connection.loop.create_future()
+        self._unsent.append((number, data, state))
+        self._connection.loop.call_soon(self._send)
+        try:
+            return await future
+        finally:
+            del self._waiting[number]
+
+    def _send(self) -> None:
+        putter = self._putter
+        if putter is None or not self._unsent:
+            return
+        sent = 0
+        while sent < len(self._unsent) and putter.ready:
+            number, data, state = self._unsent[sent]
+            putter.put(number, data, b"", state)
+            sent += 1
+        del self._unsent[:sent]
+        self._connection.work()
+
+    def _heard(self, putter: Putter, outcomes: list[Said]) -> None:
+        for said in outcomes:
+            future = self._waiting.get(said.number)
+            if future is not None and not future.done():
+                future.set_result(said)
+
+    def stop(self, error: Ended | None) -> None:
+        """The link, or the connection, is over."""
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(error or Ended("the connection was closed"))
+
+
+def _order(code: int, fields: list[Any]) -> bytes:
+    """A message that declares or discharges."""
+    packed = encoded_list([encode(each) for each in fields]) if fields else b"\x45"
+    return b"\x00\x53\x77\x00\x53" + bytes([code]) + packed
+
+
+def _name_of(state: bytes | None) -> bytes:
+    """The transaction's id in a declared state."""
+    try:
+        fields = decode(state or b"", 0)[0]
+    except SectionError:
+        fields = None
+    if not isinstance(fields, list) or not fields or not isinstance(fields[0], bytes):
+        raise Ended("the node declared a transaction without an id")
+    return fields[0]
