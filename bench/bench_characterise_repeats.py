@@ -19,7 +19,9 @@ SCALE, QUICK_SCALE, WARM_SCALE = 0.05, 0.002, 0.001
 BYTES = 1_500_000_000
 TURNS = 3
 BAR = 10.0
-SMOKE: dict[str, object] = {}
+SMOKE: dict[str, object] = {
+    "QUICK_SCALE": 0.001, "TURNS": 1, "characterise_kit.WARM_UPS": 1,
+}  # fmt: skip
 
 
 def exact(spark: Any, path: Path) -> tuple[dict[Any, list[int]], float]:

@@ -25,7 +25,10 @@ TURNS = 3
 BAR_S, BAR_BYTES = 180.0, 4_000_000_000
 #: How much longer a packet of the largest may take than one of the smallest.
 GROWTH_MAX = 1.15
-SMOKE: dict[str, object] = {}
+SMOKE: dict[str, object] = {
+    "QUICK_SCALES": (0.001, 0.002), "TURNS": 1,
+    "characterise_kit.WARM_UPS": 1,
+}  # fmt: skip
 
 
 def run(quick: bool = False) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""Installs the foreign AMQP clients that the interoperation tests drive, and Compose's loader.
+"""Installs the foreign AMQP clients that the interoperation tests drive, Compose's loader, and
+Porcupine, which judges histories.
 
 `python -m tests.interop.install` brings rhea by npm, go-amqp and compose-go by Go's own tool, Qpid
 JMS, Vert.x Proton and, for a bench, Kafka by Maven, fe2o3-amqp by cargo, at the versions of the
@@ -23,6 +24,7 @@ SAMPLES = HERE.parents[1] / "docs" / "guides" / "samples"
 GO_PROGRAMS = {
     "client": HERE / "go",
     "compose": HERE / "go-compose",
+    "histories": HERE / "go-histories",
     "subscribe": SAMPLES / "go",
     "resume": SAMPLES / "go-resume",
 }
