@@ -36,6 +36,8 @@ DIGEST_BYTES = 16
 VALUE_BYTES_MAX = 4096
 #: Longest message that is read for its key; what is longer does not fit.
 READ_BYTES_MAX = 1 << 20
+#: Fields of a FIX message that is read for its key.
+FIX_FIELDS_MAX = 8192
 #: Longest integer that is part of a key.
 INTEGER_BITS_MAX = 256
 #: Fields that a key may have; dispatch has as many places (`feedhandler.keyed.dispatch`).
@@ -125,32 +127,61 @@ def _decimal(text: str) -> Decimal:
         raise Misfit("a number that is out of all bounds") from None
 
 
-_json = msgspec.json.Decoder(float_hook=_decimal)
+_value = msgspec.json.Decoder(float_hook=_decimal)
+_array = msgspec.json.Decoder(list[msgspec.Raw])
+_NOTHING = msgspec.Raw(b"")
+#: A value as JSON has it, at most: each byte of it may be written as an escape of six.
+_TEXT_BYTES_MAX = 6 * VALUE_BYTES_MAX + 2
 
 
-def _read_json(data: bytes, paths: tuple[tuple[str, ...], ...]) -> list[Any]:
+class _Step:
+    """A step of a path into JSON: a name in an object, or a place in an array. Only what it leads
+    to is looked at; the rest is passed over, whatever it is, without being made."""
+
+    def __init__(self, name: str) -> None:
+        fields = [("value", msgspec.Raw, msgspec.field(name=name, default=_NOTHING))]
+        self._object = msgspec.json.Decoder(msgspec.defstruct("Object", fields))
+        self._place = int(name) if name.isdecimal() and len(name) < 10 else None
+
+    def __call__(self, data: Any) -> Any:
+        try:
+            return self._object.decode(data).value
+        except msgspec.ValidationError:  # it is no object
+            if self._place is None or memoryview(data)[:1] != b"[":
+                return _NOTHING
+        items = _array.decode(data)
+        return items[self._place] if self._place < len(items) else _NOTHING
+
+
+def _read_json(data: bytes, paths: tuple[tuple[_Step, ...], ...]) -> list[Any]:
+    data = data.lstrip(b" \t\r\n")
     try:
-        whole = _json.decode(data)
+        return [_at_path(data, path) for path in paths]
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         raise Misfit(f"no JSON: {error}") from None
-    return [_at_path(whole, path) for path in paths]
 
 
-def _at_path(value: Any, path: tuple[str, ...]) -> Any:
+def _at_path(data: Any, path: tuple[_Step, ...]) -> Any:
     for step in path:
-        if isinstance(value, dict):
-            value = value.get(step, _ABSENT)
-        elif isinstance(value, list) and step.isdecimal() and len(step) < 10:
-            value = value[int(step)] if int(step) < len(value) else _ABSENT
-        else:
+        data = step(data)
+        if data is _NOTHING:
             return _ABSENT
-    return value
+    first = bytes(memoryview(data)[:1])
+    if first == b"{":
+        return {}  # no value of a key, whatever is in it
+    if first == b"[":
+        return []
+    if len(memoryview(data)) > _TEXT_BYTES_MAX:
+        raise Misfit(f"a value of the key is longer than {VALUE_BYTES_MAX:,} bytes")
+    return _value.decode(data)
 
 
 def _read_fix(data: bytes, tags: tuple[int, ...]) -> list[Any]:
     found: dict[int, bytes] = {}
     try:
-        for tag, value in fields(data):
+        for place, (tag, value) in enumerate(fields(data)):
+            if place >= FIX_FIELDS_MAX:
+                raise Misfit(f"a key is looked for in {FIX_FIELDS_MAX:,} fields at most")
             if tag in tags and found.setdefault(tag, value) != value:
                 raise Misfit(f"field {tag} comes twice, with two values")
     except FixError as error:
@@ -158,12 +189,12 @@ def _read_fix(data: bytes, tags: tuple[int, ...]) -> list[Any]:
     return [found.get(tag, _ABSENT) for tag in tags]
 
 
-def _json_path(name: str) -> tuple[str, ...]:
+def _json_path(name: str) -> tuple[_Step, ...]:
     """`account.id`, `legs.0.account`: names in objects, and places in arrays."""
     steps = tuple(name.split("."))
     if not all(steps):
         raise UsageError(f"{name!r} is no path of JSON: names with dots between, as account.id")
-    return steps
+    return tuple(map(_Step, steps))
 
 
 def _fix_tag(name: str) -> int:
