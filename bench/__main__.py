@@ -59,6 +59,7 @@ BENCHMARKS = [
 ]
 LONG = [
     "keyed_peers",
+    "keyed_start",
     "lab",
     "lab_ceiling",
     "pacing_long",

@@ -54,9 +54,27 @@ def test_a_page_is_due_when_it_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_nothing_new_makes_no_page() -> None:
     ids = MessageIds(QUEUE)
-    ids.add(5, b"")
     assert ids.full_page(1) == b""
-    assert ids.covered == 5
+    ids.add(5, b"x")
+    assert ids.full_page(1)
+    assert ids.full_page(2) == b""
+
+
+def test_items_without_ids_are_not_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(message_ids, "PAGE_ITEMS", 3)
+    ids = MessageIds(QUEUE)
+    ids.add(1, b"x")
+    records = ids.full_page(1)
+    for number in (2, 3, 4):
+        assert not ids.page_due
+        ids.add(number, b"")
+    assert ids.page_due
+    records += ids.full_page(1)
+    ids.add(5, b"y")
+    records += ids.full_page(1)
+    again = MessageIds(QUEUE)
+    assert again.load(records, 0, 6) == records
+    assert (again.covered, again.find(b"x"), again.find(b"y")) == (5, [1], [5])
 
 
 def test_the_oldest_page_gives_way(monkeypatch: pytest.MonkeyPatch) -> None:

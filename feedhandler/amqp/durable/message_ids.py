@@ -23,6 +23,9 @@ from crc32c import crc32c
 FILE_NAME = "message-ids"
 #: Entries of a page: sorting one takes the event loop half a millisecond.
 PAGE_ENTRIES = 8192
+#: Items of a page at most, those without a message-id too: as many are looked at again, besides
+#: those of the newest block, when a queue is opened.
+PAGE_ITEMS = 65_536
 #: Entries that are known, with those that ended today: 64 MiB.
 ENTRIES_MAX = 1 << 22
 #: Magic, version, bytes of this, queue, first id covered, last, when, entries, CRC32C of all else.
@@ -83,14 +86,15 @@ class MessageIds:
 
     @property
     def page_due(self) -> bool:
-        """Whether the newest entries fill a page."""
-        return self._count >= PAGE_ENTRIES
+        """Whether the newest entries fill a page, or its items are many."""
+        return self._count >= PAGE_ENTRIES or self.last - self.covered >= PAGE_ITEMS
 
     def full_page(self, stamp_ns: int) -> bytes:
-        """Make a page of the newest entries; the record for the file, b"" where there are none."""
-        first, self.covered = self.covered + 1, max(self.covered, self.last)
-        if not self._count:
+        """Make a page of the newest entries, if any; the record for the file, which says up to where
+        items need not be looked at. b"" where there is no newer item."""
+        if self.last <= self.covered:
             return b""
+        first, self.covered = self.covered + 1, self.last
         pairs = [
             (key, number)
             for key, known in self._newest.items()
@@ -106,6 +110,8 @@ class MessageIds:
         return self._record(first, self.covered, stamp_ns, page)
 
     def _keep(self, page: Page) -> None:
+        if not len(page[0]):
+            return
         self._pages.append(page)
         self._entries += len(page[0])
         while self._entries > ENTRIES_MAX and len(self._pages) > 1:
