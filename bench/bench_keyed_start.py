@@ -1,8 +1,8 @@
 """A keyed queue with a million waiting messages: how soon after a start it hands one out.
 
-The queue is filled first, through a gateway. Then a gateway is started anew, and a consumer attached
-as soon as that is possible; the clock runs from the start of the process to the first message.
-Beside it the same with a few messages: what a start takes anyhow.
+The queue is filled first, through a gateway. Then a gateway is started anew, and a consumer
+attached as soon as that is possible; the clock runs from the start of the process to the first
+message. Beside it the same with a few messages: what a start takes anyhow.
 """
 
 import asyncio
@@ -117,7 +117,7 @@ def run(quick: bool = False) -> dict[str, Any]:
         found[name] = {"seconds": statistics.median(turns), "turns": turns}
     many, one = found["many"]["seconds"], found["one"]["seconds"]
     print(
-        f"  {count:,} waiting: the first is handed out {many:.2f} s after the start (bar {BAR_S:g});"
-        f" with {TURNS} waiting {one:.2f} s"
+        f"  {count:,} waiting: the first is handed out {many:.2f} s after the start"
+        f" (bar {BAR_S:g}); with {TURNS} waiting {one:.2f} s"
     )
     return found

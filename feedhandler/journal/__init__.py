@@ -6,7 +6,7 @@ from feedhandler._lazy import lazy_names
 
 if TYPE_CHECKING:
     from feedhandler.journal.blocking import BlockingQueue
-    from feedhandler.journal.delivery import CancelAnswer
+    from feedhandler.journal.cancels import CancelAnswer
     from feedhandler.journal.engine import QueueClosed, QueueStopped
     from feedhandler.journal.layout import Status
     from feedhandler.journal.queue import PersistentQueue
@@ -28,7 +28,7 @@ __getattr__ = lazy_names(
     __name__,
     {
         "BlockingQueue": "blocking",
-        "CancelAnswer": "delivery",
+        "CancelAnswer": "cancels",
         "Item": "reading",
         "PersistentQueue": "queue",
         "QueueClosed": "engine",

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, cast
 
-from feedhandler.journal.delivery import CancelAnswer
+from feedhandler.journal.cancels import CancelAnswer
 from feedhandler.journal.engine import Engine
 from feedhandler.journal.groups import ProducerState
 from feedhandler.journal.layout import Status

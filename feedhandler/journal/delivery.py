@@ -21,12 +21,11 @@ import contextlib
 import heapq
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from enum import Enum, auto
 from itertools import islice
 
 from feedhandler.codecs.errors import UsageError
 from feedhandler.journal.block import Block
+from feedhandler.journal.cancels import ANSWERS, CancelAnswer, ForwardPage
 from feedhandler.journal.files import Files
 from feedhandler.journal.groups import (
     Group,
@@ -44,43 +43,8 @@ from feedhandler.journal.store import Store
 #: Delivered orders known to be done with; beyond it the older half is forgotten, and would be
 #: forwarded once more, which an exchange refuses.
 CLOSED_MAX = 1_000_000
-
-
-class CancelAnswer(Enum):
-    """What came of cancelling an item.
-
-    CANCELLED: it was pending, and will never be delivered. DELIVERED: too late, it went to its
-    destination (the cancel-forward hook is told). DELIVERING: a consumer has it; it is cancelled if
-    it comes back, and forwarded if it is delivered. EXPIRED: its day was over. DAMAGED: its bytes
-    were lost. UNKNOWN: no item has had this id yet.
-    """
-
-    CANCELLED = auto()
-    DELIVERED = auto()
-    DELIVERING = auto()
-    EXPIRED = auto()
-    DAMAGED = auto()
-    UNKNOWN = auto()
-
-
-ANSWERS: dict[Status, CancelAnswer] = {
-    Status.PENDING: CancelAnswer.CANCELLED,
-    Status.DELIVERED: CancelAnswer.DELIVERED,
-    Status.CANCELLED: CancelAnswer.CANCELLED,
-    Status.EXPIRED: CancelAnswer.EXPIRED,
-    Status.DAMAGED: CancelAnswer.DAMAGED,
-    Status.MOVED: CancelAnswer.DELIVERED,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class ForwardPage:
-    """Some of the items whose cancel is to be forwarded: ids in order, each with whether it was
-    delivered (else a consumer has it). All are below `until`; `more`: there are further ones."""
-
-    items: list[tuple[int, bool]]
-    until: int
-    more: bool
+#: Items that are read together, under their block's lock.
+READ_ITEMS = 64
 
 
 #: Items that a walk over all of them reads at a time.
@@ -308,6 +272,31 @@ class Delivery:
             if block is None or not block.is_pending(slot):
                 return None
             return SegmentReader(self._files).content(block, slot)
+
+    def read_many(self, numbers: Sequence[int], bytes_max: int) -> dict[int, bytes | None]:
+        """As `read`, of several items, ascending: of the first of them, until `bytes_max` bytes or
+        more were read. Those that stand together are read together. Raises `OSError`."""
+        reader = SegmentReader(self._files)
+        found: dict[int, bytes | None] = {}
+        size = place = 0
+        while place < len(numbers) and size < bytes_max:
+            with self._holding(numbers[place]) as (block, slot):
+                if block is None or slot != numbers[place]:
+                    pending = block is not None and block.is_pending(slot)
+                    here = {slot: reader.content(block, slot)} if pending else {}
+                    run = {numbers[place]: slot}
+                else:
+                    most = min(place + READ_ITEMS, len(numbers))
+                    end = bisect_left(numbers, block.next_id, place, most)
+                    run = {n: n for n in numbers[place:end] if n not in self._store.slots}
+                    asked = [number for number in run if block.is_pending(number)]
+                    here = {item.id: item.content for item in reader.items(block, asked)}
+            for number, slot in run.items():
+                found[number] = content = here.get(slot)
+                size += len(content or b"")
+            while place < len(numbers) and numbers[place] in found:
+                place += 1
+        return found
 
     def walk(self) -> Iterator[list[tuple[int, int, bytes]]]:
         """Everything undelivered as (id, mark, content), oldest first, in lists of up to

@@ -19,7 +19,8 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from feedhandler.codecs.errors import FeedhandlerError
-from feedhandler.journal.delivery import CancelAnswer, Delivery, ForwardPage
+from feedhandler.journal.cancels import CancelAnswer, ForwardPage
+from feedhandler.journal.delivery import Delivery
 from feedhandler.journal.ended import KEEP_NS
 from feedhandler.journal.files import Create, Files, RealFiles, carry_out
 from feedhandler.journal.groups import ProducerState

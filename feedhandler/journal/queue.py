@@ -10,7 +10,7 @@ import os
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-from feedhandler.journal.delivery import CancelAnswer
+from feedhandler.journal.cancels import CancelAnswer
 from feedhandler.journal.engine import Callback, Engine
 from feedhandler.journal.groups import ProducerState
 from feedhandler.journal.layout import Status

@@ -9,7 +9,7 @@ from crc32c import crc32c
 
 from feedhandler.codecs.errors import ConfigError, PeerError, UsageError
 from feedhandler.journal import recovery
-from feedhandler.journal.delivery import CancelAnswer
+from feedhandler.journal.cancels import CancelAnswer
 from feedhandler.journal.files import Create, RealFiles, Write, WriteThrough, carry_out
 from feedhandler.journal.layout import Roll, Status
 from feedhandler.journal.opening import open_store

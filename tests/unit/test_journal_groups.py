@@ -323,6 +323,22 @@ def test_who_read_an_item_where_it_stood_no_more_has_not_damaged_it(queue: Queue
     assert queue.delivery.status(number) is Status.DAMAGED
 
 
+def test_many_items_are_read_as_each_of_them_is(queue: Queue) -> None:
+    for number in range(40):
+        queue.put(*(b"%d of %d" % (each, number) + bytes(each * 50) for each in range(12)))
+    first = queue.store.live[0]
+    queue.delivery.move(first, 3, 1 << 20)
+    queue.end(5, 17, 18, 60)
+    numbers = [n for n in range(1, 480) if n % 7 != 3]
+    each = {number: queue.delivery.read(number) for number in numbers}
+    assert None in each.values()
+    assert queue.delivery.read_many(numbers, 1 << 30) == each
+    some = queue.delivery.read_many(numbers, 1000)
+    assert 0 < len(some) < len(each)
+    assert some == {number: each[number] for number in numbers[: len(some)]}
+    assert queue.delivery.read_many([], 1000) == {}
+
+
 def test_what_was_moved_is_listed_and_counted_once(tmp_path: Path, capsys) -> None:
     with BlockingQueue(tmp_path, SMALL) as queue:
         queue.put_many([b"first", b"second"])

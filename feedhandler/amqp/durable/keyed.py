@@ -413,20 +413,17 @@ class KeyedDurableQueue(StoredQueue):
         future = self._loop.run_in_executor(self._threads, self._read, asked)
         future.add_done_callback(functools.partial(self._on_read, asked))
 
-    def _read(self, asked: list[tuple[int, Delivery]]) -> list[bytes | None]:
+    def _read(self, asked: list[tuple[int, Delivery]]) -> dict[int, bytes | None]:
         """In the thread: contents, as many as there is room for; None for what does not verify."""
-        found: list[bytes | None] = []
-        size = 0
-        for _, delivery in asked:
-            if size >= READ_BYTES_MAX:
-                break
-            content = self.store.engine.delivery.read(delivery.number)
-            found.append(None if content is None else message_in(content))
-            size += len(content or b"")
-        return found
+        numbers = sorted(delivery.number for _, delivery in asked)
+        found = self.store.engine.delivery.read_many(numbers, READ_BYTES_MAX)
+        return {
+            number: None if content is None else message_in(content)
+            for number, content in found.items()
+        }
 
     def _on_read(
-        self, asked: list[tuple[int, Delivery]], future: "asyncio.Future[list[bytes | None]]"
+        self, asked: list[tuple[int, Delivery]], future: "asyncio.Future[dict[int, bytes | None]]"
     ) -> None:
         self._reading = False
         if self.fault or future.cancelled():
@@ -436,8 +433,12 @@ class KeyedDurableQueue(StoredQueue):
             self._failed(error)
             return
         found = future.result()
-        self._to_read = asked[len(found) :] + self._to_read
-        for (consumer, delivery), content in zip(asked, found, strict=False):
+        left = [each for each in asked if each[1].number not in found]
+        self._to_read = left + self._to_read
+        for consumer, delivery in asked:
+            if delivery.number not in found:
+                continue
+            content = found[delivery.number]
             taker = self._taker_of.get(consumer)
             if taker is not None:
                 taker.reserve(-1)

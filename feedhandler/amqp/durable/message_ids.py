@@ -90,8 +90,8 @@ class MessageIds:
         return self._count >= PAGE_ENTRIES or self.last - self.covered >= PAGE_ITEMS
 
     def full_page(self, stamp_ns: int) -> bytes:
-        """Make a page of the newest entries, if any; the record for the file, which says up to where
-        items need not be looked at. b"" where there is no newer item."""
+        """Make a page of the newest entries, if any; the record for the file, which says up to
+        where items need not be looked at. b"" where there is no newer item."""
         if self.last <= self.covered:
             return b""
         first, self.covered = self.covered + 1, self.last

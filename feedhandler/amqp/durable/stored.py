@@ -30,7 +30,7 @@ from feedhandler.amqp.serving.turns import Turns
 from feedhandler.codecs.errors import FeedhandlerError
 from feedhandler.counters import QueueCounter, as_dict, counter_array
 from feedhandler.journal import PersistentQueue
-from feedhandler.journal.delivery import ForwardPage
+from feedhandler.journal.cancels import ForwardPage
 from feedhandler.journal.layout import VERSION
 from feedhandler.journal.reading import SegmentReader
 from feedhandler.journal.settings import item_bytes_max
