@@ -52,6 +52,7 @@ BENCHMARKS = [
     "journal",
     "journal_checkpoints",
     "keyed_core",
+    "keyed_amqp",
     "routing",
     "node",
     "publish",

@@ -65,6 +65,7 @@ class Delivery:
         self._files = files
         self._taking = store.new_lock()
         self._reader, self._looker = SegmentReader(files), SegmentReader(files)
+        self._finder = SegmentReader(files)
         self._cursor = 0
         #: The block that was asked for last; the next question mostly concerns it too.
         self._near: Block | None = None
@@ -275,15 +276,17 @@ class Delivery:
 
     def read_many(self, numbers: Sequence[int], bytes_max: int) -> dict[int, bytes | None]:
         """As `read`, of several items, ascending: of the first of them, until `bytes_max` bytes or
-        more were read. Those that stand together are read together. Raises `OSError`."""
-        reader = SegmentReader(self._files)
+        more were read. Those that stand together are read together, and the segment of the last is
+        kept for the next call: one thread at a time. Raises `OSError`."""
+        reader = self._finder
         found: dict[int, bytes | None] = {}
         size = place = 0
         while place < len(numbers) and size < bytes_max:
             with self._holding(numbers[place]) as (block, slot):
+                here: dict[int, bytes | None] = {}
                 if block is None or slot != numbers[place]:
-                    pending = block is not None and block.is_pending(slot)
-                    here = {slot: reader.content(block, slot)} if pending else {}
+                    if block is not None and block.is_pending(slot):
+                        here[slot] = reader.content(block, slot)
                     run = {numbers[place]: slot}
                 else:
                     most = min(place + READ_ITEMS, len(numbers))
@@ -297,6 +300,14 @@ class Delivery:
             while place < len(numbers) and numbers[place] in found:
                 place += 1
         return found
+
+    def at_hand(self, number: int) -> bytes | None:
+        """As `read`, where that takes no reading: the item stands where `read_many` has just read.
+        None otherwise, too. Not while that reads."""
+        with self._holding(number) as (block, slot):
+            if block is None or not block.is_pending(slot):
+                return None
+            return self._finder.at_hand(block, slot)
 
     def walk(self) -> Iterator[list[tuple[int, int, bytes]]]:
         """Everything undelivered as (id, mark, content), oldest first, in lists of up to

@@ -65,6 +65,12 @@ class SegmentReader:
         start, end = self._spans[ordinal]
         return self._data[start:end]
 
+    def at_hand(self, block: "Block", number: cython.longlong) -> bytes | None:
+        """As `content`, where the item's segment is at hand, without reading; else None."""
+        if self._table or not self._has(block, number):
+            return None
+        return self.content(block, number)
+
     def items(self, block: "Block", numbers: list) -> list[Item]:
         """These items of a block, in order, but for those that do not verify. Raises `OSError`."""
         items: list = []

@@ -62,8 +62,8 @@ class Journalled:
         self.queue: KeyedQueue
         self.dead = dead
         self.parcels: deque[tuple[int, Parcel]] = deque()
-        #: Called with each message that has been given its number, and its bytes.
-        self.on_added: Callable[[int, bytes], None] = lambda number, content: None
+        #: Called with each message that ends without having been delivered.
+        self.on_dropped: Callable[[int], object] = lambda number: None
         self.put_bytes = 0
         self._store = store
         self._read = read
@@ -92,9 +92,7 @@ class Journalled:
 
     def add(self, content: bytes, keys: bytes, stamp: Stamp | None) -> int:
         """Add a message, together with what its producer has come to."""
-        number = self._put(wrap(content, keys), stamp)
-        self.on_added(number, content)
-        return number
+        return self._put(wrap(content, keys), stamp)
 
     def divert(self, content: bytes, reason: str, stamp: Stamp | None) -> None:
         """Put a message that is no good into the dead queue."""
@@ -162,6 +160,8 @@ class Journalled:
         self._full()
         self._group.marks.pop(number, None)
         self._group.ends[number] = status
+        if status is not Status.DELIVERED:
+            self.on_dropped(number)
 
     def _full(self, more_bytes: int = 0) -> None:
         """Commit what is gathered where it is enough, but for a unit that is under way."""

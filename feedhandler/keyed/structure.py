@@ -145,7 +145,8 @@ class _Step:
 
     def __call__(self, data: Any) -> Any:
         try:
-            return self._object.decode(data).value
+            found: Any = self._object.decode(data)
+            return found.value
         except msgspec.ValidationError:  # it is no object
             if self._place is None or memoryview(data)[:1] != b"[":
                 return _NOTHING

@@ -333,6 +333,9 @@ def test_many_items_are_read_as_each_of_them_is(queue: Queue) -> None:
     each = {number: queue.delivery.read(number) for number in numbers}
     assert None in each.values()
     assert queue.delivery.read_many(numbers, 1 << 30) == each
+    queue.delivery.read_many([7], 1000)  # its segment is at hand then, and nothing else
+    assert queue.delivery.at_hand(9) == queue.delivery.read(9)
+    assert queue.delivery.at_hand(5) is queue.delivery.at_hand(400) is None
     some = queue.delivery.read_many(numbers, 1000)
     assert 0 < len(some) < len(each)
     assert some == {number: each[number] for number in numbers[: len(some)]}

@@ -125,6 +125,8 @@ class KeyedDurableQueue(StoredQueue):
             self.config, self.definition, self.store, self.core, self.journalled, self.ids,
             lambda page: self._threads.submit(append, page),
         )  # fmt: skip
+        # What nobody takes any more gives its place in memory back.
+        self.journalled.on_dropped = self.intake.recent.take
         if engine.day_ns:
             self.in_a_while("day", self._watch_day)
         self._parcels = Parcels(self, self._find, self._arrived)
@@ -364,6 +366,9 @@ class KeyedDurableQueue(StoredQueue):
 
     def _give(self, taker: KeyedTaker, delivery: Delivery) -> None:
         content = self.intake.recent.take(delivery.number)
+        if content is None and not self._reading:
+            item = self.store.engine.delivery.at_hand(delivery.number)
+            content = None if item is None else message_in(item)
         if content is not None:
             self._hand_out(taker, delivery, content)
         else:
