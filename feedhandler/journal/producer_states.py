@@ -6,7 +6,8 @@ be used anew. A snapshot that does not verify leaves the one before, and what wa
 A snapshot may also hold status records for which no block had room (`Snapshot.records`).
 
 What it promises: at most `PRODUCERS_MAX` producers are kept; of more the longest idle are forgotten
-first, and counted. No I/O.
+first, and counted, but for those whose ids begin with a zero byte: these are the owner's own, few,
+and never forgotten. No I/O.
 """
 
 import struct
@@ -19,7 +20,7 @@ from feedhandler.journal.groups import PRODUCER_ID_BYTES_MAX, ProducerState, Rec
 from feedhandler.journal.layout import PAGE, Reading, Roll, pages
 
 #: Producers whose state is kept.
-PRODUCERS_MAX = 65_536
+PRODUCERS_MAX = 1 << 17
 NAMES = ("producers-1", "producers-2")
 MAGIC = b"FHQP"
 VERSION = 2
@@ -113,7 +114,9 @@ class ProducerStates:
             self.settled[producer] = state
         self.touch(sequence)
         while len(self.settled) > PRODUCERS_MAX:
-            producer = next(iter(self.settled))
+            producer = next((name for name in self.settled if name[:1] != b"\0"), None)
+            if producer is None:
+                return
             if self.latest.get(producer) == self.settled.pop(producer):
                 self.latest.pop(producer, None)
             self.forgotten += 1

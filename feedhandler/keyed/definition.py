@@ -4,7 +4,15 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct, structs
 
-from feedhandler.keyed.settings import NEVER, RUN_MAX, Full, KeyedSettings, Poison, Wrong
+from feedhandler.keyed.settings import (
+    NEVER,
+    PRODUCERS_MAX,
+    RUN_MAX,
+    Full,
+    KeyedSettings,
+    Poison,
+    Wrong,
+)
 from feedhandler.keyed.structure import Format, Rule, Structure
 
 #: Of each key half of the room, where nothing else is said: the others always have the other half.
@@ -59,7 +67,7 @@ class Definition(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         int, _setting("messages of one key; 0: half of messages_max", ge=0, le=1 << 26)
     ] = 0
     producers_max: Annotated[
-        int, _setting("producers whose sequence numbers are known", ge=1, le=1 << 24)
+        int, _setting("producers whose sequence numbers are known", ge=1, le=PRODUCERS_MAX)
     ] = 100_000
 
     def structure(self) -> Structure:

@@ -20,6 +20,9 @@ from typing import NamedTuple
 
 #: Bytes of a producer's id.
 ID_BYTES_MAX = 64
+#: What the ids of the node's own queues begin with, which send to others. No client's may: queues'
+#: ids stand in tokens, which clients see. They are never forgotten, or a message could come twice.
+OWN = b"\0"
 
 
 class Stamp(NamedTuple):
@@ -77,5 +80,7 @@ class Producers:
         self._latest.pop(stamp.producer, None)
         self._latest[stamp.producer] = stamp.epoch, stamp.sequence
         if len(self._latest) > self._producers_max:
-            del self._latest[next(iter(self._latest))]
-            self.forgotten += 1
+            idle = next((name for name in self._latest if not name.startswith(OWN)), None)
+            if idle is not None:
+                del self._latest[idle]
+                self.forgotten += 1

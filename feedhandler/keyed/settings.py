@@ -8,6 +8,8 @@ RUN_MAX = 64
 #: Tries that a mark can count.
 TRIES_MAX = 126
 NEVER = 1 << 63
+#: Producers that a journal keeps the states of (`journal.producer_states`): no queue may know more.
+PRODUCERS_MAX = 1 << 17
 
 
 class Poison(StrEnum):

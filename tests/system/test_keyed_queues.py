@@ -12,6 +12,7 @@ import proton
 import pytest
 
 from feedhandler.amqp.durable.keyed import KeyedDurableQueue
+from feedhandler.amqp.durable.parcels import SENDER
 from feedhandler.keyed.definition import Definition
 from feedhandler.keyed.settings import Full, Poison, Wrong
 from feedhandler.keyed.structure import Format, Rule
@@ -162,6 +163,25 @@ def test_a_restart_keeps_what_waits_who_sent_it_and_what_failed(tmp_path: Path) 
     assert play(before, config)["depth"] == 2
     figures = play(behind, config)
     assert (figures["depth"], figures["repeated"], figures["refused"]) == (2, 1, 2)
+
+
+def test_no_client_speaks_as_a_queue_that_sends_to_this_one(tmp_path: Path) -> None:
+    """Queues' ids stand in tokens: who has seen one could have its messages taken for repeats."""
+
+    def talk(client: QueueClient) -> None:
+        putting = client.sender()
+        client.put(putting, of("a", 1))
+        link = client.taker(credit=1)
+        client.wait_for(link, 1)
+        token = client.of(link)[0][0].instructions["x-opt-token"]
+        own = SENDER + bytes.fromhex(token.partition("-")[0])
+        for name in (own, own.decode("latin-1")):
+            forged = of("a", 2, producer=name, epoch=0, sequence=1 << 40)
+            (sent,) = client.put(putting, forged)
+            assert sent.remote_state == REJECTED
+            assert "zero byte" in sent.remote.condition.description
+
+    assert play(talk, keyed(tmp_path))["refused"] == 2
 
 
 def test_what_fails_too_often_goes_to_the_dead_with_the_reason_and_its_key_goes_on(

@@ -13,7 +13,7 @@ from unittest.mock import patch
 import pytest
 
 from feedhandler.codecs.errors import UsageError
-from feedhandler.journal import BlockingQueue, PersistentQueue, Status
+from feedhandler.journal import BlockingQueue, PersistentQueue, Status, producer_states
 from feedhandler.journal.engine import Engine
 from feedhandler.journal.files import carry_out
 from feedhandler.journal.layout import CONTROL, VERSION_MIN, parse_control
@@ -22,6 +22,8 @@ from feedhandler.journal.producer_states import NAMES
 from feedhandler.journal.simulated import SimulatedDisk
 from feedhandler.journal.store import creation
 from feedhandler.journal.verify import verify
+from feedhandler.keyed import settings
+from feedhandler.keyed.producers import OWN, Producers, Stamp, Standing
 from feedhandler.ops.queue import list_items, stat
 from tests.support.journal import DAY_NS, FOLDER, QUEUE_ID, SMALL, Queue
 
@@ -189,6 +191,26 @@ def test_of_too_many_producers_the_longest_idle_are_forgotten(queue: Queue, monk
         assert set(queue.store.producers.latest) == {b"c", b"a", b"d"}
         queue.open()
     assert queue.store.producers.forgotten >= 1
+
+
+def test_what_queues_have_sent_is_never_forgotten(queue: Queue, monkeypatch) -> None:
+    monkeypatch.setattr("feedhandler.journal.producer_states.PRODUCERS_MAX", 2)
+    own = OWN + b"queue"
+    commit(queue, producers={own: (0, 1)})
+    for number in range(9):
+        commit(queue, producers={b"%d" % number: (0, 1)})
+    for _ in range(2):
+        assert set(queue.store.producers.latest) == {own, b"8"}
+        queue.open()
+    known = Producers(2, [(own, (0, 1))])
+    for number in range(9):
+        known.advance(Stamp(b"%d" % number, 0, 1))
+    assert known.judge(Stamp(own, 0, 1, holes=True)) is Standing.REPEATED
+    assert len(known) == 2
+
+
+def test_a_keyed_queue_knows_no_more_producers_than_its_journal_keeps() -> None:
+    assert settings.PRODUCERS_MAX == producer_states.PRODUCERS_MAX
 
 
 # -- where no block has room ------------------------------------------------------------------

@@ -35,7 +35,7 @@ from feedhandler.amqp.durable.values import (
     sections,
     symbol,
 )
-from feedhandler.keyed.producers import ID_BYTES_MAX, Stamp
+from feedhandler.keyed.producers import ID_BYTES_MAX, OWN, Stamp
 from feedhandler.keyed.structure import Format
 
 PRODUCER, EPOCH, SEQUENCE = "x-opt-producer", "x-opt-epoch", "x-opt-sequence"
@@ -118,6 +118,8 @@ def _stamp(parts: _Parts) -> Stamp | None:
         name = producer.encode() if isinstance(producer, str) else producer
         if not isinstance(name, bytes) or not 0 < len(name) <= ID_BYTES_MAX:
             raise SectionError(f"{PRODUCER} is not text or bytes, 1 to {ID_BYTES_MAX}")
+        if name.startswith(OWN):
+            raise SectionError(f"{PRODUCER} begins with a zero byte, as only ids of queues do")
         if not _is_number(epoch, 0) or not _is_number(sequence, 1):
             raise SectionError(f"{EPOCH} is no number from 0, or {SEQUENCE} none from 1")
         return Stamp(name, epoch, sequence)

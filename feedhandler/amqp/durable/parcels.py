@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from feedhandler.amqp.durable.keyed_sections import with_reason
 from feedhandler.keyed.envelope import Parcel
-from feedhandler.keyed.producers import Stamp
+from feedhandler.keyed.producers import OWN, Stamp
 
 if TYPE_CHECKING:
     from feedhandler.amqp.durable.stored import StoredQueue
@@ -28,8 +28,8 @@ PARCELS_AT_ONCE = 64
 #: beside its message.
 PARCELS_BYTES_MAX = 16 << 20
 ENTRY_BYTES = 256
-#: What the id of a queue begins with that sends to others: no producer's can.
-SENDER = b"\x00queue:"
+#: What the id of a queue begins with that sends to others.
+SENDER = OWN + b"queue:"
 
 
 class Parcels:
