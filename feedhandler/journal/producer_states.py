@@ -114,11 +114,11 @@ class ProducerStates:
             self.settled[producer] = state
         self.touch(sequence)
         while len(self.settled) > PRODUCERS_MAX:
-            producer = next((name for name in self.settled if name[:1] != b"\0"), None)
-            if producer is None:
+            idle = next((name for name in self.settled if name[:1] != b"\0"), None)
+            if idle is None:
                 return
-            if self.latest.get(producer) == self.settled.pop(producer):
-                self.latest.pop(producer, None)
+            if self.latest.get(idle) == self.settled.pop(idle):
+                self.latest.pop(idle, None)
             self.forgotten += 1
 
     def touch(self, sequence: int) -> None:
