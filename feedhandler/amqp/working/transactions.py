@@ -76,7 +76,7 @@ class Committer:
     def __init__(self, connection: QueueConnection) -> None:
         self.connection = connection
         self._free = asyncio.Semaphore(OPEN_MAX)
-        self._control = _Line(connection)
+        #: Links that put, by their queue; the one to the coordinator among them.
         self._lines: dict[str, _Line] = {}
 
     async def commit(
@@ -84,56 +84,59 @@ class Committer:
     ) -> tuple[Committed, str]:
         """End message `number` and put `outputs`, together; what became of that, and why."""
         backoff = Backoff(RETRY_US, RETRY_MOST_US, random.getrandbits(32))
-        try:
-            for tries in itertools.count(1):
+        reason = ""
+        for tries in range(1, TRIES + 1):
+            try:
                 async with self._free:
                     fate, reason = await self._try(taker, number, outputs)
-                if fate is not None or tries == TRIES:
-                    return fate or Committed.REFUSED, reason
-                await asyncio.sleep(backoff.delay_ns(tries) / 1e9)
-        except Ended as error:
-            # The connection is lost, or the node has no such queue, or it is closed to us.
-            return Committed.GONE if self.connection.over else Committed.REFUSED, error.message
-        raise AssertionError("the last try returns")
+            except Ended as error:
+                # The connection is lost; or a queue is not there, is closed to us, has stopped.
+                fate, reason = Committed.REFUSED if error.final else None, error.message
+            if self.connection.over and fate is not Committed.DONE:
+                return Committed.GONE, reason
+            if fate is not None:
+                return fate, reason
+            await asyncio.sleep(backoff.delay_ns(tries) / 1e9)
+        return Committed.REFUSED, reason
 
     async def _try(
         self, taker: Taker, number: int, outputs: list[Output]
     ) -> tuple[Committed | None, str]:
         """One transaction; None: it was rolled back, and may be tried again."""
-        await self._control.open(proton.COORDINATOR)
-        said = await self._control.put(_order(DECLARE, []))
+        control = await self._line(proton.COORDINATOR)
+        said = await control.put(_order(DECLARE, []))
         if said.outcome != proton.DECLARED:
             return None, said.reason
         name = _name_of(said.state)
         state = bytes(encoded_list([encode(name)]))
         try:
             lines = [await self._line(each.queue) for each in outputs]
-        except Ended:
-            await self._discharge(name, fail=True)
-            raise
-        told = await asyncio.gather(
-            *(
-                line.put(head(len(each.body), None, each.message_id, each.properties) + each.body,
-                         state)
+            puts = [
+                line.put(_message_of(each), state)
                 for line, each in zip(lines, outputs, strict=True)
-            )
-        )  # fmt: skip
+            ]
+            told = await asyncio.gather(*puts)
+        except Ended:
+            if not (self.connection.over or control.over):
+                await self._discharge(control, name, fail=True)
+            raise
         refused = next((each for each in told if each.outcome != proton.TRANSACTIONAL), None)
         if refused is not None:
-            await self._discharge(name, fail=True)
+            await self._discharge(control, name, fail=True)
             return Committed.REFUSED, refused.reason
         if taker.over:
             return Committed.GONE, ""
         taker.enlist(number, bytes(encoded_list([encode(name), _ACCEPTED])))
-        said = await self._discharge(name, fail=False)
+        said = await self._discharge(control, name, fail=False)
         if said.outcome == proton.ACCEPTED:
             return Committed.DONE, ""
         return (Committed.GONE if said.reason == NOT_HELD else None), said.reason
 
-    async def _discharge(self, name: bytes, *, fail: bool) -> Said:
-        return await self._control.put(_order(DISCHARGE, [name, fail]))
+    async def _discharge(self, control: "_Line", name: bytes, *, fail: bool) -> Said:
+        return await control.put(_order(DISCHARGE, [name, fail]))
 
     async def _line(self, queue: str) -> "_Line":
+        """The link that puts into a queue, attached. Raises `Ended`."""
         line = self._lines.get(queue)
         if line is None or line.over:
             line = self._lines[queue] = _Line(self.connection)
@@ -201,6 +204,11 @@ class _Line:
         for future in self._waiting.values():
             if not future.done():
                 future.set_exception(error or Ended("the connection was closed"))
+
+
+def _message_of(output: Output) -> bytes:
+    body = output.body
+    return head(len(body), None, output.message_id, output.properties) + body
 
 
 def _order(code: int, fields: list[Any]) -> bytes:
