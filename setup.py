@@ -97,7 +97,10 @@ def declare_constants() -> None:
             text += "".join(f"    {key} = {value}\n" for key, value in numbers.items())
             path = HERE / "feedhandler" / f"{name.replace('.', '/')}.pxd"
             if not path.exists() or path.read_text() != text:
-                path.write_text(text)
+                # At once: another build may be reading it.
+                new = path.with_name(f"{path.name}.{os.getpid()}")
+                new.write_text(text)
+                new.replace(path)
     finally:
         for name in sys.modules.keys() - before.keys() | {"feedhandler"}:
             del sys.modules[name]
