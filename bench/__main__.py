@@ -77,8 +77,7 @@ LONG = [
     "capture",
 ]
 SOAK = ["soak"]
-#: Benchmarks that with tiny loads run beside the others: those without sockets, and those that
-#: mostly wait for a broker to start.
+#: Benchmarks without sockets: with tiny loads they run beside the others.
 OFFLINE = [
     "codecs",
     "captures",
@@ -92,8 +91,6 @@ OFFLINE = [
     "characterise_repeats",
     "characterise_session",
 ]
-BROKERS = ["node", "publish", "keyed_peers", "broker_crash", "broker_stall"]
-BESIDE = {"offline": OFFLINE, "brokers": BROKERS}
 DEFAULT_OUT = Path("out/bench.json")
 #: A bench with a tiny load that runs longer hangs.
 SMOKE_SECONDS_MAX = 90
@@ -148,39 +145,24 @@ def run_one(name: str, quick: bool, smoke: bool) -> dict[str, Any]:
     return figures
 
 
-def run_beside(names: list[str], out: Path) -> dict[str, Any]:
-    """The figures of all of these with tiny loads. Those in `BESIDE` run in processes of their own,
-    which write files beside `out`, and what they print comes at the end."""
-    lanes = {lane: [name for name in names if name in those] for lane, those in BESIDE.items()}
-    files = {lane: out.with_suffix(f".{lane}.json") for lane in lanes}
-    found: dict[str, Any] = {}
-    with contextlib.ExitStack() as running:
-        for lane, others in lanes.items():
-            running.enter_context(_running_lane(others, files[lane]))
-        beside = {name for others in lanes.values() for name in others}
-        found = run_here([name for name in names if name not in beside], quick=True, smoke=True)
-    lost = {"problems": ["it did not come to its end"]}
-    for lane, others in lanes.items():
-        theirs = json.loads(files[lane].read_text()) if files[lane].exists() else {}
-        found |= {name: theirs.get(name, lost) for name in others}
-    return found
-
-
-@contextlib.contextmanager
-def _running_lane(names: list[str], out: Path) -> Iterator[None]:
-    """Run these in a process of their own, and wait for it behind the block."""
+def run_beside(names: list[str], others: list[str], out: Path) -> dict[str, Any]:
+    """The figures of all of these with tiny loads: `others` run in a process of their own, which
+    writes `out`, and what it prints comes at the end."""
     out.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "bench", "--smoke", "--only", *names, "--out", str(out)]
+    command = [sys.executable, "-m", "bench", "--smoke", "--only", *others, "--out", str(out)]
     with tempfile.TemporaryFile() as told:
         running = subprocess.Popen(command, stdout=told, stderr=subprocess.STDOUT)
         try:
-            yield
-            running.wait(SMOKE_SECONDS_MAX * len(names))
+            found = run_here(names, quick=True, smoke=True)
+            running.wait(SMOKE_SECONDS_MAX * len(others))
         finally:
             running.kill()
             running.wait()
             told.seek(0)
             print(told.read().decode(errors="replace"), end="", flush=True)
+    theirs = json.loads(out.read_text()) if out.exists() else {}
+    lost = {"problems": ["it did not come to its end"]}
+    return found | {name: theirs.get(name, lost) for name in others}
 
 
 def run_here(names: list[str], quick: bool, smoke: bool) -> dict[str, Any]:
@@ -229,7 +211,8 @@ def main() -> int:
         faults, names = found.pop("problems"), []
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     if arguments.smoke and not arguments.only:
-        figures = run_beside(names, arguments.out)
+        online = [name for name in names if name not in OFFLINE]
+        figures = run_beside(online, OFFLINE, arguments.out.with_suffix(".offline.json"))
     else:
         figures = run_here(names, arguments.quick, arguments.smoke)
     for name, of_one in figures.items():
