@@ -52,7 +52,6 @@ BENCHMARKS = [
     "journal",
     "journal_checkpoints",
     "keyed_core",
-    "keyed_amqp",
     "routing",
     "node",
     "publish",
@@ -60,6 +59,7 @@ BENCHMARKS = [
 ]
 LONG = [
     "keyed_peers",
+    "keyed_amqp",
     "keyed_start",
     "lab",
     "lab_ceiling",

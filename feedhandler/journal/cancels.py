@@ -1,4 +1,4 @@
-"""What callers hear of a cancel: the answer for one item, and which are to be forwarded."""
+"""Answers to cancels: what came of one item's, and which items' are to be forwarded."""
 
 from dataclasses import dataclass
 from enum import Enum, auto

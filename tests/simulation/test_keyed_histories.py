@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from feedhandler.keyed.producers import Stamp
-from feedhandler.keyed.queue import Delivery, KeyedQueue, Outcome
+from feedhandler.keyed.queue import Delivery, Outcome
 from feedhandler.keyed.settings import KeyedSettings
 from feedhandler.keyed.structure import Format, Rule, Structure
 from tests.interop.install import go_program
@@ -91,17 +91,7 @@ class Recording:
     def restart(self) -> None:
         self.epoch += 1
         self.disk.crash()
-        self.queue = KeyedQueue(
-            self.structure, self.settings, self.disk, self.epoch, self.disk.producers.items(),
-            b"secret",
-        )  # fmt: skip
-        kept = [
-            (number, self.disk.marks.get(number, 0), self.disk.keys[number])
-            for number in sorted(self.disk.messages)
-        ]
-        for place in range(0, len(kept), 5):
-            self.queue.restore_many(kept[place : place + 5])
-        self.queue.durable(self.disk.next - 1)
+        self.queue = self.disk.opened(self.structure, self.settings, self.epoch)
         self.holds: dict[int, list[Delivery]] = {n: [] for n in range(1, CONSUMERS + 1)}
         self.late: list[tuple[int, Delivery]] = []
         #: Operations whose outcome the disk decides, by message.

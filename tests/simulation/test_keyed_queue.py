@@ -88,6 +88,18 @@ class Disk:
         self.done = self.asks
         self.next = max(self.messages.keys() | self.ends.keys(), default=0) + 1
 
+    def opened(self, structure: Structure, settings: KeyedSettings, epoch: int) -> KeyedQueue:
+        """A queue that has been opened with what is durable."""
+        queue = KeyedQueue(structure, settings, self, epoch, self.producers.items(), b"secret")
+        kept = [
+            (number, self.marks.get(number, 0), self.keys[number])
+            for number in sorted(self.messages)
+        ]
+        for place in range(0, len(kept), 5):
+            queue.restore_many(kept[place : place + 5])
+        queue.durable(self.next - 1)
+        return queue
+
     def sync(self, queue: KeyedQueue) -> None:
         """One thing more is durable."""
         kind, which, *rest = self.asked.popleft()
@@ -153,17 +165,7 @@ class Course:
         self.epoch += 1
         self.disk.crash()
         self.came_to = dict(self.disk.producers)
-        self.queue = KeyedQueue(
-            self.structure, self.settings, self.disk, self.epoch, self.disk.producers.items(),
-            b"secret",
-        )  # fmt: skip
-        kept = [
-            (number, self.disk.marks.get(number, 0), self.disk.keys[number])
-            for number in sorted(self.disk.messages)
-        ]
-        for place in range(0, len(kept), 5):
-            self.queue.restore_many(kept[place : place + 5])
-        self.queue.durable(self.disk.next - 1)
+        self.queue = self.disk.opened(self.structure, self.settings, self.epoch)
         self.holds: dict[int, list[Delivery]] = {n: [] for n in range(1, CONSUMERS + 1)}
         self.lost: list[tuple[int, Delivery]] = []
         for producer in self.producers:

@@ -97,7 +97,7 @@ class Taker(_End):
             self.link.give_back(number, outcome, condition, reason)
 
     def enlist(self, number: int, state: bytes) -> None:
-        """Say in a transaction that a message has ended; `settle` says so where that counts."""
+        """Accept a message in a transaction; `settle` closes it once that has committed."""
         self.link.enlist(number, state)
 
     def flow(self, credit: int) -> None:

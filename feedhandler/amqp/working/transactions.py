@@ -4,8 +4,9 @@ What it is for: `Committer.commit` has one message of a consumer's end, and othe
 of the same node, in a transaction of its own (AMQP 1.0, part 4): declare, put, accept, discharge.
 
 What it promises: the discharge is sent once the node has all that belongs to it, so that a commit
-means all of it. Where it is not known whether the node has committed (the connection was lost),
-nothing is said: either the message has ended, or it comes again, and none of its outputs are there.
+means all of it. Where it is not known whether the node has committed (the answer never came),
+that is not tried again: either the message has ended, or it comes again, and none of its outputs
+are there.
 A discharge that the node cannot follow now (a queue is full) is tried again; the message is not
 counted as failed for it.
 """
@@ -86,6 +87,8 @@ class Committer:
         backoff = Backoff(RETRY_US, RETRY_MOST_US, random.getrandbits(32))
         reason = ""
         for tries in range(1, TRIES + 1):
+            if self.connection.over:
+                return Committed.GONE, reason
             try:
                 async with self._free:
                     fate, reason = await self._try(taker, number, outputs)
@@ -127,10 +130,15 @@ class Committer:
         if taker.over:
             return Committed.GONE, ""
         taker.enlist(number, bytes(encoded_list([encode(name), _ACCEPTED])))
-        said = await self._discharge(control, name, fail=False)
+        try:
+            said = await self._discharge(control, name, fail=False)
+        except Ended as error:
+            return Committed.GONE, error.message
         if said.outcome == proton.ACCEPTED:
             return Committed.DONE, ""
-        return (Committed.GONE if said.reason == NOT_HELD else None), said.reason
+        # Without a word it may count: another try, the message having ended, would put all twice.
+        told = said.outcome == proton.REJECTED and said.reason != NOT_HELD
+        return (None if told else Committed.GONE), said.reason
 
     async def _discharge(self, control: "_Line", name: bytes, *, fail: bool) -> Said:
         return await control.put(_order(DISCHARGE, [name, fail]))
