@@ -137,8 +137,8 @@ class Committer:
         if said.outcome == proton.ACCEPTED:
             return Committed.DONE, ""
         # Without a word it may count: another try, the message having ended, would put all twice.
-        told = said.outcome == proton.REJECTED and said.reason != NOT_HELD
-        return (None if told else Committed.GONE), said.reason
+        again = said.outcome == proton.REJECTED and said.reason != NOT_HELD
+        return (None if again else Committed.GONE), said.reason
 
     async def _discharge(self, control: "_Line", name: bytes, *, fail: bool) -> Said:
         return await control.put(_order(DISCHARGE, [name, fail]))
