@@ -17,8 +17,13 @@ OPERATIONS ?= 5000
 LAB_SECONDS ?= 15
 ATTACK_SECONDS ?= 5
 JOBS := $(shell nproc 2>/dev/null || echo 2)
-# Processes for tests that wait more than they work.
-WAITING := $(shell expr $(JOBS) + 1)
+# What is about the clock, processes and sockets: by itself, in more processes, for it waits more
+# than it works.
+ALONE := tests/interop tests/system
+WAITING := $(shell expr $(JOBS) + 2)
+# Tests start hundreds of processes; where none may keep what it compiled to byte code, each compiles
+# all of it again, and so does pytest: a third of the suite's time.
+unexport PYTHONDONTWRITEBYTECODE
 
 # What the compiled units are made from, and those that the demo runs; the table of units stands in
 # feedhandler/_compiled.py.
@@ -42,8 +47,8 @@ test: $(VENV)/.everything ## everything that must pass (TESTS=tests/unit for a p
 ifdef TESTS
 	$(PY) -m pytest $(TESTS)
 else
-	$(PY) -m pytest -n $(JOBS) -m "not alone" tests
-	$(PY) -m pytest -n $(WAITING) -m alone tests
+	$(PY) -m pytest -n $(JOBS) $(ALONE:%=--ignore=%) tests
+	$(PY) -m pytest -n $(WAITING) $(ALONE)
 endif
 
 steady: $(VENV)/.everything ## the suite TIMES times, half of them on busy processors, to the first failure

@@ -29,9 +29,6 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 #: For every Spark session of the tests: one partition for each processor, not 200, and no web page.
 SPARK_DEFAULTS = "spark.sql.shuffle.partitions 2\nspark.ui.enabled false\n"
-#: What is about the clock, processes and sockets: `make test` runs it after all else,
-#: in few processes: it waits more than it works.
-ALONE = ("interop", "system")
 #: In which order folders' tests begin where several processes share them: those that wait most,
 #: and take longest, first.
 FOLDERS = ("interop", "system", "fuzz", "simulation", "unit")
@@ -89,15 +86,12 @@ def group_of(path: str) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[Any]) -> None:
-    """Mark the random tests, and those that run alone. Where processes share the tests, what takes
-    longest comes first: for the last minute there are small groups left, for whoever is idle."""
-    alone = {CHECKOUT / "tests" / name for name in ALONE}
+    """Mark the random tests. Where processes share the tests, what takes longest comes first: for
+    the last minute there are small groups left, for whoever is idle."""
     for each in items:
         given = each.callspec.params if hasattr(each, "callspec") else {}
         if "seed" in each.fixturenames and given.get("seed") is None:
             each.add_marker("random")
-        if alone.intersection(each.path.parents):
-            each.add_marker("alone")
     if hasattr(config, "workerinput"):
 
         def turn(item: Any) -> tuple[bool, int]:
