@@ -1,1 +1,1 @@
-"""What `make bench` runs: each figure beside a peer or a ceiling measured in the same run."""
+"""The benches of `make bench`: each figure beside a peer or a ceiling measured in the same run."""

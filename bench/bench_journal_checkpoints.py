@@ -1,4 +1,4 @@
-"""What the interval between checkpoints costs the persistent queue, and what recovery gains by it.
+"""The price of short checkpoint intervals to the persistent queue, and the gain in recovery.
 
 For each `checkpoint_bytes`, in turn and several times: 1 KiB messages are put, the queue is left as
 a killed process leaves it, and opened again. Printed: messages a second, how that compares with the

@@ -1,4 +1,4 @@
-"""How exactly packets leave: our replay beside tcpreplay, on one capture and one absolute schedule.
+"""Exactness of pacing: our replay beside tcpreplay, on one capture and one absolute schedule.
 
 Two schedules: 40 Mbit/s of Ethernet frames (the paper's rate), and the pace of a recording with the
 bursts and pauses of a market. Both programs send the same frames through the same veth pair, in

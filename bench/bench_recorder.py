@@ -1,4 +1,4 @@
-"""What recording everything costs the stream: the same load with and without, in turn.
+"""The price of recording everything: the same load with and without, in turn.
 
 Lines A and B and what is published go to files. The figures are the gateway's processor time a
 packet, with and without, and what found no room for the disk.

@@ -1,4 +1,4 @@
-"""What recovery takes: from a hole to the filled stream, and from the gateway's throughput.
+"""The cost of recovery: time from a hole to the filled stream, and throughput lost meanwhile.
 
 1 % of the packets are lost on both lines together (the load leaves every hundredth number out), and
 a retransmission server on loopback has them. The ceiling is the same rig without loss, in the same

@@ -1,4 +1,4 @@
-"""How fast packets leave flat out: raw frames beside tcpreplay, UDP beside a bare C loop.
+"""Top speed of sending: raw frames beside tcpreplay, UDP beside a bare C loop.
 
 One capture, with the sizes of a market's packets, is sent as fast as the kernel takes it: as frames
 through a veth pair by tcpreplay (`--topspeed`, with what else makes it fastest: the file loaded

@@ -1,4 +1,4 @@
-"""Who the keyed queue is compared with, each behind `Peer`: what starts it, puts, takes, stops it.
+"""Peers of the keyed queue, each behind `Peer`: what starts it, puts, takes, stops it.
 
 A peer declares a queue anew for each scenario and says by which commands the clients run; who runs
 them is `bench_keyed_peers`. What speaks AMQP 1.0 has one client, `keyed_client`; Kafka has
@@ -372,8 +372,8 @@ class KeyedQueue(SerialQueue):
     parallel: ClassVar[bool] = True
     what: ClassVar[str] = "the node's keyed queue"
     key: ClassVar[Definition | None] = Definition(fields=("key",))
-    #: What a worker has beyond the one message that it handles would be another's to handle.
-    prefetch = 1
+    #: The one that a worker handles, and one that it begins while that one's end goes to the disk.
+    prefetch = 2
 
 
 #: By name, in the order that they run.

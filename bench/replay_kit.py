@@ -1,4 +1,4 @@
-"""What the benches of replaying share: captures of numbered datagrams, tcpreplay, our command."""
+"""The kit of the replay benches: captures of numbered datagrams, tcpreplay, our command."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What is wrong with a packet that the scanner rejects: message, field, found and wanted values.
+"""Faults of a packet that the scanner rejects: message, field, found and wanted values.
 
 The scanner answers a bad packet with a reason and nothing else, which is all that a hot path needs.
 `explain` looks at such a packet again, slowly, and tells what somebody needs who has to find out

@@ -1,4 +1,4 @@
-"""What reference data has told of a feed's symbols: their names and the scales of their prices.
+"""Knowledge from reference data about a feed's symbols: their names and the scales of their prices.
 
 Some feeds tell a price's decimal places only in the message that names the symbol. Whoever decodes
 a stream keeps one `ReferenceData` and gives it to each `Feed.decode_packet`, `to_dicts` or

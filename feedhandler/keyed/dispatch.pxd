@@ -25,6 +25,7 @@ cdef class Dispatch:
     cpdef int end_many(self, const int[::1] slots) except -1
     cpdef int take(self, int consumer) except -1
     cpdef int end(self, int slot) except -1
+    cpdef int recall(self, int slot) except -1
     cpdef int give_back(self, int slot, bint failed) except -1
     cpdef int park(self, int slot) except -1
     cpdef int unpark(self, int slot) except -1
@@ -35,6 +36,7 @@ cdef class Dispatch:
     cpdef int remember(self, int slot, int tries) except -1
     cpdef int state(self, int slot) except -1
     cpdef int consumer(self, int slot) except -1
+    cpdef list before(self, int slot)
     cpdef list chain(self, int key, int most)
     cdef bint _append(self, int key, int link) except -1
     cdef int _next_in_chain(self, int key, int link) except -1

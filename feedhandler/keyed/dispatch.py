@@ -242,6 +242,16 @@ class Dispatch:
         self.count -= 1
         return 0
 
+    def recall(self, slot):
+        """A consumer has failed at a message, which will be given back or parked: until then nobody
+        gets what is behind it, not even that consumer."""
+        if self._state[slot] != FLYING:
+            raise ValueError("nobody has this message")
+        self._right[slot] = 0
+        if self.run > 1:
+            self._reconsider_firsts(slot)
+        return 0
+
     @cython.locals(place=cython.int, link=cython.int)
     def give_back(self, slot, failed):
         """A consumer gives a message back, or is gone: it waits in its place again. `failed`: one
@@ -329,6 +339,19 @@ class Dispatch:
     def consumer(self, slot):
         """Who has a message; 0 for nobody."""
         return self._right[slot] if self._state[slot] == FLYING else 0
+
+    @cython.locals(place=cython.int, link=cython.int, key=cython.int)
+    def before(self, slot):
+        """The numbers of the messages right before this one in its keys' chains."""
+        found: list = []
+        for place in range(self.places):
+            link = slot * self.places + place
+            key = self._key[link]
+            if not key:
+                break
+            if self._first[key] != link:
+                found.append(self.ids[self._before[link] // self.places])
+        return found
 
     @cython.locals(link=cython.int)
     def chain(self, key, most):

@@ -71,11 +71,13 @@ class Put(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """A message in a consumer's hands. `tries`: how often it has failed before."""
+    """A message in a consumer's hands. `tries`: how often it has failed before; `after`: the
+    deliveries, by their fences, that its consumer has of its keys, each the last of one."""
 
     fence: int
     number: int
     tries: int
+    after: tuple[int, ...] = ()
 
 
 class Line(NamedTuple):
@@ -327,7 +329,10 @@ class KeyedQueue:
             return None
         fence = self._fences | self.dispatch.taken
         number = self.dispatch.number(slot)
-        delivery = Delivery(fence, number, self.dispatch.failures(slot))
+        after: tuple[int, ...] = ()
+        if self.settings.run > 1:
+            after = tuple(self._fence_of[each] for each in self.dispatch.before(slot))
+        delivery = Delivery(fence, number, self.dispatch.failures(slot), after)
         self._flights[fence] = _Flight(delivery, slot, consumer, now_ns)
         self._fence_of[number] = fence
         return delivery
@@ -454,6 +459,7 @@ class KeyedQueue:
             self.on_ready()
         elif tries < self.settings.tries_max:
             flight.state = State.MARKING
+            self.dispatch.recall(flight.slot)
             self._store.mark(flight.delivery.number, min(tries, TRIES_MAX))
         else:
             self._poison(flight, f"failed {tries} times; {reason}".rstrip("; "))
@@ -462,6 +468,7 @@ class KeyedQueue:
         """There is no further try."""
         if self.settings.poison is Poison.PARK:
             flight.state = State.PARKING
+            self.dispatch.recall(flight.slot)
             self._store.mark(flight.delivery.number, PARKED_MARK)
         else:
             self.buried += 1

@@ -78,6 +78,64 @@ def test_workers_are_serial_per_key_and_parallel_across(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.parametrize(("run", "prefetch"), [(1, 8), (16, 0), (16, 24)])
+def test_workers_keep_the_order_of_a_key_of_which_they_have_several(
+    tmp_path: Path, run: int, prefetch: int
+) -> None:
+    async def scenario() -> None:
+        key = Definition(fields=("account",), run=run)
+        async with running(orders(tmp_path, key=key)) as rig:
+            ledger = Ledger(200)
+
+            async def handler(message: keyed.Message) -> None:
+                number = json.loads(message.body)["n"]
+                if number % 37 == 0 and not message.tries:
+                    raise ValueError("not yet")
+                await ledger(message)
+
+            async with keyed.producer(url(rig), "orders", id="p") as put:
+                for number in range(200):
+                    await put.put_soon(body(number % 3, number))
+            options: dict[str, Any] = {"workers": 8, "prefetch": prefetch}
+            async with keyed.consume(url(rig), "orders", handler, **options) as work:
+                await until(ledger.all_done)
+            assert ledger.got == {account: list(range(account, 200, 3)) for account in range(3)}
+            assert (work.done, work.failed) == (200, 6)
+            await rig.until(lambda: rig.told("delivered") == 200, "the acknowledgements")
+
+    asyncio.run(scenario())
+
+
+def test_workers_share_a_queue_that_has_no_keys(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        async with running(orders(tmp_path)) as rig:
+            done, most, busy = 0, 0, 0
+            all_done = asyncio.Event()
+
+            async def handler(message: keyed.Message) -> None:
+                nonlocal done, most, busy
+                busy += 1
+                most = max(most, busy)
+                await asyncio.sleep(0)
+                busy -= 1
+                if json.loads(message.body)["n"] % 10 == 0 and not message.tries:
+                    raise ValueError("not yet")
+                done += 1
+                if done == 100:
+                    all_done.set()
+
+            async with keyed.producer(url(rig), "orders") as put:
+                for number in range(100):
+                    await put.put_soon(body(0, number))
+            options: dict[str, Any] = {"workers": 8, "prefetch": 8}
+            async with keyed.consume(url(rig), "orders", handler, **options) as work:
+                await until(all_done)
+            assert (work.done, work.failed) == (100, 10)
+            assert most > 1
+
+    asyncio.run(scenario())
+
+
 def test_a_producer_run_again_stores_nothing_twice(tmp_path: Path) -> None:
     async def scenario() -> None:
         async with running(orders(tmp_path, key=ACCOUNT)) as rig:

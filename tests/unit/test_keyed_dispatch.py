@@ -72,7 +72,7 @@ class Course:
 
     def run(self) -> None:
         steps = [self.enqueue] * 6 + [self.take] * 7 + [self.acknowledge] * 4 + [
-            self.give_back, self.cancel, self.park, self.unpark,
+            self.recall, self.give_back, self.cancel, self.park, self.unpark,
         ]  # fmt: skip
         for step in range(STEPS):
             self.random.choice(steps)()
@@ -144,6 +144,12 @@ class Course:
             self.dispatch.give_back(self.slots[message], failed)
             del self.model.holder[message]
             self.model.tries[message] += failed
+
+    def recall(self) -> None:
+        """Its consumer has failed at it: nobody gets what is behind it, before it is given back."""
+        if message := self.pick(self.model.holder):
+            self.dispatch.recall(self.slots[message])
+            self.model.holder[message] = 0
 
     def leave(self) -> None:
         """A consumer is gone: what it has comes back, in an order of the caller's."""

@@ -1,4 +1,4 @@
-"""Who gets the next message of a queue: competing consumers, in the queue's order.
+"""Dispatch of a queue's next message: competing consumers, in the queue's order.
 
 What it is for: messages that were read (`add`) wait here until a consumer has credit; `serve` hands
 them out, oldest first, to the consumers in turn, so that each message goes to one of them. What

@@ -104,6 +104,8 @@ class KeyedDurableQueue(StoredQueue):
         self._taker_of: dict[int, KeyedTaker] = {}
         self._joined = 0
         self._to_read: list[tuple[int, Delivery]] = []
+        #: Deliveries that wait to be read; nobody gets what comes after one before it.
+        self._unread: set[int] = set()
         self._reading = self._serving = self._pushing = False
         self._more = True
         self._fates: dict[int, list[Told]] = {}
@@ -366,13 +368,16 @@ class KeyedDurableQueue(StoredQueue):
 
     def _give(self, taker: KeyedTaker, delivery: Delivery) -> None:
         content = self.intake.recent.take(delivery.number)
-        if content is None and not self._reading:
+        if not self._unread.isdisjoint(delivery.after):
+            content = None  # it would overtake one that is being read
+        elif content is None and not self._reading:
             item = self.store.engine.delivery.at_hand(delivery.number)
             content = None if item is None else message_in(item)
         if content is not None:
             self._hand_out(taker, delivery, content)
         else:
             taker.reserve(1)
+            self._unread.add(delivery.fence)
             self._to_read.append((self._numbers[taker], delivery))
 
     def _hand_out(self, taker: KeyedTaker, delivery: Delivery, content: bytes) -> None:
@@ -444,6 +449,7 @@ class KeyedDurableQueue(StoredQueue):
             if delivery.number not in found:
                 continue
             content = found[delivery.number]
+            self._unread.remove(delivery.fence)
             taker = self._taker_of.get(consumer)
             if taker is not None:
                 taker.reserve(-1)

@@ -1,4 +1,4 @@
-"""What only keyed queues are asked by management messages.
+"""Management requests that only keyed queues answer.
 
 operation    arguments                            answer
 unpark       id                                   unparked; unknown where it is not parked

@@ -42,7 +42,7 @@ class KeyedConsumer(Consumer):
         queue, fence = self._queue, delivery.fence
         found = look(content)
         head = head_of(found, not delivery.tries, delivery.tries)
-        head += delivery_annotations(queue.token(delivery.number), fence)
+        head += delivery_annotations(queue.token(delivery.number), fence, delivery.after)
         link.hand_out(fence, head, content, found.passed_on)
         if link.settled:
             del self.unsettled[fence]

@@ -12,6 +12,8 @@ stamp, and what the queue's structure is read from: its body, or its properties 
     a consumer hears   by the delivery annotation
     the token          x-opt-token         text: the queue's identity and the message's number
     the fence          x-opt-fence         a number that rises with each delivery
+    what it is after   x-opt-after         a list of fences: of messages of its keys that the same
+                                           consumer had as it was sent; only where `run` is above 1
 
 No I/O.
 """
@@ -39,7 +41,7 @@ from feedhandler.keyed.producers import ID_BYTES_MAX, OWN, Stamp
 from feedhandler.keyed.structure import Format
 
 PRODUCER, EPOCH, SEQUENCE = "x-opt-producer", "x-opt-epoch", "x-opt-sequence"
-TOKEN, FENCE = "x-opt-token", "x-opt-fence"
+TOKEN, FENCE, AFTER = "x-opt-token", "x-opt-fence", "x-opt-after"
 REASON, ORIGIN = "x-opt-dead-reason", "x-opt-dead-queue"
 #: AMQP's own properties in their order (3.2.4).
 PROPERTY_NAMES = (
@@ -143,10 +145,13 @@ def _material(parts: _Parts, form: Format) -> Any:
     return named | {f"application.{name}": value for name, value in parts.applications.items()}
 
 
-def delivery_annotations(token: str, fence: int) -> bytes:
-    """The section that tells a consumer what its store needs to know."""
+def delivery_annotations(token: str, fence: int, after: tuple[int, ...] = ()) -> bytes:
+    """Encode the section that tells a consumer token, fence, and what the message is after."""
     values = symbol(TOKEN) + encode(token) + symbol(FENCE) + b"\x80" + fence.to_bytes(8, "big")
-    return b"\x00\x53\x71\xc1" + bytes([len(values) + 1, 4]) + values
+    if not after:
+        return b"\x00\x53\x71\xc1" + bytes([len(values) + 1, 4]) + values
+    values += symbol(AFTER) + encode(list(after))
+    return b"\x00\x53\x71\xd1" + (len(values) + 4).to_bytes(4, "big") + b"\0\0\0\6" + values
 
 
 def with_reason(data: bytes, queue: str, reason: str) -> bytes:

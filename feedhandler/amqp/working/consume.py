@@ -4,7 +4,9 @@ What it is for: as many messages at a time as there are workers, each with one c
 a coroutine, a function in a thread, or one in a process. What the handler returns from without an
 error is done; one that raises has failed, and the message comes again, to whoever is free; `Reject`
 says that it is no good to anybody. A handler that returns an `Output`, or several, has put these
-into queues of the node: in one with the end of its message, or not at all.
+into queues of the node: in one with the end of its message, or not at all. Of a queue whose
+consumers may have several messages of a key (`run`), workers begin one at a time of each key, in
+order; where one fails, those behind it go back with it.
 
 What it promises: a message is acknowledged behind its work. Where the connection is lost, what is
 in hand is gone: it comes again, and what the handler then says does not count (`stale`). That is
@@ -17,7 +19,7 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 from feedhandler.amqp import proton
 from feedhandler.amqp.client import Ended
@@ -27,6 +29,7 @@ from feedhandler.amqp.subscribing.request import parse_endpoint
 from feedhandler.amqp.working.connection import QueueConnection, Taker
 from feedhandler.amqp.working.messages import Message, read
 from feedhandler.amqp.working.transactions import Committed, Committer, Output, outputs_of
+from feedhandler.amqp.working.turns import Turn, Turns
 from feedhandler.codecs.errors import UsageError
 from feedhandler.retrans.backoff import Backoff
 
@@ -35,12 +38,21 @@ _log = logging.getLogger(__name__)
 RETRY_US = 50_000
 RETRY_MOST_US = 5_000_000
 WORKERS_MAX = 10_000
+PREFETCH_MAX = 100_000
 
 Handler = Callable[[Message], Any]
 
 
 class Reject(Exception):
     """Raised by a handler: this message is no good, whoever works on it; the text says why."""
+
+
+class _Held(NamedTuple):
+    """A message that a connection brought."""
+
+    taker: Taker
+    number: int
+    message: Message
 
 
 class Consumption:
@@ -53,6 +65,7 @@ class Consumption:
         queue: str,
         handler: Handler,
         workers: int,
+        prefetch: int,
         processes: bool,
         reconnect: bool,
     ) -> None:
@@ -60,7 +73,9 @@ class Consumption:
         self._identity = identity
         self._queue = queue
         self._handler = handler
-        self._workers = workers
+        self._credit = workers + prefetch
+        self._idle = workers
+        self._turns: Turns[_Held] = Turns(self._credit)
         self._reconnect = reconnect
         self._pool: Executor | None = None
         if processes:
@@ -72,7 +87,6 @@ class Consumption:
         self._tasks: set[asyncio.Task[None]] = set()
         self._leaving = False
         self._freed: dict[Taker, int] = {}
-        self._waiting: dict[Taker, list[tuple[int, bytes | None]]] = {}
         self._over: asyncio.Future[Ended | None]
         self._ended: asyncio.Future[None]
         self._keeper: asyncio.Task[None]
@@ -88,6 +102,8 @@ class Consumption:
         """Take no more, let what is in hand be done, and say goodbye."""
         self._leaving = True
         self._keeper.cancel()
+        for held in self._turns.drop():
+            self._settle(held.taker, held.number, proton.RELEASED)
         await asyncio.gather(self._keeper, *self._tasks, return_exceptions=True)
         if self._connection is not None:
             self._flush()
@@ -115,7 +131,7 @@ class Consumption:
         connection = QueueConnection(self._identity, on_over)
         try:
             await connection.connect()
-            await connection.taker(self._queue, self._workers, self._on_messages)
+            await connection.taker(self._queue, self._credit, self._on_messages)
         except BaseException:
             connection.abandon()
             raise
@@ -128,6 +144,7 @@ class Consumption:
         while True:
             error = await self._over if error is None else error
             self._freed.clear()
+            self._turns = Turns(self._credit)  # what it brought comes again
             if error is not None and (error.final or not self._reconnect):
                 break
             tries += 1
@@ -149,14 +166,28 @@ class Consumption:
             if self._leaving:
                 taker.settle(number, proton.RELEASED)
                 continue
-            task = taker.connection.loop.create_task(self._work(taker, number, data))
+            try:
+                message = read(data or b"")
+            except SectionError as error:
+                self._settle(taker, number, proton.REJECTED, str(error))
+            else:
+                held = _Held(taker, number, message)
+                if not self._turns.add(held, message.fence, message.after):
+                    self._settle(taker, number, proton.RELEASED)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Give those workers a message that have none."""
+        while self._idle and (turn := self._turns.begin()) is not None:
+            self._idle -= 1
+            task = turn.item.taker.connection.loop.create_task(self._work(self._turns, turn))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _work(self, taker: Taker, number: int, data: bytes | None) -> None:
+    async def _work(self, turns: Turns[_Held], turn: Turn[_Held]) -> None:
+        taker, number, message = turn.item
         outcome, reason = proton.ACCEPTED, ""
         try:
-            message = read(data or b"")
             if self._pool is not None:
                 loop = taker.connection.loop
                 result = await loop.run_in_executor(self._pool, self._handler, message)
@@ -164,7 +195,7 @@ class Consumption:
                 result = await self._handler(message)
             if outputs := outputs_of(result):
                 outcome = await self._commit(taker, number, outputs)
-        except (Reject, SectionError) as error:
+        except Reject as error:
             outcome, reason = proton.REJECTED, str(error)
         except asyncio.CancelledError:
             outcome = proton.RELEASED
@@ -172,6 +203,10 @@ class Consumption:
             outcome = proton.MODIFIED
             _log.warning("queue %s: the handler failed: %r", self._queue, error)
         self._settle(taker, number, outcome, reason)
+        for held in turns.end(turn, outcome != proton.ACCEPTED):
+            self._settle(held.taker, held.number, proton.RELEASED)
+        self._idle += 1
+        self._begin()
 
     async def _commit(self, taker: Taker, number: int, outputs: list[Output]) -> int:
         """Put what the handler has, in one with the end of its message: the outcome of that."""
@@ -187,7 +222,7 @@ class Consumption:
         self.stale += not taker.over
         return proton.RELEASED
 
-    def _settle(self, taker: Taker, number: int, outcome: int, reason: str) -> None:
+    def _settle(self, taker: Taker, number: int, outcome: int, reason: str = "") -> None:
         if taker.over:
             self.stale += 1
             return
@@ -220,16 +255,21 @@ def consume(
     handler: Callable[[Message], Awaitable[Any]] | Handler,
     *,
     workers: int = 1,
+    prefetch: int = 0,
     processes: bool = False,
     login: Login | None = None,
     reconnect: bool = True,
 ) -> Consumption:
-    """Work on a queue's messages, so many at a time; see the module. `processes`: the handler is
-    called in processes, and can be pickled. What it returns (`Output`s) is put in one with its
-    message's end. Raises `UsageError`; entering it raises `PeerError`."""
+    """Work on a queue's messages, so many at a time; see the module. `prefetch`: so many more wait
+    here, and a worker that is done need not wait for its message's end to be durable: for handlers
+    that take a few milliseconds or less, as many as there are workers; nobody else gets those.
+    `processes`: the handler is called in processes, and can be pickled. What it returns (`Output`s)
+    is put in one with its message's end. Raises `UsageError`; entering it raises `PeerError`."""
     if not 1 <= workers <= WORKERS_MAX:
         raise UsageError(f"workers = {workers}", f"take 1 to {WORKERS_MAX:,}")
+    if not 0 <= prefetch <= PREFETCH_MAX:
+        raise UsageError(f"prefetch = {prefetch}", f"take 0 to {PREFETCH_MAX:,}")
     if processes and is_coroutine(handler):
         raise UsageError("a coroutine is called in this process", "a function, or no processes")
     identity = Identity(parse_endpoint(url), login)
-    return Consumption(identity, queue, handler, workers, processes, reconnect)
+    return Consumption(identity, queue, handler, workers, prefetch, processes, reconnect)

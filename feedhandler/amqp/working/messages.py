@@ -6,7 +6,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from feedhandler.amqp.durable.keyed_sections import EPOCH, FENCE, PRODUCER, SEQUENCE, TOKEN
+from feedhandler.amqp.durable.keyed_sections import AFTER, EPOCH, FENCE, PRODUCER, SEQUENCE, TOKEN
 from feedhandler.amqp.durable.sections import MessageId
 from feedhandler.amqp.durable.values import (
     APPLICATION_PROPERTIES,
@@ -30,6 +30,8 @@ class Message(Struct, frozen=True, kw_only=True):
     token       text that names it for ever: who has done its work notes this, and does it once
     fence       rises with each delivery of its key: a store refuses a lower one than it has seen
     tries       how often it has failed before
+    after       fences of messages of its keys that the same consumer had as this one was sent, and
+                which are to be done before it; with `run` 1 there are none
     body        its bytes; of a value that is neither text nor bytes what Python writes for it
     """
 
@@ -37,6 +39,7 @@ class Message(Struct, frozen=True, kw_only=True):
     token: str = ""
     fence: int = 0
     tries: int = 0
+    after: tuple[int, ...] = ()
     message_id: MessageId | None = None
     properties: dict[str, Any] = {}
     annotations: dict[str, Any] = {}
@@ -54,6 +57,9 @@ def read(data: bytes) -> Message:
             annotations = decode(data, value)[0] or {}
             told["token"] = annotations.get(TOKEN, "")
             told["fence"] = annotations.get(FENCE, 0)
+            after = annotations.get(AFTER)
+            if isinstance(after, list):
+                told["after"] = tuple(each for each in after if isinstance(each, int))
         elif code == MESSAGE_ANNOTATIONS:
             told["annotations"] = decode(data, value)[0] or {}
         elif code == PROPERTIES:
