@@ -705,17 +705,15 @@ class Delivery:
         moved = (n for n, slot in sorted(self._store.slots.items())
                  if n >= first and self._byte_at(live, slot) == Status.DELIVERED)  # fmt: skip
         before = self._store.ended.delivered_since(stamp_ns, after)
-        yield from heapq.merge(moved, self._delivered_in(live, first, before))
+        # A block is used anew when nothing in it is wanted, whatever older blocks still hold.
+        yield from heapq.merge(moved, before, self._delivered_in(live, first))
 
     def _byte_at(self, live: tuple[Block, ...], slot: int) -> int:
         """What is at a place of these blocks."""
         return next((block.byte_of(slot) for block in live if block.holds(slot)), Status.MOVED)
 
-    def _delivered_in(
-        self, live: tuple[Block, ...], first: int, before: Iterator[int]
-    ) -> Iterator[int]:
-        """Ids `before`, and from `first` on those of delivered items that were not moved."""
-        yield from before
+    def _delivered_in(self, live: tuple[Block, ...], first: int) -> Iterator[int]:
+        """Ids from `first` on of delivered items in these blocks that were not moved."""
         for block in live:
             at = block.statuses.find(_DELIVERED, max(first - block.first_id, 0))
             while at >= 0:

@@ -1,9 +1,11 @@
 """Cancelling everything in a persistent queue, told page by page."""
 
+from dataclasses import replace
+
 import pytest
 
 from feedhandler.journal.layout import Status
-from tests.support.journal import DAY_NS, Queue
+from tests.support.journal import DAY_NS, SMALL, Queue
 
 
 @pytest.fixture
@@ -44,3 +46,20 @@ def test_pages_go_through_ids_of_blocks_used_anew(queue: Queue) -> None:
             break
         page = queue.delivery.forward_page(0, told[-1], page.until, 7)
     assert told == list(range(1, queue.store.visible_end))
+
+
+def test_pages_are_in_order_where_a_block_was_used_anew_before_an_older_one() -> None:
+    queue = Queue(replace(SMALL, blocks=3))
+    first = queue.put(bytes(3000))[0]
+    queue.take(1)
+    for _ in range(60):
+        queue.end(*queue.put(bytes(3000)))
+    assert queue.store.counts.blocks_reused
+    assert queue.delivery.find(first) is not None, "its block is still in use"
+    told, page = [], queue.delivery.cancel_all_by_page(0, 7)[2]
+    while True:
+        told += page.items
+        if not page.more:
+            break
+        page = queue.delivery.forward_page(0, told[-1][0], page.until, 7)
+    assert told == [(n, n != first) for n in range(1, queue.store.visible_end)]
