@@ -4,24 +4,27 @@ A gateway in a process of its own, durable, and one client process of ours (`key
 `keyed.consume`). The rates: all messages put, then all worked on, then both at once, with uniform
 keys and handlers that do nothing; beside each what the gateway's process needs for a message, for
 on two processors the client has the other one. One hot key: each message waits for the end of the
-one before it to be on the disk, so the ceiling is the disk's own syncs, measured in the same run;
-beside it the same with `run`, where a consumer has several of the key at a time.
+one before it to be on the disk, so beside it stand the disk's own syncs, what a server and a client
+in C reach that do just that (`keyed_ceiling.c`), and the same queue with `run`, where a consumer
+has several of the key at a time; all in the same run.
 A crowd: messages of many keys come at a steady rate, alone, and then as many again of one key of
 which a great many wait already; the others must not wait much longer for it.
 """
 
 import asyncio
+import json
+import subprocess
 import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from subprocess import Popen
 from typing import Any
 
 import numpy
 
 from bench.keyed_site import KEYS, QUEUE, Site, body
 from bench.keyed_work import syncs_a_second
+from bench.programs import compiled
 from feedhandler import keyed
 from feedhandler.lab.processors import cpu_seconds_of
 
@@ -68,7 +71,7 @@ class Worked:
 class Clock:
     """Messages a second, and what the gateway's process needs for each."""
 
-    def __init__(self, gateway: Popen[bytes], count: int) -> None:
+    def __init__(self, gateway: subprocess.Popen[bytes], count: int) -> None:
         self._pid, self._count = gateway.pid, count
         self._began, self._used = time.perf_counter(), cpu_seconds_of(gateway.pid)
 
@@ -112,17 +115,26 @@ async def rates(site: Site, count: int) -> dict[str, Any]:
     return found
 
 
-async def hot(site: Site, count: int, syncs: float, what: str) -> dict[str, float]:
-    """One key: messages a second, and how much of the disk's syncs that is."""
+def hot_in_c(folder: Path, turns: int) -> float:
+    """Turns a second of a server and a client in C, each turn's answer on the disk."""
+    command = [str(compiled("keyed_ceiling", folder)), str(folder / "ceiling"), str(turns)]
+    told = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+    return float(told["turns"] / told["seconds"])
+
+
+async def hot(site: Site, count: int, syncs: float, in_c: float, what: str) -> dict[str, float]:
+    """One key: messages a second, how much of the disk's syncs that is, and of what C reaches."""
     with site.gateway() as gateway:
         async with site.producing() as producer:
             await put(producer, count, HOT_KEY)
             clock = Clock(gateway, count)
             await work_all(site.url, count, RUN)
             found = clock.told(f"one hot key, {what}")
-    found["of_syncs"] = found["a_second"] / syncs
-    share = f"{found['of_syncs']:.0%} of the disk's {syncs:,.0f} syncs/s"
-    print(f"  that is {share} (bar {BAR_SYNCS:.0%})")
+    found |= {"of_syncs": found["a_second"] / syncs, "of_c": found["a_second"] / in_c}
+    print(
+        f"  that is {found['of_syncs']:.0%} of the disk's {syncs:,.0f} syncs/s (bar"
+        f" {BAR_SYNCS:.0%}), {found['of_c']:.0%} of the {in_c:,.0f} turns/s in C"
+    )
     return found
 
 
@@ -188,9 +200,10 @@ def run(quick: bool = False) -> dict[str, Any]:
         syncs = max(syncs_a_second(folder, SYNC_SECONDS) for _ in range(SYNC_TURNS))
         found["rates"] = asyncio.run(rates(Site(folder / "rates"), QUICK_COUNT if quick else COUNT))
         count = QUICK_HOT_COUNT if quick else HOT_COUNT
+        found["hot_in_c"] = hot_in_c(folder, count)
         for name, run in (("hot", 1), ("hot_run", RUN)):
             site = Site(folder / name, run)
-            found[name] = asyncio.run(hot(site, count, syncs, f"run = {run}"))
+            found[name] = asyncio.run(hot(site, count, syncs, found["hot_in_c"], f"run = {run}"))
         behind, seconds = (QUICK_BEHIND, QUICK_CROWD_SECONDS) if quick else (BEHIND, CROWD_SECONDS)
         found["crowd"] = asyncio.run(crowd(Site(folder / "crowd"), behind, seconds))
     return found

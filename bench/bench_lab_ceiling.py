@@ -11,19 +11,17 @@ these processors carries. Run alone: `python -m bench --only lab_ceiling`.
 """
 
 import asyncio
-import contextlib
 import json
-import shutil
 import statistics
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from bench.programs import compiled
 from feedhandler.lab.bus import RoleFailed
 from feedhandler.lab.laboratory import (
     ASK_S,
@@ -44,7 +42,6 @@ from feedhandler.lab.view import View
 from feedhandler.ops.children import Child
 from feedhandler.ops.wakefulness import staying_awake
 
-SOURCE = Path(__file__).with_name("lab_ceiling.c")
 #: Rates in Mbps and client counts: the laboratory's bars of whole packets.
 LOADS = ((40.0, 10), (200.0, 10), (400.0, 4))
 SECONDS, WARM_UP_S, ROUNDS = 15.0, 2.0, 2
@@ -56,18 +53,6 @@ GATEWAY = "gateway"
 #: What is set beside each other; of loss the difference says nothing as a ratio.
 COMPARED = ("p50_ms", "p90_ms", "p99_ms")
 SMOKE: dict[str, object] = {"LOADS": ((20.0, 2),), "QUICK_SECONDS": 1.0, "WARM_UP_S": 0.5}
-
-
-@contextlib.contextmanager
-def compiled() -> Iterator[Path]:
-    """The C program, for as long as the block runs. Raises FileNotFoundError without a compiler."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        raise FileNotFoundError("no C compiler (cc)")
-    with tempfile.TemporaryDirectory(prefix="lab-ceiling-") as folder:
-        program = Path(folder) / "lab_ceiling"
-        subprocess.run([compiler, "-O2", "-o", program, SOURCE], check=True)
-        yield program
 
 
 class Program:
@@ -262,7 +247,8 @@ def compare(
 ) -> dict[str, Any]:
     """Both sides in turns; of each load the median figures of either, and ours over C's."""
     turns: dict[str, list[list[Step]]] = {"ours": [], "c": []}
-    with compiled() as program:
+    with tempfile.TemporaryDirectory(prefix="lab-ceiling-") as folder:
+        program = compiled("lab_ceiling", folder)
         for _ in range(rounds):
             turns["ours"].append(measured(None, loads, seconds, messages))
             turns["c"].append(measured(program, loads, seconds, messages))

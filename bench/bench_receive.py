@@ -9,17 +9,15 @@ The bar is 80 % of the C loop's rate. Run alone: `python bench/bench_receive.py 
 """
 
 import json
-import os
-import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+from bench.programs import compiled
 from feedhandler.codecs import load_feed
 from feedhandler.counters import ChannelCounter, LineCounter
 from feedhandler.ingest.lines import ChannelPlan, Line
@@ -27,7 +25,6 @@ from feedhandler.ingest.receiver import Receiver
 from feedhandler.ingest.ring import Ring
 from feedhandler.ingest.settings import ArbitrationSettings
 
-SOURCE = Path(__file__).with_name("receive_ceiling.c")
 GROUPS = ("239.192.78.1", "239.192.78.2")
 BUFFER_BYTES = 8 << 20
 #: The bar: this part of the bare loop's rate.
@@ -46,11 +43,7 @@ class Traffic:
     """The compiled C program, and one port."""
 
     def __init__(self, folder: str) -> None:
-        compiler = shutil.which("cc") or shutil.which("gcc")
-        if compiler is None:
-            raise SystemExit("bench_receive needs a C compiler (cc)")
-        self.program = os.path.join(folder, "receive_ceiling")
-        subprocess.run([compiler, "-O2", "-o", self.program, str(SOURCE)], check=True)
+        self.program = compiled("receive_ceiling", folder)
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]

@@ -12,7 +12,6 @@ figures; without tcpreplay none of raw frames.
 
 import json
 import re
-import shutil
 import statistics
 import subprocess
 import tempfile
@@ -22,6 +21,7 @@ from typing import Any
 
 import numpy as np
 
+from bench.programs import compiled
 from bench.replay_kit import (
     GROUP,
     PORT,
@@ -36,7 +36,6 @@ from bench.replay_kit import (
 from bench.veth import NoNamespace, namespace
 
 RAW_BAR, UDP_BAR = 0.8, 0.9
-SOURCE = Path(__file__).with_name("send_ceiling.c")
 PACKETS, ROUNDS = 1_000_000, 3
 QUICK_PACKETS = 200_000
 #: What makes tcpreplay fastest, tried one by one.
@@ -76,16 +75,6 @@ def our_udp_rate(path: Path) -> float:
 def _rate(told: str) -> float:
     account = account_of(told)
     return account["lines"][0]["sent"] * 1e9 / account["duration_ns"]
-
-
-def compile_ceiling(folder: Path) -> Path:
-    """The bare loop, compiled."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        raise SystemExit("bench_top_speed needs a C compiler (cc)")
-    program = folder / "send_ceiling"
-    subprocess.run([compiler, "-O2", "-o", str(program), str(SOURCE)], check=True)
-    return program
 
 
 def ceiling_rate(program: Path, path: Path) -> float:
@@ -142,7 +131,7 @@ def run(quick: bool = False) -> dict[str, Any]:
 
 def _measure(path: Path, rounds: int) -> dict[str, Any]:
     figures: dict[str, Any] = {}
-    program = compile_ceiling(path.parent)
+    program = compiled("send_ceiling", path.parent)
     sides = {
         "raw frames": lambda: our_raw_rate(path),
         "raw frames past the queue": lambda: our_raw_rate(path, "--bypass-queue"),
