@@ -6,10 +6,12 @@ import shutil
 import socket
 import struct
 import time
+from pathlib import Path
 
 import pytest
 
-from bench.bench_lab_ceiling import Program, compiled
+from bench.bench_lab_ceiling import Program
+from bench.programs import compiled
 from feedhandler.histogram import Histogram
 from feedhandler.lab.laboratory import free_udp_port
 
@@ -68,9 +70,10 @@ async def measured(program: str) -> tuple[dict[str, int], list[dict[str, object]
             await each.process.wait()
 
 
-def test_each_packet_comes_once_whichever_line_lost_it_and_is_timed_as_ours_are() -> None:
-    with compiled() as program:
-        told, verdicts = asyncio.run(measured(str(program)))
+def test_each_packet_comes_once_whichever_line_lost_it_and_is_timed_as_ours_are(
+    tmp_path: Path,
+) -> None:
+    told, verdicts = asyncio.run(measured(str(compiled("lab_ceiling", tmp_path))))
     assert told == {"packets": 5, "duplicates": 2, "drops": 0, "overruns": 0}
     for verdict in verdicts:
         assert (verdict["received"], verdict["body_bytes"]) == (5, 5 * 40 + 1 + 2 + 3 + 4 + 1)
