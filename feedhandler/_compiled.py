@@ -27,6 +27,7 @@ UNITS: dict[str, tuple[str, ...]] = {
     "codecs": (
         "codecs.columns",
         "codecs.fix.datagram",
+        "codecs.fix.encode",
         "codecs.fix.framing",
         "codecs.fix.index",
         "codecs.fix.values",

@@ -31,6 +31,9 @@ cdef int read_flag(const unsigned char *first, Frame frame) noexcept nogil
 cpdef int frame_message(
     const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size, Frame out
 ) except -1 nogil
+cpdef int frame_envelope(
+    const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size, Frame out
+) except -1 nogil
 cpdef Py_ssize_t frame_all(
     const unsigned char[::1] data, Py_ssize_t start, Py_ssize_t size, Frame out,
     unsigned int[::1] begins, unsigned long long[::1] sequences

@@ -534,6 +534,25 @@ def frame_message(data, start, size, out):
 
 
 @cython.boundscheck(False)  # the first line holds the bytes against the bounds
+def frame_envelope(data, start, size, out):
+    """`frame_message` without the header: BeginString, BodyLength and CheckSum alone, whatever is
+    between them. Of `out`, places up to `body_end` are said, and `end`."""
+    verdict: cython.int
+    if start < 0 or size < 1 or start + size > len(data):
+        return NO_MESSAGES
+    first = cython.address(data[0]) if cython.compiled else memoryview(data)
+    out.begin = out.end = out.body = out.body_end = out.header_end = start
+    out.data_tag = 0
+    verdict = _read_envelope(first, start + size, start, out)
+    return verdict if verdict != FINE else _check_trailer(first, start + size, out)
+
+
+def data_field_of(tag: cython.uint) -> int:
+    """The tag of the data field that follows this length field (95: 96); 0 for other tags."""
+    return _data_field_of(tag)
+
+
+@cython.boundscheck(False)  # the first line holds the bytes against the bounds
 def frame_all(data, start, size, out, begins, sequences):
     """Frame the messages in `data[start:start + size]`, one behind the other: where each begins,
     and its number. Returns how many are whole and right; `out` holds the last one that was read:

@@ -20,6 +20,8 @@ from cython.cimports.feedhandler.codecs.fix.kinds import (
     TIMESTAMP,
 )
 
+#: A number that is missing, or does not fit 18 digits: the least that 64 bits have.
+NO_DECIMAL = cython.declare(cython.longlong, -0x8000_0000_0000_0000)
 #: A time that is missing or is not a UTCTimestamp.
 NO_TIME = -1
 
@@ -263,3 +265,45 @@ def check_value(kind, first, at, size):
     if kind == TIMESTAMP:
         return utc_ns(first, at, size) >= 0
     return _check_rare(kind, first, at, size)
+
+
+def decimal_raw(first, at, size):
+    """The digits of a decimal number as one whole number, its sign included, the point left out;
+    `NO_DECIMAL` where it has more than 18 digits or is no number."""
+    value: cython.longlong = 0
+    digits: cython.int = 0
+    sign: cython.Py_ssize_t = size > 0 and first[at] == 45
+    place: cython.Py_ssize_t
+    if not _is_decimal(first, at + sign, at + size):
+        return NO_DECIMAL
+    for place in range(at + sign, at + size):
+        if first[place] == 46:
+            continue
+        # Zeros before the first digit are none.
+        digits += digits > 0 or first[place] != 48
+        if digits > 18:
+            return NO_DECIMAL
+        value = 10 * value + (first[place] - 48)
+    return -value if sign else value
+
+
+def decimal_places(first, at, size):
+    """How many digits stand behind the point of a decimal number."""
+    place: cython.Py_ssize_t
+    for place in range(size):
+        if first[at + place] == 46:
+            return cython.cast(cython.int, size - place - 1)
+    return 0
+
+
+def time_of_day_ns(first, at, size):
+    """A UTCTimeOnly in ns since midnight, decimals beyond nine cut off; else `NO_TIME`."""
+    fraction: cython.longlong = 0
+    seconds: cython.longlong
+    place: cython.int
+    if not _is_time(first, at, size):
+        return -1
+    seconds = _clock(_digits(first, at, 2), _digits(first, at + 3, 2), _digits(first, at + 6, 2))
+    for place in range(9, 18):
+        fraction = 10 * fraction + (first[at + place] - 48 if place < size else 0)
+    return seconds * 1_000_000_000 + fraction
