@@ -279,6 +279,7 @@ def next_field(first, at, frame):
     digit: cython.uint
     place: cython.Py_ssize_t = at
     frame.fault_at = at
+    frame.tag = 0
     digit = cython.cast(cython.uint, first[place]) - 48
     if digit == 0:
         return TAG_ZERO_LED
@@ -510,7 +511,7 @@ def frame_at(first, size, at, out):
     at `at`, and offsets count from `first`."""
     verdict: cython.int
     out.begin = out.end = out.body = out.body_end = out.header_end = at
-    out.sequence = out.message_type = out.flags = out.data_tag = 0
+    out.sequence = out.message_type = out.flags = out.data_tag = out.tag = 0
     out.type_size = out.sender_size = out.target_size = out.time_size = 0
     verdict = _read_envelope(first, size, at, out)
     if verdict == FINE:

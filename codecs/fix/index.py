@@ -443,6 +443,7 @@ def index_message_at(table, first, frame, out):
     scope: cython.int = table.type_scope[frame.message_type]
     verdict: cython.int
     out.count = out.entry_count = 0
+    out.declared = out.found = 0
     out.fault_at = frame.type_at
     out.fault_tag = 35
     if scope < 0:
@@ -480,6 +481,7 @@ def read_message(table, data, start, size, frame, out):
     verdict = frame_at(first, start + size, start, frame)
     if verdict != FINE:
         out.count = out.entry_count = 0
+        out.declared = out.found = 0
         out.fault_at = frame.fault_at
         out.fault_tag = frame.tag
         return verdict
