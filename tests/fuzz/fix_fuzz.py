@@ -92,15 +92,16 @@ class Damage:
 
     def retag(self, fields: list[bytes]) -> None:
         tag = self.source.choice(
-            b"4999 5001 0 055 1234567890 x -1 8 10 89 35 34 112 269 270 55 65537 56".split() + [b""]
+            b"4999|5001|0|055|1234567890|x|-1|8|10|89|35|34|112|269|270|55|65537|56|".split(b"|")
         )
         place = self._place(fields)
         fields[place] = tag + b"=" + fields[place].partition(b"=")[2]
 
     def revalue(self, fields: list[bytes]) -> None:
         value = self.source.choice(
-            b"x 18446744073709551615 -5 1.2.3 Y 20260230 ZZ = 0 10=123 UXY 1e5 24:00:00".split()
-            + [b"", b"9" * 25]
+            b"|x|18446744073709551615|-5|1.2.3|Y|20260230|ZZ|=|0|10=123|UXY|1e5|24:00:00".split(
+                b"|"
+            )
         )
         place = self._place(fields)
         fields[place] = fields[place].partition(b"=")[0] + b"=" + value
