@@ -1,0 +1,310 @@
+# cython: language_level=3, boundscheck=True, wraparound=False, cdivision=True
+"""Values of FIX fields in compiled code: whether one is of its type, numbers, times.
+
+Source: FIX 5.0 SP2, volume 1, "Data types".
+"""
+
+import cython
+from cython.cimports.feedhandler.codecs.fix.kinds import (
+    BOOLEAN,
+    CHAR,
+    COUNTRY,
+    CURRENCY,
+    DATE,
+    DECIMAL,
+    INT,
+    MONTH_YEAR,
+    MULTIPLE_CHAR,
+    NUMBER,
+    TIME,
+    TIMESTAMP,
+)
+
+#: What `decimal_raw` says of no number, or of one with more than 18 digits.
+NO_DECIMAL = -9_000_000_000_000_000_000
+_NO_DECIMAL = cython.declare(cython.longlong, -9_000_000_000_000_000_000)
+#: A time that is missing or is not a UTCTimestamp.
+NO_TIME = -1
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _digits(
+    first: cython.p_const_uchar, at: cython.Py_ssize_t, count: cython.int
+) -> cython.longlong:
+    """The number of `count` digits at `at`; far below 0 where one is no digit."""
+    value: cython.longlong = 0
+    digit: cython.int
+    place: cython.int
+    for place in range(count):
+        digit = first[at + place] - 48
+        if digit < 0 or digit > 9:
+            return -1_000_000_000
+        value = 10 * value + digit
+    return value
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _days(year: cython.longlong, month: cython.longlong, day: cython.longlong) -> cython.longlong:
+    """Days since 1970-01-01; below 0 where there is no such day from then on."""
+    in_month: cython.longlong = 31
+    shifted: cython.longlong
+    if year < 1970 or not 1 <= month <= 12:
+        return -1
+    if month == 4 or month == 6 or month == 9 or month == 11:
+        in_month = 30
+    elif month == 2:
+        in_month = 29 if year % 4 == 0 and (year % 100 or year % 400 == 0) else 28
+    if not 1 <= day <= in_month:
+        return -1
+    # Years that begin in March, so that the leap day is the last one.
+    shifted = year - (month <= 2)
+    month = (month + 9) % 12
+    return (
+        365 * shifted + shifted // 4 - shifted // 100 + shifted // 400
+        + (153 * month + 2) // 5 + day - 719_469
+    )  # fmt: skip
+
+
+def utc_ns(first, at, size):
+    """A UTCTimestamp (YYYYMMDD-HH:MM:SS, with 1 to 12 decimals or none) in ns since 1970, decimals
+    beyond nine cut off; `NO_TIME` where it is none. A leap second counts as the next one."""
+    days: cython.longlong
+    seconds: cython.longlong
+    fraction: cython.longlong = 0
+    place: cython.int
+    if size < 17 or size == 18 or size > 30:
+        return -1
+    if first[at + 8] != 45 or first[at + 11] != 58 or first[at + 14] != 58:
+        return -1
+    days = _days(_digits(first, at, 4), _digits(first, at + 4, 2), _digits(first, at + 6, 2))
+    seconds = _clock(
+        _digits(first, at + 9, 2), _digits(first, at + 12, 2), _digits(first, at + 15, 2)
+    )
+    if days < 0 or seconds < 0:
+        return -1
+    if days > 106_750:  # in 2262 the nanoseconds run out of 63 bits
+        return -1
+    if size > 18:
+        if first[at + 17] != 46 or _digits(first, at + 18, cython.cast(cython.int, size - 18)) < 0:
+            return -1
+        for place in range(9):
+            fraction = 10 * fraction + (first[at + 18 + place] - 48 if 18 + place < size else 0)
+    return (86_400 * days + seconds) * 1_000_000_000 + fraction
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _clock(
+    hours: cython.longlong, minutes: cython.longlong, seconds: cython.longlong
+) -> cython.longlong:
+    """Seconds since midnight; below 0 where there is no such time of day."""
+    if not (0 <= hours <= 23 and 0 <= minutes <= 59 and 0 <= seconds <= 60):
+        return -1
+    return 3600 * hours + 60 * minutes + seconds
+
+
+def small_number(first, at, size):
+    """The whole number of up to nine digits at `at`; below 0 where it is none, or longer."""
+    value: cython.int = 0
+    digit: cython.int
+    place: cython.Py_ssize_t
+    if size < 1 or size > 9:
+        return -1
+    for place in range(at, at + size):
+        digit = first[place] - 48
+        if digit < 0 or digit > 9:
+            return -1
+        value = 10 * value + digit
+    return value
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _are_digits(
+    first: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.bint:
+    """Are these bytes all digits, and is there one at least?"""
+    place: cython.Py_ssize_t
+    for place in range(at, end):
+        if first[place] < 48 or first[place] > 57:
+            return False
+    return end > at
+
+
+@cython.cfunc
+@cython.inline
+@cython.nogil
+@cython.exceptval(check=False)
+def _is_decimal(
+    first: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.bint:
+    """Digits with at most one point among them, and a digit at least."""
+    digits: cython.Py_ssize_t = 0
+    points: cython.int = 0
+    while at < end:
+        if first[at] == 46:
+            points += 1
+        elif 48 <= first[at] <= 57:
+            digits += 1
+        else:
+            return False
+        at += 1
+    return digits > 0 and points < 2
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _is_month_year(
+    first: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.bint:
+    """YYYYMM, YYYYMMDD or YYYYMMwN."""
+    month: cython.longlong
+    if size != 6 and size != 8:
+        return False
+    if size == 8 and first[at + 6] != 119:
+        return (
+            _days(_digits(first, at, 4), _digits(first, at + 4, 2), _digits(first, at + 6, 2)) >= 0
+        )
+    if size == 8 and not 49 <= first[at + 7] <= 53:
+        return False
+    month = _digits(first, at + 4, 2)
+    return _digits(first, at, 4) >= 0 and 1 <= month <= 12
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _is_time(
+    first: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.bint:
+    """HH:MM:SS, with 1 to 12 decimals or none."""
+    if size < 8 or size == 9 or size > 21:
+        return False
+    if first[at + 2] != 58 or first[at + 5] != 58:
+        return False
+    if _clock(_digits(first, at, 2), _digits(first, at + 3, 2), _digits(first, at + 6, 2)) < 0:
+        return False
+    return size == 8 or (first[at + 8] == 46 and _are_digits(first, at + 9, at + size))
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _are_capitals(
+    first: cython.p_const_uchar, at: cython.Py_ssize_t, end: cython.Py_ssize_t
+) -> cython.bint:
+    """Are these bytes all capital letters?"""
+    while at < end and 65 <= first[at] <= 90:
+        at += 1
+    return at == end
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _are_characters(
+    first: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.bint:
+    """Single characters with single spaces between."""
+    place: cython.Py_ssize_t = 0
+    while place < size and (first[at + place] == 32) == (place % 2 == 1):
+        place += 1
+    return size % 2 == 1 and place == size
+
+
+@cython.cfunc
+@cython.nogil
+@cython.exceptval(check=False)
+def _check_rare(
+    kind: cython.int, first: cython.p_const_uchar, at: cython.Py_ssize_t, size: cython.Py_ssize_t
+) -> cython.bint:
+    """`check_value` of the types that few fields have."""
+    if kind == MULTIPLE_CHAR:
+        return _are_characters(first, at, size)
+    if kind == DATE:
+        return (
+            size == 8
+            and _days(_digits(first, at, 4), _digits(first, at + 4, 2), _digits(first, at + 6, 2))
+            >= 0
+        )
+    if kind == MONTH_YEAR:
+        return _is_month_year(first, at, size)
+    if kind == CURRENCY:
+        return size == 3 and _are_capitals(first, at, at + 3)
+    if kind == COUNTRY:
+        return size == 2 and _are_capitals(first, at, at + 2)
+    return True
+
+
+def check_value(kind, first, at, size):
+    """Is the value of `size` bytes at `at` of type `kind` (`feedhandler.codecs.fix.kinds`)?"""
+    sign: cython.Py_ssize_t
+    if kind == DECIMAL:
+        sign = first[at] == 45
+        return _is_decimal(first, at + sign, at + size)
+    if kind == INT:
+        sign = first[at] == 45
+        return _are_digits(first, at + sign, at + size)
+    if kind == NUMBER:
+        return _are_digits(first, at, at + size)
+    if kind == CHAR:
+        return size == 1
+    if kind == BOOLEAN:
+        return size == 1 and (first[at] == 89 or first[at] == 78)
+    if kind == TIME:
+        return _is_time(first, at, size)
+    if kind == TIMESTAMP:
+        return utc_ns(first, at, size) >= 0
+    return _check_rare(kind, first, at, size)
+
+
+def decimal_raw(first, at, size):
+    """The digits of a decimal number as one whole number, its sign included, the point left out;
+    `NO_DECIMAL` where it has more than 18 digits or is no number."""
+    value: cython.longlong = 0
+    digits: cython.int = 0
+    sign: cython.Py_ssize_t = size > 0 and first[at] == 45
+    place: cython.Py_ssize_t
+    if not _is_decimal(first, at + sign, at + size):
+        return _NO_DECIMAL
+    for place in range(at + sign, at + size):
+        if first[place] == 46:
+            continue
+        # Zeros before the first digit are none.
+        digits += digits > 0 or first[place] != 48
+        if digits > 18:
+            return _NO_DECIMAL
+        value = 10 * value + (first[place] - 48)
+    return -value if sign else value
+
+
+def decimal_places(first, at, size):
+    """How many digits stand behind the point of a decimal number."""
+    place: cython.Py_ssize_t
+    for place in range(size):
+        if first[at + place] == 46:
+            return cython.cast(cython.int, size - place - 1)
+    return 0
+
+
+def time_of_day_ns(first, at, size):
+    """A UTCTimeOnly in ns since midnight, decimals beyond nine cut off; else `NO_TIME`."""
+    fraction: cython.longlong = 0
+    seconds: cython.longlong
+    place: cython.int
+    if not _is_time(first, at, size):
+        return -1
+    seconds = _clock(_digits(first, at, 2), _digits(first, at + 3, 2), _digits(first, at + 6, 2))
+    for place in range(9, 18):
+        fraction = 10 * fraction + (first[at + place] - 48 if place < size else 0)
+    return seconds * 1_000_000_000 + fraction
